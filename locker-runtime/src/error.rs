@@ -1,0 +1,169 @@
+//! The one error type, and the table of its kinds.
+
+use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
+
+/// What every fallible call of this crate returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed: its [`kind`](Error::kind), the key it was about, and what lay beneath.
+///
+/// ```
+/// use locker_runtime::{Error, ErrorKind};
+/// let error = Error::new(ErrorKind::TimedOut, "waited 10s for the lock").with_key("lock:a");
+/// assert_eq!(error.to_string(), "lock:a: timed out: waited 10s for the lock");
+/// assert!(error.is_temporary());
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    key: Option<String>,
+    retry_after: Option<Duration>,
+    certain: bool,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+/// The kinds of [`Error`]; more may be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Not acquired within the `timeout`.
+    TimedOut,
+    /// Not acquired within `max_retry` attempts.
+    RetriesExhausted,
+    /// Refused by a rate limit; [`Error::retry_after`] says when to come back.
+    Limited,
+    /// The lease ended before its holder released it.
+    Lost,
+    /// Nothing is held under this key and id.
+    NotHeld,
+    /// The state of the key does not allow this call (an event sent twice, a key of another kind).
+    Conflict,
+    /// The store cannot be reached or cannot serve now.
+    Unavailable,
+    /// The call itself is wrong: a bad URL, duration, name or option.
+    Misused,
+}
+
+impl ErrorKind {
+    fn text(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed out",
+            Self::RetriesExhausted => "retries exhausted",
+            Self::Limited => "limited",
+            Self::Lost => "lost",
+            Self::NotHeld => "not held",
+            Self::Conflict => "conflict",
+            Self::Unavailable => "unavailable",
+            Self::Misused => "misused",
+        }
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl Error {
+    /// An error of `kind`; `message` is lower-case and without a full stop.
+    ///
+    /// Stores and the server make errors with this; users rarely do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            key: None,
+            retry_after: None,
+            certain: true,
+            source: None,
+        }))
+    }
+
+    /// Adds the key the call was about.
+    #[must_use]
+    pub fn with_key(mut self, key: impl Into<String>) -> Self {
+        self.0.key = Some(key.into());
+        self
+    }
+
+    /// Adds when trying again makes sense.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.0.retry_after = Some(after);
+        self
+    }
+
+    /// Adds what lay beneath.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.0.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Marks that the request may have been carried out, or may still be.
+    #[must_use]
+    pub fn unknown(mut self) -> Self {
+        self.0.certain = false;
+        self
+    }
+
+    /// The kind, to branch on.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The key the call was about, when there was one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    /// When trying again makes sense, where that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    /// Whether the same call may succeed later without anything being changed by the caller.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        use ErrorKind as K;
+        matches!(self.0.kind, K::TimedOut | K::RetriesExhausted | K::Limited | K::Unavailable)
+    }
+
+    /// Whether the store surely did not carry the request out.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        self.0.certain
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(key) = &self.0.key {
+            write!(f, "{key}: ")?;
+        }
+        write!(f, "{}: {}", self.0.kind, self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Error");
+        out.field("kind", &self.0.kind).field("message", &self.0.message).field("key", &self.0.key);
+        out.field("retry_after", &self.0.retry_after).field("certain", &self.0.certain);
+        out.field("source", &self.0.source).finish()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}

@@ -1,0 +1,3 @@
+//! Distributed locks, rate limits and coordination as attributes on functions.
+
+pub use locker_runtime::{Error, ErrorKind, Result};
