@@ -59,3 +59,19 @@ impl fmt::Display for Key {
         f.write_str(&self.text)
     }
 }
+
+/// placeholder
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyFormat {
+    /// e
+    #[default]
+    Escaped,
+    /// p
+    Python,
+}
+
+impl Key {
+    pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
+        Self::new(&format!("{prefix}{kind}:{name}"))
+    }
+}
