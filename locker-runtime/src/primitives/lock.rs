@@ -134,15 +134,13 @@ impl State {
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
+        self.hand_over(context);
         match &mut self.holder {
             Some(holder) if holder.id == id => {
                 holder.until = context.now + lease;
                 Reply::Renewed
             }
-            _ => {
-                self.hand_over(context);
-                Reply::Lost
-            }
+            _ => Reply::Lost,
         }
     }
 
@@ -235,3 +233,6 @@ impl State {
         self.crowd.get_or_insert_default()
     }
 }
+
+#[cfg(test)]
+mod tests;
