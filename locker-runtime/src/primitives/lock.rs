@@ -82,6 +82,10 @@ impl super::State for State {
         self.crowd.as_ref().is_some_and(|crowd| !crowd.queue.is_empty())
     }
 
+    fn users(&self) -> usize {
+        usize::from(self.holder.is_some()) + self.waiting()
+    }
+
     fn is_idle(&self) -> bool {
         self.holder.is_none()
             && self.crowd.as_ref().is_none_or(|crowd| crowd.queue.is_empty() && crowd.tombstones.is_empty())

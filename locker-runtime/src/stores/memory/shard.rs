@@ -60,6 +60,10 @@ impl Shard {
         self.keys.len()
     }
 
+    pub(super) fn users(&self) -> usize {
+        self.keys.values().map(|entry| entry.state.users()).sum()
+    }
+
     pub(super) fn next_due(&self) -> Timestamp {
         self.alarms.first().map_or(self.sweep_at, |alarm| alarm.at.min(self.sweep_at))
     }
