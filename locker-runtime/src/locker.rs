@@ -378,7 +378,7 @@ impl Backoff {
     fn next_delay(&mut self) -> Duration {
         let full = Duration::from_millis(20 << self.0.min(6)).min(Duration::from_secs(1));
         self.0 += 1;
-        full.mul_f64(0.5 + Id::random().fraction() / 2.0)
+        full / 2 + full / 512 * Id::random().jitter(256)
     }
 }
 

@@ -106,8 +106,11 @@ impl LockRequest {
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and gives back what may have been granted meanwhile; the
     /// place in the queue is lost.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its argument twice in every waiter"
+    )]
     pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
-        // A block instead of an `async fn`, which would store its argument twice in every waiter.
         async move {
             self.settings.check()?;
             let id = Id::random();

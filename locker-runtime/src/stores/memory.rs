@@ -176,3 +176,6 @@ impl Drop for Shards {
         self.earlier.notify_one();
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod interleavings;
