@@ -3,3 +3,5 @@
 mod cancel_safety;
 mod crowds;
 mod global;
+mod lease;
+mod misuse;
