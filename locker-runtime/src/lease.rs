@@ -78,6 +78,9 @@ impl Hold {
             doubtful: answer.doubtful,
             release_sent: AtomicBool::new(false),
         });
+        if let Some(waited) = answer.waited {
+            event!(DEBUG, hold, "waited", waited = humantime::format_duration(waited));
+        }
         event!(DEBUG, hold, "acquired", fence = fence);
         hold
     }

@@ -218,6 +218,8 @@ pub(crate) struct Answer {
     pub(crate) sent: Timestamp,
     /// Whether an earlier copy of the request may still arrive.
     pub(crate) doubtful: bool,
+    /// How long it took, when it was not had at once.
+    pub(crate) waited: Option<Duration>,
 }
 
 enum Step {
@@ -312,7 +314,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
 
     fn done(&mut self, reply: Reply, sent: Timestamp) -> Answer {
         self.out = false;
-        Answer { reply, sent, doubtful: self.doubtful }
+        let waited = (sent > self.started).then(|| sent.since(self.started));
+        Answer { reply, sent, doubtful: self.doubtful, waited }
     }
 
     fn is_last(&self) -> bool {
