@@ -4,7 +4,13 @@
 //! the attributes.
 
 mod error;
+mod guard;
 mod key;
+mod locker;
+#[doc(hidden)]
+pub mod private;
 
 pub use error::{Error, ErrorKind, Result};
-pub use key::Key;
+pub use guard::Guard;
+pub use key::{Key, KeyFormat, KeyPart};
+pub use locker::{LockRequest, Locker, global, try_global};
