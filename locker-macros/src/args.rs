@@ -182,7 +182,9 @@ fn count(option: &Ident, input: ParseStream) -> Result<Expr> {
     let number = "a whole number from 1, without suffix, or a constant";
     match crate::duration::ungrouped(&expr) {
         Expr::Lit(literal) => match &literal.lit {
-            syn::Lit::Int(int) if int.suffix().is_empty() && int.base10_parse::<u64>().is_ok_and(|n| n > 0) => {
+            syn::Lit::Int(int)
+                if int.suffix().is_empty() && int.base10_parse::<u64>().is_ok_and(|n| n > 0) =>
+            {
                 Ok(expr)
             }
             _ => expected(option, at, number),

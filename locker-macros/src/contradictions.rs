@@ -62,7 +62,8 @@ impl Options {
             return each.refuse("`each` locks every one of its parts: name at least one, `each(from, to)`");
         }
         if let Some(args) = &self.args {
-            return args.refuse("`args` is one lock on all its parts, `each` one lock per part: use one of them");
+            return args
+                .refuse("`args` is one lock on all its parts, `each` one lock per part: use one of them");
         }
         match &self.guard {
             Some(guard) => guard.refuse("`guard` binds the guard of one lock, and `each` takes several"),
@@ -81,7 +82,9 @@ impl Options {
 
     fn check_mode(&self) -> Result<()> {
         match &self.mode {
-            Some(mode) if !READ_WRITE => mode.refuse("`mode` is not available yet: this version has exclusive locks only"),
+            Some(mode) if !READ_WRITE => {
+                mode.refuse("`mode` is not available yet: this version has exclusive locks only")
+            }
             _ => Ok(()),
         }
     }
@@ -110,7 +113,8 @@ impl Options {
     pub(crate) fn check_guard(&self, bound: &[Ident]) -> Result<()> {
         match &self.guard {
             Some(guard) if bound.contains(&guard.value) => {
-                let message = format!("`{}` is already a parameter: give the guard another name", guard.value);
+                let message =
+                    format!("`{}` is already a parameter: give the guard another name", guard.value);
                 Err(Error::new(guard.value.span(), message))
             }
             _ => Ok(()),

@@ -1,7 +1,6 @@
 //! Durations as options take them: seconds, text, or a constant.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote};
+use proc_macro2::Span;
 use std::time::Duration;
 use syn::{
     Error, Expr, Lit, Result, UnOp,
@@ -16,17 +15,6 @@ pub(crate) enum Time {
 }
 
 impl Time {
-    /// The tokens of a `Duration`.
-    pub(crate) fn tokens(&self, runtime: &TokenStream) -> TokenStream {
-        match self {
-            Self::Known(duration, _) => {
-                let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
-                quote!(#runtime::Duration::new(#seconds, #nanos))
-            }
-            Self::Constant(expr) => expr.to_token_stream(),
-        }
-    }
-
     pub(crate) fn is_zero(&self) -> bool {
         self.known() == Some(Duration::ZERO)
     }
@@ -80,7 +68,9 @@ fn of_literal(literal: &Lit) -> Result<Duration> {
         Lit::Str(text) => humantime::parse_duration(&text.value()).or_else(|error| {
             refuse(&format!("not a duration: {error}; write it like \"10s\", \"500ms\" or \"1m 30s\""))
         }),
-        _ => refuse("a duration is a number of seconds, a text such as \"10s\", or a constant of type `Duration`"),
+        _ => refuse(
+            "a duration is a number of seconds, a text such as \"10s\", or a constant of type `Duration`",
+        ),
     }
 }
 

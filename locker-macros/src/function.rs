@@ -5,10 +5,10 @@ use crate::{
     params::Param,
     returns::{Returned, async_trait_output, refuse_lazy},
 };
-use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{
-    Attribute, Block, Error, Expr, ExprAsync, Path, Result, Signature, Stmt, Token, Visibility,
+    Attribute, Block, Error, Expr, ExprAsync, Path, Result, ReturnType, Signature, Stmt, Token, Visibility,
     parse::{ParseStream, Parser},
     spanned::Spanned,
 };
@@ -57,6 +57,14 @@ impl Function {
         matches!(self.form, Form::Plain)
     }
 
+    /// Where the type of the value is written, else the function's name.
+    pub(crate) fn output_span(&self) -> Span {
+        match &self.signature.output {
+            ReturnType::Default => self.signature.ident.span(),
+            ReturnType::Type(_, ty) => ty.span(),
+        }
+    }
+
     pub(crate) fn has_receiver(&self) -> bool {
         self.signature.receiver().is_some()
     }
@@ -72,14 +80,25 @@ impl Function {
         if self.is_plain() { refuse_lazy(kind, &self.signature.output) } else { Ok(()) }
     }
 
-    /// The function with `body` (in braces) in place of its own.
-    pub(crate) fn with_body(&self, body: &TokenStream) -> TokenStream {
+    /// The body the attributes are put around, in braces.
+    pub(crate) fn innermost(&self, inside: &TokenStream) -> TokenStream {
+        let mut body = self.body.clone();
+        if let Form::AsyncTrait(_, statements) = &self.form {
+            body = Group::new(Delimiter::Brace, quote!(#(#statements)*));
+        }
+        if inside.is_empty() { body.to_token_stream() } else { quote!({ #inside #body }) }
+    }
+
+    /// The function with these statements in place of its own.
+    pub(crate) fn with_statements(&self, statements: &TokenStream) -> TokenStream {
         let Self { attributes, visibility, signature, inner, .. } = self;
-        let body = match &self.form {
-            Form::AsyncTrait(pin, _) => quote!(#pin(async move #body)),
-            Form::Plain | Form::Async => body.clone(),
+        let statements = match &self.form {
+            Form::AsyncTrait(pin, _) => quote!(#pin(async move { #statements })),
+            Form::Plain | Form::Async => statements.clone(),
         };
-        quote!(#(#attributes)* #visibility #signature { #(#inner)* #body })
+        let mut body = Group::new(Delimiter::Brace, quote!(#(#inner)* #statements));
+        body.set_span(self.body.span());
+        quote!(#(#attributes)* #visibility #signature #body)
     }
 }
 
@@ -102,8 +121,20 @@ fn misplaced(kind: Kind, input: ParseStream) -> Option<Error> {
     Some(Error::new(at, format!("`{kind}` goes on a function with a body, and this is `{item}`")))
 }
 
-const ITEMS: [&str; 12] =
-    ["struct", "enum", "union", "impl", "trait", "mod", "type", "use", "let", "static", "const", "macro_rules"];
+const ITEMS: [&str; 12] = [
+    "struct",
+    "enum",
+    "union",
+    "impl",
+    "trait",
+    "mod",
+    "type",
+    "use",
+    "let",
+    "static",
+    "const",
+    "macro_rules",
+];
 
 fn body(kind: Kind, signature: &Signature, input: ParseStream) -> Result<(Vec<Attribute>, Group)> {
     if input.peek(Token![;]) {
@@ -141,5 +172,5 @@ fn async_trait(signature: &Signature, body: &Group) -> Option<(Path, Vec<Stmt>)>
 
 /// A generated name that cannot meet one of the user's.
 pub(crate) fn hidden(name: &str) -> Ident {
-    Ident::new(name, proc_macro2::Span::mixed_site())
+    Ident::new(name, Span::mixed_site())
 }

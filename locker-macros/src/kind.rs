@@ -16,7 +16,17 @@ const ALL: [Kind; 3] = [Kind::Lock, Kind::Rate, Kind::Semaphore];
 
 const COMMON: &[&str] = &["args", "name", "timeout", "on_error", "locker", "crate"];
 const HOLDING: &[&str] = &[
-    "lease", "expr", "expire", "max_retry", "retry_delay", "renew", "max_hold", "release", "fair", "on_lost", "guard",
+    "lease",
+    "expr",
+    "expire",
+    "max_retry",
+    "retry_delay",
+    "renew",
+    "max_hold",
+    "release",
+    "fair",
+    "on_lost",
+    "guard",
 ];
 
 impl Kind {
@@ -30,7 +40,8 @@ impl Kind {
 
     /// An attribute of this crate, written bare or behind the library's name.
     pub(crate) fn of_path(path: &Path, library: &str) -> Option<Self> {
-        let (last, before) = path.segments.iter().collect::<Vec<_>>().split_last().map(|(l, b)| (*l, b.to_vec()))?;
+        let (last, before) =
+            path.segments.iter().collect::<Vec<_>>().split_last().map(|(l, b)| (*l, b.to_vec()))?;
         let ours = match before[..] {
             [] => true,
             [only] => only.ident == library || only.ident == "locker",
@@ -72,13 +83,11 @@ impl Kind {
             return format!("`{name}` is an option of `{other}`, not of `{self}`");
         }
         let near = self.options().max_by(|a, b| likeness(a, name).total_cmp(&likeness(b, name)));
-        match near.filter(|near| likeness(near, name) > 0.7) {
-            Some(near) => format!("`{self}` has no option `{name}`; did you mean `{near}`?"),
-            None => {
-                let all = self.options().map(|option| format!("`{option}`")).collect::<Vec<_>>().join(", ");
-                format!("`{self}` has no option `{name}`; it has {all}")
-            }
+        if let Some(near) = near.filter(|near| likeness(near, name) > 0.7) {
+            return format!("`{self}` has no option `{name}`; did you mean `{near}`?");
         }
+        let all = self.options().collect::<Vec<_>>().join("`, `");
+        format!("`{self}` has no option `{name}`; it has `{all}`")
     }
 }
 

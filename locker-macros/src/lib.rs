@@ -1,6 +1,7 @@
 //! The attributes of locker.
 
 mod args;
+mod constants;
 mod contradictions;
 mod duration;
 mod expand;
@@ -11,6 +12,7 @@ mod params;
 mod parts;
 mod request;
 mod returns;
+mod run;
 mod runtime_path;
 
 use kind::Kind;

@@ -43,7 +43,10 @@ impl Param {
 }
 
 fn typed(signature: &Signature) -> impl Iterator<Item = &PatType> {
-    signature.inputs.iter().filter_map(|input| if let FnArg::Typed(param) = input { Some(param) } else { None })
+    signature
+        .inputs
+        .iter()
+        .filter_map(|input| if let FnArg::Typed(param) = input { Some(param) } else { None })
 }
 
 /// The pattern of `let PATTERN = { let name = name; name };`.
@@ -116,7 +119,7 @@ impl Function {
         Ok(access)
     }
 
-    /// `(a, b): T` becomes `name: T` in the signature and `let (a, b) = name;` in the body.
+    /// `(a, b): T` becomes `name: T` in the signature and `let (a, b) = { name };` in the body, which moves all of it.
     fn rename(&mut self, index: usize) -> Option<TokenStream> {
         let mut params = self.signature.inputs.iter_mut().filter_map(|input| match input {
             FnArg::Typed(param) => Some(param),
@@ -127,7 +130,7 @@ impl Function {
         let pat = std::mem::replace(&mut *param.pat, syn::parse_quote!(#name));
         let conditions = param.attrs.iter().filter(|attribute: &&Attribute| attribute.path().is_ident("cfg"));
         let pat = (!matches!(pat, Pat::Wild(_))).then_some(pat)?;
-        Some(quote!(#(#conditions)* let #pat = #name;))
+        Some(quote!(#(#conditions)* let #pat = { #name };))
     }
 
     fn hoist(&mut self, statement: usize) -> Option<TokenStream> {
@@ -175,8 +178,20 @@ fn both(index: usize, at: Span) -> Error {
 pub(crate) fn in_brackets(expr: &Expr) -> TokenStream {
     use Expr as E;
     match expr {
-        E::Path(_) | E::Field(_) | E::MethodCall(_) | E::Call(_) | E::Index(_) | E::Macro(_) | E::Reference(_)
-        | E::Paren(_) | E::Tuple(_) | E::Block(_) | E::Lit(_) | E::Await(_) | E::Try(_) | E::Unary(_)
+        E::Path(_)
+        | E::Field(_)
+        | E::MethodCall(_)
+        | E::Call(_)
+        | E::Index(_)
+        | E::Macro(_)
+        | E::Reference(_)
+        | E::Paren(_)
+        | E::Tuple(_)
+        | E::Block(_)
+        | E::Lit(_)
+        | E::Await(_)
+        | E::Try(_)
+        | E::Unary(_)
         | E::Group(_) => expr.to_token_stream(),
         _ => quote!((#expr)),
     }

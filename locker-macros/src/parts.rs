@@ -30,7 +30,10 @@ impl Parts {
             Ok(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => group,
             _ => {
                 let at = if input.is_empty() { option.span() } else { input.span() };
-                return Err(Error::new(at, format!("`{option}` takes its parts in brackets: `{option}(0, account)`")));
+                return Err(Error::new(
+                    at,
+                    format!("`{option}` takes its parts in brackets: `{option}(0, account)`"),
+                ));
             }
         };
         input.parse::<TokenTree>()?;
@@ -54,8 +57,12 @@ impl Part {
     fn new(expr: Expr) -> Result<Self> {
         match ungrouped(&expr) {
             Expr::Lit(literal) => match &literal.lit {
-                Lit::Int(int) if int.suffix().is_empty() => Ok(Self::Position(int.base10_parse()?, int.span())),
-                Lit::Str(text) => refuse(&expr, &format!("a text is no parameter: write {} without quotes", text.value())),
+                Lit::Int(int) if int.suffix().is_empty() => {
+                    Ok(Self::Position(int.base10_parse()?, int.span()))
+                }
+                Lit::Str(text) => {
+                    refuse(&expr, &format!("a text is no parameter: write {} without quotes", text.value()))
+                }
                 _ => refuse(&expr, NOT_A_PART),
             },
             Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) && matches!(*unary.expr, Expr::Lit(_)) => {

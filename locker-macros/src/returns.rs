@@ -16,7 +16,10 @@ pub(crate) enum Returned {
     Nothing,
     Never,
     /// With every `impl Trait` as `_`; whether there was one.
-    Value { written: Type, erased: Box<Type>, opaque: bool },
+    Value {
+        erased: Box<Type>,
+        opaque: bool,
+    },
 }
 
 impl Returned {
@@ -40,7 +43,7 @@ impl Returned {
         let mut erase = Erase(false);
         let mut erased = ty.clone();
         erase.visit_type_mut(&mut erased);
-        Self::Value { written: ty.clone(), erased: Box::new(erased), opaque: erase.0 }
+        Self::Value { erased: Box::new(erased), opaque: erase.0 }
     }
 
     /// The type as it may stand inside the body; `Infallible` stands in for `!`, which cannot.
@@ -49,6 +52,18 @@ impl Returned {
             Self::Nothing => quote!(()),
             Self::Never => quote!(#runtime::Infallible),
             Self::Value { erased, .. } => erased.to_token_stream(),
+        }
+    }
+
+    pub(crate) fn is_never(&self) -> bool {
+        matches!(self, Self::Never)
+    }
+
+    /// The type of a `let` that holds the value, where one can be written without weakening inference.
+    pub(crate) fn annotation(&self, runtime: &TokenStream) -> Option<TokenStream> {
+        match self {
+            Self::Never | Self::Value { opaque: true, .. } => None,
+            _ => Some(self.tokens(runtime)),
         }
     }
 
@@ -85,7 +100,8 @@ pub(crate) fn async_trait_output(output: &ReturnType) -> Option<&Type> {
     let Type::TraitObject(TypeTraitObject { bounds, .. }) = argument(argument(pin, "Pin")?, "Box")? else {
         return None;
     };
-    let marked = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(l) if l.ident == "async_trait");
+    let marked =
+        |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(l) if l.ident == "async_trait");
     bounds.iter().any(marked).then_some(())?;
     bounds.iter().find_map(future_output)
 }

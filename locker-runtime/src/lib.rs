@@ -3,14 +3,34 @@
 //! Applications use the crate `locker-rs` (library name `locker`), which re-exports what is here together with
 //! the attributes.
 
+mod background;
+mod blocking;
+mod clock;
+mod config;
+mod diagnostics;
 mod error;
+mod global;
 mod guard;
+mod id;
 mod key;
+mod lease;
 mod locker;
+pub mod primitives;
 #[doc(hidden)]
 pub mod private;
+mod pushes;
+mod request;
+pub mod store;
+pub mod stores;
+mod sync;
 
+pub use clock::Timestamp;
+pub use config::LockerBuilder;
 pub use error::{Error, ErrorKind, Result};
+pub use global::{global, set_global, try_global};
 pub use guard::Guard;
+pub use id::Id;
 pub use key::{Key, KeyFormat, KeyPart};
-pub use locker::{LockRequest, Locker, global, try_global};
+pub use locker::Locker;
+pub use pushes::{Pushes, Subscription};
+pub use request::LockRequest;

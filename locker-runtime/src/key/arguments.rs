@@ -104,7 +104,9 @@ impl Key {
     pub(crate) fn on(prefix: &str, format: KeyFormat, name: &str, parts: &[&dyn KeyPart]) -> Self {
         let function = FunctionDigest::of(&[name]);
         let mut key = KeyBuilder::new(prefix, format, &function, ":lock|");
-        parts.iter().for_each(|part| key.part(*part));
+        for part in parts {
+            key.part(*part);
+        }
         key.finish()
     }
 }
@@ -118,8 +120,8 @@ mod tests {
         Key::on("", format, "bank.withdraw", parts).to_string()
     }
 
-    /// python3 -c "from hashlib import md5; h = lambda s: md5(s.encode()).hexdigest();
-    /// print(h('bank:withdraw') + ':lock|' + h(':'.join(str(a) for a in (6222, 100))))", and so on.
+    // python3 -c "from hashlib import md5; h = lambda s: md5(s.encode()).hexdigest();
+    // print(h('bank:withdraw') + ':lock|' + h(':'.join(str(a) for a in (6222, 100))))", and so on.
     const PYTHON: [(&[&dyn KeyPart], &str); 4] = [
         (&[&6222, &100], "e7d1e70120eddf339445617f6b481243:lock|3733c69536a04d53d3607351a4d1c8c1"),
         (&[], "e7d1e70120eddf339445617f6b481243:lock|d41d8cd98f00b204e9800998ecf8427e"),

@@ -38,6 +38,11 @@ impl Function {
         Self::new("", name)
     }
 
+    /// The name, for diagnostics.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The digest of a function that has no receiver.
     pub fn digest(&self) -> &FunctionDigest {
         self.cached("")

@@ -1,0 +1,51 @@
+//! The one thread of this crate: timers, renewals, releases of dropped guards and connections live on it, so that
+//! a busy executor of the application starves none of them.
+
+use crate::clock::Timestamp;
+use once_cell::sync::Lazy;
+use std::{future::Future, thread, time::Duration};
+use tokio::{
+    runtime::{Builder, EnterGuard, Handle},
+    time::Sleep,
+};
+
+static RUNTIME: Lazy<Handle> = Lazy::new(|| {
+    let runtime =
+        Builder::new_current_thread().enable_all().build().expect("the system refuses an event queue");
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    thread::Builder::new().name("locker".into()).spawn(run).expect("the system refuses a thread");
+    handle
+});
+
+/// Runs `future` on the background thread.
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    drop(RUNTIME.spawn(future));
+}
+
+/// Makes timers and sockets created meanwhile belong to the background thread.
+pub(crate) fn enter() -> EnterGuard<'static> {
+    RUNTIME.enter()
+}
+
+/// A timer of the background thread; it works under any executor.
+pub(crate) async fn sleep(duration: Duration) {
+    sleep_until(Timestamp::now() + duration).await;
+}
+
+/// Waits until the clock of [`Timestamp::now`] says so, also when the machine was suspended meanwhile.
+pub(crate) async fn sleep_until(time: Timestamp) {
+    const LONGEST: Duration = Duration::from_secs(24 * 3600);
+    loop {
+        let left = time.since(Timestamp::now());
+        if left.is_zero() {
+            return;
+        }
+        timer(left.min(LONGEST)).await;
+    }
+}
+
+fn timer(duration: Duration) -> Sleep {
+    let _entered = enter();
+    tokio::time::sleep(duration)
+}

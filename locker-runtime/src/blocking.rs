@@ -1,0 +1,18 @@
+//! The same futures for callers that are not async.
+
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+/// Drives `future` on the calling thread; timers and connections live on the background thread, so this works
+/// outside any runtime and inside every flavour of one. It blocks the thread it is called on.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    // Most calls on the embedded store are answered at once: no waker has to be made for them.
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => pollster::block_on(future),
+    }
+}

@@ -1,0 +1,199 @@
+//! Defaults, their limits, and the builder.
+
+use crate::{
+    Error, ErrorKind, Result,
+    blocking::block_on,
+    key::KeyFormat,
+    locker::Locker,
+    store::Store,
+    stores::{self, Opening},
+};
+use std::{sync::Arc, time::Duration};
+
+/// Everything a call may choose for itself, with the defaults of the locker it is made on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) lease: Duration,
+    pub(crate) timeout: Duration,
+    pub(crate) max_retry: Option<u32>,
+    pub(crate) retry_delay: Duration,
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fair: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
+            max_retry: None,
+            retry_delay: Duration::from_secs(2),
+            renew: true,
+            max_hold: None,
+            fair: true,
+        }
+    }
+}
+
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+impl Settings {
+    /// Refuses what cannot be meant, by name.
+    pub(crate) fn check(&self) -> Result<()> {
+        between("lease", self.lease, SHORTEST)?;
+        between("retry_delay", self.retry_delay, SHORTEST)?;
+        if self.timeout != Duration::MAX {
+            between("timeout", self.timeout, Duration::ZERO)?;
+        }
+        if self.max_retry == Some(0) {
+            return misused("max_retry is 0: it counts attempts, the first one included, so give 1 or more");
+        }
+        match self.max_hold {
+            Some(_) if !self.renew => {
+                misused("max_hold has no meaning with renew(false): the lease ends the hold")
+            }
+            Some(max_hold) if max_hold < self.lease => misused(format!(
+                "max_hold {} is shorter than the lease {}",
+                humantime::format_duration(max_hold),
+                humantime::format_duration(self.lease)
+            )),
+            Some(max_hold) => between("max_hold", max_hold, SHORTEST),
+            None => Ok(()),
+        }
+    }
+
+    /// How long a hold may last with all its renewals.
+    pub(crate) fn longest_hold(&self) -> Duration {
+        if self.renew { self.max_hold.unwrap_or(self.lease.saturating_mul(10)) } else { self.lease }
+    }
+}
+
+fn misused<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::new(ErrorKind::Misused, message))
+}
+
+pub(crate) fn between(name: &str, value: Duration, shortest: Duration) -> Result<()> {
+    let shown = humantime::format_duration(value);
+    if value < shortest {
+        return misused(format!("{name} {shown} is too short: give at least {shortest:?}"));
+    }
+    if value > LONGEST {
+        return misused(format!("{name} {shown} is too long: give at most 10 years"));
+    }
+    Ok(())
+}
+
+/// Makes a [`Locker`] with defaults of your own.
+///
+/// ```
+/// # fn main() -> locker_runtime::Result<()> {
+/// use std::time::Duration;
+/// let locker = locker_runtime::Locker::builder()
+///     .url("memory://")
+///     .lease(Duration::from_secs(30))
+///     .prefix("shop:")
+///     .build_blocking()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct LockerBuilder {
+    url: Option<String>,
+    store: Option<Arc<dyn Store>>,
+    settings: Settings,
+    prefix: String,
+    key_format: KeyFormat,
+    opening: Opening,
+}
+
+impl LockerBuilder {
+    /// Which store: `memory://`, or another scheme whose Cargo feature is on. Default: the variable `LOCKER_URL`,
+    /// and without that `memory://`.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    /// A store of your own making, in place of a URL.
+    pub fn store(mut self, store: impl Store) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// How long others wait if a holder dies. Default 10 s, at least 1 ms.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long a call waits for its turn. Default 10 s; zero tries once; [`Duration::MAX`] waits for ever.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// How many attempts a call makes, the first one included. Default: as many as fit into the timeout.
+    pub fn max_retry(mut self, attempts: u32) -> Self {
+        self.settings.max_retry = Some(attempts);
+        self
+    }
+
+    /// The longest time between two attempts of one waiting call. Default 2 s.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.settings.retry_delay = delay;
+        self
+    }
+
+    /// What stands before every key, as written. Default: nothing.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// How arguments are written into keys. Default [`KeyFormat::Escaped`].
+    pub fn key_format(mut self, format: KeyFormat) -> Self {
+        self.key_format = format;
+        self
+    }
+
+    /// Opens the store and makes the locker.
+    ///
+    /// # Errors
+    /// `Misused` when the URL or a setting is wrong (the message says what is accepted); `Unavailable` when the
+    /// store cannot be reached within the timeout.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future leaves nothing behind.
+    pub async fn build(mut self) -> Result<Locker> {
+        self.settings.check()?;
+        let store = match self.store.take() {
+            Some(store) => store,
+            None => stores::open(&self.url.take().unwrap_or_else(default_url), &self.opening()).await?,
+        };
+        Ok(Locker::new(store, self.settings, self.prefix, self.key_format))
+    }
+
+    /// [`build`](Self::build) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_blocking(self) -> Result<Locker> {
+        block_on(self.build())
+    }
+
+    /// Does not wait for the store: what is wrong with it comes out of the calls made on the locker.
+    pub(crate) fn lazy(mut self) -> Self {
+        self.opening.lazy = true;
+        self
+    }
+
+    fn opening(&self) -> Opening {
+        Opening { timeout: self.settings.timeout, lease: self.settings.lease, ..self.opening }
+    }
+}
+
+fn default_url() -> String {
+    std::env::var("LOCKER_URL").unwrap_or_else(|_| "memory://".into())
+}

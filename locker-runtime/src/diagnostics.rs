@@ -1,0 +1,20 @@
+//! What is told through `tracing`: keys and function names, never arguments.
+
+macro_rules! event {
+    ($level:ident, $hold:expr, $message:literal $(, $field:ident = $value:expr)*) => {{
+        #[cfg(feature = "tracing")]
+        tracing::event!(target: "locker", tracing::Level::$level, key = $hold.key.as_str(),
+            function = $hold.function $(, $field = %$value)*, $message);
+        #[cfg(not(feature = "tracing"))]
+        { let _ = (&$hold.key, &$hold.function $(, &$value)*); }
+    }};
+}
+
+macro_rules! warning {
+    ($($message:tt)*) => {{
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: "locker", $($message)*);
+    }};
+}
+
+pub(crate) use {event, warning};

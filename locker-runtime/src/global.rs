@@ -1,0 +1,58 @@
+//! The locker of the whole process.
+
+use crate::{Error, ErrorKind, Result, diagnostics::warning, locker::Locker, stores::refusing::Refusing};
+use once_cell::sync::{Lazy, OnceCell};
+
+static SET: OnceCell<Locker> = OnceCell::new();
+
+/// What `global` falls back to: decided once, at its first use.
+static FROM_ENVIRONMENT: Lazy<Result<Locker>> = Lazy::new(|| match std::env::var("LOCKER_URL") {
+    Ok(url) => Locker::builder().url(url).lazy().build_blocking().map_err(|error| {
+        Error::new(error.kind(), "the environment variable LOCKER_URL cannot be used").with_source(error)
+    }),
+    Err(std::env::VarError::NotUnicode(_)) => {
+        Err(Error::new(ErrorKind::Misused, "the environment variable LOCKER_URL is not UTF-8"))
+    }
+    Err(std::env::VarError::NotPresent) => {
+        warning!(
+            "neither set_global nor LOCKER_URL names a store: locks are kept in memory and protect this process only"
+        );
+        Locker::builder().url("memory://").build_blocking()
+    }
+});
+
+/// What calls on [`global`] get when `LOCKER_URL` cannot be used.
+static REFUSING: Lazy<Locker> = Lazy::new(|| {
+    let error = FROM_ENVIRONMENT.as_ref().err().cloned();
+    let error = error.unwrap_or_else(|| Error::new(ErrorKind::Misused, "no locker"));
+    Locker::with_defaults(Refusing::new(error))
+});
+
+/// Makes `locker` what [`global`] returns, for the whole process and once.
+///
+/// # Errors
+/// Hands `locker` back when one is set already, or [`global`] was used before.
+pub fn set_global(locker: Locker) -> Result<(), Locker> {
+    SET.set(locker)
+}
+
+/// The locker that attributes use which name none: the one given to [`set_global`], else one on the store that the
+/// environment variable `LOCKER_URL` names, else the process's own `memory://`, with one warning that this protects
+/// a single process only.
+///
+/// Never panics: with a `LOCKER_URL` that cannot be used, every call on the locker fails and says so.
+#[must_use]
+pub fn global() -> &'static Locker {
+    try_global().unwrap_or(&REFUSING)
+}
+
+/// As [`global`], but tells at once when `LOCKER_URL` cannot be used.
+///
+/// # Errors
+/// `Misused`, naming the variable and what is wrong with it.
+pub fn try_global() -> Result<&'static Locker> {
+    if let Some(locker) = SET.get() {
+        return Ok(locker);
+    }
+    FROM_ENVIRONMENT.as_ref().map(|locker| SET.get_or_init(|| locker.clone())).map_err(Clone::clone)
+}

@@ -1,0 +1,134 @@
+//! What a caller holds.
+
+use crate::{
+    Error, Result,
+    blocking::block_on,
+    lease::{Hold, Keeper},
+    request::Release,
+};
+use once_cell::sync::OnceCell;
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Proof of a hold, renewed in the background while it lives.
+///
+/// [`release`](Guard::release) ends it and says whether it lasted until then. Dropping it ends it too, from the
+/// background: an error is then only logged.
+#[must_use = "dropping the guard releases what it holds"]
+pub struct Guard {
+    hold: Arc<Hold>,
+    watched: Option<usize>,
+    release: Release,
+    id: OnceCell<String>,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>, release: Release) -> Self {
+        Self { watched: Some(Keeper::watch(&hold)), hold, release, id: OnceCell::new() }
+    }
+
+    /// The key, prefix included.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.hold.key.as_str()
+    }
+
+    /// A number that rises with every grant of this key: a resource that refuses numbers below the highest it has
+    /// seen is safe from holders that do not know yet that they are too late.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.hold.fence()
+    }
+
+    /// The random id of this hold, 32 hexadecimal digits.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.id.get_or_init(|| self.hold.id().to_string())
+    }
+
+    /// How much of the lease is surely left; zero when it may be over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Whether the lease is surely not over yet.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// `Ok` while [`is_held`](Self::is_held): to be asked before a step that must not happen after a loss.
+    ///
+    /// # Errors
+    /// `Lost`.
+    pub fn check(&self) -> Result<()> {
+        if self.is_held() { Ok(()) } else { Err(self.hold.loss()) }
+    }
+
+    /// Waits until the hold is lost: its lease could not be renewed in time, somebody ended it, or `max_hold` has
+    /// passed. Never returns while all is well.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) {
+        self.hold.lost().await;
+    }
+
+    /// Ends the hold.
+    ///
+    /// # Errors
+    /// `Lost` when it was over before; `Unavailable` when the store cannot be reached: the release is then tried
+    /// on in the background until the lease is over anyway.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: when the future is dropped, the release goes on in the background.
+    pub async fn release(mut self) -> Result<()> {
+        self.unwatch();
+        if self.release == Release::OnExpiry {
+            return self.check();
+        }
+        let result = self.hold.release().await;
+        if !result.as_ref().is_err_and(Error::is_temporary) {
+            self.release = Release::OnExpiry;
+        }
+        result
+    }
+
+    /// [`release`](Self::release) for callers that are not async: blocks this thread.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<()> {
+        block_on(self.release())
+    }
+
+    /// Leaves the hold to the end of its lease.
+    pub(crate) fn release_on_expiry(&mut self) {
+        self.release = Release::OnExpiry;
+    }
+
+    fn unwatch(&mut self) {
+        if let Some(number) = self.watched.take() {
+            Keeper::forget(number);
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.unwatch();
+        if self.release == Release::OnDrop {
+            self.hold.release_later();
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &self.key())
+            .field("fence", &self.fence())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

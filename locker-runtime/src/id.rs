@@ -1,0 +1,100 @@
+//! The identity of one attempt.
+
+use md5::{Digest, Md5};
+use std::{
+    fmt,
+    hash::{BuildHasherDefault, Hasher},
+};
+use uuid::Uuid;
+
+/// 128 random bits that name one attempt to hold or await something; shown as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Id(u128);
+
+impl Id {
+    /// A new random id (UUID version 4).
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::new_v4().as_u128())
+    }
+
+    /// The id that stands for a key chosen by a client, so that the same key finds its hold again.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        Self(u128::from_be_bytes(Md5::digest(text).into()))
+    }
+
+    /// The 32 hexadecimal digits back into an id.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}
+
+impl From<u128> for Id {
+    fn from(bits: u128) -> Self {
+        Self(bits)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Ids are random already: their low half is their hash.
+pub(crate) type IdMap<V> = std::collections::HashMap<Id, V, BuildHasherDefault<LowHalf>>;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LowHalf(u64);
+
+impl Hasher for LowHalf {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
+    fn write_u128(&mut self, bits: u128) {
+        self.0 = bits as u64;
+    }
+}
+
+impl Id {
+    #[expect(clippy::cast_possible_truncation, reason = "a shard number needs few bits")]
+    pub(crate) fn shard(self, count: usize) -> usize {
+        (self.0 >> 64) as usize % count
+    }
+
+    /// A number in 0..1 that differs from id to id: jitter without another source of randomness.
+    pub(crate) fn fraction(self) -> f64 {
+        f64::from((self.0 & 0xffff) as u16) / 65536.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_id_convert_both_ways() {
+        let id = Id::random();
+        assert_eq!(Id::parse(&id.to_string()), Some(id));
+        assert_eq!(Id::parse("not an id"), None);
+        assert_eq!(Id::parse(&"+".repeat(32)), None);
+        assert_eq!(Id::of("a").to_string(), "0cc175b9c0f1b6a831c399e269772661");
+    }
+}

@@ -1,0 +1,202 @@
+//! Keeping leases: one task renews every hold of the process and tells its owner when it is lost.
+
+mod keeper;
+
+use crate::{
+    Error, ErrorKind, Result,
+    clock::Timestamp,
+    config::Settings,
+    diagnostics::event,
+    id::Id,
+    key::Key,
+    locker::{Answer, Locker},
+    primitives::{Kind, Reply, Request, TOMBSTONE},
+};
+pub(crate) use keeper::Keeper;
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// Something held. `Safe -> Jeopardy -> Lost` by the local deadline, which is counted from before the request was
+/// sent that the store granted or renewed it for.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: Key,
+    pub(crate) function: &'static str,
+    locker: Locker,
+    kind: Kind,
+    id: Id,
+    fence: u64,
+    lease: Duration,
+    renew: bool,
+    /// When it ends however often it is renewed.
+    end: Timestamp,
+    deadline: AtomicU64,
+    phase: AtomicU8,
+    lost: Notify,
+    /// An earlier copy of the acquire may still arrive: the release leaves a tombstone.
+    doubtful: bool,
+    release_sent: AtomicBool,
+}
+
+const SAFE: u8 = 0;
+const JEOPARDY: u8 = 1;
+const LOST: u8 = 2;
+const OVER: u8 = 3;
+
+impl Hold {
+    #[expect(clippy::too_many_arguments, reason = "called from one place, with everything a hold is")]
+    pub(crate) fn new(
+        locker: Locker,
+        kind: Kind,
+        key: Key,
+        id: Id,
+        fence: u64,
+        settings: Settings,
+        answer: &Answer,
+        function: &'static str,
+    ) -> Arc<Self> {
+        let hold = Arc::new(Self {
+            key,
+            function,
+            locker,
+            kind,
+            id,
+            fence,
+            lease: settings.lease,
+            renew: settings.renew,
+            end: answer.sent + settings.longest_hold(),
+            deadline: AtomicU64::new(deadline(answer.sent, settings.lease).as_micros()),
+            phase: AtomicU8::new(SAFE),
+            lost: Notify::new(),
+            doubtful: answer.doubtful,
+            release_sent: AtomicBool::new(false),
+        });
+        event!(DEBUG, hold, "acquired", fence = fence);
+        hold
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.phase() == LOST { Duration::ZERO } else { self.deadline().since(Timestamp::now()) }
+    }
+
+    /// Waits until the hold is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let mut notified = pin!(self.lost.notified());
+            notified.as_mut().enable();
+            if self.phase() == LOST {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    pub(crate) fn loss(&self) -> Error {
+        Error::new(ErrorKind::Lost, "the lease ended before its holder released it")
+            .with_key(self.key.as_str())
+    }
+
+    /// Ends the hold and says whether it lasted until now.
+    pub(crate) async fn release(&self) -> Result<()> {
+        let kept = self.finish();
+        let request = self.release_request();
+        let again = self.release_sent.swap(true, Ordering::Relaxed);
+        let until = Timestamp::now() + self.lease;
+        let told = self.locker.insist(&self.key, &request, until).await?;
+        self.judge(kept, told.repeated || again, &told.reply)
+    }
+
+    /// Ends the hold without anybody waiting for it.
+    pub(crate) fn release_later(self: &Arc<Self>) {
+        let kept = self.finish();
+        let again = self.release_sent.swap(true, Ordering::Relaxed);
+        let hold = Arc::clone(self);
+        self.locker.send_off(&self.key, self.release_request(), self.lease + TOMBSTONE, move |answer| {
+            match answer {
+                Ok(told) => drop(hold.judge(kept, told.repeated || again, &told.reply)),
+                Err(error) => {
+                    event!(WARN, hold, "not released: others wait until the lease is over", error = error);
+                }
+            }
+        });
+    }
+
+    /// Says once, never silently, that a hold was gone when it was to be released.
+    fn judge(&self, kept: bool, again: bool, reply: &Reply) -> Result<()> {
+        match reply {
+            Reply::Released if kept => {
+                event!(DEBUG, self, "released");
+                Ok(())
+            }
+            Reply::NotHeld if kept && again => Ok(()),
+            _ => {
+                if kept {
+                    event!(WARN, self, "lost: found gone when it was to be released");
+                }
+                Err(self.loss())
+            }
+        }
+    }
+
+    fn release_request(&self) -> Request {
+        self.kind.release(self.id, self.doubtful)
+    }
+
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Acquire)
+    }
+
+    fn deadline(&self) -> Timestamp {
+        Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// From here on nothing renews it or calls it lost. `false`: it was lost before.
+    fn finish(&self) -> bool {
+        self.phase.swap(OVER, Ordering::AcqRel) != LOST
+    }
+
+    fn lose(&self, why: &'static str) {
+        if self.shift(LOST, |phase| phase < LOST) {
+            event!(WARN, self, "lost", why = why);
+            self.lost.notify_waiters();
+        }
+    }
+
+    fn doubt(&self, error: &Error) {
+        if self.shift(JEOPARDY, |phase| phase == SAFE) {
+            event!(WARN, self, "jeopardy: not renewed, trying again", error = error);
+        }
+    }
+
+    fn renewed(&self, sent: Timestamp) {
+        self.deadline.store(deadline(sent, self.lease).as_micros(), Ordering::Release);
+        self.shift(SAFE, |phase| phase == JEOPARDY);
+        event!(DEBUG, self, "renewed");
+    }
+
+    /// Moves to another phase if the present one allows it; says whether it did.
+    fn shift(&self, to: u8, allowed: impl Fn(u8) -> bool) -> bool {
+        let shift = |phase| allowed(phase).then_some(to);
+        self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, shift).is_ok()
+    }
+}
+
+/// Two clocks may drift apart while the lease lasts: a thousandth of it is the allowance.
+fn deadline(sent: Timestamp, lease: Duration) -> Timestamp {
+    sent + lease.mul_f64(0.999)
+}

@@ -1,0 +1,158 @@
+//! The one renewing task.
+
+use super::Hold;
+use crate::{
+    background,
+    clock::Timestamp,
+    primitives::Reply,
+    sync::{Mutex, lock},
+};
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use once_cell::sync::Lazy;
+use slab::Slab;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+use tokio::sync::Notify;
+
+/// Watches over all holds of the process.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    holds: Mutex<Slab<Watched>>,
+    /// When the task looks next, in microseconds; a hold that is due earlier wakes it.
+    next_look: AtomicU64,
+    earlier: Notify,
+}
+
+#[derive(Debug)]
+struct Watched {
+    hold: Arc<Hold>,
+    /// `NEVER` while a renewal is on its way, or when there is none.
+    renew_at: Timestamp,
+    over: bool,
+}
+
+impl Watched {
+    fn due(&self) -> Timestamp {
+        if self.over { Timestamp::NEVER } else { self.renew_at.min(self.hold.deadline()).min(self.hold.end) }
+    }
+}
+
+static KEEPER: Lazy<Keeper> = Lazy::new(|| {
+    background::spawn(async { KEEPER.run().await });
+    Keeper {
+        holds: Mutex::default(),
+        next_look: AtomicU64::new(Timestamp::NEVER.as_micros()),
+        earlier: Notify::new(),
+    }
+});
+
+impl Keeper {
+    /// Watches over a hold until [`forget`](Self::forget) is called with the number returned.
+    pub(crate) fn watch(hold: &Arc<Hold>) -> usize {
+        let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
+        let watched = Watched { hold: Arc::clone(hold), renew_at, over: false };
+        let due = watched.due();
+        let number = lock(&KEEPER.holds).insert(watched);
+        KEEPER.look_at(due);
+        number
+    }
+
+    pub(crate) fn forget(number: usize) {
+        let mut holds = lock(&KEEPER.holds);
+        let watched = holds.try_remove(number);
+        if holds.is_empty() && holds.capacity() > 1024 {
+            *holds = Slab::new();
+        }
+        drop(holds);
+        drop(watched);
+    }
+
+    fn look_at(&self, due: Timestamp) {
+        let due = due.as_micros();
+        if due < self.next_look.load(Ordering::SeqCst)
+            && due < self.next_look.fetch_min(due, Ordering::SeqCst)
+        {
+            self.earlier.notify_one();
+        }
+    }
+
+    async fn run(&'static self) {
+        let mut renewals = FuturesUnordered::new();
+        loop {
+            let next = Timestamp::from_micros(self.next_look.load(Ordering::SeqCst));
+            tokio::select! {
+                Some(()) = renewals.next() => {}
+                () = self.earlier.notified() => {}
+                () = background::sleep_until(next) => renewals.extend(self.look(Timestamp::now())),
+            }
+        }
+    }
+
+    /// Ends what is over and returns the renewals that are due.
+    fn look(&'static self, now: Timestamp) -> Vec<BoxFuture<'static, ()>> {
+        self.next_look.store(Timestamp::NEVER.as_micros(), Ordering::SeqCst);
+        let (mut renewals, mut next) = (Vec::<BoxFuture<'static, ()>>::new(), Timestamp::NEVER);
+        let mut over = Vec::new();
+        for (number, watched) in &mut *lock(&self.holds) {
+            let hold = &watched.hold;
+            if !watched.over && now >= hold.deadline().min(hold.end) {
+                watched.over = true;
+                over.push(Arc::clone(hold));
+            } else if !watched.over && now + hold.lease / 12 >= watched.renew_at {
+                watched.renew_at = Timestamp::NEVER;
+                renewals.push(Box::pin(self.renew(number, Arc::clone(hold))));
+            }
+            next = next.min(watched.due());
+        }
+        self.next_look.fetch_min(next.as_micros(), Ordering::SeqCst);
+        for hold in over {
+            hold.run_out(now);
+        }
+        renewals
+    }
+
+    async fn renew(&self, number: usize, hold: Arc<Hold>) {
+        let sent = Timestamp::now();
+        let request = hold.kind.renew(hold.id, hold.lease);
+        let again = match hold.locker.store().call(&hold.key, &request).await {
+            Ok(Reply::Renewed) => {
+                hold.renewed(sent);
+                hold.renew_at()
+            }
+            Ok(_) => {
+                hold.lose("another may hold it");
+                return;
+            }
+            Err(error) => {
+                hold.doubt(&error);
+                Timestamp::now() + hold.lease / 12
+            }
+        };
+        if let Some(watched) =
+            lock(&self.holds).get_mut(number).filter(|watched| Arc::ptr_eq(&watched.hold, &hold))
+        {
+            watched.renew_at = again;
+        }
+        self.look_at(again);
+    }
+}
+
+impl Hold {
+    /// A third of the lease before the deadline has two thirds to go, give or take a tenth so that many holds
+    /// taken together are not renewed together for ever.
+    fn renew_at(&self) -> Timestamp {
+        let jitter = 0.9 + 0.2 * self.id.fraction();
+        self.deadline() - self.lease + (self.lease / 3).mul_f64(jitter)
+    }
+
+    fn run_out(self: &Arc<Self>, now: Timestamp) {
+        if now >= self.end && self.renew {
+            self.lose("held longer than max_hold");
+            self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
+        } else {
+            self.lose("not renewed before the lease was over");
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The locker: a store with defaults, and the only waiting loop.
+
+use crate::{
+    Error, ErrorKind, Result, background,
+    blocking::block_on,
+    clock::Timestamp,
+    config::{LockerBuilder, Settings},
+    id::Id,
+    key::{Key, KeyFormat, KeyPart},
+    primitives::{GRANT_WINDOW, Kind, Reply, Request, Signal, TOMBSTONE, Wait},
+    pushes::Subscription,
+    request::LockRequest,
+    store::{Calling, Store},
+    stores::Memory,
+};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+/// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
+///
+/// ```
+/// # async fn example() -> locker_runtime::Result<()> {
+/// let locker = locker_runtime::Locker::memory();
+/// let guard = locker.lock("invoice 7").acquire().await?;
+/// // nobody else holds "invoice 7" now
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn Store>,
+    settings: Settings,
+    prefix: String,
+    key_format: KeyFormat,
+}
+
+impl Locker {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        settings: Settings,
+        prefix: String,
+        key_format: KeyFormat,
+    ) -> Self {
+        Self(Arc::new(Inner { store, settings, prefix, key_format }))
+    }
+
+    /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
+    ///
+    /// `memory://` in a URL means one store for the whole process instead.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self::with_defaults(Memory::new())
+    }
+
+    /// Opens the store behind `url` with the defaults of [`LockerBuilder`].
+    ///
+    /// # Errors
+    /// As [`LockerBuilder::build`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().url(url).build().await
+    }
+
+    /// [`connect`](Self::connect) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`LockerBuilder::build`].
+    pub fn connect_blocking(url: &str) -> Result<Self> {
+        block_on(Self::connect(url))
+    }
+
+    /// Starts from the defaults: lease 10 s, timeout 10 s, attempts unlimited, re-checks at most 2 s apart.
+    pub fn builder() -> LockerBuilder {
+        LockerBuilder::default()
+    }
+
+    /// Asks for the exclusive lock called `name`.
+    pub fn lock(&self, name: &str) -> LockRequest {
+        self.request(Kind::Lock, Key::named(self.prefix(), "lock", name))
+    }
+
+    /// Asks for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments: the same key.
+    ///
+    /// ```
+    /// # async fn example(locker: locker_runtime::Locker) -> locker_runtime::Result<()> {
+    /// let (card, amount) = (6222, 100);
+    /// let guard = locker.lock_on("bank.withdraw", &[&card, &amount]).acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn lock_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> LockRequest {
+        self.request(Kind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
+    }
+
+    /// What stands before every key.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.0.prefix
+    }
+
+    /// How arguments are written into keys.
+    #[must_use]
+    pub fn key_format(&self) -> KeyFormat {
+        self.0.key_format
+    }
+
+    pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
+        LockRequest::new(self.clone(), kind, key, self.0.settings)
+    }
+
+    pub(crate) fn with_defaults(store: impl Store) -> Self {
+        Self::new(Arc::new(store), Settings::default(), String::new(), KeyFormat::default())
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    /// Sends `request` without anybody waiting for it, again and again until it is certain or `give_up` has passed.
+    /// Answered inline where the store can.
+    pub(crate) fn send_off(
+        &self,
+        key: &Key,
+        request: Request,
+        give_up: Duration,
+        then: impl FnOnce(Result<Told>) + Send + 'static,
+    ) {
+        if let Calling::Ready(answer) = self.store().call(key, &request) {
+            return then(answer.into_inner().map(|reply| Told { reply, repeated: false }));
+        }
+        let (locker, key, until) = (self.clone(), key.clone(), Timestamp::now() + give_up);
+        background::spawn(async move { then(locker.insist(&key, &request, until).await) });
+    }
+
+    /// Repeats an idempotent request until it is certain or `until` has passed.
+    pub(crate) async fn insist(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Told> {
+        let (mut backoff, mut repeated) = (Backoff::default(), false);
+        loop {
+            match self.call_until(key, request, until).await {
+                Err(error) if error.is_temporary() && Timestamp::now() < until => {
+                    repeated |= !error.is_certain();
+                    background::sleep(backoff.next_delay()).await;
+                }
+                certain => return certain.map(|reply| Told { reply, repeated }),
+            }
+        }
+    }
+
+    /// One call, not waited for longer than `until`.
+    async fn call_until(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Reply> {
+        match self.store().call(key, request) {
+            Calling::Ready(answer) => answer.into_inner(),
+            Calling::Pending(answer) => Box::pin(in_time(answer, until)).await,
+        }
+        .map_err(|error| error.with_key(key.as_str()))
+    }
+
+    /// The only waiting loop: send, and while queued wait for a push, the time to ask again, or the end of
+    /// patience; on giving up (or being dropped) take the attempt back from the background.
+    pub(crate) async fn ask(&self, key: &Key, what: &impl Asking, patience: Patience) -> Result<Answer> {
+        let mut attempt = Attempt::start(self, key, what, patience);
+        loop {
+            let (wait, recheck) = match attempt.send().await? {
+                Step::Done(answer) => return Ok(answer),
+                Step::Wait { until, recheck } => (until, recheck),
+            };
+            match attempt.signal(wait).await {
+                Some(Signal::Granted { fence }) => {
+                    if let Some(answer) = attempt.confirm(fence).await? {
+                        return Ok(answer);
+                    }
+                }
+                Some(Signal::Wake) => {}
+                None if recheck => attempt.count += 1,
+                None => return Err(attempt.timed_out()),
+            }
+        }
+    }
+}
+
+/// The certain answer to a request that may have been sent more than once.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) reply: Reply,
+    /// An earlier copy may have been carried out.
+    pub(crate) repeated: bool,
+}
+
+/// The requests of one attempt, whatever the primitive.
+pub(crate) trait Asking {
+    fn id(&self) -> Id;
+    fn ask(&self, wait: Option<Wait>) -> Request;
+    /// Sent when a push says that the caller has been served.
+    fn confirm(&self) -> Request;
+    fn cancel(&self, tombstone: bool) -> Request;
+    fn lease(&self) -> Duration;
+    fn fair(&self) -> bool;
+}
+
+/// How long and how often a caller asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) timeout: Duration,
+    pub(crate) max_retry: Option<u32>,
+    pub(crate) retry_delay: Duration,
+}
+
+/// The end of a successful attempt.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    /// Just before the request was sent that the reply answers: leases are counted from here.
+    pub(crate) sent: Timestamp,
+    /// Whether an earlier copy of the request may still arrive.
+    pub(crate) doubtful: bool,
+}
+
+enum Step {
+    Done(Answer),
+    Wait { until: Timestamp, recheck: bool },
+}
+
+/// One attempt on its way. Dropped before it is done, it is taken back.
+struct Attempt<'a, A: Asking> {
+    locker: &'a Locker,
+    key: &'a Key,
+    what: &'a A,
+    patience: Patience,
+    mailbox: Subscription,
+    started: Timestamp,
+    deadline: Timestamp,
+    count: u32,
+    backoff: Backoff,
+    /// Something of this attempt may be at the store.
+    out: bool,
+    doubtful: bool,
+}
+
+impl<'a, A: Asking> Attempt<'a, A> {
+    fn start(locker: &'a Locker, key: &'a Key, what: &'a A, patience: Patience) -> Self {
+        let (mailbox, started) = (locker.store().pushes().subscribe(what.id()), Timestamp::now());
+        let (deadline, backoff) = (started + patience.timeout, Backoff::default());
+        Self {
+            locker,
+            key,
+            what,
+            patience,
+            mailbox,
+            started,
+            deadline,
+            count: 1,
+            backoff,
+            out: false,
+            doubtful: false,
+        }
+    }
+
+    /// One attempt: a send, and what follows from the answer.
+    async fn send(&mut self) -> Result<Step> {
+        let last = self.is_last();
+        let live = self.locker.store().liveness();
+        let wait = (!last).then(|| Wait { live, fair: self.what.fair() });
+        let sent = if self.out { Timestamp::now() } else { self.started };
+        let first = !std::mem::replace(&mut self.out, true);
+        let bound = if self.patience.timeout.is_zero() { Timestamp::NEVER } else { self.deadline };
+        // Until the answer is here, a dropped future must assume that the request may still arrive.
+        let doubtful = std::mem::replace(&mut self.doubtful, true);
+        let answer = self.locker.call_until(self.key, &self.what.ask(wait), bound).await;
+        self.doubtful = doubtful;
+        let late = live.is_some() && Timestamp::now() > sent + self.what.lease() / 2;
+        match answer {
+            Ok(Reply::Queued { recheck_in, .. }) => Ok(self.wait_for(recheck_in)),
+            Ok(Reply::Busy { retry_after }) => {
+                self.out = self.doubtful;
+                Err(self.exhausted(retry_after))
+            }
+            Ok(Reply::Granted { fence }) if late || !first => match self.confirm(fence).await? {
+                Some(answer) => Ok(Step::Done(answer)),
+                None => Ok(Step::Wait { until: sent, recheck: true }),
+            },
+            Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown
+    /// time: renewing starts it at a known one. `None`: it was lost on the way.
+    async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
+        let sent = Timestamp::now();
+        match self.locker.insist(self.key, &self.what.confirm(), sent + GRANT_WINDOW).await {
+            Ok(Told { reply: Reply::Renewed, .. }) => Ok(Some(self.done(Reply::Granted { fence }, sent))),
+            Err(error) if !error.is_temporary() => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    async fn signal(&mut self, until: Timestamp) -> Option<Signal> {
+        if until <= Timestamp::now() {
+            return self.mailbox.take();
+        }
+        tokio::select! {
+            biased;
+            signal = self.mailbox.next() => Some(signal),
+            () = background::sleep_until(until) => None,
+        }
+    }
+
+    fn done(&mut self, reply: Reply, sent: Timestamp) -> Answer {
+        self.out = false;
+        Answer { reply, sent, doubtful: self.doubtful }
+    }
+
+    fn is_last(&self) -> bool {
+        self.patience.timeout.is_zero() || self.patience.max_retry.is_some_and(|most| self.count >= most)
+    }
+
+    fn wait_for(&self, recheck_in: Option<Duration>) -> Step {
+        let delay = match self.patience.max_retry {
+            Some(_) => Some(self.patience.retry_delay),
+            None => recheck_in.map(|delay| delay.min(self.patience.retry_delay)),
+        };
+        let recheck = delay.map_or(Timestamp::NEVER, |delay| Timestamp::now() + delay);
+        Step::Wait { until: recheck.min(self.deadline), recheck: recheck < self.deadline }
+    }
+
+    /// An error that passes is waited out within the caller's patience.
+    fn failed(&mut self, error: Error) -> Result<Step> {
+        self.doubtful |= !error.is_certain();
+        self.out = self.doubtful;
+        let delay = match self.patience.max_retry {
+            Some(_) => self.patience.retry_delay,
+            None => self.backoff.next_delay().min(self.patience.retry_delay),
+        };
+        let again = Timestamp::now() + delay;
+        if !error.is_temporary() || self.is_last() || again >= self.deadline {
+            return Err(error);
+        }
+        Ok(Step::Wait { until: again, recheck: true })
+    }
+
+    fn exhausted(&self, retry_after: Duration) -> Error {
+        let error = if self.patience.timeout.is_zero() {
+            Error::new(ErrorKind::TimedOut, "held by somebody else, and the timeout is 0")
+        } else {
+            Error::new(
+                ErrorKind::RetriesExhausted,
+                format!("held by somebody else at {} attempts", self.count),
+            )
+        };
+        error.with_key(self.key.as_str()).with_retry_after(retry_after)
+    }
+
+    fn timed_out(&self) -> Error {
+        let waited = humantime::format_duration(self.patience.timeout);
+        Error::new(ErrorKind::TimedOut, format!("not acquired within {waited}")).with_key(self.key.as_str())
+    }
+}
+
+impl<A: Asking> Drop for Attempt<'_, A> {
+    fn drop(&mut self) {
+        if self.out {
+            let cancel = self.what.cancel(self.doubtful);
+            self.locker.send_off(self.key, cancel, self.what.lease() + TOMBSTONE, |_| ());
+        }
+    }
+}
+
+/// Delays that double from 20 ms to 1 s, jittered so that many callers do not return at once.
+#[derive(Debug, Default)]
+struct Backoff(u32);
+
+impl Backoff {
+    fn next_delay(&mut self) -> Duration {
+        let full = Duration::from_millis(20 << self.0.min(6)).min(Duration::from_secs(1));
+        self.0 += 1;
+        full.mul_f64(0.5 + Id::random().fraction() / 2.0)
+    }
+}
+
+async fn in_time(
+    call: Pin<Box<dyn Future<Output = Result<Reply>> + Send + '_>>,
+    until: Timestamp,
+) -> Result<Reply> {
+    tokio::select! {
+        biased;
+        answer = call => answer,
+        () = background::sleep_until(until) =>
+            Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time").unknown()),
+    }
+}

@@ -1,0 +1,237 @@
+//! The exclusive lock: one holder, a first-in-first-out queue, direct hand-off.
+
+use super::{Context, GRANT_WINDOW, Holding, Reply, Signal, Wait, queue::Queue, tombstones::Tombstones};
+use crate::{clock::Timestamp, id::Id};
+use std::time::Duration;
+
+/// What can be asked of a lock.
+pub type Request = Holding<()>;
+
+/// The state of one lock.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    holder: Option<Holder>,
+    last_fence: u64,
+    crowd: Option<Box<Crowd>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    id: Id,
+    until: Timestamp,
+    fence: u64,
+}
+
+/// What only a contended lock has.
+#[derive(Clone, Debug, Default)]
+struct Crowd {
+    queue: Queue<Waiter>,
+    tombstones: Tombstones,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    lease: Duration,
+    wait: Wait,
+    live_until: Timestamp,
+}
+
+impl Waiter {
+    fn new(lease: Duration, wait: Wait, now: Timestamp) -> Self {
+        Self { lease, wait, live_until: wait.live.map_or(Timestamp::NEVER, |live| now + live) }
+    }
+
+    /// A waiter of another process may be gone without a word: its grant is short until it confirms.
+    fn grant(&self) -> Duration {
+        if self.wait.live.is_some() { self.lease.min(GRANT_WINDOW) } else { self.lease }
+    }
+}
+
+/// Carries out one request on one lock.
+///
+/// Laws: at most one unexpired holder; fences rise; waiters are served in the order they joined, the dead ones
+/// skipped; every request may be repeated with the same id.
+pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
+    state.forget(context.now);
+    match *request {
+        Holding::Acquire { id, lease, wait, ask: () } => state.acquire(id, lease, wait, context),
+        Holding::Renew { id, lease } => state.renew(id, lease, context),
+        Holding::Release { id, tombstone } => state.release(id, tombstone, context),
+        Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
+    }
+}
+
+impl super::State for State {
+    type Request = Request;
+
+    fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+        step(self, request, context)
+    }
+
+    fn tick(&mut self, context: &mut Context<'_>) {
+        self.forget(context.now);
+        self.hand_over(context);
+    }
+
+    fn next_tick(&self) -> Option<Timestamp> {
+        let tombstones = self.crowd.as_ref().and_then(|crowd| crowd.tombstones.next_end());
+        self.holder.map(|holder| holder.until).into_iter().chain(tombstones).min()
+    }
+
+    fn has_waiters(&self) -> bool {
+        self.crowd.as_ref().is_some_and(|crowd| !crowd.queue.is_empty())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.holder.is_none()
+            && self.crowd.as_ref().is_none_or(|crowd| crowd.queue.is_empty() && crowd.tombstones.is_empty())
+    }
+
+    fn last_fence(&self) -> u64 {
+        self.last_fence
+    }
+
+    fn raise_fence(&mut self, fence: u64) {
+        self.last_fence = self.last_fence.max(fence);
+    }
+}
+
+impl State {
+    /// Who holds the lock, its fence, and until when.
+    #[must_use]
+    pub fn holder(&self) -> Option<(Id, u64, Timestamp)> {
+        self.holder.map(|holder| (holder.id, holder.fence, holder.until))
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.crowd.as_ref().map_or(0, |crowd| crowd.queue.len())
+    }
+
+    fn acquire(&mut self, id: Id, lease: Duration, wait: Option<Wait>, context: &mut Context<'_>) -> Reply {
+        if let Some(reply) = self.granted_to(id) {
+            return reply;
+        }
+        if self.crowd.as_ref().is_some_and(|crowd| crowd.tombstones.has(id)) {
+            return Reply::Cancelled;
+        }
+        if !self.may_overtake(wait) {
+            self.hand_over(context);
+            if let Some(reply) = self.granted_to(id) {
+                return reply;
+            }
+        }
+        if self.holder.is_none() && (self.may_overtake(wait) || !super::State::has_waiters(self)) {
+            self.leave(id);
+            return Reply::Granted { fence: self.grant(id, lease, context.now) };
+        }
+        let Some(wait) = wait else {
+            self.leave(id);
+            return Reply::Busy { retry_after: self.time_left(context.now) };
+        };
+        self.enqueue(id, Waiter::new(lease, wait, context.now), context.now)
+    }
+
+    fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
+        match &mut self.holder {
+            Some(holder) if holder.id == id => {
+                holder.until = context.now + lease;
+                Reply::Renewed
+            }
+            _ => {
+                self.hand_over(context);
+                Reply::Lost
+            }
+        }
+    }
+
+    fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
+        if tombstone {
+            self.crowd().tombstones.add(id, context.now);
+        }
+        if self.granted_to(id).is_none() {
+            return Reply::NotHeld;
+        }
+        self.holder = None;
+        self.hand_over(context);
+        Reply::Released
+    }
+
+    fn cancel(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
+        if tombstone {
+            self.crowd().tombstones.add(id, context.now);
+        }
+        self.leave(id);
+        if self.granted_to(id).is_some() {
+            self.holder = None;
+        }
+        self.hand_over(context);
+        Reply::Cancelled
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        if self.holder.is_some_and(|holder| holder.until <= now) {
+            self.holder = None;
+        }
+        if let Some(crowd) = &mut self.crowd {
+            crowd.tombstones.forget_until(now);
+        }
+    }
+
+    fn granted_to(&self, id: Id) -> Option<Reply> {
+        self.holder.filter(|holder| holder.id == id).map(|holder| Reply::Granted { fence: holder.fence })
+    }
+
+    fn grant(&mut self, id: Id, lease: Duration, now: Timestamp) -> u64 {
+        let fence = (self.last_fence + 1).max(now.as_micros());
+        self.last_fence = fence;
+        self.holder = Some(Holder { id, until: now + lease, fence });
+        fence
+    }
+
+    /// Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
+    fn may_overtake(&self, wait: Option<Wait>) -> bool {
+        let head = self.crowd.as_ref().and_then(|crowd| crowd.queue.head());
+        wait.is_some_and(|wait| !wait.fair) && head.is_none_or(|(_, head)| !head.wait.fair)
+    }
+
+    /// Gives a free lock to the first living waiter; one that may be overtaken is only woken.
+    fn hand_over(&mut self, context: &mut Context<'_>) {
+        while self.holder.is_none() {
+            let Some(crowd) = &mut self.crowd else { return };
+            let Some((id, &waiter)) = crowd.queue.head() else { return };
+            if waiter.live_until <= context.now {
+                crowd.queue.leave(id);
+            } else if waiter.wait.fair {
+                crowd.queue.leave(id);
+                let fence = self.grant(id, waiter.grant(), context.now);
+                context.push(id, Signal::Granted { fence });
+            } else {
+                return context.push(id, Signal::Wake);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, id: Id, waiter: Waiter, now: Timestamp) -> Reply {
+        let time_left = self.time_left(now);
+        let queue = &mut self.crowd().queue;
+        queue.join(id, waiter);
+        let ahead = queue.ahead(id);
+        Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, time_left, ahead) }
+    }
+
+    fn leave(&mut self, id: Id) {
+        if let Some(crowd) = &mut self.crowd {
+            crowd.queue.leave(id);
+        }
+    }
+
+    fn time_left(&self, now: Timestamp) -> Duration {
+        self.holder.map_or(Duration::ZERO, |holder| holder.until.since(now))
+    }
+
+    fn crowd(&mut self) -> &mut Crowd {
+        self.crowd.get_or_insert_default()
+    }
+}

@@ -1,0 +1,142 @@
+//! Signals on their way to the waiters of this process.
+
+use crate::{
+    id::{Id, IdMap},
+    primitives::{Push, Signal},
+    sync::{Mutex, lock},
+};
+use std::{
+    collections::hash_map::Entry,
+    fmt,
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+const SHARDS: usize = 16;
+
+/// The mailboxes of everybody who waits in this process, one per id. Cheap to clone.
+///
+/// A store delivers here what a step (or a message from a server) says. Signals are hints: one that is not
+/// delivered costs its receiver time, never correctness.
+#[derive(Clone, Default)]
+pub struct Pushes {
+    shards: Arc<[Mutex<IdMap<Mailbox>>; SHARDS]>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    signal: Option<Signal>,
+    waker: Option<Waker>,
+}
+
+impl Pushes {
+    /// Opens the mailbox of `id`; it closes when the subscription is dropped.
+    #[must_use]
+    pub fn subscribe(&self, id: Id) -> Subscription {
+        lock(self.shard(id)).insert(id, Mailbox::default());
+        Subscription { pushes: self.clone(), id }
+    }
+
+    /// Wakes whom the push is for.
+    ///
+    /// # Errors
+    /// Hands the push back when nobody here waits under that id any more.
+    pub fn deliver(&self, push: Push) -> Result<(), Push> {
+        let mut shard = lock(self.shard(push.id));
+        let Entry::Occupied(mut mailbox) = shard.entry(push.id) else { return Err(push) };
+        let mailbox = mailbox.get_mut();
+        if push.signal != Signal::Wake || mailbox.signal.is_none() {
+            mailbox.signal = Some(push.signal);
+        }
+        let waker = mailbox.waker.take();
+        drop(shard);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(())
+    }
+
+    /// Tells every waiter to ask again: what was pushed meanwhile may have been missed.
+    pub fn wake_all(&self) {
+        for shard in self.shards.iter() {
+            let wakers: Vec<_> = lock(shard).values_mut().filter_map(Mailbox::stir).collect();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// Whether nobody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn shard(&self, id: Id) -> &Mutex<IdMap<Mailbox>> {
+        &self.shards[id.shard(SHARDS)]
+    }
+}
+
+impl Mailbox {
+    fn stir(&mut self) -> Option<Waker> {
+        self.signal.get_or_insert(Signal::Wake);
+        self.waker.take()
+    }
+}
+
+impl fmt::Debug for Pushes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pushes").field("waiting", &self.len()).finish()
+    }
+}
+
+/// An open mailbox.
+#[derive(Debug)]
+pub struct Subscription {
+    pushes: Pushes,
+    id: Id,
+}
+
+impl Subscription {
+    /// The next signal.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a signal is taken only when it is returned.
+    pub async fn next(&mut self) -> Signal {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
+        let mut shard = lock(self.pushes.shard(self.id));
+        let mailbox = shard.entry(self.id).or_default();
+        if let Some(signal) = mailbox.signal.take() {
+            return Poll::Ready(signal);
+        }
+        match &mut mailbox.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            waker => *waker = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// The signal that is there already, if any.
+    pub(crate) fn take(&mut self) -> Option<Signal> {
+        lock(self.pushes.shard(self.id)).get_mut(&self.id).and_then(|mailbox| mailbox.signal.take())
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut shard = lock(self.pushes.shard(self.id));
+        shard.remove(&self.id);
+        if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
+            let keep = shard.len() * 2;
+            shard.shrink_to(keep);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Asking for something to hold.
+
+use crate::{
+    Error, ErrorKind, Result,
+    blocking::block_on,
+    clock::Timestamp,
+    config::Settings,
+    guard::Guard,
+    id::Id,
+    key::Key,
+    lease::Hold,
+    locker::{Answer, Asking, Locker, Patience},
+    primitives::{Kind, Reply, Request, Wait},
+};
+use std::time::Duration;
+
+/// A request for a lock, to be adjusted and then awaited: made by [`Locker::lock`] and its siblings.
+///
+/// What is not set here is as the [`Locker`] has it.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct LockRequest {
+    locker: Locker,
+    kind: Kind,
+    key: Key,
+    settings: Settings,
+    release: Release,
+    function: &'static str,
+}
+
+/// What the end of a guard does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    OnDrop,
+    OnExpiry,
+}
+
+impl LockRequest {
+    pub(crate) fn new(locker: Locker, kind: Kind, key: Key, settings: Settings) -> Self {
+        Self { locker, kind, key, settings, release: Release::OnDrop, function: "" }
+    }
+
+    /// How long others wait if this holder dies. Default 10 s, 1 ms to 10 years.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long to wait for the turn. Default 10 s; zero tries once; [`Duration::MAX`] waits for ever.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// How many attempts, the first one included. They come exactly `retry_delay` apart; being handed the lock
+    /// meanwhile is not one. Default: as many as fit into the timeout.
+    pub fn max_retry(mut self, attempts: u32) -> Self {
+        self.settings.max_retry = Some(attempts);
+        self
+    }
+
+    /// The longest time between two attempts. Default 2 s.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.settings.retry_delay = delay;
+        self
+    }
+
+    /// Whether the lease is kept alive while the guard lives. Default `true`.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.settings.renew = renew;
+        self
+    }
+
+    /// The longest time the guard can be held, renewals included: after it the hold is released and counts as
+    /// lost. Default 10 leases.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.settings.max_hold = Some(max_hold);
+        self
+    }
+
+    /// `false` lets whoever comes first take a free lock, past those who wait. Default `true`.
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.settings.fair = fair;
+        self
+    }
+
+    /// Leaves the lock to the end of its lease, however the guard ends.
+    #[doc(hidden)]
+    pub fn release_on_expiry(mut self) -> Self {
+        self.release = Release::OnExpiry;
+        self
+    }
+
+    /// The patience began at `start`, with other requests.
+    pub(crate) fn started(mut self, start: Timestamp) -> Self {
+        if self.settings.timeout != Duration::MAX {
+            self.settings.timeout = self.settings.timeout.saturating_sub(Timestamp::now().since(start));
+        }
+        self
+    }
+
+    /// The function's name, for diagnostics.
+    pub(crate) fn function(mut self, name: &'static str) -> Self {
+        self.function = name;
+        self
+    }
+
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// `TimedOut` or `RetriesExhausted` when it did not come, `Unavailable` when the store cannot serve, `Misused`
+    /// when a setting is wrong, `Conflict` when the key belongs to another kind of primitive.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future leaves the queue, and gives back what may have been granted meanwhile; the
+    /// place in the queue is lost.
+    pub async fn acquire(self) -> Result<Guard> {
+        self.settings.check()?;
+        let id = Id::random();
+        let Settings { lease, timeout, max_retry, retry_delay, fair, .. } = self.settings;
+        let what = Attempt { id, kind: self.kind, lease, fair };
+        let patience = Patience { timeout, max_retry, retry_delay };
+        let answer = self.locker.ask(&self.key, &what, patience).await?;
+        self.hold(id, &answer)
+    }
+
+    /// Tries once, without waiting. `None`: somebody else holds it.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), but never `TimedOut` or `RetriesExhausted`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(mut self) -> Result<Option<Guard>> {
+        self.settings.timeout = Duration::ZERO;
+        match self.acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`acquire`](Self::acquire) for callers that are not async: blocks this thread.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_blocking(self) -> Result<Guard> {
+        block_on(self.acquire())
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_blocking(self) -> Result<Option<Guard>> {
+        block_on(self.try_acquire())
+    }
+
+    fn hold(self, id: Id, answer: &Answer) -> Result<Guard> {
+        let Reply::Granted { fence } = answer.reply else {
+            return Err(unexpected(&answer.reply).with_key(self.key.as_str()));
+        };
+        let Self { locker, kind, key, settings, release, function } = self;
+        let hold = Hold::new(locker, kind, key, id, fence, settings, answer, function);
+        Ok(Guard::new(hold, release))
+    }
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    match reply {
+        Reply::WrongKind => Error::new(ErrorKind::Conflict, "the key is in use by another kind of primitive"),
+        reply => Error::new(ErrorKind::Conflict, format!("the store answered {reply:?}")),
+    }
+}
+
+/// The requests of one attempt to hold something.
+struct Attempt {
+    id: Id,
+    kind: Kind,
+    lease: Duration,
+    fair: bool,
+}
+
+impl Asking for Attempt {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn ask(&self, wait: Option<Wait>) -> Request {
+        self.kind.acquire(self.id, self.lease, wait)
+    }
+
+    fn confirm(&self) -> Request {
+        self.kind.renew(self.id, self.lease)
+    }
+
+    fn cancel(&self, tombstone: bool) -> Request {
+        self.kind.cancel(self.id, tombstone)
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    fn fair(&self) -> bool {
+        self.fair
+    }
+}

@@ -1,0 +1,71 @@
+//! The seam between primitives and where their state lives.
+
+use crate::{
+    Result,
+    key::Key,
+    primitives::{Reply, Request},
+    pushes::Pushes,
+};
+use std::{
+    fmt,
+    future::{Future, Ready, ready},
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+/// Where state lives: runs requests atomically and delivers signals.
+///
+/// An implementer owes three things.
+/// 1. [`call`](Store::call) carries out each request at one key atomically, as the primitive's `step` does, and
+///    nothing of it when the returned future is dropped before its first poll. An error says whether the request
+///    was surely not carried out ([`Error::is_certain`](crate::Error::is_certain)) or may have been, or may still be.
+/// 2. Signals reach the mailboxes of [`pushes`](Store::pushes) as soon as possible. They may get lost: then
+///    [`liveness`](Store::liveness) is `Some`, and waiters ask again in time.
+/// 3. A hold ends when its lease is over even if nobody asks.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Carries out one request at `key`.
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a>;
+
+    /// The mailboxes to which signals for this process are delivered.
+    fn pushes(&self) -> &Pushes;
+
+    /// How long a waiter keeps its place without being heard of. `None` when waiters live in the store's own
+    /// process, where no signal gets lost and nobody vanishes unnoticed.
+    fn liveness(&self) -> Option<Duration> {
+        Some(Duration::from_secs(30))
+    }
+}
+
+/// A call on its way: answered at once by a store of this process (nothing is allocated), later by others.
+pub enum Calling<'a> {
+    /// The answer is here.
+    Ready(Ready<Result<Reply>>),
+    /// The answer comes.
+    Pending(Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>),
+}
+
+impl Calling<'_> {
+    /// A call that has been answered.
+    #[must_use]
+    pub fn answered(result: Result<Reply>) -> Self {
+        Self::Ready(ready(result))
+    }
+}
+
+impl fmt::Debug for Calling<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if matches!(self, Self::Ready(_)) { "Calling::Ready" } else { "Calling::Pending" })
+    }
+}
+
+impl Future for Calling<'_> {
+    type Output = Result<Reply>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ready(answer) => Pin::new(answer).poll(context),
+            Self::Pending(answer) => answer.as_mut().poll(context),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! One part of the embedded store: the keys that hash to it, and when something is due for them.
+
+use crate::{
+    clock::Timestamp,
+    key::Key,
+    primitives::{AnyState, Context, Push, Reply, Request},
+};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeSet, HashMap, hash_map::Entry as Place},
+    time::Duration,
+};
+
+/// How late a lease may be found over that nobody waits for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    keys: HashMap<Key, Entry, foldhash::fast::RandomState>,
+    /// Due times of the keys somebody waits for; every other key is found by sweeping.
+    alarms: BTreeSet<Alarm>,
+    sweep_at: Timestamp,
+    /// No forgotten key had a higher fence.
+    fence_floor: u64,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        let keys = HashMap::default();
+        Self { keys, alarms: BTreeSet::new(), sweep_at: Timestamp::NEVER, fence_floor: 0 }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: AnyState,
+    alarm: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alarm {
+    at: Timestamp,
+    key: Key,
+}
+
+impl Ord for Alarm {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.key.as_str()).cmp(&(other.at, other.key.as_str()))
+    }
+}
+
+impl PartialOrd for Alarm {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Shard {
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn next_due(&self) -> Timestamp {
+        self.alarms.first().map_or(self.sweep_at, |alarm| alarm.at.min(self.sweep_at))
+    }
+
+    pub(super) fn step(
+        &mut self,
+        key: &Key,
+        request: &Request,
+        now: Timestamp,
+        pushes: &mut Vec<Push>,
+    ) -> Reply {
+        let entry = self.keys.entry(key.clone()).or_insert_with(|| {
+            let mut state = AnyState::for_request(request);
+            state.raise_fence(self.fence_floor);
+            Entry { state, alarm: None }
+        });
+        let reply = entry.state.step(request, &mut Context { key, now, pushes });
+        self.settle(key, now);
+        reply
+    }
+
+    pub(super) fn tick(&mut self, now: Timestamp, pushes: &mut Vec<Push>) {
+        while self.alarms.first().is_some_and(|alarm| alarm.at <= now) {
+            let Some(Alarm { key, .. }) = self.alarms.pop_first() else { break };
+            if let Some(entry) = self.keys.get_mut(&key) {
+                entry.alarm = None;
+                entry.state.tick(&mut Context { key: &key, now, pushes });
+                self.settle(&key, now);
+            }
+        }
+        if self.sweep_at <= now {
+            self.sweep(now, pushes);
+        }
+    }
+
+    fn sweep(&mut self, now: Timestamp, pushes: &mut Vec<Push>) {
+        let over = |entry: &Entry| entry.state.next_tick().is_some_and(|due| due <= now);
+        let due: Vec<Key> =
+            self.keys.iter().filter(|(_, entry)| over(entry)).map(|(key, _)| key.clone()).collect();
+        for key in due {
+            if let Some(entry) = self.keys.get_mut(&key) {
+                entry.state.tick(&mut Context { key: &key, now, pushes });
+                self.settle(&key, now);
+            }
+        }
+        let next = self.keys.values().filter_map(|entry| entry.state.next_tick()).min();
+        self.sweep_at = next.map_or(Timestamp::NEVER, |next| next.max(now + SWEEP_EVERY));
+    }
+
+    /// After a change at `key`: forgets it when it is idle, else sees to it that its due time is kept.
+    fn settle(&mut self, key: &Key, now: Timestamp) {
+        let Place::Occupied(mut place) = self.keys.entry(key.clone()) else { return };
+        let entry = place.get_mut();
+        if entry.state.is_idle() {
+            let entry = place.remove();
+            self.fence_floor = self.fence_floor.max(entry.state.last_fence());
+            self.silence(key, entry.alarm);
+            return self.shrink();
+        }
+        let Some(due) = entry.state.next_tick() else { return };
+        if !entry.state.has_waiters() {
+            self.sweep_at = self.sweep_at.min(due.max(now + SWEEP_EVERY));
+        } else if entry.alarm.is_none_or(|alarm| due < alarm) {
+            let old = entry.alarm.replace(due);
+            self.silence(key, old);
+            self.alarms.insert(Alarm { at: due, key: key.clone() });
+        }
+    }
+
+    fn silence(&mut self, key: &Key, alarm: Option<Timestamp>) {
+        if let Some(at) = alarm {
+            self.alarms.remove(&Alarm { at, key: key.clone() });
+        }
+    }
+
+    /// Gives memory back after a crowd has left.
+    fn shrink(&mut self) {
+        if self.keys.capacity() > 1024 && self.keys.len() < self.keys.capacity() / 8 {
+            self.keys.shrink_to(self.keys.len() * 2);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Laws of the exclusive lock.
+
+use crate::support::{GENEROUS, fresh_name, in_time, until};
+use locker::{ErrorKind, Locker};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+const SHORT: Duration = Duration::from_millis(120);
+
+pub(crate) async fn two_never_hold_at_once(locker: Locker) {
+    let (name, inside, most) = (fresh_name(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let tasks: Vec<_> = (0..32)
+        .map(|_| {
+            let (locker, name, inside, most) = (locker.clone(), name.clone(), inside.clone(), most.clone());
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let guard = locker.lock(&name).timeout(GENEROUS).acquire().await.unwrap();
+                    most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("a task with the lock", task).await.unwrap();
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+pub(crate) async fn is_free_after_release(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    assert!(guard.is_held() && guard.check().is_ok());
+    assert!(guard.remaining() <= Duration::from_secs(10) && guard.remaining() > Duration::from_secs(5));
+    assert_eq!((guard.key(), guard.id().len()), (format!("lock:{name}").as_str(), 32));
+    assert!(locker.lock(&name).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert!(locker.lock(&name).try_acquire().await.unwrap().is_some());
+}
+
+pub(crate) async fn is_free_after_drop(locker: Locker) {
+    let name = fresh_name();
+    drop(locker.lock(&name).acquire().await.unwrap());
+    in_time("the next holder", locker.lock(&name).acquire()).await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn fences_rise(locker: Locker) {
+    let (name, mut last) = (fresh_name(), 0);
+    for _ in 0..200 {
+        let guard = locker.lock(&name).acquire().await.unwrap();
+        assert!(guard.fence() > last, "{} after {last}", guard.fence());
+        last = guard.fence();
+        guard.release().await.unwrap();
+    }
+}
+
+/// Starts a waiter and comes back when it is in the queue behind `before` others.
+async fn queue_up(
+    locker: &Locker,
+    name: &str,
+    before: usize,
+    served: &Arc<Mutex<Vec<usize>>>,
+) -> tokio::task::JoinHandle<()> {
+    let (request, served) = (locker.lock(name).timeout(GENEROUS), served.clone());
+    let acquire = request.acquire();
+    let mut acquire = Box::pin(acquire);
+    let first_look = std::future::poll_fn(|context| std::task::Poll::Ready(acquire.as_mut().poll(context)));
+    assert!(first_look.await.is_pending());
+    let settled = AtomicBool::new(false);
+    // A store across the network has the request when it has answered the next one on the same connection.
+    locker.lock(&format!("{name} settled")).acquire().await.unwrap().release().await.unwrap();
+    settled.store(true, Ordering::SeqCst);
+    tokio::spawn(async move {
+        let guard = acquire.await.unwrap();
+        served.lock().unwrap().push(before);
+        guard.release().await.unwrap();
+    })
+}
+
+pub(crate) async fn waiters_are_served_in_order(locker: Locker) {
+    let (name, served) = (fresh_name(), Arc::default());
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..20 {
+        waiters.push(queue_up(&locker, &name, number, &served).await);
+    }
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        in_time("a waiter", waiter).await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), (0..20).collect::<Vec<_>>());
+}
+
+pub(crate) async fn a_dropped_waiter_leaves_no_trace(locker: Locker) {
+    let (name, served) = (fresh_name(), Arc::default());
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    let gone = queue_up(&locker, &name, 0, &served).await;
+    let next = queue_up(&locker, &name, 1, &served).await;
+    gone.abort();
+    assert!(in_time("the end of the dropped waiter", gone).await.unwrap_err().is_cancelled());
+    guard.release().await.unwrap();
+    in_time("the waiter behind the dropped one", next).await.unwrap();
+    assert_eq!(*served.lock().unwrap(), [1]);
+    assert!(in_time("a later caller", locker.lock(&name).acquire()).await.unwrap().is_held());
+}
+
+pub(crate) async fn a_wait_beyond_the_timeout_ends_in_timed_out(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    let error = locker.lock(&name).timeout(SHORT).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert_eq!(error.key(), Some(guard.key()));
+    guard.release().await.unwrap();
+    assert!(locker.lock(&name).try_acquire().await.unwrap().is_some(), "the one who gave up left the queue");
+}
+
+pub(crate) async fn a_timeout_of_zero_tries_once(locker: Locker) {
+    let name = fresh_name();
+    let _guard = locker.lock(&name).acquire().await.unwrap();
+    let error = locker.lock(&name).timeout(Duration::ZERO).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.retry_after().is_some_and(|after| after <= Duration::from_secs(10)));
+}
+
+pub(crate) async fn attempts_are_counted(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    for attempts in [1, 3] {
+        let started = std::time::Instant::now();
+        let request = locker.lock(&name).max_retry(attempts).retry_delay(SHORT).timeout(GENEROUS);
+        let error = in_time("the last attempt", request.acquire()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::RetriesExhausted);
+        assert!(started.elapsed() >= SHORT * (attempts - 1), "no attempt comes before its time");
+    }
+    guard.release().await.unwrap();
+    assert!(locker.lock(&name).try_acquire().await.unwrap().is_some());
+}
+
+pub(crate) async fn a_lease_that_is_not_renewed_hands_over(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
+    let next = in_time("the hand-over", locker.lock(&name).timeout(GENEROUS).acquire()).await.unwrap();
+    in_time("the loss being told", guard.lost()).await;
+    assert!(!guard.is_held() && guard.remaining().is_zero());
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    assert!(next.fence() > guard.fence());
+    drop(guard);
+    assert!(next.check().is_ok(), "the end of a lost guard touches nobody else's hold");
+    next.release().await.unwrap();
+}
+
+pub(crate) async fn a_renewed_lease_outlives_its_length(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).lease(SHORT * 3).max_hold(GENEROUS).acquire().await.unwrap();
+    let started = std::time::Instant::now();
+    until("three leases have passed", || started.elapsed() > SHORT * 9).await;
+    assert!(guard.is_held());
+    assert!(locker.lock(&name).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).lease(SHORT).max_hold(SHORT * 2).acquire().await.unwrap();
+    in_time("the loss", guard.lost()).await;
+    let next = in_time("the next holder", locker.lock(&name).timeout(GENEROUS).acquire()).await.unwrap();
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    next.release().await.unwrap();
+}
+
+pub(crate) async fn release_after_loss_says_so(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
+    until("the lease is over", || !guard.is_held()).await;
+    let error = guard.release().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Lost, false));
+}
+
+pub(crate) async fn unfair_callers_all_get_through(locker: Locker) {
+    let (name, done) = (fresh_name(), Arc::new(AtomicUsize::new(0)));
+    let tasks: Vec<_> = (0..16)
+        .map(|number| {
+            let (locker, name, done) = (locker.clone(), name.clone(), done.clone());
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let request = locker.lock(&name).fair(number % 4 == 0).timeout(GENEROUS);
+                    request.acquire().await.unwrap().release().await.unwrap();
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("a caller", task).await.unwrap();
+    }
+    assert_eq!(done.load(Ordering::SeqCst), 160);
+}
+
+pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).acquire_blocking().unwrap();
+    let (other, other_name) = (locker.clone(), name.clone());
+    let waiting = std::thread::spawn(move || {
+        other.lock(&other_name).timeout(GENEROUS).acquire_blocking().unwrap().release_blocking().unwrap();
+    });
+    assert!(locker.lock(&name).try_acquire_blocking().unwrap().is_none());
+    guard.release_blocking().unwrap();
+    until("the thread has had its turn", || waiting.is_finished()).await;
+    waiting.join().unwrap();
+}
