@@ -103,7 +103,8 @@ async fn by_hand(card: u64, amount: u64) -> Result<u64, locker::Error> {
 fn uncontended() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     fn calls<F: Future<Output = Result<u64, locker::Error>>>(
-        runtime: &Runtime, call: impl Fn(u64, u64) -> F,
+        runtime: &Runtime,
+        call: impl Fn(u64, u64) -> F,
     ) -> impl FnMut(u32) -> Duration {
         move |times| {
             runtime.block_on(async {
@@ -133,13 +134,16 @@ fn uncontended() {
         vec![
             subject("by hand", {
                 timed(|| {
-                    pollster_like(by_hand(black_box(4001), black_box(7)));
+                    let _ = black_box(at_once(by_hand(black_box(4001), black_box(7))));
                 })
             }),
-            subject("#[lock_on_argument]", timed(move || {
-                number += 1;
-                let _ = black_box(locked_blocking(black_box(4001), black_box(number % 64)));
-            })),
+            subject(
+                "#[lock_on_argument]",
+                timed(move || {
+                    number += 1;
+                    let _ = black_box(locked_blocking(black_box(4001), black_box(number % 64)));
+                }),
+            ),
         ],
     );
     for threads in [1, 2] {
@@ -156,7 +160,7 @@ fn uncontended() {
     }
 }
 
-fn pollster_like<T>(future: impl Future<Output = T>) -> T {
+fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
         Poll::Ready(value) => value,
@@ -166,7 +170,9 @@ fn pollster_like<T>(future: impl Future<Output = T>) -> T {
 
 /// 64 tasks that share `times` calls between them.
 fn tasks<F: Future + Send>(
-    runtime: &Runtime, times: u32, call: impl Fn(u64) -> F + Copy + Send + 'static,
+    runtime: &Runtime,
+    times: u32,
+    call: impl Fn(u64) -> F + Copy + Send + 'static,
 ) -> Duration
 where
     F::Output: Send,
@@ -255,7 +261,10 @@ fn memory() {
         for number in 0..1_000_000 {
             drop(locker.lock(&format!("{round} {number}")).acquire_blocking().unwrap());
         }
-        println!("  1,000,000 forgotten names, round {round}: {} bytes in all", resident().saturating_sub(before));
+        println!(
+            "  1,000,000 forgotten names, round {round}: {} bytes in all",
+            resident().saturating_sub(before)
+        );
     }
 }
 
@@ -271,4 +280,3 @@ fn processor_time() -> Duration {
     let fields: Vec<i64> = stat.split(' ').filter_map(|field| field.parse().ok()).collect();
     Duration::from_millis(fields.get(11..13).map_or(0, |ticks| ticks.iter().sum::<i64>()).unsigned_abs() * 10)
 }
-

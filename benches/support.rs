@@ -3,18 +3,18 @@
 
 use std::time::{Duration, Instant};
 
-pub struct Subject<'a> {
-    pub name: &'a str,
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a str,
     /// Does the work this many times and says how long it took.
-    pub run: Box<dyn FnMut(u32) -> Duration + 'a>,
+    pub(crate) run: Box<dyn FnMut(u32) -> Duration + 'a>,
 }
 
-pub fn subject<'a>(name: &'a str, run: impl FnMut(u32) -> Duration + 'a) -> Subject<'a> {
+pub(crate) fn subject<'a>(name: &'a str, run: impl FnMut(u32) -> Duration + 'a) -> Subject<'a> {
     Subject { name, run: Box::new(run) }
 }
 
 /// Times a loop around `work`.
-pub fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
+pub(crate) fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
     move |times| {
         let started = Instant::now();
         (0..times).for_each(|_| work());
@@ -23,7 +23,7 @@ pub fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
 }
 
 /// Prints the time of each subject for one piece of work, and its ratio to each of the others before it.
-pub fn compare(title: &str, times: u32, rounds: usize, mut subjects: Vec<Subject<'_>>) {
+pub(crate) fn compare(title: &str, times: u32, rounds: usize, mut subjects: Vec<Subject<'_>>) {
     println!("\n{title}");
     for subject in &mut subjects {
         (subject.run)(times / 4 + 1);
@@ -44,7 +44,7 @@ pub fn compare(title: &str, times: u32, rounds: usize, mut subjects: Vec<Subject
     }
 }
 
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

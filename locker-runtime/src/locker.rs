@@ -6,7 +6,7 @@ use crate::{
     clock::Timestamp,
     config::{LockerBuilder, Settings},
     id::Id,
-    key::{Key, KeyFormat},
+    key::{Key, KeyFormat, KeyPart},
     primitives::{GRANT_WINDOW, Kind, Reply, Request, Signal, TOMBSTONE, Wait},
     pushes::Subscription,
     request::LockRequest,
@@ -81,6 +81,18 @@ impl Locker {
     /// Asks for the exclusive lock called `name`.
     pub fn lock(&self, name: &str) -> LockRequest {
         self.request(Kind::Lock, Key::named(self.prefix(), "lock", name))
+    }
+
+    /// Asks for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments: the same key.
+    ///
+    /// ```
+    /// # async fn example(locker: locker_runtime::Locker) -> locker_runtime::Result<()> {
+    /// let (card, amount) = (6222, 100);
+    /// let guard = locker.lock_on("bank.withdraw", &[&card, &amount]).acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn lock_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> LockRequest {
+        self.request(Kind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
     }
 
     /// What stands before every key.

@@ -3,6 +3,7 @@
 use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
+    clock::Timestamp,
     config::Settings,
     guard::Guard,
     id::Id,
@@ -84,14 +85,21 @@ impl LockRequest {
     }
 
     /// Leaves the lock to the end of its lease, however the guard ends.
-    #[expect(dead_code, reason = "for the attributes")]
-    pub(crate) fn release_on_expiry(mut self) -> Self {
+    #[doc(hidden)]
+    pub fn release_on_expiry(mut self) -> Self {
         self.release = Release::OnExpiry;
         self
     }
 
+    /// The patience began at `start`, with other requests.
+    pub(crate) fn started(mut self, start: Timestamp) -> Self {
+        if self.settings.timeout != Duration::MAX {
+            self.settings.timeout = self.settings.timeout.saturating_sub(Timestamp::now().since(start));
+        }
+        self
+    }
+
     /// The function's name, for diagnostics.
-    #[expect(dead_code, reason = "for the attributes")]
     pub(crate) fn function(mut self, name: &'static str) -> Self {
         self.function = name;
         self
