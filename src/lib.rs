@@ -1,6 +1,9 @@
 //! Distributed locks, rate limits and coordination as attributes on functions.
 
+pub use locker_macros::lock_on_argument;
+#[doc(hidden)]
+pub use locker_runtime::private as __private;
 pub use locker_runtime::{
-    Error, ErrorKind, Guard, Id, Key, KeyFormat, LockRequest, Locker, LockerBuilder, Pushes, Result,
+    Error, ErrorKind, Guard, Id, Key, KeyFormat, KeyPart, LockRequest, Locker, LockerBuilder, Pushes, Result,
     Subscription, Timestamp, global, primitives, set_global, store, stores, try_global,
 };

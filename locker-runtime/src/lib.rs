@@ -16,6 +16,8 @@ mod key;
 mod lease;
 mod locker;
 pub mod primitives;
+#[doc(hidden)]
+pub mod private;
 mod pushes;
 mod request;
 pub mod store;
@@ -28,7 +30,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use global::{global, set_global, try_global};
 pub use guard::Guard;
 pub use id::Id;
-pub use key::{Key, KeyFormat};
+pub use key::{Key, KeyFormat, KeyPart};
 pub use locker::Locker;
 pub use pushes::{Pushes, Subscription};
 pub use request::LockRequest;

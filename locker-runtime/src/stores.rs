@@ -24,7 +24,10 @@ pub(crate) struct Opening {
 }
 
 /// Opens the store that `url` names.
-#[cfg_attr(not(feature = "redis"), expect(clippy::unused_async, reason = "stores across a network are awaited"))]
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(clippy::unused_async, reason = "stores across a network are awaited")
+)]
 pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(misused(format!("`{url}` is not a URL; {ACCEPTED}")));

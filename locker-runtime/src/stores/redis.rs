@@ -56,7 +56,10 @@ pub(crate) struct Redis {
 }
 
 /// Everybody in this process who names the same server shares one connection to it.
-static OPEN: Lazy<Mutex<HashMap<(String, Options), Weak<Redis>>>> = Lazy::new(Mutex::default);
+static OPEN: Lazy<Mutex<HashMap<Name, Weak<Redis>>>> = Lazy::new(Mutex::default);
+
+/// A URL and how it is opened.
+type Name = (String, Options);
 
 /// Longer than anybody waits for a connection who would rather know.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -89,10 +92,8 @@ impl Redis {
         let info = address::read(url)?;
         let address = address::shown(&info);
         let client = client(info, &opening.redis)?;
-        let checks = startup::Checks {
-            allow_eviction: opening.redis.allow_eviction,
-            prefix: opening.prefix.clone(),
-        };
+        let checks =
+            startup::Checks { allow_eviction: opening.redis.allow_eviction, prefix: opening.prefix.clone() };
         let channel = format!("locker:push:{}", Id::random());
         let patience = patience(opening);
         Ok(Arc::new_cyclic(|store| {
@@ -106,7 +107,12 @@ impl Redis {
                 checks,
                 mail: connector_mail,
             };
-            Self { link: Link::open(connector), mail, channel, command_timeout: opening.redis.command_timeout }
+            Self {
+                link: Link::open(connector),
+                mail,
+                channel,
+                command_timeout: opening.redis.command_timeout,
+            }
         }))
     }
 
@@ -119,7 +125,9 @@ impl Redis {
                 lock::reply(&answer, request)
             }
             #[allow(unreachable_patterns, reason = "reachable once there are more primitives")]
-            _ => Err(Error::new(ErrorKind::Misused, "the redis store does not know this kind of request yet")),
+            _ => {
+                Err(Error::new(ErrorKind::Misused, "the redis store does not know this kind of request yet"))
+            }
         }
     }
 

@@ -30,6 +30,7 @@ pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 /// With `CI=true`.
+#[must_use]
 pub fn missing<T>(what: &str) -> Option<T> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{what}");
     eprintln!("skipped: {what}");

@@ -2,8 +2,8 @@
 
 use crate::{eventually, missing};
 use redis::{Client, Connection, FromRedisValue};
-use rustix::process::{Pid, kill_process};
 pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
@@ -27,6 +27,9 @@ const KEEPER: &str = r#"redis-server "$@" >>server.log 2>&1 & echo $!; read -r _
 
 impl RedisServer {
     /// A fresh server; `None` (or a failure, with `CI=true`) when there is no `redis-server` in the `PATH`.
+    ///
+    /// # Panics
+    /// When it does not come up.
     #[must_use]
     pub fn start() -> Option<Self> {
         Self::with(&[])
@@ -34,6 +37,9 @@ impl RedisServer {
 
     /// The same with further arguments, as `["--appendonly", "yes"]`. A `{dir}` in them stands for the server's
     /// directory, a `{port}` for its port.
+    ///
+    /// # Panics
+    /// When it does not come up.
     #[must_use]
     pub fn with(arguments: &[&str]) -> Option<Self> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
@@ -47,6 +53,9 @@ impl RedisServer {
     }
 
     /// Starts it again, on the same port and files.
+    ///
+    /// # Panics
+    /// When it does not come up.
     pub fn restart(&mut self) {
         self.kill();
         self.launch();
@@ -107,6 +116,7 @@ impl RedisServer {
     ///
     /// # Panics
     /// When the server refuses it.
+    #[must_use]
     pub fn ask<T: FromRedisValue>(&self, command: &str, arguments: &[&str]) -> T {
         let mut connection = self.connection();
         let answer = redis::cmd(command).arg(arguments).query(&mut connection);
@@ -135,8 +145,11 @@ impl RedisServer {
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
         let fill = |argument: &String| argument.replace("{dir}", &directory).replace("{port}", &port);
         command.args(self.arguments.iter().map(fill));
-        let mut keeper =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a shell to start the server");
+        let mut keeper = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell to start the server");
         let mut line = String::new();
         let output = keeper.stdout.take().expect("the shell's output");
         BufReader::new(output).read_line(&mut line).expect("the server's process id");
@@ -153,7 +166,9 @@ impl RedisServer {
         eventually("the server to answer", || {
             let answer = redis::cmd("PING").query::<String>(&mut self.try_connection()?);
             // One that wants a password has answered as well.
-            answer.map_or_else(|error| error.code().map(|code| code != "LOADING"), |_| Some(true)).filter(|up| *up)
+            answer
+                .map_or_else(|error| error.code().map(|code| code != "LOADING"), |_| Some(true))
+                .filter(|up| *up)
         });
     }
 }

@@ -71,9 +71,18 @@ mod tests {
     #[test]
     fn bad_urls_are_refused_and_never_shown() {
         for url in [
-            "redis://", "redis://:secret@", "redis://h:secret", "redis://u:secret@h:99999", "redis://u:secret@h/one",
-            "redis://u:secret@h/-1", "redis://u:secret@h:0", "redis://u:secret@h/?x=1", "redis://u:secret@h/#insecure",
-            "redis://u:secret@0.0.0.0", "unix://", "unix:///s?pass=secret&db=x",
+            "redis://",
+            "redis://:secret@",
+            "redis://h:secret",
+            "redis://u:secret@h:99999",
+            "redis://u:secret@h/one",
+            "redis://u:secret@h/-1",
+            "redis://u:secret@h:0",
+            "redis://u:secret@h/?x=1",
+            "redis://u:secret@h/#insecure",
+            "redis://u:secret@0.0.0.0",
+            "unix://",
+            "unix:///s?pass=secret&db=x",
         ] {
             let error = read(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Misused, "{url}");

@@ -7,11 +7,7 @@ use super::{
     pushes::{Mail, Outlet},
     startup,
 };
-use crate::{
-    Error, ErrorKind, Result, background,
-    clock::Timestamp,
-    id::Id,
-};
+use crate::{Error, ErrorKind, Result, background, clock::Timestamp, locker::Backoff};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     sync::{
@@ -108,14 +104,14 @@ impl Link {
             () = settled(&mut status) => {}
             () = background::sleep(limit) => {}
         }
-        let result = match &*status.borrow() {
+        let status = status.borrow();
+        match &*status {
             Status::Up(connection) => Ok(Arc::clone(connection)),
             Status::Down(error) => Err(error.clone()),
             Status::Connecting => {
                 Err(Error::new(ErrorKind::Unavailable, format!("no connection to redis within {limit:?}")))
             }
-        };
-        result
+        }
     }
 }
 
@@ -131,12 +127,11 @@ async fn settled(status: &mut watch::Receiver<Status>) {
 
 /// Connects, and connects again whenever the connection breaks.
 async fn keep(connector: Connector, status: watch::Sender<Status>) {
-    let mut failures = 0;
-    let mut checked = false;
+    let (mut backoff, mut checked) = (Backoff::default(), false);
     while !status.is_closed() {
         match connector.connect(checked).await {
             Ok(connection) => {
-                (failures, checked) = (0, true);
+                (backoff, checked) = (Backoff::default(), true);
                 status.send_replace(Status::Up(Arc::clone(&connection)));
                 // What was pushed while nobody listened is lost: everybody asks again.
                 connector.mail.boxes.wake_all();
@@ -149,18 +144,12 @@ async fn keep(connector: Connector, status: watch::Sender<Status>) {
             Err(error) => {
                 status.send_replace(Status::Down(error));
                 tokio::select! {
-                    () = background::sleep(pause(failures)) => {}
+                    () = background::sleep(backoff.next_delay()) => {}
                     () = status.closed() => {}
                 }
-                failures += 1;
             }
         }
     }
-}
-
-/// 20 ms, doubling to about a second, jittered so that many processes do not return at once.
-fn pause(failures: u32) -> Duration {
-    Duration::from_millis(20 << failures.min(6)).mul_f64(0.5 + Id::random().fraction() / 2.0)
 }
 
 impl Connector {

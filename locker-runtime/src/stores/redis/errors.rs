@@ -43,10 +43,14 @@ fn meaning(code: &str) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match code {
         "READONLY" => (K::Unavailable, " (this is a replica: give the address of the master)"),
-        "OOM" => (K::Unavailable, " (maxmemory is reached: waiting and taking need some, releasing does not)"),
+        "OOM" => {
+            (K::Unavailable, " (maxmemory is reached: waiting and taking need some, releasing does not)")
+        }
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF"
         | "UNKILLABLE" | "NOMASTERLINK" => (K::Unavailable, ""),
-        "NOAUTH" | "WRONGPASS" => (K::Misused, " (give user and password in the URL: redis://USER:PASSWORD@HOST)"),
+        "NOAUTH" | "WRONGPASS" => {
+            (K::Misused, " (give user and password in the URL: redis://USER:PASSWORD@HOST)")
+        }
         "NOPERM" => (K::Misused, " (docs/redis.md has the ACL line that is needed)"),
         "WRONGTYPE" => (K::Conflict, " (something else lives at this key; it was left as it is)"),
         "MOVED" | "ASK" | "CROSSSLOT" => (K::Misused, " (this is a node of a cluster)"),
@@ -55,8 +59,24 @@ fn meaning(code: &str) -> (ErrorKind, &'static str) {
 }
 
 const CODES: [&str; 18] = [
-    "READONLY", "OOM", "LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "MISCONF",
-    "UNKILLABLE", "NOMASTERLINK", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "MOVED", "ASK", "CROSSSLOT",
+    "READONLY",
+    "OOM",
+    "LOADING",
+    "BUSY",
+    "MASTERDOWN",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "NOREPLICAS",
+    "MISCONF",
+    "UNKILLABLE",
+    "NOMASTERLINK",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "WRONGTYPE",
+    "MOVED",
+    "ASK",
+    "CROSSSLOT",
 ];
 
 /// The error code. What a command inside a script was refused for arrives on Redis 6.2 as `ERR Error running
@@ -74,9 +94,8 @@ fn code<'a>(error: &'a RedisError, text: &'a str) -> &'a str {
 
 fn text(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
-        (Some("ERR"), Some(detail)) => detail.to_owned(),
+        (Some("ERR") | None, Some(detail)) => detail.to_owned(),
         (Some(code), Some(detail)) => format!("{code} {detail}"),
-        (None, Some(detail)) => detail.to_owned(),
         _ => error.to_string(),
     }
 }

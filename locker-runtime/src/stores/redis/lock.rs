@@ -39,8 +39,7 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Invocat
 fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
     let helper = |name| Helper { key, name };
     let tombstone = format_args!("{{{key}}}:x:{id}");
-    let invocation =
-        script.on([&key, &helper("f"), &helper("q"), &helper("w"), &helper("y"), &tombstone]);
+    let invocation = script.on([&key, &helper("f"), &helper("q"), &helper("w"), &helper("y"), &tombstone]);
     invocation.argument(id)
 }
 
@@ -89,5 +88,5 @@ fn queued(answer: &Answer, request: &Request) -> Reply {
 
 /// A holder that is none of ours tells nobody of its release: 50 to 100 ms.
 fn poll(id: Id) -> Duration {
-    Duration::from_millis(50).mul_f64(1.0 + id.fraction())
+    Duration::from_millis(50 + u64::from(id.jitter(51)))
 }

@@ -33,7 +33,8 @@ impl AsyncPushSender for Outlet {
         match info.kind {
             PushKind::Disconnection => self.broken.notify_one(),
             PushKind::Message => {
-                let payload = info.data.into_iter().nth(1).and_then(|data| String::from_redis_value(data).ok());
+                let payload =
+                    info.data.into_iter().nth(1).and_then(|data| String::from_redis_value(data).ok());
                 if let Some(message) = payload.as_deref().and_then(Message::read) {
                     self.mail.deliver(message);
                 }
@@ -109,7 +110,8 @@ impl Message {
             "lock" => Kind::Lock,
             _ => return None,
         };
-        let (signal, id, fence, key) = (word()?, Id::parse(word()?)?, word()?.parse().ok()?, Key::new(word()?));
+        let (signal, id, fence, key) =
+            (word()?, Id::parse(word()?)?, word()?.parse().ok()?, Key::new(word()?));
         let signal = match signal {
             "granted" => Signal::Granted { fence },
             "wake" => Signal::Wake,
@@ -129,7 +131,9 @@ mod tests {
         let message = Message::read(&format!("lock granted {id} 7 lock:a b")).unwrap();
         let push = Push { key: Key::new("lock:a b"), id, signal: Signal::Granted { fence: 7 } };
         assert_eq!(message, Message { kind: Kind::Lock, push });
-        for strange in ["", "lock", "lock granted", "lock granted x 1 k", "rain granted", "lock granted 1 -1 k"] {
+        for strange in
+            ["", "lock", "lock granted", "lock granted x 1 k", "rain granted", "lock granted 1 -1 k"]
+        {
             assert_eq!(Message::read(strange), None, "{strange}");
         }
     }

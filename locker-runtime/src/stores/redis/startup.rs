@@ -28,9 +28,9 @@ impl Checks {
         let mut probe = redis::cmd("EVAL");
         probe.arg(include_str!("permissions.lua")).arg(2).arg(&key).arg(format!("{{{key}}}:q")).arg(channel);
         let denied = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
-        let denied: Vec<String> = denied
-            .map_err(|error| errors::certain(&error))
-            .and_then(|denied| from_redis_value(denied).map_err(|error| errors::unreadable(&error.to_string())))?;
+        let denied: Vec<String> = denied.map_err(|error| errors::certain(&error)).and_then(|denied| {
+            from_redis_value(denied).map_err(|error| errors::unreadable(&error.to_string()))
+        })?;
         if denied.is_empty() {
             return Ok(());
         }
@@ -103,7 +103,9 @@ async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<Strin
     ask.arg("memory");
     let answer = connection.send_packed_command(&ask).await.and_then(Value::extract_error).ok()?;
     let text: String = from_redis_value(answer).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("maxmemory_policy:")).map(|policy| policy.trim().to_owned())
+    text.lines()
+        .find_map(|line| line.strip_prefix("maxmemory_policy:"))
+        .map(|policy| policy.trim().to_owned())
 }
 
 /// What an error while connecting means that waiting does not mend; `None` for all others.
