@@ -28,12 +28,6 @@ impl Script {
         Self { clock: CLOCK, parts, text: OnceCell::new() }
     }
 
-    /// The same script by another clock.
-    #[cfg(test)]
-    pub(super) fn with_clock(&self, clock: &'static str) -> Self {
-        Self { clock, parts: self.parts, text: OnceCell::new() }
-    }
-
     /// A call with these keys; [`Invocation::argument`] adds what else it needs.
     pub(super) fn on<const N: usize>(&'static self, keys: [&dyn Display; N]) -> Invocation {
         let mut command = Cmd::with_capacity(N + 8, 512);
@@ -43,11 +37,6 @@ impl Script {
             invocation = invocation.argument(key);
         }
         invocation
-    }
-
-    #[cfg(test)]
-    pub(super) fn body(&self) -> &str {
-        &self.text().body
     }
 
     fn text(&self) -> &Text {
