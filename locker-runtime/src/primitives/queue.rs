@@ -63,6 +63,10 @@ impl<W> Queue<W> {
         }
     }
 
+    pub(crate) fn contains(&self, id: Id) -> bool {
+        self.tickets.contains_key(&id)
+    }
+
     pub(crate) fn head(&self) -> Option<(Id, &W)> {
         self.line.first_key_value().map(|(_, (id, waiter))| (*id, waiter))
     }

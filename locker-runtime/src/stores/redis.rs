@@ -5,6 +5,8 @@
 
 mod address;
 mod connection;
+#[cfg(test)]
+mod differential;
 mod errors;
 mod lock;
 mod pushes;

@@ -97,13 +97,13 @@ const REMEMBER: Duration = Duration::from_secs(60);
 
 /// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it.
 #[derive(Debug, PartialEq)]
-struct Message {
+pub(super) struct Message {
     kind: Kind,
-    push: Push,
+    pub(super) push: Push,
 }
 
 impl Message {
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(5, ' ');
         let mut word = || words.next();
         let kind = match word()? {
