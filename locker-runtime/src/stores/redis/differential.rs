@@ -32,7 +32,7 @@ impl Side {
         let now = Timestamp::from_micros(1_700_000_000_000_000);
         Self {
             key: Key::new(&format!("k{number}")),
-            state: Default::default(),
+            state: crate::primitives::lock::State::default(),
             ids,
             now,
             history: Vec::new(),
@@ -99,7 +99,7 @@ fn lua_and_step_answer_alike() {
         let answers = send(&mut connection, &sides, &requests);
         for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
             let there = Answer::read(answer).and_then(|answer| lock::reply(&answer, request));
-            let pushed_there: Vec<_> =
+            let signals: Vec<_> =
                 published.iter().map(|text| Message::read(text).map(|message| message.push)).collect();
             let (here, pushed_here) = side.step(request);
             if side.history.len() > 60 {
@@ -107,13 +107,9 @@ fn lua_and_step_answer_alike() {
             }
             side.history.push(format!("{} {request:?} -> {here:?} {pushed_here:?}", side.now));
             let same = there.as_ref().is_ok_and(|there| *there == here)
-                && pushed_there == pushed_here.into_iter().map(Some).collect::<Vec<_>>();
+                && signals == pushed_here.into_iter().map(Some).collect::<Vec<_>>();
             let last = &side.history[side.history.len().saturating_sub(40)..];
-            assert!(
-                same,
-                "LOCKER_TEST_SEED={seed}: lua says {there:?} {pushed_there:?} to\n{}",
-                last.join("\n")
-            );
+            assert!(same, "LOCKER_TEST_SEED={seed}: lua says {there:?} {signals:?} to\n{}", last.join("\n"));
             compared += 1;
         }
     }
