@@ -9,7 +9,7 @@ use crate::{
     id::Id,
     key::Key,
     lease::Hold,
-    locker::{Answer, Asking, Locker, Patience},
+    locker::{Answer, Asking, Locker},
     primitives::{Kind, Reply, Request, Wait},
 };
 use std::time::Duration;
@@ -114,14 +114,21 @@ impl LockRequest {
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and gives back what may have been granted meanwhile; the
     /// place in the queue is lost.
-    pub async fn acquire(self) -> Result<Guard> {
-        self.settings.check()?;
-        let id = Id::random();
-        let Settings { lease, timeout, max_retry, retry_delay, fair, .. } = self.settings;
-        let what = Attempt { id, kind: self.kind, lease, fair };
-        let patience = Patience { timeout, max_retry, retry_delay };
-        let answer = self.locker.ask(&self.key, &what, patience).await?;
-        self.hold(id, &answer)
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its argument twice in every waiter"
+    )]
+    pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
+        async move {
+            self.settings.check()?;
+            let id = Id::random();
+            let answer = self.locker.ask(&self.key, &self.attempt(id), self.settings.patience()).await?;
+            self.hold(id, &answer)
+        }
+    }
+
+    fn attempt(&self, id: Id) -> Attempt {
+        Attempt { id, kind: self.kind, lease: self.settings.lease, fair: self.settings.fair }
     }
 
     /// Tries once, without waiting. `None`: somebody else holds it.

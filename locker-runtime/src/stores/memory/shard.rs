@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{
     cmp::Ordering,
-    collections::{BTreeSet, HashMap, hash_map::Entry as Place},
+    collections::{BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -60,6 +60,10 @@ impl Shard {
         self.keys.len()
     }
 
+    pub(super) fn users(&self) -> usize {
+        self.keys.values().map(|entry| entry.state.users()).sum()
+    }
+
     pub(super) fn next_due(&self) -> Timestamp {
         self.alarms.first().map_or(self.sweep_at, |alarm| alarm.at.min(self.sweep_at))
     }
@@ -71,13 +75,20 @@ impl Shard {
         now: Timestamp,
         pushes: &mut Vec<Push>,
     ) -> Reply {
-        let entry = self.keys.entry(key.clone()).or_insert_with(|| {
-            let mut state = AnyState::for_request(request);
-            state.raise_fence(self.fence_floor);
-            Entry { state, alarm: None }
-        });
-        let reply = entry.state.step(request, &mut Context { key, now, pushes });
-        self.settle(key, now);
+        if let Some(entry) = self.keys.get_mut(key) {
+            let reply = entry.state.step(request, &mut Context { key, now, pushes });
+            self.settle(key, now);
+            return reply;
+        }
+        let mut state = AnyState::for_request(request);
+        state.raise_fence(self.fence_floor);
+        let reply = state.step(request, &mut Context { key, now, pushes });
+        if state.is_idle() {
+            self.fence_floor = self.fence_floor.max(state.last_fence());
+        } else {
+            self.keys.insert(key.clone(), Entry { state, alarm: None });
+            self.settle(key, now);
+        }
         reply
     }
 
@@ -111,12 +122,12 @@ impl Shard {
 
     /// After a change at `key`: forgets it when it is idle, else sees to it that its due time is kept.
     fn settle(&mut self, key: &Key, now: Timestamp) {
-        let Place::Occupied(mut place) = self.keys.entry(key.clone()) else { return };
-        let entry = place.get_mut();
+        let Some(entry) = self.keys.get_mut(key) else { return };
         if entry.state.is_idle() {
-            let entry = place.remove();
-            self.fence_floor = self.fence_floor.max(entry.state.last_fence());
-            self.silence(key, entry.alarm);
+            let (alarm, last_fence) = (entry.alarm, entry.state.last_fence());
+            self.fence_floor = self.fence_floor.max(last_fence);
+            self.keys.remove(key);
+            self.silence(key, alarm);
             return self.shrink();
         }
         let Some(due) = entry.state.next_tick() else { return };
