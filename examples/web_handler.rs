@@ -67,7 +67,9 @@ impl IntoResponse for BankError {
             Self::NotEnough => (StatusCode::UNPROCESSABLE_ENTITY, "not enough on the card\n").into_response(),
             Self::Lock(error) => {
                 let status = match error.kind() {
-                    ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Lost => StatusCode::CONFLICT,
+                    ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Lost => {
+                        StatusCode::CONFLICT
+                    }
                     _ => StatusCode::SERVICE_UNAVAILABLE,
                 };
                 let after = error.retry_after().unwrap_or(Duration::from_secs(1)).as_secs().max(1);
@@ -80,7 +82,9 @@ impl IntoResponse for BankError {
 /// A card is locked, not the whole handler; a second request for it is told to come back.
 #[lock_on_argument(expr = 10, args(card), name = "web.withdraw", timeout = "200ms", locker = app.locker)]
 async fn withdraw(
-    State(app): State<App>, Path(card): Path<u64>, Json(order): Json<Withdrawal>,
+    State(app): State<App>,
+    Path(card): Path<u64>,
+    Json(order): Json<Withdrawal>,
 ) -> Result<Json<Receipt>, BankError> {
     let balance = app.read(card).checked_sub(order.amount).ok_or(BankError::NotEnough)?;
     tokio::time::sleep(Duration::from_millis(order.takes_ms)).await;

@@ -6,6 +6,7 @@ use clap::Parser;
 use locker::{Locker, lock_on_argument};
 use std::{
     collections::BTreeMap,
+    fmt,
     process::ExitCode,
     sync::{Arc, Barrier, Mutex, PoisonError},
     thread,
@@ -49,10 +50,18 @@ impl Bank {
     }
 }
 
-#[derive(Debug)]
 enum BankError {
     Busy(locker::Error),
     Empty,
+}
+
+impl fmt::Display for BankError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy(error) => write!(f, "the card is busy: {error}"),
+            Self::Empty => f.write_str("not enough on the card"),
+        }
+    }
 }
 
 impl From<locker::Error> for BankError {
@@ -125,7 +134,7 @@ async fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
         })
         .collect();
     for task in tasks {
-        task.await?.map_err(|error| format!("{error:?}"))?;
+        task.await?.map_err(|error| error.to_string())?;
     }
     for (card, lost) in CARDS.map(|card| (card, bank.read(card) - expected(card, TASKS))) {
         println!("card {card}: {lost} withdrawn and never booked");
@@ -164,7 +173,7 @@ async fn everybody(bank: &Arc<Bank>) -> Result<Vec<Line>, Box<dyn std::error::Er
     for thread in threads {
         lines.push(tokio::task::spawn_blocking(|| thread.join()).await?.map_err(|_| "a thread panicked")?);
     }
-    lines.into_iter().collect::<Result<_, BankError>>().map_err(|error| format!("{error:?}").into())
+    lines.into_iter().collect::<Result<_, BankError>>().map_err(|error| error.to_string().into())
 }
 
 fn card_of(worker: u64) -> u64 {
@@ -189,14 +198,24 @@ fn draw(lines: &[Line]) {
     println!("{:<10} {:<6} one column is 4 ms; . waits for its turn, # withdraws", "worker", "card");
     for line in rows {
         let (asked, began, ended) = (column(line.asked), column(line.turn.0), column(line.turn.1));
-        let bar = format!("{}{}{}", " ".repeat(asked), ".".repeat(began - asked), "#".repeat((ended - began).max(1)));
+        let bar = format!(
+            "{}{}{}",
+            " ".repeat(asked),
+            ".".repeat(began - asked),
+            "#".repeat((ended - began).max(1))
+        );
         println!("{:<10} {:<6} |{bar}", line.worker, line.card);
     }
     let together = |one: &Line, other: &Line| one.turn.0 < other.turn.1 && other.turn.0 < one.turn.1;
-    let pairs = lines.iter().enumerate().flat_map(|(at, one)| lines[..at].iter().map(move |other| (one, other)));
+    let pairs =
+        lines.iter().enumerate().flat_map(|(at, one)| lines[..at].iter().map(move |other| (one, other)));
     let (equal, different): (Vec<_>, Vec<_>) =
         pairs.filter(|(one, other)| together(one, other)).partition(|(one, other)| one.card == other.card);
-    println!("\nat once on one card: {} pairs; at once on different cards: {} pairs", equal.len(), different.len());
+    println!(
+        "\nat once on one card: {} pairs; at once on different cards: {} pairs",
+        equal.len(),
+        different.len()
+    );
 }
 
 fn check(bank: &Bank) -> bool {

@@ -36,10 +36,15 @@ fn defaults_are_checked_when_the_locker_is_built() {
 
 #[test]
 fn urls_that_name_no_store_are_answered_with_what_is_accepted() {
-    for url in ["", "memory", "memory:", "nonsense://", "http://127.0.0.1", "redis:/127.0.0.1", "://", " memory://"] {
+    for url in
+        ["", "memory", "memory:", "nonsense://", "http://127.0.0.1", "redis:/127.0.0.1", "://", " memory://"]
+    {
         let error = Locker::connect_blocking(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Misused, "{url}: {error}");
-        assert!(error.to_string().contains("memory://") && error.to_string().contains("redis://"), "{url}: {error}");
+        assert!(
+            error.to_string().contains("memory://") && error.to_string().contains("redis://"),
+            "{url}: {error}"
+        );
     }
     let error = Locker::connect_blocking("memory://somewhere").unwrap_err();
     assert!(error.to_string().contains("takes nothing behind it"), "{error}");
