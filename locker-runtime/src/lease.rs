@@ -119,7 +119,7 @@ impl Hold {
         let kept = self.finish();
         let request = self.release_request();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
-        let until = Timestamp::now() + self.lease;
+        let until = Timestamp::now() + self.lease / 3;
         let told = self.locker.insist(&self.key, &request, until).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
