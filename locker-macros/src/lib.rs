@@ -14,6 +14,8 @@ mod request;
 mod returns;
 mod run;
 mod runtime_path;
+#[cfg(test)]
+mod soup;
 
 use kind::Kind;
 use proc_macro::TokenStream;

@@ -5,6 +5,7 @@ mod exclusion;
 mod keys;
 mod loss;
 mod nesting;
+mod refused;
 mod release;
 mod support;
 mod waiting;
