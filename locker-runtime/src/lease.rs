@@ -119,7 +119,7 @@ impl Hold {
         let kept = self.finish();
         let request = self.release_request();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
-        let until = Timestamp::now() + self.lease;
+        let until = Timestamp::now() + self.lease / 3;
         let told = self.locker.insist(&self.key, &request, until).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
@@ -170,6 +170,9 @@ impl Hold {
 
     /// From here on nothing renews it or calls it lost. `false`: it was lost before.
     fn finish(&self) -> bool {
+        if Timestamp::now() >= self.deadline() {
+            self.lose("not renewed before the lease was over");
+        }
         self.phase.swap(OVER, Ordering::AcqRel) != LOST
     }
 

@@ -387,10 +387,10 @@ impl<A: Asking> Drop for Attempt<'_, A> {
 
 /// Delays that double from 20 ms to 1 s, jittered so that many callers do not return at once.
 #[derive(Debug, Default)]
-struct Backoff(u32);
+pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    fn next_delay(&mut self) -> Duration {
+    pub(crate) fn next_delay(&mut self) -> Duration {
         let full = Duration::from_millis(20 << self.0.min(6)).min(Duration::from_secs(1));
         self.0 += 1;
         full / 2 + full / 512 * Id::random().jitter(256)

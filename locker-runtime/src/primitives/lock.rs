@@ -178,6 +178,7 @@ impl State {
         }
         if let Some(crowd) = &mut self.crowd {
             crowd.tombstones.forget_until(now);
+            crowd.queue.forget_until(now);
         }
     }
 
@@ -219,6 +220,7 @@ impl State {
         let time_left = self.time_left(now);
         let queue = &mut self.crowd().queue;
         queue.join(id, waiter);
+        queue.keep(waiter.live_until);
         let ahead = queue.ahead(id);
         Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, time_left, ahead) }
     }

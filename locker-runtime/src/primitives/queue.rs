@@ -1,6 +1,9 @@
 //! A first-in-first-out queue that is left from any place in logarithmic time.
 
-use crate::id::{Id, IdMap};
+use crate::{
+    clock::Timestamp,
+    id::{Id, IdMap},
+};
 use std::collections::BTreeMap;
 
 /// Waiters in the order of their tickets. A ticket is one more than the last in the queue; an empty queue starts
@@ -9,11 +12,13 @@ use std::collections::BTreeMap;
 pub(crate) struct Queue<W> {
     line: BTreeMap<u64, (Id, W)>,
     tickets: IdMap<u64>,
+    /// When the whole queue is forgotten, if ever.
+    kept_until: Option<Timestamp>,
 }
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self { line: BTreeMap::new(), tickets: IdMap::default() }
+        Self { line: BTreeMap::new(), tickets: IdMap::default(), kept_until: None }
     }
 }
 
@@ -38,7 +43,24 @@ impl<W> Queue<W> {
     }
 
     pub(crate) fn leave(&mut self, id: Id) -> bool {
-        self.tickets.remove(&id).is_some_and(|ticket| self.line.remove(&ticket).is_some())
+        let left = self.tickets.remove(&id).is_some_and(|ticket| self.line.remove(&ticket).is_some());
+        if self.line.is_empty() {
+            self.kept_until = None;
+        }
+        left
+    }
+
+    /// Keeps the queue until then at least: as long as the last who joined may live, as a store would that lets
+    /// its data expire.
+    pub(crate) fn keep(&mut self, until: Timestamp) {
+        self.kept_until = self.kept_until.max(Some(until));
+    }
+
+    /// Forgets a queue of which nobody was heard for too long.
+    pub(crate) fn forget_until(&mut self, now: Timestamp) {
+        if self.kept_until.is_some_and(|until| until <= now) {
+            *self = Self::default();
+        }
     }
 
     pub(crate) fn head(&self) -> Option<(Id, &W)> {
