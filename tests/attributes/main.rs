@@ -2,6 +2,7 @@
 
 mod accepted;
 mod exclusion;
+mod failing_release;
 mod keys;
 mod loss;
 mod nesting;
