@@ -7,3 +7,8 @@ pub use locker_runtime::{
     Error, ErrorKind, Guard, Id, Key, KeyFormat, KeyPart, LockRequest, Locker, LockerBuilder, Pushes, Result,
     Subscription, Timestamp, global, primitives, set_global, store, stores, try_global,
 };
+
+/// The examples of the guide are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/attributes.md")]
+pub struct GuideToTheAttributes;

@@ -10,7 +10,7 @@ use crate::{
 };
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::{Error, Result};
+use syn::{Error, Result, spanned::Spanned};
 
 /// `request`, `entered`, `hold`, `error` as generated code calls them.
 pub(crate) fn names() -> (Ident, Ident, Ident, Ident) {
@@ -94,7 +94,7 @@ impl Layer {
         let (runtime, error) = (&self.runtime, names().3);
         if let Some(on_error) = &self.options.on_error {
             let path = &on_error.value;
-            return quote!(#path(#error));
+            return quote_spanned!(path.span()=> #path(#error));
         }
         let returned = function.returned.tokens(runtime);
         let at = Span::mixed_site().located_at(function.output_span());

@@ -157,7 +157,7 @@ impl Function {
         let hint = match near.filter(|near| likeness(near, &text) > 0.7) {
             Some(near) => format!("did you mean `{near}`?"),
             None if names.is_empty() => "there is none with a name".to_owned(),
-            None => format!("they are `{}`", names.join("`, `")),
+            None => format!("its parameters are `{}`", names.join("`, `")),
         };
         Error::new(name.span(), format!("`{}` has no parameter `{name}`; {hint}", self.signature.ident))
     }

@@ -123,7 +123,7 @@ impl Hold {
             self.locker.send_off(&self.key, request, self.lease, |_| ());
             return Err(self.loss());
         }
-        let until = Timestamp::now() + self.lease;
+        let until = Timestamp::now() + self.lease / 3;
         let told = self.locker.insist(&self.key, &request, until).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
