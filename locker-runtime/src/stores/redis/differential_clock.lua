@@ -26,7 +26,7 @@ end
 
 local function set(key, value, milliseconds, ...)
   local reply = redis.call('SET', key, value, ...)
-  if reply then
+  if reply or (...) ~= 'NX' then
     expire(key, milliseconds)
   end
   return reply
