@@ -5,13 +5,13 @@
 -- KEYS     as in lock.lua
 -- ARGV[2]  1: refuse this id from now on, a copy of its acquire may still arrive
 --
--- {'released'} | {'not_held'}
+-- 'released' | 'not_held'
 
 local held = redis.call('GET', KEYS[1]) == ARGV[1]
 if held then
   redis.call('DEL', KEYS[1])
   if ARGV[2] == '0' and redis.call('EXISTS', KEYS[3]) == 0 then
-    return {'released'}
+    return 'released'
   end
 end
 

@@ -6,4 +6,4 @@ end
 if ARGV[2] == '1' then
   bury()
 end
-return {held and 'released' or 'not_held'}
+return held and 'released' or 'not_held'

@@ -4,11 +4,11 @@
 -- KEYS     as in lock.lua
 -- ARGV[2]  lease in milliseconds
 --
--- {'renewed'} | {'lost'}
+-- 'renewed' | 'lost'
 
 if redis.call('GET', KEYS[1]) == ARGV[1] then
-  expire(KEYS[1], ARGV[2])
-  expire(KEYS[2], ARGV[2] + 60000)
-  return {'renewed'}
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  redis.call('PEXPIRE', KEYS[2], ARGV[2] + 60000)
+  return 'renewed'
 end
 

@@ -4,4 +4,4 @@
 if redis.call('EXISTS', lock) == 0 and not redis.call('ZSCORE', queue, id) then
   pump(now())
 end
-return {'lost'}
+return 'lost'
