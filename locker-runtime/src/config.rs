@@ -4,7 +4,7 @@ use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
     key::KeyFormat,
-    locker::Locker,
+    locker::{Locker, Patience},
     store::Store,
     stores::{self, Opening},
 };
@@ -62,6 +62,11 @@ impl Settings {
             Some(max_hold) => between("max_hold", max_hold, SHORTEST),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        let Self { timeout, max_retry, retry_delay, .. } = *self;
+        Patience { timeout, max_retry, retry_delay }
     }
 
     /// How long a hold may last with all its renewals.

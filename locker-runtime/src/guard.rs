@@ -102,6 +102,11 @@ impl Guard {
         block_on(self.release())
     }
 
+    /// Leaves the hold to the end of its lease.
+    pub(crate) fn release_on_expiry(&mut self) {
+        self.release = Release::OnExpiry;
+    }
+
     fn unwatch(&mut self) {
         if let Some(number) = self.watched.take() {
             Keeper::forget(number);

@@ -78,6 +78,9 @@ impl Hold {
             doubtful: answer.doubtful,
             release_sent: AtomicBool::new(false),
         });
+        if let Some(waited) = answer.waited {
+            event!(DEBUG, hold, "waited", waited = humantime::format_duration(waited));
+        }
         event!(DEBUG, hold, "acquired", fence = fence);
         hold
     }
@@ -198,5 +201,5 @@ impl Hold {
 
 /// Two clocks may drift apart while the lease lasts: a thousandth of it is the allowance.
 fn deadline(sent: Timestamp, lease: Duration) -> Timestamp {
-    sent + lease.mul_f64(0.999)
+    sent + lease.saturating_sub(lease / 1000)
 }

@@ -140,11 +140,11 @@ impl Keeper {
 }
 
 impl Hold {
-    /// A third of the lease before the deadline has two thirds to go, give or take a tenth so that many holds
-    /// taken together are not renewed together for ever.
+    /// When a third of the lease has passed, give or take a tenth of that, so that many holds taken together are
+    /// not renewed together for ever.
     fn renew_at(&self) -> Timestamp {
-        let jitter = 0.9 + 0.2 * self.id.fraction();
-        self.deadline() - self.lease + (self.lease / 3).mul_f64(jitter)
+        let tenth = self.lease / 30;
+        self.deadline() - self.lease + tenth * 9 + tenth / 64 * self.id.jitter(128)
     }
 
     fn run_out(self: &Arc<Self>, now: Timestamp) {

@@ -61,6 +61,10 @@ impl super::State for State {
         self.crowd.as_ref().is_some_and(|crowd| !crowd.queue.is_empty())
     }
 
+    fn users(&self) -> usize {
+        usize::from(self.holder.is_some()) + self.waiting()
+    }
+
     fn is_idle(&self) -> bool {
         self.holder.is_none() && self.crowd.as_ref().is_none_or(|crowd| crowd.is_empty())
     }
@@ -130,15 +134,13 @@ impl State {
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
+        self.hand_over(context);
         match &mut self.holder {
             Some(holder) if holder.id == id => {
                 holder.until = context.now + lease;
                 Reply::Renewed
             }
-            _ => {
-                self.hand_over(context);
-                Reply::Lost
-            }
+            _ => Reply::Lost,
         }
     }
 
@@ -232,3 +234,6 @@ impl State {
         self.crowd.get_or_insert_default()
     }
 }
+
+#[cfg(test)]
+mod tests;
