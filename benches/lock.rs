@@ -99,23 +99,24 @@ async fn by_hand(card: u64, amount: u64) -> Result<u64, locker::Error> {
     Ok(black_box(card + amount))
 }
 
+fn calls<F: Future<Output = Result<u64, locker::Error>>>(
+    runtime: &Runtime,
+    call: impl Fn(u64, u64) -> F,
+) -> impl FnMut(u32) -> Duration {
+    move |times| {
+        runtime.block_on(async {
+            let started = Instant::now();
+            for number in 0..u64::from(times) {
+                call(black_box(4001), black_box(number % 64)).await.unwrap();
+            }
+            started.elapsed()
+        })
+    }
+}
+
 /// Calls one after another on one thread: nobody else wants the lock.
 fn uncontended() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    fn calls<F: Future<Output = Result<u64, locker::Error>>>(
-        runtime: &Runtime,
-        call: impl Fn(u64, u64) -> F,
-    ) -> impl FnMut(u32) -> Duration {
-        move |times| {
-            runtime.block_on(async {
-                let started = Instant::now();
-                for number in 0..u64::from(times) {
-                    call(black_box(4001), black_box(number % 64)).await.unwrap();
-                }
-                started.elapsed()
-            })
-        }
-    }
     compare(
         "one call, uncontended, async",
         50_000,
@@ -252,7 +253,7 @@ fn memory() {
         println!("  queued waiter, future included: {} bytes", (resident() - before) / MANY);
         let cpu = processor_time();
         tokio::time::sleep(Duration::from_secs(3)).await;
-        println!("  processor time of {MANY} waiters in 3 s: {:?}", processor_time() - cpu);
+        println!("  processor time of {MANY} waiters in 3 s: {:?}", processor_time().saturating_sub(cpu));
         drop(waiters);
         held.release().await.unwrap();
     });

@@ -154,7 +154,7 @@ async fn everybody(bank: &Arc<Bank>) -> Result<Vec<Line>, Box<dyn std::error::Er
             })
         })
         .collect();
-    let start = Arc::new(Barrier::new(THREADS as usize));
+    let start = Arc::new(Barrier::new(usize::try_from(THREADS)?));
     let threads: Vec<_> = (TASKS..TASKS + THREADS)
         .map(|number| {
             let (bank, start) = (Arc::clone(bank), Arc::clone(&start));

@@ -1,4 +1,4 @@
-//! Distributed locks, rate limits and coordination as attributes on functions.
+#![doc = include_str!("../README.md")]
 
 pub use locker_macros::lock_on_argument;
 #[doc(hidden)]
