@@ -134,13 +134,18 @@ impl State {
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
-        self.hand_over(context);
         match &mut self.holder {
             Some(holder) if holder.id == id => {
                 holder.until = context.now + lease;
                 Reply::Renewed
             }
-            _ => Reply::Lost,
+            _ => {
+                // A waiter that comes with an old grant is not given a new one here: its fence is another.
+                if !self.crowd.as_ref().is_some_and(|crowd| crowd.queue.contains(id)) {
+                    self.hand_over(context);
+                }
+                Reply::Lost
+            }
         }
     }
 

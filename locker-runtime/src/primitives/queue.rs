@@ -101,6 +101,10 @@ impl<W> Queue<W> {
         }
     }
 
+    pub(crate) fn contains(&self, id: Id) -> bool {
+        self.tickets.contains_key(&id)
+    }
+
     pub(crate) fn head(&self) -> Option<(Id, &W)> {
         self.line.front().and_then(Place::taken)
     }
