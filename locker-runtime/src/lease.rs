@@ -117,10 +117,9 @@ impl Hold {
     /// Ends the hold and says whether it lasted until now.
     pub(crate) async fn release(&self) -> Result<()> {
         let kept = self.finish();
-        let request = self.release_request();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
         let until = Timestamp::now() + self.lease;
-        let told = self.locker.insist(&self.key, &request, until).await?;
+        let told = self.locker.insist(&self.key, self.release_request(), until).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
 

@@ -3,9 +3,7 @@
 mod web_handler;
 mod withdraw;
 
-use std::{
-    process::{Child, Command, Stdio},
-};
+use std::process::{Child, Command, Stdio};
 
 /// The program that `cargo test` has built beside this one.
 fn example(name: &str) -> Command {

@@ -24,9 +24,9 @@ pub struct Permits {
     pub size: u64,
     /// How many to take, all or nothing.
     pub permits: u64,
-    /// The hold's name when it is not the attempt's id: whoever asks with a name that is held already has it, its
-    /// expiry unchanged.
-    pub key: Option<Id>,
+    /// The hold's name: the attempt's id, or one that a client has chosen. Whoever asks with a name that is held
+    /// already has it, its expiry unchanged.
+    pub key: Id,
 }
 
 /// What can be asked of a semaphore. `Renew` and `Release` name the hold, `Cancel` the attempt.
@@ -135,7 +135,7 @@ impl State {
         context: &mut Context<'_>,
     ) -> Reply {
         if self.crowd.tombstones.has(id) {
-            return self.granted_to(id, &ask).unwrap_or(Reply::Cancelled);
+            return self.granted_to(&ask).unwrap_or(Reply::Cancelled);
         }
         ask.permits = ask.permits.min(MAX_SIZE);
         if self.crowd.queue.get(id).is_none() {
@@ -145,9 +145,9 @@ impl State {
         if !overtakes {
             self.hand_over(context);
         }
-        if let Some(reply) = self.granted_to(id, &ask) {
+        if let Some(reply) = self.granted_to(&ask) {
             self.crowd.queue.leave(id);
-            self.holders.confirm(ask.key.unwrap_or(id), id, context.now, lease);
+            self.holders.confirm(ask.key, id, context.now, lease);
             return reply;
         }
         if self.fits(ask.permits) && (overtakes || self.crowd.queue.is_empty()) {
@@ -192,8 +192,8 @@ impl State {
         self.crowd.tombstones.forget_until(now);
     }
 
-    fn granted_to(&self, id: Id, ask: &Permits) -> Option<Reply> {
-        self.holders.fence(ask.key.unwrap_or(id)).map(|fence| Reply::Granted { fence })
+    fn granted_to(&self, ask: &Permits) -> Option<Reply> {
+        self.holders.fence(ask.key).map(|fence| Reply::Granted { fence })
     }
 
     fn fits(&self, permits: u64) -> bool {
@@ -212,7 +212,7 @@ impl State {
         while let Some((id, &waiter)) = self.crowd.queue.head() {
             if waiter.live_until <= context.now {
                 self.crowd.queue.leave(id);
-            } else if waiter.ask.key.is_some_and(|key| self.holders.fence(key).is_some()) {
+            } else if self.holders.fence(waiter.ask.key).is_some() {
                 self.crowd.queue.leave(id);
                 context.push(id, Signal::Wake);
             } else if !self.fits(waiter.ask.permits) {
