@@ -169,6 +169,9 @@ impl Hold {
 
     /// From here on nothing renews it or calls it lost. `false`: it was lost before.
     fn finish(&self) -> bool {
+        if Timestamp::now() >= self.deadline() {
+            self.lose("not renewed before the lease was over");
+        }
         self.phase.swap(OVER, Ordering::AcqRel) != LOST
     }
 

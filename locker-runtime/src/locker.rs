@@ -514,7 +514,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 format!("not {} at {} attempts", self.what.hope(), self.count),
             )
         };
-        error.with_key(self.key.as_str()).with_retry_after(retry_after)
+        let error = error.with_key(self.key.as_str());
+        if retry_after.is_zero() { error } else { error.with_retry_after(retry_after) }
     }
 
     fn timed_out(&self) -> Error {
@@ -540,10 +541,10 @@ impl<A: Asking> Drop for Attempt<'_, A> {
 
 /// Delays that double from 20 ms to 1 s, jittered so that many callers do not return at once.
 #[derive(Debug, Default)]
-struct Backoff(u32);
+pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    fn next_delay(&mut self) -> Duration {
+    pub(crate) fn next_delay(&mut self) -> Duration {
         let full = Duration::from_millis(20 << self.0.min(6)).min(Duration::from_secs(1));
         self.0 += 1;
         full / 2 + full / 512 * Id::random().jitter(256)

@@ -450,5 +450,5 @@ impl Kind {
 pub(crate) fn recheck(wait: Wait, holder_time_left: Duration, ahead: u64) -> Option<Duration> {
     const STAGGER: Duration = Duration::from_millis(3);
     let turn = STAGGER.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-    wait.live.map(|live| (live / 3).min(holder_time_left + Duration::from_millis(1) + turn))
+    wait.live.map(|live| (live / 3).min(holder_time_left.saturating_add(Duration::from_millis(1) + turn)))
 }

@@ -14,13 +14,15 @@ mod watchdog;
 macro_rules! laws {
     ($($primitive:ident: $($law:ident),+ $(,)?;)+) => {
         laws!(@store memory, $($primitive: $($law),+;)+);
+        laws!(@store redis, $($primitive: $($law),+;)+);
     };
     (@store $store:ident, $($primitive:ident: $($law:ident),+;)+) => {
         mod $store {
             $(mod $primitive {
                 $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $law() {
-                    crate::$primitive::$law(crate::support::$store().await).await;
+                    let Some(store) = crate::support::$store().await else { return };
+                    crate::$primitive::$law(store.locker.clone()).await;
                 })+
             })+
         }

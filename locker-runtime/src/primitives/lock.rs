@@ -134,13 +134,18 @@ impl State {
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
-        self.hand_over(context);
         match &mut self.holder {
             Some(holder) if holder.id == id => {
                 holder.until = context.now + lease;
                 Reply::Renewed
             }
-            _ => Reply::Lost,
+            _ => {
+                // A waiter that comes with an old grant is not given a new one here: its fence is another.
+                if !self.crowd.as_ref().is_some_and(|crowd| crowd.queue.contains(id)) {
+                    self.hand_over(context);
+                }
+                Reply::Lost
+            }
         }
     }
 
@@ -174,6 +179,7 @@ impl State {
         }
         if let Some(crowd) = &mut self.crowd {
             crowd.tombstones.forget_until(now);
+            crowd.queue.forget_until(now);
         }
     }
 
@@ -216,6 +222,7 @@ impl State {
         let time_left = self.time_left(now);
         let queue = &mut self.crowd().queue;
         queue.join(id, waiter);
+        queue.keep(waiter.live_until);
         let ahead = queue.ahead(id);
         Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, time_left, ahead) }
     }

@@ -1,6 +1,9 @@
 //! A first-in-first-out queue that is left from any place in logarithmic time.
 
-use crate::id::{Id, IdMap};
+use crate::{
+    clock::Timestamp,
+    id::{Id, IdMap},
+};
 use std::collections::BTreeMap;
 
 /// Waiters in the order of their tickets. A ticket is one more than the last in the queue; an empty queue starts
@@ -9,11 +12,14 @@ use std::collections::BTreeMap;
 pub(crate) struct Queue<W> {
     line: BTreeMap<u64, (Id, W)>,
     tickets: IdMap<u64>,
+    /// When the whole queue is forgotten, if ever.
+    kept_until: Option<Timestamp>,
+    mortals: bool,
 }
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self { line: BTreeMap::new(), tickets: IdMap::default() }
+        Self { line: BTreeMap::new(), tickets: IdMap::default(), kept_until: None, mortals: false }
     }
 }
 
@@ -38,7 +44,34 @@ impl<W> Queue<W> {
     }
 
     pub(crate) fn leave(&mut self, id: Id) -> bool {
-        self.tickets.remove(&id).is_some_and(|ticket| self.line.remove(&ticket).is_some())
+        let left = self.tickets.remove(&id).is_some_and(|ticket| self.line.remove(&ticket).is_some());
+        if self.line.is_empty() {
+            self.kept_until = None;
+        }
+        left
+    }
+
+    /// Keeps the queue until then at least: as long as the last who joined may live, as a store would that lets
+    /// its data expire.
+    pub(crate) fn keep(&mut self, until: Timestamp) {
+        self.kept_until = self.kept_until.max(Some(until));
+        self.mortals |= until < Timestamp::NEVER;
+    }
+
+    /// Forgets a queue of which nobody was heard for too long.
+    pub(crate) fn forget_until(&mut self, now: Timestamp) {
+        if self.kept_until.is_some_and(|until| until <= now) {
+            *self = Self::default();
+        }
+    }
+
+    /// Whether somebody joined who may go without a word.
+    pub(crate) fn has_mortals(&self) -> bool {
+        self.mortals
+    }
+
+    pub(crate) fn contains(&self, id: Id) -> bool {
+        self.tickets.contains_key(&id)
     }
 
     pub(crate) fn head(&self) -> Option<(Id, &W)> {
@@ -68,6 +101,9 @@ impl<W> Queue<W> {
             }
             stays
         });
+        if self.line.is_empty() {
+            self.kept_until = None;
+        }
     }
 
     /// How many tickets lie before this one: those who left in between still count.

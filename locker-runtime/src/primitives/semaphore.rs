@@ -156,14 +156,21 @@ impl State {
         }
         let Some(wait) = wait else {
             self.crowd.queue.leave(id);
-            return Reply::Busy { retry_after: self.time_left(context.now) };
+            let retry_after = self.holders.next_end().map_or(Duration::ZERO, |end| end.since(context.now));
+            return Reply::Busy { retry_after };
         };
         self.enqueue(id, Waiter::new(lease, wait, ask, context.now), context.now)
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
-        self.hand_over(context);
-        if self.holders.renew(id, context.now + lease) { Reply::Renewed } else { Reply::Lost }
+        if self.holders.renew(id, context.now + lease) {
+            return Reply::Renewed;
+        }
+        // A waiter that comes with an old grant is not given a new one here: its fence is another.
+        if !self.crowd.queue.contains(id) {
+            self.hand_over(context);
+        }
+        Reply::Lost
     }
 
     fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
@@ -190,6 +197,7 @@ impl State {
     fn forget(&mut self, now: Timestamp) {
         self.holders.forget_until(now);
         self.crowd.tombstones.forget_until(now);
+        self.crowd.queue.forget_until(now);
     }
 
     fn granted_to(&self, ask: &Permits) -> Option<Reply> {
@@ -230,12 +238,13 @@ impl State {
 
     fn enqueue(&mut self, id: Id, waiter: Waiter<Permits>, now: Timestamp) -> Reply {
         self.crowd.queue.join(id, waiter);
+        self.crowd.queue.keep(waiter.live_until);
         let ahead = self.crowd.queue.ahead(id);
         Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, self.time_left(now), ahead) }
     }
 
-    /// When the next hold ends by itself.
+    /// When the next hold ends by itself, if any does.
     fn time_left(&self, now: Timestamp) -> Duration {
-        self.holders.next_end().map_or(Duration::ZERO, |end| end.since(now))
+        self.holders.next_end().map_or(Duration::MAX, |end| end.since(now))
     }
 }

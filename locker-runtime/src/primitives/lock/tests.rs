@@ -204,13 +204,15 @@ impl Model {
                 }
                 "queued"
             }
-            Act::Renew(id) => {
-                self.serve(now);
-                if self.holder.is_none_or(|(holder, _)| holder != id) {
-                    return "lost";
-                }
+            Act::Renew(id) if held_by(id) => {
                 self.holder = Some((id, now + LEASE));
                 "renewed"
+            }
+            Act::Renew(id) => {
+                if !self.line.contains(&id) {
+                    self.serve(now);
+                }
+                "lost"
             }
             Act::Release(id) if held_by(id) => {
                 self.holder = None;
