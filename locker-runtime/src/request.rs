@@ -24,6 +24,7 @@ pub struct LockRequest {
     kind: Kind,
     key: Key,
     settings: Settings,
+    permits: Option<u64>,
     release: Release,
     function: &'static str,
 }
@@ -37,7 +38,7 @@ pub(crate) enum Release {
 
 impl LockRequest {
     pub(crate) fn new(locker: Locker, kind: Kind, key: Key, settings: Settings) -> Self {
-        Self { locker, kind, key, settings, release: Release::OnDrop, function: "" }
+        Self { locker, kind, key, settings, permits: None, release: Release::OnDrop, function: "" }
     }
 
     /// How long others wait if this holder dies. Default 10 s, 1 ms to 10 years.
@@ -75,6 +76,12 @@ impl LockRequest {
     /// lost. Default 10 leases.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.settings.max_hold = Some(max_hold);
+        self
+    }
+
+    /// How many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
+    pub fn permits(mut self, permits: u64) -> Self {
+        self.permits = Some(permits);
         self
     }
 
@@ -118,9 +125,10 @@ impl LockRequest {
         clippy::manual_async_fn,
         reason = "an `async fn` would store its argument twice in every waiter"
     )]
-    pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
+    pub fn acquire(mut self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
             self.settings.check()?;
+            self.kind = self.kind.with_permits(self.permits)?;
             let id = Id::random();
             let answer = self.locker.ask(&self.key, &self.attempt(id), self.settings.patience()).await?;
             self.hold(id, &answer)
@@ -167,13 +175,13 @@ impl LockRequest {
         let Reply::Granted { fence } = answer.reply else {
             return Err(unexpected(&answer.reply).with_key(self.key.as_str()));
         };
-        let Self { locker, kind, key, settings, release, function } = self;
+        let Self { locker, kind, key, settings, release, function, .. } = self;
         let hold = Hold::new(locker, kind, key, id, fence, settings, answer, function);
         Ok(Guard::new(hold, release))
     }
 }
 
-fn unexpected(reply: &Reply) -> Error {
+pub(crate) fn unexpected(reply: &Reply) -> Error {
     match reply {
         Reply::WrongKind => Error::new(ErrorKind::Conflict, "the key is in use by another kind of primitive"),
         reply => Error::new(ErrorKind::Conflict, format!("the store answered {reply:?}")),
@@ -197,8 +205,8 @@ impl Asking for Attempt {
         self.kind.acquire(self.id, self.lease, wait)
     }
 
-    fn confirm(&self) -> Request {
-        self.kind.renew(self.id, self.lease)
+    fn confirm(&self) -> Option<Request> {
+        Some(self.kind.renew(self.id, self.lease))
     }
 
     fn cancel(&self, tombstone: bool) -> Request {

@@ -7,7 +7,7 @@ const LONGEST: usize = 200;
 
 impl Key {
     /// `kind` is `lock`, `semaphore`, `rate`, `event` or `watchdog`: kinds never collide.
-    pub(crate) fn named(prefix: &str, kind: &'static str, name: &str) -> Self {
+    pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
         if name.len() <= LONGEST && !name.contains(['{', '}']) && !name.contains(char::is_control) {
             return concat(&[prefix.as_bytes(), kind.as_bytes(), b":", name.as_bytes()]);
         }

@@ -10,7 +10,8 @@ if redis.call('GET', lock) == id then
   expire(record, ARGV[2] + MINUTE)
   return {'renewed'}
 end
-if redis.call('EXISTS', lock) == 0 then
+-- A waiter that comes with an old grant is not given a new one here: its fence is another.
+if redis.call('EXISTS', lock) == 0 and not redis.call('ZSCORE', queue, id) then
   pump(now())
 end
 return {'lost'}

@@ -6,6 +6,7 @@ use crate::{
     clock::Timestamp,
     id::{Id, IdMap},
     key::Key,
+    lease::Keeper,
     primitives::{GRANT_WINDOW, Kind, Push, Signal},
     pushes::Pushes,
     store::Store,
@@ -60,6 +61,12 @@ impl Mail {
         Self { boxes: Pushes::default(), delivered: Mutex::default(), store }
     }
 
+    /// Messages may have been missed, and state lost: everybody who waits asks again, every hold is renewed.
+    pub(super) fn ask_again(&self) {
+        self.boxes.wake_all();
+        Keeper::renew_all();
+    }
+
     fn deliver(&self, message: Message) {
         let (id, now) = (message.push.id, Timestamp::now());
         if message.push.signal == Signal::Wake {
@@ -97,13 +104,13 @@ const REMEMBER: Duration = Duration::from_secs(60);
 
 /// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it.
 #[derive(Debug, PartialEq)]
-struct Message {
+pub(super) struct Message {
     kind: Kind,
-    push: Push,
+    pub(super) push: Push,
 }
 
 impl Message {
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(5, ' ');
         let mut word = || words.next();
         let kind = match word()? {

@@ -11,9 +11,11 @@ const CLOCK: &str = include_str!("clock.lua");
 /// A script, known to the server by its digest. Its text is `clock.lua` and its own parts.
 #[derive(Debug)]
 pub(super) struct Script {
-    clock: &'static str,
     parts: &'static [&'static str],
     text: OnceCell<Text>,
+    /// By a clock that a test moves.
+    #[cfg(test)]
+    by_hand: OnceCell<Text>,
 }
 
 #[derive(Debug)]
@@ -25,7 +27,12 @@ struct Text {
 impl Script {
     /// `parts` are the texts of `.lua` files, those that others use too coming first.
     pub(super) const fn new(parts: &'static [&'static str]) -> Self {
-        Self { clock: CLOCK, parts, text: OnceCell::new() }
+        Self {
+            parts,
+            text: OnceCell::new(),
+            #[cfg(test)]
+            by_hand: OnceCell::new(),
+        }
     }
 
     /// A call with these keys; [`Invocation::argument`] adds what else it needs.
@@ -40,11 +47,15 @@ impl Script {
     }
 
     fn text(&self) -> &Text {
-        self.text.get_or_init(|| {
-            let body = self.clock.to_owned() + &self.parts.concat();
-            let digest = redis::Script::new(&body).get_hash().to_owned();
-            Text { body, digest }
-        })
+        self.text.get_or_init(|| Text::new(CLOCK, self.parts))
+    }
+}
+
+impl Text {
+    fn new(clock: &str, parts: &[&str]) -> Self {
+        let body = clock.to_owned() + &parts.concat();
+        let digest = redis::Script::new(&body).get_hash().to_owned();
+        Self { body, digest }
     }
 }
 
@@ -72,8 +83,21 @@ impl Invocation {
 
     /// The call with the whole text: what a server needs that does not know the script yet.
     pub(super) fn in_full(&self) -> Cmd {
-        let mut command = redis::cmd("EVAL");
-        command.arg(&self.script.text().body);
+        self.as_command("EVAL", &self.script.text().body)
+    }
+
+    /// The call by a clock that a test moves, which knows it from the last argument: by digest, and in full.
+    #[cfg(test)]
+    pub(super) fn at(self, clock: &str, now: crate::Timestamp) -> (Cmd, Cmd) {
+        let text = self.script.by_hand.get_or_init(|| Text::new(clock, self.script.parts));
+        let call = self.argument(now.as_micros());
+        (call.as_command("EVALSHA", &text.digest), call.as_command("EVAL", &text.body))
+    }
+
+    /// The same keys and arguments behind another way to name the script.
+    fn as_command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script);
         for argument in self.command.args_iter().skip(2) {
             if let redis::Arg::Simple(bytes) = argument {
                 command.arg(bytes);
