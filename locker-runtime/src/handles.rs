@@ -31,7 +31,7 @@ use std::time::Duration;
 const PERSISTENCE: Duration = Duration::from_secs(10);
 
 /// Sends an idempotent request until its answer is certain.
-async fn tell(locker: &Locker, key: &Key, request: &Request) -> Result<Reply> {
+async fn tell(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
     let told = locker.insist(key, request, Timestamp::now() + PERSISTENCE).await?;
     expect(told.reply, key)
 }

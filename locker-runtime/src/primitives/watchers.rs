@@ -42,6 +42,7 @@ impl Watchers {
             return Reply::Busy { retry_after: due.unwrap_or_default() };
         };
         self.0.join(id, wait.live_until(now));
+        self.0.keep(wait.live_until(now));
         let lost = wait.live.map(|live| RECHECK.min(live / 3));
         Reply::Queued { ahead: self.0.ahead(id), recheck_in: lost.into_iter().chain(due).min() }
     }
@@ -50,9 +51,16 @@ impl Watchers {
         self.0.leave(id);
     }
 
-    /// Forgets those who were not heard of in time.
+    /// Forgets them all when of none was heard in time.
+    pub(crate) fn forget_until(&mut self, now: Timestamp) {
+        self.0.forget_until(now);
+    }
+
+    /// Forgets everybody who was not heard of in time.
     pub(crate) fn forget_dead(&mut self, now: Timestamp) {
-        self.0.retain(|_, live_until| *live_until > now);
+        if self.0.has_mortals() {
+            self.0.retain(|_, live_until| *live_until > now);
+        }
     }
 
     /// Tells everybody and forgets them.
