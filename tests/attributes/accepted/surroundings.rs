@@ -3,9 +3,11 @@
 mod without_prelude {
     #![no_implicit_prelude]
 
-    use ::locker::lock_on_argument;
+    use ::locker::{limit_concurrency, lock_on_argument, rate_limit};
 
-    #[lock_on_argument(expr = 1, timeout = "1s", args(id), guard = lease)]
+    #[rate_limit(size = 100, interval = "1s", algorithm = "gcra", burst = 10, timeout = 1)]
+    #[limit_concurrency(size = 3, expr = 1)]
+    #[lock_on_argument(expr = 1, timeout = "1s", args(id), guard = lease, mode = "read")]
     pub(super) async fn asynchronous(id: u8) -> ::std::result::Result<u8, ::locker::Error> {
         lease.check()?;
         ::std::result::Result::Ok(::std::future::ready(id).await)
