@@ -16,7 +16,7 @@ pub mod rwlock;
 pub mod semaphore;
 mod tombstones;
 pub mod watchdog;
-mod watchers;
+pub(crate) mod watchers;
 
 use crate::{Error, ErrorKind, Result, clock::Timestamp, id::Id, key::Key};
 use inspection::Inspection;

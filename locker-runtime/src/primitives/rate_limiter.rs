@@ -8,6 +8,8 @@ use super::{
 };
 use crate::{clock::Timestamp, id::Id};
 use meter::Meter;
+#[cfg(feature = "redis")]
+pub(crate) use quota::NO_BURST;
 pub use quota::{Algorithm, Quota};
 use std::time::Duration;
 
@@ -121,7 +123,7 @@ impl State {
         }
         let mut turn = *line.queue.get(id)?;
         let (in_sight, ahead) = (turn.at < Timestamp::NEVER, line.queue.ahead(id));
-        if turn.at > give_up || (!in_sight && wait.is_none()) {
+        if (in_sight && turn.at > give_up) || (!in_sight && wait.is_none()) {
             self.leave(id, context);
             return Some(self.limited(in_sight.then(|| turn.at.since(context.now)), context.now));
         }
@@ -197,7 +199,7 @@ impl State {
             if at != turn.at {
                 context.push(id, Signal::Wake);
             }
-            if at > turn.give_up || is_never(at, &quota) {
+            if (at < Timestamp::NEVER && at > turn.give_up) || is_never(at, &quota) {
                 refused.push(id);
             } else {
                 turn.at = at;
@@ -246,7 +248,12 @@ fn is_never(at: Timestamp, quota: &Quota) -> bool {
 }
 
 fn parked(wait: Wait, ahead: u64) -> Reply {
-    Reply::Queued { ahead, recheck_in: wait.live.map(|live| (live / 3).min(GRANT_WINDOW)) }
+    Reply::Queued { ahead, recheck_in: recheck(wait) }
+}
+
+/// When somebody asks again whose turn is not in sight.
+pub(crate) fn recheck(wait: Wait) -> Option<Duration> {
+    wait.live.map(|live| (live / 3).min(GRANT_WINDOW))
 }
 
 impl super::State for State {

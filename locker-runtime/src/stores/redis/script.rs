@@ -107,43 +107,61 @@ impl Invocation {
     }
 }
 
-/// What a script answers: a word, and numbers behind it.
+/// What a script answers: a word, and numbers or a text behind it.
 #[derive(Debug)]
 pub(super) struct Answer {
     word: String,
     numbers: Vec<i64>,
+    text: Option<String>,
 }
 
 impl Answer {
     pub(super) fn read(value: Value) -> Result<Self> {
         let value = value.extract_error().map_err(|error| errors::certain(&error))?;
-        redis::from_redis_value::<(String, Vec<i64>)>(regroup(value))
-            .map(|(word, numbers)| Self { word, numbers })
-            .map_err(|error| errors::unreadable(&error.to_string()))
+        let unreadable = |error: redis::ParsingError| errors::unreadable(&error.to_string());
+        let values: Vec<Value> = redis::from_redis_value(value).map_err(unreadable)?;
+        let (mut texts, mut numbers) = (Vec::new(), Vec::new());
+        for value in values {
+            match value {
+                Value::Int(number) => numbers.push(number),
+                other => texts.push(redis::from_redis_value::<String>(other).map_err(unreadable)?),
+            }
+        }
+        let mut texts = texts.into_iter();
+        let word = texts.next().unwrap_or_default();
+        Ok(Self { word, numbers, text: texts.next() })
     }
 
     pub(super) fn word(&self) -> &str {
         &self.word
     }
 
+    /// How many numbers there are.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The number at `index`, 0 when it is missing.
+    pub(super) fn integer(&self, index: usize) -> i64 {
+        self.numbers.get(index).copied().unwrap_or(0)
+    }
+
+    /// The number at `index`, `None` when it is missing or negative.
+    pub(super) fn natural(&self, index: usize) -> Option<u64> {
+        self.numbers.get(index).and_then(|number| u64::try_from(*number).ok())
+    }
+
     /// The number at `index`, 0 when it is missing or negative.
     pub(super) fn number(&self, index: usize) -> u64 {
-        self.numbers.get(index).map_or(0, |number| u64::try_from(*number).unwrap_or(0))
+        self.natural(index).unwrap_or(0)
+    }
+
+    /// The text behind the word.
+    pub(super) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
     }
 
     pub(super) fn unexpected(&self) -> Error {
         errors::unreadable(&format!("{self:?}"))
-    }
-}
-
-/// `[word, numbers..]` as `[word, [numbers..]]`.
-fn regroup(value: Value) -> Value {
-    match value {
-        Value::Array(mut values) if !values.is_empty() => {
-            let numbers = values.split_off(1);
-            values.push(Value::Array(numbers));
-            Value::Array(values)
-        }
-        other => other,
     }
 }
