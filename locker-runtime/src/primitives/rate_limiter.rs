@@ -78,6 +78,7 @@ struct Turn {
 /// within the algorithm's bound; what is refused or cancelled before its turn takes nothing.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.settle(context.now);
+    state.forget(context.now);
     match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
@@ -232,6 +233,13 @@ impl State {
         }
     }
 
+    /// What nobody waits at and nothing was used of is as new.
+    fn forget(&mut self, now: Timestamp) {
+        if self.line.is_none() && self.meter.idle_from(&self.quota) <= now {
+            (self.meter, self.quota) = (Meter::default(), Quota::default());
+        }
+    }
+
     fn tail(&self) -> Meter {
         self.line.as_ref().filter(|line| !line.queue.is_empty()).map_or(self.meter, |line| line.tail)
     }
@@ -265,9 +273,7 @@ impl super::State for State {
 
     fn tick(&mut self, context: &mut Context<'_>) {
         self.settle(context.now);
-        if self.meter.idle_from(&self.quota) <= context.now {
-            self.meter = Meter::default();
-        }
+        self.forget(context.now);
     }
 
     fn next_tick(&self) -> Option<Timestamp> {

@@ -127,8 +127,8 @@ end
 
 -- The same use, counted by another quota.
 local function under(meter, old, new)
-  if is_new(meter) then
-    return meter
+  if is_new(meter) or idle_from(meter, old) <= time then
+    return read_meter()
   end
   meter = at(meter, old, time)
   if not meter.gcra then
@@ -241,9 +241,13 @@ local function limit(when)
 end
 
 settle()
+-- What nobody waits at and nothing was used of is as new.
+if not has_line and idle_from(meter, quota) <= time then
+  meter, tail, quota = read_meter(), read_meter(), read_quota('w 0 0 -')
+end
 
 if op == 'inspect' then
-  if not has_line and (is_new(meter) or idle_from(meter, quota) <= time) then
+  if not has_line and is_new(meter) then
     return {'unknown'}
   end
   local used = math.max(0, quota.size - remaining(meter, quota))

@@ -46,14 +46,16 @@ end
 
 -- Joins at the end, or stays. Answers how many tickets lie before.
 local function join(record, kept)
-  local ticket = redis.call('ZSCORE', queue, id)
+  local ticket, last = redis.call('ZSCORE', queue, id), redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
   if not ticket then
-    ticket = (redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0) + 1
+    ticket = (last or 0) + 1
     redis.call('ZADD', queue, ticket, id)
   end
   redis.call('HSET', waiters, id, record)
-  keep(queue, kept)
-  keep(waiters, kept)
+  if not last or left(queue) < kept then
+    expire(queue, kept)
+    expire(waiters, kept)
+  end
   return ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
 end
 
