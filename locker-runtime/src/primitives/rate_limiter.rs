@@ -317,3 +317,6 @@ impl super::State for State {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests;
