@@ -209,8 +209,8 @@ proptest! {
     fn a_repeated_request_changes_nothing(acts in acts()) {
         let (mut once, mut twice) = (Bench::<State>::new(), Bench::<State>::new());
         for mut act in acts {
-            if let Act::Acquire { size, .. } = &mut act {
-                *size = 2;
+            if let Act::Acquire { id, size, permits, .. } = &mut act {
+                (*size, *permits) = (2, 1 + u64::from(*id == 3));
             }
             let act = &act;
             if let Act::Pass(millis) = act {
