@@ -9,3 +9,8 @@ pub use locker_runtime::{
     Pushes, Quota, RateLimiter, Result, Subscription, Timestamp, Watchdog, global, primitives, set_global,
     store, stores, try_global,
 };
+
+/// The examples of the guide are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/attributes.md")]
+pub struct GuideToTheAttributes;

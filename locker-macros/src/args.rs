@@ -6,7 +6,6 @@ use syn::{
     Error, Expr, ExprPath, LitBool, LitStr, Path, Result, Token,
     ext::IdentExt,
     parse::{ParseStream, Parser},
-    spanned::Spanned,
 };
 
 /// A value and the option's name as it was written, for messages.
@@ -154,7 +153,7 @@ fn function(option: &Ident, input: ParseStream) -> Result<ExprPath> {
     equals(option, input)?;
     match input.parse()? {
         Expr::Path(path) => Ok(path),
-        other => expected(option, other.span(), ON_ERROR),
+        other => Err(Error::new_spanned(other, format!("`{option}` takes {ON_ERROR}"))),
     }
 }
 
@@ -169,7 +168,8 @@ const ON_ERROR: &str = "a path to a function `fn(locker::Error) -> ReturnType`";
 fn choice(option: &Ident, input: ParseStream, choices: &[&str]) -> Result<LitStr> {
     equals(option, input)?;
     let at = input.span();
-    let what = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>().join(" or ");
+    let what = choices.iter().map(|choice| format!("\"{choice}\"")).collect::<Vec<_>>();
+    let what = format!("one of {}", what.join(", "));
     let text: LitStr = input.parse().or_else(|_| expected(option, at, &what))?;
     if choices.contains(&text.value().as_str()) { Ok(text) } else { expected(option, at, &what) }
 }

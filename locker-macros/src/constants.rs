@@ -6,9 +6,9 @@ use crate::{
     layer::Layer,
     parts::mentions,
 };
-use proc_macro2::{Ident, TokenStream};
-use quote::{ToTokens, format_ident, quote};
-use syn::{Expr, GenericParam, Lit};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::{Expr, GenericParam, Lit, spanned::Spanned};
 
 impl Layer {
     /// The tokens of a `Duration`.
@@ -19,7 +19,7 @@ impl Layer {
                 let (seconds, nanos) = (duration.as_secs(), duration.subsec_nanos());
                 quote!(#runtime::Duration::new(#seconds, #nanos))
             }
-            Time::Constant(expr) => quote!(const { #expr }),
+            Time::Constant(expr) => quote_spanned!(expr.span()=> const { #expr }),
         }
     }
 
@@ -61,12 +61,22 @@ impl Layer {
     /// An item where possible, for `cargo check` evaluates items but not blocks.
     fn constant_check(&self, function: &Function, what: &str, values: &[TokenStream]) -> TokenStream {
         let (runtime, check) = (&self.runtime, format_ident!("check_{what}"));
-        let check = quote!(#runtime::#check(#(#values),*));
+        let check = at(values, quote!(#runtime::#check(#(#values),*)));
         if function.outer_names().any(|name| values.iter().any(|value| mentions(value.clone(), &name))) {
             return quote!(const { #check };);
         }
         quote!(const _: () = #check;)
     }
+}
+
+/// The tokens, placed where the first value is, so that an error points there.
+fn at(values: &[TokenStream], tokens: TokenStream) -> TokenStream {
+    let place = values.first().map_or_else(Span::call_site, Spanned::span);
+    let placed = tokens.into_iter().map(|mut token| {
+        token.set_span(token.span().located_at(place));
+        token
+    });
+    placed.collect()
 }
 
 fn is_literal(expr: &Expr) -> bool {

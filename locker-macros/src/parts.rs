@@ -46,7 +46,9 @@ impl Parts {
     fn refuse_duplicates(&self) -> Result<()> {
         for (at, part) in self.0.iter().enumerate() {
             if self.0[..at].iter().any(|before| before.text() == part.text()) {
-                return Err(Error::new(part.span(), format!("`{}` is given twice", part.text())));
+                let what = if let Part::Position(..) = part { "position " } else { "" };
+                let message = format!("{what}`{}` is given twice", part.text());
+                return Err(Error::new(part.span(), message));
             }
         }
         Ok(())
@@ -61,7 +63,7 @@ impl Part {
                     Ok(Self::Position(int.base10_parse()?, int.span()))
                 }
                 Lit::Str(text) => {
-                    refuse(&expr, &format!("a text is no parameter: write {} without quotes", text.value()))
+                    refuse(&expr, &format!("a text is no parameter: write `{}` without quotes", text.value()))
                 }
                 _ => refuse(&expr, NOT_A_PART),
             },
@@ -115,5 +117,5 @@ const NOT_A_PART: &str =
     "a part of a key is a position, the name of a parameter, or an expression over the parameters";
 
 fn refuse(expr: &Expr, why: &str) -> Result<Part> {
-    Err(Error::new(expr.span(), why))
+    Err(Error::new_spanned(expr, why))
 }

@@ -118,7 +118,11 @@ impl Hold {
     pub(crate) async fn release(&self) -> Result<()> {
         let kept = self.finish();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
-        let until = Timestamp::now() + self.lease;
+        if !kept {
+            self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
+            return Err(self.loss());
+        }
+        let until = Timestamp::now() + self.lease / 3;
         let told = self.locker.insist(&self.key, self.release_request(), until).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }

@@ -278,21 +278,24 @@ impl Locker {
         let mut attempt = Attempt::start(self, key, what, patience);
         async move {
             loop {
-                let (until, then) = match attempt.send().await? {
+                let next = match attempt.send().await? {
                     Step::Done(answer) => return Ok(answer),
-                    Step::Wait { until, then } => (until, then),
+                    Step::Confirm { fence } => Ok(fence),
+                    Step::Wait { until, then } => Err((until, then)),
                 };
-                match (attempt.signal(until).await, then) {
-                    (Some(Signal::Granted { fence }), _) => {
-                        if let Some(answer) = attempt.confirm(fence).await? {
-                            return Ok(answer);
+                let fence = match next {
+                    Ok(fence) => fence,
+                    Err((until, then)) => {
+                        let signal = attempt.signal(until).await;
+                        match attempt.heard(signal, then)? {
+                            Step::Done(answer) => return Ok(answer),
+                            Step::Confirm { fence } => fence,
+                            Step::Wait { .. } => continue,
                         }
                     }
-                    (Some(Signal::Wake), _) => {}
-                    (Some(Signal::Deleted), _) => return Err(attempt.deleted()),
-                    (None, Then::AskAgain) => attempt.count += 1,
-                    (None, Then::Take(answer)) => return Ok(attempt.done(answer.reply, answer.sent)),
-                    (None, Then::GiveUp) => return Err(attempt.timed_out()),
+                };
+                if let Some(answer) = attempt.confirm(fence).await? {
+                    return Ok(answer);
                 }
             }
         }
@@ -362,6 +365,7 @@ pub(crate) struct Answer {
 
 enum Step {
     Done(Answer),
+    Confirm { fence: u64 },
     Wait { until: Timestamp, then: Then },
 }
 
@@ -369,7 +373,7 @@ enum Step {
 enum Then {
     AskAgain,
     GiveUp,
-    /// The turn that was told has come.
+    /// The turn that was told has come. Boxed: every waiter has room for this, few need it.
     Take(Box<Answer>),
 }
 
@@ -430,18 +434,40 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Err(self.exhausted(retry_after))
             }
             Ok(Reply::Granted { fence }) if (late || !first) && self.what.confirm().is_some() => {
-                match self.confirm(fence).await? {
-                    Some(answer) => Ok(Step::Done(answer)),
-                    None => Ok(Step::Wait { until: sent, then: Then::AskAgain }),
-                }
+                Ok(Step::Confirm { fence })
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
                 let answer = Answer { reply, sent, doubtful, waited: Some(wait) };
                 Ok(Step::Wait { until: Timestamp::now() + wait, then: Then::Take(Box::new(answer)) })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
-            Err(error) => self.failed(error),
+            Err(error) => self.failed(error.with_key(self.key.as_str())),
         }
+    }
+
+    /// What the end of a wait means.
+    fn heard(&mut self, signal: Option<Signal>, then: Then) -> Result<Step> {
+        match (signal, then) {
+            (Some(Signal::Held { fence, until }), _) => {
+                Ok(self.held(fence, until).map_or(Step::Confirm { fence }, Step::Done))
+            }
+            (Some(Signal::Granted { fence }), _) => Ok(Step::Confirm { fence }),
+            (Some(Signal::Wake), then) => Ok(Step::Wait { until: Timestamp::now(), then }),
+            (Some(Signal::Deleted), _) => Err(self.deleted()),
+            (None, Then::AskAgain) => {
+                self.count += 1;
+                Ok(Step::Wait { until: Timestamp::now(), then: Then::AskAgain })
+            }
+            (None, Then::Take(answer)) => Ok(Step::Done(self.done(answer.reply, answer.sent))),
+            (None, Then::GiveUp) => Err(self.timed_out()),
+        }
+    }
+
+    /// A lease that was told with its end, unless much of it is gone already.
+    fn held(&mut self, fence: u64, until: Timestamp) -> Option<Answer> {
+        let lease = self.what.lease();
+        let fresh = Timestamp::now() + lease / 2 < until;
+        fresh.then(|| self.done(Reply::Granted { fence }, until - lease))
     }
 
     /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown

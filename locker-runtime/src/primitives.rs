@@ -182,6 +182,13 @@ pub enum Signal {
         /// Rises with every grant of the key.
         fence: u64,
     },
+    /// It is yours until then, on the clock of the waiter's own process: nothing to confirm.
+    Held {
+        /// Rises with every grant of the key.
+        fence: u64,
+        /// When the lease is over.
+        until: Timestamp,
+    },
     /// Ask again.
     Wake,
     /// The name was deleted: wait no longer.

@@ -20,7 +20,7 @@ pub use core::{
 };
 pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_key};
 pub use hold::{Hold, Holder, acquire, acquire_blocking, call, cancel_on_lost, leave, leave_checked};
-pub use outcome::{Outcome, never};
+pub use outcome::{FromLocker, Outcome, never};
 
 use crate::{Key, Locker, primitives::Kind};
 use std::ops::Deref;

@@ -2,9 +2,11 @@
 
 mod accepted;
 mod exclusion;
+mod failing_release;
 mod keys;
 mod loss;
 mod nesting;
+mod refused;
 mod release;
 mod support;
 mod waiting;

@@ -69,6 +69,16 @@ impl Keeper {
         drop(watched);
     }
 
+    /// Renews every hold of the process now: a store may have forgotten some.
+    #[cfg(feature = "redis")]
+    pub(crate) fn renew_all() {
+        let (Some(keeper), now) = (Lazy::get(&KEEPER), Timestamp::now()) else { return };
+        for (_, watched) in &mut *lock(&keeper.holds) {
+            watched.renew_at = if watched.renew_at == Timestamp::NEVER { Timestamp::NEVER } else { now };
+        }
+        keeper.look_at(now);
+    }
+
     fn look_at(&self, due: Timestamp) {
         let due = due.as_micros();
         if due < self.next_look.load(Ordering::SeqCst)

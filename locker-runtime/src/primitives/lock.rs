@@ -211,7 +211,7 @@ impl State {
             } else if waiter.wait.fair {
                 crowd.queue.leave(id);
                 let fence = self.grant(id, waiter.grant(), context.now);
-                context.push(id, Signal::Granted { fence });
+                context.push(id, waiter.signal(fence, context.now));
             } else {
                 return context.push(id, Signal::Wake);
             }

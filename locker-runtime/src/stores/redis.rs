@@ -98,17 +98,19 @@ impl Redis {
         let checks =
             startup::Checks { allow_eviction: opening.redis.allow_eviction, prefix: opening.prefix.clone() };
         let channel = format!("locker:push:{}", Id::random());
-        let patience = patience(opening);
+        // A little less than the caller waits, so that he is told what failed.
+        let patience = patience(opening) * 9 / 10;
+        let haste = patience.min(opening.redis.command_timeout * 2);
         Ok(Arc::new_cyclic(|store| {
             let mail = Arc::new(Mail::new(Weak::clone(store)));
-            let (connector_mail, connector_channel) = (Arc::clone(&mail), channel.clone());
             let connector = Connector {
                 client,
                 address,
-                channel: connector_channel,
+                channel: channel.clone(),
                 patience,
+                haste,
                 checks,
-                mail: connector_mail,
+                mail: mail.clone(),
             };
             Self {
                 link: Link::open(connector),
@@ -177,8 +179,8 @@ impl Redis {
         let connection = self.link.up(limit).await?;
         let answer = match connection.call(invocation.by_digest(), limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
-                // A server that has forgotten its scripts may be another one, and has forgotten waiters too.
-                self.mail.boxes.wake_all();
+                // A server that has forgotten its scripts may be another one, and may have forgotten more.
+                self.mail.ask_again();
                 connection.call(&invocation.in_full(), limit).await?
             }
             answer => answer,
@@ -212,6 +214,9 @@ fn check_key(key: &Key) -> Result<()> {
 #[cfg(feature = "redis-tls")]
 fn client(info: redis::ConnectionInfo, options: &Options) -> Result<Client> {
     drop(rustls::crypto::ring::default_provider().install_default());
+    if let Some(pem) = &options.tls_ca {
+        check_authority(pem)?;
+    }
     let certificates = redis::TlsCertificates { client_tls: None, root_cert: options.tls_ca.clone() };
     let client = if options.tls_ca.is_some() && matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
         Client::build_with_tls(info, certificates)
@@ -219,6 +224,18 @@ fn client(info: redis::ConnectionInfo, options: &Options) -> Result<Client> {
         Client::open(info)
     };
     client.map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
+}
+
+#[cfg(feature = "redis-tls")]
+fn check_authority(pem: &[u8]) -> Result<()> {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    match CertificateDer::pem_slice_iter(pem).next() {
+        Some(Ok(_)) => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Misused,
+            "tls_ca holds no certificate: it takes one or more in PEM form",
+        )),
+    }
 }
 
 #[cfg(not(feature = "redis-tls"))]

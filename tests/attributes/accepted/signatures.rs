@@ -111,6 +111,29 @@ fn five(_: Error) -> u8 {
 }
 
 #[lock_on_argument(args(key))]
+async fn generic_error<E: From<Error>>(key: u8) -> Result<u8, E> {
+    Ok(ready(key).await)
+}
+
+trait Outcome {
+    type Out;
+}
+
+impl Outcome for Account {
+    type Out = Result<u8, Failure>;
+}
+
+#[lock_on_argument(args(key))]
+fn associated_type(key: u8) -> <Account as Outcome>::Out {
+    Ok(key)
+}
+
+#[cfg_attr(all(), lock_on_argument(args(key)))]
+fn conditional(key: u8) -> Done<u8> {
+    Ok(key)
+}
+
+#[lock_on_argument(args(key))]
 async fn impl_in_result(key: u8) -> Result<impl Display, Failure> {
     if key > 250 {
         return Err(Failure::Own);
@@ -285,6 +308,9 @@ async fn generics_and_opaque_types_are_accepted() {
     assert_eq!(impl_return(250).to_string(), "250");
     assert_eq!(impl_in_result(250).await.unwrap().to_string(), "250");
     assert!(impl_in_result(251).await.is_err());
+    assert_eq!(generic_error::<Failure>(1).await.unwrap(), 1);
+    assert_eq!(associated_type(1).unwrap(), 1);
+    assert_eq!(conditional(1).unwrap(), 1);
     assert_eq!(coerced(9).await.unwrap().to_string(), "9");
     assert_eq!(plain_coerced(9).unwrap().to_string(), "9");
     assert!(plain_coerced(0).is_none());

@@ -11,7 +11,10 @@ use std::{
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     runtime::Runtime,
     sync::watch,
 };
@@ -44,9 +47,40 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    fault: Arc<watch::Sender<Fault>>,
+    weather: Arc<watch::Sender<Weather>>,
     accepted: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
+}
+
+/// A fault, and how many connections it is about: those that were accepted first.
+#[derive(Clone, Debug, Default)]
+struct Weather {
+    fault: Fault,
+    below: usize,
+}
+
+impl Weather {
+    fn over(&self, number: usize) -> Fault {
+        if number < self.below { self.fault.clone() } else { Fault::None }
+    }
+}
+
+/// One connection's view of the network.
+struct Line {
+    number: usize,
+    weather: Arc<watch::Sender<Weather>>,
+}
+
+impl Line {
+    fn fault(&self) -> Fault {
+        self.weather.borrow().over(self.number)
+    }
+
+    /// Waits until the fault is one that `wanted` names.
+    async fn until(&self, wanted: impl Fn(&Fault) -> bool) {
+        let mut watched = self.weather.subscribe();
+        drop(watched.wait_for(|weather| wanted(&weather.over(self.number))).await);
+    }
 }
 
 impl Proxy {
@@ -61,11 +95,17 @@ impl Proxy {
             .enable_all()
             .build()
             .expect("a runtime for the proxy");
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a port for the proxy");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port for the proxy");
         let address = listener.local_addr().expect("its address");
-        let (fault, accepted) = (Arc::new(watch::channel(Fault::None).0), Arc::new(AtomicUsize::new(0)));
-        runtime.spawn(accept(listener, port, Arc::clone(&fault), Arc::clone(&accepted)));
-        Self { address, fault, accepted, runtime: Some(runtime) }
+        listener.set_nonblocking(true).expect("a listener that does not block");
+        let listener = {
+            let _entered = runtime.enter();
+            TcpListener::from_std(listener).expect("a listener for the proxy")
+        };
+        let weather = Arc::new(watch::channel(Weather::default()).0);
+        let accepted = Arc::new(AtomicUsize::new(0));
+        runtime.spawn(accept(listener, port, Arc::clone(&weather), Arc::clone(&accepted)));
+        Self { address, weather, accepted, runtime: Some(runtime) }
     }
 
     /// The URL of a Redis server behind it.
@@ -76,13 +116,18 @@ impl Proxy {
 
     /// Breaks or mends the network from now on.
     pub fn set(&self, fault: Fault) {
-        self.fault.send_replace(fault);
+        self.weather.send_replace(Weather { fault, below: usize::MAX });
+    }
+
+    /// Breaks the connections that are open now; new ones are whole.
+    pub fn set_for_open(&self, fault: Fault) {
+        self.weather.send_replace(Weather { fault, below: self.accepted() });
     }
 
     /// Whether the network is whole: a fault that happens once has happened.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        *self.fault.borrow() == Fault::None
+        self.weather.borrow().fault == Fault::None
     }
 
     /// How many connections there have been.
@@ -103,94 +148,75 @@ impl Drop for Proxy {
 async fn accept(
     listener: TcpListener,
     port: u16,
-    fault: Arc<watch::Sender<Fault>>,
+    weather: Arc<watch::Sender<Weather>>,
     accepted: Arc<AtomicUsize>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
-        accepted.fetch_add(1, Ordering::SeqCst);
-        let fault = Arc::clone(&fault);
+        let line = Line { number: accepted.fetch_add(1, Ordering::SeqCst), weather: Arc::clone(&weather) };
         tokio::spawn(async move {
             if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
                 drop(client.set_nodelay(true));
                 drop(server.set_nodelay(true));
-                join(client, server, &fault).await;
+                join(client, server, &line).await;
             }
         });
     }
 }
 
-/// Ends when one direction says so; a client that has gone does not take back what it has sent.
-async fn join(client: TcpStream, server: TcpStream, fault: &watch::Sender<Fault>) {
-    let (mut client_in, mut client_out) = client.into_split();
-    let (mut server_in, mut server_out) = server.into_split();
-    let requests = async {
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let count = client_in.read(&mut buffer).await?;
-            if forward_request(&buffer[..count], fault).await {
-                server_out.write_all(&buffer[..count]).await?;
-            }
-            if count == 0 {
-                return io::Result::Ok(());
-            }
-        }
-    };
-    let answers = async {
-        let (mut buffer, mut watched) = (vec![0; 64 * 1024], fault.subscribe());
-        loop {
-            let count = tokio::select! {
-                count = server_in.read(&mut buffer) => Some(count?),
-                _ = watched.wait_for(|fault| *fault == Fault::HalfClose) => None,
-            };
-            let Some(count) = count else {
-                client_out.shutdown().await?;
-                watched.wait_for(|fault| *fault != Fault::HalfClose).await.ok();
-                return Ok(());
-            };
-            if count == 0 {
-                return io::Result::Ok(());
-            }
-            let Some(answer) = forward_answer(&buffer[..count], fault).await else { return Ok(()) };
-            client_out.write_all(&answer).await?;
-        }
-    };
-    let mut watched = fault.subscribe();
+/// Ends when one direction does. A client that has gone does not take back what it has sent.
+async fn join(client: TcpStream, server: TcpStream, line: &Line) {
+    let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
     tokio::select! {
-        _ = requests => {}
-        _ = answers => {}
-        _ = watched.wait_for(|fault| *fault == Fault::Reset) => {}
+        _ = requests(client_in, server_out, line) => {}
+        _ = answers(server_in, client_out, line) => {}
+        () = line.until(|fault| *fault == Fault::Reset) => {}
     }
 }
 
-/// Whether the server gets it.
-async fn forward_request(data: &[u8], fault: &watch::Sender<Fault>) -> bool {
-    let mut watched = fault.subscribe();
-    let now = watched.borrow().clone();
-    match now {
-        Fault::Delay(delay) => tokio::time::sleep(delay).await,
-        Fault::HoldRequests => {
-            watched.wait_for(|fault| *fault != Fault::HoldRequests).await.ok();
+async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, line: &Line) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = client.read(&mut buffer).await?;
+        match line.fault() {
+            Fault::Delay(delay) => tokio::time::sleep(delay).await,
+            Fault::HoldRequests => line.until(|fault| *fault != Fault::HoldRequests).await,
+            Fault::DropRequests => continue,
+            _ => {}
         }
-        Fault::DropRequests => return false,
-        _ => {}
+        server.write_all(&buffer[..count]).await?;
+        if count == 0 {
+            return Ok(());
+        }
     }
-    !data.is_empty()
 }
 
-/// What the client gets; `None` breaks the connection.
-async fn forward_answer(data: &[u8], fault: &watch::Sender<Fault>) -> Option<Vec<u8>> {
-    let now = fault.borrow().clone();
-    match now {
-        Fault::Delay(delay) => tokio::time::sleep(delay).await,
-        Fault::DropReplies => return Some(Vec::new()),
-        Fault::ExecuteAndReset => {
-            fault.send_replace(Fault::None);
-            return None;
+async fn answers(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, line: &Line) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = tokio::select! {
+            count = server.read(&mut buffer) => count?,
+            () = line.until(|fault| *fault == Fault::HalfClose) => {
+                client.shutdown().await?;
+                line.until(|fault| *fault != Fault::HalfClose).await;
+                return Ok(());
+            }
+        };
+        let data = &buffer[..count];
+        match line.fault() {
+            _ if count == 0 => return Ok(()),
+            Fault::DropReplies => {}
+            Fault::ExecuteAndReset => {
+                line.weather.send_replace(Weather::default());
+                return Ok(());
+            }
+            Fault::Rewrite(old, new) => client.write_all(&rewrite(data, old, new)).await?,
+            Fault::Delay(delay) => {
+                tokio::time::sleep(delay).await;
+                client.write_all(data).await?;
+            }
+            _ => client.write_all(data).await?,
         }
-        Fault::Rewrite(old, new) => return Some(rewrite(data, old, new)),
-        _ => {}
     }
-    Some(data.to_vec())
 }
 
 fn rewrite(data: &[u8], old: &str, new: &str) -> Vec<u8> {

@@ -23,7 +23,7 @@ pub struct RedisServer {
     directory: tempfile::TempDir,
 }
 
-const KEEPER: &str = r#"redis-server "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $!"#;
+const KEEPER: &str = r#"redis-server "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
 
 impl RedisServer {
     /// A fresh server; `None` (or a failure, with `CI=true`) when there is no `redis-server` in the `PATH`.

@@ -32,7 +32,11 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
     if matches!(info.addr(), ConnectionAddr::Tcp(_, 0) | ConnectionAddr::TcpTls { port: 0, .. }) {
         return Err(misused("port 0 cannot be connected to"));
     }
-    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_lib_name("locker", env!("CARGO_PKG_VERSION"));
     Ok(info.set_redis_settings(settings).set_tcp_settings(tcp()))
 }
 

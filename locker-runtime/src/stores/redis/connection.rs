@@ -30,6 +30,8 @@ pub(super) struct Connector {
     pub(super) channel: String,
     /// How long connecting may take.
     pub(super) patience: Duration,
+    /// The same where there has been a connection before: whoever holds something cannot wait long.
+    pub(super) haste: Duration,
     pub(super) checks: startup::Checks,
     pub(super) mail: Arc<Mail>,
 }
@@ -127,14 +129,13 @@ async fn settled(status: &mut watch::Receiver<Status>) {
 
 /// Connects, and connects again whenever the connection breaks.
 async fn keep(connector: Connector, status: watch::Sender<Status>) {
-    let (mut backoff, mut checked) = (Backoff::default(), false);
+    let (mut backoff, mut again) = (Backoff::default(), false);
     while !status.is_closed() {
-        match connector.connect(checked).await {
+        match connector.connect(again).await {
             Ok(connection) => {
-                (backoff, checked) = (Backoff::default(), true);
+                (backoff, again) = (Backoff::default(), true);
                 status.send_replace(Status::Up(Arc::clone(&connection)));
-                // What was pushed while nobody listened is lost: everybody asks again.
-                connector.mail.boxes.wake_all();
+                connector.mail.ask_again();
                 tokio::select! {
                     () = connection.broken.notified() => {}
                     () = status.closed() => {}
@@ -153,15 +154,17 @@ async fn keep(connector: Connector, status: watch::Sender<Status>) {
 }
 
 impl Connector {
-    async fn connect(&self, checked: bool) -> Result<Arc<Connection>> {
+    /// Connects; `again` tells that there has been a connection before.
+    async fn connect(&self, again: bool) -> Result<Arc<Connection>> {
+        let limit = if again { self.haste } else { self.patience };
         tokio::select! {
             biased;
-            result = self.set_up(checked) => result,
-            () = background::sleep(self.patience) => Err(self.failed(&format!("nothing heard within {:?}", self.patience))),
+            result = self.set_up(again) => result,
+            () = background::sleep(limit) => Err(self.failed(&format!("nothing heard within {limit:?}"))),
         }
     }
 
-    async fn set_up(&self, checked: bool) -> Result<Arc<Connection>> {
+    async fn set_up(&self, again: bool) -> Result<Arc<Connection>> {
         let broken = Arc::new(Notify::new());
         let outlet = Outlet { mail: Arc::clone(&self.mail), broken: Arc::clone(&broken) };
         // Time-outs are kept here, by a clock that also works under executors other than tokio's.
@@ -173,7 +176,7 @@ impl Connector {
         let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut multiplexed = connected.map_err(|error| self.refused(&error))?;
         startup::greet(&mut multiplexed).await?;
-        if !checked {
+        if !again {
             self.checks.run(&mut multiplexed, &self.channel).await?;
         }
         multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
@@ -185,6 +188,7 @@ impl Connector {
     }
 
     fn failed(&self, why: &str) -> Error {
-        Error::new(ErrorKind::Unavailable, format!("cannot connect to {}: {why}", self.address))
+        let hint = if self.address.starts_with("rediss:") { " (does this port speak TLS?)" } else { "" };
+        Error::new(ErrorKind::Unavailable, format!("cannot connect to {}: {why}{hint}", self.address))
     }
 }

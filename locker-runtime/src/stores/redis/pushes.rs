@@ -6,6 +6,7 @@ use crate::{
     clock::Timestamp,
     id::{Id, IdMap},
     key::Key,
+    lease::Keeper,
     primitives::{GRANT_WINDOW, Kind, Push, Signal},
     pushes::Pushes,
     store::Store,
@@ -58,6 +59,12 @@ pub(super) struct Mail {
 impl Mail {
     pub(super) fn new(store: Weak<Redis>) -> Self {
         Self { boxes: Pushes::default(), delivered: Mutex::default(), store }
+    }
+
+    /// Messages may have been missed, and state lost: everybody who waits asks again, every hold is renewed.
+    pub(super) fn ask_again(&self) {
+        self.boxes.wake_all();
+        Keeper::renew_all();
     }
 
     fn deliver(&self, message: Message) {

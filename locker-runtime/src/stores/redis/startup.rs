@@ -27,22 +27,26 @@ impl Checks {
         let key = format!("{}lock:locker-permission-check", self.prefix);
         let mut probe = redis::cmd("EVAL");
         probe.arg(include_str!("permissions.lua")).arg(2).arg(&key).arg(format!("{{{key}}}:q")).arg(channel);
-        let denied = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
-        let denied: Vec<String> = denied.map_err(|error| errors::certain(&error)).and_then(|denied| {
-            from_redis_value(denied).map_err(|error| errors::unreadable(&error.to_string()))
-        })?;
-        if denied.is_empty() {
-            return Ok(());
-        }
+        let answer = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
+        let denied = match answer.and_then(|denied| Ok(from_redis_value::<Vec<String>>(denied)?)) {
+            Ok(denied) => denied,
+            Err(error) if error.code() == Some("NOPERM") => {
+                vec![error.detail().unwrap_or_default().to_owned()]
+            }
+            Err(error) => return Err(errors::of_call(&error)),
+        };
+        if denied.is_empty() { Ok(()) } else { Err(self.lacking(&denied.join(", "))) }
+    }
+
+    fn lacking(&self, refused: &str) -> Error {
         let keys = format!("~{0}* ~{{{0}*", self.prefix);
-        Err(Error::new(
+        Error::new(
             ErrorKind::Misused,
             format!(
-                "the redis user lacks permissions: {} was refused; needed are these commands on the keys {keys} \
-                 and the channels &locker:push:* (docs/redis.md has the whole ACL line)",
-                denied.join(", ")
+                "the redis user lacks permissions ({refused}): locks need these commands on the keys {keys} and the \
+                 channels &locker:push:*, docs/redis.md has the whole ACL line"
             ),
-        ))
+        )
     }
 }
 
