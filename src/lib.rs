@@ -1,11 +1,13 @@
 #![doc = include_str!("../README.md")]
 
-pub use locker_macros::lock_on_argument;
+pub use locker_macros::{limit_concurrency, lock_on_argument, rate_limit};
 #[doc(hidden)]
 pub use locker_runtime::private as __private;
 pub use locker_runtime::{
-    Error, ErrorKind, Guard, Id, Key, KeyFormat, KeyPart, LockRequest, Locker, LockerBuilder, Pushes, Result,
-    Subscription, Timestamp, global, primitives, set_global, store, stores, try_global,
+    Admission, Algorithm, Barrier, Counter, Door, Error, ErrorKind, Event, Guard, Guards, Held, Id,
+    Inspection, Key, KeyFormat, KeyPart, Latch, LockAllRequest, LockRequest, Locker, LockerBuilder, Mode,
+    Pushes, Quota, RateLimiter, Result, Subscription, Timestamp, Watchdog, global, primitives, set_global,
+    store, stores, try_global,
 };
 
 /// The examples of the guide are compiled and run.

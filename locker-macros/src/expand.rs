@@ -35,7 +35,8 @@ fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStrea
 
 /// Puts the layers around the body, the first one outermost.
 fn surround(function: &mut Function, layers: &[Layer]) -> Result<TokenStream> {
-    let parts: Vec<&Part> = layers.iter().flat_map(Layer::parts).collect();
+    let lockers: Vec<Part> = layers.iter().filter_map(Layer::locker_as_part).collect();
+    let parts: Vec<&Part> = layers.iter().flat_map(Layer::parts).chain(&lockers).collect();
     let access = function.open(&parts)?;
     let mut body = function.innermost(&access.inside);
     let mut statements = TokenStream::new();
@@ -65,13 +66,14 @@ fn of_attribute(attribute: &Attribute) -> Result<Layer> {
     let Some(kind) = Kind::of_path(attribute.path(), &library_name()) else {
         return Err(Error::new_spanned(attribute, "not an attribute of this crate"));
     };
-    match &attribute.meta {
-        Meta::List(list) => Layer::parse(kind, list.tokens.clone()),
-        Meta::Path(_) => Layer::parse(kind, TokenStream::new()),
+    let tokens = match &attribute.meta {
+        Meta::List(list) => list.tokens.clone(),
+        Meta::Path(_) => TokenStream::new(),
         Meta::NameValue(value) => {
             let message =
                 format!("options stand in brackets: `#[{kind}({})]`", kind.example().trim_matches('`'));
-            Err(Error::new_spanned(value, message))
+            return Err(Error::new_spanned(value, message));
         }
-    }
+    };
+    Ok(Layer { taken_from: Some(attribute.path().clone()), ..Layer::parse(kind, tokens)? })
 }

@@ -38,6 +38,15 @@ impl Kind {
         }
     }
 
+    /// What the runtime calls it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Rate => "rate",
+            Self::Semaphore => "semaphore",
+        }
+    }
+
     /// An attribute of this crate, written bare or behind the library's name.
     pub(crate) fn of_path(path: &Path, library: &str) -> Option<Self> {
         let (last, before) =

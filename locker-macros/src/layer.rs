@@ -10,7 +10,7 @@ use crate::{
 };
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
-use syn::{Error, Result, spanned::Spanned};
+use syn::{Error, Path, Result, spanned::Spanned};
 
 /// `request`, `entered`, `hold`, `error` as generated code calls them.
 pub(crate) fn names() -> (Ident, Ident, Ident, Ident) {
@@ -22,17 +22,24 @@ pub(crate) struct Layer {
     pub(crate) kind: Kind,
     pub(crate) options: Options,
     pub(crate) runtime: TokenStream,
+    /// The path of an attribute that another one has taken along.
+    pub(crate) taken_from: Option<Path>,
 }
 
 impl Layer {
     pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Self> {
         let options = Options::parse(kind, tokens)?;
         let runtime = runtime_path(options.runtime.as_ref().map(|given| &given.value));
-        Ok(Self { kind, options, runtime })
+        Ok(Self { kind, options, runtime, taken_from: None })
     }
 
     pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
         [&self.options.args, &self.options.each].into_iter().flatten().flat_map(|given| &given.value.0)
+    }
+
+    /// `locker = ..` may use the parameters as a part of the key may.
+    pub(crate) fn locker_as_part(&self) -> Option<Part> {
+        self.options.locker.as_ref().map(|given| Part::Value(given.value.clone()))
     }
 
     pub(crate) fn on_expiry(&self) -> bool {

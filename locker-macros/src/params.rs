@@ -49,6 +49,14 @@ fn typed(signature: &Signature) -> impl Iterator<Item = &PatType> {
         .filter_map(|input| if let FnArg::Typed(param) = input { Some(param) } else { None })
 }
 
+fn verbatim(tokens: TokenStream) -> Stmt {
+    Stmt::Item(syn::Item::Verbatim(tokens))
+}
+
+fn binds(pat: &Pat, name: &Ident) -> bool {
+    matches!(pat, Pat::Ident(pat) if pat.ident == *name)
+}
+
 /// The pattern of `let PATTERN = { let name = name; name };`.
 fn unpacked<'a>(statement: &'a Stmt, name: &Ident) -> Option<&'a Pat> {
     let Stmt::Local(local) = statement else { return None };
@@ -113,6 +121,7 @@ impl Function {
                 (true, _, Some(whole), true) => return Err(both(index, whole.span())),
                 (true, None, Some(_), false) => access.inside.extend(self.rename(index)),
                 (true, Some(statement), None, true) => access.before.extend(self.hoist(statement)),
+                (false, _, whole, named) if named || whole.is_some() => self.touch(index),
                 _ => {}
             }
         }
@@ -136,8 +145,19 @@ impl Function {
     fn hoist(&mut self, statement: usize) -> Option<TokenStream> {
         let Form::AsyncTrait(_, statements) = &mut self.form else { return None };
         let hoisted = statements[statement].to_token_stream();
-        statements[statement] = Stmt::Item(syn::Item::Verbatim(TokenStream::new()));
+        statements[statement] = verbatim(TokenStream::new());
         Some(hoisted)
+    }
+
+    /// After `let name = name;` of `#[async_trait]`, so that a name used by the key only does not count as unused.
+    fn touch(&mut self, index: usize) {
+        let Form::AsyncTrait(_, statements) = &mut self.form else { return };
+        let Some(name) = &self.params[index].whole else { return };
+        let binds =
+            |statement: &&mut Stmt| matches!(statement, Stmt::Local(local) if binds(&local.pat, name));
+        if let Some(statement) = statements.iter_mut().find(binds) {
+            *statement = verbatim(quote!(#statement let _ = &#name;));
+        }
     }
 
     fn out_of_range(&self, index: usize, at: Span) -> Error {
@@ -191,8 +211,8 @@ pub(crate) fn in_brackets(expr: &Expr) -> TokenStream {
         | E::Lit(_)
         | E::Await(_)
         | E::Try(_)
-        | E::Unary(_)
-        | E::Group(_) => expr.to_token_stream(),
+        | E::Unary(_) => expr.to_token_stream(),
+        E::Group(group) => in_brackets(&group.expr),
         _ => quote!((#expr)),
     }
 }

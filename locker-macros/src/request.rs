@@ -13,20 +13,23 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{Result, ext::IdentExt, spanned::Spanned};
 
 impl Layer {
-    /// An expression whose value is the request.
+    /// An expression whose value is the request. Names the attribute that was taken along, so that its import counts
+    /// as used.
     pub(crate) fn request(&self, function: &Function) -> Result<TokenStream> {
         let runtime = &self.runtime;
         let (identity, digest) = self.identity(function);
         let (checks, locker) = (self.checks(function), self.locker());
         let (source, key) = (hidden("locker"), hidden("key"));
-        let open = format_ident!("{}_key", if self.options.each.is_some() { "each" } else { self.word() });
+        let open = format_ident!("{}_key", self.key_word());
         let parts = self.parts().map(|part| {
             let value = function.value_of(part)?;
             Ok(quote_spanned!(Span::mixed_site().located_at(part.span())=> #key.part(&#value);))
         });
         let parts = parts.collect::<Result<TokenStream>>()?;
         let finish = self.finish();
+        let used = self.taken_from.as_ref().map(|path| quote!(#[allow(unused_imports)] use #path as _;));
         Ok(quote!({
+            #used
             #identity
             #checks
             #locker
@@ -73,14 +76,18 @@ impl Layer {
         if self.on_expiry() { quote!(#request.release_on_expiry()) } else { request }
     }
 
-    /// The names of the runtime's functions.
+    /// What the runtime calls the request.
     fn word(&self) -> &'static str {
-        match self.kind {
-            Kind::Lock if chosen(self.options.mode.as_ref()).as_deref() == Some("read") => "read",
-            Kind::Lock => "lock",
-            Kind::Rate => "rate",
-            Kind::Semaphore => "semaphore",
+        match (self.kind, chosen(self.options.mode.as_ref()).as_deref()) {
+            (Kind::Lock, Some("read")) => "read",
+            (Kind::Lock, Some(_)) => "write",
+            _ => self.kind.word(),
         }
+    }
+
+    /// What the runtime calls the key.
+    fn key_word(&self) -> &'static str {
+        if self.options.each.is_some() { "each" } else { self.kind.word() }
     }
 
     /// What a semaphore and a rate limit are made with, beyond the key.

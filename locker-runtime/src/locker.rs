@@ -5,14 +5,19 @@ use crate::{
     blocking::block_on,
     clock::Timestamp,
     config::{LockerBuilder, Settings},
+    door::Door,
+    handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
     id::Id,
     key::{Key, KeyFormat, KeyPart},
-    primitives::{GRANT_WINDOW, Kind, Reply, Request, Signal, TOMBSTONE, Wait},
+    primitives::{
+        GRANT_WINDOW, Kind, Reply, Request, Signal, TOMBSTONE, Wait, rate_limiter::Quota, rwlock::Mode,
+    },
     pushes::Subscription,
     request::LockRequest,
     store::{Calling, Store},
     stores::Memory,
 };
+use futures_util::future::{Either, ready};
 use std::{sync::Arc, time::Duration};
 
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
@@ -95,6 +100,74 @@ impl Locker {
         self.request(Kind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
     }
 
+    /// Asks for a permit of the semaphore called `name`, which has `size` of them from now on, for everybody: what
+    /// the last caller gave holds. A smaller size evicts nobody; with size 0 everybody waits until it is raised.
+    ///
+    /// The request is the lock's, lease, renewal and guard included; `permits(n)` takes several at once.
+    pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
+        self.request(Kind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
+    }
+
+    /// Asks for the read/write lock called `name` together with other readers. First come, first served: a reader
+    /// does not pass a writer who waits.
+    pub fn read_lock(&self, name: &str) -> LockRequest {
+        self.request(Kind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
+    }
+
+    /// Asks for the read/write lock called `name` alone.
+    pub fn write_lock(&self, name: &str) -> LockRequest {
+        self.request(Kind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
+    }
+
+    /// Asks for all these locks, the same ones that [`lock`](Self::lock) asks for: all or nothing, in an order of
+    /// their own, so that callers who want the same locks in different orders do not wait for each other for ever.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
+        let keys = names.into_iter().map(|name| Key::named(self.prefix(), "lock", name.as_ref()));
+        self.request_all(Kind::Lock, keys.collect())
+    }
+
+    /// The rate limiter called `name`, with `quota` from now on, for everybody.
+    #[must_use]
+    pub fn rate_limiter(&self, name: &str, quota: Quota) -> RateLimiter {
+        self.limiter(Key::named(self.prefix(), "rate", name), quota)
+    }
+
+    /// The event called `name`.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Event {
+        Event::new(self.clone(), Key::named(self.prefix(), "event", name))
+    }
+
+    /// The watchdog called `name`.
+    #[must_use]
+    pub fn watchdog(&self, name: &str) -> Watchdog {
+        Watchdog::new(self.clone(), Key::named(self.prefix(), "watchdog", name))
+    }
+
+    /// The barrier called `name`, at which `parties` callers wait for each other.
+    #[must_use]
+    pub fn barrier(&self, name: &str, parties: u64) -> Barrier {
+        Barrier::new(self.clone(), Key::named(self.prefix(), "barrier", name), parties)
+    }
+
+    /// The latch called `name`, which opens when it was counted down `count` times.
+    #[must_use]
+    pub fn latch(&self, name: &str, count: u64) -> Latch {
+        Latch::new(self.clone(), Key::named(self.prefix(), "latch", name), count)
+    }
+
+    /// The counter called `name`.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> Counter {
+        Counter::new(self.clone(), Key::named(self.prefix(), "counter", name))
+    }
+
+    /// The low-level door, for servers and tools: names instead of guards.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        Door::new(self.clone())
+    }
+
     /// What stands before every key.
     #[must_use]
     pub fn prefix(&self) -> &str {
@@ -109,6 +182,14 @@ impl Locker {
 
     pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
         LockRequest::new(self.clone(), kind, key, self.0.settings)
+    }
+
+    pub(crate) fn request_all(&self, kind: Kind, keys: Vec<Key>) -> LockAllRequest {
+        LockAllRequest::new(self, kind, keys, self.0.settings)
+    }
+
+    pub(crate) fn limiter(&self, key: Key, quota: Quota) -> RateLimiter {
+        RateLimiter::new(self.clone(), key, quota, self.0.settings.timeout)
     }
 
     pub(crate) fn with_defaults(store: impl Store) -> Self {
@@ -128,25 +209,30 @@ impl Locker {
         give_up: Duration,
         then: impl FnOnce(Result<Told>) + Send + 'static,
     ) {
-        if let Calling::Ready(answer) = self.store().call(key, &request) {
-            return then(answer.into_inner().map(|reply| Told { reply, repeated: false }));
+        if let Some(answer) = self.at_once(key, &request) {
+            return then(answer.map(|reply| Told { reply, repeated: false }));
         }
-        let (locker, key, until) = (self.clone(), key.clone(), Timestamp::now() + give_up);
-        background::spawn(async move { then(locker.insist(&key, &request, until).await) });
+        let (locker, key) = (self.clone(), key.clone());
+        background::spawn(async move { then(locker.insist(&key, request, give_up).await) });
     }
 
-    /// Repeats an idempotent request until it is certain or `until` has passed.
-    pub(crate) async fn insist(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Told> {
-        match self.store().call(key, request) {
-            Calling::Ready(answer) => answer.into_inner().map(|reply| Told { reply, repeated: false }),
-            Calling::Pending(_) => Box::pin(self.repeat(key, request, until)).await,
+    /// Repeats an idempotent request until it is certain or `patience` is over.
+    pub(crate) fn insist<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Told>> + Send + 'a {
+        match self.at_once(key, &request) {
+            Some(answer) => Either::Left(ready(answer.map(|reply| Told { reply, repeated: false }))),
+            None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now() + patience))),
         }
     }
 
-    async fn repeat(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Told> {
+    async fn repeat(&self, key: &Key, request: Request, until: Timestamp) -> Result<Told> {
         let (mut backoff, mut repeated) = (Backoff::default(), false);
         loop {
-            match self.call_until(key, request, until).await {
+            match self.call_until(key, request.clone(), until).await {
                 Err(error) if error.is_temporary() && Timestamp::now() < until => {
                     repeated |= !error.is_certain();
                     background::sleep(backoff.next_delay()).await;
@@ -156,13 +242,29 @@ impl Locker {
         }
     }
 
-    /// One call, not waited for longer than `until`.
-    async fn call_until(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Reply> {
-        match self.store().call(key, request) {
-            Calling::Ready(answer) => answer.into_inner(),
-            pending @ Calling::Pending(_) => Box::pin(in_time(pending, until)).await,
+    /// One call, not waited for longer than `until`. A request that is not answered at once goes where it does not
+    /// widen every waiter's future.
+    fn call_until<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        until: Timestamp,
+    ) -> impl Future<Output = Result<Reply>> + Send + 'a {
+        match self.at_once(key, &request) {
+            Some(answer) => Either::Left(ready(answer)),
+            None => Either::Right(Box::pin(async move {
+                let answer = in_time(self.store().call(key, &request), until).await;
+                answer.map_err(|error| error.with_key(key.as_str()))
+            })),
         }
-        .map_err(|error| error.with_key(key.as_str()))
+    }
+
+    /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet.
+    fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
+        match self.store().call(key, request) {
+            Calling::Ready(answer) => Some(answer.into_inner().map_err(|error| error.with_key(key.as_str()))),
+            Calling::Pending(_) => None,
+        }
     }
 
     /// The only waiting loop: send, and while queued wait for a push, the time to ask again, or the end of
@@ -176,19 +278,24 @@ impl Locker {
         let mut attempt = Attempt::start(self, key, what, patience);
         async move {
             loop {
-                let (wait, recheck) = match attempt.send().await? {
+                let next = match attempt.send().await? {
                     Step::Done(answer) => return Ok(answer),
-                    Step::Wait { until, recheck } => (until, recheck),
+                    Step::Confirm { fence } => Ok(fence),
+                    Step::Wait { until, then } => Err((until, then)),
                 };
-                match attempt.signal(wait).await {
-                    Some(Signal::Granted { fence }) => {
-                        if let Some(answer) = attempt.confirm(fence).await? {
-                            return Ok(answer);
+                let fence = match next {
+                    Ok(fence) => fence,
+                    Err((until, then)) => {
+                        let signal = attempt.signal(until).await;
+                        match attempt.heard(signal, then)? {
+                            Step::Done(answer) => return Ok(answer),
+                            Step::Confirm { fence } => fence,
+                            Step::Wait { .. } => continue,
                         }
                     }
-                    Some(Signal::Wake) => {}
-                    None if recheck => attempt.count += 1,
-                    None => return Err(attempt.timed_out()),
+                };
+                if let Some(answer) = attempt.confirm(fence).await? {
+                    return Ok(answer);
                 }
             }
         }
@@ -207,11 +314,26 @@ pub(crate) struct Told {
 pub(crate) trait Asking {
     fn id(&self) -> Id;
     fn ask(&self, wait: Option<Wait>) -> Request;
-    /// Sent when a push says that the caller has been served.
-    fn confirm(&self) -> Request;
     fn cancel(&self, tombstone: bool) -> Request;
-    fn lease(&self) -> Duration;
-    fn fair(&self) -> bool;
+
+    /// Sent when a push says that the caller has been served; `None`: asking again does it.
+    fn confirm(&self) -> Option<Request> {
+        None
+    }
+
+    /// How long what is asked for lasts.
+    fn lease(&self) -> Duration {
+        GRANT_WINDOW
+    }
+
+    fn fair(&self) -> bool {
+        true
+    }
+
+    /// What did not happen when a wait was in vain.
+    fn hope(&self) -> &'static str {
+        "acquired"
+    }
 }
 
 /// How long and how often a caller asks.
@@ -220,6 +342,13 @@ pub(crate) struct Patience {
     pub(crate) timeout: Duration,
     pub(crate) max_retry: Option<u32>,
     pub(crate) retry_delay: Duration,
+}
+
+impl Patience {
+    /// For what is told, not polled: asking again is up to the store's answers.
+    pub(crate) fn up_to(timeout: Duration) -> Self {
+        Self { timeout, max_retry: None, retry_delay: Duration::MAX }
+    }
 }
 
 /// The end of a successful attempt.
@@ -236,7 +365,16 @@ pub(crate) struct Answer {
 
 enum Step {
     Done(Answer),
-    Wait { until: Timestamp, recheck: bool },
+    Confirm { fence: u64 },
+    Wait { until: Timestamp, then: Then },
+}
+
+/// What the end of a wait brings that no signal has ended.
+enum Then {
+    AskAgain,
+    GiveUp,
+    /// The turn that was told has come. Boxed: every waiter has room for this, few need it.
+    Take(Box<Answer>),
 }
 
 /// One attempt on its way. Dropped before it is done, it is taken back.
@@ -244,7 +382,8 @@ struct Attempt<'a, A: Asking> {
     locker: &'a Locker,
     key: &'a Key,
     what: &'a A,
-    patience: Patience,
+    max_retry: Option<u32>,
+    retry_delay: Duration,
     mailbox: Subscription,
     started: Timestamp,
     deadline: Timestamp,
@@ -253,6 +392,7 @@ struct Attempt<'a, A: Asking> {
     /// Something of this attempt may be at the store.
     out: bool,
     doubtful: bool,
+    waited: bool,
 }
 
 impl<'a, A: Asking> Attempt<'a, A> {
@@ -263,7 +403,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
             locker,
             key,
             what,
-            patience,
+            max_retry: patience.max_retry,
+            retry_delay: patience.retry_delay,
             mailbox,
             started,
             deadline,
@@ -271,6 +412,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             backoff,
             out: false,
             doubtful: false,
+            waited: false,
         }
     }
 
@@ -281,10 +423,10 @@ impl<'a, A: Asking> Attempt<'a, A> {
         let wait = (!last).then(|| Wait { live, fair: self.what.fair() });
         let sent = if self.out { Timestamp::now() } else { self.started };
         let first = !std::mem::replace(&mut self.out, true);
-        let bound = if self.patience.timeout.is_zero() { Timestamp::NEVER } else { self.deadline };
+        let bound = if self.tries_once() { Timestamp::NEVER } else { self.deadline };
         // Until the answer is here, a dropped future must assume that the request may still arrive.
         let doubtful = std::mem::replace(&mut self.doubtful, true);
-        let answer = self.locker.call_until(self.key, &self.what.ask(wait), bound).await;
+        let answer = self.locker.call_until(self.key, self.what.ask(wait), bound).await;
         self.doubtful = doubtful;
         let late = live.is_some() && Timestamp::now() > sent + self.what.lease() / 2;
         match answer {
@@ -293,20 +435,48 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 self.out = self.doubtful;
                 Err(self.exhausted(retry_after))
             }
-            Ok(Reply::Granted { fence }) if late || !first => match self.confirm(fence).await? {
-                Some(answer) => Ok(Step::Done(answer)),
-                None => Ok(Step::Wait { until: sent, recheck: true }),
-            },
+            Ok(Reply::Granted { fence }) if (late || !first) && self.what.confirm().is_some() => {
+                Ok(Step::Confirm { fence })
+            }
+            Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
+                let answer = Answer { reply, sent, doubtful, waited: Some(wait) };
+                Ok(Step::Wait { until: Timestamp::now() + wait, then: Then::Take(Box::new(answer)) })
+            }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
-            Err(error) => self.failed(error),
+            Err(error) => self.failed(error.with_key(self.key.as_str())),
         }
+    }
+
+    /// What the end of a wait means.
+    fn heard(&mut self, signal: Option<Signal>, then: Then) -> Result<Step> {
+        match (signal, then) {
+            (Some(Signal::Held { fence, until }), _) => {
+                Ok(self.held(fence, until).map_or(Step::Confirm { fence }, Step::Done))
+            }
+            (Some(Signal::Granted { fence }), _) => Ok(Step::Confirm { fence }),
+            (Some(Signal::Wake), then) => Ok(Step::Wait { until: Timestamp::now(), then }),
+            (Some(Signal::Deleted), _) => Err(self.deleted()),
+            (None, Then::AskAgain) => {
+                self.count += 1;
+                Ok(Step::Wait { until: Timestamp::now(), then: Then::AskAgain })
+            }
+            (None, Then::Take(answer)) => Ok(Step::Done(self.done(answer.reply, answer.sent))),
+            (None, Then::GiveUp) => Err(self.timed_out()),
+        }
+    }
+
+    /// A lease that was told with its end, unless much of it is gone already.
+    fn held(&mut self, fence: u64, until: Timestamp) -> Option<Answer> {
+        let lease = self.what.lease();
+        let fresh = Timestamp::now() + lease / 2 < until;
+        fresh.then(|| self.done(Reply::Granted { fence }, until - lease))
     }
 
     /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
-        let sent = Timestamp::now();
-        match self.locker.insist(self.key, &self.what.confirm(), sent + GRANT_WINDOW).await {
+        let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
+        match self.locker.insist(self.key, confirm, GRANT_WINDOW).await {
             Ok(Told { reply: Reply::Renewed, .. }) => Ok(Some(self.done(Reply::Granted { fence }, sent))),
             Err(error) if !error.is_temporary() => Err(error),
             _ => Ok(None),
@@ -314,13 +484,13 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     async fn signal(&mut self, until: Timestamp) -> Option<Signal> {
-        if until <= Timestamp::now() {
-            return self.mailbox.take();
-        }
+        // Where calls are answered at once, the first wait begins with the attempt, and reading clocks is what costs.
+        let at_once = self.locker.store().liveness().is_none() && !std::mem::replace(&mut self.waited, true);
+        let now = if at_once { self.started } else { Timestamp::now() };
         tokio::select! {
             biased;
             signal = self.mailbox.next() => Some(signal),
-            () = background::sleep_until(until) => None,
+            () = background::sleep_from(now, until) => None,
         }
     }
 
@@ -330,49 +500,61 @@ impl<'a, A: Asking> Attempt<'a, A> {
         Answer { reply, sent, doubtful: self.doubtful, waited }
     }
 
+    fn tries_once(&self) -> bool {
+        self.deadline == self.started
+    }
+
     fn is_last(&self) -> bool {
-        self.patience.timeout.is_zero() || self.patience.max_retry.is_some_and(|most| self.count >= most)
+        self.tries_once() || self.max_retry.is_some_and(|most| self.count >= most)
     }
 
     fn wait_for(&self, recheck_in: Option<Duration>) -> Step {
-        let delay = match self.patience.max_retry {
-            Some(_) => Some(self.patience.retry_delay),
-            None => recheck_in.map(|delay| delay.min(self.patience.retry_delay)),
+        let delay = match self.max_retry {
+            Some(_) => Some(self.retry_delay),
+            None => recheck_in.map(|delay| delay.min(self.retry_delay)),
         };
         let recheck = delay.map_or(Timestamp::NEVER, |delay| Timestamp::now() + delay);
-        Step::Wait { until: recheck.min(self.deadline), recheck: recheck < self.deadline }
+        let then = if recheck < self.deadline { Then::AskAgain } else { Then::GiveUp };
+        Step::Wait { until: recheck.min(self.deadline), then }
     }
 
     /// An error that passes is waited out within the caller's patience.
     fn failed(&mut self, error: Error) -> Result<Step> {
         self.doubtful |= !error.is_certain();
         self.out = self.doubtful;
-        let delay = match self.patience.max_retry {
-            Some(_) => self.patience.retry_delay,
-            None => self.backoff.next_delay().min(self.patience.retry_delay),
+        let delay = match self.max_retry {
+            Some(_) => self.retry_delay,
+            None => self.backoff.next_delay().min(self.retry_delay),
         };
         let again = Timestamp::now() + delay;
         if !error.is_temporary() || self.is_last() || again >= self.deadline {
             return Err(error);
         }
-        Ok(Step::Wait { until: again, recheck: true })
+        Ok(Step::Wait { until: again, then: Then::AskAgain })
     }
 
     fn exhausted(&self, retry_after: Duration) -> Error {
-        let error = if self.patience.timeout.is_zero() {
-            Error::new(ErrorKind::TimedOut, "held by somebody else, and the timeout is 0")
+        let error = if self.tries_once() {
+            Error::new(ErrorKind::TimedOut, format!("not {} yet, and the timeout is 0", self.what.hope()))
         } else {
             Error::new(
                 ErrorKind::RetriesExhausted,
-                format!("held by somebody else at {} attempts", self.count),
+                format!("not {} at {} attempts", self.what.hope(), self.count),
             )
         };
-        error.with_key(self.key.as_str()).with_retry_after(retry_after)
+        let error = error.with_key(self.key.as_str());
+        if retry_after.is_zero() { error } else { error.with_retry_after(retry_after) }
     }
 
     fn timed_out(&self) -> Error {
-        let waited = humantime::format_duration(self.patience.timeout);
-        Error::new(ErrorKind::TimedOut, format!("not acquired within {waited}")).with_key(self.key.as_str())
+        let waited = humantime::format_duration(self.deadline.since(self.started));
+        Error::new(ErrorKind::TimedOut, format!("not {} within {waited}", self.what.hope()))
+            .with_key(self.key.as_str())
+    }
+
+    fn deleted(&mut self) -> Error {
+        self.out = false;
+        Error::new(ErrorKind::Conflict, "the name was deleted meanwhile").with_key(self.key.as_str())
     }
 }
 

@@ -24,6 +24,8 @@ pub struct LockRequest {
     kind: Kind,
     key: Key,
     settings: Settings,
+    /// `permits` was asked of nothing but semaphores.
+    has_permits: bool,
     release: Release,
     function: &'static str,
 }
@@ -37,7 +39,7 @@ pub(crate) enum Release {
 
 impl LockRequest {
     pub(crate) fn new(locker: Locker, kind: Kind, key: Key, settings: Settings) -> Self {
-        Self { locker, kind, key, settings, release: Release::OnDrop, function: "" }
+        Self { locker, kind, key, settings, has_permits: true, release: Release::OnDrop, function: "" }
     }
 
     /// How long others wait if this holder dies. Default 10 s, 1 ms to 10 years.
@@ -75,6 +77,15 @@ impl LockRequest {
     /// lost. Default 10 leases.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.settings.max_hold = Some(max_hold);
+        self
+    }
+
+    /// How many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
+    pub fn permits(mut self, permits: u64) -> Self {
+        match &mut self.kind {
+            Kind::Semaphore { permits: taken, .. } => *taken = permits,
+            _ => self.has_permits = false,
+        }
         self
     }
 
@@ -120,15 +131,20 @@ impl LockRequest {
     )]
     pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
-            self.settings.check()?;
+            self.check()?;
             let id = Id::random();
-            let answer = self.locker.ask(&self.key, &self.attempt(id), self.settings.patience()).await?;
+            let answer =
+                self.locker.ask(&self.key, &Attempt { id, of: &self }, self.settings.patience()).await?;
             self.hold(id, &answer)
         }
     }
 
-    fn attempt(&self, id: Id) -> Attempt {
-        Attempt { id, kind: self.kind, lease: self.settings.lease, fair: self.settings.fair }
+    fn check(&self) -> Result<()> {
+        if !self.has_permits {
+            return Err(Error::new(ErrorKind::Misused, "permits belong to semaphores: a lock has none"));
+        }
+        self.kind.check()?;
+        self.settings.check()
     }
 
     /// Tries once, without waiting. `None`: somebody else holds it.
@@ -167,13 +183,13 @@ impl LockRequest {
         let Reply::Granted { fence } = answer.reply else {
             return Err(unexpected(&answer.reply).with_key(self.key.as_str()));
         };
-        let Self { locker, kind, key, settings, release, function } = self;
+        let Self { locker, kind, key, settings, release, function, .. } = self;
         let hold = Hold::new(locker, kind, key, id, fence, settings, answer, function);
         Ok(Guard::new(hold, release))
     }
 }
 
-fn unexpected(reply: &Reply) -> Error {
+pub(crate) fn unexpected(reply: &Reply) -> Error {
     match reply {
         Reply::WrongKind => Error::new(ErrorKind::Conflict, "the key is in use by another kind of primitive"),
         reply => Error::new(ErrorKind::Conflict, format!("the store answered {reply:?}")),
@@ -181,35 +197,33 @@ fn unexpected(reply: &Reply) -> Error {
 }
 
 /// The requests of one attempt to hold something.
-struct Attempt {
+struct Attempt<'a> {
     id: Id,
-    kind: Kind,
-    lease: Duration,
-    fair: bool,
+    of: &'a LockRequest,
 }
 
-impl Asking for Attempt {
+impl Asking for Attempt<'_> {
     fn id(&self) -> Id {
         self.id
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        self.kind.acquire(self.id, self.lease, wait)
+        self.of.kind.acquire(self.id, self.lease(), wait)
     }
 
-    fn confirm(&self) -> Request {
-        self.kind.renew(self.id, self.lease)
+    fn confirm(&self) -> Option<Request> {
+        Some(self.of.kind.renew(self.id, self.lease()))
     }
 
     fn cancel(&self, tombstone: bool) -> Request {
-        self.kind.cancel(self.id, tombstone)
+        self.of.kind.cancel(self.id, tombstone)
     }
 
     fn lease(&self) -> Duration {
-        self.lease
+        self.of.settings.lease
     }
 
     fn fair(&self) -> bool {
-        self.fair
+        self.of.settings.fair
     }
 }

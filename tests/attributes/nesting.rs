@@ -1,8 +1,17 @@
 //! Stacked attributes act in the order written.
 
 use crate::support::{Done, LOCKER, becomes_free, start, take};
-use locker::lock_on_argument;
-use std::{future::ready, pin::pin};
+use locker::{
+    Key, Locker, Pushes, lock_on_argument,
+    primitives::{Holding, Request},
+    store::{Calling, Store},
+    stores::Memory,
+};
+use std::{
+    future::ready,
+    pin::pin,
+    sync::{Arc, Mutex},
+};
 
 #[lock_on_argument(expr = "1h", name = "nesting.outer", args(id), locker = LOCKER)]
 #[inline]
@@ -57,4 +66,44 @@ fn plain_attributes_nest_too() {
     for name in ["nesting.outer", "nesting.inner", "nesting.innermost"] {
         assert!(take(name, &[&1]).is_some(), "{name} is free");
     }
+}
+
+/// The embedded store, with the keys of all releases in their order.
+#[derive(Debug)]
+struct Recording(Memory, Releases);
+
+type Releases = Arc<Mutex<Vec<String>>>;
+
+impl Store for Recording {
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        if matches!(request, Request::Lock(Holding::Release { .. })) {
+            self.1.lock().unwrap().push(key.to_string());
+        }
+        self.0.call(key, request)
+    }
+
+    fn pushes(&self) -> &Pushes {
+        self.0.pushes()
+    }
+}
+
+#[lock_on_argument(name = "outer", locker = locker, guard = outer)]
+#[lock_on_argument(name = "inner", locker = locker, guard = inner)]
+async fn both_keys(locker: &Locker) -> Done<[String; 2]> {
+    Ok([inner.key().to_owned(), outer.key().to_owned()])
+}
+
+#[lock_on_argument(name = "outer", locker = locker, guard = outer)]
+#[lock_on_argument(name = "inner", locker = locker, guard = inner, on_lost = "error")]
+fn plain_both_keys(locker: &Locker) -> Done<[String; 2]> {
+    Ok([inner.key().to_owned(), outer.key().to_owned()])
+}
+
+#[tokio::test]
+async fn attributes_are_left_in_reverse() {
+    let releases = Releases::default();
+    let store = Recording(Memory::new(), releases.clone());
+    let locker = Locker::builder().store(store).build().await.unwrap();
+    assert_eq!(both_keys(&locker).await.unwrap(), *releases.lock().unwrap().split_off(0));
+    assert_eq!(plain_both_keys(&locker).unwrap(), *releases.lock().unwrap().split_off(0));
 }

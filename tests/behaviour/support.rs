@@ -1,9 +1,12 @@
 //! The stores under test, and what the laws have in common.
 
+use futures_util::future::{Either, select};
 use locker::Locker;
 use locker_harness::RedisServer;
 use std::{
+    fmt::Debug,
     future::Future,
+    pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -17,6 +20,7 @@ pub(crate) struct Opened {
     _server: Option<RedisServer>,
 }
 
+#[expect(clippy::unused_async, reason = "other stores have to be waited for")]
 pub(crate) async fn memory() -> Option<Opened> {
     Some(Opened { locker: Locker::memory(), _server: None })
 }
@@ -51,4 +55,30 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let value = tokio::time::timeout(GENEROUS, future).await;
     value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
+}
+
+/// Starts a call that has to wait, and comes back when the store has it in its queue.
+pub(crate) async fn queued<F: Future<Output: Debug>>(locker: &Locker, call: F) -> Pin<Box<F>> {
+    // A store across the network has the request when it has answered later ones on the same connection; the first
+    // request of a kind may have to be sent twice.
+    let later = Box::pin(async {
+        for _ in 0..2 {
+            locker.lock(&fresh_name()).acquire().await.unwrap().release().await.unwrap();
+        }
+    });
+    match select(Box::pin(call), later).await {
+        Either::Left((answer, _)) => panic!("it did not have to wait: {answer:?}"),
+        Either::Right(((), call)) => call,
+    }
+}
+
+/// Waits until so many wait at a name: who has left may leave a little later.
+pub(crate) async fn waiting_at(locker: &Locker, kind: &str, name: &str, count: u64) {
+    let (door, key) = (locker.door(), locker.door().key(kind, name));
+    in_time("as many as expected", async {
+        while door.inspect(&key).await.unwrap().map_or(0, |state| state.waiting) != count {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

@@ -4,7 +4,7 @@ use super::hold::{Hold, Holder};
 use crate::{
     Error, ErrorKind, Guard, Key, KeyPart, Locker, Result,
     blocking::block_on,
-    clock::Timestamp,
+    handles::lock_all::{acquire_in_order, in_order},
     key::{FunctionDigest, KeyBuilder},
     request::LockRequest,
 };
@@ -48,8 +48,7 @@ impl fmt::Debug for Each<'_> {
 /// The requests: sorted, so that no two callers wait for each other, and every key once.
 pub fn each(each: Each<'_>, request: impl FnMut(Key) -> LockRequest) -> Requests {
     let mut keys = each.keys;
-    keys.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
-    keys.dedup();
+    in_order(&mut keys);
     Requests { requests: keys.into_iter().map(request).collect(), on_expiry: false }
 }
 
@@ -60,9 +59,7 @@ impl Requests {
         Self { on_expiry: true, ..self }
     }
 
-    /// The first may have been lost while the last was waited for.
     fn all_held(on_expiry: bool, mut guards: Vec<Guard>) -> Result<Hold> {
-        guards.iter().try_for_each(Guard::check)?;
         if on_expiry {
             guards.iter_mut().for_each(Guard::release_on_expiry);
         }
@@ -75,11 +72,7 @@ impl Requests {
 /// # Errors
 /// Those of `acquire`; then none is held.
 pub async fn acquire_each(Requests { requests, on_expiry }: Requests) -> Result<Hold> {
-    let (start, mut guards) = (Timestamp::now(), Vec::with_capacity(requests.len()));
-    for request in requests {
-        guards.push(request.started(start).acquire().await?);
-    }
-    Requests::all_held(on_expiry, guards)
+    Requests::all_held(on_expiry, acquire_in_order(requests).await?)
 }
 
 /// Waits for all the locks, blocking the thread.

@@ -114,6 +114,38 @@ trait Traced {
 
 impl Traced for Stall {}
 
+#[async_trait]
+trait Twice {
+    #[lock_on_argument(name = "other.crates", args(0), locker = LOCKER, guard = outer)]
+    #[lock_on_argument(name = "other.crates", args(b), locker = LOCKER, guard = inner, on_lost = "error")]
+    async fn twice(&self, a: u8, (b, _): (u8, u8)) -> Done<[String; 2]> {
+        let _: u8 = ready(a).await;
+        Ok([outer.key().to_owned(), inner.key().to_owned()])
+    }
+}
+
+impl Twice for Stall {}
+
+struct State(locker::Locker);
+
+#[async_trait]
+trait Handler {
+    #[lock_on_argument(name = "other.crates", args(id), locker = state, guard = lease)]
+    async fn handle(&self, State(state): State, id: u8) -> Done<String> {
+        ready(&state).await;
+        Ok(lease.key().to_owned())
+    }
+}
+
+impl Handler for Stall {}
+
+#[lock_on_argument(name = "other.crates", args(1), locker = state, guard = lease)]
+async fn handle(State(state): State, id: u8) -> Done<String> {
+    ready(&state).await;
+    assert_eq!(id, 41);
+    Ok(lease.key().to_owned())
+}
+
 #[tokio::test]
 #[lock_on_argument(locker = LOCKER)]
 async fn tokio_test_above() -> Done {
@@ -152,6 +184,18 @@ async fn async_trait_methods_are_locked_inside() {
     let mut shops: VecDeque<Box<dyn Shop + Send>> = VecDeque::from([Box::new(Whole(1)) as _]);
     assert_eq!(shops[0].sell(4, (5, 6), "note").await.unwrap(), key(&[&"note", &4]));
     assert_eq!(Box::new(17).consume("ab".into()).await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn locker_comes_out_of_a_pattern() {
+    let state = || State(LOCKER.clone());
+    assert_eq!(Stall(1).handle(state(), 41).await.unwrap(), key(&[&41]));
+    assert_eq!(handle(state(), 41).await.unwrap(), key(&[&41]));
+}
+
+#[tokio::test]
+async fn attributes_stack_under_async_trait() {
+    assert_eq!(Stall(1).twice(31, (32, 0)).await.unwrap(), [key(&[&31]), key(&[&32])]);
 }
 
 #[tokio::test]

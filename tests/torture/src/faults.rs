@@ -1,6 +1,6 @@
 //! What goes wrong, one thing after the other and sometimes together.
 
-use crate::{Plan, history::History, worker};
+use crate::{Plan, history::History};
 use fastrand::Rng;
 use locker_harness::{Fault, Proxy, RedisServer, Signal};
 use rustix::process::{Pid, kill_process};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     key::Key,
-    primitives::{Push, State as _, TOMBSTONE},
+    primitives::{GRANT_WINDOW, Push, State as _, TOMBSTONE},
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -67,9 +67,7 @@ fn a_release_hands_over_to_the_first_in_line() {
     assert_eq!(lock.acquire(3, HERE), Reply::Queued { ahead: 1, recheck_in: None });
     assert_eq!(lock.release(1), Reply::Released);
     assert_eq!(lock.holder(), Some(Id::from(2)));
-    assert!(
-        matches!(lock.pushes[..], [Push { id, signal: Signal::Granted { .. }, .. }] if id == Id::from(2))
-    );
+    assert!(matches!(lock.pushes[..], [Push { id, signal: Signal::Held { .. }, .. }] if id == Id::from(2)));
     assert_eq!(lock.release(1), Reply::NotHeld);
 }
 

@@ -53,7 +53,7 @@ impl World {
     fn acquire(&self, id: u128, fair: bool) {
         let mut mailbox = self.store.pushes.subscribe(Id::from(id));
         while !matches!(self.ask(id, fair), Reply::Granted { .. }) {
-            if matches!(block_on(mailbox.next()), Signal::Granted { .. }) {
+            if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
                 return;
             }
         }
@@ -154,7 +154,7 @@ fn the_lease_of_a_dead_holder_hands_over() {
             let mut mailbox = world.store.pushes.subscribe(Id::from(2));
             while !matches!(world.ask(2, true), Reply::Granted { .. }) {
                 world.store.tick(START + LEASE);
-                if matches!(block_on(mailbox.next()), Signal::Granted { .. }) {
+                if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
                     break;
                 }
             }

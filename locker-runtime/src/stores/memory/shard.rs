@@ -60,6 +60,12 @@ impl Shard {
         self.keys.len()
     }
 
+    /// The keys with state, what is over by `now` forgotten first.
+    pub(super) fn keys(&mut self, prefix: &str, now: Timestamp, pushes: &mut Vec<Push>) -> Vec<Key> {
+        self.sweep(now, pushes);
+        self.keys.keys().filter(|key| key.as_str().starts_with(prefix)).cloned().collect()
+    }
+
     pub(super) fn users(&self) -> usize {
         self.keys.values().map(|entry| entry.state.users()).sum()
     }
@@ -80,7 +86,7 @@ impl Shard {
             self.settle(key, now);
             return reply;
         }
-        let mut state = AnyState::for_request(request);
+        let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
         state.raise_fence(self.fence_floor);
         let reply = state.step(request, &mut Context { key, now, pushes });
         if state.is_idle() {

@@ -47,9 +47,9 @@ fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
 }
 
 /// A key that lies in the same slot of a cluster as `key`.
-struct Helper<'a> {
-    key: &'a Key,
-    name: &'static str,
+pub(super) struct Helper<'a> {
+    pub(super) key: &'a Key,
+    pub(super) name: &'static str,
 }
 
 impl fmt::Display for Helper<'_> {
@@ -59,7 +59,7 @@ impl fmt::Display for Helper<'_> {
 }
 
 /// Rounded up: a lease may last longer, never shorter.
-fn milliseconds(duration: Duration) -> u64 {
+pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

@@ -105,20 +105,19 @@ impl Invocation {
     }
 }
 
-/// What a script answers: a word, and numbers behind it, as one text or as an array.
+/// What a script answers: a word, and numbers or a text behind it, as one text or as an array.
 #[derive(Debug)]
 pub(super) struct Answer {
     word: String,
     numbers: Vec<i64>,
+    text: Option<String>,
 }
 
 impl Answer {
     pub(super) fn read(value: Value) -> Result<Self> {
         let value = value.extract_error().map_err(|error| errors::certain(&error))?;
         let read = match value {
-            Value::Array(_) => redis::from_redis_value::<Vec<String>>(value)
-                .ok()
-                .and_then(|words| Self::from_words(words.iter().map(String::as_str))),
+            Value::Array(values) => Self::from_values(values),
             Value::BulkString(text) => {
                 std::str::from_utf8(&text).ok().and_then(|text| Self::from_words(text.split(' ')))
             }
@@ -130,16 +129,49 @@ impl Answer {
     fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let word = words.next()?.to_owned();
         let numbers = words.map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some(Self { word, numbers })
+        Some(Self { word, numbers, text: None })
+    }
+
+    fn from_values(values: Vec<Value>) -> Option<Self> {
+        let (mut texts, mut numbers) = (Vec::new(), Vec::new());
+        for value in values {
+            match value {
+                Value::Int(number) => numbers.push(number),
+                other => texts.push(redis::from_redis_value::<String>(other).ok()?),
+            }
+        }
+        let mut texts = texts.into_iter();
+        let word = texts.next()?;
+        Some(Self { word, numbers, text: texts.next() })
     }
 
     pub(super) fn word(&self) -> &str {
         &self.word
     }
 
+    /// How many numbers there are.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The number at `index`, 0 when it is missing.
+    pub(super) fn integer(&self, index: usize) -> i64 {
+        self.numbers.get(index).copied().unwrap_or(0)
+    }
+
+    /// The number at `index`, `None` when it is missing or negative.
+    pub(super) fn natural(&self, index: usize) -> Option<u64> {
+        self.numbers.get(index).and_then(|number| u64::try_from(*number).ok())
+    }
+
     /// The number at `index`, 0 when it is missing or negative.
     pub(super) fn number(&self, index: usize) -> u64 {
-        self.numbers.get(index).map_or(0, |number| u64::try_from(*number).unwrap_or(0))
+        self.natural(index).unwrap_or(0)
+    }
+
+    /// The text behind the word.
+    pub(super) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
     }
 
     pub(super) fn unexpected(&self) -> Error {
