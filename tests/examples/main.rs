@@ -1,5 +1,6 @@
 //! The examples do what they say, run as programs.
 
+mod on_redis;
 mod web_handler;
 mod withdraw;
 
