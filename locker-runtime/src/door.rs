@@ -2,7 +2,6 @@
 
 use crate::{
     Result,
-    clock::Timestamp,
     config::between,
     id::Id,
     key::Key,
@@ -156,7 +155,7 @@ impl Door {
     }
 
     async fn tell(&self, key: &Key, request: Request) -> Result<(Reply, bool)> {
-        let told = self.0.insist(key, request, Timestamp::now() + PERSISTENCE).await?;
+        let told = self.0.insist(key, request, PERSISTENCE).await?;
         match told.reply {
             Reply::WrongKind => Err(unexpected(&Reply::WrongKind).with_key(key.as_str())),
             reply => Ok((reply, told.repeated)),

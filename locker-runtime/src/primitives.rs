@@ -4,6 +4,8 @@
 //! atomically; everything else (waiting, renewing, releasing) is written once, above the stores.
 
 pub mod barrier;
+#[cfg(test)]
+mod bench;
 pub mod counter;
 mod crowd;
 pub mod event;
@@ -14,9 +16,11 @@ mod queue;
 pub mod rate_limiter;
 pub mod rwlock;
 pub mod semaphore;
+#[cfg(test)]
+mod together_tests;
 mod tombstones;
 pub mod watchdog;
-mod watchers;
+pub(crate) mod watchers;
 
 use crate::{Error, ErrorKind, Result, clock::Timestamp, id::Id, key::Key};
 use inspection::Inspection;

@@ -1,6 +1,6 @@
 //! Laws of the barrier, the latch, the counter, and of several locks at once.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, fresh_name, in_time, queued, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
@@ -18,12 +18,15 @@ pub(crate) async fn a_barrier_opens_when_everybody_is_there_round_after_round(lo
 }
 
 pub(crate) async fn who_leaves_a_barrier_does_not_count(locker: Locker) {
-    let barrier = locker.barrier(&fresh_name(), 3);
+    let name = fresh_name();
+    let barrier = locker.barrier(&name, 3);
     let gone = queued(&locker, barrier.wait(GENEROUS)).await;
     let one = queued(&locker, barrier.wait(GENEROUS)).await;
     drop(gone);
+    waiting_at(&locker, "barrier", &name, 1).await;
     let late = in_time("the time-out", barrier.wait(SHORT)).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::TimedOut);
+    waiting_at(&locker, "barrier", &name, 1).await;
     let two = queued(&locker, barrier.wait(GENEROUS)).await;
     barrier.wait(GENEROUS).await.unwrap();
     in_time("the first", one).await.unwrap();

@@ -248,3 +248,6 @@ impl State {
         self.holders.next_end().map_or(Duration::MAX, |end| end.since(now))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,12 @@ use std::time::Duration;
 /// How soon a watcher of another process asks again without being told to: a message may get lost.
 const RECHECK: Duration = Duration::from_secs(5);
 
+/// When a watcher asks again without being told to: at the latest when it comes by itself.
+pub(crate) fn recheck(wait: Wait, due: Option<Duration>) -> Option<Duration> {
+    let lost = wait.live.map(|live| RECHECK.min(live / 3));
+    lost.into_iter().chain(due).min()
+}
+
 /// Watchers in the order they came, with the time up to which they are taken to be alive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watchers(Queue<Timestamp>);
@@ -43,8 +49,7 @@ impl Watchers {
         };
         self.0.join(id, wait.live_until(now));
         self.0.keep(wait.live_until(now));
-        let lost = wait.live.map(|live| RECHECK.min(live / 3));
-        Reply::Queued { ahead: self.0.ahead(id), recheck_in: lost.into_iter().chain(due).min() }
+        Reply::Queued { ahead: self.0.ahead(id), recheck_in: recheck(wait, due) }
     }
 
     pub(crate) fn leave(&mut self, id: Id) {

@@ -83,8 +83,8 @@ impl Meter {
 
     /// The same use, counted by another quota.
     pub(super) fn under(self, old: &Quota, new: &Quota, now: Timestamp) -> Self {
-        if self == Self::default() {
-            return self;
+        if self == Self::default() || self.idle_from(old) <= now {
+            return Self::default();
         }
         match (self.at(old, now), new.algorithm) {
             (Self::Window { used, .. }, Algorithm::Gcra) => {

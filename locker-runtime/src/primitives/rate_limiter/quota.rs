@@ -127,7 +127,7 @@ impl Quota {
 
 const SHORTEST: Duration = Duration::from_micros(1);
 
-const NO_BURST: u64 = u64::MAX;
+pub(crate) const NO_BURST: u64 = u64::MAX;
 
 /// What every store can count to exactly.
 const MAX_COUNT: u64 = (1 << 53) - 1;
