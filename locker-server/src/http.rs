@@ -1,0 +1,206 @@
+//! HTTP/1.1.
+
+mod guard;
+mod reply;
+mod tokens;
+mod wire;
+
+use crate::{
+    calls::{Answer, Method},
+    metrics::Via,
+    openapi,
+    server::{Request, Server},
+};
+use bytes::Bytes;
+pub use guard::Guard;
+use http_body_util::{BodyExt, Limited};
+use hyper::{body::Incoming, header::CONTENT_TYPE, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::{GracefulShutdown, Watcher},
+};
+use reply::{Reply, reply};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+pub use tokens::Tokens;
+use tokio::{
+    io::AsyncWriteExt,
+    net::{TcpListener, TcpStream},
+};
+use wire::Wire;
+
+/// The largest form that is read.
+const MOST_BODY: usize = 8 * 1024;
+
+/// What the HTTP side needs beyond the server itself.
+#[derive(Debug)]
+pub struct Http {
+    /// What is asked.
+    pub server: Arc<Server>,
+    /// Who may ask.
+    pub guard: Guard,
+    /// The most bytes of a request line with its headers.
+    pub header_size: usize,
+    /// The longest time a request may take to arrive; a connection without one is closed after it, too.
+    pub header_timeout: Duration,
+}
+
+impl Http {
+    /// Serves until the server shuts down; connections with an answer on its way are served to its end.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener) {
+        let graceful = GracefulShutdown::new();
+        loop {
+            let accepted = tokio::select! {
+                () = self.server.shutdown.cancelled() => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => self.clone().take(stream, graceful.watcher()),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+        }
+        drop(listener);
+        graceful.shutdown().await;
+    }
+
+    fn take(self: Arc<Self>, stream: TcpStream, watcher: Watcher) {
+        if !self.server.connections.enter() {
+            tokio::spawn(refuse(stream));
+            return;
+        }
+        tokio::spawn(async move {
+            self.connection(stream, watcher).await;
+            self.server.connections.leave();
+        });
+    }
+
+    async fn connection(&self, stream: TcpStream, watcher: Watcher) {
+        let Ok(local) = stream.local_addr() else { return };
+        prepare(&stream);
+        let wire = Wire::new(stream);
+        let service = service_fn(|request| {
+            let wire = &wire;
+            async move { Ok::<_, Infallible>(self.answer(request, wire, local.ip()).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.header_timeout)
+            .max_buf_size(self.header_size)
+            .serve_connection(TokioIo::new(wire.clone()), service);
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+
+    async fn answer(&self, request: hyper::Request<Incoming>, wire: &Wire, local: IpAddr) -> Reply {
+        let (head, body) = request.into_parts();
+        if let Err(answer) = self.guard.check_origin(&head.headers, head.version, local) {
+            return reply(answer);
+        }
+        let path = head.uri.path();
+        if let "/healthz" | "/readyz" | "/openapi.json" = path {
+            return reply(self.own(&head.method, path).await);
+        }
+        if let Err(answer) = self.guard.check_token(&head.headers) {
+            return reply(answer);
+        }
+        if path == "/metrics" {
+            return reply(self.own(&head.method, path).await);
+        }
+        let form = match self.form(&head, body).await {
+            Ok(form) => form,
+            Err(answer) => return reply(answer),
+        };
+        let Ok(form) = std::str::from_utf8(&form) else {
+            return reply(Answer::bad_request("the body is not UTF-8"));
+        };
+        let query = head.uri.query().unwrap_or_default();
+        let request = Request { via: Via::Http, method: method(&head.method), path, query, form };
+        match self.server.answer(request, wire.hung_up()).await {
+            Some(answer) => reply(answer),
+            None => reply(Answer::shutting_down()),
+        }
+    }
+
+    /// What is about the server and not about names.
+    async fn own(&self, method: &hyper::Method, path: &str) -> Answer {
+        if method != hyper::Method::GET {
+            return Answer::wrong_method("GET");
+        }
+        match path {
+            "/healthz" => Answer::text("ok"),
+            "/readyz" => self.server.ready().await,
+            "/metrics" => Answer::text(self.server.render_metrics()),
+            _ => {
+                openapi::document().map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json)
+            }
+        }
+    }
+
+    async fn form(&self, head: &hyper::http::request::Parts, body: Incoming) -> Result<Bytes, Answer> {
+        use hyper::body::Body;
+        if head.method != hyper::Method::POST || body.is_end_stream() {
+            return Ok(Bytes::new());
+        }
+        if body.size_hint().lower() > MOST_BODY as u64 {
+            return Err(Answer::too_large(MOST_BODY));
+        }
+        let collected = Limited::new(body, MOST_BODY).collect();
+        match tokio::time::timeout(self.header_timeout, collected).await {
+            Ok(Ok(body)) => {
+                let body = body.to_bytes();
+                if body.is_empty() || is_form(head) { Ok(body) } else { Err(Answer::wrong_type()) }
+            }
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                Err(Answer::too_large(MOST_BODY))
+            }
+            Ok(Err(_)) => Err(Answer::bad_request("the body broke off")),
+            Err(_) => Err(Answer::bad_request("the body did not arrive in time")),
+        }
+    }
+}
+
+fn is_form(head: &hyper::http::request::Parts) -> bool {
+    const FORM: &[u8] = b"application/x-www-form-urlencoded";
+    let given = head.headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let essence = given.split(|&byte| byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(FORM)
+}
+
+fn method(method: &hyper::Method) -> Method {
+    match *method {
+        hyper::Method::GET => Method::Get,
+        hyper::Method::POST => Method::Post,
+        hyper::Method::DELETE => Method::Delete,
+        _ => Method::Other,
+    }
+}
+
+/// A peer that vanishes without a word is noticed within a minute, so that its waits end.
+fn prepare(stream: &TcpStream) {
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(30))
+        .with_interval(Duration::from_secs(10))
+        .with_retries(3);
+    let set = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
+    if let Err(error) = set.and(stream.set_nodelay(true)) {
+        tracing::debug!(%error, "a connection cannot be prepared");
+    }
+}
+
+/// Tells a client beyond the cap, and does not wait for it.
+async fn refuse(mut stream: TcpStream) {
+    const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nCache-Control: no-store\r\n\
+        Content-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\
+        Content-Length: 20\r\n\r\ntoo many connections";
+    let sent = async {
+        stream.write_all(FULL).await?;
+        stream.shutdown().await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
+    };
+    if !matches!(tokio::time::timeout(Duration::from_secs(1), sent).await, Ok(Ok(_))) {
+        tracing::debug!("a client beyond the cap on connections did not take its answer");
+    }
+}
