@@ -8,9 +8,11 @@ mod blocking;
 mod clock;
 mod config;
 mod diagnostics;
+mod door;
 mod error;
 mod global;
 mod guard;
+mod handles;
 mod id;
 mod key;
 mod lease;
@@ -24,11 +26,19 @@ mod sync;
 
 pub use clock::Timestamp;
 pub use config::LockerBuilder;
+pub use door::{Door, Held};
 pub use error::{Error, ErrorKind, Result};
 pub use global::{global, set_global, try_global};
 pub use guard::Guard;
+pub use handles::{Admission, Barrier, Counter, Event, Guards, Latch, LockAllRequest, RateLimiter, Watchdog};
 pub use id::Id;
 pub use key::{Key, KeyFormat};
 pub use locker::Locker;
+pub use primitives::{
+    Kind,
+    inspection::Inspection,
+    rate_limiter::{Algorithm, Quota},
+    rwlock::Mode,
+};
 pub use pushes::{Pushes, Subscription};
 pub use request::LockRequest;

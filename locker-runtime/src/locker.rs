@@ -5,9 +5,13 @@ use crate::{
     blocking::block_on,
     clock::Timestamp,
     config::{LockerBuilder, Settings},
+    door::Door,
+    handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
     id::Id,
     key::{Key, KeyFormat},
-    primitives::{GRANT_WINDOW, Kind, Reply, Request, Signal, TOMBSTONE, Wait},
+    primitives::{
+        GRANT_WINDOW, Kind, Reply, Request, Signal, TOMBSTONE, Wait, rate_limiter::Quota, rwlock::Mode,
+    },
     pushes::Subscription,
     request::LockRequest,
     store::{Calling, Store},
@@ -83,6 +87,74 @@ impl Locker {
         self.request(Kind::Lock, Key::named(self.prefix(), "lock", name))
     }
 
+    /// Asks for a permit of the semaphore called `name`, which has `size` of them from now on, for everybody: what
+    /// the last caller gave holds. A smaller size evicts nobody; with size 0 everybody waits until it is raised.
+    ///
+    /// The request is the lock's, lease, renewal and guard included; `permits(n)` takes several at once.
+    pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
+        self.request(Kind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
+    }
+
+    /// Asks for the read/write lock called `name` together with other readers. First come, first served: a reader
+    /// does not pass a writer who waits.
+    pub fn read_lock(&self, name: &str) -> LockRequest {
+        self.request(Kind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
+    }
+
+    /// Asks for the read/write lock called `name` alone.
+    pub fn write_lock(&self, name: &str) -> LockRequest {
+        self.request(Kind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
+    }
+
+    /// Asks for all these locks, the same ones that [`lock`](Self::lock) asks for: all or nothing, in an order of
+    /// their own, so that callers who want the same locks in different orders do not wait for each other for ever.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
+        let keys = names.into_iter().map(|name| Key::named(self.prefix(), "lock", name.as_ref()));
+        self.request_all(Kind::Lock, keys.collect())
+    }
+
+    /// The rate limiter called `name`, with `quota` from now on, for everybody.
+    #[must_use]
+    pub fn rate_limiter(&self, name: &str, quota: Quota) -> RateLimiter {
+        self.limiter(Key::named(self.prefix(), "rate", name), quota)
+    }
+
+    /// The event called `name`.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Event {
+        Event::new(self.clone(), Key::named(self.prefix(), "event", name))
+    }
+
+    /// The watchdog called `name`.
+    #[must_use]
+    pub fn watchdog(&self, name: &str) -> Watchdog {
+        Watchdog::new(self.clone(), Key::named(self.prefix(), "watchdog", name))
+    }
+
+    /// The barrier called `name`, at which `parties` callers wait for each other.
+    #[must_use]
+    pub fn barrier(&self, name: &str, parties: u64) -> Barrier {
+        Barrier::new(self.clone(), Key::named(self.prefix(), "barrier", name), parties)
+    }
+
+    /// The latch called `name`, which opens when it was counted down `count` times.
+    #[must_use]
+    pub fn latch(&self, name: &str, count: u64) -> Latch {
+        Latch::new(self.clone(), Key::named(self.prefix(), "latch", name), count)
+    }
+
+    /// The counter called `name`.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> Counter {
+        Counter::new(self.clone(), Key::named(self.prefix(), "counter", name))
+    }
+
+    /// The low-level door, for servers and tools: names instead of guards.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        Door::new(self.clone())
+    }
+
     /// What stands before every key.
     #[must_use]
     pub fn prefix(&self) -> &str {
@@ -97,6 +169,14 @@ impl Locker {
 
     pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
         LockRequest::new(self.clone(), kind, key, self.0.settings)
+    }
+
+    pub(crate) fn request_all(&self, kind: Kind, keys: Vec<Key>) -> LockAllRequest {
+        LockAllRequest::new(self, kind, keys, self.0.settings)
+    }
+
+    pub(crate) fn limiter(&self, key: Key, quota: Quota) -> RateLimiter {
+        RateLimiter::new(self.clone(), key, quota, self.0.settings.timeout)
     }
 
     pub(crate) fn with_defaults(store: impl Store) -> Self {
@@ -151,19 +231,21 @@ impl Locker {
     pub(crate) async fn ask(&self, key: &Key, what: &impl Asking, patience: Patience) -> Result<Answer> {
         let mut attempt = Attempt::start(self, key, what, patience);
         loop {
-            let (wait, recheck) = match attempt.send().await? {
+            let (until, then) = match attempt.send().await? {
                 Step::Done(answer) => return Ok(answer),
-                Step::Wait { until, recheck } => (until, recheck),
+                Step::Wait { until, then } => (until, then),
             };
-            match attempt.signal(wait).await {
-                Some(Signal::Granted { fence }) => {
+            match (attempt.signal(until).await, then) {
+                (Some(Signal::Granted { fence }), _) => {
                     if let Some(answer) = attempt.confirm(fence).await? {
                         return Ok(answer);
                     }
                 }
-                Some(Signal::Wake) => {}
-                None if recheck => attempt.count += 1,
-                None => return Err(attempt.timed_out()),
+                (Some(Signal::Wake), _) => {}
+                (Some(Signal::Deleted), _) => return Err(attempt.deleted()),
+                (None, Then::AskAgain) => attempt.count += 1,
+                (None, Then::Take(answer)) => return Ok(attempt.done(answer.reply, answer.sent)),
+                (None, Then::GiveUp) => return Err(attempt.timed_out()),
             }
         }
     }
@@ -181,11 +263,26 @@ pub(crate) struct Told {
 pub(crate) trait Asking {
     fn id(&self) -> Id;
     fn ask(&self, wait: Option<Wait>) -> Request;
-    /// Sent when a push says that the caller has been served.
-    fn confirm(&self) -> Request;
     fn cancel(&self, tombstone: bool) -> Request;
-    fn lease(&self) -> Duration;
-    fn fair(&self) -> bool;
+
+    /// Sent when a push says that the caller has been served; `None`: asking again does it.
+    fn confirm(&self) -> Option<Request> {
+        None
+    }
+
+    /// How long what is asked for lasts.
+    fn lease(&self) -> Duration {
+        GRANT_WINDOW
+    }
+
+    fn fair(&self) -> bool {
+        true
+    }
+
+    /// What did not happen when a wait was in vain.
+    fn hope(&self) -> &'static str {
+        "acquired"
+    }
 }
 
 /// How long and how often a caller asks.
@@ -194,6 +291,13 @@ pub(crate) struct Patience {
     pub(crate) timeout: Duration,
     pub(crate) max_retry: Option<u32>,
     pub(crate) retry_delay: Duration,
+}
+
+impl Patience {
+    /// For what is told, not polled: asking again is up to the store's answers.
+    pub(crate) fn up_to(timeout: Duration) -> Self {
+        Self { timeout, max_retry: None, retry_delay: Duration::MAX }
+    }
 }
 
 /// The end of a successful attempt.
@@ -208,7 +312,15 @@ pub(crate) struct Answer {
 
 enum Step {
     Done(Answer),
-    Wait { until: Timestamp, recheck: bool },
+    Wait { until: Timestamp, then: Then },
+}
+
+/// What the end of a wait brings that no signal has ended.
+enum Then {
+    AskAgain,
+    GiveUp,
+    /// The turn that was told has come.
+    Take(Answer),
 }
 
 /// One attempt on its way. Dropped before it is done, it is taken back.
@@ -265,10 +377,16 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 self.out = self.doubtful;
                 Err(self.exhausted(retry_after))
             }
-            Ok(Reply::Granted { fence }) if late || !first => match self.confirm(fence).await? {
-                Some(answer) => Ok(Step::Done(answer)),
-                None => Ok(Step::Wait { until: sent, recheck: true }),
-            },
+            Ok(Reply::Granted { fence }) if (late || !first) && self.what.confirm().is_some() => {
+                match self.confirm(fence).await? {
+                    Some(answer) => Ok(Step::Done(answer)),
+                    None => Ok(Step::Wait { until: sent, then: Then::AskAgain }),
+                }
+            }
+            Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
+                let answer = Answer { reply, sent, doubtful };
+                Ok(Step::Wait { until: Timestamp::now() + wait, then: Then::Take(answer) })
+            }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
             Err(error) => self.failed(error),
         }
@@ -277,8 +395,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
-        let sent = Timestamp::now();
-        match self.locker.insist(self.key, &self.what.confirm(), sent + GRANT_WINDOW).await {
+        let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
+        match self.locker.insist(self.key, &confirm, sent + GRANT_WINDOW).await {
             Ok(Told { reply: Reply::Renewed, .. }) => Ok(Some(self.done(Reply::Granted { fence }, sent))),
             Err(error) if !error.is_temporary() => Err(error),
             _ => Ok(None),
@@ -311,7 +429,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
             None => recheck_in.map(|delay| delay.min(self.patience.retry_delay)),
         };
         let recheck = delay.map_or(Timestamp::NEVER, |delay| Timestamp::now() + delay);
-        Step::Wait { until: recheck.min(self.deadline), recheck: recheck < self.deadline }
+        let then = if recheck < self.deadline { Then::AskAgain } else { Then::GiveUp };
+        Step::Wait { until: recheck.min(self.deadline), then }
     }
 
     /// An error that passes is waited out within the caller's patience.
@@ -326,16 +445,16 @@ impl<'a, A: Asking> Attempt<'a, A> {
         if !error.is_temporary() || self.is_last() || again >= self.deadline {
             return Err(error);
         }
-        Ok(Step::Wait { until: again, recheck: true })
+        Ok(Step::Wait { until: again, then: Then::AskAgain })
     }
 
     fn exhausted(&self, retry_after: Duration) -> Error {
         let error = if self.patience.timeout.is_zero() {
-            Error::new(ErrorKind::TimedOut, "held by somebody else, and the timeout is 0")
+            Error::new(ErrorKind::TimedOut, format!("not {} yet, and the timeout is 0", self.what.hope()))
         } else {
             Error::new(
                 ErrorKind::RetriesExhausted,
-                format!("held by somebody else at {} attempts", self.count),
+                format!("not {} at {} attempts", self.what.hope(), self.count),
             )
         };
         error.with_key(self.key.as_str()).with_retry_after(retry_after)
@@ -343,7 +462,13 @@ impl<'a, A: Asking> Attempt<'a, A> {
 
     fn timed_out(&self) -> Error {
         let waited = humantime::format_duration(self.patience.timeout);
-        Error::new(ErrorKind::TimedOut, format!("not acquired within {waited}")).with_key(self.key.as_str())
+        Error::new(ErrorKind::TimedOut, format!("not {} within {waited}", self.what.hope()))
+            .with_key(self.key.as_str())
+    }
+
+    fn deleted(&mut self) -> Error {
+        self.out = false;
+        Error::new(ErrorKind::Conflict, "the name was deleted meanwhile").with_key(self.key.as_str())
     }
 }
 

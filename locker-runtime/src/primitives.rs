@@ -3,18 +3,35 @@
 //! A primitive is plain data and a pure function `step`: no I/O, no clock, no randomness. A store runs one step
 //! atomically; everything else (waiting, renewing, releasing) is written once, above the stores.
 
+pub mod barrier;
+pub mod counter;
+mod crowd;
+pub mod event;
+pub mod inspection;
+pub mod latch;
 pub mod lock;
 mod queue;
+pub mod rate_limiter;
+pub mod rwlock;
+pub mod semaphore;
 mod tombstones;
+pub mod watchdog;
+mod watchers;
 
-use crate::{clock::Timestamp, id::Id, key::Key};
-use std::time::Duration;
+use crate::{Error, ErrorKind, Result, clock::Timestamp, id::Id, key::Key};
+use inspection::Inspection;
+use rwlock::Mode;
+use semaphore::Permits;
+use std::{sync::Arc, time::Duration};
 
 /// How long a hold lasts that was handed to a waiter of another process, until the waiter confirms it.
 pub const GRANT_WINDOW: Duration = Duration::from_secs(2);
 
 /// How long a tombstone refuses a late attempt.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
+
+/// How long a sent event, an expired watchdog, a latch and a counter are remembered that nobody changes.
+pub const KEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// How a caller waits when it cannot be served at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +42,13 @@ pub struct Wait {
     pub live: Option<Duration>,
     /// Whether the waiter keeps its turn (`true`) or is merely woken when something is free.
     pub fair: bool,
+}
+
+impl Wait {
+    /// When a waiter that asked at `now` and is not heard of again is taken to be gone.
+    pub(crate) fn live_until(self, now: Timestamp) -> Timestamp {
+        self.live.map_or(Timestamp::NEVER, |live| now + live)
+    }
 }
 
 /// A request about something that is held: the same for every primitive with holders, `A` being what it asks for.
@@ -99,6 +123,40 @@ pub enum Reply {
     Cancelled,
     /// The state at the key belongs to another kind of primitive.
     WrongKind,
+    /// Your tokens are taken: go ahead after `wait`.
+    Admitted {
+        /// How long to sleep first.
+        wait: Duration,
+        /// How many tokens are left for others now.
+        remaining: u64,
+        /// When all of them are free again.
+        reset_after: Duration,
+    },
+    /// No tokens for you, and none were taken.
+    Limited {
+        /// When they could be had; `None`: not before the settings change.
+        retry_after: Option<Duration>,
+        /// How many tokens are left now.
+        remaining: u64,
+        /// When all of them are free again.
+        reset_after: Duration,
+    },
+    /// The event was sent, with this message.
+    Message(Arc<str>),
+    /// The watchdog has expired.
+    Expired,
+    /// It is so.
+    Done,
+    /// The state does not allow it: an event sent twice, a counter at its end.
+    Conflict,
+    /// The value after the request.
+    Value(i64),
+    /// How it looks.
+    Inspected(Box<Inspection>),
+    /// Nothing is known under this key.
+    Unknown,
+    /// What was known under this key is forgotten.
+    Deleted,
 }
 
 /// What must reach somebody else.
@@ -122,6 +180,8 @@ pub enum Signal {
     },
     /// Ask again.
     Wake,
+    /// The name was deleted: wait no longer.
+    Deleted,
 }
 
 /// What a step may look at and write to.
@@ -168,33 +228,53 @@ pub trait State: Default {
 
     /// Makes the next fence higher than `fence`.
     fn raise_fence(&mut self, _fence: u64) {}
+
+    /// How it looks at `now`.
+    fn inspect(&self, now: Timestamp) -> Inspection;
+
+    /// Forgets everything but the last fence, and tells those who wait.
+    fn delete(&mut self, context: &mut Context<'_>);
 }
 
 macro_rules! primitives {
-    ($($(#[$doc:meta])* $name:ident($module:ident)),+ $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident($module:ident, $state:ty)),+ $(,)?) => {
         /// A request to any primitive: plain data, so that a store may run it where it likes.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub enum Request {
-            $($(#[$doc])* $name($module::Request)),+
+            $($(#[$doc])* $name($module::Request),)+
+            /// How does it look? Whatever it is.
+            Inspect,
+            /// Forget it, whatever it is; those who wait are told.
+            Delete,
         }
 
         /// The state of one key, of whichever primitive.
         #[derive(Debug)]
         pub(crate) enum AnyState {
-            $($name($module::State)),+
+            $($name($state)),+
         }
 
         impl AnyState {
-            pub(crate) fn for_request(request: &Request) -> Self {
-                match request { $(Request::$name(_) => Self::$name(Default::default())),+ }
+            /// What a request creates; those about any kind create nothing.
+            pub(crate) fn for_request(request: &Request) -> Option<Self> {
+                match request {
+                    $(Request::$name(_) => Some(Self::$name(Default::default())),)+
+                    Request::Inspect | Request::Delete => None,
+                }
             }
 
             pub(crate) fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
                 match (self, request) {
                     $((Self::$name(state), Request::$name(request)) => state.step(request, context),)+
-                    #[allow(unreachable_patterns, reason = "reachable once there are two primitives")]
+                    $((Self::$name(state), Request::Inspect) => {
+                        Reply::Inspected(Box::new(state.inspect(context.now)))
+                    })+
+                    $((Self::$name(state), Request::Delete) => {
+                        state.delete(context);
+                        Reply::Deleted
+                    })+
                     _ => Reply::WrongKind,
                 }
             }
@@ -226,9 +306,64 @@ macro_rules! primitives {
     };
 }
 
+/// A large state is kept behind a pointer, so that a key of a small one stays small.
+impl<S: State> State for Box<S> {
+    type Request = S::Request;
+
+    fn step(&mut self, request: &Self::Request, context: &mut Context<'_>) -> Reply {
+        (**self).step(request, context)
+    }
+
+    fn tick(&mut self, context: &mut Context<'_>) {
+        (**self).tick(context);
+    }
+
+    fn next_tick(&self) -> Option<Timestamp> {
+        (**self).next_tick()
+    }
+
+    fn has_waiters(&self) -> bool {
+        (**self).has_waiters()
+    }
+
+    fn is_idle(&self) -> bool {
+        (**self).is_idle()
+    }
+
+    fn last_fence(&self) -> u64 {
+        (**self).last_fence()
+    }
+
+    fn raise_fence(&mut self, fence: u64) {
+        (**self).raise_fence(fence);
+    }
+
+    fn inspect(&self, now: Timestamp) -> Inspection {
+        (**self).inspect(now)
+    }
+
+    fn delete(&mut self, context: &mut Context<'_>) {
+        (**self).delete(context);
+    }
+}
+
 primitives! {
     /// An exclusive lock.
-    Lock(lock),
+    Lock(lock, lock::State),
+    /// A semaphore, or a read/write lock.
+    Semaphore(semaphore, Box<semaphore::State>),
+    /// A rate limiter.
+    RateLimiter(rate_limiter, Box<rate_limiter::State>),
+    /// An event.
+    Event(event, Box<event::State>),
+    /// A watchdog.
+    Watchdog(watchdog, Box<watchdog::State>),
+    /// A barrier.
+    Barrier(barrier, Box<barrier::State>),
+    /// A latch.
+    Latch(latch, Box<latch::State>),
+    /// A counter.
+    Counter(counter, Box<counter::State>),
 }
 
 /// What kind of hold a guard owns; it knows how to ask for one, keep it and end it.
@@ -237,30 +372,66 @@ primitives! {
 pub enum Kind {
     /// An exclusive lock.
     Lock,
+    /// Permits of a semaphore.
+    Semaphore {
+        /// How many there are.
+        size: u64,
+        /// How many to take.
+        permits: u64,
+    },
+    /// One side of a read/write lock.
+    ReadWrite(Mode),
 }
 
 impl Kind {
-    pub(crate) fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
+    /// Takes so many at once; refuses what can never be had.
+    pub(crate) fn with_permits(self, permits: Option<u64>) -> Result<Self> {
+        let misused = |message: String| Err(Error::new(ErrorKind::Misused, message));
+        match (self, permits) {
+            (kind, None) => Ok(kind),
+            (Self::Semaphore { .. }, Some(0)) => misused("permits 0: take at least 1".into()),
+            (Self::Semaphore { size, .. }, Some(permits)) if size > 0 && permits > size => {
+                misused(format!("permits {permits} can never be had at once: there are {size}"))
+            }
+            (Self::Semaphore { size, .. }, Some(permits)) => Ok(Self::Semaphore { size, permits }),
+            _ => misused("permits belong to semaphores: a lock has none".into()),
+        }
+    }
+
+    /// What is asked of the semaphore beneath; a lock has none.
+    fn permits(self) -> Option<Permits> {
         match self {
-            Self::Lock => Request::Lock(Holding::Acquire { id, lease, wait, ask: () }),
+            Self::Lock => None,
+            Self::Semaphore { size, permits } => Some(Permits { size, permits, key: None }),
+            Self::ReadWrite(mode) => Some(mode.into()),
+        }
+    }
+
+    pub(crate) fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
+        match self.permits() {
+            None => Request::Lock(Holding::Acquire { id, lease, wait, ask: () }),
+            Some(ask) => Request::Semaphore(Holding::Acquire { id, lease, wait, ask }),
         }
     }
 
     pub(crate) fn renew(self, id: Id, lease: Duration) -> Request {
         match self {
             Self::Lock => Request::Lock(Holding::Renew { id, lease }),
+            _ => Request::Semaphore(Holding::Renew { id, lease }),
         }
     }
 
     pub(crate) fn release(self, id: Id, tombstone: bool) -> Request {
         match self {
             Self::Lock => Request::Lock(Holding::Release { id, tombstone }),
+            _ => Request::Semaphore(Holding::Release { id, tombstone }),
         }
     }
 
     pub(crate) fn cancel(self, id: Id, tombstone: bool) -> Request {
         match self {
             Self::Lock => Request::Lock(Holding::Cancel { id, tombstone }),
+            _ => Request::Semaphore(Holding::Cancel { id, tombstone }),
         }
     }
 }

@@ -23,6 +23,7 @@ pub struct LockRequest {
     kind: Kind,
     key: Key,
     settings: Settings,
+    permits: Option<u64>,
     release: Release,
     function: &'static str,
 }
@@ -36,7 +37,7 @@ pub(crate) enum Release {
 
 impl LockRequest {
     pub(crate) fn new(locker: Locker, kind: Kind, key: Key, settings: Settings) -> Self {
-        Self { locker, kind, key, settings, release: Release::OnDrop, function: "" }
+        Self { locker, kind, key, settings, permits: None, release: Release::OnDrop, function: "" }
     }
 
     /// How long others wait if this holder dies. Default 10 s, 1 ms to 10 years.
@@ -77,6 +78,12 @@ impl LockRequest {
         self
     }
 
+    /// How many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
+    pub fn permits(mut self, permits: u64) -> Self {
+        self.permits = Some(permits);
+        self
+    }
+
     /// `false` lets whoever comes first take a free lock, past those who wait. Default `true`.
     pub fn fair(mut self, fair: bool) -> Self {
         self.settings.fair = fair;
@@ -109,8 +116,9 @@ impl LockRequest {
     pub async fn acquire(self) -> Result<Guard> {
         self.settings.check()?;
         let id = Id::random();
+        let kind = self.kind.with_permits(self.permits)?;
         let Settings { lease, timeout, max_retry, retry_delay, fair, .. } = self.settings;
-        let what = Attempt { id, kind: self.kind, lease, fair };
+        let what = Attempt { id, kind, lease, fair };
         let patience = Patience { timeout, max_retry, retry_delay };
         let answer = self.locker.ask(&self.key, &what, patience).await?;
         self.hold(id, &answer)
@@ -152,13 +160,13 @@ impl LockRequest {
         let Reply::Granted { fence } = answer.reply else {
             return Err(unexpected(&answer.reply).with_key(self.key.as_str()));
         };
-        let Self { locker, kind, key, settings, release, function } = self;
+        let Self { locker, kind, key, settings, release, function, .. } = self;
         let hold = Hold::new(locker, kind, key, id, fence, settings, answer, function);
         Ok(Guard::new(hold, release))
     }
 }
 
-fn unexpected(reply: &Reply) -> Error {
+pub(crate) fn unexpected(reply: &Reply) -> Error {
     match reply {
         Reply::WrongKind => Error::new(ErrorKind::Conflict, "the key is in use by another kind of primitive"),
         reply => Error::new(ErrorKind::Conflict, format!("the store answered {reply:?}")),
@@ -182,8 +190,8 @@ impl Asking for Attempt {
         self.kind.acquire(self.id, self.lease, wait)
     }
 
-    fn confirm(&self) -> Request {
-        self.kind.renew(self.id, self.lease)
+    fn confirm(&self) -> Option<Request> {
+        Some(self.kind.renew(self.id, self.lease))
     }
 
     fn cancel(&self, tombstone: bool) -> Request {

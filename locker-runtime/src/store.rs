@@ -1,7 +1,7 @@
 //! The seam between primitives and where their state lives.
 
 use crate::{
-    Result,
+    Error, ErrorKind, Result,
     key::Key,
     primitives::{Reply, Request},
     pushes::Pushes,
@@ -27,6 +27,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request at `key`.
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a>;
 
+    /// The keys in use that start with `prefix`, in no order. One that has just become idle may still be among them.
+    fn keys<'a>(&'a self, _prefix: &'a str) -> Keys<'a> {
+        Box::pin(ready(Err(Error::new(ErrorKind::Misused, "this store cannot list its keys"))))
+    }
+
     /// The mailboxes to which signals for this process are delivered.
     fn pushes(&self) -> &Pushes;
 
@@ -36,6 +41,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Some(Duration::from_secs(30))
     }
 }
+
+/// A list of keys on its way.
+pub type Keys<'a> = Pin<Box<dyn Future<Output = Result<Vec<Key>>> + Send + 'a>>;
 
 /// A call on its way: answered at once by a store of this process (nothing is allocated), later by others.
 pub enum Calling<'a> {

@@ -1,11 +1,11 @@
 //! Laws of the exclusive lock.
 
-use crate::support::{GENEROUS, fresh_name, in_time, until};
+use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
 use locker::{ErrorKind, Locker};
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -69,14 +69,7 @@ async fn queue_up(
     served: &Arc<Mutex<Vec<usize>>>,
 ) -> tokio::task::JoinHandle<()> {
     let (request, served) = (locker.lock(name).timeout(GENEROUS), served.clone());
-    let acquire = request.acquire();
-    let mut acquire = Box::pin(acquire);
-    let first_look = std::future::poll_fn(|context| std::task::Poll::Ready(acquire.as_mut().poll(context)));
-    assert!(first_look.await.is_pending());
-    let settled = AtomicBool::new(false);
-    // A store across the network has the request when it has answered the next one on the same connection.
-    locker.lock(&format!("{name} settled")).acquire().await.unwrap().release().await.unwrap();
-    settled.store(true, Ordering::SeqCst);
+    let acquire = queued(locker, request.acquire()).await;
     tokio::spawn(async move {
         let guard = acquire.await.unwrap();
         served.lock().unwrap().push(before);

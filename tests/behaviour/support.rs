@@ -3,6 +3,7 @@
 use locker::Locker;
 use std::{
     future::Future,
+    pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -34,4 +35,14 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let value = tokio::time::timeout(GENEROUS, future).await;
     value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
+}
+
+/// Starts a call that has to wait, and comes back when the store has it in its queue.
+pub(crate) async fn queued<F: Future>(locker: &Locker, call: F) -> Pin<Box<F>> {
+    let mut call = Box::pin(call);
+    let first_look = std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context)));
+    assert!(first_look.await.is_pending(), "it did not have to wait");
+    // A store across the network has the request when it has answered the next one on the same connection.
+    locker.lock(&fresh_name()).acquire().await.unwrap().release().await.unwrap();
+    call
 }

@@ -1,6 +1,10 @@
 //! The exclusive lock: one holder, a first-in-first-out queue, direct hand-off.
 
-use super::{Context, GRANT_WINDOW, Holding, Reply, Signal, Wait, queue::Queue, tombstones::Tombstones};
+use super::{
+    Context, Holding, Reply, Signal, Wait,
+    crowd::{Crowd, Waiter},
+    inspection::{Held, Inspection},
+};
 use crate::{clock::Timestamp, id::Id};
 use std::time::Duration;
 
@@ -12,7 +16,7 @@ pub type Request = Holding<()>;
 pub struct State {
     holder: Option<Holder>,
     last_fence: u64,
-    crowd: Option<Box<Crowd>>,
+    crowd: Option<Box<Crowd<()>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -20,31 +24,6 @@ struct Holder {
     id: Id,
     until: Timestamp,
     fence: u64,
-}
-
-/// What only a contended lock has.
-#[derive(Clone, Debug, Default)]
-struct Crowd {
-    queue: Queue<Waiter>,
-    tombstones: Tombstones,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    lease: Duration,
-    wait: Wait,
-    live_until: Timestamp,
-}
-
-impl Waiter {
-    fn new(lease: Duration, wait: Wait, now: Timestamp) -> Self {
-        Self { lease, wait, live_until: wait.live.map_or(Timestamp::NEVER, |live| now + live) }
-    }
-
-    /// A waiter of another process may be gone without a word: its grant is short until it confirms.
-    fn grant(&self) -> Duration {
-        if self.wait.live.is_some() { self.lease.min(GRANT_WINDOW) } else { self.lease }
-    }
 }
 
 /// Carries out one request on one lock.
@@ -83,8 +62,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.holder.is_none()
-            && self.crowd.as_ref().is_none_or(|crowd| crowd.queue.is_empty() && crowd.tombstones.is_empty())
+        self.holder.is_none() && self.crowd.as_ref().is_none_or(|crowd| crowd.is_empty())
     }
 
     fn last_fence(&self) -> u64 {
@@ -93,6 +71,24 @@ impl super::State for State {
 
     fn raise_fence(&mut self, fence: u64) {
         self.last_fence = self.last_fence.max(fence);
+    }
+
+    fn inspect(&self, now: Timestamp) -> Inspection {
+        let held = |holder: Holder| Held {
+            age: None,
+            time_left: Some(holder.until.since(now)),
+            fence: holder.fence,
+            permits: 1,
+        };
+        let holders = self.holder.filter(|holder| holder.until > now).map(held).into_iter().collect();
+        Inspection { size: Some(1), holders, waiting: self.waiting() as u64, ..Inspection::default() }
+    }
+
+    fn delete(&mut self, context: &mut Context<'_>) {
+        self.holder = None;
+        if let Some(crowd) = self.crowd.take() {
+            crowd.queue.ids().for_each(|id| context.push(id, Signal::Deleted));
+        }
     }
 }
 
@@ -130,7 +126,7 @@ impl State {
             self.leave(id);
             return Reply::Busy { retry_after: self.time_left(context.now) };
         };
-        self.enqueue(id, Waiter::new(lease, wait, context.now), context.now)
+        self.enqueue(id, Waiter::new(lease, wait, (), context.now), context.now)
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
@@ -190,10 +186,11 @@ impl State {
         fence
     }
 
-    /// Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
     fn may_overtake(&self, wait: Option<Wait>) -> bool {
-        let head = self.crowd.as_ref().and_then(|crowd| crowd.queue.head());
-        wait.is_some_and(|wait| !wait.fair) && head.is_none_or(|(_, head)| !head.wait.fair)
+        match &self.crowd {
+            Some(crowd) => crowd.may_be_overtaken(wait),
+            None => wait.is_some_and(|wait| !wait.fair),
+        }
     }
 
     /// Gives a free lock to the first living waiter; one that may be overtaken is only woken.
@@ -213,7 +210,7 @@ impl State {
         }
     }
 
-    fn enqueue(&mut self, id: Id, waiter: Waiter, now: Timestamp) -> Reply {
+    fn enqueue(&mut self, id: Id, waiter: Waiter<()>, now: Timestamp) -> Reply {
         let time_left = self.time_left(now);
         let queue = &mut self.crowd().queue;
         queue.join(id, waiter);
@@ -231,7 +228,7 @@ impl State {
         self.holder.map_or(Duration::ZERO, |holder| holder.until.since(now))
     }
 
-    fn crowd(&mut self) -> &mut Crowd {
+    fn crowd(&mut self) -> &mut Crowd<()> {
         self.crowd.get_or_insert_default()
     }
 }

@@ -45,6 +45,31 @@ impl<W> Queue<W> {
         self.line.first_key_value().map(|(_, (id, waiter))| (*id, waiter))
     }
 
+    pub(crate) fn get(&self, id: Id) -> Option<&W> {
+        self.tickets.get(&id).and_then(|ticket| self.line.get(ticket)).map(|(_, waiter)| waiter)
+    }
+
+    /// Everybody in line, first come first.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = Id> + '_ {
+        self.line.values().map(|(id, _)| *id)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Id, &mut W)> {
+        self.line.values_mut().map(|(id, waiter)| (*id, waiter))
+    }
+
+    /// Lets only those stay for whom `keep` says so.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(Id, &W) -> bool) {
+        let tickets = &mut self.tickets;
+        self.line.retain(|_, (id, waiter)| {
+            let stays = keep(*id, waiter);
+            if !stays {
+                tickets.remove(id);
+            }
+            stays
+        });
+    }
+
     /// How many tickets lie before this one: those who left in between still count.
     pub(crate) fn ahead(&self, id: Id) -> u64 {
         let head = self.line.first_key_value().map_or(0, |(head, _)| *head);

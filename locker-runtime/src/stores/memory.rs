@@ -8,12 +8,13 @@ use crate::{
     key::Key,
     primitives::{Push, Request},
     pushes::Pushes,
-    store::{Calling, Store},
+    store::{Calling, Keys, Store},
     sync::{Mutex, lock},
 };
 use once_cell::sync::Lazy;
 use shard::Shard;
 use std::{
+    future::ready,
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -69,6 +70,13 @@ impl Default for Memory {
 impl Store for Memory {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         Calling::answered(Ok(self.0.call(key, request, Timestamp::now())))
+    }
+
+    fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {
+        let (mut pushes, now) = (Vec::new(), Timestamp::now());
+        let keys = self.0.parts.iter().flat_map(|shard| lock(shard).keys(prefix, now, &mut pushes)).collect();
+        self.0.deliver(pushes);
+        Box::pin(ready(Ok(keys)))
     }
 
     fn pushes(&self) -> &Pushes {

@@ -60,6 +60,12 @@ impl Shard {
         self.keys.len()
     }
 
+    /// The keys with state, what is over by `now` forgotten first.
+    pub(super) fn keys(&mut self, prefix: &str, now: Timestamp, pushes: &mut Vec<Push>) -> Vec<Key> {
+        self.sweep(now, pushes);
+        self.keys.keys().filter(|key| key.as_str().starts_with(prefix)).cloned().collect()
+    }
+
     pub(super) fn next_due(&self) -> Timestamp {
         self.alarms.first().map_or(self.sweep_at, |alarm| alarm.at.min(self.sweep_at))
     }
@@ -71,11 +77,14 @@ impl Shard {
         now: Timestamp,
         pushes: &mut Vec<Push>,
     ) -> Reply {
-        let entry = self.keys.entry(key.clone()).or_insert_with(|| {
-            let mut state = AnyState::for_request(request);
-            state.raise_fence(self.fence_floor);
-            Entry { state, alarm: None }
-        });
+        let entry = match self.keys.entry(key.clone()) {
+            Place::Occupied(place) => place.into_mut(),
+            Place::Vacant(place) => {
+                let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
+                state.raise_fence(self.fence_floor);
+                place.insert(Entry { state, alarm: None })
+            }
+        };
         let reply = entry.state.step(request, &mut Context { key, now, pushes });
         self.settle(key, now);
         reply

@@ -1,0 +1,196 @@
+//! The low-level door: for servers, whose clients hold by name and not by guard.
+
+use crate::{
+    Result,
+    clock::Timestamp,
+    config::between,
+    id::Id,
+    key::Key,
+    locker::{Asking, Locker, Patience},
+    primitives::{Holding, Reply, Request, Wait, inspection::Inspection, semaphore::Permits},
+    request::unexpected,
+};
+use std::time::Duration;
+
+/// Holding by name, looking at names, forgetting names: made by [`Locker::door`]. Nothing here is renewed or
+/// released by itself.
+#[derive(Clone, Debug)]
+pub struct Door(Locker);
+
+/// What a caller of [`Door::acquire`] has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// Rises with every grant; the same again when the key was held already.
+    pub fence: u64,
+}
+
+/// What stands between prefix and name; keys of attributes have something else there.
+const KINDS: [&str; 9] =
+    ["lock", "rwlock", "semaphore", "rate", "event", "watchdog", "barrier", "latch", "counter"];
+
+/// How long a request that nobody waits in line for is tried.
+const PERSISTENCE: Duration = Duration::from_secs(5);
+
+impl Door {
+    pub(crate) fn new(locker: Locker) -> Self {
+        Self(locker)
+    }
+
+    /// The key of a name of a kind (`lock`, `semaphore`, `rate`, `event`, `watchdog`, ..).
+    #[must_use]
+    pub fn key(&self, kind: &str, name: &str) -> Key {
+        Key::named(self.0.prefix(), kind, name)
+    }
+
+    /// Takes a permit of the semaphore `name` of `size` for the client that calls itself `holder`.
+    ///
+    /// A holder that is held already gets the same fence again, no second permit, and its expiry stays. `expires`
+    /// is 1 ms to 10 years, [`Duration::MAX`] for a hold that never ends by itself. `timeout` as for
+    /// [`LockRequest`](crate::LockRequest).
+    ///
+    /// # Errors
+    /// `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Misused`; `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future leaves the queue, and gives back what was granted to this very call.
+    pub async fn acquire(
+        &self,
+        name: &str,
+        size: u64,
+        holder: &str,
+        expires: Duration,
+        timeout: Duration,
+    ) -> Result<Held> {
+        check_lease(expires)?;
+        let key = self.key("semaphore", name);
+        let ask = Permits { size, permits: 1, key: Some(Id::of(holder)) };
+        let what = Keyed { id: Id::random(), ask, lease: expires };
+        match self.0.ask(&key, &what, Patience::up_to(timeout)).await?.reply {
+            Reply::Granted { fence } => Ok(Held { fence }),
+            reply => Err(unexpected(&reply).with_key(key.as_str())),
+        }
+    }
+
+    /// Lets the hold of `holder` last `expires` from now; `false`: there is none.
+    ///
+    /// # Errors
+    /// `Conflict` when the name is of another kind; `Misused`; `Unavailable`: it may have been renewed.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped it may have been renewed.
+    pub async fn renew(&self, name: &str, holder: &str, expires: Duration) -> Result<bool> {
+        check_lease(expires)?;
+        let request = Holding::Renew { id: Id::of(holder), lease: expires };
+        let reply = self.tell(&self.key("semaphore", name), Request::Semaphore(request)).await?.0;
+        Ok(reply == Reply::Renewed)
+    }
+
+    /// Ends the hold of `holder`; `false`: there is none.
+    ///
+    /// # Errors
+    /// `Conflict` when the name is of another kind; `Unavailable`: it may have been released.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped it may have been released.
+    pub async fn release(&self, name: &str, holder: &str) -> Result<bool> {
+        let request = Holding::Release { id: Id::of(holder), tombstone: false };
+        let (reply, repeated) = self.tell(&self.key("semaphore", name), Request::Semaphore(request)).await?;
+        Ok(reply == Reply::Released || repeated)
+    }
+
+    /// How a name looks now; `None`: it is not in use.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn inspect(&self, key: &Key) -> Result<Option<Inspection>> {
+        match self.tell(key, Request::Inspect).await?.0 {
+            Reply::Inspected(inspection) => Ok(Some(*inspection)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Forgets a name, holds and use included; those who wait get `Conflict`. `false`: it was not in use.
+    ///
+    /// # Errors
+    /// `Unavailable`: it may have been deleted.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped it may have been deleted.
+    pub async fn delete(&self, key: &Key) -> Result<bool> {
+        let (reply, repeated) = self.tell(key, Request::Delete).await?;
+        Ok(reply == Reply::Deleted || repeated)
+    }
+
+    /// The names in use as (kind, name), in order; one that has just become idle may still be among them.
+    ///
+    /// # Errors
+    /// `Misused` when the store cannot list its names; `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn names(&self) -> Result<Vec<(String, String)>> {
+        let prefix = self.0.prefix();
+        let keys = self.0.store().keys(prefix).await?;
+        let split = |key: &Key| {
+            let (kind, name) = key.as_str()[prefix.len()..].split_once(':')?;
+            KINDS.contains(&kind).then(|| (kind.into(), name.into()))
+        };
+        let mut names: Vec<_> = keys.iter().filter_map(split).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Asks the store for an answer, whatever it is.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn ping(&self) -> Result<()> {
+        self.0.store().call(&self.key("ping", ""), &Request::Inspect).await.map(drop)
+    }
+
+    async fn tell(&self, key: &Key, request: Request) -> Result<(Reply, bool)> {
+        let told = self.0.insist(key, &request, Timestamp::now() + PERSISTENCE).await?;
+        match told.reply {
+            Reply::WrongKind => Err(unexpected(&Reply::WrongKind).with_key(key.as_str())),
+            reply => Ok((reply, told.repeated)),
+        }
+    }
+}
+
+fn check_lease(lease: Duration) -> Result<()> {
+    if lease == Duration::MAX { Ok(()) } else { between("expires", lease, Duration::from_millis(1)) }
+}
+
+/// An attempt to hold under a name that others may use as well: it confirms by asking again, so that it does not
+/// prolong what another attempt was granted.
+struct Keyed {
+    id: Id,
+    ask: Permits,
+    lease: Duration,
+}
+
+impl Asking for Keyed {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn ask(&self, wait: Option<Wait>) -> Request {
+        let Self { id, ask, lease } = *self;
+        Request::Semaphore(Holding::Acquire { id, lease, wait, ask })
+    }
+
+    fn cancel(&self, tombstone: bool) -> Request {
+        Request::Semaphore(Holding::Cancel { id: self.id, tombstone })
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+}

@@ -1,0 +1,56 @@
+//! What a locker is asked for besides locks: one small type per primitive, each over the same waiting loop.
+
+mod barrier;
+mod counter;
+mod event;
+mod latch;
+mod lock_all;
+mod rate_limiter;
+mod watchdog;
+
+pub use barrier::Barrier;
+pub use counter::Counter;
+pub use event::Event;
+pub use latch::Latch;
+pub use lock_all::{Guards, LockAllRequest};
+pub use rate_limiter::{Admission, RateLimiter};
+pub use watchdog::Watchdog;
+
+use crate::{
+    Error, ErrorKind, Result,
+    clock::Timestamp,
+    config::between,
+    key::Key,
+    locker::{Asking, Locker, Patience},
+    primitives::{Reply, Request},
+    request::unexpected,
+};
+use std::time::Duration;
+
+/// How long a request that nobody waits in line for is tried.
+const PERSISTENCE: Duration = Duration::from_secs(10);
+
+/// Sends an idempotent request until its answer is certain.
+async fn tell(locker: &Locker, key: &Key, request: &Request) -> Result<Reply> {
+    let told = locker.insist(key, request, Timestamp::now() + PERSISTENCE).await?;
+    expect(told.reply, key)
+}
+
+/// Waits until what is asked for has come.
+async fn wait(locker: &Locker, key: &Key, what: &impl Asking, timeout: Duration) -> Result<Reply> {
+    if timeout != Duration::MAX {
+        between("timeout", timeout, Duration::ZERO)?;
+    }
+    expect(locker.ask(key, what, Patience::up_to(timeout)).await?.reply, key)
+}
+
+/// Turns the answers that no caller of this kind wants into errors.
+fn expect(reply: Reply, key: &Key) -> Result<Reply> {
+    let error = match reply {
+        Reply::WrongKind | Reply::Busy { .. } | Reply::Queued { .. } => unexpected(&reply),
+        Reply::Conflict => Error::new(ErrorKind::Conflict, "the present state does not allow it"),
+        Reply::Cancelled => Error::new(ErrorKind::Conflict, "cancelled meanwhile"),
+        reply => return Ok(reply),
+    };
+    Err(error.with_key(key.as_str()))
+}

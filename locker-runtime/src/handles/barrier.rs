@@ -1,0 +1,76 @@
+//! Waiting for each other.
+
+use super::wait;
+use crate::{
+    Error, ErrorKind, Result,
+    blocking::block_on,
+    id::Id,
+    key::Key,
+    locker::{Asking, Locker},
+    primitives::{Request, Wait, barrier},
+};
+use std::time::Duration;
+
+/// A place where callers wait for each other: made by [`Locker::barrier`].
+///
+/// As soon as `parties` wait they all go on, and the next round begins. `parties` holds for everybody from the call
+/// on.
+#[derive(Clone, Debug)]
+pub struct Barrier {
+    locker: Locker,
+    key: Key,
+    parties: u64,
+}
+
+impl Barrier {
+    pub(crate) fn new(locker: Locker, key: Key, parties: u64) -> Self {
+        Self { locker, key, parties }
+    }
+
+    /// Waits until enough callers do. Whoever gives up does not count any more.
+    ///
+    /// # Errors
+    /// `Misused` with 0 parties; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind;
+    /// `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped just as the round becomes full, the others go on without this caller.
+    pub async fn wait(&self, timeout: Duration) -> Result<()> {
+        if self.parties == 0 {
+            return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));
+        }
+        let what = Arriving { id: Id::random(), parties: self.parties };
+        wait(&self.locker, &self.key, &what, timeout).await.map(drop)
+    }
+
+    /// [`wait`](Self::wait) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_blocking(&self, timeout: Duration) -> Result<()> {
+        block_on(self.wait(timeout))
+    }
+}
+
+struct Arriving {
+    id: Id,
+    parties: u64,
+}
+
+impl Asking for Arriving {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn ask(&self, wait: Option<Wait>) -> Request {
+        Request::Barrier(barrier::Request::Arrive { id: self.id, parties: self.parties, wait })
+    }
+
+    fn cancel(&self, _tombstone: bool) -> Request {
+        Request::Barrier(barrier::Request::Cancel { id: self.id })
+    }
+
+    fn hope(&self) -> &'static str {
+        "passed"
+    }
+}

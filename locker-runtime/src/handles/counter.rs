@@ -1,0 +1,100 @@
+//! Counting together.
+
+use super::tell;
+use crate::{
+    Error, ErrorKind, Result,
+    blocking::block_on,
+    id::Id,
+    key::Key,
+    locker::Locker,
+    primitives::{
+        Reply, Request,
+        counter::{self, MAX_VALUE},
+    },
+    request::unexpected,
+};
+
+/// A number that many change: made by [`Locker::counter`].
+///
+/// It starts at 0, stays within ±(2^53 − 1), and is forgotten when nobody changes it for 24 h.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    locker: Locker,
+    key: Key,
+}
+
+impl Counter {
+    pub(crate) fn new(locker: Locker, key: Key) -> Self {
+        Self { locker, key }
+    }
+
+    /// Adds `by` (negative to subtract) and returns the sum.
+    ///
+    /// # Errors
+    /// `Conflict` when the sum is out of range, or the name is of another kind; `Unavailable`: it may have been
+    /// added.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped it may have been added.
+    pub async fn add(&self, by: i64) -> Result<i64> {
+        self.ask(counter::Request::Add { id: Id::random(), by }).await
+    }
+
+    /// The value now.
+    ///
+    /// # Errors
+    /// `Conflict` when the name is of another kind; `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn get(&self) -> Result<i64> {
+        self.ask(counter::Request::Get).await
+    }
+
+    /// Makes it `value`.
+    ///
+    /// # Errors
+    /// `Misused` when it is out of range; `Conflict` when the name is of another kind; `Unavailable`: it may have
+    /// been set.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped it may have been set.
+    pub async fn set(&self, value: i64) -> Result<()> {
+        if value.unsigned_abs() > MAX_VALUE.unsigned_abs() {
+            let message = format!("value {value} is out of range: give -{MAX_VALUE} to {MAX_VALUE}");
+            return Err(Error::new(ErrorKind::Misused, message));
+        }
+        self.ask(counter::Request::Set { value }).await.map(drop)
+    }
+
+    /// [`add`](Self::add) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_blocking(&self, by: i64) -> Result<i64> {
+        block_on(self.add(by))
+    }
+
+    /// [`get`](Self::get) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_blocking(&self) -> Result<i64> {
+        block_on(self.get())
+    }
+
+    /// [`set`](Self::set) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn set_blocking(&self, value: i64) -> Result<()> {
+        block_on(self.set(value))
+    }
+
+    async fn ask(&self, request: counter::Request) -> Result<i64> {
+        match tell(&self.locker, &self.key, &Request::Counter(request)).await? {
+            Reply::Value(value) => Ok(value),
+            reply => Err(unexpected(&reply).with_key(self.key.as_str())),
+        }
+    }
+}

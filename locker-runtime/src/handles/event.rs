@@ -1,0 +1,118 @@
+//! Awaiting and sending an event.
+
+use super::{tell, wait};
+use crate::{
+    Result,
+    blocking::block_on,
+    id::Id,
+    key::Key,
+    locker::{Asking, Locker},
+    primitives::{KEEP, Reply, Request, Wait, event},
+};
+use std::time::Duration;
+
+/// Something that happens once: made by [`Locker::event`].
+///
+/// It stays sent, for everybody who waits now or later, until it is reset or was not reset for `keep`.
+#[derive(Clone, Debug)]
+pub struct Event {
+    locker: Locker,
+    key: Key,
+    keep: Duration,
+}
+
+impl Event {
+    pub(crate) fn new(locker: Locker, key: Key) -> Self {
+        Self { locker, key, keep: KEEP }
+    }
+
+    /// How long a sent event stays sent. Default 24 h, 1 ms to 10 years.
+    #[must_use]
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// Waits until the event was sent, and returns its message. Zero looks once; [`Duration::MAX`] waits for ever.
+    ///
+    /// # Errors
+    /// `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait(&self, timeout: Duration) -> Result<String> {
+        match wait(&self.locker, &self.key, &Waiting(Id::random()), timeout).await? {
+            Reply::Message(message) => Ok(message.as_ref().to_owned()),
+            _ => Ok(String::new()),
+        }
+    }
+
+    /// Sends the event with a message for everybody who waits.
+    ///
+    /// # Errors
+    /// `Conflict` when it has been sent already, or the name is of another kind; `Unavailable`: it may have been
+    /// sent.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped the event may have been sent.
+    pub async fn send(&self, message: &str) -> Result<()> {
+        crate::config::between("keep", self.keep, Duration::from_millis(1))?;
+        let request = event::Request::Send { id: Id::random(), message: message.into(), keep: self.keep };
+        tell(&self.locker, &self.key, &Request::Event(request)).await.map(drop)
+    }
+
+    /// Makes the event unsent: it can be sent again. Those who wait wait on.
+    ///
+    /// # Errors
+    /// `Conflict` when the name is of another kind; `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped the event may have been reset.
+    pub async fn reset(&self) -> Result<()> {
+        tell(&self.locker, &self.key, &Request::Event(event::Request::Reset)).await.map(drop)
+    }
+
+    /// [`wait`](Self::wait) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_blocking(&self, timeout: Duration) -> Result<String> {
+        block_on(self.wait(timeout))
+    }
+
+    /// [`send`](Self::send) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_blocking(&self, message: &str) -> Result<()> {
+        block_on(self.send(message))
+    }
+
+    /// [`reset`](Self::reset) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`reset`](Self::reset).
+    pub fn reset_blocking(&self) -> Result<()> {
+        block_on(self.reset())
+    }
+}
+
+struct Waiting(Id);
+
+impl Asking for Waiting {
+    fn id(&self) -> Id {
+        self.0
+    }
+
+    fn ask(&self, wait: Option<Wait>) -> Request {
+        Request::Event(event::Request::Wait { id: self.0, wait })
+    }
+
+    fn cancel(&self, _tombstone: bool) -> Request {
+        Request::Event(event::Request::Cancel { id: self.0 })
+    }
+
+    fn hope(&self) -> &'static str {
+        "sent"
+    }
+}

@@ -1,0 +1,96 @@
+//! Counting down, and waiting for the end of it.
+
+use super::{tell, wait};
+use crate::{
+    Error, Result,
+    blocking::block_on,
+    id::Id,
+    key::Key,
+    locker::{Asking, Locker},
+    primitives::{Reply, Request, Wait, latch},
+    request::unexpected,
+};
+use std::time::Duration;
+
+/// Opens for good when it was counted down often enough: made by [`Locker::latch`].
+///
+/// The count holds for everybody from the call on; what was counted stays counted. A latch that nobody counts down
+/// for 24 h starts anew.
+#[derive(Clone, Debug)]
+pub struct Latch {
+    locker: Locker,
+    key: Key,
+    count: u64,
+}
+
+impl Latch {
+    pub(crate) fn new(locker: Locker, key: Key, count: u64) -> Self {
+        Self { locker, key, count }
+    }
+
+    /// Counts down by one, and returns how often it has still to be done.
+    ///
+    /// # Errors
+    /// `Conflict` when the name is of another kind; `Unavailable`: it may have been counted.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped it may have been counted.
+    pub async fn count_down(&self) -> Result<u64> {
+        let request = latch::Request::CountDown { id: Id::random(), count: self.count };
+        match tell(&self.locker, &self.key, &Request::Latch(request)).await? {
+            Reply::Value(left) => Ok(left.unsigned_abs()),
+            reply => Err::<u64, Error>(unexpected(&reply).with_key(self.key.as_str())),
+        }
+    }
+
+    /// Waits until the latch is open. Zero looks once; [`Duration::MAX`] waits for ever.
+    ///
+    /// # Errors
+    /// `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn wait(&self, timeout: Duration) -> Result<()> {
+        let what = Waiting { id: Id::random(), count: self.count };
+        wait(&self.locker, &self.key, &what, timeout).await.map(drop)
+    }
+
+    /// [`count_down`](Self::count_down) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`count_down`](Self::count_down).
+    pub fn count_down_blocking(&self) -> Result<u64> {
+        block_on(self.count_down())
+    }
+
+    /// [`wait`](Self::wait) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_blocking(&self, timeout: Duration) -> Result<()> {
+        block_on(self.wait(timeout))
+    }
+}
+
+struct Waiting {
+    id: Id,
+    count: u64,
+}
+
+impl Asking for Waiting {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn ask(&self, wait: Option<Wait>) -> Request {
+        Request::Latch(latch::Request::Wait { id: self.id, count: self.count, wait })
+    }
+
+    fn cancel(&self, _tombstone: bool) -> Request {
+        Request::Latch(latch::Request::Cancel { id: self.id })
+    }
+
+    fn hope(&self) -> &'static str {
+        "opened"
+    }
+}

@@ -1,0 +1,178 @@
+//! Several locks at once.
+
+use crate::{
+    Error, ErrorKind, Result, blocking::block_on, clock::Timestamp, config::Settings, guard::Guard, key::Key,
+    locker::Locker, primitives::Kind, request::LockRequest,
+};
+use futures_util::future::{join_all, select_all};
+use std::time::Duration;
+
+/// A request for several locks: made by [`Locker::lock_all`].
+///
+/// The locks are taken one after the other in the order of their keys, which is the same for everybody, so that no
+/// two callers wait for each other for ever; a lock named twice is taken once.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired"]
+pub struct LockAllRequest {
+    requests: Vec<LockRequest>,
+    timeout: Duration,
+}
+
+macro_rules! for_each {
+    ($($(#[$doc:meta])* $name:ident($value:ident: $type:ty);)+) => {
+        impl LockAllRequest {
+            $($(#[$doc])* pub fn $name(mut self, $value: $type) -> Self {
+                self.requests = self.requests.into_iter().map(|request| request.$name($value)).collect();
+                self
+            })+
+        }
+    };
+}
+
+for_each! {
+    /// As [`LockRequest::lease`], for each of them.
+    lease(lease: Duration);
+    /// As [`LockRequest::renew`], for each of them.
+    renew(renew: bool);
+    /// As [`LockRequest::max_hold`], for each of them.
+    max_hold(max_hold: Duration);
+    /// As [`LockRequest::fair`], for each of them.
+    fair(fair: bool);
+    /// As [`LockRequest::max_retry`], for each of them.
+    max_retry(attempts: u32);
+    /// As [`LockRequest::retry_delay`], for each of them.
+    retry_delay(delay: Duration);
+}
+
+impl LockAllRequest {
+    pub(crate) fn new(locker: &Locker, kind: Kind, mut keys: Vec<Key>, settings: Settings) -> Self {
+        keys.sort_by(|one, other| one.as_str().cmp(other.as_str()));
+        keys.dedup();
+        let request = |key| LockRequest::new(locker.clone(), kind, key, settings);
+        Self { requests: keys.into_iter().map(request).collect(), timeout: settings.timeout }
+    }
+
+    /// How long to wait for all of them together. Default 10 s; zero tries once; [`Duration::MAX`] waits for ever.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Waits until all of them are held.
+    ///
+    /// # Errors
+    /// As [`LockRequest::acquire`]; the error names the lock that could not be had, and nothing is held. `Misused`
+    /// also when no lock is named.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: dropping the future releases what is held by then.
+    pub async fn acquire(self) -> Result<Guards> {
+        if self.requests.is_empty() {
+            return Err(Error::new(ErrorKind::Misused, "no lock is named: give at least one"));
+        }
+        let (mut guards, deadline) =
+            (Vec::with_capacity(self.requests.len()), Timestamp::now() + self.timeout);
+        for request in self.requests {
+            let left =
+                if self.timeout == Duration::MAX { self.timeout } else { deadline.since(Timestamp::now()) };
+            match request.timeout(left).acquire().await {
+                Ok(guard) => guards.push(guard),
+                Err(error) => {
+                    drop(Guards(guards).release().await);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(Guards(guards))
+    }
+
+    /// Tries once, without waiting. `None`: somebody else holds one of them, and none is held.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), but never `TimedOut`.
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<Option<Guards>> {
+        match self.timeout(Duration::ZERO).acquire().await {
+            Ok(guards) => Ok(Some(guards)),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`acquire`](Self::acquire) for callers that are not async: blocks this thread.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_blocking(self) -> Result<Guards> {
+        block_on(self.acquire())
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_blocking(self) -> Result<Option<Guards>> {
+        block_on(self.try_acquire())
+    }
+}
+
+/// Several locks held together, in the order of their keys; dropping it releases them all.
+#[derive(Debug)]
+#[must_use = "dropping the guards releases what they hold"]
+pub struct Guards(Vec<Guard>);
+
+impl Guards {
+    /// The guard of each lock.
+    pub fn each(&self) -> &[Guard] {
+        &self.0
+    }
+
+    /// Whether every lease is surely not over yet.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.0.iter().all(Guard::is_held)
+    }
+
+    /// How much is surely left of the lease that ends first.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.iter().map(Guard::remaining).min().unwrap_or_default()
+    }
+
+    /// `Ok` while [`is_held`](Self::is_held).
+    ///
+    /// # Errors
+    /// `Lost`, with the key of one that is.
+    pub fn check(&self) -> Result<()> {
+        self.0.iter().try_for_each(Guard::check)
+    }
+
+    /// Waits until one of them is lost.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) {
+        select_all(self.0.iter().map(|guard| Box::pin(guard.lost()))).await;
+    }
+
+    /// Ends all of the holds.
+    ///
+    /// # Errors
+    /// The first of the errors of [`Guard::release`]; the others are released all the same.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: when the future is dropped, the releases go on in the background.
+    pub async fn release(self) -> Result<()> {
+        join_all(self.0.into_iter().map(Guard::release)).await.into_iter().collect()
+    }
+
+    /// [`release`](Self::release) for callers that are not async: blocks this thread.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<()> {
+        block_on(self.release())
+    }
+}

@@ -1,0 +1,165 @@
+//! Asking a rate limiter.
+
+use crate::{
+    Error, ErrorKind, Result,
+    blocking::block_on,
+    clock::Timestamp,
+    config::between,
+    id::Id,
+    key::Key,
+    locker::{Asking, Locker, Patience},
+    primitives::{
+        Reply, Request, Wait,
+        rate_limiter::{self, Quota},
+    },
+    request::unexpected,
+};
+use std::time::Duration;
+
+/// Lets so much through and no more: made by [`Locker::rate_limiter`], and to be used again and again.
+///
+/// Every call is told its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
+/// A caller that gives up before its turn gives its tokens back.
+#[derive(Clone, Debug)]
+pub struct RateLimiter {
+    locker: Locker,
+    key: Key,
+    quota: Quota,
+    tokens: u64,
+    timeout: Duration,
+}
+
+/// Being let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Admission {
+    /// How many tokens are left for others.
+    pub remaining: u64,
+    /// When all of them are free again.
+    pub reset_after: Duration,
+}
+
+impl RateLimiter {
+    pub(crate) fn new(locker: Locker, key: Key, quota: Quota, timeout: Duration) -> Self {
+        Self { locker, key, quota, tokens: 1, timeout }
+    }
+
+    /// The longest wait for the turn: what lies further ahead is refused at once. Default: the locker's (10 s);
+    /// zero never waits; [`Duration::MAX`] waits for ever.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How many tokens to take, all or nothing. Default 1, at most the quota's size.
+    #[must_use]
+    pub fn tokens(mut self, tokens: u64) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// The key, prefix included.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.key.as_str()
+    }
+
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// `Limited` when the turn would not come within the timeout: at once, [`Error::retry_after`] says when to come
+    /// back (nothing when the size is 0). `Misused` when the quota, the tokens or the timeout are out of range;
+    /// `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`: tokens may have been
+    /// taken, never more than asked for.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: tokens whose turn has not come are given back.
+    pub async fn acquire(&self) -> Result<Admission> {
+        self.quota.check(self.tokens)?;
+        if self.timeout != Duration::MAX {
+            between("timeout", self.timeout, Duration::ZERO)?;
+        }
+        let (id, deadline) = (Id::random(), Timestamp::now() + self.timeout);
+        let what = Taking { id, deadline, limiter: self };
+        let answer = self.locker.ask(&self.key, &what, Patience::up_to(self.timeout)).await;
+        match answer.map(|answer| answer.reply) {
+            Ok(Reply::Admitted { remaining, reset_after, .. }) => Ok(Admission { remaining, reset_after }),
+            Ok(Reply::Limited { retry_after, .. }) => Err(self.limited(retry_after)),
+            Ok(reply) => Err(unexpected(&reply).with_key(self.key.as_str())),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Err(self.limited(None)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes tokens that are free now. `None`: there are not enough.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), but never `Limited`.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped tokens may have been taken.
+    pub async fn try_acquire(&self) -> Result<Option<Admission>> {
+        let now = Self { timeout: Duration::ZERO, ..self.clone() };
+        match now.acquire().await {
+            Ok(admission) => Ok(Some(admission)),
+            Err(error) if error.kind() == ErrorKind::Limited => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`acquire`](Self::acquire) for callers that are not async: blocks this thread.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_blocking(&self) -> Result<Admission> {
+        block_on(self.acquire())
+    }
+
+    /// [`try_acquire`](Self::try_acquire) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_blocking(&self) -> Result<Option<Admission>> {
+        block_on(self.try_acquire())
+    }
+
+    fn limited(&self, retry_after: Option<Duration>) -> Error {
+        let error = match retry_after {
+            Some(after) => Error::new(
+                ErrorKind::Limited,
+                format!("the next turn is in {}", humantime::format_duration(after)),
+            )
+            .with_retry_after(after),
+            None => Error::new(ErrorKind::Limited, "no turn until the size is raised"),
+        };
+        error.with_key(self.key.as_str())
+    }
+}
+
+struct Taking<'a> {
+    id: Id,
+    deadline: Timestamp,
+    limiter: &'a RateLimiter,
+}
+
+impl Asking for Taking<'_> {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn ask(&self, wait: Option<Wait>) -> Request {
+        let RateLimiter { tokens, quota, timeout, .. } = *self.limiter;
+        let left = self.deadline.since(Timestamp::now());
+        let patience = if timeout == Duration::MAX { timeout } else { left };
+        Request::RateLimiter(rate_limiter::Request::Take { id: self.id, tokens, quota, patience, wait })
+    }
+
+    fn cancel(&self, tombstone: bool) -> Request {
+        Request::RateLimiter(rate_limiter::Request::Cancel { id: self.id, tombstone })
+    }
+
+    fn hope(&self) -> &'static str {
+        "admitted"
+    }
+}

@@ -1,0 +1,102 @@
+//! The counter: a number that many change and nobody loses a change of.
+
+use super::{Context, KEEP, Reply, inspection::Inspection, tombstones::Tombstones};
+use crate::{clock::Timestamp, id::Id};
+
+/// What can be asked of a counter. Every answer is the value after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Request {
+    /// Add `by`; what leaves the range of +-(2^53 - 1) is refused.
+    Add {
+        /// The attempt: repeating it does not add again.
+        id: Id,
+        /// How much, negative to subtract.
+        by: i64,
+    },
+    /// Make it `value`.
+    Set {
+        /// The new value.
+        value: i64,
+    },
+    /// Only look.
+    Get,
+}
+
+/// The state of one counter.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    value: i64,
+    until: Timestamp,
+    seen: Tombstones,
+}
+
+/// The largest value either way: what every store can count to exactly.
+pub const MAX_VALUE: i64 = (1 << 53) - 1;
+
+/// Carries out one request on one counter.
+///
+/// Law: the value is the last one set plus everything added since, each addition once.
+pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
+    state.forget(context.now);
+    match *request {
+        Request::Get => Reply::Value(state.value),
+        Request::Add { id, .. } if state.seen.has(id) => Reply::Value(state.value),
+        Request::Add { id, by } => {
+            let sum =
+                state.value.checked_add(by).filter(|sum| sum.unsigned_abs() <= MAX_VALUE.unsigned_abs());
+            let Some(sum) = sum else { return Reply::Conflict };
+            state.seen.add(id, context.now);
+            state.set(sum, context.now)
+        }
+        Request::Set { value } => state.set(value, context.now),
+    }
+}
+
+impl State {
+    fn set(&mut self, value: i64, now: Timestamp) -> Reply {
+        (self.value, self.until) = (value, now + KEEP);
+        Reply::Value(value)
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        self.seen.forget_until(now);
+        if self.until <= now {
+            self.value = 0;
+        }
+    }
+}
+
+impl super::State for State {
+    type Request = Request;
+
+    fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+        step(self, request, context)
+    }
+
+    fn tick(&mut self, context: &mut Context<'_>) {
+        self.forget(context.now);
+    }
+
+    fn next_tick(&self) -> Option<Timestamp> {
+        let kept = (self.value != 0).then_some(self.until);
+        kept.into_iter().chain(self.seen.next_end()).min()
+    }
+
+    fn has_waiters(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self) -> bool {
+        self.value == 0 && self.seen.is_empty()
+    }
+
+    fn inspect(&self, now: Timestamp) -> Inspection {
+        let value = if self.until <= now { 0 } else { self.value };
+        Inspection { value: Some(value), ..Inspection::default() }
+    }
+
+    fn delete(&mut self, _context: &mut Context<'_>) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,139 @@
+//! The latch: opens for good when it has been counted down often enough.
+
+use super::{
+    Context, KEEP, Reply, Signal, Wait, inspection::Inspection, tombstones::Tombstones, watchers::Watchers,
+};
+use crate::{clock::Timestamp, id::Id};
+
+/// What can be asked of a latch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Request {
+    /// Is it open? `wait`: tell me when it is.
+    Wait {
+        /// The waiter.
+        id: Id,
+        /// How often it has to be counted down: from now on, for everybody.
+        count: u64,
+        /// How to wait; `None` answers at once.
+        wait: Option<Wait>,
+    },
+    /// Count down by one.
+    CountDown {
+        /// The attempt: repeating it does not count again.
+        id: Id,
+        /// As above.
+        count: u64,
+    },
+    /// Wait no longer.
+    Cancel {
+        /// The waiter.
+        id: Id,
+    },
+}
+
+/// The state of one latch.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    count: u64,
+    counted: u64,
+    /// What was counted is forgotten when the latch is left alone for so long.
+    until: Timestamp,
+    seen: Tombstones,
+    watchers: Watchers,
+}
+
+/// Carries out one request on one latch.
+///
+/// Laws: no wait is answered before `count` different count-downs; from then on every wait is.
+pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
+    state.forget(context.now);
+    match *request {
+        Request::Wait { id, count, wait } => state.wait(id, count, wait, context),
+        Request::CountDown { id, count } => state.count_down(id, count, context),
+        Request::Cancel { id } => {
+            state.watchers.leave(id);
+            Reply::Cancelled
+        }
+    }
+}
+
+impl State {
+    fn wait(&mut self, id: Id, count: u64, wait: Option<Wait>, context: &mut Context<'_>) -> Reply {
+        if !self.watchers.has(id) {
+            self.count = count;
+        }
+        self.open(context);
+        if self.counted >= self.count {
+            self.watchers.leave(id);
+            return Reply::Done;
+        }
+        self.watchers.watch(id, wait, None, context.now)
+    }
+
+    fn count_down(&mut self, id: Id, count: u64, context: &mut Context<'_>) -> Reply {
+        self.count = count;
+        if !self.seen.has(id) {
+            self.seen.add(id, context.now);
+            self.counted += 1;
+            self.until = context.now + KEEP;
+        }
+        self.open(context);
+        Reply::Value(i64::try_from(self.count.saturating_sub(self.counted)).unwrap_or(i64::MAX))
+    }
+
+    fn open(&mut self, context: &mut Context<'_>) {
+        if self.counted >= self.count {
+            self.watchers.dismiss(Signal::Wake, context);
+        }
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        self.watchers.forget_dead(now);
+        self.seen.forget_until(now);
+        if self.until <= now {
+            self.counted = 0;
+        }
+    }
+}
+
+impl super::State for State {
+    type Request = Request;
+
+    fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+        step(self, request, context)
+    }
+
+    fn tick(&mut self, context: &mut Context<'_>) {
+        self.forget(context.now);
+    }
+
+    fn next_tick(&self) -> Option<Timestamp> {
+        let kept = (self.counted > 0).then_some(self.until);
+        kept.into_iter().chain(self.seen.next_end()).min()
+    }
+
+    fn has_waiters(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self) -> bool {
+        self.counted == 0 && self.watchers.is_empty() && self.seen.is_empty()
+    }
+
+    fn inspect(&self, now: Timestamp) -> Inspection {
+        let counted = if self.until <= now { 0 } else { self.counted };
+        Inspection {
+            size: Some(self.count),
+            used: Some(counted),
+            waiting: self.watchers.len() as u64,
+            fired: Some(counted >= self.count),
+            ..Inspection::default()
+        }
+    }
+
+    fn delete(&mut self, context: &mut Context<'_>) {
+        (self.counted, self.seen) = (0, Tombstones::default());
+        self.watchers.dismiss(Signal::Deleted, context);
+    }
+}

@@ -1,0 +1,302 @@
+//! Rate limiters: every caller is told at once when its turn is, and sleeps until then by itself.
+
+mod meter;
+mod quota;
+
+use super::{
+    Context, GRANT_WINDOW, Reply, Signal, Wait, inspection::Inspection, queue::Queue, tombstones::Tombstones,
+};
+use crate::{clock::Timestamp, id::Id};
+use meter::Meter;
+pub use quota::{Algorithm, Quota};
+use std::time::Duration;
+
+/// What can be asked of a rate limiter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Request {
+    /// Take tokens: now, or at a time in the future that is told.
+    Take {
+        /// The attempt. While its turn has not come, repeating it tells its turn again; a repetition changes no
+        /// settings. Of an attempt that was admitted at once nothing is remembered: a repetition takes again, which
+        /// is the safe side.
+        id: Id,
+        /// How many tokens, all or nothing.
+        tokens: u64,
+        /// The settings: from now on, for everybody.
+        quota: Quota,
+        /// What lies further ahead than this is refused and takes nothing.
+        patience: Duration,
+        /// How to wait while no turn is in sight (size 0); `None` refuses.
+        wait: Option<Wait>,
+    },
+    /// Give up a turn that has not come: those behind move up.
+    Cancel {
+        /// The attempt.
+        id: Id,
+        /// Refuse this id from now on: an attempt with an unknown outcome may still arrive.
+        tombstone: bool,
+    },
+}
+
+/// The state of one rate limiter.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// What was taken up to now.
+    meter: Meter,
+    quota: Quota,
+    line: Option<Box<Line>>,
+}
+
+/// What only a limiter has that somebody waits at, or that has refused somebody's turn.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    queue: Queue<Turn>,
+    /// The meter after everybody in the queue.
+    tail: Meter,
+    admitted: Tombstones,
+    refused: Tombstones,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    tokens: u64,
+    /// When it comes; `NEVER` while it is not in sight.
+    at: Timestamp,
+    /// What its owner was told.
+    told: Timestamp,
+    /// A turn after this is none.
+    give_up: Timestamp,
+    live_until: Timestamp,
+}
+
+/// Carries out one request on one rate limiter.
+///
+/// Laws: turns are given in the order of asking; between changes of the settings, the turns in any interval stay
+/// within the algorithm's bound; what is refused or cancelled before its turn takes nothing.
+pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
+    state.settle(context.now);
+    match *request {
+        Request::Take { id, tokens, quota, patience, wait } => {
+            let give_up = context.now + patience;
+            if let Some(reply) = state.again(id, give_up, wait, context) {
+                return reply;
+            }
+            if state.quota != quota {
+                state.change(quota, context);
+            }
+            state.take(id, tokens, give_up, wait, context.now)
+        }
+        Request::Cancel { id, tombstone } => {
+            if tombstone {
+                state.line().refused.add(id, context.now);
+            }
+            state.leave(id, context);
+            Reply::Cancelled
+        }
+    }
+}
+
+impl State {
+    /// How many wait for their turn.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.queue.len())
+    }
+
+    /// Somebody who is known already: in line, or served or refused while he slept.
+    fn again(
+        &mut self,
+        id: Id,
+        give_up: Timestamp,
+        wait: Option<Wait>,
+        context: &mut Context<'_>,
+    ) -> Option<Reply> {
+        let line = self.line.as_deref_mut()?;
+        if line.admitted.has(id) {
+            return Some(self.admitted(Duration::ZERO, context.now));
+        }
+        if line.refused.has(id) {
+            return Some(self.limited(None, context.now));
+        }
+        let mut turn = *line.queue.get(id)?;
+        let (in_sight, ahead) = (turn.at < Timestamp::NEVER, line.queue.ahead(id));
+        if turn.at > give_up || (!in_sight && wait.is_none()) {
+            self.leave(id, context);
+            return Some(self.limited(in_sight.then(|| turn.at.since(context.now)), context.now));
+        }
+        (turn.told, turn.give_up) = (turn.at, give_up);
+        turn.live_until = wait.map_or(turn.live_until, |wait| wait.live_until(context.now));
+        self.line().queue.join(id, turn);
+        Some(match wait {
+            Some(wait) if !in_sight => parked(wait, ahead),
+            _ => self.admitted(turn.at.since(context.now), context.now),
+        })
+    }
+
+    fn take(&mut self, id: Id, tokens: u64, give_up: Timestamp, wait: Option<Wait>, now: Timestamp) -> Reply {
+        let queued = self.waiting() > 0;
+        let tail = self.tail();
+        let at = tail.turn(tokens, &self.quota, now);
+        if at <= now && !queued {
+            self.meter = tail.after(tokens, at, &self.quota);
+            return self.admitted(Duration::ZERO, now);
+        }
+        let in_sight = at < Timestamp::NEVER;
+        if (in_sight && at > give_up) || (!in_sight && wait.is_none()) || is_never(at, &self.quota) {
+            return self.limited(in_sight.then(|| at.since(now)), now);
+        }
+        let live_until = wait.map_or(Timestamp::NEVER, |wait| wait.live_until(now));
+        let quota = self.quota;
+        let line = self.line();
+        line.tail = tail.after(tokens, at, &quota);
+        line.queue.join(id, Turn { tokens, at, told: at, give_up, live_until });
+        let ahead = line.queue.ahead(id);
+        match wait {
+            Some(wait) if !in_sight => parked(wait, ahead),
+            _ => self.admitted(at.since(now), now),
+        }
+    }
+
+    fn admitted(&self, wait: Duration, now: Timestamp) -> Reply {
+        let (tail, quota) = (self.tail(), &self.quota);
+        let remaining = if wait.is_zero() { tail.remaining(quota, now) } else { 0 };
+        Reply::Admitted { wait, remaining, reset_after: tail.reset_after(quota, now) }
+    }
+
+    fn limited(&self, retry_after: Option<Duration>, now: Timestamp) -> Reply {
+        let (tail, quota) = (self.tail(), &self.quota);
+        Reply::Limited {
+            retry_after,
+            remaining: tail.remaining(quota, now),
+            reset_after: tail.reset_after(quota, now),
+        }
+    }
+
+    /// Settings apply at once and to everybody in line; what was used stays used.
+    fn change(&mut self, quota: Quota, context: &mut Context<'_>) {
+        self.meter = self.meter.under(&self.quota, &quota, context.now);
+        self.quota = quota;
+        self.plan(context);
+    }
+
+    fn leave(&mut self, id: Id, context: &mut Context<'_>) {
+        if self.line.as_mut().is_some_and(|line| line.queue.leave(id)) {
+            self.plan(context);
+        }
+    }
+
+    /// Gives everybody in line a new turn, and has those ask again whose turn has changed.
+    fn plan(&mut self, context: &mut Context<'_>) {
+        let (meter, quota, now) = (self.meter, self.quota, context.now);
+        let Some(line) = self.line.as_deref_mut() else { return };
+        let (mut tail, mut refused) = (meter, Vec::new());
+        line.queue.retain(|_, turn| turn.at < Timestamp::NEVER || turn.live_until > now);
+        for (id, turn) in line.queue.iter_mut() {
+            let at = tail.turn(turn.tokens, &quota, now);
+            if at != turn.at {
+                context.push(id, Signal::Wake);
+            }
+            if at > turn.give_up || is_never(at, &quota) {
+                refused.push(id);
+            } else {
+                turn.at = at;
+                tail = tail.after(turn.tokens, at, &quota);
+            }
+        }
+        for id in refused {
+            line.queue.leave(id);
+            line.refused.add(id, now);
+        }
+        line.tail = tail;
+        self.settle(now);
+    }
+
+    /// Books the turns that have come. Who was told another time is remembered until he asks again.
+    fn settle(&mut self, now: Timestamp) {
+        let quota = self.quota;
+        let Some(line) = self.line.as_deref_mut() else { return };
+        line.admitted.forget_until(now);
+        line.refused.forget_until(now);
+        while let Some((id, &turn)) = line.queue.head().filter(|(_, turn)| turn.at <= now) {
+            self.meter = self.meter.after(turn.tokens, turn.at, &quota);
+            line.queue.leave(id);
+            if turn.told != turn.at {
+                line.admitted.add(id, now);
+            }
+        }
+        if line.queue.is_empty() && line.admitted.is_empty() && line.refused.is_empty() {
+            self.line = None;
+        }
+    }
+
+    fn tail(&self) -> Meter {
+        self.line.as_ref().filter(|line| !line.queue.is_empty()).map_or(self.meter, |line| line.tail)
+    }
+
+    fn line(&mut self) -> &mut Line {
+        let tail = self.meter;
+        self.line.get_or_insert_with(|| Box::new(Line { tail, ..Line::default() }))
+    }
+}
+
+/// Whether more is asked for than can ever be had at once; without any tokens everybody waits for some.
+fn is_never(at: Timestamp, quota: &Quota) -> bool {
+    at == Timestamp::NEVER && quota.size() > 0
+}
+
+fn parked(wait: Wait, ahead: u64) -> Reply {
+    Reply::Queued { ahead, recheck_in: wait.live.map(|live| (live / 3).min(GRANT_WINDOW)) }
+}
+
+impl super::State for State {
+    type Request = Request;
+
+    fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+        step(self, request, context)
+    }
+
+    fn tick(&mut self, context: &mut Context<'_>) {
+        self.settle(context.now);
+        if self.meter.idle_from(&self.quota) <= context.now {
+            self.meter = Meter::default();
+        }
+    }
+
+    fn next_tick(&self) -> Option<Timestamp> {
+        let line = self.line.as_deref();
+        let ends = line.into_iter().flat_map(|line| [line.admitted.next_end(), line.refused.next_end()]);
+        let turn = line.and_then(|line| line.queue.head()).map(|(_, turn)| turn.at);
+        let used = (self.meter != Meter::default()).then(|| self.meter.idle_from(&self.quota));
+        ends.flatten().chain(turn).chain(used).min().filter(|due| *due < Timestamp::NEVER)
+    }
+
+    /// Whoever waits knows his turn: nothing has to happen here at its time.
+    fn has_waiters(&self) -> bool {
+        false
+    }
+
+    fn is_idle(&self) -> bool {
+        self.line.is_none() && self.meter == Meter::default()
+    }
+
+    fn inspect(&self, now: Timestamp) -> Inspection {
+        let mut settled = self.clone();
+        settled.settle(now);
+        let (meter, quota) = (settled.meter, &self.quota);
+        Inspection {
+            size: Some(quota.size()),
+            used: Some(quota.size().saturating_sub(meter.remaining(quota, now))),
+            waiting: settled.waiting() as u64,
+            resets_in: Some(meter.reset_after(quota, now)),
+            ..Inspection::default()
+        }
+    }
+
+    fn delete(&mut self, context: &mut Context<'_>) {
+        if let Some(line) = self.line.take() {
+            line.queue.ids().for_each(|id| context.push(id, Signal::Deleted));
+        }
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,240 @@
+//! The semaphore: a number of permits that are held for a time, first come first served.
+//!
+//! The read/write lock is the same with as many permits as can be counted: readers take one, writers take all.
+
+mod holders;
+
+use super::{
+    Context, Holding, Reply, Signal, Wait,
+    crowd::{Crowd, Waiter},
+    inspection::Inspection,
+};
+use crate::{clock::Timestamp, id::Id};
+use holders::Holders;
+use std::time::Duration;
+
+/// More permits than this cannot be told apart: what exceeds it counts as this many.
+pub const MAX_SIZE: u64 = (1 << 53) - 1;
+
+/// What is asked of a semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Permits {
+    /// How many permits there are: from now on, for everybody. Zero lets nobody in.
+    pub size: u64,
+    /// How many to take, all or nothing.
+    pub permits: u64,
+    /// The hold's name when it is not the attempt's id: whoever asks with a name that is held already has it, its
+    /// expiry unchanged.
+    pub key: Option<Id>,
+}
+
+/// What can be asked of a semaphore. `Renew` and `Release` name the hold, `Cancel` the attempt.
+pub type Request = Holding<Permits>;
+
+/// The state of one semaphore.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    size: u64,
+    last_fence: u64,
+    holders: Holders,
+    crowd: Crowd<Permits>,
+}
+
+/// Carries out one request on one semaphore.
+///
+/// Laws: the permits of unexpired holds never exceed the size they were granted under; fences rise; waiters are
+/// served in the order they joined (one who does not fit yet is not passed), the dead ones skipped; every request
+/// may be repeated with the same id; a repeated request does not resize.
+pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
+    state.forget(context.now);
+    match *request {
+        Holding::Acquire { id, lease, wait, ask } => state.acquire(id, lease, wait, ask, context),
+        Holding::Renew { id, lease } => state.renew(id, lease, context),
+        Holding::Release { id, tombstone } => state.release(id, tombstone, context),
+        Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
+    }
+}
+
+impl super::State for State {
+    type Request = Request;
+
+    fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+        step(self, request, context)
+    }
+
+    fn tick(&mut self, context: &mut Context<'_>) {
+        self.forget(context.now);
+        self.hand_over(context);
+    }
+
+    fn next_tick(&self) -> Option<Timestamp> {
+        let tombstones = self.crowd.tombstones.next_end();
+        self.holders.next_end().into_iter().chain(tombstones).min()
+    }
+
+    fn has_waiters(&self) -> bool {
+        !self.crowd.queue.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.crowd.is_empty()
+    }
+
+    fn last_fence(&self) -> u64 {
+        self.last_fence
+    }
+
+    fn raise_fence(&mut self, fence: u64) {
+        self.last_fence = self.last_fence.max(fence);
+    }
+
+    fn inspect(&self, now: Timestamp) -> Inspection {
+        let holders = self.holders.inspect(now);
+        Inspection {
+            size: Some(self.size),
+            used: Some(holders.iter().map(|held| held.permits).sum()),
+            holders,
+            waiting: self.crowd.queue.len() as u64,
+            ..Inspection::default()
+        }
+    }
+
+    fn delete(&mut self, context: &mut Context<'_>) {
+        self.crowd.queue.ids().for_each(|id| context.push(id, Signal::Deleted));
+        self.crowd = Crowd::default();
+        self.holders = Holders::default();
+    }
+}
+
+impl State {
+    /// The holds in force: name, fence, permits, end.
+    #[must_use]
+    pub fn holders(&self) -> Vec<(Id, u64, u64, Timestamp)> {
+        self.holders.list()
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.crowd.queue.len()
+    }
+}
+
+impl State {
+    fn acquire(
+        &mut self,
+        id: Id,
+        lease: Duration,
+        wait: Option<Wait>,
+        mut ask: Permits,
+        context: &mut Context<'_>,
+    ) -> Reply {
+        if self.crowd.tombstones.has(id) {
+            return self.granted_to(id, &ask).unwrap_or(Reply::Cancelled);
+        }
+        ask.permits = ask.permits.min(MAX_SIZE);
+        if self.crowd.queue.get(id).is_none() {
+            self.size = ask.size.min(MAX_SIZE);
+        }
+        let overtakes = self.crowd.may_be_overtaken(wait);
+        if !overtakes {
+            self.hand_over(context);
+        }
+        if let Some(reply) = self.granted_to(id, &ask) {
+            self.crowd.queue.leave(id);
+            self.holders.confirm(ask.key.unwrap_or(id), id, context.now, lease);
+            return reply;
+        }
+        if self.fits(ask.permits) && (overtakes || self.crowd.queue.is_empty()) {
+            self.crowd.queue.leave(id);
+            return Reply::Granted { fence: self.grant(id, &ask, context.now, lease, false) };
+        }
+        let Some(wait) = wait else {
+            self.crowd.queue.leave(id);
+            return Reply::Busy { retry_after: self.time_left(context.now) };
+        };
+        self.enqueue(id, Waiter::new(lease, wait, ask, context.now), context.now)
+    }
+
+    fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
+        if self.holders.renew(id, context.now + lease) {
+            return Reply::Renewed;
+        }
+        self.hand_over(context);
+        Reply::Lost
+    }
+
+    fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
+        if tombstone {
+            self.crowd.tombstones.add(id, context.now);
+        }
+        if !self.holders.end(id) {
+            return Reply::NotHeld;
+        }
+        self.hand_over(context);
+        Reply::Released
+    }
+
+    fn cancel(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
+        if tombstone {
+            self.crowd.tombstones.add(id, context.now);
+        }
+        self.crowd.queue.leave(id);
+        self.holders.end_attempt(id);
+        self.hand_over(context);
+        Reply::Cancelled
+    }
+
+    fn forget(&mut self, now: Timestamp) {
+        self.holders.forget_until(now);
+        self.crowd.tombstones.forget_until(now);
+    }
+
+    fn granted_to(&self, id: Id, ask: &Permits) -> Option<Reply> {
+        self.holders.fence(ask.key.unwrap_or(id)).map(|fence| Reply::Granted { fence })
+    }
+
+    fn fits(&self, permits: u64) -> bool {
+        self.holders.taken().checked_add(permits).is_some_and(|taken| taken <= self.size)
+    }
+
+    fn grant(&mut self, id: Id, ask: &Permits, now: Timestamp, lease: Duration, unconfirmed: bool) -> u64 {
+        let fence = (self.last_fence + 1).max(now.as_micros());
+        self.last_fence = fence;
+        self.holders.add(id, ask, now, now + lease, fence, unconfirmed);
+        fence
+    }
+
+    /// Serves the living waiters at the head while there are permits; one that may be overtaken is only woken.
+    fn hand_over(&mut self, context: &mut Context<'_>) {
+        while let Some((id, &waiter)) = self.crowd.queue.head() {
+            if waiter.live_until <= context.now {
+                self.crowd.queue.leave(id);
+            } else if waiter.ask.key.is_some_and(|key| self.holders.fence(key).is_some()) {
+                self.crowd.queue.leave(id);
+                context.push(id, Signal::Wake);
+            } else if !self.fits(waiter.ask.permits) {
+                return;
+            } else if waiter.wait.fair {
+                self.crowd.queue.leave(id);
+                let unconfirmed = waiter.wait.live.is_some();
+                let fence = self.grant(id, &waiter.ask, context.now, waiter.grant(), unconfirmed);
+                context.push(id, Signal::Granted { fence });
+            } else {
+                return context.push(id, Signal::Wake);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, id: Id, waiter: Waiter<Permits>, now: Timestamp) -> Reply {
+        self.crowd.queue.join(id, waiter);
+        let ahead = self.crowd.queue.ahead(id);
+        Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, self.time_left(now), ahead) }
+    }
+
+    /// When the next hold ends by itself.
+    fn time_left(&self, now: Timestamp) -> Duration {
+        self.holders.next_end().map_or(Duration::ZERO, |end| end.since(now))
+    }
+}

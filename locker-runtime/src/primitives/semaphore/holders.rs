@@ -1,0 +1,128 @@
+//! Who holds permits, and until when.
+
+use super::Permits;
+use crate::{
+    clock::Timestamp,
+    id::{Id, IdMap},
+    primitives::inspection::Held,
+};
+use std::{collections::BTreeSet, time::Duration};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holders {
+    by_name: IdMap<Holder>,
+    ends: BTreeSet<(Timestamp, Id)>,
+    /// From attempts to the names they asked for, where the two differ.
+    names: IdMap<Id>,
+    taken: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    attempt: Id,
+    since: Timestamp,
+    until: Timestamp,
+    fence: u64,
+    permits: u64,
+    /// Handed over to another process: lasts for the grant window until it asks again.
+    unconfirmed: bool,
+}
+
+impl Holders {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    pub(super) fn fence(&self, name: Id) -> Option<u64> {
+        self.by_name.get(&name).map(|holder| holder.fence)
+    }
+
+    pub(super) fn next_end(&self) -> Option<Timestamp> {
+        self.ends.first().map(|(end, _)| *end).filter(|end| *end < Timestamp::NEVER)
+    }
+
+    pub(super) fn add(
+        &mut self,
+        attempt: Id,
+        ask: &Permits,
+        since: Timestamp,
+        until: Timestamp,
+        fence: u64,
+        unconfirmed: bool,
+    ) {
+        let name = ask.key.unwrap_or(attempt);
+        if name != attempt {
+            self.names.insert(attempt, name);
+        }
+        let permits = ask.permits;
+        self.by_name.insert(name, Holder { attempt, since, until, fence, permits, unconfirmed });
+        self.ends.insert((until, name));
+        self.taken += permits;
+    }
+
+    pub(super) fn renew(&mut self, name: Id, until: Timestamp) -> bool {
+        let Some(holder) = self.by_name.get_mut(&name) else { return false };
+        self.ends.remove(&(holder.until, name));
+        self.ends.insert((until, name));
+        (holder.until, holder.unconfirmed) = (until, false);
+        true
+    }
+
+    /// The attempt that a hold was handed to has been heard of: its lease starts.
+    pub(super) fn confirm(&mut self, name: Id, attempt: Id, now: Timestamp, lease: Duration) {
+        let by_it = |holder: &Holder| holder.unconfirmed && holder.attempt == attempt;
+        if self.by_name.get(&name).is_some_and(by_it) {
+            self.renew(name, now + lease);
+        }
+    }
+
+    pub(super) fn end(&mut self, name: Id) -> bool {
+        let Some(holder) = self.by_name.remove(&name) else { return false };
+        self.ends.remove(&(holder.until, name));
+        self.names.remove(&holder.attempt);
+        self.taken -= holder.permits;
+        true
+    }
+
+    /// Ends what this very attempt was granted, not what others hold under the same name.
+    pub(super) fn end_attempt(&mut self, attempt: Id) {
+        let name = self.names.get(&attempt).copied().unwrap_or(attempt);
+        if self.by_name.get(&name).is_some_and(|holder| holder.attempt == attempt) {
+            self.end(name);
+        }
+    }
+
+    pub(super) fn forget_until(&mut self, now: Timestamp) {
+        while let Some(&(end, name)) = self.ends.first().filter(|(end, _)| *end <= now) {
+            if !self.end(name) {
+                self.ends.remove(&(end, name));
+            }
+        }
+    }
+
+    pub(super) fn inspect(&self, now: Timestamp) -> Vec<Held> {
+        let mut holders: Vec<_> = self.by_name.values().filter(|holder| holder.until > now).collect();
+        holders.sort_by_key(|holder| holder.fence);
+        let held = |holder: &&Holder| Held {
+            age: Some(now.since(holder.since)),
+            time_left: (holder.until < Timestamp::NEVER).then(|| holder.until.since(now)),
+            fence: holder.fence,
+            permits: holder.permits,
+        };
+        holders.iter().map(held).collect()
+    }
+
+    pub(super) fn list(&self) -> Vec<(Id, u64, u64, Timestamp)> {
+        let mut all: Vec<_> = self
+            .by_name
+            .iter()
+            .map(|(name, holder)| (*name, holder.fence, holder.permits, holder.until))
+            .collect();
+        all.sort_by_key(|(_, fence, ..)| *fence);
+        all
+    }
+}

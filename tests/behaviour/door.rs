@@ -1,0 +1,115 @@
+//! Laws of holding by name, looking at names and forgetting them: what a server is built on.
+
+use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use locker::{ErrorKind, Locker, Quota};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(120);
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn a_holder_that_asks_again_keeps_its_hold_and_expiry(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let first = door.acquire(&name, 2, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let again = door.acquire(&name, 2, "me", MINUTE * 10, Duration::ZERO).await.unwrap();
+    assert_eq!(first.fence, again.fence);
+    let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+    assert_eq!((state.size, state.used, state.waiting, state.holders.len()), (Some(2), Some(1), 0, 1));
+    let holder = state.holders[0];
+    assert!(holder.time_left.is_some_and(|left| left <= MINUTE && left > MINUTE / 2), "{holder:?}");
+    assert!(holder.fence == first.fence && holder.age.is_some_and(|age| age < MINUTE / 2), "{holder:?}");
+    assert!(door.release(&name, "me").await.unwrap());
+    assert!(!door.release(&name, "me").await.unwrap());
+}
+
+pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    door.acquire(&name, 1, "other", MINUTE, Duration::ZERO).await.unwrap();
+    let (one, two) = (door.clone(), door.clone());
+    let impatient = two.acquire(&name, 1, "me", MINUTE, SHORT);
+    let patient = queued(&locker, one.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
+    assert_eq!(in_time("the time-out", impatient).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    let dropped = queued(&locker, two.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, two.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
+    drop(dropped);
+    assert!(door.release(&name, "other").await.unwrap());
+    let fence = in_time("the patient wait", patient).await.unwrap().fence;
+    assert_eq!(in_time("the other wait", third).await.unwrap().fence, fence);
+    assert!(door.renew(&name, "me", MINUTE).await.unwrap());
+    assert!(door.release(&name, "me").await.unwrap());
+}
+
+pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    door.acquire(&name, 1, "me", Duration::MAX, Duration::ZERO).await.unwrap();
+    let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+    assert_eq!(state.holders[0].time_left, None);
+    assert!(!door.renew(&name, "you", MINUTE).await.unwrap());
+    assert!(door.release(&name, "me").await.unwrap());
+}
+
+pub(crate) async fn a_hold_with_an_expiry_ends_by_itself(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    door.acquire(&name, 1, "me", SHORT, Duration::ZERO).await.unwrap();
+    let next = door.acquire(&name, 1, "you", MINUTE, GENEROUS);
+    in_time("the next holder", next).await.unwrap();
+    assert!(!door.release(&name, "me").await.unwrap());
+    assert!(door.release(&name, "you").await.unwrap());
+}
+
+pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    door.acquire(&name, 1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let parked = Quota::token_bucket(0, MINUTE);
+    let event = locker.event(&name);
+    let watchdog = locker.watchdog(&name);
+    let barrier = locker.barrier(&name, 2);
+    let latch = locker.latch(&name, 2);
+    let limiter = locker.rate_limiter(&name, parked).timeout(GENEROUS);
+    let lock = locker.lock(&name).acquire().await.unwrap();
+    macro_rules! check {
+        ($($kind:literal: $wait:expr;)+) => {$(
+            let waiting = queued(&locker, $wait).await;
+            assert!(door.delete(&door.key($kind, &name)).await.unwrap(), $kind);
+            let error = in_time("the conflict", waiting).await.map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{}: {error}", $kind);
+            assert!(door.inspect(&door.key($kind, &name)).await.unwrap().is_none(), $kind);
+            assert!(!door.delete(&door.key($kind, &name)).await.unwrap(), $kind);
+        )+};
+    }
+    check! {
+        "semaphore": door.acquire(&name, 1, "you", MINUTE, GENEROUS);
+        "rate": limiter.acquire();
+        "event": event.wait(GENEROUS);
+        "watchdog": watchdog.wait(GENEROUS);
+        "barrier": barrier.wait(GENEROUS);
+        "latch": latch.wait(GENEROUS);
+        "lock": locker.lock(&name).timeout(GENEROUS).acquire();
+    }
+    assert_eq!(lock.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!door.release(&name, "me").await.unwrap(), "its hold went with the name");
+}
+
+pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let listed = async || {
+        let names = door.names().await.unwrap();
+        names.into_iter().filter(|(_, listed)| *listed == name).map(|(kind, _)| kind).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, Vec::<String>::new());
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    locker.counter(&name).add(3).await.unwrap();
+    locker.event(&name).send("x").await.unwrap();
+    locker.rate_limiter(&name, Quota::fixed_window(2, SHORT)).acquire().await.unwrap();
+    assert_eq!(listed().await, ["counter", "event", "lock", "rate"]);
+    guard.release().await.unwrap();
+    locker.event(&name).reset().await.unwrap();
+    locker.counter(&name).add(-3).await.unwrap();
+    door.delete(&door.key("counter", &name)).await.unwrap();
+    let started = std::time::Instant::now();
+    until("the slot is over", || started.elapsed() > SHORT * 2).await;
+    assert_eq!(listed().await, Vec::<String>::new());
+}
+
+pub(crate) async fn the_store_answers(locker: Locker) {
+    locker.door().ping().await.unwrap();
+}

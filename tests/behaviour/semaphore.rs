@@ -1,0 +1,166 @@
+//! Laws of the semaphore.
+
+use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use locker::{ErrorKind, Locker};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+const SHORT: Duration = Duration::from_millis(120);
+
+pub(crate) async fn never_more_than_its_size_hold(locker: Locker) {
+    let (name, inside, most) = (fresh_name(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let tasks: Vec<_> = (0..24)
+        .map(|number| {
+            let (locker, name, inside, most) = (locker.clone(), name.clone(), inside.clone(), most.clone());
+            let permits = 1 + number % 3;
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let request = locker.semaphore(&name, 5).permits(permits).timeout(GENEROUS);
+                    let guard = request.acquire().await.unwrap();
+                    most.fetch_max(inside.fetch_add(permits, Ordering::SeqCst) + permits, Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(permits, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("a task with permits", task).await.unwrap();
+    }
+    assert!((3..=5).contains(&most.load(Ordering::SeqCst)), "{most:?}");
+}
+
+pub(crate) async fn permits_are_free_after_release_and_after_drop(locker: Locker) {
+    let name = fresh_name();
+    let one = locker.semaphore(&name, 2).acquire().await.unwrap();
+    let two = locker.semaphore(&name, 2).acquire().await.unwrap();
+    assert_eq!(one.key(), format!("semaphore:{name}"));
+    assert!(two.fence() > one.fence());
+    assert!(locker.semaphore(&name, 2).try_acquire().await.unwrap().is_none());
+    one.release().await.unwrap();
+    let one = locker.semaphore(&name, 2).try_acquire().await.unwrap().expect("one was released");
+    drop((one, two));
+    let both = in_time("both permits", locker.semaphore(&name, 2).permits(2).acquire()).await.unwrap();
+    assert!(both.is_held());
+}
+
+pub(crate) async fn several_permits_are_taken_all_or_nothing(locker: Locker) {
+    let name = fresh_name();
+    let one = locker.semaphore(&name, 3).acquire().await.unwrap();
+    assert!(locker.semaphore(&name, 3).permits(3).try_acquire().await.unwrap().is_none());
+    let two = locker.semaphore(&name, 3).permits(2).try_acquire().await.unwrap();
+    assert!(two.is_some(), "the failed attempt has taken nothing");
+    one.release().await.unwrap();
+}
+
+pub(crate) async fn waiters_are_served_in_order_and_not_passed_by_smaller_ones(locker: Locker) {
+    let (name, served) = (fresh_name(), Arc::<Mutex<Vec<u64>>>::default());
+    let guard = locker.semaphore(&name, 3).permits(3).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..8_u64 {
+        let request = locker.semaphore(&name, 3).permits(if number % 2 == 0 { 3 } else { 1 });
+        let acquire = queued(&locker, request.timeout(GENEROUS).acquire()).await;
+        let served = served.clone();
+        waiters.push(tokio::spawn(async move {
+            let guard = acquire.await.unwrap();
+            served.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+    }
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        in_time("a waiter", waiter).await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), (0..8).collect::<Vec<_>>());
+}
+
+pub(crate) async fn a_hold_that_is_not_renewed_frees_its_permit(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.semaphore(&name, 1).lease(SHORT).renew(false).acquire().await.unwrap();
+    let next = in_time("the next", locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await.unwrap();
+    in_time("the loss being told", guard.lost()).await;
+    assert!(next.fence() > guard.fence());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    next.release().await.unwrap();
+}
+
+pub(crate) async fn a_renewed_hold_outlives_its_lease(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.semaphore(&name, 1).lease(SHORT * 3).max_hold(GENEROUS).acquire().await.unwrap();
+    let started = std::time::Instant::now();
+    until("three leases have passed", || started.elapsed() > SHORT * 9).await;
+    assert!(guard.is_held());
+    assert!(locker.semaphore(&name, 1).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn growing_serves_those_who_wait(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.semaphore(&name, 1).acquire().await.unwrap();
+    let waiting = queued(&locker, locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await;
+    let third = locker.semaphore(&name, 3).try_acquire().await.unwrap();
+    assert!(third.is_some());
+    in_time("the waiter", waiting).await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn shrinking_evicts_nobody_and_lets_in_nobody_until_enough_have_left(locker: Locker) {
+    let name = fresh_name();
+    let one = locker.semaphore(&name, 2).acquire().await.unwrap();
+    let two = locker.semaphore(&name, 2).acquire().await.unwrap();
+    assert!(locker.semaphore(&name, 1).try_acquire().await.unwrap().is_none());
+    assert!(one.check().is_ok() && two.check().is_ok());
+    one.release().await.unwrap();
+    assert!(locker.semaphore(&name, 1).try_acquire().await.unwrap().is_none());
+    two.release().await.unwrap();
+    assert!(locker.semaphore(&name, 1).try_acquire().await.unwrap().is_some());
+}
+
+pub(crate) async fn size_zero_parks_everybody_until_it_is_raised(locker: Locker) {
+    let name = fresh_name();
+    let parked = queued(&locker, locker.semaphore(&name, 0).timeout(GENEROUS).acquire()).await;
+    assert!(locker.semaphore(&name, 0).try_acquire().await.unwrap().is_none());
+    let second = in_time("a place", locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await.unwrap();
+    let first = in_time("the parked one", parked).await.unwrap();
+    assert!(first.fence() < second.fence(), "who came first is served first");
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+}
+
+pub(crate) async fn a_dropped_waiter_leaves_no_trace(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.semaphore(&name, 2).acquire().await.unwrap();
+    let greedy = queued(&locker, locker.semaphore(&name, 2).permits(2).timeout(GENEROUS).acquire()).await;
+    let modest = queued(&locker, locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await;
+    drop(greedy);
+    in_time("the one behind it", modest).await.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn what_can_never_be_had_is_refused_at_once(locker: Locker) {
+    let name = fresh_name();
+    for (size, permits, says) in
+        [(2, 3, "permits 3 can never be had at once: there are 2"), (2, 0, "permits 0")]
+    {
+        let error = locker.semaphore(&name, size).permits(permits).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misused);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let error = locker.lock(&name).permits(2).acquire().await.unwrap_err();
+    assert!(error.to_string().contains("permits belong to semaphores"), "{error}");
+    let huge = locker.semaphore(&name, u64::MAX).acquire().await.unwrap();
+    huge.release().await.unwrap();
+}
+
+pub(crate) async fn blocking_calls_work(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.semaphore(&name, 1).acquire_blocking().unwrap();
+    assert!(locker.semaphore(&name, 1).try_acquire_blocking().unwrap().is_none());
+    guard.release_blocking().unwrap();
+}
