@@ -48,7 +48,13 @@ pub struct Serve {
     #[arg(long, env = "LOCKER_ZMQ", default_value = "tcp://127.0.0.1:7777", value_name = "ENDPOINT")]
     pub zmq: String,
     /// Where state lives: memory:// (this process) or redis://host (any number of servers, survives restarts)
-    #[arg(long, env = "LOCKER_STORE", default_value = "memory://", value_name = "URL", hide_env_values = true)]
+    #[arg(
+        long,
+        env = "LOCKER_STORE",
+        default_value = "memory://",
+        value_name = "URL",
+        hide_env_values = true
+    )]
     pub store: String,
     /// How many `go` the time-slot limiter (ZeroMQ) answers per slot
     #[arg(long, env = "LOCKER_MAX_REQUESTS", default_value = "1", value_name = "N", help_heading = TIME_SLOTS)]

@@ -7,6 +7,7 @@ mod wire;
 
 use crate::{
     calls::{Answer, Method},
+    limits::Gauge,
     metrics::Via,
     openapi,
     server::{Request, Server},
@@ -31,20 +32,31 @@ use wire::Wire;
 /// The largest form that is read.
 const MOST_BODY: usize = 8 * 1024;
 
+/// How many connections beyond the cap are told so at a time; more are closed without a word.
+const MOST_REFUSED: usize = 64;
+
 /// What the HTTP side needs beyond the server itself.
 #[derive(Debug)]
 pub struct Http {
-    /// What is asked.
-    pub server: Arc<Server>,
+    /// Who is asked.
+    server: Arc<Server>,
     /// Who may ask.
-    pub guard: Guard,
+    guard: Guard,
     /// The most bytes of a request line with its headers.
-    pub header_size: usize,
+    header_size: usize,
     /// The longest time a request may take to arrive; a connection without one is closed after it, too.
-    pub header_timeout: Duration,
+    header_timeout: Duration,
+    /// Connections beyond the cap that are being told so.
+    refusing: Gauge,
 }
 
 impl Http {
+    /// Nothing is served yet.
+    #[must_use]
+    pub fn new(server: Arc<Server>, guard: Guard, header_size: usize, header_timeout: Duration) -> Self {
+        Self { server, guard, header_size, header_timeout, refusing: Gauge::new(MOST_REFUSED) }
+    }
+
     /// Serves until the server shuts down; connections with an answer on its way are served to its end.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let graceful = GracefulShutdown::new();
@@ -67,7 +79,12 @@ impl Http {
 
     fn take(self: Arc<Self>, stream: TcpStream, watcher: Watcher) {
         if !self.server.connections.enter() {
-            tokio::spawn(refuse(stream));
+            if self.refusing.enter() {
+                tokio::spawn(async move {
+                    refuse(stream).await;
+                    self.refusing.leave();
+                });
+            }
             return;
         }
         tokio::spawn(async move {

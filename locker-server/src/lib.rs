@@ -4,8 +4,13 @@
 
 pub mod calls;
 mod carry_out;
+pub mod cli;
 pub mod http;
 pub mod limits;
 pub mod metrics;
+pub mod names;
 mod openapi;
+pub mod run;
+pub mod serve;
 pub mod server;
+pub mod zeromq;

@@ -1,6 +1,6 @@
 //! Caps: what is beyond them is answered, never queued in silence.
 
-use crate::calls::Answer;
+use crate::calls::{Answer, Kind};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
@@ -42,13 +42,12 @@ impl Gauge {
     }
 }
 
-const SHARDS: usize = 16;
-
 /// Who waits, in all and per name.
 #[derive(Debug)]
 pub struct Waits {
     all: Gauge,
-    names: [Mutex<HashMap<String, usize>>; SHARDS],
+    /// By kind; the last is for what has none.
+    names: [Mutex<HashMap<String, usize>>; Kind::ALL.len() + 1],
     most_per_name: usize,
 }
 
@@ -56,6 +55,7 @@ pub struct Waits {
 #[derive(Debug)]
 pub struct Waiting<'a> {
     waits: &'a Waits,
+    kind: Option<Kind>,
     name: &'a str,
 }
 
@@ -76,12 +76,12 @@ impl Waits {
     ///
     /// # Errors
     /// 503 when too many wait in all, 429 when too many wait at this name.
-    pub fn enter<'a>(&'a self, name: &'a str) -> Result<Waiting<'a>, Answer> {
+    pub fn enter<'a>(&'a self, kind: Option<Kind>, name: &'a str) -> Result<Waiting<'a>, Answer> {
         if !self.all.enter() {
             return Err(Answer::unavailable(format!("{} wait already, as many as may", self.all.most)));
         }
-        let waiting = Waiting { waits: self, name };
-        let mut names = self.shard(name);
+        let waiting = Waiting { waits: self, kind, name };
+        let mut names = self.of(kind);
         let count = match names.entry(name.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(0),
@@ -98,16 +98,16 @@ impl Waits {
         Ok(waiting)
     }
 
-    fn shard(&self, name: &str) -> MutexGuard<'_, HashMap<String, usize>> {
-        let hash = name.bytes().fold(0usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-        self.names[hash % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    fn of(&self, kind: Option<Kind>) -> MutexGuard<'_, HashMap<String, usize>> {
+        let index = kind.map_or(Kind::ALL.len(), |kind| kind as usize);
+        self.names[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.waits.all.leave();
-        let mut names = self.waits.shard(self.name);
+        let mut names = self.waits.of(self.kind);
         if let Some(count) = names.get_mut(self.name) {
             *count -= 1;
             if *count == 0 {
@@ -133,21 +133,21 @@ mod tests {
 
     #[test]
     fn waits_are_capped_in_all_and_per_name() {
-        let waits = Waits::new(3, 2);
-        let (first, _second) = (waits.enter("a").unwrap(), waits.enter("a").unwrap());
-        assert_eq!(waits.enter("a").unwrap_err().status, 429);
-        let _third = waits.enter("b").unwrap();
-        assert_eq!(waits.enter("c").unwrap_err().status, 503);
+        let (waits, kind) = (Waits::new(3, 2), Some(Kind::Event));
+        let (first, _second) = (waits.enter(kind, "a").unwrap(), waits.enter(kind, "a").unwrap());
+        assert_eq!(waits.enter(kind, "a").unwrap_err().status, 429);
+        let _third = waits.enter(Some(Kind::Watchdog), "a").unwrap();
+        assert_eq!(waits.enter(None, "").unwrap_err().status, 503);
         assert_eq!(waits.now(), 3);
         drop(first);
-        assert!(waits.enter("a").is_ok());
+        assert!(waits.enter(kind, "a").is_ok());
     }
 
     #[test]
     fn names_are_forgotten() {
-        let waits = Waits::new(10, 10);
-        drop((waits.enter("a").unwrap(), waits.enter("a").unwrap()));
+        let (waits, kind) = (Waits::new(10, 10), Some(Kind::Event));
+        drop((waits.enter(kind, "a").unwrap(), waits.enter(kind, "a").unwrap()));
         assert_eq!(waits.now(), 0);
-        assert!(waits.names.iter().all(|shard| shard.lock().unwrap().is_empty()));
+        assert!(waits.names.iter().all(|names| names.lock().unwrap().is_empty()));
     }
 }

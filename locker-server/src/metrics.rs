@@ -1,6 +1,6 @@
 //! What is counted, for Prometheus.
 
-use crate::calls::{Answer, Call, Kind, table::ROWS};
+use crate::calls::{Answer, Call, table::ROWS};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
@@ -148,6 +148,7 @@ fn index(call: &Call) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calls::Kind;
 
     #[test]
     fn names_are_those_of_the_table() {

@@ -23,7 +23,7 @@ const EVERYWHERE: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// None that depends on anything outside this file.
-pub fn document() -> Result<String, serde_json::Error> {
+pub(crate) fn document() -> Result<String, serde_json::Error> {
     let mut paths = PathsBuilder::new();
     for row in &ROWS {
         let path = format!("/v1/{}/{{name}}/{}", row.kind.segment(), row.segment);

@@ -5,6 +5,7 @@ use crate::{
     http::{Guard, Http, Tokens},
     limits::{self, Gauge, Waits},
     metrics::Metrics,
+    names::Names,
     server::Server,
     zeromq::{self, Sockets},
 };
@@ -64,11 +65,13 @@ async fn start(options: Serve) -> Result<Running, String> {
 
 async fn server(options: &Serve) -> Result<Server, String> {
     let locker = Locker::builder().url(&options.store).build().await;
+    let locker = locker.map_err(|error| format!("store: {error}"))?;
     let files = limits::open_files().saturating_sub(OTHER_FILES).max(1);
     Ok(Server {
-        locker: locker.map_err(|error| format!("store: {error}"))?,
+        door: locker.door(),
+        locker,
+        names: Names::new(options.max_names),
         event_ttl: options.event_ttl,
-        most_names: options.max_names,
         waits: Waits::new(options.max_waits, options.max_waits_per_name),
         connections: Gauge::new(options.max_connections.min(files)),
         metrics: Metrics::new().map_err(|error| error.to_string())?,

@@ -1,18 +1,22 @@
 //! What every transport shares: one way from a request to its answer.
 
 use crate::{
-    calls::{self, Answer, Call, Method, name::quoted},
+    calls::{self, Answer, Call, Kind, Method, name::quoted},
     carry_out::carry_out,
     limits::{Gauge, Waits},
     metrics::{Metrics, Via},
+    names::Names,
 };
-use locker_runtime::Locker;
+use locker_runtime::{Door, Locker};
 use std::{
     future::Future,
     pin::pin,
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
+
+/// How long the store may take to show that it is there.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A running server, without its sockets.
 #[derive(Debug)]
@@ -21,8 +25,10 @@ pub struct Server {
     pub locker: Locker,
     /// How long a sent event is remembered.
     pub event_ttl: Duration,
-    /// How many names may be in use.
-    pub most_names: usize,
+    /// The same, by name.
+    pub door: Door,
+    /// Which names are in use.
+    pub names: Names,
     /// Who waits.
     pub waits: Waits,
     /// Open HTTP connections.
@@ -69,25 +75,62 @@ impl Server {
         Some(answer)
     }
 
+    /// Whether the store answers.
+    pub async fn ready(&self) -> Answer {
+        match tokio::time::timeout(PATIENCE, self.door.ping()).await {
+            Ok(Ok(())) => Answer::text("ready"),
+            Ok(Err(error)) => error.into(),
+            Err(_) => Answer::unavailable("the store does not answer"),
+        }
+    }
+
+    /// The text for Prometheus.
+    #[must_use]
+    pub fn render_metrics(&self) -> String {
+        self.metrics.render(self.waits.now(), self.connections.now())
+    }
+
     async fn carry(&self, call: &Call, gone: impl Future<Output = ()>) -> Option<Answer> {
-        let mut work = pin!(carry_out(self, call));
-        if let std::task::Poll::Ready(answer) = futures_util::poll!(work.as_mut()) {
-            return Some(answer);
+        let (kind, name) = match call {
+            Call::Act { action, name, .. } => (Some(action.row().kind), name.as_str()),
+            _ => (None, ""),
+        };
+        let answer = self.wait_for(kind, name, carry_out(self, call), gone).await?;
+        Some(answer.unwrap_or_else(|answer| answer))
+    }
+
+    /// Waits for `work`, within the caps on waits, until it is done, `gone` comes back (`None`), or the server is to
+    /// go. What is done at once is no wait.
+    ///
+    /// # Errors
+    /// 503 or 429 when too many wait, 503 when the server is going.
+    ///
+    /// # Cancel safety
+    /// As `work`.
+    pub async fn wait_for<T>(
+        &self,
+        kind: Option<Kind>,
+        name: &str,
+        work: impl Future<Output = T>,
+        gone: impl Future<Output = ()>,
+    ) -> Option<Result<T, Answer>> {
+        let mut work = pin!(work);
+        if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
+            return Some(Ok(done));
         }
         let started = Instant::now();
-        let name = if let Call::Act { name, .. } = call { name } else { "" };
-        let _waiting = match self.waits.enter(name) {
+        let _waiting = match self.waits.enter(kind, name) {
             Ok(waiting) => waiting,
-            Err(answer) => return Some(answer),
+            Err(answer) => return Some(Err(answer)),
         };
-        let answer = tokio::select! {
+        let done = tokio::select! {
             biased;
             () = gone => None,
-            () = self.shutdown.cancelled() => Some(Answer::shutting_down()),
-            answer = work => Some(answer),
+            () = self.shutdown.cancelled() => Some(Err(Answer::shutting_down())),
+            done = work => Some(Ok(done)),
         };
         self.metrics.waited(started.elapsed());
-        answer
+        done
     }
 }
 

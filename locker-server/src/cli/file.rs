@@ -40,11 +40,15 @@ fn read(path: &PathBuf) -> Result<Table, String> {
 
 fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
     let serve = command.find_subcommand("serve").ok_or("no options can be set")?;
-    let options: Vec<_> = serve.get_arguments().filter_map(Arg::get_long).filter(|&long| long != "config").collect();
+    let options: Vec<_> =
+        serve.get_arguments().filter_map(Arg::get_long).filter(|&long| long != "config").collect();
     if !options.contains(&name) {
         return Err(format!("unknown option {name}: known are {}", options.join(", ")));
     }
-    let id = serve.get_arguments().find(|option| option.get_long() == Some(name)).map(|option| option.get_id().clone());
+    let id = serve
+        .get_arguments()
+        .find(|option| option.get_long() == Some(name))
+        .map(|option| option.get_id().clone());
     let id = id.ok_or("no such option")?;
     let values = texts(value).ok_or_else(|| format!("{name}: give a text, a number or a list of texts"))?;
     Ok(command.mut_subcommand("serve", |serve| serve.mut_arg(id, |option| option.default_values(values))))
@@ -55,7 +59,9 @@ fn texts(value: &Value) -> Option<Vec<String>> {
         Value::String(text) => vec![text.clone()],
         Value::Integer(number) => vec![number.to_string()],
         Value::Float(number) => vec![number.to_string()],
-        Value::Array(values) => values.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()?,
+        Value::Array(values) => {
+            values.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
         _ => return None,
     })
 }
