@@ -160,7 +160,7 @@ impl<'a> Target<'a> {
     }
 }
 
-const EXPIRES: Duration = Duration::from_secs(60);
+const EXPIRES: Duration = Duration::from_mins(1);
 
 impl Ask {
     fn new(action: Action, parameters: Parameters) -> Result<Self, Answer> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 /// Longer times are as good as for ever.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// More tokens are as good as any number: they cannot be taken within an interval.
 const MOST_TOKENS: u64 = (1 << 53) - 1;

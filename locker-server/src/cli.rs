@@ -1,5 +1,7 @@
 //! The command line, the `LOCKER_*` variables and the configuration file.
 
+#![allow(clippy::doc_markdown, reason = "these comments are the help text")]
+
 mod file;
 
 use clap::{Args, Parser, Subcommand};

@@ -1,4 +1,4 @@
-//! The server of locker: the primitives of the library for every language, over HTTP and `ZeroMQ`.
+//! The server of locker: the primitives of the library for every language, over HTTP and ZeroMQ.
 //!
 //! The program is `locker`; this library is its inside, shared with its tests and benchmarks, and no public interface.
 

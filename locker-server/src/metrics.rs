@@ -16,15 +16,26 @@ const STATUSES: [u16; 13] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 4
 pub enum Via {
     /// HTTP.
     Http,
-    /// `ZeroMQ`.
+    /// ZeroMQ.
     ZeroMq,
+}
+
+/// What the time-slot limiter does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// Lets somebody pass.
+    Go,
+    /// Sends somebody away.
+    Sorry,
+    /// Counts a `go` of a peer.
+    Peer,
 }
 
 /// The counters, made when first used.
 pub struct Metrics {
     recorder: PrometheusRecorder,
     requests: [[[OnceLock<Counter>; STATUSES.len()]; CALLS]; 2],
-    slots: [OnceLock<Counter>; 2],
+    slots: [OnceLock<Counter>; 3],
     waited: Histogram,
     waiting: Gauge,
     connections: Gauge,
@@ -43,7 +54,11 @@ impl Metrics {
         let recorder = PrometheusBuilder::new().set_buckets_for_metric(waited, &WAITED)?.build_recorder();
         for (name, unit, text) in [
             ("locker_requests_total", Unit::Count, "requests by call, status and transport"),
-            ("locker_slots_total", Unit::Count, "answers of the time-slot limiter"),
+            (
+                "locker_slots_total",
+                Unit::Count,
+                "what the time-slot limiter answered, and what it was told by peers",
+            ),
         ] {
             recorder.describe_counter(KeyName::from(name), Some(unit), text.into());
         }
@@ -85,11 +100,16 @@ impl Metrics {
         counter.increment(1);
     }
 
-    /// Counts an answer of the time-slot limiter.
-    pub fn slot(&self, go: bool) {
-        let counter = self.slots[usize::from(go)].get_or_init(|| {
-            let answer = Label::from_static_parts("answer", if go { "go" } else { "sorry" });
-            self.recorder.register_counter(&Key::from_parts("locker_slots_total", vec![answer]), &METADATA)
+    /// Counts what the time-slot limiter did.
+    pub fn slot(&self, slot: Slot) {
+        let counter = self.slots[slot as usize].get_or_init(|| {
+            let text = match slot {
+                Slot::Go => "go",
+                Slot::Sorry => "sorry",
+                Slot::Peer => "peer",
+            };
+            let labels = vec![Label::from_static_parts("slot", text)];
+            self.recorder.register_counter(&Key::from_parts("locker_slots_total", labels), &METADATA)
         });
         counter.increment(1);
     }
@@ -163,13 +183,13 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         metrics.answered(Via::Http, Some(&Call::List), &Answer::done());
         metrics.answered(Via::ZeroMq, None, &Answer::bad_request("no"));
-        metrics.slot(true);
+        metrics.slot(Slot::Go);
         metrics.waited(Duration::from_millis(3));
         let text = metrics.render(7, 2);
         for line in [
             r#"locker_requests_total{call="list",status="204",transport="http"} 1"#,
             r#"locker_requests_total{call="none",status="400",transport="zeromq"} 1"#,
-            r#"locker_slots_total{answer="go"} 1"#,
+            r#"locker_slots_total{slot="go"} 1"#,
             "locker_waited_seconds_count 1",
             "locker_waiting 7",
             "locker_connections 2",

@@ -1,4 +1,4 @@
-//! The `OpenAPI` document, written from the table of actions.
+//! The OpenAPI document, written from the table of actions.
 
 use crate::calls::{
     Kind,

@@ -112,15 +112,14 @@ fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// The one line on standard output: whoever started the server knows that it can be called.
 fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Sockets>) -> std::io::Result<()> {
-    let mut line = format!("locker {} serves", env!("CARGO_PKG_VERSION"));
+    let mut parts = Vec::new();
     if let Some(listener) = http {
-        line += &format!(" http://{},", listener.local_addr()?);
+        parts.push(format!("http://{}", listener.local_addr()?));
     }
-    for (what, endpoint) in sockets.map(Sockets::endpoints).into_iter().flatten() {
-        line += &format!(" {what} {endpoint},");
-    }
-    let store = without_password(&options.store);
-    writeln!(std::io::stdout(), "{line} store {store}")?;
+    let endpoints = sockets.map(Sockets::endpoints).unwrap_or_default();
+    parts.extend(endpoints.iter().map(|(what, endpoint)| format!("{what} {endpoint}")));
+    parts.push(format!("store {}", without_password(&options.store)));
+    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", "))?;
     std::io::stdout().flush()
 }
 

@@ -136,16 +136,19 @@ impl Server {
 
 /// Names and ids as a client wrote them, escaped; never keys.
 fn log(decoded: &calls::Decoded, answer: &Answer) {
+    if decoded.id.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
     let (action, name) = match &decoded.call {
         Call::Act { action, name, .. } => (action.row().segment, name.as_str()),
         Call::Delete(_, name) => ("delete", name.as_str()),
         Call::Show(_, name) => ("show", name.as_str()),
         Call::List => ("list", ""),
     };
-    match &decoded.id {
-        Some(id) => {
-            tracing::info!(action, name = quoted(name), id = quoted(id), status = answer.status, "answered");
-        }
-        None => tracing::debug!(action, name = quoted(name), status = answer.status, "answered"),
+    let (name, status) = (quoted(name), answer.status);
+    if let Some(id) = &decoded.id {
+        tracing::info!(action, name, id = quoted(id), status, "answered");
+    } else {
+        tracing::debug!(action, name, status, "answered");
     }
 }

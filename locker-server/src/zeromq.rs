@@ -1,4 +1,4 @@
-//! `ZeroMQ`: one ROUTER socket for both forms of requests.
+//! ZeroMQ: one ROUTER socket for both forms of requests.
 
 mod connections;
 pub mod frames;

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Longer than anything takes that works.
-pub(crate) const GENEROUS: Duration = Duration::from_secs(60);
+pub(crate) const GENEROUS: Duration = Duration::from_mins(1);
 
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_locker"));
@@ -34,10 +34,15 @@ impl Server {
     }
 
     pub(crate) fn start_at(http: &str, zmq: &str, more: &[&str]) -> Self {
+        Self::launch(http, zmq, more, "info")
+    }
+
+    pub(crate) fn launch(http: &str, zmq: &str, more: &[&str], log: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let errors = directory.path().join("errors");
         let mut command = binary();
         command.args(["serve", "--http", http, "--zmq", zmq]).args(more).stdout(Stdio::piped());
+        command.env("LOCKER_LOG", log);
         command.stderr(std::fs::File::create(&errors).unwrap());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();

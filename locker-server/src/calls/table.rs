@@ -1,4 +1,4 @@
-//! The table of actions: paths are read by it, and the `OpenAPI` document is written from it.
+//! The table of actions: paths are read by it, and the OpenAPI document is written from it.
 
 use super::Kind;
 

@@ -46,7 +46,7 @@ fn defaults_are_the_references() {
         size: 1,
         interval: Duration::from_secs(1),
         maxwait: Duration::MAX,
-        expires: Some(Duration::from_secs(60)),
+        expires: Some(Duration::from_mins(1)),
         key: None,
         message: None,
     };

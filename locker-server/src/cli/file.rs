@@ -76,7 +76,8 @@ mod tests {
         let mut config = tempfile::NamedTempFile::new().unwrap();
         config.write_all(file.as_bytes()).unwrap();
         let path = config.path().to_str().unwrap();
-        let line = ["locker", "serve", "--config", path].iter().chain(more).map(OsString::from);
+        let start = ["locker", "serve", "--config", path];
+        let line = start.iter().chain(more).map(OsString::from);
         match parse_from(line).map_err(|error| error.to_string())?.command {
             Chosen::Serve(serve) => Ok(*serve),
             other => panic!("{other:?}"),

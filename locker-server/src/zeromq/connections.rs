@@ -39,7 +39,9 @@ impl Connections {
     pub(super) fn keep(&mut self, left: &HashSet<u64>) {
         let gone: Vec<_> =
             self.here.keys().copied().filter(|connection| !left.contains(connection)).collect();
-        gone.into_iter().for_each(|connection| self.forget(connection));
+        for connection in gone {
+            self.forget(connection);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where `ZeroMQ` may listen, and to whom it speaks.
+//! Where ZeroMQ may listen, and to whom it speaks.
 
 use crate::cli::{self, Serve};
 use omq_tokio::{

@@ -1,7 +1,7 @@
 //! The time-slot limiter: so many `go` per slot, of all servers that tell each other.
 
 use super::socket::{Publisher, Subscriber};
-use crate::server::Server;
+use crate::{metrics::Slot, server::Server};
 use bytes::Bytes;
 use locker_runtime::{ErrorKind, RateLimiter, primitives::rate_limiter::Quota};
 use std::{sync::Arc, time::Duration};
@@ -48,7 +48,7 @@ impl Slots {
         if let Some(publisher) = self.publisher.as_ref().filter(|_| go) {
             publisher.publish(vec![Bytes::from_static(TOPIC.as_bytes()), self.own.clone()]);
         }
-        self.server.metrics.slot(go);
+        self.server.metrics.slot(if go { Slot::Go } else { Slot::Sorry });
         go
     }
 
@@ -60,10 +60,10 @@ impl Slots {
             if topic != TOPIC.as_bytes() || *from == self.own {
                 continue;
             }
-            if let Err(error) = limiter.acquire().await
-                && error.kind() != ErrorKind::Limited
-            {
-                tracing::warn!(%error, "a peer's go was not counted");
+            match limiter.acquire().await {
+                Ok(_) => self.server.metrics.slot(Slot::Peer),
+                Err(error) if error.kind() == ErrorKind::Limited => {}
+                Err(error) => tracing::warn!(%error, "a peer's go was not counted"),
             }
         }
     }

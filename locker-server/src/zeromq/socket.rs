@@ -1,4 +1,4 @@
-//! The one place that knows the `ZeroMQ` library.
+//! The one place that knows the ZeroMQ library.
 
 use super::security::Security;
 use bytes::Bytes;
