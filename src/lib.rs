@@ -1,8 +1,16 @@
-//! Distributed locks, rate limits and coordination as attributes on functions.
+#![doc = include_str!("../README.md")]
 
+pub use locker_macros::lock_on_argument;
+#[doc(hidden)]
+pub use locker_runtime::private as __private;
 pub use locker_runtime::{
     Admission, Algorithm, Barrier, Counter, Door, Error, ErrorKind, Event, Guard, Guards, Held, Id,
-    Inspection, Key, KeyFormat, Latch, LockAllRequest, LockRequest, Locker, LockerBuilder, Mode, Pushes,
-    Quota, RateLimiter, Result, Subscription, Timestamp, Watchdog, global, primitives, set_global, store,
-    stores, try_global,
+    Inspection, Key, KeyFormat, KeyPart, Latch, LockAllRequest, LockRequest, Locker, LockerBuilder, Mode,
+    Pushes, Quota, RateLimiter, Result, Subscription, Timestamp, Watchdog, global, primitives, set_global,
+    store, stores, try_global,
 };
+
+/// The examples of the guide are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/attributes.md")]
+pub struct GuideToTheAttributes;

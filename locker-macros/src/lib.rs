@@ -1,1 +1,103 @@
 //! The attributes of locker.
+//!
+//! Applications use the crate `locker-rs` (library name `locker`), which re-exports them.
+
+mod args;
+mod constants;
+mod contradictions;
+mod duration;
+mod expand;
+mod function;
+mod kind;
+mod layer;
+mod params;
+mod parts;
+mod request;
+mod returns;
+mod run;
+mod runtime_path;
+#[cfg(test)]
+mod soup;
+
+use kind::Kind;
+use proc_macro::TokenStream;
+
+/// Runs the function only while it holds the lock on its arguments.
+///
+/// Calls with the same arguments never overlap, calls with different arguments do not wait for each other. The lock
+/// is free when the function has returned, however it ended. Works on sync and async functions and methods, with and
+/// without a runtime.
+///
+/// ```
+/// use locker::lock_on_argument;
+///
+/// #[lock_on_argument(expr = 10, args(0, 1))]
+/// async fn withdraw(card: u64, amount: u64, memo: &str) -> locker::Result<u64> {
+///     // nobody else withdraws this amount from this card now
+///     println!("{memo}");
+///     Ok(card + amount)
+/// }
+///
+/// #[lock_on_argument(name = "bank.close", args(id), timeout = "5s")]
+/// fn close(id: u64) -> locker::Result<u64> {
+///     Ok(id)
+/// }
+/// # assert_eq!(close(1).unwrap(), 1);
+/// ```
+///
+/// # Options
+///
+/// - `expr = 10`, `lease = "10s"` or `expire = ..`: the lease, how long others wait if the holder dies. A duration is
+///   a number of seconds, a text, or a constant of type `Duration`. Default: the locker's, 10 s.
+/// - `args(0, account, order.id)`: the parts of the key by position, by name, or as expressions over the parameters;
+///   each is written with `Display`. Default: none, the function as a whole is locked.
+/// - `each(from, to)`: several locks, one per part, all or none, in an order that is the same everywhere.
+/// - `name = "bank.withdraw"`: stands for the module path and the name of the function in the key. Recommended: it
+///   survives renaming and rolling deploys.
+/// - `timeout = "10s"`, `max_retry = 3`, `retry_delay = "2s"`: how long and how often to try. `timeout = 0` tries
+///   once. Default: the locker's, 10 s, as often as fits, 2 s.
+/// - `renew = false`, `max_hold = "1m"`: whether the lease is renewed while the function runs, and for how long at
+///   most. Default: renewed for 10 leases.
+/// - `release = "on_expiry"`: the lock stays until the lease runs out, however the function ends; the default
+///   `timeout` is then 0. Default: `"on_return"`.
+/// - `fair = false`: newcomers may overtake. Default: `true`.
+/// - `on_error = path`: a function `fn(locker::Error) -> ReturnType`. Default: the function returns a `Result` whose
+///   error is `From<locker::Error>`.
+/// - `on_lost = "cancel"`, `"continue"` or `"error"`: what a lease lost while the body runs does: drop the body at its
+///   next await point and return the error; nothing, its result stands; let it end and return the error. Default:
+///   `"cancel"` in async functions, `"continue"` in plain ones, which cannot be cancelled.
+/// - `guard = lease`: binds a `&Guard` under this name in the body.
+/// - `locker = expr`: which locker, borrowed. Default: `locker::global()`.
+/// - `crate = path`: where the library is. Default: found in the manifest.
+///
+/// # Errors
+///
+/// When the lock was not acquired, the body does not run and the function returns the error: `TimedOut`,
+/// `RetriesExhausted`, `Unavailable`, `Misused`, `Conflict`; and `Lost` as `on_lost` says. A failing release never
+/// masks the value, error or panic of the body.
+///
+/// # Cancel safety
+///
+/// A future dropped while it waits leaves the queue; dropped while the body runs, it drops the body and gives the lock
+/// back from the background.
+///
+/// # Several attributes
+///
+/// Those of this crate act in the order written, the uppermost outermost. Of other crates' attributes the ones below
+/// end up outside.
+#[proc_macro_attribute]
+pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::attribute(Kind::Lock, args.into(), item.into()).into()
+}
+
+/// Lets the function run only so many times per interval and arguments.
+#[proc_macro_attribute]
+pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::attribute(Kind::Rate, args.into(), item.into()).into()
+}
+
+/// Lets only so many calls of the function run at once per arguments.
+#[proc_macro_attribute]
+pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::attribute(Kind::Semaphore, args.into(), item.into()).into()
+}

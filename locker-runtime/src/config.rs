@@ -4,7 +4,7 @@ use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
     key::KeyFormat,
-    locker::Locker,
+    locker::{Locker, Patience},
     store::Store,
     stores::{self, Opening},
 };
@@ -62,6 +62,11 @@ impl Settings {
             Some(max_hold) => between("max_hold", max_hold, SHORTEST),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        let Self { timeout, max_retry, retry_delay, .. } = *self;
+        Patience { timeout, max_retry, retry_delay }
     }
 
     /// How long a hold may last with all its renewals.
@@ -158,6 +163,30 @@ impl LockerBuilder {
         self
     }
 
+    /// Accepts a Redis that drops keys when its memory is full, locks included. Default `false`: such a server is
+    /// refused.
+    #[cfg(feature = "redis")]
+    pub fn allow_eviction(mut self, allow: bool) -> Self {
+        self.opening.redis.allow_eviction = allow;
+        self
+    }
+
+    /// How long Redis may take to answer one command; then it is asked again over a new connection. Default 1 s,
+    /// and for a renewal at most a third of the lease. At least 1 ms.
+    #[cfg(feature = "redis")]
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.opening.redis.command_timeout = timeout;
+        self
+    }
+
+    /// The certificate authority, in PEM form, that vouches for a `rediss://` server. Default: those that the
+    /// system trusts (the environment variable `SSL_CERT_FILE` names others).
+    #[cfg(feature = "redis-tls")]
+    pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.opening.redis.tls_ca = Some(pem.into());
+        self
+    }
+
     /// Opens the store and makes the locker.
     ///
     /// # Errors
@@ -168,6 +197,8 @@ impl LockerBuilder {
     /// Cancel safe: a dropped future leaves nothing behind.
     pub async fn build(mut self) -> Result<Locker> {
         self.settings.check()?;
+        #[cfg(feature = "redis")]
+        between("command_timeout", self.opening.redis.command_timeout, SHORTEST)?;
         let store = match self.store.take() {
             Some(store) => store,
             None => stores::open(&self.url.take().unwrap_or_else(default_url), &self.opening()).await?,
@@ -190,7 +221,7 @@ impl LockerBuilder {
     }
 
     fn opening(&self) -> Opening {
-        Opening { timeout: self.settings.timeout, lease: self.settings.lease, ..self.opening }
+        Opening { timeout: self.settings.timeout, prefix: self.prefix.clone(), ..self.opening.clone() }
     }
 }
 

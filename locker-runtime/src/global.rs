@@ -8,7 +8,8 @@ static SET: OnceCell<Locker> = OnceCell::new();
 /// What `global` falls back to: decided once, at its first use.
 static FROM_ENVIRONMENT: Lazy<Result<Locker>> = Lazy::new(|| match std::env::var("LOCKER_URL") {
     Ok(url) => Locker::builder().url(url).lazy().build_blocking().map_err(|error| {
-        Error::new(error.kind(), "the environment variable LOCKER_URL cannot be used").with_source(error)
+        let message = format!("the environment variable LOCKER_URL cannot be used: {error}");
+        Error::new(error.kind(), message).with_source(error)
     }),
     Err(std::env::VarError::NotUnicode(_)) => {
         Err(Error::new(ErrorKind::Misused, "the environment variable LOCKER_URL is not UTF-8"))

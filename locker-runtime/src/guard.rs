@@ -77,8 +77,8 @@ impl Guard {
     /// Ends the hold.
     ///
     /// # Errors
-    /// `Lost` when it was over before; `Unavailable` when the store cannot be reached: the release is then tried
-    /// on in the background until the lease is over anyway.
+    /// `Lost` when it was over before; `Unavailable` when the store cannot be reached for a third of the lease:
+    /// the release is then tried on in the background until the lease is over anyway.
     ///
     /// # Cancel safety
     /// Cancel safe: when the future is dropped, the release goes on in the background.
@@ -100,6 +100,11 @@ impl Guard {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         block_on(self.release())
+    }
+
+    /// Leaves the hold to the end of its lease.
+    pub(crate) fn release_on_expiry(&mut self) {
+        self.release = Release::OnExpiry;
     }
 
     fn unwatch(&mut self) {

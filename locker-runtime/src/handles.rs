@@ -4,7 +4,7 @@ mod barrier;
 mod counter;
 mod event;
 mod latch;
-mod lock_all;
+pub(crate) mod lock_all;
 mod rate_limiter;
 mod watchdog;
 

@@ -79,9 +79,9 @@ impl Id {
         (self.0 >> 64) as usize % count
     }
 
-    /// A number in 0..1 that differs from id to id: jitter without another source of randomness.
-    pub(crate) fn fraction(self) -> f64 {
-        f64::from((self.0 & 0xffff) as u16) / 65536.0
+    /// A number below `bound` that differs from id to id: jitter without another source of randomness.
+    pub(crate) fn jitter(self, bound: u32) -> u32 {
+        ((self.0 & 0xffff) as u32 * bound) >> 16
     }
 }
 

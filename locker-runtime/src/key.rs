@@ -7,6 +7,13 @@ use std::{
     sync::Arc,
 };
 
+mod arguments;
+mod function;
+mod name;
+
+pub use arguments::{KeyBuilder, KeyFormat, KeyPart};
+pub use function::{Function, FunctionDigest};
+
 static SEED: Lazy<foldhash::quality::RandomState> = Lazy::new(Default::default);
 
 /// The full text of a key, prefix included, with its hash. Cheap to clone.
@@ -60,18 +67,30 @@ impl fmt::Display for Key {
     }
 }
 
-/// placeholder
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum KeyFormat {
-    /// e
-    #[default]
-    Escaped,
-    /// p
-    Python,
+/// An md5 digest as lower-case hex.
+type Hex = [u8; 32];
+
+fn hex(digest: &[u8]) -> Hex {
+    let mut text = [0; 32];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(digest) {
+        pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];
+        pair[1] = b"0123456789abcdef"[usize::from(byte & 15)];
+    }
+    text
 }
 
-impl Key {
-    pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
-        Self::new(&format!("{prefix}{kind}:{name}"))
+/// `parts` one after the other as a key; the usual length is put together on the stack.
+fn concat(parts: &[&str]) -> Key {
+    let mut buffer = [0; 128];
+    let mut end = 0;
+    for part in parts {
+        let Some(room) = buffer.get_mut(end..end + part.len()) else { return Key::new(&parts.concat()) };
+        room.copy_from_slice(part.as_bytes());
+        end += part.len();
     }
+    Key::new(text(&buffer[..end]))
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("whole strings one after the other are utf-8")
 }

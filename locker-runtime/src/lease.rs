@@ -78,6 +78,9 @@ impl Hold {
             doubtful: answer.doubtful,
             release_sent: AtomicBool::new(false),
         });
+        if let Some(waited) = answer.waited {
+            event!(DEBUG, hold, "waited", waited = humantime::format_duration(waited));
+        }
         event!(DEBUG, hold, "acquired", fence = fence);
         hold
     }
@@ -116,7 +119,11 @@ impl Hold {
         let kept = self.finish();
         let request = self.release_request();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
-        let until = Timestamp::now() + self.lease;
+        if !kept {
+            self.locker.send_off(&self.key, request, self.lease, |_| ());
+            return Err(self.loss());
+        }
+        let until = Timestamp::now() + self.lease / 3;
         let told = self.locker.insist(&self.key, &request, until).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
@@ -167,6 +174,9 @@ impl Hold {
 
     /// From here on nothing renews it or calls it lost. `false`: it was lost before.
     fn finish(&self) -> bool {
+        if Timestamp::now() >= self.deadline() {
+            self.lose("not renewed before the lease was over");
+        }
         self.phase.swap(OVER, Ordering::AcqRel) != LOST
     }
 
@@ -198,5 +208,5 @@ impl Hold {
 
 /// Two clocks may drift apart while the lease lasts: a thousandth of it is the allowance.
 fn deadline(sent: Timestamp, lease: Duration) -> Timestamp {
-    sent + lease.mul_f64(0.999)
+    sent + lease.saturating_sub(lease / 1000)
 }

@@ -18,6 +18,8 @@ mod key;
 mod lease;
 mod locker;
 pub mod primitives;
+#[doc(hidden)]
+pub mod private;
 mod pushes;
 mod request;
 pub mod store;
@@ -32,7 +34,7 @@ pub use global::{global, set_global, try_global};
 pub use guard::Guard;
 pub use handles::{Admission, Barrier, Counter, Event, Guards, Latch, LockAllRequest, RateLimiter, Watchdog};
 pub use id::Id;
-pub use key::{Key, KeyFormat};
+pub use key::{Key, KeyFormat, KeyPart};
 pub use locker::Locker;
 pub use primitives::{
     Kind,

@@ -8,7 +8,7 @@ use crate::{
     door::Door,
     handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
     id::Id,
-    key::{Key, KeyFormat},
+    key::{Key, KeyFormat, KeyPart},
     primitives::{
         GRANT_WINDOW, Kind, Reply, Request, Signal, TOMBSTONE, Wait, rate_limiter::Quota, rwlock::Mode,
     },
@@ -17,7 +17,7 @@ use crate::{
     store::{Calling, Store},
     stores::Memory,
 };
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
 ///
@@ -85,6 +85,18 @@ impl Locker {
     /// Asks for the exclusive lock called `name`.
     pub fn lock(&self, name: &str) -> LockRequest {
         self.request(Kind::Lock, Key::named(self.prefix(), "lock", name))
+    }
+
+    /// Asks for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments: the same key.
+    ///
+    /// ```
+    /// # async fn example(locker: locker_runtime::Locker) -> locker_runtime::Result<()> {
+    /// let (card, amount) = (6222, 100);
+    /// let guard = locker.lock_on("bank.withdraw", &[&card, &amount]).acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn lock_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> LockRequest {
+        self.request(Kind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
     }
 
     /// Asks for a permit of the semaphore called `name`, which has `size` of them from now on, for everybody: what
@@ -205,6 +217,14 @@ impl Locker {
 
     /// Repeats an idempotent request until it is certain or `until` has passed.
     pub(crate) async fn insist(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Told> {
+        match self.store().call(key, request) {
+            Calling::Ready(answer) => answer.into_inner().map(|reply| Told { reply, repeated: false }),
+            Calling::Pending(_) => Box::pin(self.repeat(key, request, until)).await,
+        }
+        .map_err(|error| error.with_key(key.as_str()))
+    }
+
+    async fn repeat(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Told> {
         let (mut backoff, mut repeated) = (Backoff::default(), false);
         loop {
             match self.call_until(key, request, until).await {
@@ -218,34 +238,43 @@ impl Locker {
     }
 
     /// One call, not waited for longer than `until`.
-    async fn call_until(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Reply> {
+    fn call_until<'a>(&'a self, key: &'a Key, request: &'a Request, until: Timestamp) -> Calling<'a> {
         match self.store().call(key, request) {
-            Calling::Ready(answer) => answer.into_inner(),
-            Calling::Pending(answer) => Box::pin(in_time(answer, until)).await,
+            pending @ Calling::Pending(_) => Calling::Pending(Box::pin(in_time(pending, until))),
+            ready => ready,
         }
-        .map_err(|error| error.with_key(key.as_str()))
     }
 
     /// The only waiting loop: send, and while queued wait for a push, the time to ask again, or the end of
     /// patience; on giving up (or being dropped) take the attempt back from the background.
-    pub(crate) async fn ask(&self, key: &Key, what: &impl Asking, patience: Patience) -> Result<Answer> {
+    pub(crate) fn ask<'a, A: Asking>(
+        &'a self,
+        key: &'a Key,
+        what: &'a A,
+        patience: Patience,
+    ) -> impl Future<Output = Result<Answer>> + 'a {
         let mut attempt = Attempt::start(self, key, what, patience);
-        loop {
-            let (until, then) = match attempt.send().await? {
-                Step::Done(answer) => return Ok(answer),
-                Step::Wait { until, then } => (until, then),
-            };
-            match (attempt.signal(until).await, then) {
-                (Some(Signal::Granted { fence }), _) => {
-                    if let Some(answer) = attempt.confirm(fence).await? {
-                        return Ok(answer);
+        async move {
+            loop {
+                let next = match attempt.send().await? {
+                    Step::Done(answer) => return Ok(answer),
+                    Step::Confirm { fence } => Ok(fence),
+                    Step::Wait { until, then } => Err((until, then)),
+                };
+                let fence = match next {
+                    Ok(fence) => fence,
+                    Err((until, then)) => {
+                        let signal = attempt.signal(until).await;
+                        match attempt.heard(signal, then)? {
+                            Step::Done(answer) => return Ok(answer),
+                            Step::Confirm { fence } => fence,
+                            Step::Wait { .. } => continue,
+                        }
                     }
+                };
+                if let Some(answer) = attempt.confirm(fence).await? {
+                    return Ok(answer);
                 }
-                (Some(Signal::Wake), _) => {}
-                (Some(Signal::Deleted), _) => return Err(attempt.deleted()),
-                (None, Then::AskAgain) => attempt.count += 1,
-                (None, Then::Take(answer)) => return Ok(attempt.done(answer.reply, answer.sent)),
-                (None, Then::GiveUp) => return Err(attempt.timed_out()),
             }
         }
     }
@@ -308,10 +337,13 @@ pub(crate) struct Answer {
     pub(crate) sent: Timestamp,
     /// Whether an earlier copy of the request may still arrive.
     pub(crate) doubtful: bool,
+    /// How long it took, when it was not had at once.
+    pub(crate) waited: Option<Duration>,
 }
 
 enum Step {
     Done(Answer),
+    Confirm { fence: u64 },
     Wait { until: Timestamp, then: Then },
 }
 
@@ -319,8 +351,8 @@ enum Step {
 enum Then {
     AskAgain,
     GiveUp,
-    /// The turn that was told has come.
-    Take(Answer),
+    /// The turn that was told has come. Boxed: every waiter has room for this, few need it.
+    Take(Box<Answer>),
 }
 
 /// One attempt on its way. Dropped before it is done, it is taken back.
@@ -378,25 +410,48 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Err(self.exhausted(retry_after))
             }
             Ok(Reply::Granted { fence }) if (late || !first) && self.what.confirm().is_some() => {
-                match self.confirm(fence).await? {
-                    Some(answer) => Ok(Step::Done(answer)),
-                    None => Ok(Step::Wait { until: sent, then: Then::AskAgain }),
-                }
+                Ok(Step::Confirm { fence })
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
-                let answer = Answer { reply, sent, doubtful };
-                Ok(Step::Wait { until: Timestamp::now() + wait, then: Then::Take(answer) })
+                let answer = Answer { reply, sent, doubtful, waited: Some(wait) };
+                Ok(Step::Wait { until: Timestamp::now() + wait, then: Then::Take(Box::new(answer)) })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
-            Err(error) => self.failed(error),
+            Err(error) => self.failed(error.with_key(self.key.as_str())),
         }
+    }
+
+    /// What the end of a wait means.
+    fn heard(&mut self, signal: Option<Signal>, then: Then) -> Result<Step> {
+        match (signal, then) {
+            (Some(Signal::Held { fence, until }), _) => {
+                Ok(self.held(fence, until).map_or(Step::Confirm { fence }, Step::Done))
+            }
+            (Some(Signal::Granted { fence }), _) => Ok(Step::Confirm { fence }),
+            (Some(Signal::Wake), then) => Ok(Step::Wait { until: Timestamp::now(), then }),
+            (Some(Signal::Deleted), _) => Err(self.deleted()),
+            (None, Then::AskAgain) => {
+                self.count += 1;
+                Ok(Step::Wait { until: Timestamp::now(), then: Then::AskAgain })
+            }
+            (None, Then::Take(answer)) => Ok(Step::Done(self.done(answer.reply, answer.sent))),
+            (None, Then::GiveUp) => Err(self.timed_out()),
+        }
+    }
+
+    /// A lease that was told with its end, unless much of it is gone already.
+    fn held(&mut self, fence: u64, until: Timestamp) -> Option<Answer> {
+        let lease = self.what.lease();
+        let fresh = Timestamp::now() + lease / 2 < until;
+        fresh.then(|| self.done(Reply::Granted { fence }, until - lease))
     }
 
     /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
-        match self.locker.insist(self.key, &confirm, sent + GRANT_WINDOW).await {
+        // Boxed, so that only those who confirm have room for it.
+        match Box::pin(self.locker.insist(self.key, &Box::new(confirm), sent + GRANT_WINDOW)).await {
             Ok(Told { reply: Reply::Renewed, .. }) => Ok(Some(self.done(Reply::Granted { fence }, sent))),
             Err(error) if !error.is_temporary() => Err(error),
             _ => Ok(None),
@@ -416,7 +471,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
 
     fn done(&mut self, reply: Reply, sent: Timestamp) -> Answer {
         self.out = false;
-        Answer { reply, sent, doubtful: self.doubtful }
+        let waited = (sent > self.started).then(|| sent.since(self.started));
+        Answer { reply, sent, doubtful: self.doubtful, waited }
     }
 
     fn is_last(&self) -> bool {
@@ -483,20 +539,17 @@ impl<A: Asking> Drop for Attempt<'_, A> {
 
 /// Delays that double from 20 ms to 1 s, jittered so that many callers do not return at once.
 #[derive(Debug, Default)]
-struct Backoff(u32);
+pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    fn next_delay(&mut self) -> Duration {
+    pub(crate) fn next_delay(&mut self) -> Duration {
         let full = Duration::from_millis(20 << self.0.min(6)).min(Duration::from_secs(1));
         self.0 += 1;
-        full.mul_f64(0.5 + Id::random().fraction() / 2.0)
+        full / 2 + full / 512 * Id::random().jitter(256)
     }
 }
 
-async fn in_time(
-    call: Pin<Box<dyn Future<Output = Result<Reply>> + Send + '_>>,
-    until: Timestamp,
-) -> Result<Reply> {
+async fn in_time(call: Calling<'_>, until: Timestamp) -> Result<Reply> {
     tokio::select! {
         biased;
         answer = call => answer,

@@ -178,6 +178,13 @@ pub enum Signal {
         /// Rises with every grant of the key.
         fence: u64,
     },
+    /// It is yours until then, on the clock of the waiter's own process: nothing to confirm.
+    Held {
+        /// Rises with every grant of the key.
+        fence: u64,
+        /// When the lease is over.
+        until: Timestamp,
+    },
     /// Ask again.
     Wake,
     /// The name was deleted: wait no longer.
@@ -218,7 +225,10 @@ pub trait State: Default {
     /// Whether somebody waits, so that due times must be kept to the point.
     fn has_waiters(&self) -> bool;
 
-    /// Whether nothing is left that has to be remembered.
+    /// How many hold something or wait.
+    fn users(&self) -> usize;
+
+    /// Whether nothing is left that has to be remembered: no user, no tombstone.
     fn is_idle(&self) -> bool;
 
     /// The highest fence given out: a key that is used again starts above it.
@@ -291,6 +301,10 @@ macro_rules! primitives {
                 match self { $(Self::$name(state) => state.has_waiters()),+ }
             }
 
+            pub(crate) fn users(&self) -> usize {
+                match self { $(Self::$name(state) => state.users()),+ }
+            }
+
             pub(crate) fn is_idle(&self) -> bool {
                 match self { $(Self::$name(state) => state.is_idle()),+ }
             }
@@ -324,6 +338,10 @@ impl<S: State> State for Box<S> {
 
     fn has_waiters(&self) -> bool {
         (**self).has_waiters()
+    }
+
+    fn users(&self) -> usize {
+        (**self).users()
     }
 
     fn is_idle(&self) -> bool {

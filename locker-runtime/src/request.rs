@@ -3,12 +3,13 @@
 use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
+    clock::Timestamp,
     config::Settings,
     guard::Guard,
     id::Id,
     key::Key,
     lease::Hold,
-    locker::{Answer, Asking, Locker, Patience},
+    locker::{Answer, Asking, Locker},
     primitives::{Kind, Reply, Request, Wait},
 };
 use std::time::Duration;
@@ -91,14 +92,21 @@ impl LockRequest {
     }
 
     /// Leaves the lock to the end of its lease, however the guard ends.
-    #[expect(dead_code, reason = "for the attributes")]
-    pub(crate) fn release_on_expiry(mut self) -> Self {
+    #[doc(hidden)]
+    pub fn release_on_expiry(mut self) -> Self {
         self.release = Release::OnExpiry;
         self
     }
 
+    /// The patience began at `start`, with other requests.
+    pub(crate) fn started(mut self, start: Timestamp) -> Self {
+        if self.settings.timeout != Duration::MAX {
+            self.settings.timeout = self.settings.timeout.saturating_sub(Timestamp::now().since(start));
+        }
+        self
+    }
+
     /// The function's name, for diagnostics.
-    #[expect(dead_code, reason = "for the attributes")]
     pub(crate) fn function(mut self, name: &'static str) -> Self {
         self.function = name;
         self
@@ -113,15 +121,22 @@ impl LockRequest {
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and gives back what may have been granted meanwhile; the
     /// place in the queue is lost.
-    pub async fn acquire(self) -> Result<Guard> {
-        self.settings.check()?;
-        let id = Id::random();
-        let kind = self.kind.with_permits(self.permits)?;
-        let Settings { lease, timeout, max_retry, retry_delay, fair, .. } = self.settings;
-        let what = Attempt { id, kind, lease, fair };
-        let patience = Patience { timeout, max_retry, retry_delay };
-        let answer = self.locker.ask(&self.key, &what, patience).await?;
-        self.hold(id, &answer)
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its argument twice in every waiter"
+    )]
+    pub fn acquire(mut self) -> impl Future<Output = Result<Guard>> + Send {
+        async move {
+            self.settings.check()?;
+            self.kind = self.kind.with_permits(self.permits)?;
+            let id = Id::random();
+            let answer = self.locker.ask(&self.key, &self.attempt(id), self.settings.patience()).await?;
+            self.hold(id, &answer)
+        }
+    }
+
+    fn attempt(&self, id: Id) -> Attempt {
+        Attempt { id, kind: self.kind, lease: self.settings.lease, fair: self.settings.fair }
     }
 
     /// Tries once, without waiting. `None`: somebody else holds it.

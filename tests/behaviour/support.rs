@@ -1,6 +1,7 @@
 //! The stores under test, and what the laws have in common.
 
 use locker::Locker;
+use locker_harness::RedisServer;
 use std::{
     future::Future,
     pin::Pin,
@@ -11,8 +12,25 @@ use std::{
 /// Longer than anything takes that works.
 pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
 
-pub(crate) async fn memory() -> Locker {
-    Locker::memory()
+/// A locker on a store that lasts as long as this value.
+pub(crate) struct Opened {
+    pub(crate) locker: Locker,
+    _server: Option<RedisServer>,
+}
+
+#[expect(clippy::unused_async, reason = "other stores have to be waited for")]
+pub(crate) async fn memory() -> Option<Opened> {
+    Some(Opened { locker: Locker::memory(), _server: None })
+}
+
+/// The server of the environment variable `LOCKER_TEST_REDIS_URL`, else a new one.
+pub(crate) async fn redis() -> Option<Opened> {
+    let (url, server) = match std::env::var("LOCKER_TEST_REDIS_URL") {
+        Ok(url) => (url, None),
+        Err(_) => RedisServer::start().map(|server| (server.url(), Some(server)))?,
+    };
+    let locker = Locker::connect(&url).await.expect("a connection to the test's server");
+    Some(Opened { locker, _server: server })
 }
 
 /// A name that no other test uses.

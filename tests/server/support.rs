@@ -211,12 +211,14 @@ pub(crate) struct Python {
 
 impl Python {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let python = std::env::var_os("LOCKER_TEST_PYTHON").map(PathBuf::from);
-        let python = python.unwrap_or_else(|| here.join(".venv/bin/python"));
-        assert!(python.exists(), "no {}: run scripts/setup-server-tests.sh", python.display());
+        let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/server/clients.py");
+        // Where `scripts/setup-python.sh` makes it.
+        let made =
+            Path::new(env!("CARGO_BIN_EXE_locker")).ancestors().nth(2).unwrap().join("python/bin/python");
+        let python = std::env::var_os("LOCKER_TEST_PYTHON").map_or(made, PathBuf::from);
+        assert!(python.exists(), "no {}: run scripts/setup-python.sh", python.display());
         let mut command = Command::new(python);
-        command.arg(here.join("tests/server/clients.py")).args(arguments);
+        command.arg(clients).args(arguments);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         Self { process, input, output: BufReader::new(output) }

@@ -46,8 +46,7 @@ for_each! {
 
 impl LockAllRequest {
     pub(crate) fn new(locker: &Locker, kind: Kind, mut keys: Vec<Key>, settings: Settings) -> Self {
-        keys.sort_by(|one, other| one.as_str().cmp(other.as_str()));
-        keys.dedup();
+        in_order(&mut keys);
         let request = |key| LockRequest::new(locker.clone(), kind, key, settings);
         Self { requests: keys.into_iter().map(request).collect(), timeout: settings.timeout }
     }
@@ -70,20 +69,8 @@ impl LockAllRequest {
         if self.requests.is_empty() {
             return Err(Error::new(ErrorKind::Misused, "no lock is named: give at least one"));
         }
-        let (mut guards, deadline) =
-            (Vec::with_capacity(self.requests.len()), Timestamp::now() + self.timeout);
-        for request in self.requests {
-            let left =
-                if self.timeout == Duration::MAX { self.timeout } else { deadline.since(Timestamp::now()) };
-            match request.timeout(left).acquire().await {
-                Ok(guard) => guards.push(guard),
-                Err(error) => {
-                    drop(Guards(guards).release().await);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(Guards(guards))
+        let requests = self.requests.into_iter().map(|request| request.timeout(self.timeout));
+        acquire_in_order(requests).await.map(Guards)
     }
 
     /// Tries once, without waiting. `None`: somebody else holds one of them, and none is held.
@@ -116,6 +103,29 @@ impl LockAllRequest {
     pub fn try_acquire_blocking(self) -> Result<Option<Guards>> {
         block_on(self.try_acquire())
     }
+}
+
+/// One order for everybody, and every key once.
+pub(crate) fn in_order(keys: &mut Vec<Key>) {
+    keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+    keys.dedup();
+}
+
+/// Acquires one after the other with the patience for one; all or nothing.
+pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequest>) -> Result<Vec<Guard>> {
+    let (start, mut guards) = (Timestamp::now(), Vec::new());
+    for request in requests {
+        match request.started(start).acquire().await {
+            Ok(guard) => guards.push(guard),
+            Err(error) => {
+                drop(Guards(guards).release().await);
+                return Err(error);
+            }
+        }
+    }
+    // The first may have been lost while the last was waited for.
+    guards.iter().try_for_each(Guard::check)?;
+    Ok(guards)
 }
 
 /// Several locks held together, in the order of their keys; dropping it releases them all.

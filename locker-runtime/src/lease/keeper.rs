@@ -69,6 +69,16 @@ impl Keeper {
         drop(watched);
     }
 
+    /// Renews every hold of the process now: a store may have forgotten some.
+    #[cfg(feature = "redis")]
+    pub(crate) fn renew_all() {
+        let (Some(keeper), now) = (Lazy::get(&KEEPER), Timestamp::now()) else { return };
+        for (_, watched) in &mut *lock(&keeper.holds) {
+            watched.renew_at = if watched.renew_at == Timestamp::NEVER { Timestamp::NEVER } else { now };
+        }
+        keeper.look_at(now);
+    }
+
     fn look_at(&self, due: Timestamp) {
         let due = due.as_micros();
         if due < self.next_look.load(Ordering::SeqCst)
@@ -140,11 +150,11 @@ impl Keeper {
 }
 
 impl Hold {
-    /// A third of the lease before the deadline has two thirds to go, give or take a tenth so that many holds
-    /// taken together are not renewed together for ever.
+    /// When a third of the lease has passed, give or take a tenth of that, so that many holds taken together are
+    /// not renewed together for ever.
     fn renew_at(&self) -> Timestamp {
-        let jitter = 0.9 + 0.2 * self.id.fraction();
-        self.deadline() - self.lease + (self.lease / 3).mul_f64(jitter)
+        let tenth = self.lease / 30;
+        self.deadline() - self.lease + tenth * 9 + tenth / 64 * self.id.jitter(128)
     }
 
     fn run_out(self: &Arc<Self>, now: Timestamp) {

@@ -94,6 +94,10 @@ impl super::State for State {
         false
     }
 
+    fn users(&self) -> usize {
+        self.here.len()
+    }
+
     fn is_idle(&self) -> bool {
         self.here.is_empty() && self.passed.is_empty()
     }

@@ -87,6 +87,10 @@ impl super::State for State {
         false
     }
 
+    fn users(&self) -> usize {
+        0
+    }
+
     fn is_idle(&self) -> bool {
         self.value == 0 && self.seen.is_empty()
     }

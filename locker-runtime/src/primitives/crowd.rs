@@ -1,6 +1,6 @@
 //! Those who queue for something that is held, and the attempts that are refused: shared by everything with holders.
 
-use super::{GRANT_WINDOW, Wait, queue::Queue, tombstones::Tombstones};
+use super::{GRANT_WINDOW, Signal, Wait, queue::Queue, tombstones::Tombstones};
 use crate::clock::Timestamp;
 use std::time::Duration;
 
@@ -44,5 +44,13 @@ impl<A> Waiter<A> {
     /// A waiter of another process may be gone without a word: its grant is short until it confirms.
     pub(crate) fn grant(&self) -> Duration {
         if self.wait.live.is_some() { self.lease.min(GRANT_WINDOW) } else { self.lease }
+    }
+
+    /// What a waiter is told that was granted something now.
+    pub(crate) fn signal(&self, fence: u64, now: Timestamp) -> Signal {
+        match self.wait.live {
+            Some(_) => Signal::Granted { fence },
+            None => Signal::Held { fence, until: now + self.grant() },
+        }
     }
 }

@@ -110,6 +110,10 @@ impl super::State for State {
         false
     }
 
+    fn users(&self) -> usize {
+        self.watchers.len()
+    }
+
     fn is_idle(&self) -> bool {
         self.sent.is_none() && self.watchers.is_empty()
     }

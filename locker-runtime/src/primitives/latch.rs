@@ -117,6 +117,10 @@ impl super::State for State {
         false
     }
 
+    fn users(&self) -> usize {
+        self.watchers.len()
+    }
+
     fn is_idle(&self) -> bool {
         self.counted == 0 && self.watchers.is_empty() && self.seen.is_empty()
     }

@@ -61,6 +61,10 @@ impl super::State for State {
         self.crowd.as_ref().is_some_and(|crowd| !crowd.queue.is_empty())
     }
 
+    fn users(&self) -> usize {
+        usize::from(self.holder.is_some()) + self.waiting()
+    }
+
     fn is_idle(&self) -> bool {
         self.holder.is_none() && self.crowd.as_ref().is_none_or(|crowd| crowd.is_empty())
     }
@@ -136,7 +140,10 @@ impl State {
                 Reply::Renewed
             }
             _ => {
-                self.hand_over(context);
+                // A waiter that comes with an old grant is not given a new one here: its fence is another.
+                if !self.crowd.as_ref().is_some_and(|crowd| crowd.queue.contains(id)) {
+                    self.hand_over(context);
+                }
                 Reply::Lost
             }
         }
@@ -172,6 +179,7 @@ impl State {
         }
         if let Some(crowd) = &mut self.crowd {
             crowd.tombstones.forget_until(now);
+            crowd.queue.forget_until(now);
         }
     }
 
@@ -203,7 +211,7 @@ impl State {
             } else if waiter.wait.fair {
                 crowd.queue.leave(id);
                 let fence = self.grant(id, waiter.grant(), context.now);
-                context.push(id, Signal::Granted { fence });
+                context.push(id, waiter.signal(fence, context.now));
             } else {
                 return context.push(id, Signal::Wake);
             }
@@ -214,6 +222,7 @@ impl State {
         let time_left = self.time_left(now);
         let queue = &mut self.crowd().queue;
         queue.join(id, waiter);
+        queue.keep(waiter.live_until);
         let ahead = queue.ahead(id);
         Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, time_left, ahead) }
     }
@@ -232,3 +241,6 @@ impl State {
         self.crowd.get_or_insert_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

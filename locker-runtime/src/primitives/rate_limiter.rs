@@ -276,6 +276,10 @@ impl super::State for State {
         false
     }
 
+    fn users(&self) -> usize {
+        self.waiting()
+    }
+
     fn is_idle(&self) -> bool {
         self.line.is_none() && self.meter == Meter::default()
     }

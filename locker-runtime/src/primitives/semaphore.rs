@@ -77,6 +77,10 @@ impl super::State for State {
         !self.crowd.queue.is_empty()
     }
 
+    fn users(&self) -> usize {
+        self.holders.len() + self.crowd.queue.len()
+    }
+
     fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.crowd.is_empty()
     }
@@ -158,11 +162,8 @@ impl State {
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
-        if self.holders.renew(id, context.now + lease) {
-            return Reply::Renewed;
-        }
         self.hand_over(context);
-        Reply::Lost
+        if self.holders.renew(id, context.now + lease) { Reply::Renewed } else { Reply::Lost }
     }
 
     fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {

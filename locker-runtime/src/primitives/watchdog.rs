@@ -103,6 +103,10 @@ impl super::State for State {
         false
     }
 
+    fn users(&self) -> usize {
+        self.watchers.len()
+    }
+
     fn is_idle(&self) -> bool {
         self.deadline.is_none() && self.watchers.is_empty()
     }

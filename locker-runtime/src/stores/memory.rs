@@ -48,6 +48,12 @@ impl Memory {
         STORE.clone()
     }
 
+    /// How many hold something or wait, over all keys.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        self.0.parts.iter().map(|shard| lock(shard).users()).sum()
+    }
+
     /// How many keys have state now.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -178,3 +184,6 @@ impl Drop for Shards {
         self.earlier.notify_one();
     }
 }
+
+#[cfg(all(test, shuttle))]
+mod interleavings;

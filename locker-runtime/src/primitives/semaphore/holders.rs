@@ -33,6 +33,10 @@ impl Holders {
         self.by_name.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }

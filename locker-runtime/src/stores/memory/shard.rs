@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{
     cmp::Ordering,
-    collections::{BTreeSet, HashMap, hash_map::Entry as Place},
+    collections::{BTreeSet, HashMap},
     time::Duration,
 };
 
@@ -66,6 +66,10 @@ impl Shard {
         self.keys.keys().filter(|key| key.as_str().starts_with(prefix)).cloned().collect()
     }
 
+    pub(super) fn users(&self) -> usize {
+        self.keys.values().map(|entry| entry.state.users()).sum()
+    }
+
     pub(super) fn next_due(&self) -> Timestamp {
         self.alarms.first().map_or(self.sweep_at, |alarm| alarm.at.min(self.sweep_at))
     }
@@ -77,16 +81,20 @@ impl Shard {
         now: Timestamp,
         pushes: &mut Vec<Push>,
     ) -> Reply {
-        let entry = match self.keys.entry(key.clone()) {
-            Place::Occupied(place) => place.into_mut(),
-            Place::Vacant(place) => {
-                let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
-                state.raise_fence(self.fence_floor);
-                place.insert(Entry { state, alarm: None })
-            }
-        };
-        let reply = entry.state.step(request, &mut Context { key, now, pushes });
-        self.settle(key, now);
+        if let Some(entry) = self.keys.get_mut(key) {
+            let reply = entry.state.step(request, &mut Context { key, now, pushes });
+            self.settle(key, now);
+            return reply;
+        }
+        let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
+        state.raise_fence(self.fence_floor);
+        let reply = state.step(request, &mut Context { key, now, pushes });
+        if state.is_idle() {
+            self.fence_floor = self.fence_floor.max(state.last_fence());
+        } else {
+            self.keys.insert(key.clone(), Entry { state, alarm: None });
+            self.settle(key, now);
+        }
         reply
     }
 
@@ -120,12 +128,12 @@ impl Shard {
 
     /// After a change at `key`: forgets it when it is idle, else sees to it that its due time is kept.
     fn settle(&mut self, key: &Key, now: Timestamp) {
-        let Place::Occupied(mut place) = self.keys.entry(key.clone()) else { return };
-        let entry = place.get_mut();
+        let Some(entry) = self.keys.get_mut(key) else { return };
         if entry.state.is_idle() {
-            let entry = place.remove();
-            self.fence_floor = self.fence_floor.max(entry.state.last_fence());
-            self.silence(key, entry.alarm);
+            let (alarm, last_fence) = (entry.alarm, entry.state.last_fence());
+            self.fence_floor = self.fence_floor.max(last_fence);
+            self.keys.remove(key);
+            self.silence(key, alarm);
             return self.shrink();
         }
         let Some(due) = entry.state.next_tick() else { return };

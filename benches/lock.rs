@@ -1,0 +1,283 @@
+//! What a lock of the embedded store costs, beside what one would write by hand.
+//!
+//! `cargo bench --bench lock`
+
+#![allow(missing_docs, reason = "a measurement, not an interface")]
+
+mod support;
+
+use locker::{Locker, lock_on_argument};
+use md5::{Digest, Md5};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt::Write,
+    future::Future,
+    hint::black_box,
+    pin::Pin,
+    sync::{LazyLock, Mutex},
+    task::Poll,
+    time::{Duration, Instant},
+};
+use support::{compare, subject, timed};
+use tokio::{runtime::Runtime, sync::oneshot};
+
+fn main() {
+    locker::set_global(Locker::memory()).expect("the first");
+    uncontended();
+    hand_off();
+    memory();
+}
+
+async fn bare(card: u64, amount: u64) -> Result<u64, locker::Error> {
+    Ok(black_box(card + amount))
+}
+
+#[lock_on_argument(expr = 10, args(0, 1))]
+async fn locked(card: u64, amount: u64) -> Result<u64, locker::Error> {
+    Ok(black_box(card + amount))
+}
+
+#[lock_on_argument(expr = 10, args(0, 1))]
+fn locked_blocking(card: u64, amount: u64) -> Result<u64, locker::Error> {
+    Ok(black_box(card + amount))
+}
+
+/// The lock one writes by hand: a map from key to those who wait, under one mutex.
+#[derive(Default)]
+struct ByHand(Mutex<HashMap<String, VecDeque<oneshot::Sender<()>>>>);
+
+static BY_HAND: LazyLock<ByHand> = LazyLock::new(ByHand::default);
+
+impl ByHand {
+    async fn acquire(&'static self, key: String) -> ByHandGuard {
+        let waiting = {
+            let mut keys = self.0.lock().unwrap();
+            if let Some(queue) = keys.get_mut(&key) {
+                let (sender, receiver) = oneshot::channel();
+                queue.push_back(sender);
+                Some(receiver)
+            } else {
+                keys.insert(key.clone(), VecDeque::new());
+                None
+            }
+        };
+        if let Some(waiting) = waiting {
+            waiting.await.unwrap();
+        }
+        ByHandGuard(key)
+    }
+}
+
+struct ByHandGuard(String);
+
+impl Drop for ByHandGuard {
+    fn drop(&mut self) {
+        let mut keys = BY_HAND.0.lock().unwrap();
+        while let Some(next) = keys.get_mut(&self.0).and_then(VecDeque::pop_front) {
+            if next.send(()).is_ok() {
+                return;
+            }
+        }
+        keys.remove(&self.0);
+    }
+}
+
+fn key_by_hand(card: u64, amount: u64) -> String {
+    static FUNCTION: LazyLock<String> = LazyLock::new(|| hex(&Md5::digest("bench:by_hand")));
+    format!("{}:lock|{}", *FUNCTION, hex(&Md5::digest(format!("{card}:{amount}"))))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(32), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+async fn by_hand(card: u64, amount: u64) -> Result<u64, locker::Error> {
+    let _guard = BY_HAND.acquire(key_by_hand(card, amount)).await;
+    Ok(black_box(card + amount))
+}
+
+fn calls<F: Future<Output = Result<u64, locker::Error>>>(
+    runtime: &Runtime,
+    call: impl Fn(u64, u64) -> F,
+) -> impl FnMut(u32) -> Duration {
+    move |times| {
+        runtime.block_on(async {
+            let started = Instant::now();
+            for number in 0..u64::from(times) {
+                call(black_box(4001), black_box(number % 64)).await.unwrap();
+            }
+            started.elapsed()
+        })
+    }
+}
+
+/// Calls one after another on one thread: nobody else wants the lock.
+fn uncontended() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    compare(
+        "one call, uncontended, async",
+        50_000,
+        31,
+        vec![
+            subject("bare function", calls(&runtime, bare)),
+            subject("by hand", calls(&runtime, by_hand)),
+            subject("#[lock_on_argument]", calls(&runtime, locked)),
+        ],
+    );
+    let mut number = 0;
+    compare(
+        "one call, uncontended, sync",
+        50_000,
+        31,
+        vec![
+            subject("by hand", {
+                timed(|| {
+                    let _ = black_box(at_once(by_hand(black_box(4001), black_box(7))));
+                })
+            }),
+            subject(
+                "#[lock_on_argument]",
+                timed(move || {
+                    number += 1;
+                    let _ = black_box(locked_blocking(black_box(4001), black_box(number % 64)));
+                }),
+            ),
+        ],
+    );
+    for threads in [1, 2] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build().unwrap();
+        compare(
+            &format!("one call, 64 tasks on 64 different arguments, {threads} thread(s)"),
+            64_000,
+            15,
+            vec![
+                subject("by hand", |times| tasks(&runtime, times, |task| by_hand(1, task))),
+                subject("#[lock_on_argument]", |times| tasks(&runtime, times, |task| locked(1, task))),
+            ],
+        );
+    }
+}
+
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("nobody else holds it"),
+    }
+}
+
+/// 64 tasks that share `times` calls between them.
+fn tasks<F: Future + Send>(
+    runtime: &Runtime,
+    times: u32,
+    call: impl Fn(u64) -> F + Copy + Send + 'static,
+) -> Duration
+where
+    F::Output: Send,
+{
+    runtime.block_on(async {
+        let started = Instant::now();
+        let tasks: Vec<_> = (0..64)
+            .map(|task| {
+                tokio::spawn(async move {
+                    for _ in 0..times / 64 {
+                        call(task).await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        started.elapsed()
+    })
+}
+
+/// Everybody wants the same lock, and lets others run while holding it: every release hands over.
+fn hand_off() {
+    static FAIR: LazyLock<tokio::sync::Mutex<()>> = LazyLock::new(tokio::sync::Mutex::default);
+    static LOCKER: LazyLock<Locker> = LazyLock::new(Locker::memory);
+    for threads in [1, 2] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).build().unwrap();
+        compare(
+            &format!("one hand-off, 64 tasks on one key, {threads} thread(s)"),
+            64_000,
+            15,
+            vec![
+                subject("tokio::sync::Mutex", |times| {
+                    tasks(&runtime, times, |_| async {
+                        let _guard = FAIR.lock().await;
+                        tokio::task::yield_now().await;
+                    })
+                }),
+                subject("by hand", |times| {
+                    tasks(&runtime, times, |_| async {
+                        let _guard = BY_HAND.acquire("hot".into()).await;
+                        tokio::task::yield_now().await;
+                    })
+                }),
+                subject("locker.lock(..)", |times| {
+                    tasks(&runtime, times, |_| async {
+                        let guard = LOCKER.lock("hot").acquire().await.unwrap();
+                        tokio::task::yield_now().await;
+                        guard.release().await.unwrap();
+                    })
+                }),
+            ],
+        );
+    }
+}
+
+/// What a waiter and a forgotten name cost.
+fn memory() {
+    const MANY: usize = 100_000;
+    println!("\nmemory and idle cost");
+    let locker = Locker::memory();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let held = locker.lock("hot").acquire().await.unwrap();
+        let before = resident();
+        let mut waiters: Vec<Pin<Box<dyn Future<Output = _>>>> = Vec::with_capacity(MANY);
+        for _ in 0..MANY {
+            let mut waiter = Box::pin(locker.lock("hot").timeout(Duration::MAX).acquire());
+            std::future::poll_fn(|context| {
+                assert!(waiter.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            waiters.push(waiter);
+        }
+        println!("  queued waiter, future included: {} bytes", (resident() - before) / MANY);
+        let cpu = processor_time();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        println!("  processor time of {MANY} waiters in 3 s: {:?}", processor_time().saturating_sub(cpu));
+        drop(waiters);
+        held.release().await.unwrap();
+    });
+    for round in 1..=3 {
+        let before = resident();
+        for number in 0..1_000_000 {
+            drop(locker.lock(&format!("{round} {number}")).acquire_blocking().unwrap());
+        }
+        println!(
+            "  1,000,000 forgotten names, round {round}: {} bytes in all",
+            resident().saturating_sub(before)
+        );
+    }
+}
+
+/// Resident memory in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
+}
+
+/// Time spent on processors by all threads.
+fn processor_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<i64> = stat.split(' ').filter_map(|field| field.parse().ok()).collect();
+    Duration::from_millis(fields.get(11..13).map_or(0, |ticks| ticks.iter().sum::<i64>()).unsigned_abs() * 10)
+}

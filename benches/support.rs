@@ -1,0 +1,50 @@
+//! Side-by-side timing: subjects take turns, round after round, so that a machine whose speed drifts slows all of
+//! them alike; ratios are medians over the rounds.
+
+use std::time::{Duration, Instant};
+
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a str,
+    /// Does the work this many times and says how long it took.
+    pub(crate) run: Box<dyn FnMut(u32) -> Duration + 'a>,
+}
+
+pub(crate) fn subject<'a>(name: &'a str, run: impl FnMut(u32) -> Duration + 'a) -> Subject<'a> {
+    Subject { name, run: Box::new(run) }
+}
+
+/// Times a loop around `work`.
+pub(crate) fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
+    move |times| {
+        let started = Instant::now();
+        (0..times).for_each(|_| work());
+        started.elapsed()
+    }
+}
+
+/// Prints the time of each subject for one piece of work, and its ratio to each of the others before it.
+pub(crate) fn compare(title: &str, times: u32, rounds: usize, mut subjects: Vec<Subject<'_>>) {
+    println!("\n{title}");
+    for subject in &mut subjects {
+        (subject.run)(times / 4 + 1);
+    }
+    let mut nanos = vec![Vec::with_capacity(rounds); subjects.len()];
+    for _ in 0..rounds {
+        for (subject, nanos) in subjects.iter_mut().zip(&mut nanos) {
+            nanos.push((subject.run)(times).as_secs_f64() * 1e9 / f64::from(times));
+        }
+    }
+    for (at, subject) in subjects.iter().enumerate() {
+        print!("  {:<44} {:>10.0} ns", subject.name, median(nanos[at].clone()));
+        for (other, reference) in subjects.iter().enumerate().take(at) {
+            let ratios = nanos[at].iter().zip(&nanos[other]).map(|(one, other)| one / other).collect();
+            print!("   {:.2} x {}", median(ratios), reference.name);
+        }
+        println!();
+    }
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,126 @@
+//! Options that are valid alone but not together, or not with these values.
+
+use crate::{
+    args::{Given, Options},
+    kind::Kind,
+};
+use proc_macro2::Ident;
+use syn::{Error, LitStr, Result};
+
+impl<T> Given<T> {
+    fn refuse(&self, why: &str) -> Result<()> {
+        Err(Error::new(self.option.span(), why))
+    }
+}
+
+/// The text of a choice.
+pub(crate) fn chosen(option: Option<&Given<LitStr>>) -> Option<String> {
+    option.map(|given| given.value.value())
+}
+
+impl Options {
+    pub(crate) fn check(&self, kind: Kind) -> Result<()> {
+        self.check_required(kind)?;
+        self.check_durations()?;
+        self.check_each()?;
+        self.check_renewal()?;
+        self.check_mode()?;
+        self.check_burst()
+    }
+
+    fn check_required(&self, kind: Kind) -> Result<()> {
+        let lacks = |option: &str| {
+            let message = format!("`{kind}` needs `{option}`: {}", kind.example());
+            Err(Error::new(proc_macro2::Span::call_site(), message))
+        };
+        match kind {
+            Kind::Rate | Kind::Semaphore if self.size.is_none() => lacks("size"),
+            Kind::Rate if self.interval.is_none() => lacks("interval"),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_durations(&self) -> Result<()> {
+        for given in [&self.lease, &self.max_hold, &self.interval].into_iter().flatten() {
+            if given.value.is_zero() {
+                let message = format!("`{}` must be longer than zero", given.option);
+                return Err(Error::new(given.value.span(), message));
+            }
+        }
+        let known = |given: &Option<Given<crate::duration::Time>>| given.as_ref()?.value.known();
+        match (&self.max_hold, known(&self.max_hold), known(&self.lease)) {
+            (Some(given), Some(hold), Some(lease)) if hold < lease => {
+                Err(Error::new(given.value.span(), "`max_hold` must not be shorter than the lease"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_each(&self) -> Result<()> {
+        let Some(each) = &self.each else { return Ok(()) };
+        if each.value.0.is_empty() {
+            return each.refuse("`each` locks every one of its parts: name at least one, `each(from, to)`");
+        }
+        if let Some(args) = &self.args {
+            return args
+                .refuse("`args` is one lock on all its parts, `each` one lock per part: use one of them");
+        }
+        match &self.guard {
+            Some(guard) => guard.refuse("`guard` binds the guard of one lock, and `each` takes several"),
+            None => Ok(()),
+        }
+    }
+
+    fn check_renewal(&self) -> Result<()> {
+        match (&self.renew, &self.max_hold) {
+            (Some(renew), Some(max_hold)) if !renew.value.value => {
+                max_hold.refuse("`max_hold` bounds the renewal, and `renew = false` switches it off")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_mode(&self) -> Result<()> {
+        match &self.mode {
+            Some(mode) if !READ_WRITE => {
+                mode.refuse("`mode` is not available yet: this version has exclusive locks only")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_burst(&self) -> Result<()> {
+        match &self.burst {
+            Some(burst) if chosen(self.algorithm.as_ref()).as_deref() != Some("gcra") => {
+                burst.refuse("`burst` belongs to `algorithm = \"gcra\"`")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses what only async functions can do.
+    pub(crate) fn check_plain_function(&self) -> Result<()> {
+        match &self.on_lost {
+            Some(on_lost) if on_lost.value.value() == "cancel" => {
+                let message = "a plain function cannot be cancelled: make it `async fn`, or use \"continue\" or \"error\"";
+                Err(Error::new(on_lost.value.span(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a `guard` that would hide a parameter.
+    pub(crate) fn check_guard(&self, bound: &[Ident]) -> Result<()> {
+        match &self.guard {
+            Some(guard) if bound.contains(&guard.value) => {
+                let message =
+                    format!("`{}` is already a parameter: give the guard another name", guard.value);
+                Err(Error::new(guard.value.span(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the runtime has read-write locks.
+const READ_WRITE: bool = false;

@@ -1,0 +1,79 @@
+//! An attribute and its item become code, or an error beside the item.
+
+use crate::{
+    function::{Form, Function},
+    kind::Kind,
+    layer::Layer,
+    parts::Part,
+    runtime_path::library_name,
+};
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{
+    Attribute, Error, Meta, Result,
+    parse::{ParseStream, Parser},
+};
+
+/// The item as the attribute `kind` with `args` leaves it. On a mistake the item stays, so that editors keep working.
+pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
+    let (stack, item) = take_ours(item);
+    expand(kind, args, stack, item.clone()).unwrap_or_else(|error| {
+        let error = error.into_compile_error();
+        quote!(#item #error)
+    })
+}
+
+fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStream) -> Result<TokenStream> {
+    let mut function = Function::parse(kind, item)?;
+    let mut layers = vec![Layer::parse(kind, args)?];
+    for attribute in stack {
+        layers.push(of_attribute(&attribute)?);
+    }
+    layers.iter().try_for_each(|layer| layer.check(&function))?;
+    surround(&mut function, &layers)
+}
+
+/// Puts the layers around the body, the first one outermost.
+fn surround(function: &mut Function, layers: &[Layer]) -> Result<TokenStream> {
+    let lockers: Vec<Part> = layers.iter().filter_map(Layer::locker_as_part).collect();
+    let parts: Vec<&Part> = layers.iter().flat_map(Layer::parts).chain(&lockers).collect();
+    let access = function.open(&parts)?;
+    let mut body = function.innermost(&access.inside);
+    let mut statements = TokenStream::new();
+    for layer in layers.iter().rev() {
+        statements = layer.wrap(function, &body)?;
+        body = quote!({ #statements });
+    }
+    let (before, outermost) = (access.before, &layers[0]);
+    let hint = matches!(function.form, Form::AsyncTrait(..)).then(|| outermost.hint(function));
+    Ok(function.with_statements(&quote!(#hint #before #statements)))
+}
+
+/// Takes the attributes of this crate off the item: the first one expands them all, in the order written.
+fn take_ours(item: TokenStream) -> (Vec<Attribute>, TokenStream) {
+    let library = library_name();
+    let split = |input: ParseStream| {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let (ours, others): (Vec<_>, Vec<_>) =
+            attributes.into_iter().partition(|attribute| Kind::of_path(attribute.path(), &library).is_some());
+        let rest: TokenStream = input.parse()?;
+        Ok((ours, quote!(#(#others)* #rest)))
+    };
+    split.parse2(item.clone()).unwrap_or((Vec::new(), item))
+}
+
+fn of_attribute(attribute: &Attribute) -> Result<Layer> {
+    let Some(kind) = Kind::of_path(attribute.path(), &library_name()) else {
+        return Err(Error::new_spanned(attribute, "not an attribute of this crate"));
+    };
+    let tokens = match &attribute.meta {
+        Meta::List(list) => list.tokens.clone(),
+        Meta::Path(_) => TokenStream::new(),
+        Meta::NameValue(value) => {
+            let message =
+                format!("options stand in brackets: `#[{kind}({})]`", kind.example().trim_matches('`'));
+            return Err(Error::new_spanned(value, message));
+        }
+    };
+    Ok(Layer { taken_from: Some(attribute.path().clone()), ..Layer::parse(kind, tokens)? })
+}

@@ -1,0 +1,121 @@
+//! The parts of a key: `args(0, account, order.id)`.
+
+use crate::duration::ungrouped;
+use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::{
+    Error, Expr, Lit, Result, Token, UnOp,
+    ext::IdentExt,
+    parse::{ParseStream, Parser},
+    punctuated::Punctuated,
+    spanned::Spanned,
+};
+
+/// One part of a key.
+pub(crate) enum Part {
+    /// A parameter by its position, `self` not counted.
+    Position(usize, Span),
+    /// A parameter, or a binding of its pattern, by name.
+    Name(Ident),
+    /// Anything else over the parameters.
+    Value(Expr),
+}
+
+/// The parts in the order written.
+pub(crate) struct Parts(pub(crate) Vec<Part>);
+
+impl Parts {
+    pub(crate) fn parse(option: &Ident, input: ParseStream) -> Result<Self> {
+        let group = match input.fork().parse::<TokenTree>() {
+            Ok(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => group,
+            _ => {
+                let at = if input.is_empty() { option.span() } else { input.span() };
+                return Err(Error::new(
+                    at,
+                    format!("`{option}` takes its parts in brackets: `{option}(0, account)`"),
+                ));
+            }
+        };
+        input.parse::<TokenTree>()?;
+        let parts = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(group.stream())?;
+        let parts = Self(parts.into_iter().map(Part::new).collect::<Result<_>>()?);
+        parts.refuse_duplicates()?;
+        Ok(parts)
+    }
+
+    fn refuse_duplicates(&self) -> Result<()> {
+        for (at, part) in self.0.iter().enumerate() {
+            if self.0[..at].iter().any(|before| before.text() == part.text()) {
+                let what = if let Part::Position(..) = part { "position " } else { "" };
+                let message = format!("{what}`{}` is given twice", part.text());
+                return Err(Error::new(part.span(), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn new(expr: Expr) -> Result<Self> {
+        match ungrouped(&expr) {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Int(int) if int.suffix().is_empty() => {
+                    Ok(Self::Position(int.base10_parse()?, int.span()))
+                }
+                Lit::Str(text) => {
+                    refuse(&expr, &format!("a text is no parameter: write `{}` without quotes", text.value()))
+                }
+                _ => refuse(&expr, NOT_A_PART),
+            },
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) && matches!(*unary.expr, Expr::Lit(_)) => {
+                refuse(&expr, "positions count from 0, `self` not included")
+            }
+            Expr::Path(path) => Ok(match path.path.get_ident() {
+                Some(name) if path.qself.is_none() && path.attrs.is_empty() => Self::Name(name.clone()),
+                _ => Self::Value(expr),
+            }),
+            Expr::Infer(_) | Expr::Range(_) | Expr::Verbatim(_) => refuse(&expr, NOT_A_PART),
+            _ => Ok(Self::Value(expr)),
+        }
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        match self {
+            Self::Position(_, span) => *span,
+            Self::Name(name) => name.span(),
+            Self::Value(expr) => expr.span(),
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Position(index, _) => index.to_string(),
+            Self::Name(name) => name.unraw().to_string(),
+            Self::Value(expr) => expr.to_token_stream().to_string(),
+        }
+    }
+
+    /// Whether the part, taken as an expression, uses a binding of that name.
+    pub(crate) fn mentions(&self, name: &Ident) -> bool {
+        match self {
+            Self::Position(..) => false,
+            Self::Name(own) => own == name,
+            Self::Value(expr) => mentions(expr.to_token_stream(), name),
+        }
+    }
+}
+
+pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == *name,
+        TokenTree::Group(group) => mentions(group.stream(), name),
+        _ => false,
+    })
+}
+
+const NOT_A_PART: &str =
+    "a part of a key is a position, the name of a parameter, or an expression over the parameters";
+
+fn refuse(expr: &Expr, why: &str) -> Result<Part> {
+    Err(Error::new_spanned(expr, why))
+}

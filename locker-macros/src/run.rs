@@ -1,0 +1,110 @@
+//! The body while something is held: in place in plain functions, as an awaited block in async ones.
+
+use crate::{
+    function::{Function, hidden},
+    layer::{Layer, names},
+};
+use proc_macro2::TokenStream;
+use quote::quote;
+
+impl Layer {
+    /// Never ends before the result is there; the drop of the hold releases, after the body's temporaries.
+    pub(crate) fn run_plain(&self, function: &Function, body: &TokenStream) -> TokenStream {
+        let (guard, value) = (self.guard(), hidden("value"));
+        match function.returned.annotation(&self.runtime) {
+            None => quote!({ #guard #body }),
+            Some(returned) => quote!({
+                #guard
+                let #value: #returned = #body;
+                #[allow(unreachable_code)]
+                #value
+            }),
+        }
+    }
+
+    pub(crate) fn run_plain_checked(&self, function: &Function, body: &TokenStream) -> TokenStream {
+        let (runtime, guard, value) = (&self.runtime, self.guard(), hidden("value"));
+        let (_, _, hold, error) = names();
+        let (returned, refused) = (function.returned.tokens(runtime), self.refused(function));
+        quote!({
+            #guard
+            let #value = #runtime::call(move || -> #returned #body);
+            match #hold.leave_checked() {
+                #runtime::Ok(()) => #value,
+                #runtime::Err(#error) => #refused,
+            }
+        })
+    }
+
+    pub(crate) fn run_async(&self, function: &Function, body: &TokenStream) -> TokenStream {
+        let (runtime, guard, value, hold) = (&self.runtime, self.guard(), hidden("value"), names().2);
+        let (block, end) = (self.block(function, body), end(function));
+        quote!({
+            #guard
+            let #value = #block.await;
+            #runtime::leave(#hold).await;
+            #end
+        })
+    }
+
+    pub(crate) fn run_async_checked(&self, function: &Function, body: &TokenStream) -> TokenStream {
+        let (runtime, guard, value) = (&self.runtime, self.guard(), hidden("value"));
+        let (_, _, hold, error) = names();
+        let (block, end, refused) = (self.block(function, body), end(function), self.refused(function));
+        quote!({
+            #guard
+            let #value = #block.await;
+            match #runtime::leave_checked(#hold).await {
+                #runtime::Ok(()) => #end,
+                #runtime::Err(#error) => #refused,
+            }
+        })
+    }
+
+    pub(crate) fn run_async_cancelled(&self, function: &Function, body: &TokenStream) -> TokenStream {
+        let (runtime, guard, value, outcome) =
+            (&self.runtime, self.guard(), hidden("value"), hidden("outcome"));
+        let (_, _, hold, error) = names();
+        let (block, end, refused) = (self.block(function, body), end(function), self.refused(function));
+        quote!({
+            #guard
+            let #outcome = {
+                let #value = #runtime::pin!(#block);
+                #runtime::cancel_on_lost(&#hold, #value).await
+            };
+            match #outcome {
+                #runtime::Ok(#value) => {
+                    #runtime::leave(#hold).await;
+                    #end
+                }
+                #runtime::Err(#error) => {
+                    #runtime::drop(#hold);
+                    #refused
+                }
+            }
+        })
+    }
+
+    /// The body as a future that knows what it returns.
+    fn block(&self, function: &Function, body: &TokenStream) -> TokenStream {
+        let hint = self.hint(function);
+        quote!(async move { #hint #body })
+    }
+
+    /// Tells an async block its type, as the signature tells an async function.
+    pub(crate) fn hint(&self, function: &Function) -> TokenStream {
+        let (runtime, returned) = (&self.runtime, function.returned.tokens(&self.runtime));
+        quote!(if false { return #runtime::never::<#returned>(); })
+    }
+
+    fn guard(&self) -> Option<TokenStream> {
+        let (name, hold) = (&self.options.guard.as_ref()?.value, names().2);
+        Some(quote!(let #name = #hold.guard();))
+    }
+}
+
+/// The value after the body; `!` went through it as `Infallible`.
+fn end(function: &Function) -> TokenStream {
+    let value = hidden("value");
+    if function.returned.is_never() { quote!(match #value {}) } else { quote!(#value) }
+}

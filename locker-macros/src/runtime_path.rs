@@ -1,0 +1,24 @@
+//! Where generated code finds the runtime.
+
+use proc_macro_crate::{FoundCrate, crate_name};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+use syn::Path;
+
+/// `crate = path`, else the name that the user's manifest gives to the package, else `::locker`.
+pub(crate) fn runtime_path(given: Option<&Path>) -> TokenStream {
+    if let Some(path) = given {
+        return quote!(#path::__private);
+    }
+    let name = Ident::new(&library_name(), Span::call_site());
+    quote!(::#name::__private)
+}
+
+/// The name of the library in the user's crate.
+pub(crate) fn library_name() -> String {
+    match crate_name("locker-rs") {
+        // `locker_rs` is the package that was not renamed: its library is `locker`.
+        Ok(FoundCrate::Name(name)) if name != "locker_rs" => name,
+        _ => "locker".to_owned(),
+    }
+}

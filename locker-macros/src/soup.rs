@@ -1,0 +1,163 @@
+//! Random tokens as arguments and as items: an error or code, never a panic.
+
+use crate::{expand::attribute, kind::Kind};
+use proc_macro2::TokenStream;
+use proptest::prelude::*;
+
+const WORDS: &[&str] = &[
+    "expr",
+    "lease",
+    "expire",
+    "args",
+    "each",
+    "name",
+    "timeout",
+    "max_retry",
+    "retry_delay",
+    "renew",
+    "max_hold",
+    "release",
+    "fair",
+    "on_error",
+    "on_lost",
+    "guard",
+    "locker",
+    "crate",
+    "mode",
+    "size",
+    "interval",
+    "algorithm",
+    "burst",
+    "=",
+    "=",
+    "=",
+    "=",
+    ",",
+    ",",
+    ",",
+    ",",
+    "0",
+    "1",
+    "10",
+    "0.5",
+    "1e999",
+    "99999999999999999999999",
+    "0u8",
+    "10s",
+    "-",
+    "-1",
+    "\"10s\"",
+    "\"\"",
+    "\"cancel\"",
+    "\"gcra\"",
+    "\"on_expiry\"",
+    "b\"x\"",
+    "'a'",
+    "'a",
+    "true",
+    "a",
+    "b",
+    "self",
+    "Self",
+    "r#type",
+    "r#crate",
+    "_",
+    "..",
+    "::",
+    ".",
+    "&",
+    "|",
+    "#",
+    "!",
+    "?",
+    ";",
+    "<",
+    ">",
+    "if",
+    "move",
+    "async",
+    "await",
+    "const",
+    "fn",
+    "path::to",
+    "a.b",
+    "&a.b",
+    "Duration::ZERO",
+    "(a, b)",
+    "[a]",
+    "{ a }",
+];
+
+const ITEMS: &[&str] = &[
+    "fn f(a: u8, (b, c): (u8, u8)) -> Result<u8, E> { Ok(a) }",
+    "async fn f(&self, a: u8, _: u8) -> Result<u8, E> { Ok(a) }",
+    "fn f<'async_trait>(a: u8) -> Pin<Box<dyn Future<Output = Result<u8, E>> + 'async_trait>> \
+     where 'static: 'async_trait { Box::pin(async move { let a = a; Ok(a) }) }",
+    "fn f() -> ! { loop {} }",
+    "#[lock_on_argument] #[inline] pub(crate) async unsafe fn f(mut a: u8) {}",
+    "#[rate_limit(size = 1, interval = 1)] fn f(a: impl Display) -> impl Display { a }",
+    "const unsafe extern \"C\" fn f(a: u8, ...) -> u8 { a }",
+    "fn f(&self);",
+    "fn f() -> Result<u8, E> { incomplete. }",
+    "gen fn f() {}",
+    "struct S;",
+    "|a| a",
+    "",
+];
+
+const KINDS: [Kind; 3] = [Kind::Lock, Kind::Rate, Kind::Semaphore];
+
+fn soup() -> impl Strategy<Value = String> {
+    let word = prop::sample::select(WORDS).prop_map(str::to_owned);
+    let words = word.prop_recursive(3, 24, 8, |inner| {
+        let brackets = prop::sample::select(&[("(", ")"), ("[", "]"), ("{", "}")][..]);
+        (brackets, prop::collection::vec(inner, 0..8))
+            .prop_map(|((open, close), words)| format!("{open}{}{close}", words.join(" ")))
+    });
+    prop::collection::vec(words, 0..12).prop_map(|words| words.join(" "))
+}
+
+/// Options that are named and separated rightly, with anything as their values.
+fn options() -> impl Strategy<Value = String> {
+    let name = prop::sample::select(&WORDS[..23]);
+    let option = (name, soup(), any::<bool>()).prop_map(|(name, value, brackets)| {
+        if brackets { format!("{name}({value})") } else { format!("{name} = {value}") }
+    });
+    prop::collection::vec(option, 0..4).prop_map(|options| options.join(", "))
+}
+
+fn expand(kind: Kind, args: &str, item: &str) -> Option<TokenStream> {
+    let (args, item) = (args.parse().ok()?, item.parse().ok()?);
+    Some(attribute(kind, args, item))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn random_arguments_never_panic(
+        kind in prop::sample::select(&KINDS[..]),
+        args in prop_oneof![soup(), options()],
+        item in prop::sample::select(ITEMS),
+    ) {
+        expand(kind, &args, item);
+    }
+
+    #[test]
+    fn random_items_never_panic(kind in prop::sample::select(&KINDS[..]), item in soup()) {
+        expand(kind, "size = 1, interval = 1", &item);
+        expand(kind, "", &format!("fn f(a: u8) {item} {{}}"));
+    }
+}
+
+#[test]
+fn item_stays_beside_the_error() {
+    for item in ITEMS {
+        let expanded = expand(Kind::Lock, "nonsense", item).unwrap().to_string();
+        let bare =
+            item.replace("#[lock_on_argument] ", "").replace("#[rate_limit(size = 1, interval = 1)] ", "");
+        let tokens = bare.parse::<TokenStream>().unwrap().to_string();
+        assert!(expanded.starts_with(&tokens), "{expanded}");
+        assert!(expanded.contains("compile_error"), "{expanded}");
+    }
+}

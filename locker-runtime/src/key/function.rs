@@ -1,0 +1,185 @@
+//! The first half of a key: which function.
+
+use super::{Hex, hex};
+use md5::{Digest, Md5};
+use once_cell::sync::OnceCell;
+use std::any::type_name;
+
+/// The md5 of a function's name, as it stands in keys.
+#[derive(Clone, Copy, Debug)]
+pub struct FunctionDigest(pub(super) Hex);
+
+/// Which function a key is about; its digest is computed once. Lives in a `static` beside the function.
+#[derive(Debug)]
+pub struct Function {
+    module: &'static str,
+    name: &'static str,
+    digests: OnceCell<Box<Cached>>,
+}
+
+/// One digest per `Self`: a `static` in a trait's default method is shared by all implementors.
+#[derive(Debug)]
+struct Cached {
+    receiver: &'static str,
+    digest: FunctionDigest,
+    next: OnceCell<Box<Cached>>,
+}
+
+impl Function {
+    /// The function `name` in `module`, as `module_path!()` writes it.
+    #[must_use]
+    pub const fn new(module: &'static str, name: &'static str) -> Self {
+        Self { module, name, digests: OnceCell::new() }
+    }
+
+    /// The function known as `name`, whatever its path: `name = "bank.withdraw"`.
+    #[must_use]
+    pub const fn named(name: &'static str) -> Self {
+        Self::new("", name)
+    }
+
+    /// The name, for diagnostics.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The digest of a function that has no receiver.
+    pub fn digest(&self) -> &FunctionDigest {
+        self.cached("")
+    }
+
+    /// The digest of a method of `T`.
+    pub fn digest_of<T: ?Sized>(&self) -> &FunctionDigest {
+        self.cached(type_name::<T>())
+    }
+
+    fn cached(&self, receiver: &'static str) -> &FunctionDigest {
+        let mut slot = &self.digests;
+        loop {
+            let cached = slot.get_or_init(|| Box::new(self.compute(receiver)));
+            if cached.receiver == receiver {
+                return &cached.digest;
+            }
+            slot = &cached.next;
+        }
+    }
+
+    fn compute(&self, receiver: &'static str) -> Cached {
+        let digest = FunctionDigest::of(&[self.module, type_segment(receiver), self.name]);
+        Cached { receiver, digest, next: OnceCell::new() }
+    }
+}
+
+impl FunctionDigest {
+    /// The digest of these paths, empty ones left out: `bank::api`, `Account`, `close` is `bank:api:Account:close`.
+    pub(crate) fn of(paths: &[&str]) -> Self {
+        let mut md5 = Md5::new();
+        let mut first = true;
+        for segment in paths.iter().filter(|path| !path.is_empty()).flat_map(|path| segments(path)) {
+            if !first {
+                md5.update(":");
+            }
+            first = false;
+            md5.update(segment);
+        }
+        Self(hex(&md5.finalize()))
+    }
+}
+
+/// `.` and `::` are equal, and `r#type` is `type`.
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    let segments = path.split("::").flat_map(|part| part.split('.'));
+    segments.map(|segment| segment.strip_prefix("r#").unwrap_or(segment))
+}
+
+/// `Account` of `bank::Account<bank::Eur>`, the same for every argument of a generic type.
+fn type_segment(name: &str) -> &str {
+    let name = without_generics(name.strip_prefix("dyn ").map_or(name, |bounds| before(bounds, " + ")));
+    let last = name.rsplit("::").next().unwrap_or(name);
+    last.trim_matches(|c: char| !c.is_alphanumeric() && c != '_')
+}
+
+fn before<'a>(text: &'a str, end: &str) -> &'a str {
+    text.split(end).next().unwrap_or(text)
+}
+
+/// The name without one trailing `<..>`, which may itself hold `->` and further brackets.
+fn without_generics(name: &str) -> &str {
+    let mut depth = 0_u32;
+    for (at, c) in name.char_indices().rev() {
+        match c {
+            '>' if !name[..at].ends_with('-') => depth += 1,
+            '<' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            return if c == '<' { &name[..at] } else { name };
+        }
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fmt::Debug, marker::PhantomData, str::from_utf8};
+
+    struct Account;
+    struct Ledger<T: ?Sized>(PhantomData<T>);
+    trait Close {
+        fn digest(&self) -> String {
+            static FUNCTION: Function = Function::new("bank", "close");
+            text(FUNCTION.digest_of::<Self>())
+        }
+    }
+    impl Close for Account {}
+    impl<T: ?Sized> Close for Ledger<T> {}
+
+    fn text(digest: &FunctionDigest) -> String {
+        from_utf8(&digest.0).unwrap().to_owned()
+    }
+
+    // python3 -c "import hashlib; print(hashlib.md5(b'bank:api:withdraw').hexdigest())"
+    const WITHDRAW: &str = "ecd283d2bca37a43399613c65a5a037d";
+
+    #[test]
+    fn path_and_name_give_the_digest_of_the_python_formula() {
+        assert_eq!(text(Function::new("bank::api", "withdraw").digest()), WITHDRAW);
+        assert_eq!(text(Function::named("bank.api.withdraw").digest()), WITHDRAW);
+        assert_eq!(text(Function::named("bank::api::withdraw").digest()), WITHDRAW);
+        assert_eq!(text(&FunctionDigest::of(&["bank.api.withdraw"])), WITHDRAW);
+        assert_eq!(text(Function::new("bank::r#api", "r#withdraw").digest()), WITHDRAW);
+    }
+
+    #[test]
+    fn implementors_of_one_default_method_do_not_share_a_digest() {
+        let digests = [Account.digest(), Ledger::<u8>(PhantomData).digest(), Account.digest()];
+        assert_eq!(digests[0], text(&FunctionDigest::of(&["bank.Account.close"])));
+        assert_eq!(digests[1], text(&FunctionDigest::of(&["bank.Ledger.close"])));
+        assert_eq!(digests[2], digests[0]);
+    }
+
+    #[test]
+    fn generic_arguments_do_not_change_the_digest() {
+        let bytes = Ledger::<fn(u8) -> Vec<Account>>(PhantomData).digest();
+        assert_eq!(bytes, Ledger::<dyn Debug>(PhantomData).digest());
+    }
+
+    #[test]
+    fn segment_of_a_type_is_its_bare_name() {
+        struct Local;
+        impl Close for Local {}
+        for (name, segment) in [
+            (type_name::<Account>(), "Account"),
+            (type_name::<Local>(), "Local"),
+            (type_name::<Ledger<Ledger<fn() -> Account>>>(), "Ledger"),
+            (type_name::<&mut Account>(), "Account"),
+            (type_name::<[Account]>(), "Account"),
+            (type_name::<dyn Debug + Send>(), "Debug"),
+            (type_name::<str>(), "str"),
+            ("", ""),
+        ] {
+            assert_eq!(type_segment(name), segment, "{name}");
+        }
+    }
+}

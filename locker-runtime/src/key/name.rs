@@ -1,0 +1,40 @@
+//! Names given to the API become keys.
+
+use super::{Key, concat, hex, text};
+use md5::{Digest, Md5};
+
+const LONGEST: usize = 200;
+
+impl Key {
+    /// `kind` is `lock`, `semaphore`, `rate`, `event` or `watchdog`: kinds never collide.
+    pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
+        if name.len() <= LONGEST && !name.contains(['{', '}']) && !name.contains(char::is_control) {
+            return concat(&[prefix, kind, ":", name]);
+        }
+        concat(&[prefix, kind, ":", text(&hex(&Md5::digest(name)))])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_name_is_kept() {
+        assert_eq!(Key::named("app/", "lock", "größe").as_str(), "app/lock:größe");
+        let longest = "x".repeat(LONGEST);
+        assert_eq!(Key::named("", "rate", &longest).as_str(), format!("rate:{longest}"));
+    }
+
+    #[test]
+    fn awkward_name_is_replaced_by_its_md5() {
+        // python3 -c "import hashlib; print(hashlib.md5(b'x' * 201).hexdigest())", then b'a{b}' and b'a\nb'
+        for (name, md5) in [
+            ("x".repeat(201).as_str(), "3ea01af1716230e4a1484e78b3199f61"),
+            ("a{b}", "731eca2082f7b35876f319b1f36c7774"),
+            ("a\nb", "8cdeb44417f3c26826595d5820cf5700"),
+        ] {
+            assert_eq!(Key::named("p:", "lock", name).as_str(), format!("p:lock:{md5}"));
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The step against a model that is too simple to be wrong.
+
+use super::*;
+use crate::{
+    key::Key,
+    primitives::{GRANT_WINDOW, Push, State as _, TOMBSTONE},
+};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+const LEASE: Duration = Duration::from_millis(100);
+
+/// A lock with a clock that the test moves.
+struct Bench {
+    state: State,
+    key: Key,
+    now: Timestamp,
+    pushes: Vec<Push>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let now = Timestamp::from_micros(1_000_000);
+        Self { state: State::default(), key: Key::new("k"), now, pushes: Vec::new() }
+    }
+
+    fn ask(&mut self, request: &Request) -> Reply {
+        let Self { state, key, now, pushes } = self;
+        step(state, request, &mut Context { key, now: *now, pushes })
+    }
+
+    fn acquire(&mut self, id: u128, wait: Option<Wait>) -> Reply {
+        self.ask(&Holding::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () })
+    }
+
+    fn release(&mut self, id: u128) -> Reply {
+        self.ask(&Holding::Release { id: Id::from(id), tombstone: false })
+    }
+
+    fn cancel(&mut self, id: u128, tombstone: bool) -> Reply {
+        self.ask(&Holding::Cancel { id: Id::from(id), tombstone })
+    }
+
+    fn tick(&mut self) {
+        let Self { state, key, now, pushes } = self;
+        state.tick(&mut Context { key, now: *now, pushes });
+    }
+
+    fn holder(&self) -> Option<Id> {
+        self.state.holder().filter(|(_, _, until)| *until > self.now).map(|(id, ..)| id)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+    }
+}
+
+const HERE: Option<Wait> = Some(Wait { live: None, fair: true });
+const AWAY: Option<Wait> = Some(Wait { live: Some(Duration::from_millis(300)), fair: true });
+const UNFAIR: Option<Wait> = Some(Wait { live: None, fair: false });
+
+#[test]
+fn a_release_hands_over_to_the_first_in_line() {
+    let mut lock = Bench::new();
+    assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
+    assert_eq!(lock.acquire(2, HERE), Reply::Queued { ahead: 0, recheck_in: None });
+    assert_eq!(lock.acquire(3, HERE), Reply::Queued { ahead: 1, recheck_in: None });
+    assert_eq!(lock.release(1), Reply::Released);
+    assert_eq!(lock.holder(), Some(Id::from(2)));
+    assert!(matches!(lock.pushes[..], [Push { id, signal: Signal::Held { .. }, .. }] if id == Id::from(2)));
+    assert_eq!(lock.release(1), Reply::NotHeld);
+}
+
+#[test]
+fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
+    let mut lock = Bench::new();
+    lock.acquire(1, None);
+    let long = Duration::from_secs(60);
+    lock.ask(&Holding::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: () });
+    lock.release(1);
+    assert_eq!(lock.state.holder().map(|(_, _, until)| until), Some(lock.now + GRANT_WINDOW));
+    assert_eq!(lock.ask(&Holding::Renew { id: Id::from(2), lease: long }), Reply::Renewed);
+    assert_eq!(lock.state.holder().map(|(_, _, until)| until), Some(lock.now + long));
+}
+
+#[test]
+fn a_dead_waiter_is_skipped() {
+    let mut lock = Bench::new();
+    lock.ask(&Holding::Acquire { id: Id::from(1), lease: Duration::from_millis(305), wait: None, ask: () });
+    lock.acquire(2, AWAY);
+    lock.pass(Duration::from_millis(250));
+    lock.acquire(3, AWAY);
+    lock.pass(Duration::from_millis(60));
+    lock.tick();
+    assert_eq!(lock.holder(), Some(Id::from(3)), "2 was not heard of for 310 ms and lives 300 ms");
+}
+
+#[test]
+fn a_tombstone_refuses_a_late_attempt_until_it_is_forgotten() {
+    let mut lock = Bench::new();
+    assert_eq!(lock.cancel(1, true), Reply::Cancelled);
+    assert_eq!(lock.acquire(1, HERE), Reply::Cancelled);
+    assert!(!lock.state.is_idle(), "the tombstone is remembered");
+    lock.pass(TOMBSTONE);
+    lock.tick();
+    assert!(lock.state.is_idle());
+    assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
+}
+
+#[test]
+fn nobody_overtakes_a_waiter_who_keeps_its_turn() {
+    let mut lock = Bench::new();
+    lock.acquire(1, None);
+    lock.acquire(2, HERE);
+    lock.pass(LEASE);
+    assert!(matches!(lock.acquire(3, UNFAIR), Reply::Queued { .. }));
+    assert_eq!(lock.holder(), Some(Id::from(2)));
+}
+
+#[test]
+fn an_unfair_waiter_is_woken_and_may_be_overtaken() {
+    let mut lock = Bench::new();
+    lock.acquire(1, None);
+    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }));
+    lock.release(1);
+    assert!(matches!(lock.pushes.pop(), Some(Push { id, signal: Signal::Wake, .. }) if id == Id::from(2)));
+    assert!(matches!(lock.acquire(3, UNFAIR), Reply::Granted { .. }));
+    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { ahead: 0, .. }), "it keeps its place");
+    lock.release(3);
+    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Granted { .. }));
+    lock.release(2);
+    assert!(lock.state.is_idle());
+}
+
+#[test]
+fn a_last_try_leaves_the_queue() {
+    let mut lock = Bench::new();
+    lock.acquire(1, None);
+    lock.acquire(2, HERE);
+    assert_eq!(lock.acquire(2, None), Reply::Busy { retry_after: LEASE });
+    lock.release(1);
+    assert!(lock.state.is_idle());
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Acquire { id: u128, wait: bool },
+    Renew(u128),
+    Release(u128),
+    Cancel { id: u128, tombstone: bool },
+    Pass(u64),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let id = 0..6_u128;
+    let act = prop_oneof![
+        4 => (id.clone(), any::<bool>()).prop_map(|(id, wait)| Act::Acquire { id, wait }),
+        1 => id.clone().prop_map(Act::Renew),
+        3 => id.clone().prop_map(Act::Release),
+        1 => (id, prop::bool::weighted(0.1)).prop_map(|(id, tombstone)| Act::Cancel { id, tombstone }),
+        1 => (1..70_u64).prop_map(Act::Pass),
+    ];
+    prop::collection::vec(act, 1..120)
+}
+
+/// The lock as one would write it first: a holder, a list, a set of the refused.
+#[derive(Default)]
+struct Model {
+    holder: Option<(u128, Timestamp)>,
+    line: Vec<u128>,
+    refused: HashMap<u128, Timestamp>,
+}
+
+impl Model {
+    fn serve(&mut self, now: Timestamp) {
+        if self.holder.is_none() && !self.line.is_empty() {
+            self.holder = Some((self.line.remove(0), now + LEASE));
+        }
+    }
+
+    fn act(&mut self, act: &Act, now: Timestamp) -> &'static str {
+        self.holder = self.holder.filter(|(_, until)| *until > now);
+        self.refused.retain(|_, until| *until > now);
+        let held_by = |id| self.holder.is_some_and(|(holder, _)| holder == id);
+        match *act {
+            Act::Acquire { id, .. } if held_by(id) => "granted",
+            Act::Acquire { id, .. } if self.refused.contains_key(&id) => "cancelled",
+            Act::Acquire { id, wait } => {
+                self.serve(now);
+                if self.holder.is_none() {
+                    self.holder = Some((id, now + LEASE));
+                }
+                if self.holder.is_some_and(|(holder, _)| holder == id) {
+                    return "granted";
+                }
+                if !wait {
+                    self.line.retain(|other| *other != id);
+                    return "busy";
+                }
+                if !self.line.contains(&id) {
+                    self.line.push(id);
+                }
+                "queued"
+            }
+            Act::Renew(id) if held_by(id) => {
+                self.holder = Some((id, now + LEASE));
+                "renewed"
+            }
+            Act::Renew(id) => {
+                if !self.line.contains(&id) {
+                    self.serve(now);
+                }
+                "lost"
+            }
+            Act::Release(id) if held_by(id) => {
+                self.holder = None;
+                self.serve(now);
+                "released"
+            }
+            Act::Release(_) => "not held",
+            Act::Cancel { id, tombstone } => {
+                if tombstone {
+                    self.refused.entry(id).or_insert(now + TOMBSTONE);
+                }
+                self.line.retain(|other| *other != id);
+                self.holder = self.holder.filter(|(holder, _)| *holder != id);
+                self.serve(now);
+                "cancelled"
+            }
+            Act::Pass(_) => "passed",
+        }
+    }
+}
+
+fn name(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Granted { .. } => "granted",
+        Reply::Queued { .. } => "queued",
+        Reply::Busy { .. } => "busy",
+        Reply::Released => "released",
+        Reply::NotHeld => "not held",
+        Reply::Renewed => "renewed",
+        Reply::Lost => "lost",
+        Reply::Cancelled => "cancelled",
+        _ => "other",
+    }
+}
+
+fn request(act: &Act) -> Option<Request> {
+    Some(match *act {
+        Act::Acquire { id, wait } => {
+            let wait = wait.then_some(Wait { live: None, fair: true });
+            Holding::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () }
+        }
+        Act::Renew(id) => Holding::Renew { id: Id::from(id), lease: LEASE },
+        Act::Release(id) => Holding::Release { id: Id::from(id), tombstone: false },
+        Act::Cancel { id, tombstone } => Holding::Cancel { id: Id::from(id), tombstone },
+        Act::Pass(_) => return None,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// One holder, first in first out, nobody forgotten: as the model says, reply by reply.
+    #[test]
+    fn does_what_the_model_does(acts in acts()) {
+        let (mut lock, mut model) = (Bench::new(), Model::default());
+        let mut last_fence = 0;
+        for act in &acts {
+            if let Act::Pass(millis) = act {
+                lock.pass(Duration::from_millis(*millis));
+            }
+            let said = request(act).map_or("passed", |request| {
+                let reply = lock.ask(&request);
+                name(&reply)
+            });
+            prop_assert_eq!(said, model.act(act, lock.now), "at {:?} of {:?}", act, acts);
+            prop_assert_eq!(lock.holder(), model.holder.filter(|(_, until)| *until > lock.now).map(|(id, _)| Id::from(id)));
+            prop_assert_eq!(lock.state.waiting(), model.line.len());
+            if let Some((_, fence, _)) = lock.state.holder() {
+                prop_assert!(fence >= last_fence, "fences rise");
+                last_fence = fence;
+            }
+        }
+    }
+
+    /// Every grant has a fence of its own, higher than the one before.
+    #[test]
+    fn every_grant_has_a_higher_fence(acts in acts()) {
+        let mut lock = Bench::new();
+        let mut grants: Vec<(Id, u64)> = Vec::new();
+        for act in &acts {
+            if let Act::Pass(millis) = act {
+                lock.pass(Duration::from_millis(*millis));
+            }
+            if let Some(request) = request(act) {
+                let _ = lock.ask(&request);
+            }
+            if let Some((id, fence, _)) = lock.state.holder() {
+                match grants.last() {
+                    Some(&(_, last)) if fence == last => prop_assert_eq!(grants.last().map(|grant| grant.0), Some(id)),
+                    last => {
+                        prop_assert!(last.is_none_or(|&(_, last)| fence > last));
+                        grants.push((id, fence));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sending any request twice is the same as sending it once, whatever came before.
+    #[test]
+    fn a_repeated_request_changes_nothing(acts in acts()) {
+        let (mut once, mut twice) = (Bench::new(), Bench::new());
+        for act in &acts {
+            if let Act::Pass(millis) = act {
+                once.pass(Duration::from_millis(*millis));
+                twice.pass(Duration::from_millis(*millis));
+            }
+            let Some(request) = request(act) else { continue };
+            let reply = once.ask(&request);
+            let first = twice.ask(&request);
+            let second = twice.ask(&request);
+            prop_assert_eq!(&reply, &first);
+            match (&first, &second) {
+                (Reply::Released, Reply::NotHeld) => {}
+                // The first copy handed a free lock to somebody; the second finds the lease running.
+                (Reply::Granted { fence }, Reply::Granted { fence: again }) => prop_assert_eq!(fence, again),
+                (first, second) => prop_assert_eq!(first, second),
+            }
+            prop_assert_eq!(once.state.holder(), twice.state.holder());
+            prop_assert_eq!(once.state.waiting(), twice.state.waiting());
+        }
+    }
+
+    /// Whatever happened: when everybody leaves, nothing is left.
+    #[test]
+    fn nothing_is_left_of_those_who_left(acts in acts()) {
+        let mut lock = Bench::new();
+        for act in &acts {
+            if let Some(request) = request(act) {
+                let _ = lock.ask(&request);
+            }
+        }
+        for id in 0..6 {
+            lock.cancel(id, false);
+        }
+        lock.pass(TOMBSTONE);
+        lock.tick();
+        prop_assert!(lock.state.is_idle());
+    }
+}

@@ -1,0 +1,178 @@
+//! What a function holds while its body runs, and how that ends.
+
+use crate::{Error, ErrorKind, Guard, Result, diagnostics::warning, request::LockRequest};
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::Poll,
+};
+
+/// One guard, or those of `each`.
+#[derive(Debug)]
+pub struct Hold {
+    guard: Guard,
+    others: Vec<Guard>,
+}
+
+impl Hold {
+    fn one(guard: Guard) -> Self {
+        Self { guard, others: Vec::new() }
+    }
+
+    pub(super) fn of(mut guards: Vec<Guard>) -> Option<Self> {
+        let guard = guards.pop()?;
+        Some(Self { guard, others: guards })
+    }
+
+    /// What `guard = name` binds.
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    async fn lost(&self) {
+        if self.others.is_empty() {
+            return self.guard.lost().await;
+        }
+        let mut all: Vec<_> = self.guards().map(|guard| Box::pin(guard.lost())).collect();
+        poll_fn(|context| {
+            let mut any = all.iter_mut().map(|lost| lost.as_mut().poll(context));
+            any.find(Poll::is_ready).unwrap_or(Poll::Pending)
+        })
+        .await;
+    }
+
+    fn guards(&self) -> impl Iterator<Item = &Guard> {
+        std::iter::once(&self.guard).chain(&self.others)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.guards().try_for_each(Guard::check)
+    }
+
+    /// Releases all of them, the last one first, and tells the first error.
+    async fn release(mut self) -> Result<()> {
+        let mut result = self.guard.release().await;
+        while let Some(guard) = self.others.pop() {
+            result = result.and(guard.release().await);
+        }
+        result
+    }
+
+    fn release_blocking(mut self) -> Result<()> {
+        let mut result = self.guard.release_blocking();
+        while let Some(guard) = self.others.pop() {
+            result = result.and(guard.release_blocking());
+        }
+        result
+    }
+}
+
+/// Waits for the lock.
+///
+/// # Errors
+/// Those of `acquire`.
+pub async fn acquire(request: LockRequest) -> Result<Hold> {
+    request.acquire().await.map(Hold::one)
+}
+
+/// Waits for the lock, blocking the thread.
+///
+/// # Errors
+/// Those of `acquire_blocking`.
+pub fn acquire_blocking(request: LockRequest) -> Result<Holder> {
+    request.acquire_blocking().map(|guard| Holder::new(Hold::one(guard)))
+}
+
+/// Runs `body` until it ends or the hold is known to be lost; then it is not polled again.
+///
+/// # Errors
+/// `Lost`.
+pub async fn cancel_on_lost<F: Future>(hold: &Hold, mut body: Pin<&mut F>) -> Result<F::Output> {
+    let mut lost = pin!(hold.lost());
+    poll_fn(|context| {
+        if let Poll::Ready(output) = body.as_mut().poll(context) {
+            return Poll::Ready(Ok(output));
+        }
+        lost.as_mut().poll(context).map(|()| Err(loss(hold)))
+    })
+    .await
+}
+
+fn loss(hold: &Hold) -> Error {
+    let message = "the lease ended before its holder released it";
+    let known = || Error::new(ErrorKind::Lost, message).with_key(hold.guard.key());
+    hold.check().err().unwrap_or_else(known)
+}
+
+/// Releases after a body whose result stands; what went wrong is logged.
+pub async fn leave(hold: Hold) {
+    log(hold.release().await);
+}
+
+/// Releases after a body whose result does not stand when the hold was lost before.
+///
+/// # Errors
+/// `Lost`.
+pub async fn leave_checked(hold: Hold) -> Result<()> {
+    hold.check()?;
+    only_loss(hold.release().await)
+}
+
+/// Any other release error must not mask the body's result.
+fn only_loss(released: Result<()>) -> Result<()> {
+    match released {
+        Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+        other => {
+            log(other);
+            Ok(())
+        }
+    }
+}
+
+fn log(released: Result<()>) {
+    if let Err(error) = released {
+        warning!(%error, "the function's result stands although its lock did not end as it should");
+        drop(error);
+    }
+}
+
+/// Calls `body` at once: what `return` and `?` in it leave is only the body.
+pub fn call<T>(body: impl FnOnce() -> T) -> T {
+    body()
+}
+
+/// A hold that is released, blocking, when the function ends in whatever way.
+#[derive(Debug)]
+pub struct Holder(Option<Hold>);
+
+impl Holder {
+    pub(super) fn new(hold: Hold) -> Self {
+        Self(Some(hold))
+    }
+
+    /// What `guard = name` binds.
+    ///
+    /// # Panics
+    /// Never: only what takes `self` empties it.
+    pub fn guard(&self) -> &Guard {
+        self.0.as_ref().expect("held until the function ends").guard()
+    }
+
+    /// Releases after a body whose result does not stand when the hold was lost before.
+    ///
+    /// # Errors
+    /// `Lost`.
+    pub fn leave_checked(mut self) -> Result<()> {
+        let Some(hold) = self.0.take() else { return Ok(()) };
+        hold.check()?;
+        only_loss(hold.release_blocking())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        if let Some(hold) = self.0.take() {
+            log(hold.release_blocking());
+        }
+    }
+}

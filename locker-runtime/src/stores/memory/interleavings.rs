@@ -1,0 +1,165 @@
+//! The queue, cancelling, expiry and the mailboxes under every order of events that shuttle thinks of.
+//!
+//! Run with `scripts/interleavings.sh`.
+
+use super::Shards;
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    primitives::{Kind, Reply, Signal, Wait},
+};
+use shuttle::{
+    Runner,
+    future::block_on,
+    scheduler::{PctScheduler, RandomScheduler},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_secs(1);
+const START: Timestamp = Timestamp::from_micros(1_000_000_000);
+const SCHEDULES: usize = 20_000;
+
+struct World {
+    store: Shards,
+    key: Key,
+    inside: AtomicUsize,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { store: Shards::default(), key: Key::new("k"), inside: AtomicUsize::new(0) })
+    }
+
+    fn ask(&self, id: u128, fair: bool) -> Reply {
+        let request = Kind::Lock.acquire(Id::from(id), LEASE, Some(Wait { live: None, fair }));
+        self.store.call(&self.key, &request, START)
+    }
+
+    fn release(&self, id: u128) -> Reply {
+        self.store.call(&self.key, &Kind::Lock.release(Id::from(id), false), START)
+    }
+
+    fn cancel(&self, id: u128) {
+        self.store.call(&self.key, &Kind::Lock.cancel(Id::from(id), false), START);
+    }
+
+    /// Waits for the lock as the waiting loop does.
+    fn acquire(&self, id: u128, fair: bool) {
+        let mut mailbox = self.store.pushes.subscribe(Id::from(id));
+        while !matches!(self.ask(id, fair), Reply::Granted { .. }) {
+            if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
+                return;
+            }
+        }
+    }
+
+    fn hold_and_release(&self, id: u128, fair: bool) {
+        self.acquire(id, fair);
+        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two hold at once");
+        thread::yield_now();
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(self.release(id), Reply::Released);
+    }
+
+    fn assert_forgotten(&self) {
+        assert!(self.store.parts.iter().all(|shard| crate::sync::lock(shard).len() == 0), "state is left");
+        assert!(self.store.pushes.is_empty(), "mailboxes are left");
+    }
+}
+
+/// Runs the parts as threads under many schedules; a waiter that is never woken is a deadlock, which shuttle finds.
+fn check(parts: &'static [fn(&World)]) {
+    let run = move || {
+        let world = World::new();
+        let threads: Vec<_> = parts
+            .iter()
+            .map(|part| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || part(&world))
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        world.assert_forgotten();
+    };
+    let mut config = shuttle::Config::default();
+    config.stack_size = 0x8_0000;
+    Runner::new(RandomScheduler::new(SCHEDULES), config.clone()).run(run);
+    Runner::new(PctScheduler::new(3, SCHEDULES), config).run(run);
+}
+
+#[test]
+fn every_waiter_has_its_turn() {
+    check(&[
+        |world| world.hold_and_release(1, true),
+        |world| world.hold_and_release(2, true),
+        |world| world.hold_and_release(3, true),
+    ]);
+}
+
+#[test]
+fn callers_who_may_overtake_all_get_through() {
+    check(&[
+        |world| world.hold_and_release(1, false),
+        |world| world.hold_and_release(2, false),
+        |world| world.hold_and_release(3, true),
+    ]);
+}
+
+#[test]
+fn a_waiter_that_gives_up_stops_nobody() {
+    check(&[
+        |world| world.hold_and_release(1, true),
+        |world| {
+            let _mailbox = world.store.pushes.subscribe(Id::from(2));
+            world.ask(2, true);
+            thread::yield_now();
+            world.cancel(2);
+        },
+        |world| world.hold_and_release(3, true),
+    ]);
+}
+
+#[test]
+fn a_mailbox_closed_before_the_cancel_loses_nothing() {
+    check(&[
+        |world| world.hold_and_release(1, true),
+        |world| {
+            let mailbox = world.store.pushes.subscribe(Id::from(2));
+            world.ask(2, true);
+            drop(mailbox);
+            thread::yield_now();
+            world.cancel(2);
+        },
+        |world| world.hold_and_release(3, false),
+    ]);
+}
+
+#[test]
+fn the_lease_of_a_dead_holder_hands_over() {
+    check(&[
+        |world| {
+            world.ask(1, true);
+            // It dies here; once it has the lock, its lease runs out.
+            world.store.tick(START + LEASE);
+        },
+        |world| {
+            let mut mailbox = world.store.pushes.subscribe(Id::from(2));
+            while !matches!(world.ask(2, true), Reply::Granted { .. }) {
+                world.store.tick(START + LEASE);
+                if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
+                    break;
+                }
+            }
+            world.cancel(2);
+            world.cancel(1);
+        },
+    ]);
+}

@@ -1,0 +1,218 @@
+//! Redis: locks across processes and machines.
+//!
+//! State lives in Redis and its clock decides; each request is one Lua script, the same step that
+//! [`primitives`](crate::primitives) has in Rust. A hand-over is one message. See `docs/redis.md`.
+
+mod address;
+mod connection;
+#[cfg(test)]
+mod differential;
+mod errors;
+mod lock;
+mod pushes;
+mod script;
+mod startup;
+
+use super::Opening;
+use crate::{
+    Error, ErrorKind, Result,
+    id::Id,
+    key::Key,
+    primitives::{Holding, Reply, Request},
+    pushes::Pushes,
+    store::{Calling, Store},
+    sync::{Mutex, lock},
+};
+use connection::{Connector, Link};
+use once_cell::sync::Lazy;
+use pushes::Mail;
+use redis::Client;
+use script::{Answer, Invocation};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+/// How a store on Redis is opened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Options {
+    pub(crate) allow_eviction: bool,
+    pub(crate) command_timeout: Duration,
+    pub(crate) tls_ca: Option<Vec<u8>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { allow_eviction: false, command_timeout: Duration::from_secs(1), tls_ca: None }
+    }
+}
+
+/// One server, as one process sees it.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    link: Link,
+    mail: Arc<Mail>,
+    channel: String,
+    command_timeout: Duration,
+}
+
+/// Everybody in this process who names the same server shares one connection to it.
+static OPEN: Lazy<Mutex<HashMap<Name, Weak<Redis>>>> = Lazy::new(Mutex::default);
+
+/// A URL and how it is opened.
+type Name = (String, Options);
+
+/// Longer than anybody waits for a connection who would rather know.
+const CONNECT: Duration = Duration::from_secs(5);
+
+impl Redis {
+    /// How long a waiter keeps its place without being heard of.
+    pub(crate) const LIVENESS: Duration = Duration::from_secs(30);
+
+    pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+        let store = Self::shared(url, opening)?;
+        if !opening.lazy {
+            store.link.up(patience(opening)).await?;
+        }
+        Ok(store)
+    }
+
+    fn shared(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+        let mut open = lock(&OPEN);
+        let name = (url.to_owned(), opening.redis.clone());
+        if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
+            return Ok(store);
+        }
+        let store = Self::new(url, opening)?;
+        open.retain(|_, store| store.strong_count() > 0);
+        open.insert(name, Arc::downgrade(&store));
+        Ok(store)
+    }
+
+    fn new(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+        let info = address::read(url)?;
+        let address = address::shown(&info);
+        let client = client(info, &opening.redis)?;
+        let checks =
+            startup::Checks { allow_eviction: opening.redis.allow_eviction, prefix: opening.prefix.clone() };
+        let channel = format!("locker:push:{}", Id::random());
+        // A little less than the caller waits, so that he is told what failed.
+        let patience = patience(opening) * 9 / 10;
+        let haste = patience.min(opening.redis.command_timeout * 2);
+        Ok(Arc::new_cyclic(|store| {
+            let mail = Arc::new(Mail::new(Weak::clone(store)));
+            let connector = Connector {
+                client,
+                address,
+                channel: channel.clone(),
+                patience,
+                haste,
+                checks,
+                mail: mail.clone(),
+            };
+            Self {
+                link: Link::open(connector),
+                mail,
+                channel,
+                command_timeout: opening.redis.command_timeout,
+            }
+        }))
+    }
+
+    async fn run(&self, key: &Key, request: &Request) -> Result<Reply> {
+        check_key(key)?;
+        let limit = self.limit(request);
+        match request {
+            Request::Lock(request) => {
+                let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
+                lock::reply(&answer, request)
+            }
+            #[allow(unreachable_patterns, reason = "reachable once there are more primitives")]
+            _ => {
+                Err(Error::new(ErrorKind::Misused, "the redis store does not know this kind of request yet"))
+            }
+        }
+    }
+
+    /// One script call: by digest, and with the whole text when the server does not know it.
+    async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
+        let connection = self.link.up(limit).await?;
+        let answer = match connection.call(invocation.by_digest(), limit).await? {
+            Err(error) if errors::is_unknown_script(&error) => {
+                // A server that has forgotten its scripts may be another one, and may have forgotten more.
+                self.mail.ask_again();
+                connection.call(&invocation.in_full(), limit).await?
+            }
+            answer => answer,
+        };
+        answer.map_err(|error| errors::of_call(&error)).and_then(Answer::read)
+    }
+
+    /// A renewal is given up early enough for another one within the lease.
+    fn limit(&self, request: &Request) -> Duration {
+        match request {
+            Request::Lock(Holding::Renew { lease, .. }) => self.command_timeout.min(*lease / 3),
+            _ => self.command_timeout,
+        }
+    }
+}
+
+fn patience(opening: &Opening) -> Duration {
+    if opening.timeout.is_zero() { CONNECT } else { CONNECT.min(opening.timeout) }
+}
+
+/// Braces would take the helper keys to another slot of a cluster.
+fn check_key(key: &Key) -> Result<()> {
+    if key.as_str().contains(['{', '}']) {
+        let message = "keys on redis cannot contain braces: choose another prefix";
+        return Err(Error::new(ErrorKind::Misused, message));
+    }
+    Ok(())
+}
+
+#[cfg(feature = "redis-tls")]
+fn client(info: redis::ConnectionInfo, options: &Options) -> Result<Client> {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    if let Some(pem) = &options.tls_ca {
+        check_authority(pem)?;
+    }
+    let certificates = redis::TlsCertificates { client_tls: None, root_cert: options.tls_ca.clone() };
+    let client = if options.tls_ca.is_some() && matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+        Client::build_with_tls(info, certificates)
+    } else {
+        Client::open(info)
+    };
+    client.map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
+}
+
+#[cfg(feature = "redis-tls")]
+fn check_authority(pem: &[u8]) -> Result<()> {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    match CertificateDer::pem_slice_iter(pem).next() {
+        Some(Ok(_)) => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Misused,
+            "tls_ca holds no certificate: it takes one or more in PEM form",
+        )),
+    }
+}
+
+#[cfg(not(feature = "redis-tls"))]
+fn client(info: redis::ConnectionInfo, _options: &Options) -> Result<Client> {
+    Client::open(info).map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
+}
+
+impl Store for Redis {
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        Calling::Pending(Box::pin(self.run(key, request)))
+    }
+
+    fn pushes(&self) -> &Pushes {
+        &self.mail.boxes
+    }
+
+    fn liveness(&self) -> Option<Duration> {
+        Some(Self::LIVENESS)
+    }
+}

@@ -1,0 +1,109 @@
+//! What a `redis://` URL says.
+
+use crate::{Error, ErrorKind, Result};
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
+};
+use std::time::Duration;
+
+const ACCEPTED: &str = "accepted are redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, and \
+                        unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD]";
+
+/// Reads a URL. No message shows it: it may hold a password.
+pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
+    let parsed = redis::parse_redis_url(url).ok_or_else(|| misused("this redis URL cannot be read"))?;
+    let is_unix = matches!(parsed.scheme(), "unix" | "redis+unix");
+    for (name, _) in parsed.query_pairs() {
+        if !(is_unix && matches!(&*name, "db" | "user" | "pass")) {
+            return Err(misused(&format!("the redis URL has a parameter `{name}` that is not known")));
+        }
+    }
+    if parsed.fragment().is_some() {
+        return Err(misused("the redis URL has a fragment (#..), which means nothing here"));
+    }
+    if !cfg!(feature = "redis-tls") && parsed.scheme() == "rediss" {
+        return Err(misused("this build speaks no TLS: switch the Cargo feature `redis-tls` on"));
+    }
+    let info = parsed.into_connection_info().map_err(|error| misused(&lower(&error.to_string())))?;
+    if info.redis_settings().db() < 0 {
+        return Err(misused("a database number is 0 or more"));
+    }
+    if matches!(info.addr(), ConnectionAddr::Tcp(_, 0) | ConnectionAddr::TcpTls { port: 0, .. }) {
+        return Err(misused("port 0 cannot be connected to"));
+    }
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_lib_name("locker", env!("CARGO_PKG_VERSION"));
+    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp()))
+}
+
+/// What may be shown of where a connection leads.
+pub(super) fn shown(info: &ConnectionInfo) -> String {
+    let db = info.redis_settings().db();
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}/{db}"),
+        ConnectionAddr::Unix(path) => format!("unix://{}?db={db}", path.display()),
+        _ => "redis".into(),
+    }
+}
+
+fn tcp() -> TcpSettings {
+    const PROBE: Duration = Duration::from_secs(10);
+    TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(TcpKeepalive::new().with_time(PROBE).with_interval(PROBE))
+}
+
+fn misused(what: &str) -> Error {
+    Error::new(ErrorKind::Misused, format!("{what}; {ACCEPTED}"))
+}
+
+fn lower(text: &str) -> String {
+    let text = text.strip_suffix(" - InvalidClientConfig").unwrap_or(text);
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_urls_are_refused_and_never_shown() {
+        for url in [
+            "redis://",
+            "redis://:secret@",
+            "redis://h:secret",
+            "redis://u:secret@h:99999",
+            "redis://u:secret@h/one",
+            "redis://u:secret@h/-1",
+            "redis://u:secret@h:0",
+            "redis://u:secret@h/?x=1",
+            "redis://u:secret@h/#insecure",
+            "redis://u:secret@0.0.0.0",
+            "unix://",
+            "unix:///s?pass=secret&db=x",
+        ] {
+            let error = read(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
+            let text = format!("{error} {error:?}");
+            assert!(text.contains("accepted are") && !text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn user_password_database_and_sockets_are_read() {
+        let info = read("redis://ann:p%40ss@example.org:7000/3").unwrap();
+        let settings = info.redis_settings();
+        assert_eq!((settings.username(), settings.password(), settings.db()), (Some("ann"), Some("p@ss"), 3));
+        assert_eq!(shown(&info), "redis://example.org:7000/3");
+        assert!(info.tcp_settings().nodelay());
+        for url in ["unix:///run/redis.sock?db=2", "redis+unix:///run/redis.sock?db=2"] {
+            assert_eq!(shown(&read(url).unwrap()), "unix:///run/redis.sock?db=2");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+-- The server's clock and everything that lives until a time on it. First part of every script.
+
+-- Microseconds since the epoch. 2^53 of them last until the year 2255, so a Lua number holds them exactly;
+-- they are written with '%.0f', because tostring gives 1.7e+15.
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local function set(key, value, milliseconds, ...)
+  return redis.call('SET', key, value, 'PX', milliseconds, ...)
+end
+
+local function expire(key, milliseconds)
+  redis.call('PEXPIRE', key, milliseconds)
+end
+
+-- Milliseconds; below 0 when there is no such key (-2) or no end (-1).
+local function left(key)
+  return redis.call('PTTL', key)
+end
+
+-- Says how many connections it reached: none means that the receiver's process is gone.
+local function publish(channel, message)
+  return redis.call('PUBLISH', channel, message)
+end

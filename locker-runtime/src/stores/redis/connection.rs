@@ -1,0 +1,194 @@
+//! The one connection of this process to a server: commands go out on it, messages come in.
+//!
+//! Commands and messages share it, so a grant that is pushed arrives before the answer to any later request.
+
+use super::{
+    errors,
+    pushes::{Mail, Outlet},
+    startup,
+};
+use crate::{Error, ErrorKind, Result, background, clock::Timestamp, locker::Backoff};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{Notify, watch};
+
+/// How many commands may wait to be written before their senders do.
+const OUTGOING: usize = 4096;
+
+/// What is needed to connect again and again.
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub(super) client: Client,
+    /// What may be shown of the address.
+    pub(super) address: String,
+    pub(super) channel: String,
+    /// How long connecting may take.
+    pub(super) patience: Duration,
+    /// The same where there has been a connection before: whoever holds something cannot wait long.
+    pub(super) haste: Duration,
+    pub(super) checks: startup::Checks,
+    pub(super) mail: Arc<Mail>,
+}
+
+/// Where the connection stands.
+#[derive(Clone, Debug)]
+pub(super) enum Status {
+    Connecting,
+    Up(Arc<Connection>),
+    Down(Error),
+}
+
+/// A connection that messages arrive on.
+pub(super) struct Connection {
+    multiplexed: MultiplexedConnection,
+    last_answer: AtomicU64,
+    broken: Arc<Notify>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    /// One command, answered within `limit`.
+    pub(super) async fn call(&self, command: &Cmd, limit: Duration) -> Result<RedisResult<Value>> {
+        let (mut connection, sent) = (self.multiplexed.clone(), Timestamp::now());
+        tokio::select! {
+            biased;
+            answer = connection.send_packed_command(command) => {
+                if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+                    self.broken.notify_one();
+                } else {
+                    self.last_answer.store(Timestamp::now().as_micros(), Ordering::Relaxed);
+                }
+                Ok(answer.and_then(Value::extract_error))
+            }
+            () = background::sleep(limit) => {
+                if self.last_answer.load(Ordering::Relaxed) < sent.as_micros() {
+                    self.broken.notify_one();
+                }
+                Err(errors::lost(&format!("waited {limit:?}")))
+            }
+        }
+    }
+}
+
+/// The present connection, for whoever has something to send.
+#[derive(Clone, Debug)]
+pub(super) struct Link(watch::Receiver<Status>);
+
+impl Link {
+    /// Keeps a connection up until the last link is dropped.
+    pub(super) fn open(connector: Connector) -> Self {
+        let (sender, receiver) = watch::channel(Status::Connecting);
+        background::spawn(keep(connector, sender));
+        Self(receiver)
+    }
+
+    /// The connection, waited for up to `limit`. Whatever the error, nothing was sent.
+    pub(super) async fn up(&self, limit: Duration) -> Result<Arc<Connection>> {
+        match &*self.0.borrow() {
+            Status::Up(connection) => return Ok(Arc::clone(connection)),
+            Status::Down(error) if !error.is_temporary() => return Err(error.clone()),
+            _ => {}
+        }
+        let mut status = self.0.clone();
+        tokio::select! {
+            biased;
+            () = settled(&mut status) => {}
+            () = background::sleep(limit) => {}
+        }
+        let status = status.borrow();
+        match &*status {
+            Status::Up(connection) => Ok(Arc::clone(connection)),
+            Status::Down(error) => Err(error.clone()),
+            Status::Connecting => {
+                Err(Error::new(ErrorKind::Unavailable, format!("no connection to redis within {limit:?}")))
+            }
+        }
+    }
+}
+
+/// Waits for the end of the present try to connect.
+async fn settled(status: &mut watch::Receiver<Status>) {
+    status.mark_unchanged();
+    while status.changed().await.is_ok() {
+        if !matches!(*status.borrow_and_update(), Status::Connecting) {
+            return;
+        }
+    }
+}
+
+/// Connects, and connects again whenever the connection breaks.
+async fn keep(connector: Connector, status: watch::Sender<Status>) {
+    let (mut backoff, mut again) = (Backoff::default(), false);
+    while !status.is_closed() {
+        match connector.connect(again).await {
+            Ok(connection) => {
+                (backoff, again) = (Backoff::default(), true);
+                status.send_replace(Status::Up(Arc::clone(&connection)));
+                connector.mail.ask_again();
+                tokio::select! {
+                    () = connection.broken.notified() => {}
+                    () = status.closed() => {}
+                }
+                status.send_replace(Status::Connecting);
+            }
+            Err(error) => {
+                status.send_replace(Status::Down(error));
+                tokio::select! {
+                    () = background::sleep(backoff.next_delay()) => {}
+                    () = status.closed() => {}
+                }
+            }
+        }
+    }
+}
+
+impl Connector {
+    /// Connects; `again` tells that there has been a connection before.
+    async fn connect(&self, again: bool) -> Result<Arc<Connection>> {
+        let limit = if again { self.haste } else { self.patience };
+        tokio::select! {
+            biased;
+            result = self.set_up(again) => result,
+            () = background::sleep(limit) => Err(self.failed(&format!("nothing heard within {limit:?}"))),
+        }
+    }
+
+    async fn set_up(&self, again: bool) -> Result<Arc<Connection>> {
+        let broken = Arc::new(Notify::new());
+        let outlet = Outlet { mail: Arc::clone(&self.mail), broken: Arc::clone(&broken) };
+        // Time-outs are kept here, by a clock that also works under executors other than tokio's.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(OUTGOING)
+            .set_push_sender(outlet);
+        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut multiplexed = connected.map_err(|error| self.refused(&error))?;
+        startup::greet(&mut multiplexed).await?;
+        if !again {
+            self.checks.run(&mut multiplexed, &self.channel).await?;
+        }
+        multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
+        Ok(Arc::new(Connection { multiplexed, last_answer: AtomicU64::new(0), broken }))
+    }
+
+    fn refused(&self, error: &RedisError) -> Error {
+        startup::explain(error).unwrap_or_else(|| self.failed(&error.to_string())).with_source(error.clone())
+    }
+
+    fn failed(&self, why: &str) -> Error {
+        let hint = if self.address.starts_with("rediss:") { " (does this port speak TLS?)" } else { "" };
+        Error::new(ErrorKind::Unavailable, format!("cannot connect to {}: {why}{hint}", self.address))
+    }
+}

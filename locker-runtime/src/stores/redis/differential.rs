@@ -1,0 +1,117 @@
+//! The Lua and the Rust of each primitive are one step: the same random requests at the same times, answered by a
+//! real server and by [`State::step`], give the same replies and the same pushes.
+
+use super::{lock, pushes::Message, script::Answer};
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    primitives::{Context, Holding, Push, Reply, State, Wait, lock::Request},
+};
+use fastrand::Rng;
+use locker_harness::RedisServer;
+use redis::{Connection, Value};
+use std::time::Duration;
+
+const CLOCK: &str = include_str!("differential_clock.lua");
+const KEYS: usize = 100;
+const ROUNDS: usize = 1_200;
+
+/// One key on both sides, with a time of its own.
+struct Side {
+    key: Key,
+    state: crate::primitives::lock::State,
+    ids: Vec<Id>,
+    now: Timestamp,
+    history: Vec<String>,
+}
+
+impl Side {
+    fn new(number: usize, rng: &mut Rng) -> Self {
+        let ids = (0..2 + number % 6).map(|_| Id::from(rng.u128(..))).collect();
+        let now = Timestamp::from_micros(1_700_000_000_000_000);
+        Self {
+            key: Key::new(&format!("k{number}")),
+            state: crate::primitives::lock::State::default(),
+            ids,
+            now,
+            history: Vec::new(),
+        }
+    }
+
+    fn request(&mut self, rng: &mut Rng) -> Request {
+        let steps = [0, 0, 0, 1, 1, 2, 5, 50, 900, 2_000, 2_001, 30_000, 61_000];
+        self.now = self.now + milliseconds(rng, &steps);
+        let id = self.ids[rng.usize(..self.ids.len())];
+        let lease = milliseconds(rng, &[1, 2, 5, 50, 1_000, 2_500, 10_000]);
+        let live = Some(milliseconds(rng, &[1, 5, 50, 1_000, 30_000]));
+        match rng.u8(..10) {
+            0 => Holding::Acquire { id, lease, wait: None, ask: () },
+            1..=4 => {
+                Holding::Acquire { id, lease, wait: Some(Wait { live, fair: rng.u8(..4) > 0 }), ask: () }
+            }
+            5 | 6 => Holding::Renew { id, lease },
+            7 | 8 => Holding::Release { id, tombstone: rng.u8(..8) == 0 },
+            _ => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
+        }
+    }
+
+    fn step(&mut self, request: &Request) -> (Reply, Vec<Push>) {
+        let mut pushes = Vec::new();
+        let mut context = Context { key: &self.key, now: self.now, pushes: &mut pushes };
+        let reply = self.state.step(request, &mut context);
+        (reply, pushes)
+    }
+}
+
+fn milliseconds(rng: &mut Rng, choices: &[u64]) -> Duration {
+    Duration::from_millis(choices[rng.usize(..choices.len())])
+}
+
+/// Sends one call per side in one go; every call is followed by a look at what it published.
+fn send(connection: &mut Connection, sides: &[Side], requests: &[Request]) -> Vec<(Value, Vec<String>)> {
+    let mut pipeline = redis::pipe();
+    for (side, request) in sides.iter().zip(requests) {
+        let (by_digest, in_full) = lock::invocation(&side.key, request, "channel").at(CLOCK, side.now);
+        let pushes = format!("{{{}}}:pushes", side.key);
+        pipeline.add_command(if side.history.len() < 10 { in_full } else { by_digest });
+        pipeline.cmd("LRANGE").arg(&pushes).arg(0).arg(-1).cmd("DEL").arg(&pushes).ignore();
+    }
+    let answers: Vec<Value> = pipeline.query(connection).expect("every call is answered");
+    let read = |pair: &[Value]| {
+        let published = redis::from_redis_value(pair[1].clone()).expect("a list of messages");
+        (pair[0].clone(), published)
+    };
+    answers.chunks_exact(2).map(read).collect()
+}
+
+#[test]
+fn lua_and_step_answer_alike() {
+    let Some(server) = RedisServer::start() else { return };
+    let mut connection = server.connection();
+    let seed = std::env::var("LOCKER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    let mut rng = Rng::with_seed(seed);
+    let mut sides: Vec<Side> = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+    let mut compared = 0;
+    for _ in 0..ROUNDS {
+        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(&mut rng)).collect();
+        let answers = send(&mut connection, &sides, &requests);
+        for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
+            let there = Answer::read(answer).and_then(|answer| lock::reply(&answer, request));
+            let signals: Vec<_> =
+                published.iter().map(|text| Message::read(text).map(|message| message.push)).collect();
+            let (here, pushed_here) = side.step(request);
+            if side.history.len() > 60 {
+                side.history.drain(..30);
+            }
+            side.history.push(format!("{} {request:?} -> {here:?} {pushed_here:?}", side.now));
+            let same = there.as_ref().is_ok_and(|there| *there == here)
+                && signals == pushed_here.into_iter().map(Some).collect::<Vec<_>>();
+            let last = &side.history[side.history.len().saturating_sub(40)..];
+            assert!(same, "LOCKER_TEST_SEED={seed}: lua says {there:?} {signals:?} to\n{}", last.join("\n"));
+            compared += 1;
+        }
+    }
+    assert!(compared >= 100_000, "{compared}");
+}

@@ -1,0 +1,92 @@
+//! The exclusive lock: its requests as scripts, and their answers.
+
+use super::{
+    Redis,
+    script::{Answer, Invocation, Script},
+};
+use crate::{
+    Result,
+    id::Id,
+    key::Key,
+    primitives::{self, Holding, Reply, Wait, lock::Request},
+};
+use std::{fmt, time::Duration};
+
+const COMMON: &str = include_str!("lock.lua");
+static ACQUIRE: Script = Script::new(&[COMMON, include_str!("lock_acquire.lua")]);
+static RENEW: Script = Script::new(&[COMMON, include_str!("lock_renew.lua")]);
+static RELEASE: Script = Script::new(&[COMMON, include_str!("lock_release.lua")]);
+static CANCEL: Script = Script::new(&[COMMON, include_str!("lock_cancel.lua")]);
+
+/// The call that carries `request` out.
+pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Invocation {
+    match *request {
+        Holding::Acquire { id, lease, wait, ask: () } => {
+            let mode = wait.map_or("no", |wait| if wait.fair { "fair" } else { "unfair" });
+            let live = wait.and_then(|wait| wait.live).unwrap_or(Redis::LIVENESS);
+            on(&ACQUIRE, key, id)
+                .argument(milliseconds(lease))
+                .argument(mode)
+                .argument(milliseconds(live))
+                .argument(channel)
+        }
+        Holding::Renew { id, lease } => on(&RENEW, key, id).argument(milliseconds(lease)),
+        Holding::Release { id, tombstone } => on(&RELEASE, key, id).argument(u8::from(tombstone)),
+        Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(u8::from(tombstone)),
+    }
+}
+
+fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
+    let helper = |name| Helper { key, name };
+    let tombstone = format_args!("{{{key}}}:x:{id}");
+    let invocation = script.on([&key, &helper("f"), &helper("q"), &helper("w"), &helper("y"), &tombstone]);
+    invocation.argument(id)
+}
+
+/// A key that lies in the same slot of a cluster as `key`.
+struct Helper<'a> {
+    key: &'a Key,
+    name: &'static str,
+}
+
+impl fmt::Display for Helper<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{{}}}:{}", self.key, self.name)
+    }
+}
+
+/// Rounded up: a lease may last longer, never shorter.
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// What the answer to `request` means.
+pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
+    Ok(match answer.word() {
+        "granted" => Reply::Granted { fence: answer.number(0) },
+        "queued" => queued(answer, request),
+        "busy" => Reply::Busy { retry_after: Duration::from_millis(answer.number(0)) },
+        "released" => Reply::Released,
+        "not_held" => Reply::NotHeld,
+        "renewed" => Reply::Renewed,
+        "lost" => Reply::Lost,
+        "cancelled" => Reply::Cancelled,
+        _ => return Err(answer.unexpected()),
+    })
+}
+
+fn queued(answer: &Answer, request: &Request) -> Reply {
+    let (ahead, left) = (answer.number(0), Duration::from_millis(answer.number(1)));
+    let Holding::Acquire { id, wait: Some(wait), .. } = *request else {
+        return Reply::Queued { ahead, recheck_in: Some(left) };
+    };
+    let live = Some(wait.live.unwrap_or(Redis::LIVENESS));
+    let is_foreign = answer.number(2) == 1;
+    let left = if is_foreign { left.min(poll(id)) } else { left };
+    Reply::Queued { ahead, recheck_in: primitives::recheck(Wait { live, ..wait }, left, ahead) }
+}
+
+/// A holder that is none of ours tells nobody of its release: 50 to 100 ms.
+fn poll(id: Id) -> Duration {
+    Duration::from_millis(50 + u64::from(id.jitter(51)))
+}

@@ -1,0 +1,84 @@
+-- Takes the lock, or a place in its queue. A script, because looking at holder, queue and tombstone and taking the
+-- lock must be one step.
+--
+-- KEYS     as in lock.lua
+-- ARGV[2]  lease in milliseconds
+-- ARGV[3]  'fair' or 'unfair': how to wait; 'no': do not
+-- ARGV[4]  for how many milliseconds the place in the queue is kept
+-- ARGV[5]  channel of the caller's process
+--
+-- {'granted', fence} | {'queued', ahead, milliseconds the holder has left, 1 if foreign}
+-- | {'busy', milliseconds left} | {'cancelled'}
+
+local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+
+local seen = redis.call('MGET', lock, record, tombstone)
+local holder, recorded = seen[1], seen[2]
+if holder == id then
+  local fence = fence_of(id, recorded)
+  if not fence then
+    fence = fence_after(recorded, now())
+    set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
+  end
+  return {'granted', fence}
+end
+if seen[3] then
+  return {'cancelled'}
+end
+
+local function grant(time)
+  if not set(lock, id, lease, 'NX') then
+    return redis.error_reply('WRONGTYPE the key holds something that is no lock')
+  end
+  local fence = fence_after(recorded, time)
+  set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
+  return {'granted', fence}
+end
+
+-- Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
+local function overtakes()
+  local first, _, _, first_mode = head()
+  return not first or (mode == 'unfair' and first_mode ~= 'fair')
+end
+
+local time = now()
+if redis.call('EXISTS', queue) == 1 then
+  if not holder and not overtakes() then
+    pump(time)
+    holder, recorded = redis.call('GET', lock), redis.call('GET', record)
+    if holder == id then
+      return {'granted', fence_of(id, recorded)}
+    end
+  end
+  if not holder and overtakes() then
+    leave(id)
+    return grant(time)
+  end
+elseif not holder then
+  return grant(time)
+end
+
+local is_foreign = 0
+if holder and not fence_of(holder, recorded) then
+  set(foreign, 1, MINUTE)
+  is_foreign = 1
+end
+
+if mode == 'no' then
+  leave(id)
+  return {'busy', left(lock)}
+end
+
+local ticket = redis.call('ZSCORE', queue, id)
+local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+if not ticket then
+  ticket = (last or 0) + 1
+  redis.call('ZADD', queue, ticket, id)
+end
+redis.call('HSET', waiters, id, string.format('%.0f %.0f %s %s', lease, time + live * 1000, mode, ARGV[5]))
+if not last or left(queue) < live then
+  expire(queue, live)
+  expire(waiters, live)
+end
+local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+return {'queued', ahead, holder and left(lock) or 0, is_foreign}

@@ -1,0 +1,19 @@
+-- Leaves the queue, and ends the hold if there is one. A script for the same reasons as the release.
+--
+-- KEYS     as in lock.lua
+-- ARGV[2]  1: refuse this id from now on, a copy of its acquire may still arrive
+--
+-- {'cancelled'}
+
+leave(id)
+local holder = redis.call('GET', lock)
+if holder == id then
+  redis.call('DEL', lock)
+end
+if not holder or holder == id then
+  hand_over()
+end
+if ARGV[2] == '1' then
+  bury()
+end
+return {'cancelled'}

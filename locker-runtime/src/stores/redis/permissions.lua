@@ -1,0 +1,38 @@
+-- Tries every command the scripts use and names those that are refused. A script, because permissions inside
+-- scripts are what matters.
+--
+-- KEYS[1], KEYS[2]  a key and a helper key that nobody uses
+-- ARGV[1]           channel of this process
+--
+-- {refused command, ..}
+
+local key, helper, channel = KEYS[1], KEYS[2], ARGV[1]
+local refused = {}
+
+local function try(command, ...)
+  local reply = redis.pcall(command, ...)
+  local problem = type(reply) == 'table' and reply.err
+  if problem and (string.find(problem, 'NOPERM', 1, true) or string.find(problem, "can't", 1, true)) then
+    refused[#refused + 1] = command
+  end
+end
+
+try('TIME')
+try('GET', key)
+try('MGET', key, helper)
+try('EXISTS', helper)
+try('PTTL', key)
+try('SET', key, '', 'PX', 100, 'NX')
+try('PEXPIRE', key, 100)
+try('DEL', key)
+try('ZADD', helper, 1, '')
+try('PEXPIRE', helper, 100)
+try('ZREM', helper, '')
+try('ZRANGE', helper, 0, 0)
+try('ZSCORE', helper, '')
+try('HSET', helper, '', '')
+try('PEXPIRE', helper, 100)
+try('HDEL', helper, '')
+try('HGET', helper, '')
+try('PUBLISH', channel, '')
+return refused

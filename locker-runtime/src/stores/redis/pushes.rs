@@ -1,0 +1,147 @@
+//! What the server sends unasked: grants and wake-ups for the waiters of this process.
+
+use super::Redis;
+use crate::{
+    background,
+    clock::Timestamp,
+    id::{Id, IdMap},
+    key::Key,
+    lease::Keeper,
+    primitives::{GRANT_WINDOW, Kind, Push, Signal},
+    pushes::Pushes,
+    store::Store,
+    sync::{Mutex, lock},
+};
+use redis::{
+    FromRedisValue, PushInfo, PushKind,
+    aio::{AsyncPushSender, SendError},
+};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// The end of one connection at which messages come out.
+pub(super) struct Outlet {
+    pub(super) mail: Arc<Mail>,
+    /// Told when the connection breaks.
+    pub(super) broken: Arc<Notify>,
+}
+
+impl AsyncPushSender for Outlet {
+    fn send(&self, info: PushInfo) -> Result<(), SendError> {
+        match info.kind {
+            PushKind::Disconnection => self.broken.notify_one(),
+            PushKind::Message => {
+                let payload =
+                    info.data.into_iter().nth(1).and_then(|data| String::from_redis_value(data).ok());
+                if let Some(message) = payload.as_deref().and_then(Message::read) {
+                    self.mail.deliver(message);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The mailboxes of this process, and what was put into them lately.
+#[derive(Debug)]
+pub(super) struct Mail {
+    pub(super) boxes: Pushes,
+    /// Grants that reached their waiter: the same message may come again over another connection, when the waiter
+    /// holds already and its mailbox is closed.
+    delivered: Mutex<IdMap<Timestamp>>,
+    pub(super) store: Weak<Redis>,
+}
+
+impl Mail {
+    pub(super) fn new(store: Weak<Redis>) -> Self {
+        Self { boxes: Pushes::default(), delivered: Mutex::default(), store }
+    }
+
+    /// Messages may have been missed, and state lost: everybody who waits asks again, every hold is renewed.
+    pub(super) fn ask_again(&self) {
+        self.boxes.wake_all();
+        Keeper::renew_all();
+    }
+
+    fn deliver(&self, message: Message) {
+        let (id, now) = (message.push.id, Timestamp::now());
+        if message.push.signal == Signal::Wake {
+            drop(self.boxes.deliver(message.push));
+            return;
+        }
+        let mut delivered = lock(&self.delivered);
+        match self.boxes.deliver(message.push) {
+            Ok(()) => {
+                if delivered.len() >= delivered.capacity() {
+                    delivered.retain(|_, until| *until > now);
+                }
+                delivered.insert(id, now + REMEMBER);
+            }
+            Err(push) if !delivered.contains_key(&id) => self.hand_back(message.kind, push),
+            Err(_) => {}
+        }
+    }
+
+    /// Somebody was granted something who does not wait any more: the next in line need not wait for the end of the
+    /// grant.
+    fn hand_back(&self, kind: Kind, push: Push) {
+        let Some(store) = self.store.upgrade() else { return };
+        background::spawn(async move {
+            let (cancel, until) = (kind.cancel(push.id, false), Timestamp::now() + GRANT_WINDOW);
+            while store.call(&push.key, &cancel).await.is_err() && Timestamp::now() < until {
+                background::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    }
+}
+
+/// Longer than a connection outlives the one that replaced it.
+const REMEMBER: Duration = Duration::from_secs(60);
+
+/// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Message {
+    kind: Kind,
+    pub(super) push: Push,
+}
+
+impl Message {
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let mut words = text.splitn(5, ' ');
+        let mut word = || words.next();
+        let kind = match word()? {
+            "lock" => Kind::Lock,
+            _ => return None,
+        };
+        let (signal, id, fence, key) =
+            (word()?, Id::parse(word()?)?, word()?.parse().ok()?, Key::new(word()?));
+        let signal = match signal {
+            "granted" => Signal::Granted { fence },
+            "wake" => Signal::Wake,
+            _ => return None,
+        };
+        Some(Self { kind, push: Push { key, id, signal } })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_and_strange_ones_ignored() {
+        let id = Id::random();
+        let message = Message::read(&format!("lock granted {id} 7 lock:a b")).unwrap();
+        let push = Push { key: Key::new("lock:a b"), id, signal: Signal::Granted { fence: 7 } };
+        assert_eq!(message, Message { kind: Kind::Lock, push });
+        for strange in
+            ["", "lock", "lock granted", "lock granted x 1 k", "rain granted", "lock granted 1 -1 k"]
+        {
+            assert_eq!(Message::read(strange), None, "{strange}");
+        }
+    }
+}

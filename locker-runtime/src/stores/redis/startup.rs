@@ -1,0 +1,148 @@
+//! What is checked of a server before locks are trusted to it.
+
+use super::errors;
+use crate::{Error, ErrorKind, Result};
+use redis::{RedisError, Value, aio::MultiplexedConnection, from_redis_value};
+use std::collections::HashMap;
+
+const OLDEST: (u32, u32) = (6, 2);
+
+/// What is looked at once per process, at the first connection.
+#[derive(Clone, Debug)]
+pub(super) struct Checks {
+    pub(super) allow_eviction: bool,
+    pub(super) prefix: String,
+}
+
+impl Checks {
+    pub(super) async fn run(&self, connection: &mut MultiplexedConnection, channel: &str) -> Result<()> {
+        if !self.allow_eviction {
+            check_eviction(connection).await?;
+        }
+        self.check_permissions(connection, channel).await
+    }
+
+    /// Tries every command that the scripts use, on keys of its own.
+    async fn check_permissions(&self, connection: &mut MultiplexedConnection, channel: &str) -> Result<()> {
+        let key = format!("{}lock:locker-permission-check", self.prefix);
+        let mut probe = redis::cmd("EVAL");
+        probe.arg(include_str!("permissions.lua")).arg(2).arg(&key).arg(format!("{{{key}}}:q")).arg(channel);
+        let answer = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
+        let denied = match answer.and_then(|denied| Ok(from_redis_value::<Vec<String>>(denied)?)) {
+            Ok(denied) => denied,
+            Err(error) if error.code() == Some("NOPERM") => {
+                vec![error.detail().unwrap_or_default().to_owned()]
+            }
+            Err(error) => return Err(errors::of_call(&error)),
+        };
+        if denied.is_empty() { Ok(()) } else { Err(self.lacking(&denied.join(", "))) }
+    }
+
+    fn lacking(&self, refused: &str) -> Error {
+        let keys = format!("~{0}* ~{{{0}*", self.prefix);
+        Error::new(
+            ErrorKind::Misused,
+            format!(
+                "the redis user lacks permissions ({refused}): locks need these commands on the keys {keys} and the \
+                 channels &locker:push:*, docs/redis.md has the whole ACL line"
+            ),
+        )
+    }
+}
+
+/// Which server this is. `HELLO` is answered to everybody.
+pub(super) async fn greet(connection: &mut MultiplexedConnection) -> Result<()> {
+    let answer = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
+    let answer = answer.map_err(|error| explain(&error).unwrap_or_else(|| errors::of_call(&error)))?;
+    let facts: HashMap<String, Value> =
+        from_redis_value(answer).map_err(|error| not_redis(&error.to_string()))?;
+    let fact = |name: &str| facts.get(name).and_then(|value| from_redis_value::<String>(value.clone()).ok());
+    check_version(&fact("version").unwrap_or_default())?;
+    match fact("role").as_deref() {
+        Some("replica" | "slave") => Err(Error::new(
+            ErrorKind::Unavailable,
+            "this redis is a replica, locks need its master: give the master's address",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_version(version: &str) -> Result<()> {
+    let mut parts = version.split('.').map(str::parse);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST => Err(too_old(version)),
+        _ => Ok(()),
+    }
+}
+
+fn too_old(version: &str) -> Error {
+    Error::new(ErrorKind::Misused, format!("redis {version} is too old: 6.2 or newer is needed"))
+}
+
+/// Under every other policy Redis drops locks when its memory is full: `volatile-*` would drop exactly them.
+async fn check_eviction(connection: &mut MultiplexedConnection) -> Result<()> {
+    let Some(policy) = eviction_policy(connection).await else { return Ok(()) };
+    if policy == "noeviction" {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Misused,
+        format!(
+            "redis has maxmemory-policy {policy}, which drops locks when memory is full: set it to noeviction, \
+             or accept lost locks with allow_eviction(true)"
+        ),
+    ))
+}
+
+/// Some servers and users may not read the configuration: then the statistics, or nothing.
+async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<String> {
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg("maxmemory-policy");
+    let answer = connection.send_packed_command(&ask).await.and_then(Value::extract_error);
+    let settings = answer.ok().and_then(|answer| from_redis_value::<HashMap<String, String>>(answer).ok());
+    if let Some(policy) = settings.and_then(|mut settings| settings.remove("maxmemory-policy")) {
+        return Some(policy);
+    }
+    let mut ask = redis::cmd("INFO");
+    ask.arg("memory");
+    let answer = connection.send_packed_command(&ask).await.and_then(Value::extract_error).ok()?;
+    let text: String = from_redis_value(answer).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("maxmemory_policy:"))
+        .map(|policy| policy.trim().to_owned())
+}
+
+/// What an error while connecting means that waiting does not mend; `None` for all others.
+pub(super) fn explain(error: &RedisError) -> Option<Error> {
+    use redis::ErrorKind as K;
+    match error.kind() {
+        K::Parse | K::UnexpectedReturnType => Some(not_redis(&error.to_string())),
+        K::RESP3NotSupported => Some(too_old("before 6.0, or a proxy that does not speak RESP3,")),
+        K::Server(_) | K::Extension => Some(errors::certain(error)),
+        K::AuthenticationFailed => Some(Error::new(
+            ErrorKind::Misused,
+            format!("redis refused user or password: {}", error.detail().unwrap_or("wrong password")),
+        )),
+        K::InvalidClientConfig => Some(Error::new(ErrorKind::Misused, error.to_string())),
+        _ => None,
+    }
+}
+
+fn not_redis(answer: &str) -> Error {
+    Error::new(ErrorKind::Misused, format!("what answers there is not redis: {answer}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_before_6_2_are_refused() {
+        for old in ["2.8.19", "5.0.14", "6.0.16", "6.1.240"] {
+            assert!(check_version(old).unwrap_err().to_string().contains("6.2 or newer"), "{old}");
+        }
+        for good in ["6.2.0", "7.0.15", "8.1.0", "7.2.4-valkey", "", "nightly"] {
+            check_version(good).unwrap();
+        }
+    }
+}

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Checks the embedded store's queue, cancel, drop and expiry under many thread interleavings (shuttle).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+RUSTFLAGS="${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR=target/shuttle \
+    cargo test --quiet --release -p locker-runtime --lib -- interleavings "$@"

@@ -1,0 +1,18 @@
+//! Every shape of function: compiled with all warnings denied, and called.
+
+#![deny(warnings, clippy::pedantic)]
+#![deny(
+    rust_2018_idioms,
+    unused,
+    unused_qualifications,
+    unused_lifetimes,
+    let_underscore_drop,
+    tail_expr_drop_order
+)]
+
+mod arguments;
+mod futures;
+mod options;
+mod other_crates;
+mod signatures;
+mod surroundings;

@@ -1,0 +1,167 @@
+//! Patterns, moves, names, conditions.
+
+use crate::support::{Done, LOCKER};
+use locker::{Guard, lock_on_argument};
+use std::{
+    fmt::{self, Display},
+    future::ready,
+};
+
+struct Path<T>(T);
+
+impl<T: Display> Display for Path<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "path {}", self.0)
+    }
+}
+
+/// The key of `locker.lock_on("patterns", ..)`.
+fn key(arguments: &[&dyn locker::KeyPart]) -> String {
+    LOCKER.lock_on("patterns", arguments).acquire_blocking().unwrap().key().to_owned()
+}
+
+#[lock_on_argument(name = "patterns", args(a, b), locker = LOCKER, guard = lease)]
+async fn tuple((a, mut b): (u32, u32)) -> Done<(u32, String)> {
+    b += ready(a).await;
+    Ok((b, lease.key().to_owned()))
+}
+
+#[lock_on_argument(name = "patterns", args(id), locker = LOCKER, guard = lease)]
+fn binding_of_a_pattern(Path(id): Path<u64>) -> Done<(u64, String)> {
+    Ok((id, lease.key().to_owned()))
+}
+
+#[lock_on_argument(name = "patterns", args(0), locker = LOCKER, guard = lease)]
+fn position_of_a_pattern(Path(id): Path<u64>) -> Done<(u64, String)> {
+    Ok((id, lease.key().to_owned()))
+}
+
+#[lock_on_argument(name = "patterns", args(1), locker = LOCKER, guard = lease)]
+async fn unnamed(_: u8, _: u8) -> Done<String> {
+    Ok(ready(lease).await.key().to_owned())
+}
+
+#[allow(clippy::toplevel_ref_arg, reason = "to see it accepted")]
+#[lock_on_argument(name = "patterns", args(0, text), locker = LOCKER, guard = lease)]
+async fn mutable_and_by_reference(mut x: u8, ref text: String) -> Done<(u8, usize, String)> {
+    x += 1;
+    Ok((x, text.len(), lease.key().to_owned()))
+}
+
+#[lock_on_argument(name = "patterns", args(0), locker = LOCKER, guard = lease)]
+async fn moved(text: String) -> Done<(String, usize)> {
+    let key = lease.key().to_owned();
+    let text = ready(text).await.into_bytes();
+    Ok((key, text.len()))
+}
+
+#[lock_on_argument(name = "patterns", args(x), locker = LOCKER, guard = lease)]
+fn shadowed(mut x: u8) -> Done<String> {
+    x += 1;
+    let x = u16::from(x) + 1;
+    assert_eq!(x, 3);
+    Ok(lease.key().to_owned())
+}
+
+#[lock_on_argument(
+    name = "patterns",
+    args(request, entered, value, key, locker, error, hold, body, parameter_0, source),
+    locker = LOCKER,
+)]
+#[allow(clippy::too_many_arguments, reason = "named like generated variables")]
+async fn names_like_generated_ones(
+    request: u8,
+    entered: u8,
+    value: u8,
+    key: u8,
+    locker: u8,
+    error: u8,
+    hold: u8,
+    body: u8,
+    parameter_0: u8,
+    source: u8,
+) -> Done<u8> {
+    Ok(request + entered + value + key + locker + error + hold + body + parameter_0 + source)
+}
+
+#[lock_on_argument(name = "patterns", args(2), locker = LOCKER, guard = lease)]
+fn conditional(#[cfg(any())] absent: Absent, #[cfg(not(any()))] _present: u8, id: u8) -> Done<(u8, String)> {
+    Ok((id, lease.key().to_owned()))
+}
+
+#[lock_on_argument(args(order.id, order.lines.len(), &order.id, order.id + 1), locker = LOCKER)]
+async fn expressions(order: &Order) -> Done<u64> {
+    Ok(ready(order.id).await)
+}
+
+struct Order {
+    id: u64,
+    lines: Vec<u8>,
+}
+
+#[lock_on_argument(args(text), locker = LOCKER, on_error = zero)]
+async fn temporary_at_the_end(text: Hidden) -> u8 {
+    ready(()).await;
+    *text.0.lock().unwrap()
+}
+
+impl Display for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.lock().unwrap().fmt(f)
+    }
+}
+
+struct Hidden(std::sync::Mutex<u8>);
+
+#[lock_on_argument(args(text), locker = LOCKER, guard = lease, on_error = zero)]
+fn plain_temporary_at_the_end(text: &Hidden) -> u8 {
+    let local = text;
+    *local.0.lock().unwrap() + u8::from(lease.check().is_err())
+}
+
+fn zero(_: locker::Error) -> u8 {
+    0
+}
+
+fn takes_a_guard(_: &Guard) {}
+
+#[lock_on_argument(locker = LOCKER, guard = lease)]
+fn binds_the_guard() -> Done {
+    takes_a_guard(lease);
+    Ok(())
+}
+
+#[tokio::test]
+async fn patterns_give_whole_values_by_position_and_bindings_by_name() {
+    assert_eq!(tuple((1, 2)).await.unwrap(), (3, key(&[&1, &2])));
+    assert_eq!(binding_of_a_pattern(Path(7)).unwrap(), (7, key(&[&7])));
+    assert_eq!(position_of_a_pattern(Path(7)).unwrap(), (7, key(&[&"path 7"])));
+    assert_eq!(unnamed(1, 2).await.unwrap(), key(&[&2]));
+    let text = || "text".to_owned();
+    assert_eq!(mutable_and_by_reference(1, text()).await.unwrap(), (2, 4, key(&[&1, &"text"])));
+}
+
+#[tokio::test]
+async fn the_key_is_computed_before_the_body_touches_the_arguments() {
+    assert_eq!(moved("abc".to_owned()).await.unwrap(), (key(&[&"abc"]), 3));
+    assert_eq!(shadowed(1).unwrap(), key(&[&1]));
+}
+
+#[tokio::test]
+async fn generated_names_do_not_meet_the_users() {
+    assert_eq!(names_like_generated_ones(1, 2, 3, 4, 5, 6, 7, 8, 9, 10).await.unwrap(), 55);
+}
+
+#[tokio::test]
+async fn positions_count_parameters_as_written() {
+    assert_eq!(conditional(1, 2).unwrap(), (2, key(&[&2])));
+    assert_eq!(expressions(&Order { id: 3, lines: vec![1] }).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn bodies_that_end_in_a_temporary_are_accepted() {
+    let hidden = || Hidden(std::sync::Mutex::new(9));
+    assert_eq!(temporary_at_the_end(hidden()).await, 9);
+    assert_eq!(plain_temporary_at_the_end(&hidden()), 9);
+    binds_the_guard().unwrap();
+}

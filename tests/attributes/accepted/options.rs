@@ -1,0 +1,109 @@
+//! Every option in every form.
+
+use crate::support::{Done, Failure, LOCKER};
+use locker::{Locker, lock_on_argument};
+use std::{sync::Arc, time::Duration};
+
+const LEASE: Duration = Duration::from_secs(5);
+const ATTEMPTS: u32 = 2;
+
+#[lock_on_argument(expr = 10, args(0), timeout = 0.5, max_retry = 3, retry_delay = "100ms", fair = false)]
+async fn numbers(id: u64) -> Done<u64> {
+    Ok(id)
+}
+
+#[lock_on_argument(
+    lease = "10s",
+    args(),
+    max_hold = "1m",
+    renew = true,
+    release = "on_return",
+    on_lost = "cancel",
+    name = "options.texts"
+)]
+async fn texts() -> Done {
+    Ok(())
+}
+
+#[lock_on_argument(expire = LEASE, timeout = Duration::from_millis(10), max_retry = ATTEMPTS, max_hold = "5s")]
+fn constants() -> Done {
+    Ok(())
+}
+
+#[lock_on_argument(renew = false, on_lost = "continue", on_error = Failure::rethrow)]
+fn switches() -> Done {
+    Ok(())
+}
+
+impl Failure {
+    fn rethrow(error: locker::Error) -> Done {
+        Err(Self::NotLetIn(error))
+    }
+}
+
+struct Service {
+    shared: Arc<Locker>,
+    own: Locker,
+}
+
+impl Service {
+    const LEASE: Duration = LEASE;
+
+    #[lock_on_argument(expr = Self::LEASE, locker = self.shared, on_error = Self::refused)]
+    async fn on_shared(&self) -> bool {
+        true
+    }
+
+    #[lock_on_argument(locker = &self.own, on_error = Self::refused)]
+    fn on_own(&self) -> bool {
+        true
+    }
+
+    #[lock_on_argument(locker = self.borrowed(), on_error = Self::refused)]
+    fn on_borrowed(&self) -> bool {
+        true
+    }
+
+    #[lock_on_argument(locker = self.own.clone(), on_error = Self::refused, lease = LEASE)]
+    async fn on_temporary<const N: u64>(&self) -> bool {
+        N == 3
+    }
+
+    #[lock_on_argument(expr = Duration::from_secs(N), locker = self.own, on_error = Self::refused)]
+    async fn by_parameter<const N: u64>(&self) -> bool {
+        N == 3
+    }
+
+    fn borrowed(&self) -> &Locker {
+        &self.own
+    }
+
+    fn refused(_: locker::Error) -> bool {
+        false
+    }
+}
+
+#[lock_on_argument(name = "options.each", each(from, to), locker = LOCKER)]
+fn transfer(from: u64, to: u64) -> Done<u64> {
+    Ok(from + to)
+}
+
+#[tokio::test]
+async fn every_option_is_accepted() {
+    assert_eq!(numbers(1).await.unwrap(), 1);
+    texts().await.unwrap();
+    constants().unwrap();
+    switches().unwrap();
+    assert_eq!(transfer(1, 2).unwrap(), 3);
+    assert_eq!(transfer(1, 1).unwrap(), 2);
+}
+
+#[tokio::test]
+async fn the_locker_is_any_expression() {
+    let service = Service { shared: Arc::new(Locker::memory()), own: Locker::memory() };
+    assert!(service.on_shared().await);
+    assert!(service.on_own());
+    assert!(service.on_borrowed());
+    assert!(service.on_temporary::<3>().await);
+    assert!(service.by_parameter::<3>().await);
+}

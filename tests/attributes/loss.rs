@@ -1,0 +1,122 @@
+//! What a lease lost while the body runs does.
+
+use crate::support::{Done, Failure, LOCKER};
+use locker::{ErrorKind, Guard, lock_on_argument};
+use std::{
+    future::pending,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread,
+};
+
+/// Says that the body was dropped.
+struct Dropped<'a>(&'a AtomicBool);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+fn outlive(lease: &Guard) {
+    while lease.is_held() {
+        thread::yield_now();
+    }
+}
+
+#[lock_on_argument(expr = "20ms", max_hold = "20ms", locker = LOCKER)]
+async fn cancelled(dropped: &AtomicBool) -> Done {
+    let _dropped = Dropped(dropped);
+    pending().await
+}
+
+#[lock_on_argument(expr = "20ms", renew = false, guard = lease, locker = LOCKER)]
+async fn ends_before_the_loss_is_known() -> Done<u8> {
+    outlive(lease);
+    Ok(1)
+}
+
+#[lock_on_argument(expr = "20ms", renew = false, on_lost = "continue", guard = lease, locker = LOCKER)]
+async fn continues() -> Done<u8> {
+    lease.lost().await;
+    tokio::task::yield_now().await;
+    Ok(2)
+}
+
+#[lock_on_argument(expr = "20ms", renew = false, on_lost = "error", guard = lease, locker = LOCKER)]
+async fn fails(result: Done<u8>) -> Done<u8> {
+    lease.lost().await;
+    result
+}
+
+#[lock_on_argument(expr = "20ms", renew = false, guard = lease, locker = LOCKER)]
+fn plain_continues() -> Done<u8> {
+    outlive(lease);
+    Ok(3)
+}
+
+#[lock_on_argument(expr = "20ms", renew = false, on_lost = "error", guard = lease, locker = LOCKER)]
+fn plain_fails(result: Done<u8>) -> Done<u8> {
+    outlive(lease);
+    result
+}
+
+#[lock_on_argument(on_lost = "error", locker = LOCKER)]
+fn plain_keeps(result: Done<u8>) -> Done<u8> {
+    result
+}
+
+#[lock_on_argument(on_lost = "error", locker = LOCKER)]
+async fn keeps(result: Done<u8>) -> Done<u8> {
+    result
+}
+
+#[lock_on_argument(expr = "20ms", max_hold = "20ms", each(0, 1), locker = LOCKER)]
+async fn several(_: u8, _: u8) -> Done {
+    pending().await
+}
+
+#[lock_on_argument(expr = "20ms", max_hold = "20ms", on_error = kind, locker = LOCKER)]
+async fn told_through_on_error() -> ErrorKind {
+    pending().await
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the form that `on_error` takes")]
+fn kind(error: locker::Error) -> ErrorKind {
+    error.kind()
+}
+
+#[tokio::test]
+async fn lost_lease_cancels_the_body() {
+    let dropped = AtomicBool::new(false);
+    assert_eq!(cancelled(&dropped).await.unwrap_err().kind(), Some(ErrorKind::Lost));
+    assert!(dropped.load(SeqCst));
+    assert_eq!(several(1, 2).await.unwrap_err().kind(), Some(ErrorKind::Lost));
+    assert_eq!(told_through_on_error().await, ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn body_that_ended_before_the_loss_was_known_keeps_its_result() {
+    assert_eq!(ends_before_the_loss_is_known().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn continue_keeps_the_result() {
+    assert_eq!(continues().await.unwrap(), 2);
+    assert_eq!(plain_continues().unwrap(), 3);
+}
+
+#[tokio::test]
+async fn error_replaces_the_result() {
+    assert_eq!(fails(Ok(1)).await.unwrap_err().kind(), Some(ErrorKind::Lost));
+    assert_eq!(fails(Err(Failure::Own)).await.unwrap_err().kind(), Some(ErrorKind::Lost));
+    assert_eq!(plain_fails(Ok(1)).unwrap_err().kind(), Some(ErrorKind::Lost));
+    assert_eq!(plain_fails(Err(Failure::Own)).unwrap_err().kind(), Some(ErrorKind::Lost));
+}
+
+#[tokio::test]
+async fn without_a_loss_the_result_stands() {
+    assert_eq!(keeps(Ok(4)).await.unwrap(), 4);
+    assert!(matches!(keeps(Err(Failure::Own)).await, Err(Failure::Own)));
+    assert_eq!(plain_keeps(Ok(4)).unwrap(), 4);
+    assert!(matches!(plain_keeps(Err(Failure::Own)), Err(Failure::Own)));
+}

@@ -1,0 +1,12 @@
+//! The attributes: shapes that are accepted, mistakes that are refused, and what happens at run time.
+
+mod accepted;
+mod exclusion;
+mod failing_release;
+mod keys;
+mod loss;
+mod nesting;
+mod refused;
+mod release;
+mod support;
+mod waiting;

@@ -1,0 +1,109 @@
+//! Stacked attributes act in the order written.
+
+use crate::support::{Done, LOCKER, becomes_free, start, take};
+use locker::{
+    Key, Locker, Pushes, lock_on_argument,
+    primitives::{Holding, Request},
+    store::{Calling, Store},
+    stores::Memory,
+};
+use std::{
+    future::ready,
+    pin::pin,
+    sync::{Arc, Mutex},
+};
+
+#[lock_on_argument(expr = "1h", name = "nesting.outer", args(id), locker = LOCKER)]
+#[inline]
+#[locker::lock_on_argument(expr = "1h", name = "nesting.inner", args(id), locker = LOCKER, guard = inner)]
+/// Documented.
+#[::locker::lock_on_argument(expr = "1h", name = "nesting.innermost", each(id), locker = LOCKER, on_lost = "error")]
+async fn nested(id: &str) -> Done<(&str, u64)> {
+    for name in ["nesting.outer", "nesting.inner", "nesting.innermost"] {
+        assert!(take(name, &[&id]).is_none(), "{name} is held");
+    }
+    ready(()).await;
+    Ok((id, inner.fence()))
+}
+
+#[lock_on_argument(name = "nesting.outer", args(0), locker = LOCKER)]
+#[lock_on_argument(name = "nesting.inner", args(0), locker = LOCKER, on_lost = "error", guard = lease)]
+#[lock_on_argument(name = "nesting.innermost", args(0), locker = LOCKER, timeout = 0)]
+fn plain(id: u8) -> Done<(u8, bool)> {
+    Ok((id, lease.is_held()))
+}
+
+#[tokio::test]
+async fn attributes_are_entered_in_the_order_written() {
+    let inner = take("nesting.inner", &[&"a"]).unwrap();
+    let mut call = pin!(nested("a"));
+    assert!(start(call.as_mut()).is_pending());
+    assert!(take("nesting.outer", &[&"a"]).is_none(), "entered before the inner one");
+    assert!(take("nesting.innermost", &[&"a"]).is_some(), "not yet entered");
+    inner.release().await.unwrap();
+    assert_eq!(call.await.unwrap().0, "a");
+}
+
+#[tokio::test]
+async fn nothing_is_entered_behind_a_closed_outer_door() {
+    let outer = take("nesting.outer", &[&"b"]).unwrap();
+    let mut call = pin!(nested("b"));
+    assert!(start(call.as_mut()).is_pending());
+    assert!(take("nesting.inner", &[&"b"]).is_some());
+    outer.release().await.unwrap();
+    call.await.unwrap();
+    for name in ["nesting.outer", "nesting.inner", "nesting.innermost"] {
+        assert!(becomes_free(name, &[&"b"]).await);
+    }
+}
+
+#[test]
+fn plain_attributes_nest_too() {
+    assert_eq!(plain(1).unwrap(), (1, true));
+    let innermost = take("nesting.innermost", &[&1]).unwrap();
+    plain(1).unwrap_err();
+    drop(innermost);
+    for name in ["nesting.outer", "nesting.inner", "nesting.innermost"] {
+        assert!(take(name, &[&1]).is_some(), "{name} is free");
+    }
+}
+
+/// The embedded store, with the keys of all releases in their order.
+#[derive(Debug)]
+struct Recording(Memory, Releases);
+
+type Releases = Arc<Mutex<Vec<String>>>;
+
+impl Store for Recording {
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        if matches!(request, Request::Lock(Holding::Release { .. })) {
+            self.1.lock().unwrap().push(key.to_string());
+        }
+        self.0.call(key, request)
+    }
+
+    fn pushes(&self) -> &Pushes {
+        self.0.pushes()
+    }
+}
+
+#[lock_on_argument(name = "outer", locker = locker, guard = outer)]
+#[lock_on_argument(name = "inner", locker = locker, guard = inner)]
+async fn both_keys(locker: &Locker) -> Done<[String; 2]> {
+    Ok([inner.key().to_owned(), outer.key().to_owned()])
+}
+
+#[lock_on_argument(name = "outer", locker = locker, guard = outer)]
+#[lock_on_argument(name = "inner", locker = locker, guard = inner, on_lost = "error")]
+fn plain_both_keys(locker: &Locker) -> Done<[String; 2]> {
+    Ok([inner.key().to_owned(), outer.key().to_owned()])
+}
+
+#[tokio::test]
+async fn attributes_are_left_in_reverse() {
+    let releases = Releases::default();
+    let store = Recording(Memory::new(), releases.clone());
+    let locker = Locker::builder().store(store).build().await.unwrap();
+    assert_eq!(both_keys(&locker).await.unwrap(), *releases.lock().unwrap().split_off(0));
+    assert_eq!(plain_both_keys(&locker).unwrap(), *releases.lock().unwrap().split_off(0));
+}

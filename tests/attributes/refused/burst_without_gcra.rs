@@ -1,0 +1,13 @@
+use locker_macros::rate_limit;
+
+#[rate_limit(size = 5, interval = 1, burst = 3)]
+fn call(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+#[rate_limit(size = 5, interval = 1, burst = 3, algorithm = "token_bucket")]
+fn call_2(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+use locker::lock_on_argument;
+
+const SECONDS: u64 = 10;
+
+#[lock_on_argument(expr = SECONDS)]
+fn pay(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+use locker::lock_on_argument;
+
+const NONE: u32 = 0;
+
+#[lock_on_argument(max_retry = NONE)]
+fn pay_2(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use locker::lock_on_argument;
+
+#[lock_on_argument(args(0))]
+unsafe extern "C" fn pay(account: u64, ...) -> locker::Result<()> {
+    Ok(())
+}
+
+fn main() {}

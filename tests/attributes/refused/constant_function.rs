@@ -1,0 +1,9 @@
+use locker::lock_on_argument;
+
+#[lock_on_argument()]
+const fn pay(account: u64, amount: u64) -> locker::Result<()> {
+    let _ = (account, amount);
+    Ok(())
+}
+
+fn main() {}

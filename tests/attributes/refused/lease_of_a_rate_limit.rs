@@ -1,0 +1,8 @@
+use locker_macros::rate_limit;
+
+#[rate_limit(size = 5, interval = 1, expr = 10)]
+fn call(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+fn main() {}

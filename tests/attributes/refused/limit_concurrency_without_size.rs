@@ -1,0 +1,13 @@
+use locker_macros::limit_concurrency;
+
+#[limit_concurrency(expr = 60, args(0))]
+fn call(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+#[limit_concurrency(size = 5, each(0))]
+fn call_each(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+fn main() {}

@@ -1,0 +1,15 @@
+use locker::lock_on_argument;
+
+#[lock_on_argument(max_retry = "3")]
+fn pay(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[lock_on_argument(expr = "10")]
+fn pay_2(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,27 @@
+use locker::lock_on_argument;
+
+#[lock_on_argument(expr)]
+fn pay(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[lock_on_argument(expr =)]
+fn pay_2(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[lock_on_argument(expr(10))]
+fn pay_3(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[lock_on_argument(timeout = 1 expr = 10)]
+fn pay_4(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+fn main() {}

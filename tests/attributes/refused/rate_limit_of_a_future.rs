@@ -1,0 +1,8 @@
+use locker_macros::rate_limit;
+
+#[rate_limit(size = 5, interval = 1)]
+fn call() -> impl Future<Output = ()> {
+    async {}
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+use locker_macros::rate_limit;
+
+#[rate_limit(size = 0, interval = 1)]
+fn call(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+#[rate_limit(size = 5, interval = "0s")]
+fn call_2(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+fn main() {}

@@ -1,0 +1,21 @@
+use locker::lock_on_argument;
+use std::{future::Future, pin::Pin};
+
+#[lock_on_argument(args(0))]
+fn pay(account: u64) -> impl Future<Output = locker::Result<u64>> {
+    async move { Ok(account) }
+}
+
+#[lock_on_argument(args(0))]
+fn pay_boxed(account: u64) -> Pin<Box<dyn Future<Output = locker::Result<u64>> + Send>> {
+    Box::pin(async move { Ok(account) })
+}
+
+#[lock_on_argument(args(0))]
+fn pay_aliased(account: u64) -> BoxFuture<'static, locker::Result<u64>> {
+    Box::pin(async move { Ok(account) })
+}
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+fn main() {}

@@ -1,0 +1,107 @@
+//! What is told through `tracing`: each step of a hold, with key and function, never an argument.
+
+use locker::{
+    Error, ErrorKind, Key, Locker, Pushes,
+    primitives::{Holding, Request},
+    store::{Calling, Store},
+    stores::Memory,
+};
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// Waits for a line with all the words; fails after a generous time.
+    async fn wait_for(&self, words: &[&str]) -> String {
+        let found = async {
+            loop {
+                let text = self.text();
+                if let Some(line) = text.lines().find(|line| words.iter().all(|word| line.contains(word))) {
+                    return line.to_owned();
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let found = tokio::time::timeout(Duration::from_secs(30), found).await;
+        found.unwrap_or_else(|_| panic!("no line with {words:?} in\n{}", self.text()))
+    }
+}
+
+/// The embedded store, whose renewals fail while the switch is on.
+#[derive(Debug)]
+struct NoRenewals(Memory, Arc<AtomicBool>);
+
+impl Store for NoRenewals {
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        if self.1.load(Ordering::SeqCst) && matches!(request, Request::Lock(Holding::Renew { .. })) {
+            return Calling::answered(Err(Error::new(ErrorKind::Unavailable, "no renewals today").unknown()));
+        }
+        self.0.call(key, request)
+    }
+
+    fn pushes(&self) -> &Pushes {
+        self.0.pushes()
+    }
+}
+
+#[tokio::test]
+async fn every_step_of_a_hold_is_told() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone());
+    subscriber.init();
+
+    let failing = Arc::new(AtomicBool::new(false));
+    let store = NoRenewals(Memory::new(), failing.clone());
+    let locker = Locker::builder().store(store).lease(Duration::from_millis(200)).build().await.unwrap();
+    let key = "bank.withdraw";
+
+    let guard = locker.lock(key).acquire().await.unwrap();
+    log.wait_for(&["DEBUG locker", "acquired", key, &format!("fence={}", guard.fence())]).await;
+    log.wait_for(&["DEBUG locker", "renewed", key]).await;
+
+    let waiting = tokio::spawn(locker.lock(key).acquire());
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    log.wait_for(&["DEBUG locker", "released", key]).await;
+    let guard = waiting.await.unwrap().unwrap();
+    log.wait_for(&["DEBUG locker", "waited", "waited=", key]).await;
+
+    failing.store(true, Ordering::SeqCst);
+    log.wait_for(&["WARN locker", "jeopardy", "no renewals today", key]).await;
+    guard.lost().await;
+    log.wait_for(&["WARN locker", "lost", "not renewed before the lease was over", key]).await;
+    failing.store(false, Ordering::SeqCst);
+    drop(guard);
+
+    let _ = locker::global();
+    let _ = locker::global();
+    log.wait_for(&["WARN locker", "protect this process only"]).await;
+    assert_eq!(log.text().matches("protect this process only").count(), 1, "one warning is enough");
+}

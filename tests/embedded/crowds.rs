@@ -1,0 +1,110 @@
+//! Many names, many waiters.
+
+use locker::{Guard, Locker, stores::Memory};
+use std::{future::Future, pin::Pin, task::Poll, time::Duration};
+
+const GENEROUS: Duration = Duration::from_secs(120);
+
+fn on(store: &Memory) -> Locker {
+    Locker::builder().store(store.clone()).build_blocking().unwrap()
+}
+
+#[test]
+fn a_million_names_leave_nothing() {
+    let store = Memory::new();
+    let locker = on(&store);
+    for batch in 0..10 {
+        let guards: Vec<Guard> = (0..100_000)
+            .map(|number| locker.lock(&format!("name {batch} {number}")).acquire_blocking().unwrap())
+            .collect();
+        assert_eq!(store.len(), 100_000);
+        for guard in guards {
+            guard.release_blocking().unwrap();
+        }
+        assert!(store.is_empty());
+    }
+}
+
+/// Threads of this process, as the kernel counts them.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+async fn queue(acquire: &mut Pin<Box<impl Future>>) {
+    std::future::poll_fn(|context| {
+        assert!(acquire.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_waiters_cost_memory_only_and_are_served_in_order() {
+    const WAITERS: usize = 100_000;
+    let store = Memory::new();
+    let locker = on(&store);
+    let first = locker.lock("hot").acquire().await.unwrap();
+    let mut waiters = Vec::with_capacity(WAITERS);
+    let before = threads();
+    for _ in 0..WAITERS {
+        let mut acquire = Box::pin(locker.lock("hot").timeout(Duration::MAX).acquire());
+        assert!(size_of_val(&*acquire) < 700, "a waiter's future takes {} bytes", size_of_val(&*acquire));
+        queue(&mut acquire).await;
+        waiters.push(acquire);
+    }
+    assert_eq!(threads(), before, "no waiter has a thread");
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0, "no waiter has a task");
+    assert_eq!(store.len(), 1);
+    let (mut last, mut guard) = (0, first);
+    for waiter in waiters {
+        assert!(guard.fence() > last);
+        last = guard.fence();
+        guard.release().await.unwrap();
+        guard = tokio::time::timeout(GENEROUS, waiter).await.expect("served in the order of asking").unwrap();
+    }
+    guard.release().await.unwrap();
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn waiters_that_vanish_from_the_middle_are_gone_at_once() {
+    let store = Memory::new();
+    let locker = on(&store);
+    let guard = locker.lock("hot").acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..20_000 {
+        let mut acquire = Box::pin(locker.lock("hot").timeout(Duration::MAX).acquire());
+        queue(&mut acquire).await;
+        waiters.push(acquire);
+    }
+    let last = waiters.pop().unwrap();
+    drop(waiters);
+    guard.release().await.unwrap();
+    tokio::time::timeout(GENEROUS, last).await.unwrap().unwrap().release().await.unwrap();
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn a_forgotten_guard_leaves_no_entry_when_its_lease_is_over() {
+    let store = Memory::new();
+    let locker = on(&store);
+    let request = locker.lock("forgotten").lease(Duration::from_millis(20)).renew(false);
+    std::mem::forget(request.acquire().await.unwrap());
+    assert_eq!(store.len(), 1);
+    let swept = async {
+        while !store.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(GENEROUS, swept).await.expect("nobody asks for it, and it is still forgotten");
+}
+
+#[tokio::test]
+async fn memory_urls_share_one_store_and_memory_lockers_do_not() {
+    let (one, other) =
+        (Locker::connect("memory://").await.unwrap(), Locker::connect("memory://").await.unwrap());
+    let guard = one.lock("shared").acquire().await.unwrap();
+    assert!(other.lock("shared").try_acquire().await.unwrap().is_none());
+    assert!(Locker::memory().lock("shared").try_acquire().await.unwrap().is_some());
+    guard.release().await.unwrap();
+}

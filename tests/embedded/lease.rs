@@ -1,0 +1,201 @@
+//! Leases when the store answers late, wrongly or not at all.
+
+use locker::{
+    Error, ErrorKind, Key, Locker, Pushes,
+    primitives::{Holding, Request},
+    store::{Calling, Store},
+    stores::Memory,
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+const LEASE: Duration = Duration::from_millis(300);
+const GENEROUS: Duration = Duration::from_secs(30);
+
+/// The embedded store behind a line that can be cut.
+#[derive(Clone, Debug)]
+struct Line {
+    store: Memory,
+    state: Arc<AtomicU8>,
+    renewals: Arc<AtomicUsize>,
+}
+
+const UP: u8 = 0;
+/// Requests do not arrive.
+const CUT: u8 = 1;
+/// Requests arrive, their answers do not.
+const DEAF: u8 = 2;
+
+impl Store for Line {
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        Calling::Pending(Box::pin(async move {
+            let state = self.state.load(Ordering::SeqCst);
+            if state == CUT {
+                return Err(Error::new(ErrorKind::Unavailable, "the line is cut"));
+            }
+            if matches!(request, Request::Lock(Holding::Renew { .. })) {
+                self.renewals.fetch_add(1, Ordering::SeqCst);
+            }
+            let answer = self.store.call(key, request).await;
+            if state == DEAF {
+                Err(Error::new(ErrorKind::Unavailable, "no answer").unknown())
+            } else {
+                answer
+            }
+        }))
+    }
+
+    fn pushes(&self) -> &Pushes {
+        self.store.pushes()
+    }
+}
+
+impl Line {
+    fn new() -> (Self, Locker) {
+        let line = Self { store: Memory::new(), state: Arc::default(), renewals: Arc::default() };
+        let locker = Locker::builder().store(line.clone()).lease(LEASE).build_blocking().unwrap();
+        (line, locker)
+    }
+
+    fn is(&self, state: u8) {
+        self.state.store(state, Ordering::SeqCst);
+    }
+
+    async fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let held = async {
+            while !condition() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(GENEROUS, held).await.unwrap_or_else(|_| panic!("waited for {what}"));
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_that_fails_for_a_while_is_not_a_loss() {
+    let (line, locker) = Line::new();
+    let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    line.is(CUT);
+    let before = guard.remaining();
+    line.until("a renewal to be overdue", || guard.remaining() < Duration::from_millis(1800)).await;
+    assert!(guard.is_held() && before > guard.remaining());
+    line.is(UP);
+    line.until("a renewal", || guard.remaining() > Duration::from_secs(2)).await;
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_cut_off_for_its_lease_is_told_that_it_is_lost() {
+    let (line, locker) = Line::new();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    line.is(CUT);
+    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss");
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    line.is(UP);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(line.store.users(), 0);
+}
+
+#[tokio::test]
+async fn a_guard_never_says_held_when_another_could_hold() {
+    let (line, locker) = Line::new();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    line.is(CUT);
+    let direct = Locker::builder().store(line.store.clone()).build().await.unwrap();
+    let next = direct.lock("a").timeout(GENEROUS).acquire().await.unwrap();
+    assert!(!guard.is_held(), "the next holder has it already");
+    assert!(next.fence() > guard.fence());
+    drop(guard);
+    line.is(UP);
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_whose_answers_are_lost_leaves_nothing_behind() {
+    let (line, locker) = Line::new();
+    line.is(DEAF);
+    let request = locker.lock("a").timeout(Duration::from_millis(100));
+    let error = request.acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    line.is(UP);
+    line.until("the cancel", || line.store.users() == 0).await;
+    locker.lock("a").try_acquire().await.unwrap().expect("free").release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_is_repeated_until_its_answer_is_heard() {
+    let (line, locker) = Line::new();
+    line.is(DEAF);
+    let (other, state) = (locker.clone(), line.clone());
+    let acquiring = tokio::spawn(async move { other.lock("a").timeout(GENEROUS).acquire().await });
+    line.until("the grant nobody heard of", || state.store.users() == 1).await;
+    line.is(UP);
+    let guard = acquiring.await.unwrap().unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    line.until("the release", || line.store.users() == 0).await;
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_was_a_release() {
+    let (line, locker) = Line::new();
+    let guard = locker.lock("a").lease(GENEROUS).acquire().await.unwrap();
+    line.is(DEAF);
+    let state = line.clone();
+    let releasing = tokio::spawn(guard.release());
+    line.until("the release", || state.store.users() == 0).await;
+    line.is(UP);
+    releasing.await.unwrap().expect("the first copy did it, and nobody else can have ended the hold");
+}
+
+#[tokio::test]
+async fn a_dropped_guard_is_released_once_the_line_is_up_again() {
+    let (line, locker) = Line::new();
+    let guard = locker.lock("a").lease(GENEROUS).acquire().await.unwrap();
+    line.is(CUT);
+    drop(guard);
+    line.is(UP);
+    line.until("the release in the background", || line.store.users() == 0).await;
+}
+
+/// The application's only thread is blocked for several leases: renewals go on elsewhere.
+#[tokio::test(flavor = "current_thread")]
+async fn a_busy_executor_starves_no_renewal() {
+    let (line, locker) = Line::new();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    let started = Instant::now();
+    while started.elapsed() < LEASE * 4 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(guard.is_held());
+    assert!(line.renewals.load(Ordering::SeqCst) >= 4);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_that_is_not_renewed_is_never_renewed() {
+    let (line, locker) = Line::new();
+    let guard = locker.lock("a").renew(false).acquire().await.unwrap();
+    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the end of the lease");
+    assert_eq!(line.renewals.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn many_holds_are_kept_by_one_task() {
+    let (line, locker) = Line::new();
+    let mut guards = Vec::new();
+    for number in 0..500 {
+        guards.push(locker.lock(&format!("name {number}")).lease(LEASE * 2).acquire().await.unwrap());
+    }
+    line.until("two renewals of each", || line.renewals.load(Ordering::SeqCst) >= 1000).await;
+    assert!(guards.iter().all(locker::Guard::is_held));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert_eq!(line.store.users(), 0);
+}

@@ -1,0 +1,7 @@
+//! What is particular to the embedded store, and to futures dropped half-way.
+
+mod cancel_safety;
+mod crowds;
+mod global;
+mod lease;
+mod misuse;

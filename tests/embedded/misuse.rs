@@ -1,0 +1,51 @@
+//! Wrong settings and URLs are refused by name.
+
+use locker::{ErrorKind, Locker};
+use std::time::Duration;
+
+fn refused(result: Result<locker::Guard, locker::Error>, words: &[&str]) {
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misused, "{error}");
+    assert!(!error.is_temporary());
+    for word in words {
+        assert!(error.to_string().contains(word), "{error} should mention {word}");
+    }
+}
+
+#[test]
+fn durations_and_counts_that_cannot_be_meant_are_refused_by_name() {
+    let locker = Locker::memory();
+    let lock = || locker.lock("a");
+    let century = Duration::from_secs(100 * 366 * 24 * 3600);
+    refused(lock().lease(Duration::ZERO).acquire_blocking(), &["lease", "too short", "1ms"]);
+    refused(lock().lease(Duration::from_micros(1)).acquire_blocking(), &["lease", "too short"]);
+    refused(lock().lease(century).acquire_blocking(), &["lease", "too long", "10 years"]);
+    refused(lock().lease(Duration::MAX).acquire_blocking(), &["lease", "too long"]);
+    refused(lock().timeout(century).acquire_blocking(), &["timeout", "too long"]);
+    refused(lock().retry_delay(Duration::ZERO).acquire_blocking(), &["retry_delay", "too short"]);
+    refused(lock().max_retry(0).acquire_blocking(), &["max_retry", "attempts"]);
+    refused(lock().max_hold(Duration::from_secs(1)).acquire_blocking(), &["max_hold", "shorter", "lease"]);
+    refused(lock().renew(false).max_hold(Duration::from_secs(60)).acquire_blocking(), &["max_hold", "renew"]);
+}
+
+#[test]
+fn defaults_are_checked_when_the_locker_is_built() {
+    let error = Locker::builder().lease(Duration::ZERO).build_blocking().unwrap_err();
+    assert!(error.kind() == ErrorKind::Misused && error.to_string().contains("lease"), "{error}");
+}
+
+#[test]
+fn urls_that_name_no_store_are_answered_with_what_is_accepted() {
+    for url in
+        ["", "memory", "memory:", "nonsense://", "http://127.0.0.1", "redis:/127.0.0.1", "://", " memory://"]
+    {
+        let error = Locker::connect_blocking(url).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misused, "{url}: {error}");
+        assert!(
+            error.to_string().contains("memory://") && error.to_string().contains("redis://"),
+            "{url}: {error}"
+        );
+    }
+    let error = Locker::connect_blocking("memory://somewhere").unwrap_err();
+    assert!(error.to_string().contains("takes nothing behind it"), "{error}");
+}

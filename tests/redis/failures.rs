@@ -1,0 +1,318 @@
+//! Every row of the table of ambiguous failures that a network or a client can cause.
+
+use crate::support::{
+    LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, until, waiting,
+};
+use locker::ErrorKind;
+use locker_harness::{Fault, Proxy, RedisServer};
+use std::{pin::pin, time::Duration};
+
+macro_rules! server_behind_proxy {
+    () => {{
+        let Some(server) = RedisServer::start() else { return };
+        let proxy = Proxy::to(server.port());
+        let locker = connect(&proxy.url()).await;
+        // The server knows the scripts from here on: the first answer to a call is its result.
+        hold(&locker, "known").await.release().await.unwrap();
+        (server, proxy, locker)
+    }};
+}
+
+#[tokio::test]
+async fn an_acquire_whose_answer_is_lost_is_asked_again_with_the_same_id() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set(Fault::ExecuteAndReset);
+    let guard = hold(&locker, "a").await;
+    assert!(proxy.is_whole(), "the answer was lost");
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
+    let record: String = server.ask("GET", &["{lock:a}:f"]);
+    assert_eq!(record, format!("{} {}", guard.fence(), guard.id()));
+    guard.release().await.unwrap();
+    assert_eq!(holder(&server, "lock:a"), None);
+}
+
+#[tokio::test]
+async fn an_acquire_given_up_without_an_answer_leaves_nothing_behind() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set(Fault::DropReplies);
+    let request = locker.lock("a").timeout(Duration::from_millis(700));
+    let acquire = tokio::spawn(async move { request.acquire().await.map(drop) });
+    until("the request being carried out", || holder(&server, "lock:a").is_some()).await;
+    let error = in_time("the end of patience", acquire).await.unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut), "{error}");
+    proxy.set(Fault::None);
+    until("the phantom being cancelled", || holder(&server, "lock:a").is_none()).await;
+    let tombstones: Vec<String> = server.ask("KEYS", &["{lock:a}:x:*"]);
+    assert_eq!(tombstones.len(), 1);
+    hold(&locker, "a").await.release().await.unwrap();
+    assert_eq!(eternal_keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_late_acquire_meets_its_tombstone() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set_for_open(Fault::HoldRequests);
+    // The first copy hangs in the network; the second goes over a new connection.
+    let guard = hold(&locker, "a").await;
+    guard.release().await.unwrap();
+    let before = scripts_run(&server);
+    proxy.set(Fault::None);
+    until("the late copy", || scripts_run(&server) > before).await;
+    assert_eq!(holder(&server, "lock:a"), None);
+}
+
+#[tokio::test]
+async fn an_acquire_dropped_in_flight_holds_for_nobody() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set_for_open(Fault::HoldRequests);
+    {
+        let mut acquire = pin!(locker.lock("a").acquire());
+        let first_look =
+            std::future::poll_fn(|context| std::task::Poll::Ready(acquire.as_mut().poll(context)));
+        assert!(first_look.await.is_pending());
+    }
+    until("the cancel over a new connection", || {
+        server.ask::<Vec<String>>("KEYS", &["{lock:a}:x:*"]).len() == 1
+    })
+    .await;
+    let before = scripts_run(&server);
+    proxy.set(Fault::None);
+    until("the late acquire", || scripts_run(&server) > before).await;
+    assert_eq!((holder(&server, "lock:a"), waiting(&server, "lock:a")), (None, 0));
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_succeeds() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    proxy.set(Fault::ExecuteAndReset);
+    guard.release().await.unwrap();
+    assert!(proxy.is_whole(), "the answer was lost");
+    assert_eq!(holder(&server, "lock:a"), None);
+}
+
+#[tokio::test]
+async fn a_release_that_finds_the_hold_gone_at_the_first_try_says_lost() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: i64 = server.ask("DEL", &["lock:a"]);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_release_without_an_answer_is_unavailable_and_goes_on_in_the_background() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let guard = locker.lock("a").lease(Duration::from_secs(2)).acquire().await.unwrap();
+    proxy.set(Fault::HoldRequests);
+    let error = in_time("an answer", guard.release()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false));
+    proxy.set(Fault::None);
+    until("the release", || holder(&server, "lock:a").is_none()).await;
+}
+
+#[tokio::test]
+async fn a_renewal_that_times_out_is_tried_over_a_fresh_connection() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let before = proxy.accepted();
+    proxy.set_for_open(Fault::DropRequests);
+    until("another connection", || proxy.accepted() > before).await;
+    until("a renewal over it", || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline() {
+    let (_server, proxy, locker) = server_behind_proxy!();
+    let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire().await.unwrap();
+    proxy.set(Fault::DropRequests);
+    in_time("the loss", guard.lost()).await;
+    assert!(!guard.is_held());
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    proxy.set(Fault::None);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_hold_that_another_has_is_lost_at_once_and_not_taken_back() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: String = server.ask("SET", &["lock:a", "somebody else", "PX", "60000"]);
+    in_time("the loss", guard.lost()).await;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some("somebody else"));
+}
+
+/// The place in line, the hold and the messages come back with the connection.
+async fn survives(break_it: impl AsyncFn(&RedisServer, &Proxy)) {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let other = connect(&server.url()).await;
+    let guard = hold(&locker, "held by the broken one").await;
+    let before = hold(&other, "a").await;
+    let (first, second) = (locker.clone(), locker.clone());
+    let first = tokio::spawn(async move { hold(&first, "a").await });
+    until("the first in line", || waiting(&server, "lock:a") == 1).await;
+    let second = tokio::spawn(async move { hold(&second, "a").await });
+    until("the second in line", || waiting(&server, "lock:a") == 2).await;
+    break_it(&server, &proxy).await;
+    in_time("work over a new connection", locker.lock("b").acquire()).await.unwrap().release().await.unwrap();
+    before.release().await.unwrap();
+    let first = in_time("the first", first).await.unwrap();
+    assert!(!second.is_finished(), "the second comes after the first");
+    first.release().await.unwrap();
+    in_time("the second", second).await.unwrap().release().await.unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_a_reset() {
+    survives(async |_, proxy| {
+        let before = proxy.accepted();
+        proxy.set(Fault::Reset);
+        until("a new try", || proxy.accepted() > before).await;
+        proxy.set(Fault::None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_a_half_close() {
+    survives(async |_, proxy| {
+        let before = proxy.accepted();
+        proxy.set_for_open(Fault::HalfClose);
+        until("a new connection", || proxy.accepted() > before).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_a_network_that_swallows_everything() {
+    survives(async |_, proxy| {
+        let before = proxy.accepted();
+        proxy.set_for_open(Fault::DropReplies);
+        until("a new connection", || proxy.accepted() > before).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_client_kill() {
+    survives(async |server, proxy| {
+        let before = proxy.accepted();
+        let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "pubsub"]);
+        until("a new connection", || proxy.accepted() > before).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_network_only_makes_it_slower() {
+    let (_server, proxy, locker) = server_behind_proxy!();
+    proxy.set(Fault::Delay(Duration::from_millis(40)));
+    let other = locker.clone();
+    let guard = hold(&locker, "a").await;
+    let waiter = tokio::spawn(async move { hold(&other, "a").await.release().await });
+    guard.release().await.unwrap();
+    in_time("the waiter", waiter).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let ghost = "0123456789abcdef0123456789abcdef";
+    let message = format!("lock granted {ghost} 7 lock:ghost");
+    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    until("the ghost's end", || holder(&server, "lock:ghost").is_none()).await;
+    // The same message about a hold that is in use does not end it: it came before.
+    let waiter = tokio::spawn({
+        let locker = locker.clone();
+        async move { hold(&locker, "a").await }
+    });
+    until("the waiter", || waiting(&server, "lock:a") == 1).await;
+    guard.release().await.unwrap();
+    let guard = in_time("the hand-over", waiter).await.unwrap();
+    let message = format!("lock granted {} {} lock:a", guard.id(), guard.fence());
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    let message = format!("lock granted {ghost} 8 lock:ghost");
+    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    until("a later message having been read", || holder(&server, "lock:ghost").is_none()).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_whose_process_is_gone_is_skipped() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let now: (u64, u64) = server.ask("TIME", &[]);
+    let alive = (now.0 + 60) * 1_000_000;
+    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", "0123456789abcdef0123456789abcdef"]);
+    let waiter = format!("60000 {alive} fair locker:push:nobody");
+    let _: i64 = server.ask("HSET", &["{lock:a}:w", "0123456789abcdef0123456789abcdef", &waiter]);
+    let other = tokio::spawn({
+        let locker = locker.clone();
+        async move { hold(&locker, "a").await }
+    });
+    until("both in line", || waiting(&server, "lock:a") == 2).await;
+    guard.release().await.unwrap();
+    let guard = in_time("the living waiter", other).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_its_scripts_gets_them_again() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: String = server.ask("SCRIPT", &["FLUSH"]);
+    guard.release().await.unwrap();
+    hold(&locker, "a").await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_connection_carries_commands_and_messages() {
+    let Some(server) = RedisServer::start() else { return };
+    let lockers = [connect(&server.url()).await, connect(&server.url()).await];
+    let guard = hold(&lockers[0], "a").await;
+    let waiters: Vec<_> = (0..50)
+        .map(|number: usize| {
+            let locker = lockers[number % 2].clone();
+            tokio::spawn(async move { hold(&locker, "a").await.release().await })
+        })
+        .collect();
+    until("all in line", || waiting(&server, "lock:a") == 50).await;
+    let clients: String = server.ask("CLIENT", &["LIST"]);
+    let ours = clients.lines().filter(|line| line.contains("resp=3")).collect::<Vec<_>>();
+    assert_eq!(ours.len(), 1, "{clients}");
+    assert!(ours[0].contains(" sub=1 "), "{clients}");
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        in_time("a waiter", waiter).await.unwrap().unwrap();
+    }
+    drop(lockers);
+    until("the connection being closed", || {
+        !server.ask::<String>("CLIENT", &["LIST"]).contains("resp=3")
+            && server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).is_empty()
+    })
+    .await;
+    assert_eq!(eternal_keys(&server), [""; 0]);
+}
+
+#[tokio::test]
+async fn try_acquire_with_nobody_there_is_unavailable_and_works_again_later() {
+    let Some(mut server) = RedisServer::start() else { return };
+    let locker = builder(&server.url()).build().await.unwrap();
+    server.kill();
+    let error = in_time("an answer", locker.lock("a").try_acquire()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Unavailable, true));
+    server.restart();
+    let guard = hold(&locker, "a").await;
+    assert!(guard.remaining() <= LEASE);
+    guard.release().await.unwrap();
+}

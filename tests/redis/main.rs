@@ -1,0 +1,11 @@
+//! What only a server across a network can do to locks: faults, restarts, wrong addresses, other clients.
+
+mod addresses;
+mod failures;
+mod interop;
+mod loss;
+mod refusals;
+mod start;
+mod support;
+#[cfg(feature = "redis-tls")]
+mod tls;

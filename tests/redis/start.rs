@@ -1,0 +1,105 @@
+//! What is checked of a server before locks are trusted to it.
+
+use crate::support::{builder, connect, hold, until, waiting};
+use locker::{ErrorKind, Locker};
+use locker_harness::{Fault, Proxy, RedisServer};
+
+#[tokio::test]
+async fn a_server_that_evicts_is_refused_unless_allowed() {
+    let Some(server) = RedisServer::with(&["--maxmemory-policy", "volatile-lru"]) else { return };
+    let error = Locker::connect(&server.url()).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Misused, false));
+    for word in ["volatile-lru", "noeviction", "allow_eviction(true)"] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let locker = builder(&server.url()).allow_eviction(true).build().await.unwrap();
+    hold(&locker, "a").await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn eviction_is_also_read_where_the_configuration_may_not_be() {
+    let Some(server) = RedisServer::with(&["--maxmemory-policy", "allkeys-lru"]) else { return };
+    let _: String = server.ask("ACL", &["SETUSER", "default", "-config"]);
+    let error = Locker::connect(&server.url()).await.unwrap_err();
+    assert!(error.to_string().contains("allkeys-lru"), "{error}");
+    let _: String = server.ask("ACL", &["SETUSER", "default", "-info"]);
+    hold(&connect(&server.url()).await, "a").await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_refused_by_its_version() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (major, rest) = ("$6\r\n7.0.", "$6\r\n5.0.");
+    proxy.set(Fault::Rewrite(major, rest));
+    match Locker::connect(&proxy.url()).await {
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Misused);
+            assert!(error.to_string().contains("redis 5.0.") && error.to_string().contains("6.2"), "{error}");
+        }
+        // Another version than the one that is rewritten here.
+        Ok(_) => assert!(!server.ask::<String>("INFO", &["server"]).contains("redis_version:7.0.")),
+    }
+}
+
+#[tokio::test]
+async fn a_replica_is_refused() {
+    let Some(server) = RedisServer::start() else { return };
+    let _: String = server.ask("REPLICAOF", &["127.0.0.1", "1"]);
+    let error = Locker::connect(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("replica") && error.to_string().contains("master"), "{error}");
+}
+
+/// The ACL line of `docs/redis.md`.
+fn documented_permissions() -> Vec<String> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/redis.md")).unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER shop on >secret ")).unwrap();
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+fn set_user(server: &RedisServer, rules: &[String]) {
+    let rules =
+        ["SETUSER", "shop", "reset", "on", ">secret"].into_iter().chain(rules.iter().map(String::as_str));
+    let _: String = server.ask("ACL", &rules.collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_documented_permissions_are_enough() {
+    let Some(server) = RedisServer::start() else { return };
+    set_user(&server, &documented_permissions());
+    let url = server.url().replace("redis://", "redis://shop:secret@");
+    let locker = builder(&url).prefix("shop:").build().await.unwrap();
+    let guard = hold(&locker, "a").await;
+    let waiter = tokio::spawn({
+        let locker = locker.clone();
+        async move { hold(&locker, "a").await.release().await }
+    });
+    until("the waiter", || waiting(&server, "shop:lock:a") == 1).await;
+    assert!(locker.lock("a").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_named() {
+    let Some(server) = RedisServer::start() else { return };
+    let url = server.url().replace("redis://", "redis://shop:secret@");
+    for permission in ["+set", "+zadd", "+publish", "+time", "+eval", "+subscribe"] {
+        let rules = documented_permissions();
+        assert!(rules.iter().any(|rule| rule == permission), "{permission} is documented");
+        set_user(&server, &rules.into_iter().filter(|rule| rule != permission).collect::<Vec<_>>());
+        let error = builder(&url).prefix("shop:").build().await.expect_err(permission);
+        assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Misused, false), "{error}");
+        let text = error.to_string().to_lowercase();
+        assert!(text.contains(&permission[1..]) && text.contains("acl"), "{permission}: {error}");
+    }
+    set_user(&server, &documented_permissions());
+    let error = builder(&url).prefix("other:").build().await.unwrap_err();
+    assert!(error.to_string().contains("~other:*"), "{error}");
+    let no_channel =
+        documented_permissions().into_iter().filter(|rule| !rule.starts_with('&')).collect::<Vec<_>>();
+    set_user(&server, &[no_channel, vec!["resetchannels".into()]].concat());
+    let error = builder(&url).prefix("shop:").build().await.unwrap_err();
+    assert!(error.to_string().contains("&locker:push:*"), "{error}");
+}

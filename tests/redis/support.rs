@@ -1,0 +1,65 @@
+//! Servers, lockers on them, and what both are asked.
+
+use locker::{Guard, Locker, LockerBuilder};
+use locker_harness::RedisServer;
+use std::{future::Future, time::Duration};
+
+pub(crate) use locker_harness::GENEROUS;
+
+/// Long enough not to matter, short enough for the fall-back timers to be seen.
+pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+pub(crate) fn builder(url: &str) -> LockerBuilder {
+    Locker::builder().url(url).lease(LEASE).timeout(GENEROUS).command_timeout(Duration::from_millis(300))
+}
+
+pub(crate) async fn connect(url: &str) -> Locker {
+    builder(url).build().await.expect("a connection to the test's server")
+}
+
+pub(crate) async fn hold(locker: &Locker, name: &str) -> Guard {
+    in_time("the lock", locker.lock(name).acquire()).await.expect("the lock")
+}
+
+/// The value of `future`; fails when it takes longer than anything that works.
+pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let value = tokio::time::timeout(GENEROUS, future).await;
+    value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
+}
+
+/// Waits until `condition` holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    in_time(what, async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
+/// Who holds the lock at `key`, as the server has it.
+pub(crate) fn holder(server: &RedisServer, key: &str) -> Option<String> {
+    server.ask("GET", &[key])
+}
+
+/// How many wait at `key`.
+pub(crate) fn waiting(server: &RedisServer, key: &str) -> usize {
+    server.ask("ZCARD", &[&format!("{{{key}}}:q")])
+}
+
+/// How often the server has run a script.
+pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
+    let statistics: String = server.ask("INFO", &["commandstats"]);
+    let calls = |line: &str| {
+        let (name, rest) = line.split_once(":calls=")?;
+        let count = rest.split(',').next()?.parse::<u64>().ok()?;
+        matches!(name, "cmdstat_evalsha" | "cmdstat_eval").then_some(count)
+    };
+    statistics.lines().filter_map(calls).sum()
+}
+
+/// The names of all keys that do not expire.
+pub(crate) fn eternal_keys(server: &RedisServer) -> Vec<String> {
+    let keys: Vec<String> = server.ask("KEYS", &["*"]);
+    keys.into_iter().filter(|key| server.ask::<i64>("PTTL", &[key]) == -1).collect()
+}
