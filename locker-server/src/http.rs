@@ -1,33 +1,36 @@
 //! HTTP/1.1.
 
+mod connection;
 mod guard;
 mod reply;
+mod tally;
 mod tokens;
 mod wire;
 
 use crate::{
-    calls::{Answer, Method},
+    calls::{Answer, Decoded, Method},
     limits::Gauge,
     metrics::Via,
     openapi,
     server::{Request, Server},
 };
 use bytes::Bytes;
+use connection::Line;
 pub use guard::Guard;
 use http_body_util::{BodyExt, Limited};
-use hyper::{body::Incoming, header::CONTENT_TYPE, server::conn::http1, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::{GracefulShutdown, Watcher},
+use hyper::{
+    body::Incoming,
+    header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING},
+    http::request::Parts,
 };
 use reply::{Reply, reply};
-use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 pub use tokens::Tokens;
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
 };
-use wire::Wire;
+use tokio_util::task::TaskTracker;
 
 /// The largest form that is read.
 const MOST_BODY: usize = 8 * 1024;
@@ -59,14 +62,14 @@ impl Http {
 
     /// Serves until the server shuts down; connections with an answer on its way are served to its end.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        let graceful = GracefulShutdown::new();
+        let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
                 () = self.server.shutdown.cancelled() => break,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => self.clone().take(stream, graceful.watcher()),
+                Ok((stream, _)) => self.clone().take(stream, &connections),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -74,10 +77,11 @@ impl Http {
             }
         }
         drop(listener);
-        graceful.shutdown().await;
+        connections.close();
+        connections.wait().await;
     }
 
-    fn take(self: Arc<Self>, stream: TcpStream, watcher: Watcher) {
+    fn take(self: Arc<Self>, stream: TcpStream, connections: &TaskTracker) {
         if !self.server.connections.enter() {
             if self.refusing.enter() {
                 tokio::spawn(async move {
@@ -87,33 +91,19 @@ impl Http {
             }
             return;
         }
-        tokio::spawn(async move {
-            self.connection(stream, watcher).await;
+        prepare(&stream);
+        connections.spawn(async move {
+            connection::serve(self.clone(), stream).await;
             self.server.connections.leave();
         });
     }
 
-    async fn connection(&self, stream: TcpStream, watcher: Watcher) {
-        let Ok(local) = stream.local_addr() else { return };
-        prepare(&stream);
-        let wire = Wire::new(stream);
-        let service = service_fn(|request| {
-            let wire = &wire;
-            async move { Ok::<_, Infallible>(self.answer(request, wire, local.ip()).await) }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.header_timeout)
-            .max_buf_size(self.header_size)
-            .serve_connection(TokioIo::new(wire.clone()), service);
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "a connection ended");
+    async fn answer(self: &Arc<Self>, request: hyper::Request<Incoming>, line: &Line) -> Reply {
+        if let Some(answer) = line.take_answer() {
+            return reply(answer);
         }
-    }
-
-    async fn answer(&self, request: hyper::Request<Incoming>, wire: &Wire, local: IpAddr) -> Reply {
         let (head, body) = request.into_parts();
-        if let Err(answer) = self.guard.check_origin(&head.headers, head.version, local) {
+        if let Err(answer) = self.guard.check_origin(&head.headers, head.version, line.local) {
             return reply(answer);
         }
         let path = head.uri.path();
@@ -126,19 +116,26 @@ impl Http {
         if path == "/metrics" {
             return reply(self.own(&head.method, path).await);
         }
-        let form = match self.form(&head, body).await {
-            Ok(form) => form,
-            Err(answer) => return reply(answer),
-        };
-        let Ok(form) = std::str::from_utf8(&form) else {
-            return reply(Answer::bad_request("the body is not UTF-8"));
-        };
-        let query = head.uri.query().unwrap_or_default();
-        let request = Request { via: Via::Http, method: method(&head.method), path, query, form };
-        match self.server.answer(request, wire.hung_up()).await {
-            Some(answer) => reply(answer),
-            None => reply(Answer::shutting_down()),
+        match self.call(&head, body).await {
+            Ok((decoded, length)) => {
+                let (server, wire) = (self.server.clone(), line.wire.clone());
+                let work = async move { server.answer(Via::Http, &decoded, wire.hung_up()).await };
+                line.wait_for(Box::pin(work), &head, length).await
+            }
+            Err(answer) => reply(answer),
         }
+    }
+
+    /// What is asked, and the length of the body.
+    async fn call(&self, head: &Parts, body: Incoming) -> Result<(Decoded, usize), Answer> {
+        let length = length(head);
+        let form = self.form(head, body).await?;
+        let Ok(form) = std::str::from_utf8(&form) else {
+            return Err(Answer::bad_request("the body is not UTF-8"));
+        };
+        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+        let request = Request { via: Via::Http, method: method(&head.method), path, query, form };
+        Ok((self.server.read(request)?, length))
     }
 
     /// What is about the server and not about names.
@@ -156,7 +153,7 @@ impl Http {
         }
     }
 
-    async fn form(&self, head: &hyper::http::request::Parts, body: Incoming) -> Result<Bytes, Answer> {
+    async fn form(&self, head: &Parts, body: Incoming) -> Result<Bytes, Answer> {
         use hyper::body::Body;
         if head.method != hyper::Method::POST || body.is_end_stream() {
             return Ok(Bytes::new());
@@ -179,7 +176,18 @@ impl Http {
     }
 }
 
-fn is_form(head: &hyper::http::request::Parts) -> bool {
+/// The length of the body on the wire; of one that does not tell, a length that none has.
+fn length(head: &Parts) -> usize {
+    match (head.headers.get(CONTENT_LENGTH), head.headers.contains_key(TRANSFER_ENCODING)) {
+        (Some(length), false) => {
+            length.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX)
+        }
+        (None, false) => 0,
+        _ => usize::MAX,
+    }
+}
+
+fn is_form(head: &Parts) -> bool {
     const FORM: &[u8] = b"application/x-www-form-urlencoded";
     let given = head.headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     let essence = given.split(|&byte| byte == b';').next().unwrap_or_default();

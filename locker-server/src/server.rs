@@ -1,7 +1,7 @@
 //! What every transport shares: one way from a request to its answer.
 
 use crate::{
-    calls::{self, Answer, Call, Kind, Method, name::quoted},
+    calls::{self, Answer, Call, Decoded, Kind, Method, name::quoted},
     carry_out::carry_out,
     limits::{Gauge, Waits},
     metrics::{Metrics, Via},
@@ -55,23 +55,30 @@ pub struct Request<'a> {
 }
 
 impl Server {
-    /// Answers a request. `gone` comes back when nobody is there any more to take the answer: the call is then
-    /// given up, and `None` returned.
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// The answer, when the request is not one.
+    pub fn read(&self, request: Request<'_>) -> Result<Decoded, Answer> {
+        let Request { via, method, path, query, form } = request;
+        let decoded = calls::decode(method, path, query, form);
+        decoded.inspect_err(|answer| self.metrics.answered(via, None, answer))
+    }
+
+    /// Answers a request that has been read. `gone` comes back when nobody is there any more to take the answer: the
+    /// call is then given up, and `None` returned.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped call leaves its queue and takes nothing.
-    pub async fn answer(&self, request: Request<'_>, gone: impl Future<Output = ()>) -> Option<Answer> {
-        let Request { via, method, path, query, form } = request;
-        let decoded = match calls::decode(method, path, query, form) {
-            Ok(decoded) => decoded,
-            Err(answer) => {
-                self.metrics.answered(via, None, &answer);
-                return Some(answer);
-            }
-        };
+    pub async fn answer(
+        &self,
+        via: Via,
+        decoded: &Decoded,
+        gone: impl Future<Output = ()>,
+    ) -> Option<Answer> {
         let answer = self.carry(&decoded.call, gone).await?;
         self.metrics.answered(via, Some(&decoded.call), &answer);
-        log(&decoded, &answer);
+        log(decoded, &answer);
         Some(answer)
     }
 
@@ -135,7 +142,7 @@ impl Server {
 }
 
 /// Names and ids as a client wrote them, escaped; never keys.
-fn log(decoded: &calls::Decoded, answer: &Answer) {
+fn log(decoded: &Decoded, answer: &Answer) {
     if decoded.id.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }

@@ -139,7 +139,10 @@ impl Desk {
             Ok(Ask::Slot) => return self.slot(gone).await,
             Ok(Ask::Call { method, path, query }) => {
                 let request = Request { via: Via::ZeroMq, method, path, query, form: "" };
-                self.server.answer(request, gone.cancelled()).await?
+                match self.server.read(request) {
+                    Ok(decoded) => self.server.answer(Via::ZeroMq, &decoded, gone.cancelled()).await?,
+                    Err(answer) => answer,
+                }
             }
             Err(answer) => {
                 self.server.metrics.answered(Via::ZeroMq, None, &answer);
