@@ -24,7 +24,7 @@ use hyper::{
     http::request::Parts,
 };
 use reply::{Reply, reply};
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 pub use tokens::Tokens;
 use tokio::{
     io::AsyncWriteExt,
@@ -119,7 +119,7 @@ impl Http {
         match self.call(&head, body).await {
             Ok((decoded, length)) => {
                 let (server, wire) = (self.server.clone(), line.wire.clone());
-                let work = async move { server.answer(Via::Http, &decoded, wire.hung_up()).await };
+                let work = async move { server.answer(Via::Http, &decoded, pin!(wire.hung_up())).await };
                 line.wait_for(Box::pin(work), &head, length).await
             }
             Err(answer) => reply(answer),

@@ -10,7 +10,7 @@ use crate::{
 use locker_runtime::{Door, Locker};
 use std::{
     future::Future,
-    pin::pin,
+    pin::{Pin, pin},
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,7 @@ impl Server {
         &self,
         via: Via,
         decoded: &Decoded,
-        gone: impl Future<Output = ()>,
+        gone: Pin<&mut impl Future<Output = ()>>,
     ) -> Option<Answer> {
         let answer = self.carry(&decoded.call, gone).await?;
         self.metrics.answered(via, Some(&decoded.call), &answer);
@@ -97,16 +97,17 @@ impl Server {
         self.metrics.render(self.waits.now(), self.connections.now())
     }
 
-    async fn carry(&self, call: &Call, gone: impl Future<Output = ()>) -> Option<Answer> {
+    async fn carry(&self, call: &Call, gone: Pin<&mut impl Future<Output = ()>>) -> Option<Answer> {
         let (kind, name) = match call {
             Call::Act { action, name, .. } => (Some(action.row().kind), name.as_str()),
             _ => (None, ""),
         };
-        let answer = self.wait_for(kind, name, carry_out(self, call), gone).await?;
+        let work = pin!(carry_out(self, call));
+        let answer = self.wait_for(kind, name, work, gone).await?;
         Some(answer.unwrap_or_else(|answer| answer))
     }
 
-    /// Waits for `work`, within the caps on waits, until it is done, `gone` comes back (`None`), or the server is to
+    /// Waits for `work` (which its caller pins: passed by value it would take its space twice), within the caps on waits, until it is done, `gone` comes back (`None`), or the server is to
     /// go. What is done at once is no wait.
     ///
     /// # Errors
@@ -118,10 +119,9 @@ impl Server {
         &self,
         kind: Option<Kind>,
         name: &str,
-        work: impl Future<Output = T>,
-        gone: impl Future<Output = ()>,
+        mut work: Pin<&mut impl Future<Output = T>>,
+        gone: Pin<&mut impl Future<Output = ()>>,
     ) -> Option<Result<T, Answer>> {
-        let mut work = pin!(work);
         if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
             return Some(Ok(done));
         }

@@ -19,7 +19,7 @@ use locker_runtime::primitives::rate_limiter::Quota;
 use security::{Security, endpoint};
 use slots::Slots;
 use socket::{Event, Peer, Publisher, Router, Sender, Subscriber};
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, pin::pin, sync::Arc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// The sockets of a server, bound.
@@ -140,7 +140,7 @@ impl Desk {
             Ok(Ask::Call { method, path, query }) => {
                 let request = Request { via: Via::ZeroMq, method, path, query, form: "" };
                 match self.server.read(request) {
-                    Ok(decoded) => self.server.answer(Via::ZeroMq, &decoded, gone.cancelled()).await?,
+                    Ok(decoded) => self.server.answer(Via::ZeroMq, &decoded, pin!(gone.cancelled())).await?,
                     Err(answer) => answer,
                 }
             }
@@ -153,7 +153,11 @@ impl Desk {
     }
 
     async fn slot(&self, gone: &CancellationToken) -> Option<Vec<Bytes>> {
-        let go = self.server.wait_for(None, "", self.slots.ask(), gone.cancelled()).await?.unwrap_or(false);
+        let go = self
+            .server
+            .wait_for(None, "", pin!(self.slots.ask()), pin!(gone.cancelled()))
+            .await?
+            .unwrap_or(false);
         Some(vec![Bytes::from_static(if go { b"go" } else { b"sorry" })])
     }
 }
