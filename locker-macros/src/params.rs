@@ -211,8 +211,8 @@ pub(crate) fn in_brackets(expr: &Expr) -> TokenStream {
         | E::Lit(_)
         | E::Await(_)
         | E::Try(_)
-        | E::Unary(_)
-        | E::Group(_) => expr.to_token_stream(),
+        | E::Unary(_) => expr.to_token_stream(),
+        E::Group(group) => in_brackets(&group.expr),
         _ => quote!((#expr)),
     }
 }

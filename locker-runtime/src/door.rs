@@ -2,7 +2,6 @@
 
 use crate::{
     Result,
-    clock::Timestamp,
     config::between,
     id::Id,
     key::Key,
@@ -64,7 +63,7 @@ impl Door {
     ) -> Result<Held> {
         check_lease(expires)?;
         let key = self.key("semaphore", name);
-        let ask = Permits { size, permits: 1, key: Some(Id::of(holder)) };
+        let ask = Permits { size, permits: 1, key: Id::of(holder) };
         let what = Keyed { id: Id::random(), ask, lease: expires };
         match self.0.ask(&key, &what, Patience::up_to(timeout)).await?.reply {
             Reply::Granted { fence } => Ok(Held { fence }),
@@ -156,7 +155,7 @@ impl Door {
     }
 
     async fn tell(&self, key: &Key, request: Request) -> Result<(Reply, bool)> {
-        let told = self.0.insist(key, &request, Timestamp::now() + PERSISTENCE).await?;
+        let told = self.0.insist(key, request, PERSISTENCE).await?;
         match told.reply {
             Reply::WrongKind => Err(unexpected(&Reply::WrongKind).with_key(key.as_str())),
             reply => Ok((reply, told.repeated)),

@@ -117,14 +117,12 @@ impl Hold {
     /// Ends the hold and says whether it lasted until now.
     pub(crate) async fn release(&self) -> Result<()> {
         let kept = self.finish();
-        let request = self.release_request();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
         if !kept {
-            self.locker.send_off(&self.key, request, self.lease, |_| ());
+            self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
             return Err(self.loss());
         }
-        let until = Timestamp::now() + self.lease / 3;
-        let told = self.locker.insist(&self.key, &request, until).await?;
+        let told = self.locker.insist(&self.key, self.release_request(), self.lease / 3).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
 

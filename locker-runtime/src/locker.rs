@@ -17,6 +17,7 @@ use crate::{
     store::{Calling, Store},
     stores::Memory,
 };
+use futures_util::future::{Either, ready};
 use std::{sync::Arc, time::Duration};
 
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
@@ -208,26 +209,30 @@ impl Locker {
         give_up: Duration,
         then: impl FnOnce(Result<Told>) + Send + 'static,
     ) {
-        if let Calling::Ready(answer) = self.store().call(key, &request) {
-            return then(answer.into_inner().map(|reply| Told { reply, repeated: false }));
+        if let Some(answer) = self.at_once(key, &request) {
+            return then(answer.map(|reply| Told { reply, repeated: false }));
         }
-        let (locker, key, until) = (self.clone(), key.clone(), Timestamp::now() + give_up);
-        background::spawn(async move { then(locker.insist(&key, &request, until).await) });
+        let (locker, key) = (self.clone(), key.clone());
+        background::spawn(async move { then(locker.insist(&key, request, give_up).await) });
     }
 
-    /// Repeats an idempotent request until it is certain or `until` has passed.
-    pub(crate) async fn insist(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Told> {
-        match self.store().call(key, request) {
-            Calling::Ready(answer) => answer.into_inner().map(|reply| Told { reply, repeated: false }),
-            Calling::Pending(_) => Box::pin(self.repeat(key, request, until)).await,
+    /// Repeats an idempotent request until it is certain or `patience` is over.
+    pub(crate) fn insist<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Told>> + Send + 'a {
+        match self.at_once(key, &request) {
+            Some(answer) => Either::Left(ready(answer.map(|reply| Told { reply, repeated: false }))),
+            None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now() + patience))),
         }
-        .map_err(|error| error.with_key(key.as_str()))
     }
 
-    async fn repeat(&self, key: &Key, request: &Request, until: Timestamp) -> Result<Told> {
+    async fn repeat(&self, key: &Key, request: Request, until: Timestamp) -> Result<Told> {
         let (mut backoff, mut repeated) = (Backoff::default(), false);
         loop {
-            match self.call_until(key, request, until).await {
+            match self.call_until(key, request.clone(), until).await {
                 Err(error) if error.is_temporary() && Timestamp::now() < until => {
                     repeated |= !error.is_certain();
                     background::sleep(backoff.next_delay()).await;
@@ -237,11 +242,28 @@ impl Locker {
         }
     }
 
-    /// One call, not waited for longer than `until`.
-    fn call_until<'a>(&'a self, key: &'a Key, request: &'a Request, until: Timestamp) -> Calling<'a> {
+    /// One call, not waited for longer than `until`. A request that is not answered at once goes where it does not
+    /// widen every waiter's future.
+    fn call_until<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        until: Timestamp,
+    ) -> impl Future<Output = Result<Reply>> + Send + 'a {
+        match self.at_once(key, &request) {
+            Some(answer) => Either::Left(ready(answer)),
+            None => Either::Right(Box::pin(async move {
+                let answer = in_time(self.store().call(key, &request), until).await;
+                answer.map_err(|error| error.with_key(key.as_str()))
+            })),
+        }
+    }
+
+    /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet.
+    fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
         match self.store().call(key, request) {
-            pending @ Calling::Pending(_) => Calling::Pending(Box::pin(in_time(pending, until))),
-            ready => ready,
+            Calling::Ready(answer) => Some(answer.into_inner().map_err(|error| error.with_key(key.as_str()))),
+            Calling::Pending(_) => None,
         }
     }
 
@@ -360,7 +382,8 @@ struct Attempt<'a, A: Asking> {
     locker: &'a Locker,
     key: &'a Key,
     what: &'a A,
-    patience: Patience,
+    max_retry: Option<u32>,
+    retry_delay: Duration,
     mailbox: Subscription,
     started: Timestamp,
     deadline: Timestamp,
@@ -369,6 +392,7 @@ struct Attempt<'a, A: Asking> {
     /// Something of this attempt may be at the store.
     out: bool,
     doubtful: bool,
+    waited: bool,
 }
 
 impl<'a, A: Asking> Attempt<'a, A> {
@@ -379,7 +403,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
             locker,
             key,
             what,
-            patience,
+            max_retry: patience.max_retry,
+            retry_delay: patience.retry_delay,
             mailbox,
             started,
             deadline,
@@ -387,6 +412,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             backoff,
             out: false,
             doubtful: false,
+            waited: false,
         }
     }
 
@@ -397,10 +423,10 @@ impl<'a, A: Asking> Attempt<'a, A> {
         let wait = (!last).then(|| Wait { live, fair: self.what.fair() });
         let sent = if self.out { Timestamp::now() } else { self.started };
         let first = !std::mem::replace(&mut self.out, true);
-        let bound = if self.patience.timeout.is_zero() { Timestamp::NEVER } else { self.deadline };
+        let bound = if self.tries_once() { Timestamp::NEVER } else { self.deadline };
         // Until the answer is here, a dropped future must assume that the request may still arrive.
         let doubtful = std::mem::replace(&mut self.doubtful, true);
-        let answer = self.locker.call_until(self.key, &self.what.ask(wait), bound).await;
+        let answer = self.locker.call_until(self.key, self.what.ask(wait), bound).await;
         self.doubtful = doubtful;
         let late = live.is_some() && Timestamp::now() > sent + self.what.lease() / 2;
         match answer {
@@ -450,8 +476,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
-        // Boxed, so that only those who confirm have room for it.
-        match Box::pin(self.locker.insist(self.key, &Box::new(confirm), sent + GRANT_WINDOW)).await {
+        match self.locker.insist(self.key, confirm, GRANT_WINDOW).await {
             Ok(Told { reply: Reply::Renewed, .. }) => Ok(Some(self.done(Reply::Granted { fence }, sent))),
             Err(error) if !error.is_temporary() => Err(error),
             _ => Ok(None),
@@ -459,13 +484,13 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     async fn signal(&mut self, until: Timestamp) -> Option<Signal> {
-        if until <= Timestamp::now() {
-            return self.mailbox.take();
-        }
+        // Where calls are answered at once, the first wait begins with the attempt, and reading clocks is what costs.
+        let at_once = self.locker.store().liveness().is_none() && !std::mem::replace(&mut self.waited, true);
+        let now = if at_once { self.started } else { Timestamp::now() };
         tokio::select! {
             biased;
             signal = self.mailbox.next() => Some(signal),
-            () = background::sleep_until(until) => None,
+            () = background::sleep_from(now, until) => None,
         }
     }
 
@@ -475,14 +500,18 @@ impl<'a, A: Asking> Attempt<'a, A> {
         Answer { reply, sent, doubtful: self.doubtful, waited }
     }
 
+    fn tries_once(&self) -> bool {
+        self.deadline == self.started
+    }
+
     fn is_last(&self) -> bool {
-        self.patience.timeout.is_zero() || self.patience.max_retry.is_some_and(|most| self.count >= most)
+        self.tries_once() || self.max_retry.is_some_and(|most| self.count >= most)
     }
 
     fn wait_for(&self, recheck_in: Option<Duration>) -> Step {
-        let delay = match self.patience.max_retry {
-            Some(_) => Some(self.patience.retry_delay),
-            None => recheck_in.map(|delay| delay.min(self.patience.retry_delay)),
+        let delay = match self.max_retry {
+            Some(_) => Some(self.retry_delay),
+            None => recheck_in.map(|delay| delay.min(self.retry_delay)),
         };
         let recheck = delay.map_or(Timestamp::NEVER, |delay| Timestamp::now() + delay);
         let then = if recheck < self.deadline { Then::AskAgain } else { Then::GiveUp };
@@ -493,9 +522,9 @@ impl<'a, A: Asking> Attempt<'a, A> {
     fn failed(&mut self, error: Error) -> Result<Step> {
         self.doubtful |= !error.is_certain();
         self.out = self.doubtful;
-        let delay = match self.patience.max_retry {
-            Some(_) => self.patience.retry_delay,
-            None => self.backoff.next_delay().min(self.patience.retry_delay),
+        let delay = match self.max_retry {
+            Some(_) => self.retry_delay,
+            None => self.backoff.next_delay().min(self.retry_delay),
         };
         let again = Timestamp::now() + delay;
         if !error.is_temporary() || self.is_last() || again >= self.deadline {
@@ -505,7 +534,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     fn exhausted(&self, retry_after: Duration) -> Error {
-        let error = if self.patience.timeout.is_zero() {
+        let error = if self.tries_once() {
             Error::new(ErrorKind::TimedOut, format!("not {} yet, and the timeout is 0", self.what.hope()))
         } else {
             Error::new(
@@ -513,11 +542,12 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 format!("not {} at {} attempts", self.what.hope(), self.count),
             )
         };
-        error.with_key(self.key.as_str()).with_retry_after(retry_after)
+        let error = error.with_key(self.key.as_str());
+        if retry_after.is_zero() { error } else { error.with_retry_after(retry_after) }
     }
 
     fn timed_out(&self) -> Error {
-        let waited = humantime::format_duration(self.patience.timeout);
+        let waited = humantime::format_duration(self.deadline.since(self.started));
         Error::new(ErrorKind::TimedOut, format!("not {} within {waited}", self.what.hope()))
             .with_key(self.key.as_str())
     }

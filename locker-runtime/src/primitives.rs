@@ -4,6 +4,8 @@
 //! atomically; everything else (waiting, renewing, releasing) is written once, above the stores.
 
 pub mod barrier;
+#[cfg(test)]
+mod bench;
 pub mod counter;
 mod crowd;
 pub mod event;
@@ -14,9 +16,11 @@ mod queue;
 pub mod rate_limiter;
 pub mod rwlock;
 pub mod semaphore;
+#[cfg(test)]
+mod together_tests;
 mod tombstones;
 pub mod watchdog;
-mod watchers;
+pub(crate) mod watchers;
 
 use crate::{Error, ErrorKind, Result, clock::Timestamp, id::Id, key::Key};
 use inspection::Inspection;
@@ -402,31 +406,29 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Takes so many at once; refuses what can never be had.
-    pub(crate) fn with_permits(self, permits: Option<u64>) -> Result<Self> {
+    /// Refuses what can never be had.
+    pub(crate) fn check(self) -> Result<()> {
         let misused = |message: String| Err(Error::new(ErrorKind::Misused, message));
-        match (self, permits) {
-            (kind, None) => Ok(kind),
-            (Self::Semaphore { .. }, Some(0)) => misused("permits 0: take at least 1".into()),
-            (Self::Semaphore { size, .. }, Some(permits)) if size > 0 && permits > size => {
+        match self {
+            Self::Semaphore { permits: 0, .. } => misused("permits 0: take at least 1".into()),
+            Self::Semaphore { size, permits } if size > 0 && permits > size => {
                 misused(format!("permits {permits} can never be had at once: there are {size}"))
             }
-            (Self::Semaphore { size, .. }, Some(permits)) => Ok(Self::Semaphore { size, permits }),
-            _ => misused("permits belong to semaphores: a lock has none".into()),
+            _ => Ok(()),
         }
     }
 
     /// What is asked of the semaphore beneath; a lock has none.
-    fn permits(self) -> Option<Permits> {
+    fn permits(self, id: Id) -> Option<Permits> {
         match self {
             Self::Lock => None,
-            Self::Semaphore { size, permits } => Some(Permits { size, permits, key: None }),
-            Self::ReadWrite(mode) => Some(mode.into()),
+            Self::Semaphore { size, permits } => Some(Permits { size, permits, key: id }),
+            Self::ReadWrite(mode) => Some(mode.permits(id)),
         }
     }
 
     pub(crate) fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
-        match self.permits() {
+        match self.permits(id) {
             None => Request::Lock(Holding::Acquire { id, lease, wait, ask: () }),
             Some(ask) => Request::Semaphore(Holding::Acquire { id, lease, wait, ask }),
         }
@@ -459,5 +461,5 @@ impl Kind {
 pub(crate) fn recheck(wait: Wait, holder_time_left: Duration, ahead: u64) -> Option<Duration> {
     const STAGGER: Duration = Duration::from_millis(3);
     let turn = STAGGER.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-    wait.live.map(|live| (live / 3).min(holder_time_left + Duration::from_millis(1) + turn))
+    wait.live.map(|live| (live / 3).min(holder_time_left.saturating_add(Duration::from_millis(1) + turn)))
 }

@@ -24,7 +24,8 @@ pub struct LockRequest {
     kind: Kind,
     key: Key,
     settings: Settings,
-    permits: Option<u64>,
+    /// `permits` was asked of nothing but semaphores.
+    has_permits: bool,
     release: Release,
     function: &'static str,
 }
@@ -38,7 +39,7 @@ pub(crate) enum Release {
 
 impl LockRequest {
     pub(crate) fn new(locker: Locker, kind: Kind, key: Key, settings: Settings) -> Self {
-        Self { locker, kind, key, settings, permits: None, release: Release::OnDrop, function: "" }
+        Self { locker, kind, key, settings, has_permits: true, release: Release::OnDrop, function: "" }
     }
 
     /// How long others wait if this holder dies. Default 10 s, 1 ms to 10 years.
@@ -81,7 +82,10 @@ impl LockRequest {
 
     /// How many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
     pub fn permits(mut self, permits: u64) -> Self {
-        self.permits = Some(permits);
+        match &mut self.kind {
+            Kind::Semaphore { permits: taken, .. } => *taken = permits,
+            _ => self.has_permits = false,
+        }
         self
     }
 
@@ -125,18 +129,22 @@ impl LockRequest {
         clippy::manual_async_fn,
         reason = "an `async fn` would store its argument twice in every waiter"
     )]
-    pub fn acquire(mut self) -> impl Future<Output = Result<Guard>> + Send {
+    pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
-            self.settings.check()?;
-            self.kind = self.kind.with_permits(self.permits)?;
+            self.check()?;
             let id = Id::random();
-            let answer = self.locker.ask(&self.key, &self.attempt(id), self.settings.patience()).await?;
+            let answer =
+                self.locker.ask(&self.key, &Attempt { id, of: &self }, self.settings.patience()).await?;
             self.hold(id, &answer)
         }
     }
 
-    fn attempt(&self, id: Id) -> Attempt {
-        Attempt { id, kind: self.kind, lease: self.settings.lease, fair: self.settings.fair }
+    fn check(&self) -> Result<()> {
+        if !self.has_permits {
+            return Err(Error::new(ErrorKind::Misused, "permits belong to semaphores: a lock has none"));
+        }
+        self.kind.check()?;
+        self.settings.check()
     }
 
     /// Tries once, without waiting. `None`: somebody else holds it.
@@ -189,35 +197,33 @@ pub(crate) fn unexpected(reply: &Reply) -> Error {
 }
 
 /// The requests of one attempt to hold something.
-struct Attempt {
+struct Attempt<'a> {
     id: Id,
-    kind: Kind,
-    lease: Duration,
-    fair: bool,
+    of: &'a LockRequest,
 }
 
-impl Asking for Attempt {
+impl Asking for Attempt<'_> {
     fn id(&self) -> Id {
         self.id
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        self.kind.acquire(self.id, self.lease, wait)
+        self.of.kind.acquire(self.id, self.lease(), wait)
     }
 
     fn confirm(&self) -> Option<Request> {
-        Some(self.kind.renew(self.id, self.lease))
+        Some(self.of.kind.renew(self.id, self.lease()))
     }
 
     fn cancel(&self, tombstone: bool) -> Request {
-        self.kind.cancel(self.id, tombstone)
+        self.of.kind.cancel(self.id, tombstone)
     }
 
     fn lease(&self) -> Duration {
-        self.lease
+        self.of.settings.lease
     }
 
     fn fair(&self) -> bool {
-        self.fair
+        self.of.settings.fair
     }
 }

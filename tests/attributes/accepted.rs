@@ -11,8 +11,10 @@
 )]
 
 mod arguments;
+mod functions;
 mod futures;
 mod options;
 mod other_crates;
+mod receivers;
 mod signatures;
 mod surroundings;

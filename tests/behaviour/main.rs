@@ -1,9 +1,14 @@
 //! The laws every store keeps: each is written once and run on every store.
 
 mod door;
+mod event;
 mod lock;
+mod rate_limiter;
+mod rwlock;
 mod semaphore;
 mod support;
+mod together;
+mod watchdog;
 
 /// Runs every law on every store.
 macro_rules! laws {
@@ -67,4 +72,42 @@ laws! {
         a_dropped_waiter_leaves_no_trace,
         what_can_never_be_had_is_refused_at_once,
         blocking_calls_work;
+    event:
+        a_send_reaches_everybody_who_waits_and_everybody_later,
+        a_second_send_is_a_conflict_until_the_reset,
+        a_wait_ends_at_its_timeout,
+        no_wait_misses_a_send,
+        a_sent_event_is_kept_as_long_as_it_was_told,
+        blocking_calls_work;
+    watchdog:
+        expires_when_it_is_not_kicked_and_never_early,
+        stays_expired_until_the_next_kick,
+        a_kick_postpones_it_for_all_who_wait,
+        a_shorter_kick_reaches_those_who_wait,
+        one_that_was_never_kicked_starts_with_the_first_wait,
+        a_wait_ends_at_its_timeout;
+    rate_limiter:
+        lets_its_size_through_at_once_and_then_says_when,
+        several_tokens_are_taken_all_or_nothing,
+        callers_wait_for_their_turn,
+        turns_come_in_the_order_of_asking,
+        size_zero_parks_until_it_is_raised,
+        changed_settings_apply_at_once_and_keep_what_was_used,
+        growing_wakes_those_whose_turn_comes_earlier,
+        who_gives_up_gives_the_turn_to_the_next,
+        what_lies_beyond_the_timeout_is_refused_at_once_and_takes_nothing,
+        bad_settings_are_refused_by_name,
+        blocking_calls_work;
+    rwlock:
+        readers_share_and_a_writer_is_alone,
+        a_run_of_readers_is_granted_together,
+        a_waiting_writer_is_not_passed_by_readers;
+    together:
+        a_barrier_opens_when_everybody_is_there_round_after_round,
+        who_leaves_a_barrier_does_not_count,
+        a_latch_opens_for_good_when_it_was_counted_down,
+        a_counter_loses_no_change,
+        several_locks_are_had_together_or_not_at_all,
+        locks_wanted_in_different_orders_never_dead_lock,
+        losing_one_of_several_locks_is_told;
 }

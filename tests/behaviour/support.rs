@@ -1,8 +1,10 @@
 //! The stores under test, and what the laws have in common.
 
+use futures_util::future::{Either, select};
 use locker::Locker;
 use locker_harness::RedisServer;
 use std::{
+    fmt::Debug,
     future::Future,
     pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
@@ -56,11 +58,27 @@ pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T
 }
 
 /// Starts a call that has to wait, and comes back when the store has it in its queue.
-pub(crate) async fn queued<F: Future>(locker: &Locker, call: F) -> Pin<Box<F>> {
-    let mut call = Box::pin(call);
-    let first_look = std::future::poll_fn(|context| std::task::Poll::Ready(call.as_mut().poll(context)));
-    assert!(first_look.await.is_pending(), "it did not have to wait");
-    // A store across the network has the request when it has answered the next one on the same connection.
-    locker.lock(&fresh_name()).acquire().await.unwrap().release().await.unwrap();
-    call
+pub(crate) async fn queued<F: Future<Output: Debug>>(locker: &Locker, call: F) -> Pin<Box<F>> {
+    // A store across the network has the request when it has answered later ones on the same connection; the first
+    // request of a kind may have to be sent twice.
+    let later = Box::pin(async {
+        for _ in 0..2 {
+            locker.lock(&fresh_name()).acquire().await.unwrap().release().await.unwrap();
+        }
+    });
+    match select(Box::pin(call), later).await {
+        Either::Left((answer, _)) => panic!("it did not have to wait: {answer:?}"),
+        Either::Right(((), call)) => call,
+    }
+}
+
+/// Waits until so many wait at a name: who has left may leave a little later.
+pub(crate) async fn waiting_at(locker: &Locker, kind: &str, name: &str, count: u64) {
+    let (door, key) = (locker.door(), locker.door().key(kind, name));
+    in_time("as many as expected", async {
+        while door.inspect(&key).await.unwrap().map_or(0, |state| state.waiting) != count {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

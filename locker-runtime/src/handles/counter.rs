@@ -92,7 +92,7 @@ impl Counter {
     }
 
     async fn ask(&self, request: counter::Request) -> Result<i64> {
-        match tell(&self.locker, &self.key, &Request::Counter(request)).await? {
+        match tell(&self.locker, &self.key, Request::Counter(request)).await? {
             Reply::Value(value) => Ok(value),
             reply => Err(unexpected(&reply).with_key(self.key.as_str())),
         }

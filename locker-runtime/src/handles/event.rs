@@ -58,7 +58,7 @@ impl Event {
     pub async fn send(&self, message: &str) -> Result<()> {
         crate::config::between("keep", self.keep, Duration::from_millis(1))?;
         let request = event::Request::Send { id: Id::random(), message: message.into(), keep: self.keep };
-        tell(&self.locker, &self.key, &Request::Event(request)).await.map(drop)
+        tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
     /// Makes the event unsent: it can be sent again. Those who wait wait on.
@@ -69,7 +69,7 @@ impl Event {
     /// # Cancel safety
     /// When the future is dropped the event may have been reset.
     pub async fn reset(&self) -> Result<()> {
-        tell(&self.locker, &self.key, &Request::Event(event::Request::Reset)).await.map(drop)
+        tell(&self.locker, &self.key, Request::Event(event::Request::Reset)).await.map(drop)
     }
 
     /// [`wait`](Self::wait) for callers that are not async.

@@ -37,7 +37,7 @@ impl Latch {
     /// When the future is dropped it may have been counted.
     pub async fn count_down(&self) -> Result<u64> {
         let request = latch::Request::CountDown { id: Id::random(), count: self.count };
-        match tell(&self.locker, &self.key, &Request::Latch(request)).await? {
+        match tell(&self.locker, &self.key, Request::Latch(request)).await? {
             Reply::Value(left) => Ok(left.unsigned_abs()),
             reply => Err::<u64, Error>(unexpected(&reply).with_key(self.key.as_str())),
         }

@@ -37,7 +37,7 @@ impl Watchdog {
     /// When the future is dropped it may have been kicked.
     pub async fn kick(&self, expires: Duration) -> Result<()> {
         between("expires", expires, Duration::from_millis(1))?;
-        tell(&self.locker, &self.key, &Request::Watchdog(watchdog::Request::Kick { expires })).await.map(drop)
+        tell(&self.locker, &self.key, Request::Watchdog(watchdog::Request::Kick { expires })).await.map(drop)
     }
 
     /// Waits until it has expired; never returns early. Zero looks once; [`Duration::MAX`] waits for ever.

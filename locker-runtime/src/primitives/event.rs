@@ -68,6 +68,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
 
 impl State {
     fn forget(&mut self, now: Timestamp) {
+        self.watchers.forget_until(now);
         if self.sent.as_ref().is_some_and(|sent| sent.until <= now) {
             self.sent = None;
         }

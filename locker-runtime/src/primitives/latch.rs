@@ -89,7 +89,7 @@ impl State {
     }
 
     fn forget(&mut self, now: Timestamp) {
-        self.watchers.forget_dead(now);
+        self.watchers.forget_until(now);
         self.seen.forget_until(now);
         if self.until <= now {
             self.counted = 0;

@@ -18,6 +18,7 @@ pub(crate) struct Queue<W> {
     tickets: IdMap<u64>,
     /// When the whole queue is forgotten, if ever.
     kept_until: Option<Timestamp>,
+    mortals: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ struct Place<W> {
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self { line: VecDeque::new(), tickets: IdMap::default(), kept_until: None }
+        Self { line: VecDeque::new(), tickets: IdMap::default(), kept_until: None, mortals: false }
     }
 }
 
@@ -92,6 +93,7 @@ impl<W> Queue<W> {
     /// its data expire.
     pub(crate) fn keep(&mut self, until: Timestamp) {
         self.kept_until = self.kept_until.max(Some(until));
+        self.mortals |= until < Timestamp::NEVER;
     }
 
     /// Forgets a queue of which nobody was heard for too long.
@@ -99,6 +101,11 @@ impl<W> Queue<W> {
         if self.kept_until.is_some_and(|until| until <= now) {
             *self = Self::default();
         }
+    }
+
+    /// Whether somebody joined who may go without a word.
+    pub(crate) fn has_mortals(&self) -> bool {
+        self.mortals
     }
 
     pub(crate) fn contains(&self, id: Id) -> bool {

@@ -8,6 +8,8 @@ use super::{
 };
 use crate::{clock::Timestamp, id::Id};
 use meter::Meter;
+#[cfg(feature = "redis")]
+pub(crate) use quota::NO_BURST;
 pub use quota::{Algorithm, Quota};
 use std::time::Duration;
 
@@ -76,6 +78,7 @@ struct Turn {
 /// within the algorithm's bound; what is refused or cancelled before its turn takes nothing.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.settle(context.now);
+    state.forget(context.now);
     match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
@@ -121,7 +124,7 @@ impl State {
         }
         let mut turn = *line.queue.get(id)?;
         let (in_sight, ahead) = (turn.at < Timestamp::NEVER, line.queue.ahead(id));
-        if turn.at > give_up || (!in_sight && wait.is_none()) {
+        if (in_sight && turn.at > give_up) || (!in_sight && wait.is_none()) {
             self.leave(id, context);
             return Some(self.limited(in_sight.then(|| turn.at.since(context.now)), context.now));
         }
@@ -197,7 +200,7 @@ impl State {
             if at != turn.at {
                 context.push(id, Signal::Wake);
             }
-            if at > turn.give_up || is_never(at, &quota) {
+            if (at < Timestamp::NEVER && at > turn.give_up) || is_never(at, &quota) {
                 refused.push(id);
             } else {
                 turn.at = at;
@@ -230,6 +233,13 @@ impl State {
         }
     }
 
+    /// What nobody waits at and nothing was used of is as new.
+    fn forget(&mut self, now: Timestamp) {
+        if self.line.is_none() && self.meter.idle_from(&self.quota) <= now {
+            (self.meter, self.quota) = (Meter::default(), Quota::default());
+        }
+    }
+
     fn tail(&self) -> Meter {
         self.line.as_ref().filter(|line| !line.queue.is_empty()).map_or(self.meter, |line| line.tail)
     }
@@ -246,7 +256,12 @@ fn is_never(at: Timestamp, quota: &Quota) -> bool {
 }
 
 fn parked(wait: Wait, ahead: u64) -> Reply {
-    Reply::Queued { ahead, recheck_in: wait.live.map(|live| (live / 3).min(GRANT_WINDOW)) }
+    Reply::Queued { ahead, recheck_in: recheck(wait) }
+}
+
+/// When somebody asks again whose turn is not in sight.
+pub(crate) fn recheck(wait: Wait) -> Option<Duration> {
+    wait.live.map(|live| (live / 3).min(GRANT_WINDOW))
 }
 
 impl super::State for State {
@@ -258,9 +273,7 @@ impl super::State for State {
 
     fn tick(&mut self, context: &mut Context<'_>) {
         self.settle(context.now);
-        if self.meter.idle_from(&self.quota) <= context.now {
-            self.meter = Meter::default();
-        }
+        self.forget(context.now);
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
@@ -304,3 +317,6 @@ impl super::State for State {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests;

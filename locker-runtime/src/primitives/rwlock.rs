@@ -5,6 +5,7 @@
 //! starves.
 
 use super::semaphore::{MAX_SIZE, Permits};
+use crate::id::Id;
 
 /// How a read/write lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,9 +17,11 @@ pub enum Mode {
     Write,
 }
 
-impl From<Mode> for Permits {
-    fn from(mode: Mode) -> Self {
-        let permits = if mode == Mode::Read { 1 } else { MAX_SIZE };
-        Self { size: MAX_SIZE, permits, key: None }
+impl Mode {
+    /// What is asked of the semaphore.
+    #[must_use]
+    pub fn permits(self, id: Id) -> Permits {
+        let permits = if self == Self::Read { 1 } else { MAX_SIZE };
+        Permits { size: MAX_SIZE, permits, key: id }
     }
 }

@@ -24,9 +24,9 @@ pub struct Permits {
     pub size: u64,
     /// How many to take, all or nothing.
     pub permits: u64,
-    /// The hold's name when it is not the attempt's id: whoever asks with a name that is held already has it, its
-    /// expiry unchanged.
-    pub key: Option<Id>,
+    /// The hold's name: the attempt's id, or one that a client has chosen. Whoever asks with a name that is held
+    /// already has it, its expiry unchanged.
+    pub key: Id,
 }
 
 /// What can be asked of a semaphore. `Renew` and `Release` name the hold, `Cancel` the attempt.
@@ -135,7 +135,7 @@ impl State {
         context: &mut Context<'_>,
     ) -> Reply {
         if self.crowd.tombstones.has(id) {
-            return self.granted_to(id, &ask).unwrap_or(Reply::Cancelled);
+            return self.granted_to(&ask).unwrap_or(Reply::Cancelled);
         }
         ask.permits = ask.permits.min(MAX_SIZE);
         if self.crowd.queue.get(id).is_none() {
@@ -145,9 +145,9 @@ impl State {
         if !overtakes {
             self.hand_over(context);
         }
-        if let Some(reply) = self.granted_to(id, &ask) {
+        if let Some(reply) = self.granted_to(&ask) {
             self.crowd.queue.leave(id);
-            self.holders.confirm(ask.key.unwrap_or(id), id, context.now, lease);
+            self.holders.confirm(ask.key, id, context.now, lease);
             return reply;
         }
         if self.fits(ask.permits) && (overtakes || self.crowd.queue.is_empty()) {
@@ -156,14 +156,21 @@ impl State {
         }
         let Some(wait) = wait else {
             self.crowd.queue.leave(id);
-            return Reply::Busy { retry_after: self.time_left(context.now) };
+            let retry_after = self.holders.next_end().map_or(Duration::ZERO, |end| end.since(context.now));
+            return Reply::Busy { retry_after };
         };
         self.enqueue(id, Waiter::new(lease, wait, ask, context.now), context.now)
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
-        self.hand_over(context);
-        if self.holders.renew(id, context.now + lease) { Reply::Renewed } else { Reply::Lost }
+        if self.holders.renew(id, context.now + lease) {
+            return Reply::Renewed;
+        }
+        // A waiter that comes with an old grant is not given a new one here: its fence is another.
+        if !self.crowd.queue.contains(id) {
+            self.hand_over(context);
+        }
+        Reply::Lost
     }
 
     fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
@@ -190,10 +197,11 @@ impl State {
     fn forget(&mut self, now: Timestamp) {
         self.holders.forget_until(now);
         self.crowd.tombstones.forget_until(now);
+        self.crowd.queue.forget_until(now);
     }
 
-    fn granted_to(&self, id: Id, ask: &Permits) -> Option<Reply> {
-        self.holders.fence(ask.key.unwrap_or(id)).map(|fence| Reply::Granted { fence })
+    fn granted_to(&self, ask: &Permits) -> Option<Reply> {
+        self.holders.fence(ask.key).map(|fence| Reply::Granted { fence })
     }
 
     fn fits(&self, permits: u64) -> bool {
@@ -212,7 +220,7 @@ impl State {
         while let Some((id, &waiter)) = self.crowd.queue.head() {
             if waiter.live_until <= context.now {
                 self.crowd.queue.leave(id);
-            } else if waiter.ask.key.is_some_and(|key| self.holders.fence(key).is_some()) {
+            } else if self.holders.fence(waiter.ask.key).is_some() {
                 self.crowd.queue.leave(id);
                 context.push(id, Signal::Wake);
             } else if !self.fits(waiter.ask.permits) {
@@ -230,12 +238,16 @@ impl State {
 
     fn enqueue(&mut self, id: Id, waiter: Waiter<Permits>, now: Timestamp) -> Reply {
         self.crowd.queue.join(id, waiter);
+        self.crowd.queue.keep(waiter.live_until);
         let ahead = self.crowd.queue.ahead(id);
         Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, self.time_left(now), ahead) }
     }
 
-    /// When the next hold ends by itself.
+    /// When the next hold ends by itself, if any does.
     fn time_left(&self, now: Timestamp) -> Duration {
-        self.holders.next_end().map_or(Duration::ZERO, |end| end.since(now))
+        self.holders.next_end().map_or(Duration::MAX, |end| end.since(now))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,12 @@ use std::time::Duration;
 /// How soon a watcher of another process asks again without being told to: a message may get lost.
 const RECHECK: Duration = Duration::from_secs(5);
 
+/// When a watcher asks again without being told to: at the latest when it comes by itself.
+pub(crate) fn recheck(wait: Wait, due: Option<Duration>) -> Option<Duration> {
+    let lost = wait.live.map(|live| RECHECK.min(live / 3));
+    lost.into_iter().chain(due).min()
+}
+
 /// Watchers in the order they came, with the time up to which they are taken to be alive.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watchers(Queue<Timestamp>);
@@ -42,17 +48,24 @@ impl Watchers {
             return Reply::Busy { retry_after: due.unwrap_or_default() };
         };
         self.0.join(id, wait.live_until(now));
-        let lost = wait.live.map(|live| RECHECK.min(live / 3));
-        Reply::Queued { ahead: self.0.ahead(id), recheck_in: lost.into_iter().chain(due).min() }
+        self.0.keep(wait.live_until(now));
+        Reply::Queued { ahead: self.0.ahead(id), recheck_in: recheck(wait, due) }
     }
 
     pub(crate) fn leave(&mut self, id: Id) {
         self.0.leave(id);
     }
 
-    /// Forgets those who were not heard of in time.
+    /// Forgets them all when of none was heard in time.
+    pub(crate) fn forget_until(&mut self, now: Timestamp) {
+        self.0.forget_until(now);
+    }
+
+    /// Forgets everybody who was not heard of in time.
     pub(crate) fn forget_dead(&mut self, now: Timestamp) {
-        self.0.retain(|_, live_until| *live_until > now);
+        if self.0.has_mortals() {
+            self.0.retain(|_, live_until| *live_until > now);
+        }
     }
 
     /// Tells everybody and forgets them.

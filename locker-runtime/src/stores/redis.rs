@@ -11,6 +11,7 @@ mod errors;
 mod lock;
 mod pushes;
 mod script;
+mod shared;
 mod startup;
 
 use super::Opening;
@@ -20,7 +21,7 @@ use crate::{
     key::Key,
     primitives::{Holding, Reply, Request},
     pushes::Pushes,
-    store::{Calling, Store},
+    store::{Calling, Keys, Store},
     sync::{Mutex, lock},
 };
 use connection::{Connector, Link};
@@ -29,7 +30,7 @@ use pushes::Mail;
 use redis::Client;
 use script::{Answer, Invocation};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -128,9 +129,47 @@ impl Redis {
                 let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
                 lock::reply(&answer, request)
             }
-            #[allow(unreachable_patterns, reason = "reachable once there are more primitives")]
-            _ => {
-                Err(Error::new(ErrorKind::Misused, "the redis store does not know this kind of request yet"))
+            Request::Inspect => self.inspect(key, limit).await,
+            Request::Delete => match self.inspect(key, limit).await? {
+                Reply::Inspected(_) => {
+                    shared::reply(&self.invoke(shared::delete(key), limit).await?, request)
+                }
+                unknown => Ok(unknown),
+            },
+            request => {
+                let Some(invocation) = shared::invocation(key, request, &self.channel) else {
+                    return Ok(Reply::WrongKind);
+                };
+                shared::reply(&self.invoke(invocation, limit).await?, request)
+            }
+        }
+    }
+
+    /// First what it is, then how it looks.
+    async fn inspect(&self, key: &Key, limit: Duration) -> Result<Reply> {
+        let answer = self.invoke(shared::kind_of(key), limit).await?;
+        match shared::inspect(key, answer.text()) {
+            Some(invocation) => shared::reply(&self.invoke(invocation, limit).await?, &Request::Inspect),
+            None => shared::reply(&answer, &Request::Inspect),
+        }
+    }
+
+    /// Every key that starts with `prefix`, helpers left out.
+    async fn scan(&self, prefix: &str) -> Result<Vec<Key>> {
+        let pattern: String = prefix.chars().flat_map(escaped).chain(['*']).collect();
+        let connection = self.link.up(self.command_timeout).await?;
+        let (mut cursor, mut keys) = (0_u64, HashSet::new());
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
+            let answer = connection.call(&command, self.command_timeout).await?;
+            let answer = answer.map_err(|error| errors::of_call(&error))?;
+            let (next, found): (u64, Vec<String>) =
+                redis::from_redis_value(answer).map_err(|error| errors::unreadable(&error.to_string()))?;
+            keys.extend(found.iter().filter(|key| !key.contains(['{', '}'])).map(|key| Key::new(key)));
+            cursor = next;
+            if cursor == 0 {
+                return Ok(keys.into_iter().collect());
             }
         }
     }
@@ -152,7 +191,8 @@ impl Redis {
     /// A renewal is given up early enough for another one within the lease.
     fn limit(&self, request: &Request) -> Duration {
         match request {
-            Request::Lock(Holding::Renew { lease, .. }) => self.command_timeout.min(*lease / 3),
+            Request::Lock(Holding::Renew { lease, .. })
+            | Request::Semaphore(Holding::Renew { lease, .. }) => self.command_timeout.min(*lease / 3),
             _ => self.command_timeout,
         }
     }
@@ -203,7 +243,16 @@ fn client(info: redis::ConnectionInfo, _options: &Options) -> Result<Client> {
     Client::open(info).map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
 }
 
+/// What has a meaning in patterns, made to have none.
+fn escaped(letter: char) -> impl Iterator<Item = char> {
+    ['\\'].into_iter().filter(move |_| "\\*?[]".contains(letter)).chain([letter])
+}
+
 impl Store for Redis {
+    fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {
+        Box::pin(self.scan(prefix))
+    }
+
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         Calling::Pending(Box::pin(self.run(key, request)))
     }

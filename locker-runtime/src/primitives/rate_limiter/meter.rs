@@ -28,7 +28,7 @@ impl Meter {
         match self.at(quota, now) {
             Self::Window { start, used } => {
                 let fits = tokens <= quota.size().saturating_sub(used);
-                if fits { start.max(now) } else { start + quota.interval }
+                if fits { start.max(now) } else { start + quota.interval() }
             }
             Self::Gcra { at, debt } => {
                 let emission = emission(quota);
@@ -68,7 +68,7 @@ impl Meter {
     pub(super) fn reset_after(self, quota: &Quota, now: Timestamp) -> Duration {
         match self.at(quota, now) {
             Self::Window { used: 0, .. } => Duration::ZERO,
-            Self::Window { start, .. } => (start + quota.interval).since(now),
+            Self::Window { start, .. } => (start + quota.interval()).since(now),
             Self::Gcra { at, debt } => (at + micros(debt.ceil())).since(now),
         }
     }
@@ -76,15 +76,15 @@ impl Meter {
     /// From when on nothing is left that has to be remembered.
     pub(super) fn idle_from(self, quota: &Quota) -> Timestamp {
         match self {
-            Self::Window { start, .. } => start + quota.interval + alignment(quota),
+            Self::Window { start, .. } => start + quota.interval() + alignment(quota),
             Self::Gcra { at, debt } => at + micros(debt.ceil()),
         }
     }
 
     /// The same use, counted by another quota.
     pub(super) fn under(self, old: &Quota, new: &Quota, now: Timestamp) -> Self {
-        if self == Self::default() {
-            return self;
+        if self == Self::default() || self.idle_from(old) <= now {
+            return Self::default();
         }
         match (self.at(old, now), new.algorithm) {
             (Self::Window { used, .. }, Algorithm::Gcra) => {
@@ -106,9 +106,9 @@ impl Meter {
     fn at(self, quota: &Quota, now: Timestamp) -> Self {
         match self {
             Self::Window { .. } if quota.algorithm == Algorithm::Gcra => Self::Gcra { at: now, debt: 0.0 },
-            Self::Window { start, .. } if now < start + quota.interval => self,
-            Self::Window { start, .. } if now < start + quota.interval + alignment(quota) => {
-                Self::Window { start: start + quota.interval, used: 0 }
+            Self::Window { start, .. } if now < start + quota.interval() => self,
+            Self::Window { start, .. } if now < start + quota.interval() + alignment(quota) => {
+                Self::Window { start: start + quota.interval(), used: 0 }
             }
             Self::Window { .. } => Self::Window { start: now, used: 0 },
             Self::Gcra { at, debt } if at < now => {
@@ -124,12 +124,12 @@ const TOLERANCE: f64 = 1e-3;
 
 /// A bucket keeps the beat of its refills for one idle interval, a window starts with its first request.
 fn alignment(quota: &Quota) -> Duration {
-    if quota.algorithm == Algorithm::TokenBucket { quota.interval } else { Duration::ZERO }
+    if quota.algorithm == Algorithm::TokenBucket { quota.interval() } else { Duration::ZERO }
 }
 
 /// The time one token takes, in microseconds; without any tokens the time of one per interval.
 fn emission(quota: &Quota) -> f64 {
-    real(micros_of(quota.interval)) / real(quota.count.max(1))
+    real(quota.interval) / real(quota.count.max(1))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts and times stay below 2^53")]

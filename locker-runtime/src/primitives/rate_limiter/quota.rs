@@ -24,13 +24,22 @@ pub enum Algorithm {
 /// let hundred_a_second = Quota::gcra(100, Duration::from_secs(1)).burst(10);
 /// assert_eq!((five_per_slot.size(), hundred_a_second.size()), (5, 10));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Quota {
     pub(crate) algorithm: Algorithm,
     pub(crate) count: u64,
-    pub(crate) interval: Duration,
-    pub(crate) burst: Option<u64>,
+    /// In microseconds.
+    pub(crate) interval: u64,
+    /// [`NO_BURST`] when none is given.
+    pub(crate) burst: u64,
+}
+
+/// Nothing is let through.
+impl Default for Quota {
+    fn default() -> Self {
+        Self::new(Algorithm::FixedWindow, 0, Duration::ZERO)
+    }
 }
 
 impl Quota {
@@ -39,7 +48,7 @@ impl Quota {
     /// Up to 2 x `n` are let through in a time of length `per` that spans the end of a slot.
     #[must_use]
     pub const fn fixed_window(n: u64, per: Duration) -> Self {
-        Self { algorithm: Algorithm::FixedWindow, count: n, interval: per, burst: None }
+        Self::new(Algorithm::FixedWindow, n, per)
     }
 
     /// A bucket of `n` tokens that is filled up every `interval`, counted from the first request. One that nobody
@@ -48,7 +57,7 @@ impl Quota {
     /// Up to 2 x `n` are let through in a time of length `interval` around a refill.
     #[must_use]
     pub const fn token_bucket(n: u64, interval: Duration) -> Self {
-        Self { algorithm: Algorithm::TokenBucket, count: n, interval, burst: None }
+        Self::new(Algorithm::TokenBucket, n, interval)
     }
 
     /// The generic cell rate algorithm (ITU-T I.371): `n` in `per`, evenly, with up to `burst` at once (default
@@ -57,43 +66,53 @@ impl Quota {
     /// At most `burst + n` are let through in any time of length `per`.
     #[must_use]
     pub const fn gcra(n: u64, per: Duration) -> Self {
-        Self { algorithm: Algorithm::Gcra, count: n, interval: per, burst: None }
+        Self::new(Algorithm::Gcra, n, per)
     }
 
     /// How many may come at once: [`gcra`](Self::gcra) only, at least 1. Default: its `n`.
     #[must_use]
     pub const fn burst(mut self, burst: u64) -> Self {
-        self.burst = Some(burst);
+        self.burst = if burst == NO_BURST { NO_BURST - 1 } else { burst };
         self
     }
 
     /// How many can be taken at once at most.
     #[must_use]
     pub fn size(&self) -> u64 {
-        if self.count == 0 { 0 } else { self.burst.unwrap_or(self.count) }
+        match self.burst {
+            _ if self.count == 0 => 0,
+            NO_BURST => self.count,
+            burst => burst,
+        }
     }
 
     /// The interval that the count is meant for.
     #[must_use]
     pub fn interval(&self) -> Duration {
-        self.interval
+        Duration::from_micros(self.interval)
+    }
+
+    const fn new(algorithm: Algorithm, count: u64, interval: Duration) -> Self {
+        let micros = interval.as_micros();
+        #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
+        let interval = if micros > u64::MAX as u128 { u64::MAX } else { micros as u64 };
+        Self { algorithm, count, interval, burst: NO_BURST }
     }
 
     /// Refuses what cannot be meant, by name.
     pub(crate) fn check(&self, tokens: u64) -> Result<()> {
         let misused = |message: String| Err(Error::new(ErrorKind::Misused, message));
-        between("interval", self.interval, SHORTEST)?;
+        between("interval", self.interval(), SHORTEST)?;
         if self.count > MAX_COUNT {
             return misused(format!("size {} is too large: give at most {MAX_COUNT}", self.count));
         }
         match self.burst {
-            Some(_) if self.algorithm != Algorithm::Gcra => {
+            NO_BURST => {}
+            _ if self.algorithm != Algorithm::Gcra => {
                 return misused("burst belongs to gcra: the other algorithms have none".into());
             }
-            Some(burst) if burst == 0 || burst > MAX_COUNT => {
-                return misused(format!("burst {burst} is out of range: give 1 to {MAX_COUNT}"));
-            }
-            _ => {}
+            1..=MAX_COUNT => {}
+            burst => return misused(format!("burst {burst} is out of range: give 1 to {MAX_COUNT}")),
         }
         match self.size() {
             _ if tokens == 0 => misused("tokens 0: give at least 1".into()),
@@ -107,6 +126,8 @@ impl Quota {
 }
 
 const SHORTEST: Duration = Duration::from_micros(1);
+
+pub(crate) const NO_BURST: u64 = u64::MAX;
 
 /// What every store can count to exactly.
 const MAX_COUNT: u64 = (1 << 53) - 1;

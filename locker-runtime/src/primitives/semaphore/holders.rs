@@ -58,7 +58,7 @@ impl Holders {
         fence: u64,
         unconfirmed: bool,
     ) {
-        let name = ask.key.unwrap_or(attempt);
+        let name = ask.key;
         if name != attempt {
             self.names.insert(attempt, name);
         }

@@ -1,26 +1,28 @@
 //! The Lua and the Rust of each primitive are one step: the same random requests at the same times, answered by a
 //! real server and by [`State::step`], give the same replies and the same pushes.
 
-use super::{lock, pushes::Message, script::Answer};
+mod requests;
+
+use super::{lock, pushes::Message, script::Answer, shared};
 use crate::{
     clock::Timestamp,
     id::Id,
     key::Key,
-    primitives::{Context, Holding, Push, Reply, State, Wait, lock::Request},
+    primitives::{AnyState, Context, Push, Reply, Request},
 };
 use fastrand::Rng;
 use locker_harness::RedisServer;
 use redis::{Connection, Value};
+use requests::Draw;
 use std::time::Duration;
 
 const CLOCK: &str = include_str!("differential_clock.lua");
 const KEYS: usize = 100;
-const ROUNDS: usize = 1_200;
 
 /// One key on both sides, with a time of its own.
 struct Side {
     key: Key,
-    state: crate::primitives::lock::State,
+    state: Option<AnyState>,
     ids: Vec<Id>,
     now: Timestamp,
     history: Vec<String>,
@@ -30,36 +32,19 @@ impl Side {
     fn new(number: usize, rng: &mut Rng) -> Self {
         let ids = (0..2 + number % 6).map(|_| Id::from(rng.u128(..))).collect();
         let now = Timestamp::from_micros(1_700_000_000_000_000);
-        Self {
-            key: Key::new(&format!("k{number}")),
-            state: crate::primitives::lock::State::default(),
-            ids,
-            now,
-            history: Vec::new(),
-        }
+        Self { key: Key::new(&format!("k{number}")), state: None, ids, now, history: Vec::new() }
     }
 
-    fn request(&mut self, rng: &mut Rng) -> Request {
+    fn request(&mut self, rng: &mut Rng, draw: Draw) -> Request {
         let steps = [0, 0, 0, 1, 1, 2, 5, 50, 900, 2_000, 2_001, 30_000, 61_000];
         self.now = self.now + milliseconds(rng, &steps);
-        let id = self.ids[rng.usize(..self.ids.len())];
-        let lease = milliseconds(rng, &[1, 2, 5, 50, 1_000, 2_500, 10_000]);
-        let live = Some(milliseconds(rng, &[1, 5, 50, 1_000, 30_000]));
-        match rng.u8(..10) {
-            0 => Holding::Acquire { id, lease, wait: None, ask: () },
-            1..=4 => {
-                Holding::Acquire { id, lease, wait: Some(Wait { live, fair: rng.u8(..4) > 0 }), ask: () }
-            }
-            5 | 6 => Holding::Renew { id, lease },
-            7 | 8 => Holding::Release { id, tombstone: rng.u8(..8) == 0 },
-            _ => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
-        }
+        draw(&self.ids, rng)
     }
 
     fn step(&mut self, request: &Request) -> (Reply, Vec<Push>) {
         let mut pushes = Vec::new();
-        let mut context = Context { key: &self.key, now: self.now, pushes: &mut pushes };
-        let reply = self.state.step(request, &mut context);
+        let state = self.state.get_or_insert_with(|| AnyState::for_request(request).expect("of a kind"));
+        let reply = state.step(request, &mut Context { key: &self.key, now: self.now, pushes: &mut pushes });
         (reply, pushes)
     }
 }
@@ -72,7 +57,11 @@ fn milliseconds(rng: &mut Rng, choices: &[u64]) -> Duration {
 fn send(connection: &mut Connection, sides: &[Side], requests: &[Request]) -> Vec<(Value, Vec<String>)> {
     let mut pipeline = redis::pipe();
     for (side, request) in sides.iter().zip(requests) {
-        let (by_digest, in_full) = lock::invocation(&side.key, request, "channel").at(CLOCK, side.now);
+        let invocation = match request {
+            Request::Lock(request) => lock::invocation(&side.key, request, "channel"),
+            request => shared::invocation(&side.key, request, "channel").expect("of a kind"),
+        };
+        let (by_digest, in_full) = invocation.at(CLOCK, side.now);
         let pushes = format!("{{{}}}:pushes", side.key);
         pipeline.add_command(if side.history.len() < 10 { in_full } else { by_digest });
         pipeline.cmd("LRANGE").arg(&pushes).arg(0).arg(-1).cmd("DEL").arg(&pushes).ignore();
@@ -85,8 +74,14 @@ fn send(connection: &mut Connection, sides: &[Side], requests: &[Request]) -> Ve
     answers.chunks_exact(2).map(read).collect()
 }
 
-#[test]
-fn lua_and_step_answer_alike() {
+fn reply(answer: &Answer, request: &Request) -> crate::Result<Reply> {
+    match request {
+        Request::Lock(request) => lock::reply(answer, request),
+        request => shared::reply(answer, request),
+    }
+}
+
+fn compare(draw: Draw, rounds: usize) {
     let Some(server) = RedisServer::start() else { return };
     let mut connection = server.connection();
     let seed = std::env::var("LOCKER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -94,11 +89,11 @@ fn lua_and_step_answer_alike() {
     let mut rng = Rng::with_seed(seed);
     let mut sides: Vec<Side> = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
     let mut compared = 0;
-    for _ in 0..ROUNDS {
-        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(&mut rng)).collect();
+    for _ in 0..rounds {
+        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(&mut rng, draw)).collect();
         let answers = send(&mut connection, &sides, &requests);
         for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
-            let there = Answer::read(answer).and_then(|answer| lock::reply(&answer, request));
+            let there = Answer::read(answer).and_then(|answer| reply(&answer, request));
             let signals: Vec<_> =
                 published.iter().map(|text| Message::read(text).map(|message| message.push)).collect();
             let (here, pushed_here) = side.step(request);
@@ -113,5 +108,27 @@ fn lua_and_step_answer_alike() {
             compared += 1;
         }
     }
-    assert!(compared >= 100_000, "{compared}");
+    assert_eq!(compared, rounds * KEYS);
+}
+
+macro_rules! alike {
+    ($($primitive:ident: $rounds:literal;)+) => {
+        mod lua_and_step_answer_alike {
+            $(#[test]
+            fn $primitive() {
+                super::compare(super::requests::$primitive, $rounds);
+            })+
+        }
+    };
+}
+
+alike! {
+    lock: 1_200;
+    semaphore: 1_200;
+    rate_limiter: 1_200;
+    event: 300;
+    watchdog: 300;
+    barrier: 300;
+    latch: 300;
+    counter: 300;
 }

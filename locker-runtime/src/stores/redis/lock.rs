@@ -13,9 +13,12 @@ use crate::{
 use std::{fmt, time::Duration};
 
 const COMMON: &str = include_str!("lock.lua");
-static ACQUIRE: Script = Script::new(&[COMMON, include_str!("lock_acquire.lua")]);
-static RENEW: Script = Script::new(&[COMMON, include_str!("lock_renew.lua")]);
-static RELEASE: Script = Script::new(&[COMMON, include_str!("lock_release.lua")]);
+static ACQUIRE: Script =
+    Script::with_first(include_str!("lock_acquire_free.lua"), &[COMMON, include_str!("lock_acquire.lua")]);
+static RENEW: Script =
+    Script::with_first(include_str!("lock_renew.lua"), &[COMMON, include_str!("lock_renew_lost.lua")]);
+static RELEASE: Script =
+    Script::with_first(include_str!("lock_release.lua"), &[COMMON, include_str!("lock_release_rest.lua")]);
 static CANCEL: Script = Script::new(&[COMMON, include_str!("lock_cancel.lua")]);
 
 /// The call that carries `request` out.
@@ -44,9 +47,9 @@ fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
 }
 
 /// A key that lies in the same slot of a cluster as `key`.
-struct Helper<'a> {
-    key: &'a Key,
-    name: &'static str,
+pub(super) struct Helper<'a> {
+    pub(super) key: &'a Key,
+    pub(super) name: &'static str,
 }
 
 impl fmt::Display for Helper<'_> {
@@ -56,7 +59,7 @@ impl fmt::Display for Helper<'_> {
 }
 
 /// Rounded up: a lease may last longer, never shorter.
-fn milliseconds(duration: Duration) -> u64 {
+pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

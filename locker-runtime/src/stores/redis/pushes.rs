@@ -69,10 +69,10 @@ impl Mail {
 
     fn deliver(&self, message: Message) {
         let (id, now) = (message.push.id, Timestamp::now());
-        if message.push.signal == Signal::Wake {
+        let Some(kind) = message.granted else {
             drop(self.boxes.deliver(message.push));
             return;
-        }
+        };
         let mut delivered = lock(&self.delivered);
         match self.boxes.deliver(message.push) {
             Ok(()) => {
@@ -81,7 +81,7 @@ impl Mail {
                 }
                 delivered.insert(id, now + REMEMBER);
             }
-            Err(push) if !delivered.contains_key(&id) => self.hand_back(message.kind, push),
+            Err(push) if !delivered.contains_key(&id) => self.hand_back(kind, push),
             Err(_) => {}
         }
     }
@@ -105,7 +105,8 @@ const REMEMBER: Duration = Duration::from_secs(60);
 /// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
-    kind: Kind,
+    /// What was granted, if something was.
+    granted: Option<Kind>,
     pub(super) push: Push,
 }
 
@@ -113,18 +114,19 @@ impl Message {
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(5, ' ');
         let mut word = || words.next();
-        let kind = match word()? {
-            "lock" => Kind::Lock,
-            _ => return None,
-        };
+        let primitive = word()?;
         let (signal, id, fence, key) =
             (word()?, Id::parse(word()?)?, word()?.parse().ok()?, Key::new(word()?));
-        let signal = match signal {
-            "granted" => Signal::Granted { fence },
-            "wake" => Signal::Wake,
+        let (signal, granted) = match (signal, primitive) {
+            ("granted", "lock") => (Signal::Granted { fence }, Some(Kind::Lock)),
+            ("granted", "semaphore") => {
+                (Signal::Granted { fence }, Some(Kind::Semaphore { size: 1, permits: 1 }))
+            }
+            ("wake", _) => (Signal::Wake, None),
+            ("deleted", _) => (Signal::Deleted, None),
             _ => return None,
         };
-        Some(Self { kind, push: Push { key, id, signal } })
+        Some(Self { granted, push: Push { key, id, signal } })
     }
 }
 
@@ -137,7 +139,7 @@ mod tests {
         let id = Id::random();
         let message = Message::read(&format!("lock granted {id} 7 lock:a b")).unwrap();
         let push = Push { key: Key::new("lock:a b"), id, signal: Signal::Granted { fence: 7 } };
-        assert_eq!(message, Message { kind: Kind::Lock, push });
+        assert_eq!(message, Message { granted: Some(Kind::Lock), push });
         for strange in
             ["", "lock", "lock granted", "lock granted x 1 k", "rain granted", "lock granted 1 -1 k"]
         {

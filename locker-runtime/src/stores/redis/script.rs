@@ -8,9 +8,10 @@ use std::fmt::Display;
 
 const CLOCK: &str = include_str!("clock.lua");
 
-/// A script, known to the server by its digest. Its text is `clock.lua` and its own parts.
+/// A script, known to the server by its digest.
 #[derive(Debug)]
 pub(super) struct Script {
+    first: &'static str,
     parts: &'static [&'static str],
     text: OnceCell<Text>,
     /// By a clock that a test moves.
@@ -25,9 +26,15 @@ struct Text {
 }
 
 impl Script {
-    /// `parts` are the texts of `.lua` files, those that others use too coming first.
+    /// `clock.lua` and then `parts`, the texts of `.lua` files; those that others use too come first.
     pub(super) const fn new(parts: &'static [&'static str]) -> Self {
+        Self::with_first("", parts)
+    }
+
+    /// The same with a part before all others, in which the common case ends before the others are set up.
+    pub(super) const fn with_first(first: &'static str, parts: &'static [&'static str]) -> Self {
         Self {
+            first,
             parts,
             text: OnceCell::new(),
             #[cfg(test)]
@@ -47,13 +54,13 @@ impl Script {
     }
 
     fn text(&self) -> &Text {
-        self.text.get_or_init(|| Text::new(CLOCK, self.parts))
+        self.text.get_or_init(|| Text::new("", self))
     }
 }
 
 impl Text {
-    fn new(clock: &str, parts: &[&str]) -> Self {
-        let body = clock.to_owned() + &parts.concat();
+    fn new(before: &str, script: &Script) -> Self {
+        let body = [before, script.first, CLOCK, &script.parts.concat()].concat();
         let digest = redis::Script::new(&body).get_hash().to_owned();
         Self { body, digest }
     }
@@ -89,7 +96,7 @@ impl Invocation {
     /// The call by a clock that a test moves, which knows it from the last argument: by digest, and in full.
     #[cfg(test)]
     pub(super) fn at(self, clock: &str, now: crate::Timestamp) -> (Cmd, Cmd) {
-        let text = self.script.by_hand.get_or_init(|| Text::new(clock, self.script.parts));
+        let text = self.script.by_hand.get_or_init(|| Text::new(clock, self.script));
         let call = self.argument(now.as_micros());
         (call.as_command("EVALSHA", &text.digest), call.as_command("EVAL", &text.body))
     }
@@ -107,43 +114,76 @@ impl Invocation {
     }
 }
 
-/// What a script answers: a word, and numbers behind it.
+/// What a script answers: a word, and numbers or a text behind it, as one text or as an array.
 #[derive(Debug)]
 pub(super) struct Answer {
     word: String,
     numbers: Vec<i64>,
+    text: Option<String>,
 }
 
 impl Answer {
     pub(super) fn read(value: Value) -> Result<Self> {
         let value = value.extract_error().map_err(|error| errors::certain(&error))?;
-        redis::from_redis_value::<(String, Vec<i64>)>(regroup(value))
-            .map(|(word, numbers)| Self { word, numbers })
-            .map_err(|error| errors::unreadable(&error.to_string()))
+        let read = match value {
+            Value::Array(values) => Self::from_values(values),
+            Value::BulkString(text) => {
+                std::str::from_utf8(&text).ok().and_then(|text| Self::from_words(text.split(' ')))
+            }
+            _ => None,
+        };
+        read.ok_or_else(|| errors::unreadable("neither a text nor an array of texts and numbers"))
+    }
+
+    fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let word = words.next()?.to_owned();
+        let numbers = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+        Some(Self { word, numbers, text: None })
+    }
+
+    fn from_values(values: Vec<Value>) -> Option<Self> {
+        let (mut texts, mut numbers) = (Vec::new(), Vec::new());
+        for value in values {
+            match value {
+                Value::Int(number) => numbers.push(number),
+                other => texts.push(redis::from_redis_value::<String>(other).ok()?),
+            }
+        }
+        let mut texts = texts.into_iter();
+        let word = texts.next()?;
+        Some(Self { word, numbers, text: texts.next() })
     }
 
     pub(super) fn word(&self) -> &str {
         &self.word
     }
 
+    /// How many numbers there are.
+    pub(super) fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The number at `index`, 0 when it is missing.
+    pub(super) fn integer(&self, index: usize) -> i64 {
+        self.numbers.get(index).copied().unwrap_or(0)
+    }
+
+    /// The number at `index`, `None` when it is missing or negative.
+    pub(super) fn natural(&self, index: usize) -> Option<u64> {
+        self.numbers.get(index).and_then(|number| u64::try_from(*number).ok())
+    }
+
     /// The number at `index`, 0 when it is missing or negative.
     pub(super) fn number(&self, index: usize) -> u64 {
-        self.numbers.get(index).map_or(0, |number| u64::try_from(*number).unwrap_or(0))
+        self.natural(index).unwrap_or(0)
+    }
+
+    /// The text behind the word.
+    pub(super) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
     }
 
     pub(super) fn unexpected(&self) -> Error {
         errors::unreadable(&format!("{self:?}"))
-    }
-}
-
-/// `[word, numbers..]` as `[word, [numbers..]]`.
-fn regroup(value: Value) -> Value {
-    match value {
-        Value::Array(mut values) if !values.is_empty() => {
-            let numbers = values.split_off(1);
-            values.push(Value::Array(numbers));
-            Value::Array(values)
-        }
-        other => other,
     }
 }

@@ -1,0 +1,40 @@
+//! For tests: one state with a clock that the test moves.
+
+use super::{Context, Push, Reply, State, Wait};
+use crate::{clock::Timestamp, id::Id, key::Key};
+use std::time::Duration;
+
+pub(crate) struct Bench<S> {
+    pub(crate) state: S,
+    pub(crate) now: Timestamp,
+    pub(crate) pushes: Vec<Push>,
+    key: Key,
+}
+
+pub(crate) const HERE: Option<Wait> = Some(Wait { live: None, fair: true });
+
+impl<S: State> Bench<S> {
+    pub(crate) fn new() -> Self {
+        let now = Timestamp::from_micros(1_000_000_000);
+        Self { state: S::default(), now, pushes: Vec::new(), key: Key::new("k") }
+    }
+
+    pub(crate) fn ask(&mut self, request: &S::Request) -> Reply {
+        let Self { state, key, now, pushes } = self;
+        state.step(request, &mut Context { key, now: *now, pushes })
+    }
+
+    pub(crate) fn pass(&mut self, millis: u64) {
+        self.now = self.now + Duration::from_millis(millis);
+    }
+
+    pub(crate) fn tick(&mut self) {
+        let Self { state, key, now, pushes } = self;
+        state.tick(&mut Context { key, now: *now, pushes });
+    }
+
+    /// Who was pushed something since the last look.
+    pub(crate) fn pushed(&mut self) -> Vec<Id> {
+        self.pushes.drain(..).map(|push| push.id).collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! The step against a model that is too simple to be wrong.
+
+use super::*;
+use crate::primitives::{
+    GRANT_WINDOW, State as _, TOMBSTONE,
+    bench::{Bench, HERE},
+};
+use proptest::prelude::*;
+
+const LEASE: Duration = Duration::from_millis(100);
+
+fn acquire(id: u128, key: u128, size: u64, permits: u64, wait: Option<Wait>) -> Request {
+    let ask = Permits { size, permits, key: Id::from(key) };
+    Holding::Acquire { id: Id::from(id), lease: LEASE, wait, ask }
+}
+
+fn release(key: u128) -> Request {
+    Holding::Release { id: Id::from(key), tombstone: false }
+}
+
+fn cancel(id: u128) -> Request {
+    Holding::Cancel { id: Id::from(id), tombstone: false }
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Acquire { id: u128, key: u128, size: u64, permits: u64, wait: bool },
+    Renew(u128),
+    Release(u128),
+    Cancel(u128),
+    Pass(u64),
+}
+
+/// Ids 0 to 7 are attempts; some hold under their own id, some under the names 100 and 101.
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let id = 0..8_u128;
+    let key = prop_oneof![0..8_u128, 100..102_u128];
+    let key_of = |id: u128| if id < 5 { id } else { 100 + id % 2 };
+    let act = prop_oneof![
+        5 => (id.clone(), 0..5_u64, 1..4_u64, any::<bool>())
+            .prop_map(move |(id, size, permits, wait)| Act::Acquire { id, key: key_of(id), size, permits, wait }),
+        1 => key.clone().prop_map(Act::Renew),
+        3 => key.prop_map(Act::Release),
+        1 => id.prop_map(Act::Cancel),
+        1 => (1..70_u64).prop_map(Act::Pass),
+    ];
+    prop::collection::vec(act, 1..150)
+}
+
+fn request(act: &Act) -> Option<Request> {
+    Some(match *act {
+        Act::Acquire { id, key, size, permits, wait } => {
+            acquire(id, key, size, permits, HERE.filter(|_| wait))
+        }
+        Act::Renew(key) => Holding::Renew { id: Id::from(key), lease: LEASE },
+        Act::Release(key) => release(key),
+        Act::Cancel(id) => cancel(id),
+        Act::Pass(_) => return None,
+    })
+}
+
+struct Held {
+    key: u128,
+    by: u128,
+    permits: u64,
+    until: Timestamp,
+}
+
+/// The semaphore as one would write it first: two lists.
+#[derive(Default)]
+struct Model {
+    size: u64,
+    held: Vec<Held>,
+    line: Vec<(u128, u128, u64)>,
+}
+
+impl Model {
+    fn fits(&self, permits: u64) -> bool {
+        self.held.iter().map(|held| held.permits).sum::<u64>() + permits <= self.size
+    }
+
+    fn holds(&self, key: u128) -> bool {
+        self.held.iter().any(|held| held.key == key)
+    }
+
+    fn serve(&mut self, now: Timestamp) {
+        while let Some(&(by, key, permits)) = self.line.first() {
+            if self.holds(key) {
+                self.line.remove(0);
+            } else if self.fits(permits) {
+                self.line.remove(0);
+                self.held.push(Held { key, by, permits, until: now + LEASE });
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn act(&mut self, act: &Act, now: Timestamp) -> &'static str {
+        self.held.retain(|held| held.until > now);
+        match *act {
+            Act::Acquire { id, key, size, permits, wait } => {
+                let waits = self.line.iter().any(|place| place.0 == id);
+                self.size = if waits { self.size } else { size };
+                self.serve(now);
+                if self.holds(key) {
+                    self.line.retain(|place| place.0 != id);
+                    "granted"
+                } else if self.line.is_empty() && self.fits(permits) {
+                    self.held.push(Held { key, by: id, permits, until: now + LEASE });
+                    "granted"
+                } else if wait {
+                    match self.line.iter_mut().find(|place| place.0 == id) {
+                        Some(place) => *place = (id, key, permits),
+                        None => self.line.push((id, key, permits)),
+                    }
+                    "queued"
+                } else {
+                    self.line.retain(|place| place.0 != id);
+                    "busy"
+                }
+            }
+            Act::Renew(key) => {
+                if let Some(held) = self.held.iter_mut().find(|held| held.key == key) {
+                    held.until = now + LEASE;
+                    return "renewed";
+                }
+                if !self.line.iter().any(|place| place.0 == key) {
+                    self.serve(now);
+                }
+                "lost"
+            }
+            Act::Release(key) if self.holds(key) => {
+                self.held.retain(|held| held.key != key);
+                self.serve(now);
+                "released"
+            }
+            Act::Release(_) => "not_held",
+            Act::Cancel(id) => {
+                self.line.retain(|place| place.0 != id);
+                self.held.retain(|held| held.by != id);
+                self.serve(now);
+                "cancelled"
+            }
+            Act::Pass(_) => "passed",
+        }
+    }
+}
+
+fn name(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Granted { .. } => "granted",
+        Reply::Queued { .. } => "queued",
+        Reply::Busy { .. } => "busy",
+        Reply::Renewed => "renewed",
+        Reply::Lost => "lost",
+        Reply::Released => "released",
+        Reply::NotHeld => "not_held",
+        Reply::Cancelled => "cancelled",
+        _ => "something else",
+    }
+}
+
+proptest! {
+    #[test]
+    fn step_and_model_agree(acts in acts()) {
+        let (mut semaphore, mut model) = (Bench::<State>::new(), Model::default());
+        let mut last_fence = 0;
+        for act in &acts {
+            if let Act::Pass(millis) = act {
+                semaphore.pass(*millis);
+            }
+            let said = request(act).map_or("passed", |request| name(&semaphore.ask(&request)));
+            prop_assert_eq!(said, model.act(act, semaphore.now), "at {:?} of {:?}", act, acts);
+            let now = semaphore.now;
+            let mut here: Vec<_> = semaphore.state.holders().into_iter().filter(|held| held.3 > now).collect();
+            let fences: Vec<u64> = here.iter().map(|held| held.1).collect();
+            prop_assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "every hold has a fence of its own");
+            let newest = fences.last().copied().unwrap_or(last_fence);
+            last_fence = last_fence.max(newest);
+            here.sort_by_key(|held| held.0);
+            let mut there: Vec<_> = model.held.iter().filter(|held| held.until > now)
+                .map(|held| (Id::from(held.key), held.permits, held.until)).collect();
+            there.sort_by_key(|held| held.0);
+            let here: Vec<_> = here.into_iter().map(|held| (held.0, held.2, held.3)).collect();
+            prop_assert_eq!(here, there);
+            prop_assert_eq!(semaphore.state.waiting(), model.line.len());
+        }
+    }
+
+    /// Whatever happened: when everybody leaves, nothing is left.
+    #[test]
+    fn nothing_is_left_of_those_who_left(acts in acts()) {
+        let mut semaphore = Bench::<State>::new();
+        for request in acts.iter().filter_map(request) {
+            let _ = semaphore.ask(&request);
+        }
+        for id in 0..8 {
+            semaphore.ask(&cancel(id));
+        }
+        semaphore.pass(u64::try_from(TOMBSTONE.as_millis()).unwrap());
+        semaphore.tick();
+        prop_assert!(semaphore.state.is_idle());
+    }
+
+    /// Sending any request twice is the same as sending it once, while the size stays: a last try leaves the line,
+    /// and its repetition may resize.
+    #[test]
+    fn a_repeated_request_changes_nothing(acts in acts()) {
+        let (mut once, mut twice) = (Bench::<State>::new(), Bench::<State>::new());
+        for mut act in acts {
+            if let Act::Acquire { id, size, permits, .. } = &mut act {
+                (*size, *permits) = (2, 1 + u64::from(*id == 3));
+            }
+            let act = &act;
+            if let Act::Pass(millis) = act {
+                once.pass(*millis);
+                twice.pass(*millis);
+            }
+            let Some(request) = request(act) else { continue };
+            let reply = once.ask(&request);
+            prop_assert_eq!(&reply, &twice.ask(&request));
+            let again = twice.ask(&request);
+            prop_assert!(again == reply || (reply, again) == (Reply::Released, Reply::NotHeld));
+            prop_assert_eq!(once.state.holders(), twice.state.holders());
+            prop_assert_eq!(once.state.waiting(), twice.state.waiting());
+        }
+    }
+}
+
+#[test]
+fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_heard_of() {
+    let away = Some(Wait { live: Some(Duration::from_secs(5)), fair: true });
+    let long = Duration::from_secs(60);
+    let mut semaphore = Bench::<State>::new();
+    semaphore.ask(&acquire(1, 1, 1, 1, None));
+    let ask = Permits { size: 1, permits: 1, key: Id::from(100) };
+    let waiting = Holding::Acquire { id: Id::from(2), lease: long, wait: away, ask };
+    semaphore.ask(&waiting);
+    semaphore.ask(&release(1));
+    assert_eq!(semaphore.state.holders()[0].3, semaphore.now + GRANT_WINDOW);
+    assert!(matches!(semaphore.ask(&waiting), Reply::Granted { .. }));
+    assert_eq!(semaphore.state.holders()[0].3, semaphore.now + long);
+    semaphore.pass(1_000);
+    assert!(matches!(semaphore.ask(&waiting), Reply::Granted { .. }));
+    assert_eq!(semaphore.state.holders()[0].3, semaphore.now + Duration::from_secs(59), "only once");
+}

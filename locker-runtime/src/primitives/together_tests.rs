@@ -1,0 +1,153 @@
+//! Event, watchdog, barrier, latch and counter against models that are too simple to be wrong.
+
+use super::{
+    Reply, State as _, barrier,
+    bench::{Bench, HERE},
+    counter, event, latch, watchdog,
+};
+use crate::{clock::Timestamp, id::Id};
+use proptest::prelude::*;
+use std::{collections::HashSet, time::Duration};
+
+fn asks() -> impl Strategy<Value = Vec<(u8, u128, u64)>> {
+    prop::collection::vec((0..10_u8, 0..6_u128, 0..80_u64), 1..120)
+}
+
+proptest! {
+    #[test]
+    fn an_event_is_what_was_sent_last_and_not_reset(asks in asks()) {
+        let mut event = Bench::<event::State>::new();
+        let mut sent: Option<(u128, Timestamp)> = None;
+        let mut waiting: Vec<u128> = Vec::new();
+        for (number, (kind, who, pause)) in asks.into_iter().enumerate() {
+            event.pass(pause);
+            sent = sent.filter(|(_, until)| *until > event.now);
+            let id = Id::from(who);
+            match kind {
+                0..=4 => {
+                    let reply = event.ask(&event::Request::Wait { id, wait: HERE });
+                    waiting.retain(|waiter| *waiter != who);
+                    if let Some((message, _)) = sent {
+                        prop_assert_eq!(reply, Reply::Message(message.to_string().into()));
+                    } else {
+                        prop_assert!(matches!(reply, Reply::Queued { .. }), "{:?}", reply);
+                        waiting.push(who);
+                    }
+                }
+                5..=6 => {
+                    let (by, keep) = (1000 + number as u128, Duration::from_millis(100));
+                    let send = event::Request::Send { id: Id::from(by), message: by.to_string().into(), keep };
+                    let expected = if sent.is_some() { Reply::Conflict } else { Reply::Done };
+                    prop_assert_eq!(event.ask(&send), expected.clone());
+                    prop_assert_eq!(event.ask(&send), expected.clone(), "a repetition is answered alike");
+                    if expected == Reply::Done {
+                        sent = Some((by, event.now + keep));
+                        let mut woken = event.pushed();
+                        woken.sort_unstable();
+                        waiting.sort_unstable();
+                        prop_assert_eq!(woken, waiting.drain(..).map(Id::from).collect::<Vec<_>>());
+                    }
+                }
+                7 => {
+                    prop_assert_eq!(event.ask(&event::Request::Reset), Reply::Done);
+                    sent = None;
+                }
+                _ => {
+                    event.ask(&event::Request::Cancel { id });
+                    waiting.retain(|waiter| *waiter != who);
+                }
+            }
+            prop_assert_eq!(event.state.is_idle(), sent.is_none() && waiting.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_watchdog_has_expired_from_its_deadline_to_the_next_kick(asks in asks()) {
+        let mut watchdog = Bench::<watchdog::State>::new();
+        let mut deadline: Option<Timestamp> = None;
+        for (kind, who, pause) in asks {
+            watchdog.pass(pause * 40);
+            let id = Id::from(who);
+            if kind < 7 {
+                let end = *deadline.get_or_insert(watchdog.now + watchdog::FIRST_RUN);
+                let reply = watchdog.ask(&watchdog::Request::Wait { id, wait: HERE });
+                if end <= watchdog.now {
+                    prop_assert_eq!(reply, Reply::Expired);
+                } else {
+                    let left = end.since(watchdog.now);
+                    let told = matches!(reply, Reply::Queued { recheck_in, .. } if recheck_in == Some(left));
+                    prop_assert!(told, "{:?}", reply);
+                }
+            } else {
+                watchdog.pushed();
+                let expires = Duration::from_millis(1 + pause * 10);
+                watchdog.ask(&watchdog::Request::Kick { expires });
+                let earlier = deadline.replace(watchdog.now + expires).is_some_and(|old| old > watchdog.now + expires);
+                prop_assert!(earlier || watchdog.pushed().is_empty(), "who waits for longer need not be told");
+            }
+        }
+    }
+
+    #[test]
+    fn rounds_of_a_barrier_are_full_and_everybody_passes_once(asks in asks(), parties in 1..5_u64) {
+        let mut barrier = Bench::<barrier::State>::new();
+        let (mut here, mut rounds) = (Vec::<Id>::new(), 0);
+        for (number, (kind, who, _)) in asks.into_iter().enumerate() {
+            if kind == 0 {
+                let gone = here.get(usize::try_from(who).unwrap()).copied().unwrap_or_else(Id::random);
+                barrier.ask(&barrier::Request::Cancel { id: gone });
+                here.retain(|id| *id != gone);
+                continue;
+            }
+            let id = Id::from(1000 + number as u128);
+            let arrive = |id| barrier::Request::Arrive { id, parties, wait: HERE };
+            let reply = barrier.ask(&arrive(id));
+            here.push(id);
+            if here.len() as u64 == parties {
+                rounds += 1;
+                prop_assert_eq!(reply, Reply::Done);
+                prop_assert_eq!(barrier.pushed(), here[..here.len() - 1].to_vec());
+                for id in here.drain(..) {
+                    prop_assert_eq!(barrier.ask(&arrive(id)), Reply::Done, "told again");
+                }
+            } else {
+                prop_assert!(matches!(reply, Reply::Queued { .. }), "{:?} in round {}", reply, rounds);
+            }
+        }
+    }
+
+    #[test]
+    fn a_latch_opens_with_the_last_count(asks in asks(), count in 0..8_u64) {
+        let mut latch = Bench::<latch::State>::new();
+        let mut seen = HashSet::new();
+        for (kind, who, _) in asks {
+            let id = Id::from(u128::from(kind) * 10 + who);
+            if kind < 5 {
+                seen.insert(id);
+                let left = i64::try_from(count.saturating_sub(seen.len() as u64)).unwrap();
+                prop_assert_eq!(latch.ask(&latch::Request::CountDown { id, count }), Reply::Value(left));
+            } else {
+                let reply = latch.ask(&latch::Request::Wait { id, count, wait: HERE });
+                prop_assert_eq!(reply == Reply::Done, seen.len() as u64 >= count);
+            }
+        }
+    }
+
+    #[test]
+    fn a_counter_counts_every_change_once(asks in asks()) {
+        let mut counter = Bench::<counter::State>::new();
+        let (mut value, mut seen) = (0_i64, HashSet::new());
+        for (kind, who, by) in asks {
+            let by = i64::try_from(by).unwrap() - 40;
+            if kind == 0 {
+                value = by;
+                prop_assert_eq!(counter.ask(&counter::Request::Set { value }), Reply::Value(value));
+            } else {
+                let id = Id::from(u128::from(kind) * 10 + who);
+                value += if seen.insert(id) { by } else { 0 };
+                prop_assert_eq!(counter.ask(&counter::Request::Add { id, by }), Reply::Value(value));
+            }
+            prop_assert_eq!(counter.ask(&counter::Request::Get), Reply::Value(value));
+        }
+    }
+}

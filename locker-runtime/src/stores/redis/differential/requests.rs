@@ -1,0 +1,138 @@
+//! Random requests, one kind of them per primitive.
+
+use super::milliseconds;
+use crate::{
+    id::Id,
+    primitives::{
+        Holding, Request, Wait, barrier, counter, event, latch,
+        rate_limiter::{self, Quota},
+        semaphore::Permits,
+        watchdog,
+    },
+};
+use fastrand::Rng;
+use std::time::Duration;
+
+/// Draws a request of one of these ids.
+pub(super) type Draw = fn(&[Id], &mut Rng) -> Request;
+
+fn one_of<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
+    choices[rng.usize(..choices.len())]
+}
+
+fn wait(rng: &mut Rng) -> Option<Wait> {
+    let live = Some(milliseconds(rng, &[1, 5, 50, 1_000, 30_000]));
+    (rng.u8(..5) > 0).then(|| Wait { live, fair: rng.u8(..4) > 0 })
+}
+
+fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names: &[Id]) -> Holding<A> {
+    let (id, name) = (one_of(rng, ids), one_of(rng, names));
+    let lease = milliseconds(rng, &[1, 2, 5, 50, 1_000, 2_500, 10_000]);
+    match rng.u8(..10) {
+        0..=4 => Holding::Acquire { id, lease, wait: wait(rng), ask: ask(id, rng) },
+        5 | 6 => Holding::Renew { id: name, lease },
+        7 | 8 => Holding::Release { id: name, tombstone: rng.u8(..8) == 0 },
+        _ => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
+    }
+}
+
+pub(super) fn lock(ids: &[Id], rng: &mut Rng) -> Request {
+    Request::Lock(holding(ids, rng, |_, _| (), ids))
+}
+
+/// Half of the ids ask under names of their own, the others under one of two that clients have chosen.
+pub(super) fn semaphore(ids: &[Id], rng: &mut Rng) -> Request {
+    let chosen = [Id::of("a"), Id::of("b")];
+    let names: Vec<Id> = ids.iter().copied().chain(chosen).collect();
+    let ask = |id: Id, rng: &mut Rng| Permits {
+        size: one_of(rng, &[0, 1, 2, 2, 2, 3, 5]),
+        permits: one_of(rng, &[1, 1, 1, 2, 3]),
+        key: if ids.iter().position(|each| *each == id).is_some_and(|place| place % 2 == 0) {
+            id
+        } else {
+            one_of(rng, &chosen)
+        },
+    };
+    let mut request = holding(ids, rng, ask, &names);
+    if let Holding::Acquire { lease, .. } = &mut request
+        && rng.u8(..8) == 0
+    {
+        *lease = Duration::MAX;
+    }
+    Request::Semaphore(request)
+}
+
+pub(super) fn rate_limiter(ids: &[Id], rng: &mut Rng) -> Request {
+    // Most requests are made once; the others ask again, or give up.
+    let id = if rng.bool() { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
+    if rng.u8(..6) == 0 {
+        let tombstone = rng.u8(..8) == 0;
+        return Request::RateLimiter(rate_limiter::Request::Cancel { id: one_of(rng, ids), tombstone });
+    }
+    let (size, interval) =
+        (one_of(rng, &[3, 3, 3, 3, 1, 2, 7, 0]), milliseconds(rng, &[50, 50, 50, 7, 1_000]));
+    let quota = match rng.u8(..12) {
+        0 => Quota::fixed_window(size, interval),
+        1 => Quota::token_bucket(size, interval),
+        2 => Quota::gcra(size, interval),
+        3 => Quota::gcra(size, interval).burst(one_of(rng, &[1, 2, 5])),
+        _ => match ids.len() % 3 {
+            0 => Quota::fixed_window(3, Duration::from_millis(50)),
+            1 => Quota::token_bucket(3, Duration::from_millis(50)),
+            _ => Quota::gcra(3, Duration::from_millis(50)).burst(2),
+        },
+    };
+    let patience = if rng.u8(..4) == 0 { Duration::MAX } else { milliseconds(rng, &[0, 10, 60, 200, 5_000]) };
+    let tokens = one_of(rng, &[1, 1, 1, 2, 3]);
+    Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
+}
+
+pub(super) fn event(ids: &[Id], rng: &mut Rng) -> Request {
+    let id = one_of(rng, ids);
+    Request::Event(match rng.u8(..8) {
+        0..=3 => event::Request::Wait { id, wait: wait(rng) },
+        4 => event::Request::Send {
+            id,
+            message: one_of(rng, &["", "x", "two words\n", "\u{e9}"]).into(),
+            keep: milliseconds(rng, &[1, 50, 1_000, 60_000]),
+        },
+        5 => event::Request::Reset,
+        _ => event::Request::Cancel { id },
+    })
+}
+
+pub(super) fn watchdog(ids: &[Id], rng: &mut Rng) -> Request {
+    let id = one_of(rng, ids);
+    Request::Watchdog(match rng.u8(..8) {
+        0..=4 => watchdog::Request::Wait { id, wait: wait(rng) },
+        5 | 6 => watchdog::Request::Kick { expires: milliseconds(rng, &[1, 5, 50, 1_000, 60_000]) },
+        _ => watchdog::Request::Cancel { id },
+    })
+}
+
+pub(super) fn barrier(ids: &[Id], rng: &mut Rng) -> Request {
+    let id = if rng.u8(..4) == 0 { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
+    Request::Barrier(match rng.u8(..6) {
+        0 => barrier::Request::Cancel { id },
+        _ => barrier::Request::Arrive { id, parties: one_of(rng, &[1, 2, 3, 3, 3]), wait: wait(rng) },
+    })
+}
+
+pub(super) fn latch(ids: &[Id], rng: &mut Rng) -> Request {
+    let (id, count) = (one_of(rng, ids), one_of(rng, &[0, 1, 3, 5, 5, 100]));
+    Request::Latch(match rng.u8(..6) {
+        0 => latch::Request::Cancel { id },
+        1..=3 => latch::Request::Wait { id, count, wait: wait(rng) },
+        _ => latch::Request::CountDown { id, count },
+    })
+}
+
+pub(super) fn counter(ids: &[Id], rng: &mut Rng) -> Request {
+    const MOST: i64 = counter::MAX_VALUE;
+    let id = if rng.bool() { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
+    Request::Counter(match rng.u8(..6) {
+        0 => counter::Request::Get,
+        1 => counter::Request::Set { value: one_of(rng, &[0, 7, -MOST, MOST]) },
+        _ => counter::Request::Add { id, by: one_of(rng, &[1, -1, 5, MOST, -MOST, i64::MIN, i64::MAX]) },
+    })
+}

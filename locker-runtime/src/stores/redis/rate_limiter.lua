@@ -1,0 +1,319 @@
+-- Rate limiters. A script, because a turn is found and taken in one step; the caller sleeps until then by itself.
+--
+-- K        quota "<algorithm> <count> <interval> <burst>"; meter and tail: what was used up to now, and with everybody
+--          in line, as "w <start> <used>" or "g <at> <debt>"; line: 1 while anybody is in line or remembered
+-- {K}:w    id -> "<tokens> <at> <told> <give up> <live until> <channel>", times in microseconds, 'inf': never
+-- {K}:a    ids whose turn has come while they were told another   {K}:b  ids that are refused
+-- ARGV[5]  tokens   ARGV[6]  'w' fixed window, 'b' token bucket, 'g' GCRA   ARGV[7]  count
+-- ARGV[8]  interval in microseconds   ARGV[9]  burst, '-': none given   ARGV[10]  patience in microseconds, 'inf'
+-- ARGV[11] 1: refuse this id from now on, a copy of its request may still arrive
+--
+-- {'admitted', microseconds to wait, remaining, microseconds until all is free}
+-- | {'limited', microseconds until a turn or -1, remaining, microseconds until all is free}
+-- | {'queued', ahead} | {'cancelled'} | {'wrong_kind'}
+
+local admitted, refused = KEYS[4], KEYS[5]
+local NEVER, TOLERANCE = math.huge, 0.001
+
+local found = redis.call('HMGET', key, 'kind', 'quota', 'meter', 'tail', 'line')
+if not is_of('rate', found[1]) then
+  return {'wrong_kind'}
+end
+
+local function read_quota(words)
+  local algorithm, count, interval, burst = string.match(words, '^(%a) (%d+) (%d+) (%S+)$')
+  local quota = {algorithm = algorithm, count = tonumber(count), interval = tonumber(interval), words = words}
+  quota.size = quota.count == 0 and 0 or tonumber(burst) or quota.count
+  -- The time one token takes; without any tokens the time of one per interval.
+  quota.emission = quota.interval / math.max(quota.count, 1)
+  -- A bucket keeps the beat of its refills for one idle interval, a window starts with its first request.
+  quota.alignment = algorithm == 'b' and quota.interval or 0
+  return quota
+end
+
+local function read_meter(words)
+  if not words then
+    return {start = 0, used = 0}
+  end
+  local kind, one, other = string.match(words, '^(%a) (%S+) (%S+)$')
+  if kind == 'g' then
+    return {gcra = true, at = tonumber(one), debt = tonumber(other)}
+  end
+  return {start = tonumber(one), used = tonumber(other)}
+end
+
+local function write_meter(meter)
+  if meter.gcra then
+    return string.format('g %.0f %.17g', meter.at, meter.debt)
+  end
+  return string.format('w %.0f %.0f', meter.start, meter.used)
+end
+
+local function is_new(meter)
+  return not meter.gcra and meter.start == 0 and meter.used == 0
+end
+
+-- The meter moved on to a time; one that lies ahead stays.
+local function at(meter, quota, when)
+  if meter.gcra then
+    if meter.at < when then
+      return {gcra = true, at = when, debt = math.max(0, meter.debt - (when - meter.at))}
+    end
+    return meter
+  end
+  if quota.algorithm == 'g' then
+    return {gcra = true, at = when, debt = 0}
+  elseif when < meter.start + quota.interval then
+    return meter
+  elseif when < meter.start + quota.interval + quota.alignment then
+    return {start = meter.start + quota.interval, used = 0}
+  end
+  return {start = when, used = 0}
+end
+
+local function turn(meter, tokens, quota)
+  if tokens > quota.size then
+    return NEVER
+  end
+  meter = at(meter, quota, time)
+  if meter.gcra then
+    local excess = meter.debt + tokens * quota.emission - quota.size * quota.emission
+    return excess <= quota.emission * TOLERANCE and meter.at or meter.at + math.ceil(excess)
+  end
+  local fits = tokens <= math.max(0, quota.size - meter.used)
+  return fits and math.max(meter.start, time) or meter.start + quota.interval
+end
+
+local function after(meter, tokens, when, quota)
+  if when == NEVER then
+    return meter
+  end
+  meter = at(meter, quota, when)
+  if meter.gcra then
+    return {gcra = true, at = meter.at, debt = meter.debt + tokens * quota.emission}
+  elseif meter.used + tokens <= quota.size then
+    return {start = meter.start, used = meter.used + tokens}
+  end
+  return {start = when, used = tokens}
+end
+
+local function remaining(meter, quota)
+  meter = at(meter, quota, time)
+  if (meter.start or meter.at) > time then
+    return 0
+  elseif not meter.gcra then
+    return math.max(0, quota.size - meter.used)
+  elseif quota.size == 0 then
+    return 0
+  end
+  local free = (quota.size * quota.emission - meter.debt + quota.emission * TOLERANCE) / quota.emission
+  return math.floor(math.max(0, free))
+end
+
+local function reset_after(meter, quota)
+  meter = at(meter, quota, time)
+  if meter.gcra then
+    return math.max(0, meter.at + math.ceil(meter.debt) - time)
+  end
+  return meter.used == 0 and 0 or math.max(0, meter.start + quota.interval - time)
+end
+
+local function idle_from(meter, quota)
+  if meter.gcra then
+    return meter.at + math.ceil(meter.debt)
+  end
+  return meter.start + quota.interval + quota.alignment
+end
+
+-- The same use, counted by another quota.
+local function under(meter, old, new)
+  if is_new(meter) or idle_from(meter, old) <= time then
+    return read_meter()
+  end
+  meter = at(meter, old, time)
+  if not meter.gcra then
+    return new.algorithm == 'g' and {gcra = true, at = time, debt = meter.used * new.emission} or meter
+  end
+  local used = old.count == 0 and 0 or meter.debt / old.emission
+  if new.algorithm == 'g' then
+    return {gcra = true, at = time, debt = used * new.emission}
+  end
+  return {start = time, used = math.ceil(used)}
+end
+
+local quota = read_quota(found[2] or 'w 0 0 -')
+local meter = read_meter(found[3])
+local has_line = found[5] == '1'
+local tail = has_line and read_meter(found[4]) or meter
+
+local function in_line(waiter)
+  local record = redis.call('HGET', waiters, waiter)
+  if not record then return end
+  local tokens, when, told, give_up, live_until, to =
+    string.match(record, '^(%d+) (%S+) (%S+) (%S+) (%S+) (.*)$')
+  return {tokens = tonumber(tokens), at = tonumber(when), told = tonumber(told), give_up = tonumber(give_up),
+    live_until = tonumber(live_until), to = to}
+end
+
+local function write(waiter, place)
+  redis.call('HSET', waiters, waiter, string.format('%.0f %.0f %.0f %.0f %.0f %s', place.tokens, place.at, place.told,
+    place.give_up, place.live_until, place.to))
+end
+
+local function queued()
+  return has_line and redis.call('ZCARD', queue) or 0
+end
+
+-- Books the turns that have come. Who was told another time is remembered until he asks again.
+local function settle()
+  if not has_line then return end
+  forget(admitted)
+  forget(refused)
+  while true do
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
+    local place = first and in_line(first)
+    if not place or place.at > time then break end
+    meter = after(meter, place.tokens, place.at, quota)
+    leave(first)
+    if place.told ~= place.at then
+      remember(admitted, first)
+    end
+  end
+  if redis.call('EXISTS', queue) == 0 then
+    tail = meter
+  end
+  has_line = redis.call('EXISTS', queue, admitted, refused) > 0
+end
+
+-- Gives everybody in line a new turn, and has those ask again whose turn has changed.
+local function plan()
+  if not has_line then
+    tail = meter
+    return
+  end
+  tail = meter
+  for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    local place = in_line(waiter)
+    if place.at == NEVER and place.live_until <= time then
+      leave(waiter)
+    else
+      local when = turn(tail, place.tokens, quota)
+      if when ~= place.at then
+        publish(place.to, string.format('rate wake %s 0 %s', waiter, key))
+      end
+      if (when < NEVER and when > place.give_up) or (when == NEVER and quota.size > 0) then
+        leave(waiter)
+        remember(refused, waiter)
+      else
+        place.at = when
+        write(waiter, place)
+        tail = after(tail, place.tokens, when, quota)
+      end
+    end
+  end
+  settle()
+end
+
+local function save()
+  local idle = math.max(idle_from(meter, quota), idle_from(tail, quota)) - time
+  if not has_line and (is_new(meter) or idle <= 0) then
+    redis.call('DEL', key)
+    return
+  end
+  redis.call('HSET', key, 'kind', 'rate', 'quota', quota.words, 'meter', write_meter(meter))
+  if has_line then
+    redis.call('HSET', key, 'line', 1, 'tail', write_meter(tail))
+  elseif found[5] then
+    redis.call('HDEL', key, 'line', 'tail')
+  end
+  expire(key, math.ceil(math.max(idle, 0) / 1000) + (has_line and DAY or 0))
+end
+
+local function admit(wait)
+  save()
+  local left_over = wait == 0 and remaining(tail, quota) or 0
+  return {'admitted', wait, left_over, reset_after(tail, quota)}
+end
+
+local function limit(when)
+  save()
+  return {'limited', when < NEVER and when - time or -1, remaining(tail, quota), reset_after(tail, quota)}
+end
+
+settle()
+-- What nobody waits at and nothing was used of is as new.
+if not has_line and idle_from(meter, quota) <= time then
+  meter, tail, quota = read_meter(), read_meter(), read_quota('w 0 0 -')
+end
+
+if op == 'inspect' then
+  if not has_line and is_new(meter) then
+    return {'unknown'}
+  end
+  local used = math.max(0, quota.size - remaining(meter, quota))
+  return {'inspected', quota.size, used, queued(), reset_after(meter, quota), -1, 0, 0}
+elseif op == 'cancel' then
+  if ARGV[11] == '1' then
+    has_line = true
+    remember(refused, id)
+  end
+  if leave(id) then
+    plan()
+  end
+  save()
+  return {'cancelled'}
+end
+
+local tokens, give_up = tonumber(ARGV[5]), time + tonumber(ARGV[10])
+local live_until = live and time + live * 1000 or NEVER
+
+if has_line then
+  if remembers(admitted, id) then
+    return admit(0)
+  elseif remembers(refused, id) then
+    return limit(NEVER)
+  end
+  local place = in_line(id)
+  if place then
+    if (place.at < NEVER and place.at > give_up) or (place.at == NEVER and not live) then
+      leave(id)
+      plan()
+      return limit(place.at)
+    end
+    place.told, place.give_up = place.at, give_up
+    place.live_until = live and live_until or place.live_until
+    write(id, place)
+    if place.at == NEVER then
+      save()
+      return {'queued', redis.call('ZSCORE', queue, id) - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]}
+    end
+    return admit(place.at - time)
+  end
+end
+
+local words = string.format('%s %s %s %s', ARGV[6], ARGV[7], ARGV[8], ARGV[9])
+if words ~= quota.words then
+  local new = read_quota(words)
+  meter = under(meter, quota, new)
+  quota = new
+  plan()
+end
+
+local when = turn(tail, tokens, quota)
+if when <= time and queued() == 0 then
+  meter = after(tail, tokens, when, quota)
+  tail = meter
+  return admit(0)
+end
+if (when < NEVER and when > give_up) or (when == NEVER and (not live or quota.size > 0)) then
+  return limit(when)
+end
+has_line = true
+tail = after(tail, tokens, when, quota)
+local ahead = join(string.format('%.0f %.0f %.0f %.0f %.0f %s', tokens, when, when, give_up, live_until, channel),
+  math.max(live or 0, math.ceil(math.max(idle_from(tail, quota) - time, 0) / 1000)) + DAY)
+if when == NEVER then
+  save()
+  return {'queued', ahead}
+end
+return admit(when - time)

@@ -1,0 +1,216 @@
+-- The semaphore. A script, because looking at holders and line and taking permits must be one step.
+--
+-- K        size, fence: of the last acquire and the last grant; taken: permits held;
+--          h:<name> -> "<fence> <permits> <since> <attempt> <1 until it is confirmed>"
+-- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <channel>"
+-- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, where they differ
+-- {K}:z    ids that are refused   {K}:f  the last fence, for a minute after the last user has left
+-- ARGV[5]  lease in milliseconds, 'inf': without end
+-- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits   ARGV[9]  the hold's name
+-- ARGV[10] 1: refuse this id from now on, a copy of its acquire may still arrive
+--
+-- {'granted', fence} | {'queued', ahead, microseconds until the next hold ends, -1: never}
+-- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed'} | {'lost'} | {'cancelled'} | {'wrong_kind'}
+
+local ends, names, tombstones, last_fence = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
+local GRANT_WINDOW, FOR_EVER = 2000, 100 * 365 * DAY
+
+local found = redis.call('HMGET', key, 'kind', 'size', 'fence', 'taken')
+if not is_of('semaphore', found[1]) then
+  return {'wrong_kind'}
+end
+local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
+local fence = tonumber(found[3] or redis.call('GET', last_fence) or 0)
+
+local function holder(of)
+  local record = redis.call('HGET', key, 'h:' .. of)
+  if not record then return end
+  local held_fence, permits, since, attempt, unconfirmed = string.match(record, '^(%d+) (%d+) (%d+) (%x+) (%d)$')
+  return tonumber(held_fence), tonumber(permits), since, attempt, unconfirmed
+end
+
+local function finish(of)
+  local _, permits, _, attempt = holder(of)
+  redis.call('ZREM', ends, of)
+  if not permits then return end
+  redis.call('HDEL', key, 'h:' .. of)
+  redis.call('HDEL', names, attempt)
+  taken = taken - permits
+  redis.call('HSET', key, 'taken', text(taken))
+  return true
+end
+
+-- What is idle leaves only its fence behind.
+local function done(reply)
+  if taken == 0 and redis.call('EXISTS', key) == 1 and redis.call('EXISTS', queue) == 0 then
+    redis.call('DEL', key, ends, names)
+    set(last_fence, text(fence), MINUTE)
+  elseif taken == 0 then
+    expire(key, math.max(1, left(queue)))
+  end
+  return reply
+end
+
+-- Milliseconds for the keys, so that nothing is forgotten that still holds.
+local function kept(milliseconds)
+  return math.min(milliseconds, FOR_EVER) + MINUTE
+end
+
+local function hold_until(of, milliseconds)
+  redis.call('ZADD', ends, milliseconds == math.huge and 'inf' or text(time + milliseconds * 1000), of)
+  for _, each in ipairs({key, ends, names}) do
+    keep(each, kept(milliseconds))
+  end
+end
+
+local function grant(attempt, of, permits, milliseconds, unconfirmed)
+  fence = math.max(fence + 1, time)
+  taken = taken + permits
+  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size), 'fence', text(fence), 'taken', text(taken),
+    'h:' .. of, string.format('%.0f %.0f %.0f %s %s', fence, permits, time, attempt, unconfirmed))
+  if of ~= attempt then
+    redis.call('HSET', names, attempt, of)
+  end
+  hold_until(of, milliseconds)
+end
+
+local function next_end()
+  local first = redis.call('ZRANGE', ends, 0, 0, 'WITHSCORES')[2]
+  first = first and tonumber(first)
+  return first and first < math.huge and first - time or nil
+end
+
+local function head()
+  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  if not first then return end
+  local record = redis.call('HGET', waiters, first) or '0 0 fair 1 0 '
+  return first, string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (.*)$')
+end
+
+-- Serves the living waiters at the head while there are permits; one that may be overtaken is only woken.
+local function pump()
+  while true do
+    local waiter, waiter_lease, live_until, how, permits, of, to = head()
+    if not waiter then return end
+    permits = tonumber(permits)
+    if tonumber(live_until) <= time then
+      leave(waiter)
+    elseif holder(of) then
+      leave(waiter)
+      tell('wake', waiter, to)
+    elseif taken + permits > size then
+      return
+    elseif how == 'fair' then
+      leave(waiter)
+      if tell('granted', waiter, to, text(math.max(fence + 1, time))) > 0 then
+        grant(waiter, of, permits, math.min(tonumber(waiter_lease), GRANT_WINDOW), 1)
+      end
+    elseif tell('wake', waiter, to) > 0 then
+      return
+    else
+      leave(waiter)
+    end
+  end
+end
+
+for _, over in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(time))) do
+  finish(over)
+end
+forget(tombstones)
+if ARGV[10] == '1' then
+  remember(tombstones, id)
+end
+
+local function acquire()
+  if remembers(tombstones, id) then
+    local held = holder(name)
+    return held and {'granted', held} or {'cancelled'}
+  end
+  if not redis.call('ZSCORE', queue, id) then
+    size = tonumber(ARGV[7])
+    if found[1] then
+      redis.call('HSET', key, 'size', text(size))
+    end
+  end
+  local first, _, _, first_mode = head()
+  local overtakes = live and mode == 'unfair' and (not first or first_mode ~= 'fair')
+  if not overtakes then
+    pump()
+  end
+  local held, _, _, attempt, unconfirmed = holder(name)
+  if held then
+    leave(id)
+    if unconfirmed == '1' and attempt == id then
+      redis.call('HSET', key, 'h:' .. name,
+        (string.gsub(redis.call('HGET', key, 'h:' .. name), '1$', '0')))
+      hold_until(name, lease)
+    end
+    return {'granted', held}
+  end
+  local permits = tonumber(ARGV[8])
+  if taken + permits <= size and (overtakes or redis.call('EXISTS', queue) == 0) then
+    leave(id)
+    grant(id, name, permits, lease, 0)
+    return {'granted', fence}
+  end
+  if not live then
+    leave(id)
+    return {'busy', next_end() or 0}
+  end
+  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
+  keep(key, live)
+  local record = string.format('%s %.0f %s %.0f %s %s', ARGV[5], time + live * 1000, mode, permits, name, channel)
+  return {'queued', join(record, live), next_end() or -1}
+end
+
+local function renew()
+  if holder(id) then
+    redis.call('HSET', key, 'h:' .. id, (string.gsub(redis.call('HGET', key, 'h:' .. id), '%d$', '0')))
+    hold_until(id, lease)
+    return {'renewed'}
+  end
+  -- A waiter that comes with an old grant is not given a new one here: its fence is another.
+  if not redis.call('ZSCORE', queue, id) then
+    pump()
+  end
+  return {'lost'}
+end
+
+local function release()
+  if not finish(id) then
+    return {'not_held'}
+  end
+  pump()
+  return {'released'}
+end
+
+local function cancel()
+  leave(id)
+  local of = redis.call('HGET', names, id) or id
+  local _, _, _, attempt = holder(of)
+  if attempt == id then
+    finish(of)
+  end
+  pump()
+  return {'cancelled'}
+end
+
+local function inspect()
+  local waiting = redis.call('ZCARD', queue)
+  if taken == 0 and waiting == 0 then
+    return {'unknown'}
+  end
+  local answer = {'inspected', size, taken, waiting, -1, -1, 0, 0}
+  for _, of in ipairs(redis.call('ZRANGE', ends, 0, -1)) do
+    local held_fence, permits, since = holder(of)
+    local till = tonumber(redis.call('ZSCORE', ends, of))
+    for _, number in ipairs({time - tonumber(since), till < math.huge and till - time or -1, held_fence, permits}) do
+      answer[#answer + 1] = number
+    end
+  end
+  return answer
+end
+
+local operations = {acquire = acquire, renew = renew, release = release, cancel = cancel, inspect = inspect}
+return done(operations[op]())

@@ -1,0 +1,283 @@
+//! Every primitive but the lock: its requests as scripts, and their answers.
+
+use super::{
+    Redis,
+    lock::{Helper, milliseconds},
+    script::{Answer, Invocation, Script},
+};
+use crate::{
+    Result,
+    id::Id,
+    key::Key,
+    primitives::{
+        self, Holding, Reply, Request, Wait, barrier, counter, event,
+        inspection::{Held, Inspection},
+        latch,
+        rate_limiter::{self, Algorithm, NO_BURST, Quota},
+        semaphore, watchdog,
+    },
+};
+use std::{fmt, time::Duration};
+
+macro_rules! scripts {
+    ($($name:ident = $kind:literal: $($file:literal),+;)+) => {
+        $(static $name: Script = Script::new(&[include_str!("shared.lua"), $(include_str!($file)),+]);)+
+
+        /// The script of the primitive that calls itself `kind` in its key.
+        fn of_kind(kind: &str) -> Option<&'static Script> {
+            match kind {
+                $($kind => Some(&$name),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+scripts! {
+    SEMAPHORE = "semaphore": "semaphore.lua";
+    RATE = "rate": "rate_limiter.lua";
+    EVENT = "event": "watchers.lua", "event.lua";
+    WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
+    BARRIER = "barrier": "watchers.lua", "barrier.lua";
+    LATCH = "latch": "watchers.lua", "latch.lua";
+    COUNTER = "counter": "counter.lua";
+}
+
+static ANY: Script = Script::new(&[include_str!("any.lua")]);
+
+/// The call that carries `request` out; `None` for the lock and what is about any kind.
+pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Option<Invocation> {
+    let start = Start { key, channel };
+    Some(match request {
+        Request::Semaphore(request) => of_semaphore(request, start),
+        Request::RateLimiter(request) => of_rate_limiter(request, start),
+        Request::Event(request) => of_event(request, start),
+        Request::Watchdog(request) => of_watchdog(request, start),
+        Request::Barrier(request) => of_barrier(request, start),
+        Request::Latch(request) => of_latch(request, start),
+        Request::Counter(request) => of_counter(request, start),
+        Request::Lock(_) | Request::Inspect | Request::Delete => return None,
+    })
+}
+
+/// Asks what lives at a key, and how it looks if that is a lock.
+pub(super) fn kind_of(key: &Key) -> Invocation {
+    about_any(key, "kind")
+}
+
+pub(super) fn delete(key: &Key) -> Invocation {
+    about_any(key, "delete")
+}
+
+/// Asks how what lives at a key looks; `None` when it is of no known kind.
+pub(super) fn inspect(key: &Key, kind: &str) -> Option<Invocation> {
+    of_kind(kind).map(|script| Start { key, channel: "-" }.begin(script, "inspect", Id::from(0), None))
+}
+
+fn about_any(key: &Key, operation: &str) -> Invocation {
+    let of = |name| Helper { key, name };
+    ANY.on([key, &of("q"), &of("w"), &of("a"), &of("b"), &of("z"), &of("y"), &of("f")]).argument(operation)
+}
+
+/// What the calls of one key have in common.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    key: &'a Key,
+    channel: &'a str,
+}
+
+impl Start<'_> {
+    fn begin(self, script: &'static Script, operation: &str, id: Id, wait: Option<Wait>) -> Invocation {
+        let Self { key, channel } = self;
+        let of = |name| Helper { key, name };
+        let keys = [key, &of("q") as &dyn fmt::Display, &of("w"), &of("a"), &of("b"), &of("z"), &of("f")];
+        let call = script.on(keys).argument(operation).argument(id).argument(channel);
+        match wait {
+            Some(wait) => call.argument(milliseconds(wait.live.unwrap_or(Redis::LIVENESS))),
+            None => call.argument("no"),
+        }
+    }
+}
+
+fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
+    let begin = |operation, id, wait| start.begin(&SEMAPHORE, operation, id, wait);
+    match *request {
+        Holding::Acquire { id, lease, wait, ask } => begin("acquire", id, wait)
+            .argument(Lease(lease))
+            .argument(if wait.is_none_or(|wait| wait.fair) { "fair" } else { "unfair" })
+            .argument(ask.size.min(semaphore::MAX_SIZE))
+            .argument(ask.permits.min(semaphore::MAX_SIZE))
+            .argument(ask.key),
+        Holding::Renew { id, lease } => begin("renew", id, None).argument(Lease(lease)),
+        Holding::Release { id, tombstone } => refusing(begin("release", id, None), 5, tombstone),
+        Holding::Cancel { id, tombstone } => refusing(begin("cancel", id, None), 5, tombstone),
+    }
+}
+
+/// The arguments from number 5 on that this operation has not, then whether the id is to be refused.
+fn refusing(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
+    (0..missing).fold(call, |call, _| call.argument("-")).argument(u8::from(tombstone))
+}
+
+fn of_rate_limiter(request: &rate_limiter::Request, start: Start<'_>) -> Invocation {
+    match *request {
+        rate_limiter::Request::Take { id, tokens, quota, patience, wait } => {
+            let Quota { algorithm, count, interval, burst } = quota;
+            let call = start.begin(&RATE, "take", id, wait).argument(tokens).argument(letter(algorithm));
+            let call = call.argument(count).argument(interval);
+            let call = if burst == NO_BURST { call.argument("-") } else { call.argument(burst) };
+            if patience == Duration::MAX { call.argument("inf") } else { call.argument(patience.as_micros()) }
+        }
+        rate_limiter::Request::Cancel { id, tombstone } => {
+            refusing(start.begin(&RATE, "cancel", id, None), 6, tombstone)
+        }
+    }
+}
+
+fn letter(algorithm: Algorithm) -> char {
+    match algorithm {
+        Algorithm::FixedWindow => 'w',
+        Algorithm::TokenBucket => 'b',
+        Algorithm::Gcra => 'g',
+    }
+}
+
+fn of_event(request: &event::Request, start: Start<'_>) -> Invocation {
+    let begin = |operation, id, wait| start.begin(&EVENT, operation, id, wait);
+    match request {
+        event::Request::Wait { id, wait } => begin("wait", *id, *wait),
+        event::Request::Send { id, message, keep } => {
+            begin("send", *id, None).argument(message).argument(milliseconds(*keep))
+        }
+        event::Request::Reset => begin("reset", Id::from(0), None),
+        event::Request::Cancel { id } => begin("cancel", *id, None),
+    }
+}
+
+fn of_watchdog(request: &watchdog::Request, start: Start<'_>) -> Invocation {
+    let begin = |operation, id, wait| start.begin(&WATCHDOG, operation, id, wait);
+    match *request {
+        watchdog::Request::Wait { id, wait } => begin("wait", id, wait),
+        watchdog::Request::Kick { expires } => {
+            begin("kick", Id::from(0), None).argument(milliseconds(expires))
+        }
+        watchdog::Request::Cancel { id } => begin("cancel", id, None),
+    }
+}
+
+fn of_barrier(request: &barrier::Request, start: Start<'_>) -> Invocation {
+    match *request {
+        barrier::Request::Arrive { id, parties, wait } => {
+            start.begin(&BARRIER, "arrive", id, wait).argument(parties)
+        }
+        barrier::Request::Cancel { id } => start.begin(&BARRIER, "cancel", id, None),
+    }
+}
+
+fn of_latch(request: &latch::Request, start: Start<'_>) -> Invocation {
+    let begin = |operation, id, wait| start.begin(&LATCH, operation, id, wait);
+    match *request {
+        latch::Request::Wait { id, count, wait } => begin("wait", id, wait).argument(count),
+        latch::Request::CountDown { id, count } => begin("count_down", id, None).argument(count),
+        latch::Request::Cancel { id } => begin("cancel", id, None),
+    }
+}
+
+fn of_counter(request: &counter::Request, start: Start<'_>) -> Invocation {
+    let begin = |operation, id| start.begin(&COUNTER, operation, id, None);
+    match *request {
+        counter::Request::Add { id, by } => begin("add", id).argument(by),
+        counter::Request::Set { value } => begin("set", Id::from(0)).argument(value),
+        counter::Request::Get => begin("get", Id::from(0)),
+    }
+}
+
+/// A lease in milliseconds, or without end.
+struct Lease(Duration);
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == Duration::MAX { f.write_str("inf") } else { milliseconds(self.0).fmt(f) }
+    }
+}
+
+/// What the answer to `request` means.
+pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
+    let micros = |index| Duration::from_micros(answer.number(index));
+    Ok(match answer.word() {
+        "granted" => Reply::Granted { fence: answer.number(0) },
+        "queued" => queued(answer, request),
+        "busy" => Reply::Busy { retry_after: micros(0) },
+        "released" => Reply::Released,
+        "not_held" => Reply::NotHeld,
+        "renewed" => Reply::Renewed,
+        "lost" => Reply::Lost,
+        "cancelled" => Reply::Cancelled,
+        "wrong_kind" => Reply::WrongKind,
+        "admitted" => {
+            Reply::Admitted { wait: micros(0), remaining: answer.number(1), reset_after: micros(2) }
+        }
+        "limited" => Reply::Limited {
+            retry_after: answer.natural(0).map(Duration::from_micros),
+            remaining: answer.number(1),
+            reset_after: micros(2),
+        },
+        "message" => Reply::Message(answer.text().into()),
+        "expired" => Reply::Expired,
+        "done" => Reply::Done,
+        "conflict" => Reply::Conflict,
+        "value" => Reply::Value(answer.integer(0)),
+        "inspected" => Reply::Inspected(Box::new(inspection(answer))),
+        "unknown" => Reply::Unknown,
+        "deleted" => Reply::Deleted,
+        _ => return Err(answer.unexpected()),
+    })
+}
+
+fn queued(answer: &Answer, request: &Request) -> Reply {
+    let ahead = answer.number(0);
+    let due = answer.natural(1).map(Duration::from_micros);
+    let recheck_in = match *request {
+        Request::Semaphore(Holding::Acquire { wait: Some(wait), .. }) => {
+            primitives::recheck(here(wait), due.unwrap_or(Duration::MAX), ahead)
+        }
+        Request::RateLimiter(rate_limiter::Request::Take { wait: Some(wait), .. }) => {
+            rate_limiter::recheck(here(wait))
+        }
+        Request::Event(event::Request::Wait { wait: Some(wait), .. })
+        | Request::Watchdog(watchdog::Request::Wait { wait: Some(wait), .. })
+        | Request::Barrier(barrier::Request::Arrive { wait: Some(wait), .. })
+        | Request::Latch(latch::Request::Wait { wait: Some(wait), .. }) => {
+            primitives::watchers::recheck(here(wait), due)
+        }
+        _ => due,
+    };
+    Reply::Queued { ahead, recheck_in }
+}
+
+/// Nobody who waits for a server lives in its process.
+fn here(wait: Wait) -> Wait {
+    Wait { live: wait.live.or(Some(Redis::LIVENESS)), ..wait }
+}
+
+fn inspection(answer: &Answer) -> Inspection {
+    const HEAD: usize = 7;
+    let micros = |index| answer.natural(index).map(Duration::from_micros);
+    let held = |index: usize| Held {
+        age: micros(index),
+        time_left: micros(index + 1),
+        fence: answer.number(index + 2),
+        permits: answer.number(index + 3),
+    };
+    let mut holders: Vec<_> = (HEAD..answer.len()).step_by(4).map(held).collect();
+    holders.sort_by_key(|held| held.fence);
+    Inspection {
+        size: answer.natural(0),
+        used: answer.natural(1),
+        holders,
+        waiting: answer.number(2),
+        resets_in: micros(3),
+        fired: answer.natural(4).map(|fired| fired == 1),
+        value: (answer.number(5) == 1).then(|| answer.integer(6)),
+    }
+}

@@ -1,0 +1,75 @@
+//! Laws of the event.
+
+use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use locker::{ErrorKind, Locker};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(120);
+
+pub(crate) async fn a_send_reaches_everybody_who_waits_and_everybody_later(locker: Locker) {
+    let event = locker.event(&fresh_name());
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        waiting.push(queued(&locker, event.wait(GENEROUS)).await);
+    }
+    event.send("ready").await.unwrap();
+    for waiter in waiting {
+        assert_eq!(in_time("a waiter", waiter).await.unwrap(), "ready");
+    }
+    assert_eq!(event.wait(Duration::ZERO).await.unwrap(), "ready");
+}
+
+pub(crate) async fn a_second_send_is_a_conflict_until_the_reset(locker: Locker) {
+    let event = locker.event(&fresh_name());
+    event.send("one").await.unwrap();
+    assert_eq!(event.send("two").await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(event.wait(GENEROUS).await.unwrap(), "one");
+    event.reset().await.unwrap();
+    assert_eq!(event.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    event.send("two").await.unwrap();
+    assert_eq!(event.wait(GENEROUS).await.unwrap(), "two");
+}
+
+pub(crate) async fn a_wait_ends_at_its_timeout(locker: Locker) {
+    let event = locker.event(&fresh_name());
+    let error = in_time("the time-out", event.wait(SHORT)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(error.to_string().contains("not sent within 120ms"), "{error}");
+    let error = event.wait(Duration::from_secs(1 << 40)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misused);
+}
+
+pub(crate) async fn no_wait_misses_a_send(locker: Locker) {
+    for round in 0..50 {
+        let (name, message) = (fresh_name(), round.to_string());
+        let (waiter, sender) = (locker.clone(), locker.clone());
+        let (one, two) = (name.clone(), message.clone());
+        let wait = tokio::spawn(async move { waiter.event(&one).wait(GENEROUS).await });
+        let send = tokio::spawn(async move { sender.event(&name).send(&two).await });
+        in_time("the send", send).await.unwrap().unwrap();
+        assert_eq!(in_time("the wait", wait).await.unwrap().unwrap(), message);
+    }
+}
+
+pub(crate) async fn a_sent_event_is_kept_as_long_as_it_was_told(locker: Locker) {
+    let event = locker.event(&fresh_name()).keep(SHORT);
+    event.send("").await.unwrap();
+    in_time("the event being forgotten", async {
+        while event.wait(Duration::ZERO).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    event.send("again").await.unwrap();
+    assert!(event.keep(Duration::ZERO).send("x").await.unwrap_err().to_string().contains("keep"));
+}
+
+pub(crate) async fn blocking_calls_work(locker: Locker) {
+    let event = locker.event(&fresh_name());
+    let waiter = event.clone();
+    let waiting = std::thread::spawn(move || waiter.wait_blocking(GENEROUS));
+    event.send_blocking("hello").unwrap();
+    crate::support::until("the thread has it", || waiting.is_finished()).await;
+    assert_eq!(waiting.join().unwrap().unwrap(), "hello");
+    event.reset_blocking().unwrap();
+}

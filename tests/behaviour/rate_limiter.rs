@@ -1,0 +1,171 @@
+//! Laws of the rate limiters.
+
+use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use locker::{Error, ErrorKind, Locker, Quota};
+use std::time::{Duration, Instant};
+
+const SHORT: Duration = Duration::from_millis(200);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn all(size: u64, per: Duration) -> [Quota; 3] {
+    [Quota::fixed_window(size, per), Quota::token_bucket(size, per), Quota::gcra(size, per)]
+}
+
+fn retry_after(error: &Error) -> Duration {
+    assert_eq!(error.kind(), ErrorKind::Limited, "{error}");
+    error.retry_after().unwrap_or_else(|| panic!("{error} does not say when to come back"))
+}
+
+pub(crate) async fn lets_its_size_through_at_once_and_then_says_when(locker: Locker) {
+    for quota in all(3, MINUTE) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota);
+        for left in [2, 1, 0] {
+            let admission = limiter.acquire().await.unwrap();
+            assert_eq!(admission.remaining, left, "{quota:?}");
+            assert!(admission.reset_after <= MINUTE && admission.reset_after > Duration::ZERO);
+        }
+        assert_eq!(limiter.try_acquire().await.unwrap(), None);
+        let after =
+            retry_after(&limiter.clone().timeout(Duration::from_secs(1)).acquire().await.unwrap_err());
+        let turn = if quota == Quota::gcra(3, MINUTE) { MINUTE / 3 } else { MINUTE };
+        assert!(after <= turn && after > turn / 2, "{quota:?} says {after:?}");
+    }
+}
+
+pub(crate) async fn several_tokens_are_taken_all_or_nothing(locker: Locker) {
+    for quota in all(5, MINUTE) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota);
+        assert_eq!(limiter.clone().tokens(3).acquire().await.unwrap().remaining, 2);
+        assert_eq!(limiter.clone().tokens(3).try_acquire().await.unwrap(), None);
+        assert_eq!(limiter.tokens(2).acquire().await.unwrap().remaining, 0, "the refusal took nothing");
+    }
+}
+
+pub(crate) async fn callers_wait_for_their_turn(locker: Locker) {
+    for quota in all(1, SHORT) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota);
+        limiter.acquire().await.unwrap();
+        let started = Instant::now();
+        for turn in 1..=2_u32 {
+            in_time("a turn", limiter.acquire()).await.unwrap();
+            assert!(started.elapsed() + Duration::from_millis(10) >= SHORT * turn, "{quota:?} is early");
+        }
+    }
+}
+
+pub(crate) async fn turns_come_in_the_order_of_asking(locker: Locker) {
+    for quota in all(2, SHORT / 4) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
+        let served = std::sync::Mutex::new(Vec::new());
+        let mut waiting: Vec<_> = Vec::new();
+        for number in 0..8 {
+            let (limiter, served) = (&limiter, &served);
+            waiting.push(async move {
+                limiter.acquire().await.unwrap();
+                served.lock().unwrap().push(number / 2);
+            });
+        }
+        // Polled in this order, they ask in this order.
+        in_time("all turns", futures_util::future::join_all(waiting)).await;
+        let served = served.into_inner().unwrap();
+        assert!(served.is_sorted(), "{quota:?}: {served:?}");
+    }
+}
+
+pub(crate) async fn size_zero_parks_until_it_is_raised(locker: Locker) {
+    for (none, some) in all(0, MINUTE).into_iter().zip(all(3, MINUTE)) {
+        let name = fresh_name();
+        let parked = locker.rate_limiter(&name, none).timeout(GENEROUS);
+        assert_eq!(parked.try_acquire().await.unwrap(), None);
+        let error = in_time("the end", parked.clone().timeout(SHORT).acquire()).await.unwrap_err();
+        assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Limited, None));
+        let waiting = queued(&locker, parked.acquire()).await;
+        let raised = locker.rate_limiter(&name, some).acquire().await.unwrap();
+        assert_eq!(raised.remaining, 1, "{some:?}: the parked caller came first");
+        in_time("the parked caller", waiting).await.unwrap();
+    }
+}
+
+pub(crate) async fn changed_settings_apply_at_once_and_keep_what_was_used(locker: Locker) {
+    for (small, large) in all(2, MINUTE).into_iter().zip(all(5, MINUTE)) {
+        let name = fresh_name();
+        let [small, large] = [small, large].map(|quota| locker.rate_limiter(&name, quota));
+        small.acquire().await.unwrap();
+        small.acquire().await.unwrap();
+        assert_eq!(small.try_acquire().await.unwrap(), None);
+        assert_eq!(large.try_acquire().await.unwrap().map(|admission| admission.remaining), Some(2));
+        assert_eq!(small.try_acquire().await.unwrap(), None);
+        assert_eq!(large.try_acquire().await.unwrap().map(|admission| admission.remaining), Some(1));
+    }
+}
+
+pub(crate) async fn growing_wakes_those_whose_turn_comes_earlier(locker: Locker) {
+    for (small, large) in all(1, MINUTE).into_iter().zip(all(3, MINUTE)) {
+        let name = fresh_name();
+        let limiter = locker.rate_limiter(&name, small).timeout(MINUTE * 2);
+        limiter.acquire().await.unwrap();
+        let waiting = queued(&locker, limiter.acquire()).await;
+        locker.rate_limiter(&name, large).acquire().await.unwrap();
+        in_time("the waiter", waiting).await.unwrap();
+    }
+}
+
+pub(crate) async fn who_gives_up_gives_the_turn_to_the_next(locker: Locker) {
+    for quota in all(1, MINUTE) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(MINUTE * 4);
+        limiter.acquire().await.unwrap();
+        let gone = queued(&locker, limiter.acquire()).await;
+        let behind = queued(&locker, limiter.acquire()).await;
+        drop(gone);
+        let impatient = limiter.clone().timeout(MINUTE / 2);
+        let turns = async || retry_after(&impatient.acquire().await.unwrap_err());
+        in_time("the next one moving up", async {
+            while turns().await > MINUTE * 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        drop(behind);
+    }
+}
+
+pub(crate) async fn what_lies_beyond_the_timeout_is_refused_at_once_and_takes_nothing(locker: Locker) {
+    for quota in all(1, MINUTE) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota);
+        limiter.acquire().await.unwrap();
+        let first = retry_after(&limiter.acquire().await.unwrap_err());
+        let second = retry_after(&limiter.acquire().await.unwrap_err());
+        assert!(second <= first, "{quota:?}: a refusal moves nobody's turn");
+    }
+}
+
+pub(crate) async fn bad_settings_are_refused_by_name(locker: Locker) {
+    let name = fresh_name();
+    let five = Quota::gcra(5, MINUTE);
+    for (quota, tokens, says) in [
+        (Quota::fixed_window(1, Duration::ZERO), 1, "interval 0s is too short: give at least 1µs"),
+        (Quota::token_bucket(1, Duration::MAX), 1, "interval"),
+        (Quota::token_bucket(1 << 60, MINUTE), 1, "size 1152921504606846976 is too large"),
+        (Quota::fixed_window(1, MINUTE).burst(2), 1, "burst belongs to gcra"),
+        (five.burst(0), 1, "burst 0 is out of range: give 1 to"),
+        (five, 0, "tokens 0: give at least 1"),
+        (five, 6, "tokens 6 can never be had at once: at most 5"),
+        (five.burst(2), 3, "tokens 3 can never be had at once: at most 2"),
+        (Quota::fixed_window(5, MINUTE), 6, "at most 5"),
+    ] {
+        let limiter = locker.rate_limiter(&name, quota).tokens(tokens).timeout(Duration::MAX);
+        let error = in_time("the refusal", limiter.acquire()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misused);
+        assert!(error.to_string().contains(says), "{error} does not say: {says}");
+    }
+    let limiter = locker.rate_limiter(&name, five).timeout(Duration::from_secs(1 << 40));
+    assert!(limiter.acquire().await.unwrap_err().to_string().contains("timeout"));
+}
+
+pub(crate) async fn blocking_calls_work(locker: Locker) {
+    let name = fresh_name();
+    let limiter = locker.rate_limiter(&name, Quota::fixed_window(1, MINUTE));
+    assert_eq!(limiter.key(), format!("rate:{name}"));
+    limiter.acquire_blocking().unwrap();
+    assert_eq!(limiter.try_acquire_blocking().unwrap(), None);
+}

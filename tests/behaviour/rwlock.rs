@@ -1,0 +1,67 @@
+//! Laws of the read/write lock.
+
+use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use locker::Locker;
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering},
+};
+
+pub(crate) async fn readers_share_and_a_writer_is_alone(locker: Locker) {
+    let (name, inside) = (fresh_name(), Arc::new(AtomicI64::new(0)));
+    let tasks: Vec<_> = (0..16)
+        .map(|number| {
+            let (locker, name, inside) = (locker.clone(), name.clone(), inside.clone());
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    let (request, weight) = if number % 4 == 0 {
+                        (locker.write_lock(&name), 1000)
+                    } else {
+                        (locker.read_lock(&name), 1)
+                    };
+                    let guard = request.timeout(GENEROUS).acquire().await.unwrap();
+                    let now = inside.fetch_add(weight, Ordering::SeqCst) + weight;
+                    assert!(now <= 1000, "a writer is inside with others: {now}");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(weight, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("a reader or writer", task).await.unwrap();
+    }
+}
+
+pub(crate) async fn a_run_of_readers_is_granted_together(locker: Locker) {
+    let name = fresh_name();
+    let writer = locker.write_lock(&name).acquire().await.unwrap();
+    assert_eq!(writer.key(), format!("rwlock:{name}"));
+    let mut readers = Vec::new();
+    for _ in 0..4 {
+        readers.push(queued(&locker, locker.read_lock(&name).timeout(GENEROUS).acquire()).await);
+    }
+    let last = queued(&locker, locker.write_lock(&name).timeout(GENEROUS).acquire()).await;
+    writer.release().await.unwrap();
+    let mut held = Vec::new();
+    for reader in readers {
+        held.push(in_time("a reader", reader).await.unwrap());
+    }
+    assert!(held.is_sorted_by_key(locker::Guard::fence));
+    assert!(locker.write_lock(&name).try_acquire().await.unwrap().is_none());
+    drop(held);
+    in_time("the writer behind them", last).await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_waiting_writer_is_not_passed_by_readers(locker: Locker) {
+    let name = fresh_name();
+    let reader = locker.read_lock(&name).acquire().await.unwrap();
+    let second = locker.read_lock(&name).try_acquire().await.unwrap();
+    assert!(second.is_some(), "readers share");
+    let writer = queued(&locker, locker.write_lock(&name).timeout(GENEROUS).acquire()).await;
+    assert!(locker.read_lock(&name).try_acquire().await.unwrap().is_none());
+    drop((reader, second));
+    in_time("the writer", writer).await.unwrap().release().await.unwrap();
+    assert!(locker.read_lock(&name).try_acquire().await.unwrap().is_some());
+}

@@ -1,0 +1,123 @@
+//! Laws of the barrier, the latch, the counter, and of several locks at once.
+
+use crate::support::{GENEROUS, fresh_name, in_time, queued, waiting_at};
+use locker::{ErrorKind, Locker};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(120);
+
+pub(crate) async fn a_barrier_opens_when_everybody_is_there_round_after_round(locker: Locker) {
+    let barrier = locker.barrier(&fresh_name(), 3);
+    for _ in 0..3 {
+        let one = queued(&locker, barrier.wait(GENEROUS)).await;
+        let two = queued(&locker, barrier.wait(GENEROUS)).await;
+        assert_eq!(barrier.wait(Duration::ZERO).await.map_err(|error| error.kind()), Ok(()));
+        in_time("the first", one).await.unwrap();
+        in_time("the second", two).await.unwrap();
+    }
+}
+
+pub(crate) async fn who_leaves_a_barrier_does_not_count(locker: Locker) {
+    let name = fresh_name();
+    let barrier = locker.barrier(&name, 3);
+    let gone = queued(&locker, barrier.wait(GENEROUS)).await;
+    let one = queued(&locker, barrier.wait(GENEROUS)).await;
+    drop(gone);
+    waiting_at(&locker, "barrier", &name, 1).await;
+    let late = in_time("the time-out", barrier.wait(SHORT)).await.unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    waiting_at(&locker, "barrier", &name, 1).await;
+    let two = queued(&locker, barrier.wait(GENEROUS)).await;
+    barrier.wait(GENEROUS).await.unwrap();
+    in_time("the first", one).await.unwrap();
+    in_time("the second", two).await.unwrap();
+    let error = locker.barrier(&fresh_name(), 0).wait_blocking(SHORT).unwrap_err();
+    assert!(error.to_string().contains("parties 0"), "{error}");
+}
+
+pub(crate) async fn a_latch_opens_for_good_when_it_was_counted_down(locker: Locker) {
+    let latch = locker.latch(&fresh_name(), 2);
+    let waiting = queued(&locker, latch.wait(GENEROUS)).await;
+    assert_eq!(latch.count_down().await.unwrap(), 1);
+    assert_eq!(latch.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    in_time("the waiter", waiting).await.unwrap();
+    latch.wait_blocking(Duration::ZERO).unwrap();
+    assert_eq!(latch.count_down_blocking().unwrap(), 0);
+}
+
+pub(crate) async fn a_counter_loses_no_change(locker: Locker) {
+    let name = fresh_name();
+    let tasks: Vec<_> = (1..=10_i64)
+        .map(|by| {
+            let counter = locker.counter(&name);
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    counter.add(by).await.unwrap();
+                    counter.add(-1).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("a task that counts", task).await.unwrap();
+    }
+    let counter = locker.counter(&name);
+    assert_eq!(counter.get().await.unwrap(), 20 * 55 - 200);
+    counter.set(-7).await.unwrap();
+    assert_eq!(counter.add_blocking(2).unwrap(), -5);
+    assert_eq!(counter.get_blocking().unwrap(), -5);
+    counter.set_blocking((1 << 53) - 1).unwrap();
+    assert_eq!(counter.add(1).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(counter.set(1 << 53).await.unwrap_err().to_string().contains("out of range"));
+}
+
+pub(crate) async fn several_locks_are_had_together_or_not_at_all(locker: Locker) {
+    let [one, two, three] = [fresh_name(), fresh_name(), fresh_name()];
+    let held = locker.lock(&two).acquire().await.unwrap();
+    assert!(locker.lock_all([&one, &two, &three]).try_acquire().await.unwrap().is_none());
+    for name in [&one, &three] {
+        assert!(locker.lock(name).try_acquire().await.unwrap().is_some(), "nothing stays held");
+    }
+    held.release().await.unwrap();
+    let guards = locker.lock_all([&three, &one, &two, &one]).acquire().await.unwrap();
+    assert_eq!(guards.each().len(), 3, "a lock named twice is taken once");
+    assert!(guards.is_held() && guards.check().is_ok() && guards.remaining() > Duration::from_secs(5));
+    assert!(locker.lock(&one).try_acquire().await.unwrap().is_none(), "they are the plain locks");
+    guards.release().await.unwrap();
+    assert!(locker.lock(&one).try_acquire().await.unwrap().is_some());
+    let none = locker.lock_all(Vec::<String>::new()).acquire_blocking().unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::Misused);
+}
+
+pub(crate) async fn locks_wanted_in_different_orders_never_dead_lock(locker: Locker) {
+    let names: Vec<String> = (0..4).map(|_| fresh_name()).collect();
+    let tasks: Vec<_> = (0..8_usize)
+        .map(|number| {
+            let (locker, mut names) = (locker.clone(), names.clone());
+            names.rotate_left(number % 4);
+            if number % 2 == 0 {
+                names.reverse();
+            }
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let request = locker.lock_all(&names[..3]).timeout(GENEROUS);
+                    request.acquire().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("a task with several locks", task).await.unwrap();
+    }
+}
+
+pub(crate) async fn losing_one_of_several_locks_is_told(locker: Locker) {
+    let [one, two] = [fresh_name(), fresh_name()];
+    let guards = locker.lock_all([&one, &two]).lease(GENEROUS).acquire().await.unwrap();
+    assert!(locker.door().delete(&locker.door().key("lock", &two)).await.unwrap());
+    assert_eq!(guards.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let short = locker.lock_all([&one, &two]).lease(SHORT).renew(false).acquire().await.unwrap();
+    in_time("the loss", short.lost()).await;
+    assert_eq!(short.check().unwrap_err().kind(), ErrorKind::Lost);
+}
