@@ -1,4 +1,4 @@
--- The server's clock and everything that lives until a time on it. First part of every script.
+-- The server's clock, what lives until a time on it, and messages. Part of every script, before its own parts.
 
 -- Microseconds since the epoch. 2^53 of them last until the year 2255, so a Lua number holds them exactly;
 -- they are written with '%.0f', because tostring gives 1.7e+15.

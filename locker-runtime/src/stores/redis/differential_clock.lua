@@ -1,44 +1,70 @@
--- Stands for clock.lua where tests move the time: the last of ARGV is the time in microseconds, what would have
--- expired by then is deleted first, and what would have been published is kept in a list.
+-- Comes first where tests move the time: the last of ARGV is the time in microseconds, what would have expired by
+-- then is deleted first, and what would have been published is kept in a list.
 
 local NOW = tonumber(table.remove(ARGV))
 local EXPIRIES, PUSHES = '{' .. KEYS[1] .. '}:expiries', '{' .. KEYS[1] .. '}:pushes'
+local call = redis.call
 
-local recorded = redis.call('HGETALL', EXPIRIES)
+local recorded = call('HGETALL', EXPIRIES)
 for i = 1, #recorded, 2 do
   if tonumber(recorded[i + 1]) <= NOW then
-    redis.call('DEL', recorded[i])
+    call('DEL', recorded[i])
   end
-  if redis.call('EXISTS', recorded[i]) == 0 then
-    redis.call('HDEL', EXPIRIES, recorded[i])
+  if call('EXISTS', recorded[i]) == 0 then
+    call('HDEL', EXPIRIES, recorded[i])
   end
-end
-
-local function now()
-  return NOW
 end
 
 local function expire(key, milliseconds)
-  if redis.call('EXISTS', key) == 1 then
-    redis.call('HSET', EXPIRIES, key, string.format('%.0f', NOW + milliseconds * 1000))
+  if call('EXISTS', key) == 1 then
+    call('HSET', EXPIRIES, key, string.format('%.0f', NOW + milliseconds * 1000))
   end
 end
 
-local function set(key, value, milliseconds, ...)
-  local reply = redis.call('SET', key, value, ...)
-  if reply then
+local commands = {}
+
+function commands.TIME()
+  return {string.format('%.0f', math.floor(NOW / 1000000)), string.format('%.0f', NOW % 1000000)}
+end
+
+function commands.SET(key, value, ...)
+  local options, milliseconds, only_new, i = {...}, nil, false, 1
+  local rest = {}
+  while options[i] do
+    if options[i] == 'PX' then
+      milliseconds, i = options[i + 1], i + 1
+    else
+      only_new = only_new or options[i] == 'NX'
+      rest[#rest + 1] = options[i]
+    end
+    i = i + 1
+  end
+  local reply = call('SET', key, value, unpack(rest))
+  if reply or not only_new then
     expire(key, milliseconds)
   end
   return reply
 end
 
-local function left(key)
-  if redis.call('EXISTS', key) == 0 then return -2 end
-  local at = redis.call('HGET', EXPIRIES, key)
+function commands.PEXPIRE(key, milliseconds)
+  expire(key, milliseconds)
+end
+
+function commands.PTTL(key)
+  if call('EXISTS', key) == 0 then return -2 end
+  local at = call('HGET', EXPIRIES, key)
   return at and (at - NOW) / 1000 or -1
 end
 
-local function publish(channel, message)
-  redis.call('RPUSH', PUSHES, message)
+function commands.PUBLISH(channel, message)
+  call('RPUSH', PUSHES, message)
   return 1
 end
+
+local redis = {
+  error_reply = redis.error_reply,
+  call = function(command, ...)
+    return (commands[command] or function(...) return call(command, ...) end)(...)
+  end,
+}
+

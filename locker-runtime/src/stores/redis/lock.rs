@@ -13,9 +13,12 @@ use crate::{
 use std::{fmt, time::Duration};
 
 const COMMON: &str = include_str!("lock.lua");
-static ACQUIRE: Script = Script::new(&[COMMON, include_str!("lock_acquire.lua")]);
-static RENEW: Script = Script::new(&[COMMON, include_str!("lock_renew.lua")]);
-static RELEASE: Script = Script::new(&[COMMON, include_str!("lock_release.lua")]);
+static ACQUIRE: Script =
+    Script::with_first(include_str!("lock_acquire_free.lua"), &[COMMON, include_str!("lock_acquire.lua")]);
+static RENEW: Script =
+    Script::with_first(include_str!("lock_renew.lua"), &[COMMON, include_str!("lock_renew_lost.lua")]);
+static RELEASE: Script =
+    Script::with_first(include_str!("lock_release.lua"), &[COMMON, include_str!("lock_release_rest.lua")]);
 static CANCEL: Script = Script::new(&[COMMON, include_str!("lock_cancel.lua")]);
 
 /// The call that carries `request` out.

@@ -7,8 +7,8 @@
 -- ARGV[4]  for how many milliseconds the place in the queue is kept
 -- ARGV[5]  channel of the caller's process
 --
--- {'granted', fence} | {'queued', ahead, milliseconds the holder has left, 1 if foreign}
--- | {'busy', milliseconds left} | {'cancelled'}
+-- 'granted FENCE' | 'queued AHEAD MILLISECONDS-THE-HOLDER-HAS-LEFT 1-IF-FOREIGN'
+-- | 'busy MILLISECONDS-LEFT' | 'cancelled'
 
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
@@ -20,10 +20,10 @@ if holder == id then
     fence = fence_after(recorded, now())
     set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
   end
-  return {'granted', fence}
+  return string.format('granted %.0f', fence)
 end
 if seen[3] then
-  return {'cancelled'}
+  return 'cancelled'
 end
 
 local function grant(time)
@@ -32,7 +32,7 @@ local function grant(time)
   end
   local fence = fence_after(recorded, time)
   set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
-  return {'granted', fence}
+  return string.format('granted %.0f', fence)
 end
 
 -- Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
@@ -47,7 +47,7 @@ if redis.call('EXISTS', queue) == 1 then
     pump(time)
     holder, recorded = redis.call('GET', lock), redis.call('GET', record)
     if holder == id then
-      return {'granted', fence_of(id, recorded)}
+      return string.format('granted %.0f', fence_of(id, recorded))
     end
   end
   if not holder and overtakes() then
@@ -66,7 +66,7 @@ end
 
 if mode == 'no' then
   leave(id)
-  return {'busy', left(lock)}
+  return 'busy ' .. left(lock)
 end
 
 local ticket = redis.call('ZSCORE', queue, id)
@@ -81,4 +81,4 @@ if not last or left(queue) < live then
   expire(waiters, live)
 end
 local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
-return {'queued', ahead, holder and left(lock) or 0, is_foreign}
+return table.concat({'queued', ahead, holder and left(lock) or 0, is_foreign}, ' ')

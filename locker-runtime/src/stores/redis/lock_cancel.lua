@@ -3,7 +3,7 @@
 -- KEYS     as in lock.lua
 -- ARGV[2]  1: refuse this id from now on, a copy of its acquire may still arrive
 --
--- {'cancelled'}
+-- 'cancelled'
 
 leave(id)
 local holder = redis.call('GET', lock)
@@ -16,4 +16,4 @@ end
 if ARGV[2] == '1' then
   bury()
 end
-return {'cancelled'}
+return 'cancelled'

@@ -8,9 +8,10 @@ use std::fmt::Display;
 
 const CLOCK: &str = include_str!("clock.lua");
 
-/// A script, known to the server by its digest. Its text is `clock.lua` and its own parts.
+/// A script, known to the server by its digest.
 #[derive(Debug)]
 pub(super) struct Script {
+    first: &'static str,
     parts: &'static [&'static str],
     text: OnceCell<Text>,
     /// By a clock that a test moves.
@@ -25,9 +26,15 @@ struct Text {
 }
 
 impl Script {
-    /// `parts` are the texts of `.lua` files, those that others use too coming first.
+    /// `clock.lua` and then `parts`, the texts of `.lua` files; those that others use too come first.
     pub(super) const fn new(parts: &'static [&'static str]) -> Self {
+        Self::with_first("", parts)
+    }
+
+    /// The same with a part before all others, in which the common case ends before the others are set up.
+    pub(super) const fn with_first(first: &'static str, parts: &'static [&'static str]) -> Self {
         Self {
+            first,
             parts,
             text: OnceCell::new(),
             #[cfg(test)]
@@ -47,13 +54,13 @@ impl Script {
     }
 
     fn text(&self) -> &Text {
-        self.text.get_or_init(|| Text::new(CLOCK, self.parts))
+        self.text.get_or_init(|| Text::new("", self))
     }
 }
 
 impl Text {
-    fn new(clock: &str, parts: &[&str]) -> Self {
-        let body = clock.to_owned() + &parts.concat();
+    fn new(before: &str, script: &Script) -> Self {
+        let body = [before, script.first, CLOCK, &script.parts.concat()].concat();
         let digest = redis::Script::new(&body).get_hash().to_owned();
         Self { body, digest }
     }
@@ -89,7 +96,7 @@ impl Invocation {
     /// The call by a clock that a test moves, which knows it from the last argument: by digest, and in full.
     #[cfg(test)]
     pub(super) fn at(self, clock: &str, now: crate::Timestamp) -> (Cmd, Cmd) {
-        let text = self.script.by_hand.get_or_init(|| Text::new(clock, self.script.parts));
+        let text = self.script.by_hand.get_or_init(|| Text::new(clock, self.script));
         let call = self.argument(now.as_micros());
         (call.as_command("EVALSHA", &text.digest), call.as_command("EVAL", &text.body))
     }
@@ -107,7 +114,7 @@ impl Invocation {
     }
 }
 
-/// What a script answers: a word, and numbers or a text behind it.
+/// What a script answers: a word, and numbers or a text behind it, as one text or as an array.
 #[derive(Debug)]
 pub(super) struct Answer {
     word: String,
@@ -118,13 +125,27 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn read(value: Value) -> Result<Self> {
         let value = value.extract_error().map_err(|error| errors::certain(&error))?;
-        let unreadable = |error: redis::ParsingError| errors::unreadable(&error.to_string());
-        let values: Vec<Value> = redis::from_redis_value(value).map_err(unreadable)?;
+        match value {
+            Value::BulkString(text) => {
+                let read = std::str::from_utf8(&text).ok().and_then(|text| Self::from_words(text.split(' ')));
+                read.ok_or_else(|| errors::unreadable("no word and numbers"))
+            }
+            other => Self::from_array(other).map_err(|error| errors::unreadable(&error.to_string())),
+        }
+    }
+
+    fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let word = words.next()?.to_owned();
+        let numbers = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+        Some(Self { word, numbers, text: None })
+    }
+
+    fn from_array(value: Value) -> Result<Self, redis::ParsingError> {
         let (mut texts, mut numbers) = (Vec::new(), Vec::new());
-        for value in values {
+        for value in redis::from_redis_value::<Vec<Value>>(value)? {
             match value {
                 Value::Int(number) => numbers.push(number),
-                other => texts.push(redis::from_redis_value::<String>(other).map_err(unreadable)?),
+                other => texts.push(redis::from_redis_value::<String>(other)?),
             }
         }
         let mut texts = texts.into_iter();
