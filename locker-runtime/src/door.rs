@@ -82,7 +82,7 @@ impl Door {
         check_lease(expires)?;
         let request = Holding::Renew { id: Id::of(holder), lease: expires };
         let reply = self.tell(&self.key("semaphore", name), Request::Semaphore(request)).await?.0;
-        Ok(reply == Reply::Renewed)
+        Ok(matches!(reply, Reply::Renewed { .. }))
     }
 
     /// Ends the hold of `holder`; `false`: there is none.

@@ -477,7 +477,9 @@ impl<'a, A: Asking> Attempt<'a, A> {
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
         match self.locker.insist(self.key, confirm, GRANT_WINDOW).await {
-            Ok(Told { reply: Reply::Renewed, .. }) => Ok(Some(self.done(Reply::Granted { fence }, sent))),
+            Ok(Told { reply: Reply::Renewed { fence: granted }, .. }) if granted == fence => {
+                Ok(Some(self.done(Reply::Granted { fence }, sent)))
+            }
             Err(error) if !error.is_temporary() => Err(error),
             _ => Ok(None),
         }

@@ -160,7 +160,7 @@ fn name(reply: &Reply) -> &'static str {
         Reply::Granted { .. } => "granted",
         Reply::Queued { .. } => "queued",
         Reply::Busy { .. } => "busy",
-        Reply::Renewed => "renewed",
+        Reply::Renewed { .. } => "renewed",
         Reply::Lost => "lost",
         Reply::Released => "released",
         Reply::NotHeld => "not_held",
