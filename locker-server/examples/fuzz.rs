@@ -10,14 +10,49 @@ use locker_server::{
 use std::time::{Duration, Instant};
 
 const WORDS: [&str; 36] = [
-    "/v1/", "tokenbucket", "semaphore", "event", "watchdog", "/acquire", "/release", "/renew", "/wait", "/send", "/kick",
-    "/name", "size", "interval", "expires", "maxwait", "key", "message", "id", "=", "&", "?", "%", "%2F", "%00", "%ff",
-    "%zz", "+", "#", "-1", "0", "9223372036854775807", "18446744073709551616", "GET ", "DELETE ", "\u{202e}é€",
+    "/v1/",
+    "tokenbucket",
+    "semaphore",
+    "event",
+    "watchdog",
+    "/acquire",
+    "/release",
+    "/renew",
+    "/wait",
+    "/send",
+    "/kick",
+    "/name",
+    "size",
+    "interval",
+    "expires",
+    "maxwait",
+    "key",
+    "message",
+    "id",
+    "=",
+    "&",
+    "?",
+    "%",
+    "%2F",
+    "%00",
+    "%ff",
+    "%zz",
+    "+",
+    "#",
+    "-1",
+    "0",
+    "9223372036854775807",
+    "18446744073709551616",
+    "GET ",
+    "DELETE ",
+    "\u{202e}é€",
 ];
 
 fn main() {
     let arguments: Vec<_> = std::env::args().collect();
-    let [_, target, seconds, rest @ ..] = &arguments[..] else { panic!("give a target and a number of seconds") };
+    let [_, target, seconds, rest @ ..] = &arguments[..] else {
+        panic!("give a target and a number of seconds")
+    };
     let seed = rest.first().map_or_else(|| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
     let check = match target.as_str() {
         "query" => query,
@@ -66,7 +101,9 @@ fn query(text: &[u8]) -> bool {
     let read = methods.map(|method| decode(method, path, query, "").map_err(in_order));
     // Where a parameter stands makes no difference.
     assert_eq!(Parameters::parse(query, "").is_ok(), Parameters::parse("", query).is_ok());
-    if query.contains('=') && Parameters::parse(query, "").is_ok_and(|parameters| parameters != Parameters::default()) {
+    if query.contains('=')
+        && Parameters::parse(query, "").is_ok_and(|parameters| parameters != Parameters::default())
+    {
         assert!(Parameters::parse(query, query).is_err(), "given twice");
     }
     read.iter().any(Result::is_ok)
@@ -93,6 +130,9 @@ fn messages(text: &[u8]) -> bool {
 /// A refusal is one of four, and its reason one short line.
 fn in_order(answer: Answer) {
     assert!(matches!(answer.status, 400 | 404 | 405), "{answer:?}");
-    assert!(!answer.body.is_empty() && answer.body.len() < 1500 && !answer.body.contains(['\n', '\r']), "{answer:?}");
+    assert!(
+        !answer.body.is_empty() && answer.body.len() < 1500 && !answer.body.contains(['\n', '\r']),
+        "{answer:?}"
+    );
     assert_eq!(answer.allow.is_some(), answer.status == 405);
 }

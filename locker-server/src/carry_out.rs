@@ -9,7 +9,7 @@ use locker_runtime::{
     primitives::{inspection::Inspection, rate_limiter::Quota},
 };
 use serde::Serialize;
-use std::time::Duration;
+use std::{pin::pin, task::Poll, time::Duration};
 
 /// Longer times are as good as for ever.
 pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
@@ -65,19 +65,19 @@ async fn act(server: &Server, action: Action, name: &str, ask: &Ask) -> Result<A
 /// The turn is waited for until `maxwait` even when it lies beyond: another call may enlarge the bucket meanwhile.
 async fn acquire_token(server: &Server, name: &str, ask: &Ask) -> Result<Answer> {
     let quota = Quota::token_bucket(ask.size.min(MOST_TOKENS), ask.interval.min(LONGEST));
-    let limiter = server.locker.rate_limiter(name, quota);
-    if ask.maxwait.is_zero() {
-        limiter.timeout(Duration::ZERO).acquire().await?;
-        return Ok(Answer::done());
+    let patience = if ask.maxwait.is_zero() { Duration::ZERO } else { Duration::MAX };
+    let limiter = server.locker.rate_limiter(name, quota).timeout(patience);
+    let mut acquire = pin!(limiter.acquire());
+    if let Poll::Ready(admission) = futures_util::poll!(acquire.as_mut()) {
+        return admission.map(|_| Answer::done());
     }
-    let limiter = limiter.timeout(Duration::MAX);
     if ask.maxwait > LONGEST {
-        limiter.acquire().await?;
-        return Ok(Answer::done());
+        return acquire.await.map(|_| Answer::done());
     }
-    match tokio::time::timeout(ask.maxwait, limiter.acquire()).await {
-        Ok(admission) => admission.map(|_| Answer::done()),
-        Err(_) => Ok(Answer::timed_out(None)),
+    tokio::select! {
+        biased;
+        () = Box::pin(tokio::time::sleep(ask.maxwait)) => Ok(Answer::timed_out(None)),
+        admission = acquire => admission.map(|_| Answer::done()),
     }
 }
 

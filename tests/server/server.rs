@@ -5,6 +5,7 @@ mod calls;
 mod limits;
 mod peers;
 mod run;
+mod run_shared;
 mod shutdown;
 mod support;
 mod waits;

@@ -64,7 +64,7 @@ impl Wire {
             if ready.is_read_closed() {
                 return;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            Box::pin(tokio::time::sleep(LOOK_EVERY)).await;
         }
     }
 }
