@@ -14,3 +14,5 @@ pub use locker_runtime::{
 #[cfg(doctest)]
 #[doc = include_str!("../docs/attributes.md")]
 pub struct GuideToTheAttributes;
+#[cfg(feature = "tower")]
+pub use locker_runtime::tower;

@@ -80,12 +80,14 @@ impl Function {
         if self.is_plain() { refuse_lazy(kind, &self.signature.output) } else { Ok(()) }
     }
 
-    /// The body the attributes are put around, in braces.
+    /// The body the attributes are put around, in braces. These are marked as generated, for inside another block
+    /// the compiler would call those of a body on one line unused.
     pub(crate) fn innermost(&self, inside: &TokenStream) -> TokenStream {
         let mut body = self.body.clone();
         if let Form::AsyncTrait(_, statements) = &self.form {
             body = Group::new(Delimiter::Brace, quote!(#(#statements)*));
         }
+        body.set_span(Span::mixed_site().located_at(self.body.span()));
         if inside.is_empty() { body.to_token_stream() } else { quote!({ #inside #body }) }
     }
 

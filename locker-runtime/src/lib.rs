@@ -25,6 +25,8 @@ mod request;
 pub mod store;
 pub mod stores;
 mod sync;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use clock::Timestamp;
 pub use config::LockerBuilder;

@@ -13,6 +13,8 @@
 mod arguments;
 mod functions;
 mod futures;
+#[rustfmt::skip]
+mod one_line;
 mod options;
 mod other_crates;
 mod receivers;

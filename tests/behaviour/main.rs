@@ -13,11 +13,11 @@ mod watchdog;
 /// Runs every law on every store.
 macro_rules! laws {
     ($($primitive:ident: $($law:ident),+ $(,)?;)+) => {
-        laws!(@store memory as memory, $($primitive: $($law),+;)+);
-        laws!(@store redis as redis, $($primitive: $($law),+;)+);
+        laws!(@store memory, $($primitive: $($law),+;)+);
+        laws!(@store redis, $($primitive: $($law),+;)+);
     };
-    (@store $store:ident as $name:ident, $($primitive:ident: $($law:ident),+ $(,)?;)+) => {
-        mod $name {
+    (@store $store:ident, $($primitive:ident: $($law:ident),+;)+) => {
+        mod $store {
             $(mod $primitive {
                 $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $law() {
@@ -46,11 +46,6 @@ laws! {
         release_after_loss_says_so,
         unfair_callers_all_get_through,
         blocking_calls_work_everywhere;
-}
-
-// Until the scripts for Redis are there.
-laws! {
-    @store memory as embedded,
     door:
         a_holder_that_asks_again_keeps_its_hold_and_expiry,
         two_waits_of_one_holder_do_not_disturb_each_other,

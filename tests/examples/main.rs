@@ -1,10 +1,16 @@
 //! The examples do what they say, run as programs.
 
 mod on_redis;
+#[cfg(feature = "tower")]
+mod rate_limited_api;
 mod web_handler;
 mod withdraw;
 
-use std::process::{Child, Command, Stdio};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+};
 
 /// The program that `cargo test` has built beside this one.
 fn example(name: &str) -> Command {
@@ -32,4 +38,26 @@ impl Drop for Running {
         self.0.kill().expect("the program can be stopped");
         self.0.wait().expect("the program has ended");
     }
+}
+
+/// Where a server that was just started says it listens.
+fn listening(running: &mut Running) -> String {
+    let mut line = String::new();
+    BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    line.trim().strip_prefix("listening on http://").expect("it says where it listens").to_owned()
+}
+
+/// One request, `head` being its first lines; the whole answer.
+fn exchange(address: &str, head: &str) -> String {
+    send(address, head, "")
+}
+
+fn send(address: &str, head: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(stream, "{head}host: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

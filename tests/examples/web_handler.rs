@@ -1,37 +1,20 @@
 //! A locked web handler, called over HTTP.
 
-use crate::{Running, example};
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
-    thread,
-};
+use crate::{Running, example, listening, send};
+use std::thread;
 
 /// Starts the server on a free port and returns where it listens.
 fn start() -> (Running, String) {
     let mut command = example("web_handler");
     command.args(["--listen", "127.0.0.1:0"]);
     let mut running = Running::start(command);
-    let mut line = String::new();
-    BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let address =
-        line.trim().strip_prefix("listening on http://").expect("it says where it listens").to_owned();
+    let address = listening(&mut running);
     (running, address)
 }
 
 /// One request; the whole answer.
 fn post(address: &str, path: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    send(address, &format!("POST {path} HTTP/1.1\r\ncontent-type: application/json\r\n"), body)
 }
 
 #[test]

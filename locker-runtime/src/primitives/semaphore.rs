@@ -146,7 +146,7 @@ impl State {
             self.hand_over(context);
         }
         if let Some(reply) = self.granted_to(&ask) {
-            self.crowd.queue.leave(id);
+            self.leave(id, context);
             self.holders.confirm(ask.key, id, context.now, lease);
             return reply;
         }
@@ -155,7 +155,7 @@ impl State {
             return Reply::Granted { fence: self.grant(id, &ask, context.now, lease, false) };
         }
         let Some(wait) = wait else {
-            self.crowd.queue.leave(id);
+            self.leave(id, context);
             let retry_after = self.holders.next_end().map_or(Duration::ZERO, |end| end.since(context.now));
             return Reply::Busy { retry_after };
         };
@@ -213,6 +213,13 @@ impl State {
         self.last_fence = fence;
         self.holders.add(id, ask, now, now + lease, fence, unconfirmed);
         fence
+    }
+
+    /// Whoever leaves may have been in the way of others.
+    fn leave(&mut self, id: Id, context: &mut Context<'_>) {
+        if self.crowd.queue.leave(id) {
+            self.hand_over(context);
+        }
     }
 
     /// Serves the living waiters at the head while there are permits; one that may be overtaken is only woken.

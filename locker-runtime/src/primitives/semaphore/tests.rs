@@ -96,6 +96,14 @@ impl Model {
         }
     }
 
+    fn leave(&mut self, id: u128, now: Timestamp) {
+        let before = self.line.len();
+        self.line.retain(|place| place.0 != id);
+        if self.line.len() < before {
+            self.serve(now);
+        }
+    }
+
     fn act(&mut self, act: &Act, now: Timestamp) -> &'static str {
         self.held.retain(|held| held.until > now);
         match *act {
@@ -104,7 +112,7 @@ impl Model {
                 self.size = if waits { self.size } else { size };
                 self.serve(now);
                 if self.holds(key) {
-                    self.line.retain(|place| place.0 != id);
+                    self.leave(id, now);
                     "granted"
                 } else if self.line.is_empty() && self.fits(permits) {
                     self.held.push(Held { key, by: id, permits, until: now + LEASE });
@@ -116,7 +124,7 @@ impl Model {
                     }
                     "queued"
                 } else {
-                    self.line.retain(|place| place.0 != id);
+                    self.leave(id, now);
                     "busy"
                 }
             }
@@ -221,7 +229,13 @@ proptest! {
             let reply = once.ask(&request);
             prop_assert_eq!(&reply, &twice.ask(&request));
             let again = twice.ask(&request);
-            prop_assert!(again == reply || (reply, again) == (Reply::Released, Reply::NotHeld));
+            let may_differ = match (&reply, &again) {
+                (Reply::Released, Reply::NotHeld) => true,
+                // The first copy let another attempt have the name.
+                (Reply::Lost, Reply::Renewed { .. }) => matches!(act, Act::Renew(100..)),
+                _ => false,
+            };
+            prop_assert!(again == reply || may_differ, "{:?}, then {:?}", reply, again);
             prop_assert_eq!(once.state.holders(), twice.state.holders());
             prop_assert_eq!(once.state.waiting(), twice.state.waiting());
         }

@@ -116,14 +116,13 @@ pub(super) struct Answer {
 impl Answer {
     pub(super) fn read(value: Value) -> Result<Self> {
         let value = value.extract_error().map_err(|error| errors::certain(&error))?;
-        let read = match value {
-            Value::Array(values) => Self::from_values(values),
+        match value {
             Value::BulkString(text) => {
-                std::str::from_utf8(&text).ok().and_then(|text| Self::from_words(text.split(' ')))
+                let read = std::str::from_utf8(&text).ok().and_then(|text| Self::from_words(text.split(' ')));
+                read.ok_or_else(|| errors::unreadable("no word and numbers"))
             }
-            _ => None,
-        };
-        read.ok_or_else(|| errors::unreadable("neither a text nor an array of texts and numbers"))
+            other => Self::from_array(other).map_err(|error| errors::unreadable(&error.to_string())),
+        }
     }
 
     fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
@@ -132,17 +131,17 @@ impl Answer {
         Some(Self { word, numbers, text: None })
     }
 
-    fn from_values(values: Vec<Value>) -> Option<Self> {
+    fn from_array(value: Value) -> Result<Self, redis::ParsingError> {
         let (mut texts, mut numbers) = (Vec::new(), Vec::new());
-        for value in values {
+        for value in redis::from_redis_value::<Vec<Value>>(value)? {
             match value {
                 Value::Int(number) => numbers.push(number),
-                other => texts.push(redis::from_redis_value::<String>(other).ok()?),
+                other => texts.push(redis::from_redis_value::<String>(other)?),
             }
         }
         let mut texts = texts.into_iter();
-        let word = texts.next()?;
-        Some(Self { word, numbers, text: texts.next() })
+        let word = texts.next().unwrap_or_default();
+        Ok(Self { word, numbers, text: texts.next() })
     }
 
     pub(super) fn word(&self) -> &str {

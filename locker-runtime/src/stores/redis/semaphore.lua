@@ -114,6 +114,13 @@ local function pump()
   end
 end
 
+-- Whoever leaves may have been in the way of others.
+local function leave_to_others()
+  if leave(id) then
+    pump()
+  end
+end
+
 for _, over in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(time))) do
   finish(over)
 end
@@ -140,7 +147,7 @@ local function acquire()
   end
   local held, _, _, attempt, unconfirmed = holder(name)
   if held then
-    leave(id)
+    leave_to_others()
     if unconfirmed == '1' and attempt == id then
       redis.call('HSET', key, 'h:' .. name,
         (string.gsub(redis.call('HGET', key, 'h:' .. name), '1$', '0')))
@@ -155,7 +162,7 @@ local function acquire()
     return {'granted', fence}
   end
   if not live then
-    leave(id)
+    leave_to_others()
     return {'busy', next_end() or 0}
   end
   redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))

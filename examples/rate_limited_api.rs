@@ -1,0 +1,67 @@
+//! An API with a limit for each client and a lock for each order.
+//!
+//! `cargo run --features tower --example rate_limited_api -- --size 5 --interval 10`, then
+//! `curl -i -H 'x-api-key: me' http://127.0.0.1:8080/quote` until it says 429.
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path, Request},
+    routing::{get, post},
+};
+use clap::Parser;
+use locker::{
+    Locker, Quota,
+    tower::{LockLayer, RateLimitLayer},
+};
+use std::time::Duration;
+
+/// Serves quotes, so many per client, and ships orders, each once at a time.
+#[derive(Parser)]
+struct Options {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
+    listen: String,
+    /// Where the limits live: memory://, redis://HOST:PORT, ...
+    #[arg(long, value_name = "URL", default_value = "memory://")]
+    store: String,
+    /// How many quotes a client gets per interval.
+    #[arg(long, default_value_t = 5)]
+    size: u64,
+    /// How long an interval is, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    interval: u64,
+}
+
+/// Whom a request belongs to.
+fn client(request: &Request<Body>) -> String {
+    let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
+    format!("client {}", key.unwrap_or("anonymous"))
+}
+
+/// What it is about: one request at a time for each order; who comes meanwhile waits for up to 100 ms.
+fn order(locker: &Locker, request: &Request<Body>) -> locker::LockRequest {
+    locker.lock(request.uri().path()).timeout(Duration::from_millis(100))
+}
+
+async fn ship(Path(order): Path<u64>) -> String {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    format!("order {order} is on its way\n")
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let options = Options::parse();
+    let locker = Locker::connect(&options.store).await?;
+    let quota = Quota::token_bucket(options.size, Duration::from_secs(options.interval));
+    let quotes = Router::new().route("/quote", get(|| async { "42\n" })).layer(RateLimitLayer::new(
+        locker.clone(),
+        quota,
+        client,
+    ));
+    let orders = Router::new().route("/ship/{order}", post(ship)).layer(LockLayer::with(locker, order));
+    let listener = tokio::net::TcpListener::bind(&options.listen).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    axum::serve(listener, quotes.merge(orders)).await?;
+    Ok(())
+}

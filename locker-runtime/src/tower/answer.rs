@@ -1,0 +1,100 @@
+//! Refusals as HTTP: the one table from errors to statuses, and the header fields.
+
+use crate::{Admission, Error, ErrorKind, Quota};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::RETRY_AFTER};
+use std::time::Duration;
+
+/// A refusal without a body.
+pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
+    let status = match error.kind() {
+        ErrorKind::Limited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Unavailable | ErrorKind::Lost => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = Response::new(R::default());
+    *response.status_mut() = status;
+    let known = error.retry_after().or(error.is_temporary().then_some(Duration::from_secs(1)));
+    if let Some(after) = known {
+        response.headers_mut().insert(RETRY_AFTER, seconds(after).max(1).into());
+    }
+    response
+}
+
+/// How much is left: the fields of draft-ietf-httpapi-ratelimit-headers, those of its present versions (`RateLimit`
+/// and `RateLimit-Policy`) and those of its first ones, which more clients read.
+pub(super) fn tell(headers: &mut HeaderMap, quota: &Quota, remaining: u64, reset_after: Duration) {
+    let (size, window, reset) = (quota.size(), seconds(quota.interval()), seconds(reset_after));
+    set(headers, "ratelimit-policy", &format!("\"default\";q={size};w={window}"));
+    set(headers, "ratelimit", &format!("\"default\";r={remaining};t={reset}"));
+    set(headers, "ratelimit-limit", &size.to_string());
+    set(headers, "ratelimit-remaining", &remaining.to_string());
+    set(headers, "ratelimit-reset", &reset.to_string());
+}
+
+pub(super) fn tell_admitted(headers: &mut HeaderMap, quota: &Quota, admission: &Admission) {
+    tell(headers, quota, admission.remaining, admission.reset_after);
+}
+
+fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+/// Whole seconds, rounded up: whoever comes then is not too early.
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_status() {
+        for (kind, status) in [
+            (ErrorKind::Limited, 429),
+            (ErrorKind::TimedOut, 503),
+            (ErrorKind::RetriesExhausted, 503),
+            (ErrorKind::Unavailable, 503),
+            (ErrorKind::Lost, 503),
+            (ErrorKind::Misused, 500),
+            (ErrorKind::Conflict, 500),
+        ] {
+            assert_eq!(refuse::<()>(&Error::new(kind, "x")).status(), status, "{kind}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_never_too_early() {
+        let error = |after| Error::new(ErrorKind::Limited, "x").with_retry_after(after);
+        for (after, said) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (59_999, "60")] {
+            let response = refuse::<()>(&error(Duration::from_millis(after)));
+            assert_eq!(response.headers()[RETRY_AFTER], said);
+        }
+        let lost = refuse::<()>(&Error::new(ErrorKind::Misused, "x"));
+        assert!(!lost.headers().contains_key(RETRY_AFTER), "trying again does not help");
+    }
+
+    #[test]
+    fn fields_say_how_much_is_left() {
+        let mut headers = HeaderMap::new();
+        tell(
+            &mut headers,
+            &Quota::fixed_window(5, Duration::from_millis(800)),
+            3,
+            Duration::from_millis(1500),
+        );
+        for (name, value) in [
+            ("ratelimit-policy", "\"default\";q=5;w=1"),
+            ("ratelimit", "\"default\";r=3;t=2"),
+            ("ratelimit-limit", "5"),
+            ("ratelimit-remaining", "3"),
+            ("ratelimit-reset", "2"),
+        ] {
+            assert_eq!(headers[name], value);
+        }
+    }
+}

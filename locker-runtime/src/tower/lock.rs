@@ -1,0 +1,121 @@
+//! A lock or a semaphore around a service.
+
+use super::{Answering, answer, take_ready};
+use crate::{LockRequest, Locker};
+use futures_util::future::{Either, select};
+use http::{Request, Response};
+use std::{
+    fmt,
+    pin::pin,
+    task::{Context, Poll},
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Holds something while a request is served: by default the lock that `key` names, so that requests with equal
+/// keys are served one after the other, on all machines.
+///
+/// Who does not get it in time is answered `503 Service Unavailable` with `Retry-After`. It is held until the
+/// response's head is there; its body may still be on its way. When the lease is lost meanwhile, the handler is
+/// dropped and the answer is `503`.
+///
+/// ```
+/// # use {http::Request, locker_runtime::{Locker, tower::LockLayer}, std::time::Duration};
+/// // at most 5 requests per path at a time, waited for up to a second
+/// let by_path = |locker: &Locker, request: &Request<String>| {
+///     locker.semaphore(request.uri().path(), 5).timeout(Duration::from_secs(1))
+/// };
+/// let layer = LockLayer::with(Locker::memory(), by_path);
+/// # drop(layer);
+/// ```
+#[derive(Clone)]
+pub struct LockLayer<K> {
+    locker: Locker,
+    ask: K,
+}
+
+impl LockLayer<()> {
+    /// The lock of the name that `key` gives, with the locker's defaults.
+    pub fn new<B, K>(
+        locker: Locker,
+        key: K,
+    ) -> LockLayer<impl Fn(&Locker, &Request<B>) -> LockRequest + Clone + Send + Sync + 'static>
+    where
+        K: Fn(&Request<B>) -> String + Clone + Send + Sync + 'static,
+    {
+        LockLayer { locker, ask: move |locker: &Locker, request: &Request<B>| locker.lock(&key(request)) }
+    }
+
+    /// Whatever `ask` asks the locker for: a lock with other settings, a read lock, permits of a semaphore.
+    pub fn with<K>(locker: Locker, ask: K) -> LockLayer<K> {
+        LockLayer { locker, ask }
+    }
+}
+
+impl<K> fmt::Debug for LockLayer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockLayer").field("locker", &self.locker).finish_non_exhaustive()
+    }
+}
+
+impl<S, K: Clone> Layer<S> for LockLayer<K> {
+    type Service = Lock<S, K>;
+
+    fn layer(&self, inner: S) -> Lock<S, K> {
+        Lock { inner, layer: self.clone() }
+    }
+}
+
+/// A service behind a [`LockLayer`].
+#[derive(Clone, Debug)]
+pub struct Lock<S, K> {
+    inner: S,
+    layer: LockLayer<K>,
+}
+
+impl<S, K, B, R> Service<Request<B>> for Lock<S, K>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    K: Fn(&Locker, &Request<B>) -> LockRequest,
+    B: Send + 'static,
+    R: Default + Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = Answering<Response<R>, S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let wanted = (self.layer.ask)(&self.layer.locker, &request);
+        let mut inner = take_ready(&mut self.inner);
+        Box::pin(async move {
+            let guard = match wanted.acquire().await {
+                Ok(guard) => guard,
+                Err(error) => return Ok(answer::refuse(&error)),
+            };
+            let response = {
+                let (serving, lost) = (pin!(inner.call(request)), pin!(guard.lost()));
+                match select(serving, lost).await {
+                    Either::Left((response, _)) => Some(response),
+                    Either::Right(_) => None,
+                }
+            };
+            // An error of the release does not undo what was served; it is told by the diagnostics.
+            let released = guard.release().await;
+            match (response, released) {
+                (Some(response), _) => response,
+                (None, Err(error)) => Ok(answer::refuse(&error)),
+                (None, Ok(())) => Ok(answer::refuse(&lost())),
+            }
+        })
+    }
+}
+
+fn lost() -> crate::Error {
+    crate::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
+}

@@ -1,0 +1,71 @@
+//! A limited API, called over HTTP.
+
+use crate::{Running, example, exchange, listening};
+use std::thread;
+
+fn start(options: &[&str]) -> (Running, String) {
+    let mut command = example("rate_limited_api");
+    command.args(["--listen", "127.0.0.1:0"]).args(options);
+    let mut running = Running::start(command);
+    let address = listening(&mut running);
+    (running, address)
+}
+
+fn quote(address: &str, client: &str) -> String {
+    exchange(address, &format!("GET /quote HTTP/1.1\r\nx-api-key: {client}\r\n")).to_lowercase()
+}
+
+/// The value of a header field.
+fn field<'a>(answer: &'a str, name: &str) -> &'a str {
+    let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.unwrap_or_else(|| panic!("no {name} in {answer}"))
+}
+
+#[test]
+fn clients_have_limits_of_their_own_and_are_told_when_to_come_back() {
+    let (_running, address) = start(&["--size", "3", "--interval", "600"]);
+    for left in ["2", "1", "0"] {
+        let answer = quote(&address, "one");
+        assert!(answer.starts_with("http/1.1 200 ") && answer.ends_with("42\n"), "{answer}");
+        assert_eq!(field(&answer, "ratelimit-remaining"), left);
+        assert_eq!(field(&answer, "ratelimit-limit"), "3");
+        assert_eq!(field(&answer, "ratelimit-policy"), "\"default\";q=3;w=600");
+        assert!(field(&answer, "ratelimit").starts_with(&format!("\"default\";r={left};t=")), "{answer}");
+    }
+    let refused = quote(&address, "one");
+    assert!(refused.starts_with("http/1.1 429 "), "{refused}");
+    let after: u64 = field(&refused, "retry-after").parse().unwrap();
+    assert!((1..=600).contains(&after), "{refused}");
+    assert_eq!(field(&refused, "ratelimit-remaining"), "0");
+    assert_eq!(field(&refused, "ratelimit-reset"), after.to_string());
+    assert!(quote(&address, "two").starts_with("http/1.1 200 "), "another client has its own limit");
+}
+
+#[test]
+fn who_was_told_to_come_back_is_let_in_then() {
+    let (_running, address) = start(&["--size", "1", "--interval", "1"]);
+    quote(&address, "me");
+    let refused = quote(&address, "me");
+    if refused.starts_with("http/1.1 429 ") {
+        let after: u64 = field(&refused, "retry-after").parse().unwrap();
+        thread::sleep(std::time::Duration::from_secs(after));
+    }
+    assert!(quote(&address, "me").starts_with("http/1.1 200 "));
+}
+
+#[test]
+fn an_order_is_shipped_once_at_a_time() {
+    let (_running, address) = start(&[]);
+    let ship = |order: u32| {
+        let address = address.clone();
+        thread::spawn(move || exchange(&address, &format!("POST /ship/{order} HTTP/1.1\r\n")))
+    };
+    let together: Vec<_> = (0..3).map(|_| ship(7)).collect();
+    let other = ship(8).join().unwrap();
+    assert!(other.starts_with("HTTP/1.1 200 "), "{other}");
+    let answers: Vec<String> = together.into_iter().map(|ship| ship.join().unwrap()).collect();
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 503 ")).collect();
+    assert_eq!(refused.len(), 2, "{answers:?}");
+    assert!(refused.iter().all(|answer| answer.to_lowercase().contains("\r\nretry-after: ")), "{answers:?}");
+    assert!(ship(7).join().unwrap().starts_with("HTTP/1.1 200 "), "it is free again");
+}
