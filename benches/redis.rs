@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench redis` starts its own server. `LOCKER_BENCH=pairs,rslock,blocking,commands,idle,hand_off` chooses.
 
-#![allow(missing_docs, reason = "a measurement, not an interface")]
+#![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
 
 mod support;
 
@@ -20,6 +20,9 @@ use tokio::{runtime::Runtime, task::JoinSet};
 const RAW_RELEASE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
+/// A name to choose it by, and what it measures.
+type Part = (&'static str, fn(&RedisServer));
+
 fn main() {
     if let Some(role) =
         std::env::args().find_map(|argument| argument.strip_prefix("hand-off=").map(str::to_owned))
@@ -28,7 +31,7 @@ fn main() {
     }
     let Some(server) = RedisServer::start() else { return };
     let chosen = std::env::var("LOCKER_BENCH").unwrap_or_default();
-    let parts: [(&str, fn(&RedisServer)); 6] = [
+    let parts: [Part; 6] = [
         ("pairs", pairs),
         ("blocking", blocking),
         ("commands", commands_per_grant),
@@ -58,7 +61,7 @@ async fn raw_connection(server: &RedisServer) -> MultiplexedConnection {
 
 async fn raw_pair(connection: &mut MultiplexedConnection, release: &Script, key: &str) {
     let token = uuid::Uuid::new_v4().simple().to_string();
-    let taken: Option<String> = redis::cmd("SET")
+    let answer: Option<String> = redis::cmd("SET")
         .arg(key)
         .arg(&token)
         .arg("NX")
@@ -67,7 +70,7 @@ async fn raw_pair(connection: &mut MultiplexedConnection, release: &Script, key:
         .query_async(connection)
         .await
         .unwrap();
-    assert!(taken.is_some());
+    assert!(answer.is_some());
     let released: i64 = release.key(key).arg(&token).invoke_async(connection).await.unwrap();
     assert_eq!(released, 1);
 }

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-pub use locker_macros::lock_on_argument;
+pub use locker_macros::{limit_concurrency, lock_on_argument, rate_limit};
 #[doc(hidden)]
 pub use locker_runtime::private as __private;
 pub use locker_runtime::{

@@ -1,6 +1,10 @@
 //! The options of an attribute: names, types, duplicates and contradictions.
 
-use crate::{duration::Time, kind::Kind, parts::Parts};
+use crate::{
+    duration::{Time, ungrouped},
+    kind::Kind,
+    parts::Parts,
+};
 use proc_macro2::{Ident, Span};
 use syn::{
     Error, Expr, ExprPath, LitBool, LitStr, Path, Result, Token,
@@ -151,8 +155,9 @@ fn text(option: &Ident, input: ParseStream) -> Result<LitStr> {
 
 fn function(option: &Ident, input: ParseStream) -> Result<ExprPath> {
     equals(option, input)?;
-    match input.parse()? {
-        Expr::Path(path) => Ok(path),
+    let path: Expr = input.parse()?;
+    match ungrouped(&path) {
+        Expr::Path(path) => Ok(path.clone()),
         other => Err(Error::new_spanned(other, format!("`{option}` takes {ON_ERROR}"))),
     }
 }
@@ -180,7 +185,7 @@ fn count(option: &Ident, input: ParseStream) -> Result<Expr> {
     let at = input.span();
     let expr: Expr = input.parse()?;
     let number = "a whole number from 1, without suffix, or a constant";
-    match crate::duration::ungrouped(&expr) {
+    match ungrouped(&expr) {
         Expr::Lit(literal) => match &literal.lit {
             syn::Lit::Int(int)
                 if int.suffix().is_empty() && int.base10_parse::<u64>().is_ok_and(|n| n > 0) =>

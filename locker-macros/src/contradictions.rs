@@ -24,7 +24,6 @@ impl Options {
         self.check_durations()?;
         self.check_each()?;
         self.check_renewal()?;
-        self.check_mode()?;
         self.check_burst()
     }
 
@@ -80,15 +79,6 @@ impl Options {
         }
     }
 
-    fn check_mode(&self) -> Result<()> {
-        match &self.mode {
-            Some(mode) if !READ_WRITE => {
-                mode.refuse("`mode` is not available yet: this version has exclusive locks only")
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn check_burst(&self) -> Result<()> {
         match &self.burst {
             Some(burst) if chosen(self.algorithm.as_ref()).as_deref() != Some("gcra") => {
@@ -121,6 +111,3 @@ impl Options {
         }
     }
 }
-
-/// Whether the runtime has read-write locks.
-const READ_WRITE: bool = false;

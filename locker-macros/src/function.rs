@@ -80,12 +80,14 @@ impl Function {
         if self.is_plain() { refuse_lazy(kind, &self.signature.output) } else { Ok(()) }
     }
 
-    /// The body the attributes are put around, in braces.
+    /// The body the attributes are put around, in braces. These are marked as generated, for inside another block
+    /// the compiler would call those of a body on one line unused.
     pub(crate) fn innermost(&self, inside: &TokenStream) -> TokenStream {
         let mut body = self.body.clone();
         if let Form::AsyncTrait(_, statements) = &self.form {
             body = Group::new(Delimiter::Brace, quote!(#(#statements)*));
         }
+        body.set_span(Span::mixed_site().located_at(self.body.span()));
         if inside.is_empty() { body.to_token_stream() } else { quote!({ #inside #body }) }
     }
 
@@ -141,15 +143,23 @@ fn body(kind: Kind, signature: &Signature, input: ParseStream) -> Result<(Vec<At
         let message = format!("`{kind}` needs a body: put it on the functions that implement this one");
         return Err(Error::new(signature.ident.span(), message));
     }
-    let braces = match input.parse()? {
-        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => group,
-        other => return Err(Error::new(other.span(), "expected the body of the function")),
-    };
+    let braces = braces(input.parse()?)?;
     let split = |input: ParseStream| Ok((input.call(Attribute::parse_inner)?, input.parse::<TokenStream>()?));
     let (inner, rest) = split.parse2(braces.stream())?;
     let mut body = Group::new(Delimiter::Brace, rest);
     body.set_span(braces.span());
     Ok((inner, body))
+}
+
+/// The body, out of the invisible brackets that `macro_rules!` puts around what it passes on.
+fn braces(body: TokenTree) -> Result<Group> {
+    match body {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Ok(group),
+        TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
+            braces(syn::parse2(group.stream())?)
+        }
+        other => Err(Error::new(other.span(), "expected the body of the function")),
+    }
 }
 
 fn form(signature: &Signature, body: &Group) -> Form {

@@ -52,6 +52,8 @@ use proc_macro::TokenStream;
 /// - `args(0, account, order.id)`: the parts of the key by position, by name, or as expressions over the parameters;
 ///   each is written with `Display`. Default: none, the function as a whole is locked.
 /// - `each(from, to)`: several locks, one per part, all or none, in an order that is the same everywhere.
+/// - `mode = "read"` or `"write"`: share the lock with other readers, or not. Default: a plain lock, which readers
+///   cannot share.
 /// - `name = "bank.withdraw"`: stands for the module path and the name of the function in the key. Recommended: it
 ///   survives renaming and rolling deploys.
 /// - `timeout = "10s"`, `max_retry = 3`, `retry_delay = "2s"`: how long and how often to try. `timeout = 0` tries
@@ -91,12 +93,73 @@ pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 /// Lets the function run only so many times per interval and arguments.
+///
+/// A call waits for its turn if that comes within the `timeout`; else it is refused at once.
+///
+/// ```
+/// use locker::{ErrorKind, rate_limit};
+///
+/// #[rate_limit(size = 2, interval = "1m", args(user), timeout = 0)]
+/// fn send_code(user: u64) -> locker::Result<u64> {
+///     Ok(user)
+/// }
+///
+/// send_code(1)?;
+/// send_code(1)?;
+/// let refused = send_code(1).unwrap_err();
+/// assert_eq!(refused.kind(), ErrorKind::Limited);
+/// assert!(refused.retry_after().is_some());
+/// # Ok::<(), locker::Error>(())
+/// ```
+///
+/// # Options
+///
+/// - `size = 5`, `interval = "800ms"`: how many calls per time. Both are required and not zero; the size is a number
+///   or a constant of type `u64`, the interval a number of seconds, a text, or a constant of type `Duration`.
+/// - `algorithm = "token_bucket"`, `"fixed_window"` or `"gcra"`: how they are counted, see `Quota`. Default:
+///   `"token_bucket"`.
+/// - `burst = n`: how many at once, with `"gcra"` only. Default: the size.
+/// - `timeout = "10s"`: the longest wait for the turn; `0` never waits. Default: the locker's, 10 s.
+/// - `args`, `name`, `on_error`, `locker`, `crate`: as in `lock_on_argument`.
+///
+/// # Errors
+///
+/// When the turn would not come in time, the body does not run and the function returns the error: `Limited`, with
+/// `retry_after`. Also `Unavailable`, `Misused`, `Conflict`.
+///
+/// # Cancel safety
+///
+/// A future dropped while it waits gives its turn back.
 #[proc_macro_attribute]
 pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Kind::Rate, args.into(), item.into()).into()
 }
 
-/// Lets only so many calls of the function run at once per arguments.
+/// Lets only so many calls of the function run at once per arguments: a semaphore.
+///
+/// ```
+/// use locker::limit_concurrency;
+///
+/// #[limit_concurrency(size = 10, expr = 60, args(tenant))]
+/// async fn render(tenant: &str, page: u32) -> locker::Result<u32> {
+///     // at most ten pages of this tenant are rendered now
+///     Ok(page)
+/// }
+/// # let _ = render("a", 1);
+/// ```
+///
+/// # Options
+///
+/// - `size = 10`: how many calls at once, a number or a constant of type `u64`. Required and not zero.
+/// - all options of `lock_on_argument` except `each` and `mode`.
+///
+/// # Errors
+///
+/// As `lock_on_argument`.
+///
+/// # Cancel safety
+///
+/// As `lock_on_argument`.
 #[proc_macro_attribute]
 pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Kind::Semaphore, args.into(), item.into()).into()

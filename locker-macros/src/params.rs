@@ -94,6 +94,10 @@ impl Function {
         self.params.iter().flat_map(|param| param.bound.clone()).collect()
     }
 
+    fn has_constant(&self, name: &Ident) -> bool {
+        self.signature.generics.const_params().any(|param| param.ident == *name)
+    }
+
     /// The value of a part, borrowed for the key.
     pub(crate) fn value_of(&self, part: &Part) -> Result<TokenStream> {
         match part {
@@ -104,7 +108,9 @@ impl Function {
                 Ok(name.to_token_stream())
             }
             Part::Name(name) if name == "self" && self.has_receiver() => Ok(name.to_token_stream()),
-            Part::Name(name) if self.names().contains(name) => Ok(name.to_token_stream()),
+            Part::Name(name) if self.names().contains(name) || self.has_constant(name) => {
+                Ok(name.to_token_stream())
+            }
             Part::Name(name) => Err(self.unknown(name)),
             Part::Value(expr) => Ok(in_brackets(expr)),
         }
@@ -137,9 +143,11 @@ impl Function {
         let param = params.nth(index)?;
         let name = renamed(index);
         let pat = std::mem::replace(&mut *param.pat, syn::parse_quote!(#name));
-        let conditions = param.attrs.iter().filter(|attribute: &&Attribute| attribute.path().is_ident("cfg"));
+        let kept = param.attrs.iter().filter(|attribute: &&Attribute| {
+            attribute.path().is_ident("cfg") || attribute.path().is_ident("allow")
+        });
         let pat = (!matches!(pat, Pat::Wild(_))).then_some(pat)?;
-        Some(quote!(#(#conditions)* let #pat = { #name };))
+        Some(quote!(#(#kept)* let #pat = { #name };))
     }
 
     fn hoist(&mut self, statement: usize) -> Option<TokenStream> {
@@ -211,8 +219,8 @@ pub(crate) fn in_brackets(expr: &Expr) -> TokenStream {
         | E::Lit(_)
         | E::Await(_)
         | E::Try(_)
-        | E::Unary(_)
-        | E::Group(_) => expr.to_token_stream(),
+        | E::Unary(_) => expr.to_token_stream(),
+        E::Group(group) => in_brackets(&group.expr),
         _ => quote!((#expr)),
     }
 }

@@ -15,6 +15,7 @@ impl Layer {
             None => quote!({ #guard #body }),
             Some(returned) => quote!({
                 #guard
+                #[allow(clippy::diverging_sub_expression)]
                 let #value: #returned = #body;
                 #[allow(unreachable_code)]
                 #value

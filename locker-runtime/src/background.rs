@@ -35,13 +35,15 @@ pub(crate) async fn sleep(duration: Duration) {
 
 /// Waits until the clock of [`Timestamp::now`] says so, also when the machine was suspended meanwhile.
 pub(crate) async fn sleep_until(time: Timestamp) {
+    sleep_from(Timestamp::now(), time).await;
+}
+
+/// [`sleep_until`] for callers who know what time it was just now.
+pub(crate) async fn sleep_from(mut now: Timestamp, time: Timestamp) {
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
-    loop {
-        let left = time.since(Timestamp::now());
-        if left.is_zero() {
-            return;
-        }
-        timer(left.min(LONGEST)).await;
+    while now < time {
+        timer(time.since(now).min(LONGEST)).await;
+        now = Timestamp::now();
     }
 }
 

@@ -2,7 +2,6 @@
 
 use crate::{
     Result,
-    clock::Timestamp,
     config::between,
     id::Id,
     key::Key,
@@ -83,7 +82,7 @@ impl Door {
         check_lease(expires)?;
         let request = Holding::Renew { id: Id::of(holder), lease: expires };
         let reply = self.tell(&self.key("semaphore", name), Request::Semaphore(request)).await?.0;
-        Ok(reply == Reply::Renewed)
+        Ok(matches!(reply, Reply::Renewed { .. }))
     }
 
     /// Ends the hold of `holder`; `false`: there is none.
@@ -156,7 +155,7 @@ impl Door {
     }
 
     async fn tell(&self, key: &Key, request: Request) -> Result<(Reply, bool)> {
-        let told = self.0.insist(key, request, Timestamp::now() + PERSISTENCE).await?;
+        let told = self.0.insist(key, request, PERSISTENCE).await?;
         match told.reply {
             Reply::WrongKind => Err(unexpected(&Reply::WrongKind).with_key(key.as_str())),
             reply => Ok((reply, told.repeated)),

@@ -18,7 +18,6 @@ pub use watchdog::Watchdog;
 
 use crate::{
     Error, ErrorKind, Result,
-    clock::Timestamp,
     config::between,
     key::Key,
     locker::{Asking, Locker, Patience},
@@ -32,7 +31,7 @@ const PERSISTENCE: Duration = Duration::from_secs(10);
 
 /// Sends an idempotent request until its answer is certain.
 async fn tell(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
-    let told = locker.insist(key, request, Timestamp::now() + PERSISTENCE).await?;
+    let told = locker.insist(key, request, PERSISTENCE).await?;
     expect(told.reply, key)
 }
 

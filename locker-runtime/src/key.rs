@@ -43,7 +43,7 @@ impl Key {
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.text == other.text
+        self.hash == other.hash && (Arc::ptr_eq(&self.text, &other.text) || self.text == other.text)
     }
 }
 
@@ -79,13 +79,15 @@ fn hex(digest: &[u8]) -> Hex {
     text
 }
 
-/// `parts` one after the other as a key; the usual length is put together on the stack.
-fn concat(parts: &[&str]) -> Key {
+/// `parts`, each of them text, one after the other as a key; the usual length is put together on the stack.
+fn concat(parts: &[&[u8]]) -> Key {
     let mut buffer = [0; 128];
     let mut end = 0;
     for part in parts {
-        let Some(room) = buffer.get_mut(end..end + part.len()) else { return Key::new(&parts.concat()) };
-        room.copy_from_slice(part.as_bytes());
+        let Some(room) = buffer.get_mut(end..end + part.len()) else {
+            return Key::new(text(&parts.concat()));
+        };
+        room.copy_from_slice(part);
         end += part.len();
     }
     Key::new(text(&buffer[..end]))

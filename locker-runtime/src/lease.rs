@@ -122,8 +122,7 @@ impl Hold {
             self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
             return Err(self.loss());
         }
-        let until = Timestamp::now() + self.lease / 3;
-        let told = self.locker.insist(&self.key, self.release_request(), until).await?;
+        let told = self.locker.insist(&self.key, self.release_request(), self.lease / 3).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
 

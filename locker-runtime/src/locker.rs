@@ -212,20 +212,20 @@ impl Locker {
         if let Some(answer) = self.at_once(key, &request) {
             return then(answer.map(|reply| Told { reply, repeated: false }));
         }
-        let (locker, key, until) = (self.clone(), key.clone(), Timestamp::now() + give_up);
-        background::spawn(async move { then(locker.insist(&key, request, until).await) });
+        let (locker, key) = (self.clone(), key.clone());
+        background::spawn(async move { then(locker.insist(&key, request, give_up).await) });
     }
 
-    /// Repeats an idempotent request until it is certain or `until` has passed.
+    /// Repeats an idempotent request until it is certain or `patience` is over.
     pub(crate) fn insist<'a>(
         &'a self,
         key: &'a Key,
         request: Request,
-        until: Timestamp,
+        patience: Duration,
     ) -> impl Future<Output = Result<Told>> + Send + 'a {
         match self.at_once(key, &request) {
             Some(answer) => Either::Left(ready(answer.map(|reply| Told { reply, repeated: false }))),
-            None => Either::Right(Box::pin(self.repeat(key, request, until))),
+            None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now() + patience))),
         }
     }
 
@@ -392,6 +392,7 @@ struct Attempt<'a, A: Asking> {
     /// Something of this attempt may be at the store.
     out: bool,
     doubtful: bool,
+    waited: bool,
 }
 
 impl<'a, A: Asking> Attempt<'a, A> {
@@ -411,6 +412,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             backoff,
             out: false,
             doubtful: false,
+            waited: false,
         }
     }
 
@@ -474,21 +476,23 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
-        match self.locker.insist(self.key, confirm, sent + GRANT_WINDOW).await {
-            Ok(Told { reply: Reply::Renewed, .. }) => Ok(Some(self.done(Reply::Granted { fence }, sent))),
+        match self.locker.insist(self.key, confirm, GRANT_WINDOW).await {
+            Ok(Told { reply: Reply::Renewed { fence: granted }, .. }) if granted == fence => {
+                Ok(Some(self.done(Reply::Granted { fence }, sent)))
+            }
             Err(error) if !error.is_temporary() => Err(error),
             _ => Ok(None),
         }
     }
 
     async fn signal(&mut self, until: Timestamp) -> Option<Signal> {
-        if until <= Timestamp::now() {
-            return self.mailbox.take();
-        }
+        // Where calls are answered at once, the first wait begins with the attempt, and reading clocks is what costs.
+        let at_once = self.locker.store().liveness().is_none() && !std::mem::replace(&mut self.waited, true);
+        let now = if at_once { self.started } else { Timestamp::now() };
         tokio::select! {
             biased;
             signal = self.mailbox.next() => Some(signal),
-            () = background::sleep_until(until) => None,
+            () = background::sleep_from(now, until) => None,
         }
     }
 

@@ -120,7 +120,10 @@ pub enum Reply {
     /// There was no such hold.
     NotHeld,
     /// The hold lasts on.
-    Renewed,
+    Renewed {
+        /// That of its grant. A waiter that was told of another one has been granted it anew since.
+        fence: u64,
+    },
     /// The hold is gone: it cannot be renewed.
     Lost,
     /// The attempt was cancelled.

@@ -2,9 +2,11 @@
 
 mod each;
 mod hold;
+mod limits;
 mod outcome;
 
 pub use crate::{
+    Quota,
     global::global,
     key::{Function, FunctionDigest, KeyBuilder},
     request::LockRequest,
@@ -20,6 +22,7 @@ pub use core::{
 };
 pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_key};
 pub use hold::{Hold, Holder, acquire, acquire_blocking, call, cancel_on_lost, leave, leave_checked};
+pub use limits::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
 pub use outcome::{FromLocker, Outcome, never};
 
 use crate::{Key, Locker, primitives::Kind};

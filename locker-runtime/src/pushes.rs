@@ -123,11 +123,6 @@ impl Subscription {
         }
         Poll::Pending
     }
-
-    /// The signal that is there already, if any.
-    pub(crate) fn take(&mut self) -> Option<Signal> {
-        lock(self.pushes.shard(self.id)).get_mut(&self.id).and_then(|mailbox| mailbox.signal.take())
-    }
 }
 
 impl Drop for Subscription {

@@ -11,8 +11,12 @@
 )]
 
 mod arguments;
+mod functions;
 mod futures;
+#[rustfmt::skip]
+mod one_line;
 mod options;
 mod other_crates;
+mod receivers;
 mod signatures;
 mod surroundings;

@@ -1,16 +1,13 @@
 //! A release that fails never hides what the body ended with, and is told.
 
-use crate::support::{Done, Failure};
+use crate::support::{Done, Failure, told};
 use locker::{
     Error, ErrorKind, Key, Locker, Pushes, lock_on_argument,
     primitives::{Holding, Request},
     store::{Calling, Store},
     stores::Memory,
 };
-use std::{
-    io,
-    sync::{Arc, LazyLock, Mutex},
-};
+use std::sync::LazyLock;
 use tokio::task::{JoinError, JoinSet};
 
 /// The embedded store, where releases fail.
@@ -90,25 +87,8 @@ async fn failing_release_masks_neither_value_nor_error_nor_panic() {
     }
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 fn failing_release_is_told() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    tracing::subscriber::with_default(subscriber, || plain("told")).unwrap();
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(text.contains("no releases today"), "{text}");
+    let text = told(|| assert_eq!(plain("told").unwrap(), 1));
+    assert!(text.contains("WARN") && text.contains("no releases today"), "{text}");
 }

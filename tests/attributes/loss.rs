@@ -1,6 +1,6 @@
 //! What a lease lost while the body runs does.
 
-use crate::support::{Done, Failure, LOCKER};
+use crate::support::{Done, Failure, LOCKER, told};
 use locker::{ErrorKind, Guard, lock_on_argument};
 use std::{
     future::pending,
@@ -103,6 +103,12 @@ async fn body_that_ended_before_the_loss_was_known_keeps_its_result() {
 async fn continue_keeps_the_result() {
     assert_eq!(continues().await.unwrap(), 2);
     assert_eq!(plain_continues().unwrap(), 3);
+}
+
+#[test]
+fn continue_tells_of_the_loss() {
+    let text = told(|| assert_eq!(plain_continues().unwrap(), 3));
+    assert!(text.contains("the function's result stands") && text.contains(":lock|"), "{text}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod accepted;
 mod exclusion;
 mod failing_release;
 mod keys;
+mod limits;
 mod loss;
 mod nesting;
 mod refused;

@@ -3,8 +3,9 @@
 use locker::{ErrorKind, Guard, KeyPart, Locker};
 use std::{
     future::Future,
+    io,
     pin::Pin,
-    sync::LazyLock,
+    sync::{Arc, LazyLock, Mutex},
     task::{Context, Poll, Waker},
 };
 
@@ -46,4 +47,26 @@ pub(crate) async fn becomes_free(name: &str, arguments: &[&dyn KeyPart]) -> bool
 /// Runs `future` as far as it goes without waiting.
 pub(crate) fn start<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is told through `tracing` while `call` runs on this thread.
+pub(crate) fn told(call: impl FnOnce()) -> String {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    tracing::subscriber::with_default(subscriber, call);
+    String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
 }

@@ -20,7 +20,6 @@ pub(crate) struct Opened {
     _server: Option<RedisServer>,
 }
 
-#[expect(clippy::unused_async, reason = "other stores have to be waited for")]
 pub(crate) async fn memory() -> Option<Opened> {
     Some(Opened { locker: Locker::memory(), _server: None })
 }

@@ -1,5 +1,6 @@
 //! The examples do what they say, run as programs.
 
+mod on_redis;
 #[cfg(feature = "tower")]
 mod rate_limited_api;
 mod web_handler;

@@ -247,6 +247,28 @@ async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
     guard.release().await.unwrap();
 }
 
+/// Granted, not confirmed in time, queued again, granted again: the first message may come after all that.
+#[tokio::test]
+async fn a_late_message_about_an_old_grant_does_not_lend_its_fence_to_a_new_one() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let waiter = tokio::spawn({
+        let locker = locker.clone();
+        async move { hold(&locker, "a").await }
+    });
+    until("the waiter", || waiting(&server, "lock:a") == 1).await;
+    let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
+    let (old, new) = (guard.fence() + 1, guard.fence() + 2);
+    let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
+    let _: String = server.ask("SET", &["{lock:a}:f", &format!("{new} {id}"), "PX", "60000"]);
+    let _: String = server.ask("SET", &["lock:a", &id, "PX", "6000"]);
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("lock granted {id} {old} lock:a")]);
+    let granted = in_time("the waiter's turn", waiter).await.unwrap();
+    assert_eq!((granted.fence(), granted.id()), (new, id.as_str()));
+    granted.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_waiter_whose_process_is_gone_is_skipped() {
     let (server, _proxy, locker) = server_behind_proxy!();

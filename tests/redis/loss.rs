@@ -3,8 +3,11 @@
 use crate::support::{builder, connect, hold, holder, in_time, until, waiting};
 use locker::{ErrorKind, Locker, lock_on_argument};
 use locker_harness::{RedisServer, Signal};
+use rustix::process::{Pid, kill_process};
 use std::{
     future::pending,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
     sync::{
         OnceLock,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -110,4 +113,41 @@ async fn an_async_body_is_cancelled_when_its_lock_is_lost() {
     let (result, dropped) = in_time("the cancellation", body).await.unwrap();
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Lost);
     assert!(dropped);
+}
+
+/// A holder that sleeps beyond its lease (a long pause, a suspended machine) is told so when it wakes up.
+#[tokio::test]
+async fn a_client_stopped_beyond_its_lease_finds_its_hold_lost() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "loss::a_sleeping_process", "--nocapture"])
+        .env("LOCKER_TEST_SLEEPER", server.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.ends_with("held: true")));
+    kill_process(pid, Signal::STOP).unwrap();
+    let next = hold(&locker, "a").await;
+    kill_process(pid, Signal::CONT).unwrap();
+    writeln!(child.stdin.take().unwrap(), "go on").unwrap();
+    assert!(said.any(|line| line == "check: Lost, release: Lost"));
+    assert!(child.wait().unwrap().success());
+    assert!(next.is_held());
+    next.release().await.unwrap();
+}
+
+/// A part of the test above, which runs it in a process of its own.
+#[test]
+fn a_sleeping_process() {
+    let Ok(url) = std::env::var("LOCKER_TEST_SLEEPER") else { return };
+    let locker = Locker::connect_blocking(&url).unwrap();
+    let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire_blocking().unwrap();
+    println!("held: {}", guard.is_held());
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let check = guard.check().unwrap_err().kind();
+    println!("check: {check:?}, release: {:?}", guard.release_blocking().unwrap_err().kind());
 }

@@ -81,6 +81,25 @@ async fn the_documented_permissions_are_enough() {
     waiter.await.unwrap().unwrap();
 }
 
+/// What any script calls is tried at the start, and is in the documented line.
+#[test]
+fn every_command_is_tried_and_documented() {
+    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/locker-runtime/src/stores/redis");
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let tried = read(std::path::Path::new(scripts).join("permissions.lua"));
+    let documented = documented_permissions();
+    let paths = std::fs::read_dir(scripts).unwrap().map(|entry| entry.unwrap().path());
+    for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "lua")) {
+        let text = read(path);
+        for call in text.split("redis.call('").skip(1) {
+            let command = call.split('\'').next().unwrap();
+            assert!(tried.contains(&format!("try('{command}'")), "{command} is tried");
+            let permission = format!("+{}", command.to_lowercase());
+            assert!(documented.contains(&permission), "{permission} is documented");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_missing_permission_is_named() {
     let Some(server) = RedisServer::start() else { return };

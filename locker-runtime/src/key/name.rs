@@ -1,6 +1,6 @@
 //! Names given to the API become keys.
 
-use super::{Key, concat, hex, text};
+use super::{Key, concat, hex};
 use md5::{Digest, Md5};
 
 const LONGEST: usize = 200;
@@ -9,9 +9,9 @@ impl Key {
     /// `kind` is `lock`, `semaphore`, `rate`, `event` or `watchdog`: kinds never collide.
     pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
         if name.len() <= LONGEST && !name.contains(['{', '}']) && !name.contains(char::is_control) {
-            return concat(&[prefix, kind, ":", name]);
+            return concat(&[prefix.as_bytes(), kind.as_bytes(), b":", name.as_bytes()]);
         }
-        concat(&[prefix, kind, ":", text(&hex(&Md5::digest(name)))])
+        concat(&[prefix.as_bytes(), kind.as_bytes(), b":", &hex(&Md5::digest(name))])
     }
 }
 

@@ -127,7 +127,7 @@ impl Keeper {
         let sent = Timestamp::now();
         let request = hold.kind.renew(hold.id, hold.lease);
         let again = match hold.locker.store().call(&hold.key, &request).await {
-            Ok(Reply::Renewed) => {
+            Ok(Reply::Renewed { .. }) => {
                 hold.renewed(sent);
                 hold.renew_at()
             }

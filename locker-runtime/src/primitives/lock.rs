@@ -137,7 +137,7 @@ impl State {
         match &mut self.holder {
             Some(holder) if holder.id == id => {
                 holder.until = context.now + lease;
-                Reply::Renewed
+                Reply::Renewed { fence: holder.fence }
             }
             _ => {
                 // A waiter that comes with an old grant is not given a new one here: its fence is another.

@@ -163,8 +163,8 @@ impl State {
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
-        if self.holders.renew(id, context.now + lease) {
-            return Reply::Renewed;
+        if let Some(fence) = self.holders.renew(id, context.now + lease) {
+            return Reply::Renewed { fence };
         }
         // A waiter that comes with an old grant is not given a new one here: its fence is another.
         if !self.crowd.queue.contains(id) {

@@ -41,6 +41,40 @@ async fn unnamed(_: u8, _: u8) -> Done<String> {
     Ok(ready(lease).await.key().to_owned())
 }
 
+struct Point {
+    x: u8,
+    y: u8,
+}
+
+#[lock_on_argument(name = "patterns", args(x, b, c, d, whole.1, N), locker = LOCKER, guard = lease)]
+async fn nested_patterns<const N: u8>(
+    Point { x, .. }: Point,
+    [_, b]: [u8; 2],
+    &c: &u8,
+    (Path(ref d), _): (Path<String>, u8),
+    whole @ (_, _): (u8, u8),
+) -> Done<(u8, usize, String)> {
+    ready(()).await;
+    Ok((x + b + c + whole.0, d.len(), lease.key().to_owned()))
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the pattern matters, not the type")]
+#[lock_on_argument(name = "patterns", args(0, 2, 1), locker = LOCKER, guard = lease)]
+fn positions_of_patterns(
+    &c: &u8,
+    whole @ Path(_): &Path<u8>,
+    #[allow(unused_variables, reason = "kept where it belongs")] Path(d): Path<&str>,
+) -> Done<(u8, u8, String)> {
+    Ok((c, whole.0, lease.key().to_owned()))
+}
+
+#[lock_on_argument(name = "patterns", args(0, point.x, point.y), locker = LOCKER, guard = lease)]
+async fn mutable_references(text: &mut String, point: &mut Point) -> Done<String> {
+    point.x += point.y;
+    ready(text).await.push_str(lease.key());
+    Ok(lease.key().to_owned())
+}
+
 #[allow(clippy::toplevel_ref_arg, reason = "to see it accepted")]
 #[lock_on_argument(name = "patterns", args(0, text), locker = LOCKER, guard = lease)]
 async fn mutable_and_by_reference(mut x: u8, ref text: String) -> Done<(u8, usize, String)> {
@@ -139,6 +173,20 @@ async fn patterns_give_whole_values_by_position_and_bindings_by_name() {
     assert_eq!(unnamed(1, 2).await.unwrap(), key(&[&2]));
     let text = || "text".to_owned();
     assert_eq!(mutable_and_by_reference(1, text()).await.unwrap(), (2, 4, key(&[&1, &"text"])));
+}
+
+#[tokio::test]
+async fn patterns_nest() {
+    let point = || Point { x: 1, y: 2 };
+    let text = Path("d".to_owned());
+    let nested = nested_patterns::<9>(point(), [3, 4], &5, (text, 6), (7, 8)).await.unwrap();
+    assert_eq!(nested, (17, 1, key(&[&1, &4, &5, &"d", &8, &9])));
+    let positions = positions_of_patterns(&1, &Path(2), Path("3")).unwrap();
+    assert_eq!(positions, (1, 2, key(&[&1, &"path 3", &"path 2"])));
+    let (mut text, mut point) = ("t".to_owned(), point());
+    let expected = key(&[&"t", &1, &2]);
+    assert_eq!(mutable_references(&mut text, &mut point).await.unwrap(), expected);
+    assert_eq!((text, point.x), (format!("t{expected}"), 3));
 }
 
 #[tokio::test]

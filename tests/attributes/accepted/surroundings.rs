@@ -3,9 +3,11 @@
 mod without_prelude {
     #![no_implicit_prelude]
 
-    use ::locker::lock_on_argument;
+    use ::locker::{limit_concurrency, lock_on_argument, rate_limit};
 
-    #[lock_on_argument(expr = 1, timeout = "1s", args(id), guard = lease)]
+    #[rate_limit(size = 100, interval = "1s", algorithm = "gcra", burst = 10, timeout = 1)]
+    #[limit_concurrency(size = 3, expr = 1)]
+    #[lock_on_argument(expr = 1, timeout = "1s", args(id), guard = lease, mode = "read")]
     pub(super) async fn asynchronous(id: u8) -> ::std::result::Result<u8, ::locker::Error> {
         lease.check()?;
         ::std::result::Result::Ok(::std::future::ready(id).await)
@@ -61,6 +63,36 @@ fn by_path() -> locker::Result<()> {
     Ok(())
 }
 
+/// As the macro of a library would write it, in the crates of its users.
+macro_rules! guarded {
+    (
+        #[$lease:expr, $timeout:literal, $renew:literal, $on_error:path, $name_of_lock:literal, $part:expr]
+        $visibility:vis fn $name:ident($($parameter:pat_param = $type:ty),*) -> $returns:ty $body:block
+    ) => {
+        #[locker::lock_on_argument(
+            crate = $crate::accepted::surroundings::elsewhere::library,
+            expr = $lease,
+            timeout = $timeout,
+            renew = $renew,
+            on_error = $on_error,
+            name = $name_of_lock,
+            args(1, $part)
+        )]
+        $visibility fn $name($($parameter: $type),*) -> $returns $body
+    };
+}
+
+guarded! {
+    #[10, "1s", false, none, "by.macro", a + 1]
+    pub(super) fn by_macro((a, _) = (u8, u8), b = u8) -> Option<u8> {
+        a.checked_add(b)
+    }
+}
+
+fn none(_: locker::Error) -> Option<u8> {
+    None
+}
+
 #[tokio::test]
 async fn nothing_in_scope_is_relied_upon() {
     assert_eq!(without_prelude::asynchronous(1).await.unwrap(), 1);
@@ -69,4 +101,5 @@ async fn nothing_in_scope_is_relied_upon() {
     assert_eq!(shadowed::asynchronous(1).await.unwrap(), 1);
     assert_eq!(shadowed::plain(1).unwrap(), 1);
     by_path().unwrap();
+    assert_eq!(by_macro((1, 0), 2), Some(3));
 }

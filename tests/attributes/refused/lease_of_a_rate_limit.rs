@@ -1,4 +1,4 @@
-use locker_macros::rate_limit;
+use locker::rate_limit;
 
 #[rate_limit(size = 5, interval = 1, expr = 10)]
 fn call(user: u64) -> locker::Result<u64> {

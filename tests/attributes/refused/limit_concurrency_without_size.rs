@@ -1,4 +1,4 @@
-use locker_macros::limit_concurrency;
+use locker::limit_concurrency;
 
 #[limit_concurrency(expr = 60, args(0))]
 fn call(user: u64) -> locker::Result<u64> {

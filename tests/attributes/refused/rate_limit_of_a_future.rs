@@ -1,4 +1,4 @@
-use locker_macros::rate_limit;
+use locker::rate_limit;
 
 #[rate_limit(size = 5, interval = 1)]
 fn call() -> impl Future<Output = ()> {

@@ -1,4 +1,4 @@
-use locker_macros::rate_limit;
+use locker::rate_limit;
 
 #[rate_limit(args(0))]
 fn call(user: u64) -> locker::Result<u64> {

@@ -68,12 +68,13 @@ impl Holders {
         self.taken += permits;
     }
 
-    pub(super) fn renew(&mut self, name: Id, until: Timestamp) -> bool {
-        let Some(holder) = self.by_name.get_mut(&name) else { return false };
+    /// The fence of the hold that was renewed, if there is one.
+    pub(super) fn renew(&mut self, name: Id, until: Timestamp) -> Option<u64> {
+        let holder = self.by_name.get_mut(&name)?;
         self.ends.remove(&(holder.until, name));
         self.ends.insert((until, name));
         (holder.until, holder.unconfirmed) = (until, false);
-        true
+        Some(holder.fence)
     }
 
     /// The attempt that a hold was handed to has been heard of: its lease starts.

@@ -160,7 +160,7 @@ fn name(reply: &Reply) -> &'static str {
         Reply::Granted { .. } => "granted",
         Reply::Queued { .. } => "queued",
         Reply::Busy { .. } => "busy",
-        Reply::Renewed => "renewed",
+        Reply::Renewed { .. } => "renewed",
         Reply::Lost => "lost",
         Reply::Released => "released",
         Reply::NotHeld => "not_held",
@@ -232,7 +232,7 @@ proptest! {
             let may_differ = match (&reply, &again) {
                 (Reply::Released, Reply::NotHeld) => true,
                 // The first copy let another attempt have the name.
-                (Reply::Lost, Reply::Renewed) => matches!(act, Act::Renew(100..)),
+                (Reply::Lost, Reply::Renewed { .. }) => matches!(act, Act::Renew(100..)),
                 _ => false,
             };
             prop_assert!(again == reply || may_differ, "{:?}, then {:?}", reply, again);

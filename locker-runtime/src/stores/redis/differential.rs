@@ -1,6 +1,7 @@
 //! The Lua and the Rust of each primitive are one step: the same random requests at the same times, answered by a
 //! real server and by [`State::step`], give the same replies and the same pushes.
 
+mod bugs;
 mod requests;
 
 use super::{lock, pushes::Message, script::Answer, shared};
@@ -14,7 +15,7 @@ use fastrand::Rng;
 use locker_harness::RedisServer;
 use redis::{Connection, Value};
 use requests::Draw;
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 const CLOCK: &str = include_str!("differential_clock.lua");
 const KEYS: usize = 100;
@@ -53,25 +54,105 @@ fn milliseconds(rng: &mut Rng, choices: &[u64]) -> Duration {
     Duration::from_millis(choices[rng.usize(..choices.len())])
 }
 
+/// The scripts as they are run here: moved in time, and perhaps with a bug.
+struct Texts {
+    bug: Option<Bug>,
+    /// By the original text: the changed one and its digest.
+    known: HashMap<String, (String, String)>,
+    seeded: bool,
+}
+
+/// A name, what to look for in the scripts, and what to put there.
+type Bug = (&'static str, &'static str, &'static str);
+
+impl Texts {
+    fn change(&mut self, original: &str) -> (String, String) {
+        if let Some(known) = self.known.get(original) {
+            return known.clone();
+        }
+        let mut body = CLOCK.to_owned() + original;
+        if let Some((_, old, new)) = self.bug.filter(|(_, old, _)| body.contains(old)) {
+            (body, self.seeded) = (body.replace(old, new), true);
+        }
+        let digest = redis::Script::new(&body).get_hash().to_owned();
+        self.known.insert(original.to_owned(), (body.clone(), digest.clone()));
+        (body, digest)
+    }
+}
+
 /// Sends one call per side in one go; every call is followed by a look at what it published.
-fn send(connection: &mut Connection, sides: &[Side], requests: &[Request]) -> Vec<(Value, Vec<String>)> {
+fn send(
+    connection: &mut Connection,
+    texts: &mut Texts,
+    sides: &[Side],
+    requests: &[Request],
+) -> Vec<(Value, Vec<String>)> {
     let mut pipeline = redis::pipe();
     for (side, request) in sides.iter().zip(requests) {
-        let invocation = match request {
+        let call = match request {
             Request::Lock(request) => lock::invocation(&side.key, request, "channel"),
             request => shared::invocation(&side.key, request, "channel").expect("of a kind"),
         };
-        let (by_digest, in_full) = invocation.at(CLOCK, side.now);
+        let (by_digest, in_full) = call.changed(&mut |text| texts.change(text), side.now.as_micros());
         let pushes = format!("{{{}}}:pushes", side.key);
         pipeline.add_command(if side.history.len() < 10 { in_full } else { by_digest });
         pipeline.cmd("LRANGE").arg(&pushes).arg(0).arg(-1).cmd("DEL").arg(&pushes).ignore();
     }
-    let answers: Vec<Value> = pipeline.query(connection).expect("every call is answered");
+    pipeline.ignore_errors();
+    let answers: Vec<Value> =
+        redis::from_redis_value(pipeline.query(connection).expect("answers")).expect("a list");
     let read = |pair: &[Value]| {
-        let published = redis::from_redis_value(pair[1].clone()).expect("a list of messages");
+        let published = redis::from_redis_value(pair[1].clone()).unwrap_or_default();
         (pair[0].clone(), published)
     };
     answers.chunks_exact(2).map(read).collect()
+}
+
+/// How many requests were answered alike; else the first difference and what led to it.
+fn compare(
+    server: &RedisServer,
+    draw: Draw,
+    rounds: usize,
+    bug: Option<Bug>,
+    seed: u64,
+) -> Result<usize, String> {
+    let mut connection = server.connection();
+    let mut texts = Texts { bug, known: HashMap::new(), seeded: false };
+    let mut rng = Rng::with_seed(seed);
+    let mut sides: Vec<Side> = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+    let mut compared = 0;
+    for _ in 0..rounds {
+        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(&mut rng, draw)).collect();
+        let answers = send(&mut connection, &mut texts, &sides, &requests);
+        for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
+            side.agree(request, answer, &published)?;
+            compared += 1;
+        }
+    }
+    assert!(bug.is_none() || texts.seeded, "no script has the text that {bug:?} changes");
+    Ok(compared)
+}
+
+impl Side {
+    fn agree(&mut self, request: &Request, answer: Value, published: &[String]) -> Result<(), String> {
+        let there = Answer::read(answer).and_then(|answer| reply(&answer, request));
+        let signals: Vec<_> =
+            published.iter().map(|text| Message::read(text).map(|message| message.push)).collect();
+        let (here, pushed) = self.step(request);
+        if self.history.len() > 60 {
+            self.history.drain(..30);
+        }
+        self.history.push(format!("{} {request:?} -> {here:?} {pushed:?}", self.now));
+        let same = there.as_ref().is_ok_and(|there| *there == here)
+            && signals == pushed.into_iter().map(Some).collect::<Vec<_>>();
+        let last = &self.history[self.history.len().saturating_sub(40)..];
+        if same { Ok(()) } else { Err(format!("lua says {there:?} {signals:?} to\n{}", last.join("\n"))) }
+    }
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("LOCKER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    seed.unwrap_or_else(|| fastrand::u64(..))
 }
 
 fn reply(answer: &Answer, request: &Request) -> crate::Result<Reply> {
@@ -81,33 +162,11 @@ fn reply(answer: &Answer, request: &Request) -> crate::Result<Reply> {
     }
 }
 
-fn compare(draw: Draw, rounds: usize) {
+fn alike(draw: Draw, rounds: usize) {
     let Some(server) = RedisServer::start() else { return };
-    let mut connection = server.connection();
-    let seed = std::env::var("LOCKER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let mut rng = Rng::with_seed(seed);
-    let mut sides: Vec<Side> = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
-    let mut compared = 0;
-    for _ in 0..rounds {
-        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(&mut rng, draw)).collect();
-        let answers = send(&mut connection, &sides, &requests);
-        for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
-            let there = Answer::read(answer).and_then(|answer| reply(&answer, request));
-            let signals: Vec<_> =
-                published.iter().map(|text| Message::read(text).map(|message| message.push)).collect();
-            let (here, pushed_here) = side.step(request);
-            if side.history.len() > 60 {
-                side.history.drain(..30);
-            }
-            side.history.push(format!("{} {request:?} -> {here:?} {pushed_here:?}", side.now));
-            let same = there.as_ref().is_ok_and(|there| *there == here)
-                && signals == pushed_here.into_iter().map(Some).collect::<Vec<_>>();
-            let last = &side.history[side.history.len().saturating_sub(40)..];
-            assert!(same, "LOCKER_TEST_SEED={seed}: lua says {there:?} {signals:?} to\n{}", last.join("\n"));
-            compared += 1;
-        }
-    }
+    let seed = seed();
+    let compared = compare(&server, draw, rounds, None, seed);
+    let compared = compared.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
     assert_eq!(compared, rounds * KEYS);
 }
 
@@ -116,7 +175,7 @@ macro_rules! alike {
         mod lua_and_step_answer_alike {
             $(#[test]
             fn $primitive() {
-                super::compare(super::requests::$primitive, $rounds);
+                super::alike(super::requests::$primitive, $rounds);
             })+
         }
     };

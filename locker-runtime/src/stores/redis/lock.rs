@@ -71,7 +71,7 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
         "busy" => Reply::Busy { retry_after: Duration::from_millis(answer.number(0)) },
         "released" => Reply::Released,
         "not_held" => Reply::NotHeld,
-        "renewed" => Reply::Renewed,
+        "renewed" => Reply::Renewed { fence: answer.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
         _ => return Err(answer.unexpected()),

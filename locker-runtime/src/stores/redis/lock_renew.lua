@@ -4,11 +4,11 @@
 -- KEYS     as in lock.lua
 -- ARGV[2]  lease in milliseconds
 --
--- 'renewed' | 'lost'
+-- 'renewed FENCE' | 'lost'
 
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   redis.call('PEXPIRE', KEYS[2], ARGV[2] + 60000)
-  return 'renewed'
+  return 'renewed ' .. (string.match(redis.call('GET', KEYS[2]) or '', '^%d+') or 0)
 end
 

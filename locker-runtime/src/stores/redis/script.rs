@@ -14,9 +14,6 @@ pub(super) struct Script {
     first: &'static str,
     parts: &'static [&'static str],
     text: OnceCell<Text>,
-    /// By a clock that a test moves.
-    #[cfg(test)]
-    by_hand: OnceCell<Text>,
 }
 
 #[derive(Debug)]
@@ -33,13 +30,7 @@ impl Script {
 
     /// The same with a part before all others, in which the common case ends before the others are set up.
     pub(super) const fn with_first(first: &'static str, parts: &'static [&'static str]) -> Self {
-        Self {
-            first,
-            parts,
-            text: OnceCell::new(),
-            #[cfg(test)]
-            by_hand: OnceCell::new(),
-        }
+        Self { first, parts, text: OnceCell::new() }
     }
 
     /// A call with these keys; [`Invocation::argument`] adds what else it needs.
@@ -54,13 +45,12 @@ impl Script {
     }
 
     fn text(&self) -> &Text {
-        self.text.get_or_init(|| Text::new("", self))
+        self.text.get_or_init(|| Text::new([self.first, CLOCK, &self.parts.concat()].concat()))
     }
 }
 
 impl Text {
-    fn new(before: &str, script: &Script) -> Self {
-        let body = [before, script.first, CLOCK, &script.parts.concat()].concat();
+    fn new(body: String) -> Self {
         let digest = redis::Script::new(&body).get_hash().to_owned();
         Self { body, digest }
     }
@@ -93,12 +83,13 @@ impl Invocation {
         self.as_command("EVAL", &self.script.text().body)
     }
 
-    /// The call by a clock that a test moves, which knows it from the last argument: by digest, and in full.
+    /// The call of a script that a test has changed, which knows the time from the last argument: by digest, and in
+    /// full.
     #[cfg(test)]
-    pub(super) fn at(self, clock: &str, now: crate::Timestamp) -> (Cmd, Cmd) {
-        let text = self.script.by_hand.get_or_init(|| Text::new(clock, self.script));
-        let call = self.argument(now.as_micros());
-        (call.as_command("EVALSHA", &text.digest), call.as_command("EVAL", &text.body))
+    pub(super) fn changed(self, change: &mut impl FnMut(&str) -> (String, String), now: u64) -> (Cmd, Cmd) {
+        let (body, digest) = change(&self.script.text().body);
+        let call = self.argument(now);
+        (call.as_command("EVALSHA", &digest), call.as_command("EVAL", &body))
     }
 
     /// The same keys and arguments behind another way to name the script.

@@ -10,7 +10,7 @@
 -- ARGV[10] 1: refuse this id from now on, a copy of its acquire may still arrive
 --
 -- {'granted', fence} | {'queued', ahead, microseconds until the next hold ends, -1: never}
--- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed'} | {'lost'} | {'cancelled'} | {'wrong_kind'}
+-- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'} | {'wrong_kind'}
 
 local ends, names, tombstones, last_fence = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
@@ -172,10 +172,11 @@ local function acquire()
 end
 
 local function renew()
-  if holder(id) then
+  local held = holder(id)
+  if held then
     redis.call('HSET', key, 'h:' .. id, (string.gsub(redis.call('HGET', key, 'h:' .. id), '%d$', '0')))
     hold_until(id, lease)
-    return {'renewed'}
+    return {'renewed', held}
   end
   -- A waiter that comes with an old grant is not given a new one here: its fence is another.
   if not redis.call('ZSCORE', queue, id) then

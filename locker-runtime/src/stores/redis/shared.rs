@@ -210,7 +210,7 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
         "busy" => Reply::Busy { retry_after: micros(0) },
         "released" => Reply::Released,
         "not_held" => Reply::NotHeld,
-        "renewed" => Reply::Renewed,
+        "renewed" => Reply::Renewed { fence: answer.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
         "wrong_kind" => Reply::WrongKind,

@@ -1,0 +1,65 @@
+//! The comparison is compared: scripts with a bug in them do not agree with the step.
+
+use super::{Bug, compare, requests, seed};
+use locker_harness::RedisServer;
+
+/// Bugs that other implementations have had, and what a slip would make of this one.
+const BUGS: [Bug; 19] = [
+    (
+        "release without looking whose hold it is",
+        "local held = redis.call('GET', KEYS[1]) == ARGV[1]",
+        "local held = redis.call('EXISTS', KEYS[1]) == 1",
+    ),
+    ("no tombstone", "set(tombstone, 1, MINUTE, 'NX')", ""),
+    (
+        "tombstone not looked at while free",
+        "redis.call('EXISTS', KEYS[3], KEYS[6])",
+        "redis.call('EXISTS', KEYS[3])",
+    ),
+    ("tombstone not looked at while contended", "if seen[3] then", "if false then"),
+    (
+        "free lock taken past the queue",
+        "redis.call('EXISTS', KEYS[3], KEYS[6])",
+        "redis.call('EXISTS', KEYS[6])",
+    ),
+    ("no re-check after the pump", "    if holder == id then", "    if false then"),
+    ("fence not above the last", "if before and before >= fence then", "if false then"),
+    ("fence that counts from 1", "time[1] .. string.sub(time[2] + 1000000, 2)", "'0000000000000001'"),
+    (
+        "renewal takes a lost lock back",
+        "if redis.call('EXISTS', lock) == 0 and",
+        "if set(lock, id, ARGV[2], 'NX') then return 'renewed' end\nif redis.call('EXISTS', lock) == 0 and",
+    ),
+    (
+        "renewal gives a waiter a grant with another fence",
+        "and not redis.call('ZSCORE', queue, id) then",
+        "then",
+    ),
+    ("dead waiters are served", "if live_until <= time then", "if false then"),
+    (
+        "last come first served",
+        "redis.call('ZRANGE', queue, 0, 0)[1]",
+        "redis.call('ZRANGE', queue, -1, -1)[1]",
+    ),
+    ("grant without a window", "math.min(lease, GRANT_WINDOW)", "lease"),
+    ("overtaking who keeps its turn", "first_mode ~= 'fair'", "true"),
+    ("cancel keeps the place", "leave(id)\nlocal holder", "local holder"),
+    ("cancel hands nothing over", "if not holder or holder == id then\n  hand_over()", "if false then"),
+    ("last try keeps the place", "if mode == 'no' then\n  leave(id)", "if mode == 'no' then"),
+    ("queue of the dead kept for ever", "  expire(queue, live)\n", ""),
+    ("asking again moves to the end", "if not ticket then", "if true then"),
+];
+
+#[test]
+fn seeded_bugs_are_found() {
+    let Some(server) = RedisServer::start() else { return };
+    let missed: Vec<_> = BUGS
+        .into_iter()
+        .filter(|bug| {
+            let _: String = server.ask("FLUSHALL", &[]);
+            compare(&server, requests::lock, 150, Some(*bug), seed()).is_ok()
+        })
+        .map(|(name, _, _)| name)
+        .collect();
+    assert_eq!(missed, [""; 0]);
+}

@@ -1,0 +1,15 @@
+use locker::{limit_concurrency, rate_limit};
+
+const NONE: u64 = 0;
+
+#[limit_concurrency(size = NONE)]
+fn render(page: u64) -> locker::Result<u64> {
+    Ok(page)
+}
+
+#[rate_limit(size = NONE, interval = 1)]
+fn call(user: u64) -> locker::Result<u64> {
+    Ok(user)
+}
+
+fn main() {}

@@ -1,9 +1,0 @@
-use locker::lock_on_argument;
-
-#[lock_on_argument(mode = "read")]
-fn pay(account: u64, amount: u64) -> locker::Result<()> {
-    drop((account, amount));
-    Ok(())
-}
-
-fn main() {}

@@ -1,0 +1,133 @@
+//! `locker run`, `ls` and `unlock` between processes, on a real Redis.
+
+use crate::support::{binary, ended};
+use locker_harness::{RedisServer, Signal, eventually, free_port};
+use rustix::process::{Pid, kill_process};
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Output, Stdio},
+};
+
+fn locker(redis: &RedisServer, arguments: &[&str]) -> Command {
+    let mut command = binary();
+    command.env("LOCKER_URL", redis.url()).args(arguments);
+    command
+}
+
+/// Holds the lock `a` and has said so; ends with its standard input, and with 42 on SIGUSR1.
+fn holder(redis: &RedisServer, options: &[&str]) -> Child {
+    let script = "trap 'exit 42' USR1; echo held; while read -r line; do :; done";
+    let line = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
+    let mut child = locker(redis, &line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    child
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().unwrap()
+}
+
+#[test]
+fn one_process_at_a_time() {
+    let Some(redis) = RedisServer::start() else { return };
+    let mut first = holder(&redis, &[]);
+    let second = output(locker(&redis, &["run", "a", "--timeout", "0s", "--", "echo", "entered"]));
+    assert_eq!((second.status.code(), second.stdout.len()), (Some(75), 0));
+    assert!(String::from_utf8(second.stderr).unwrap().contains("lock:a"));
+    let other = output(locker(&redis, &["run", "b", "--", "echo", "entered"]));
+    assert_eq!((other.status.code(), &other.stdout[..]), (Some(0), &b"entered\n"[..]));
+    drop(first.stdin.take());
+    assert_eq!(ended(&mut first).code(), Some(0));
+    assert_eq!(output(locker(&redis, &["run", "a", "--timeout", "0s", "--", "true"])).status.code(), Some(0));
+}
+
+#[test]
+fn the_next_process_starts_when_the_first_ends() {
+    let Some(redis) = RedisServer::start() else { return };
+    let mut first = holder(&redis, &[]);
+    let mut second = locker(&redis, &["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
+    eventually("the second process waits", || {
+        let listed = output(locker(&redis, &["ls"]));
+        let lines = String::from_utf8(listed.stdout).unwrap();
+        lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "1"])).then_some(())
+    });
+    drop(first.stdin.take());
+    assert_eq!(ended(&mut first).code(), Some(0));
+    assert_eq!(ended(&mut second).code(), Some(0));
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let Some(redis) = RedisServer::start() else { return };
+    let mut child = holder(&redis, &[]);
+    signal(&child, Signal::USR1);
+    // The shell looks at its signals between two lines.
+    drop(child.stdin.take());
+    assert!(matches!(ended(&mut child).code(), Some(42)));
+}
+
+#[test]
+fn who_waits_can_be_interrupted() {
+    let Some(redis) = RedisServer::start() else { return };
+    let _first = Killed(holder(&redis, &[]));
+    let mut second = locker(&redis, &["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
+    eventually("the second process waits", || {
+        let lines = String::from_utf8(output(locker(&redis, &["ls"])).stdout).unwrap();
+        lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "1"])).then_some(())
+    });
+    signal(&second, Signal::INT);
+    assert_eq!(ended(&mut second).code(), Some(128 + 2));
+}
+
+#[test]
+fn a_lock_ended_by_force_ends_the_command() {
+    let Some(redis) = RedisServer::start() else { return };
+    let mut child = holder(&redis, &["--lease", "1s", "--kill-after", "100ms"]);
+    let unlocked = output(locker(&redis, &["unlock", "a"]));
+    assert_eq!(unlocked.status.code(), Some(0));
+    assert!(String::from_utf8(unlocked.stderr).unwrap().contains("unlocked by force"));
+    assert_eq!(ended(&mut child).code(), Some(75));
+    assert_eq!(output(locker(&redis, &["unlock", "a"])).status.code(), Some(1));
+}
+
+#[test]
+fn a_killed_process_leaves_its_lock_to_the_lease() {
+    let Some(redis) = RedisServer::start() else { return };
+    let mut child = holder(&redis, &["--lease", "1s"]);
+    signal(&child, Signal::KILL);
+    ended(&mut child);
+    let next = output(locker(&redis, &["run", "a", "--timeout", "60s", "--", "echo", "entered"]));
+    assert_eq!(next.stdout, b"entered\n");
+}
+
+#[test]
+fn a_store_that_is_not_there_is_no_conflict() {
+    let mut command = binary();
+    command.args([
+        "run",
+        "a",
+        "--timeout",
+        "200ms",
+        "--store",
+        &format!("redis://127.0.0.1:{}", free_port()),
+        "--",
+        "true",
+    ]);
+    let refused = output(command);
+    assert_eq!(refused.status.code(), Some(69), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}

@@ -1,0 +1,112 @@
+//! Real worker processes on few locks while workers, network and server break; then the history is judged.
+//!
+//! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
+//! checked.
+
+mod faults;
+mod history;
+mod resource;
+mod worker;
+
+use clap::{Args, Parser, Subcommand};
+use faults::Chaos;
+use history::{History, Verdict};
+use locker_harness::{Proxy, RedisServer, eventually};
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+/// Tortures the locks on Redis and judges what happened.
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    role: Option<Role>,
+    #[command(flatten)]
+    plan: Plan,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// What the other processes do.
+    #[command(hide = true)]
+    Worker(worker::Work),
+}
+
+/// What is done for how long.
+#[derive(Clone, Debug, Args)]
+struct Plan {
+    /// How long faults come, in seconds.
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Worker processes.
+    #[arg(long, default_value_t = 5)]
+    workers: usize,
+    /// Locks they share.
+    #[arg(long, default_value_t = 3)]
+    names: usize,
+    /// Of the random faults; printed, so that a run can be repeated (its timing cannot).
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,half-close,delay`.
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<String>,
+}
+
+/// How long nothing goes wrong at first.
+const CALM: Duration = Duration::from_secs(4);
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match arguments.role {
+        Some(Role::Worker(work)) => {
+            work.run();
+            ExitCode::SUCCESS
+        }
+        None => torture(&arguments.plan),
+    }
+}
+
+fn torture(plan: &Plan) -> ExitCode {
+    // What was acknowledged survives a crash of the server: otherwise nothing is promised.
+    let persistent = ["--appendonly", "yes", "--appendfsync", "always"];
+    let (Some(server), Some(resource)) = (RedisServer::with(&persistent), RedisServer::start()) else {
+        return ExitCode::SUCCESS;
+    };
+    let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("seed {seed}, {} workers on {} names for {} s", plan.workers, plan.names, plan.seconds);
+    let proxy = Proxy::to(server.port());
+    let history = History::default();
+    let mut chaos = Chaos::new(plan, seed, server, proxy, &resource, history.clone());
+    std::thread::sleep(CALM);
+    let calm_until = worker::now();
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(plan.seconds) {
+        chaos.strike();
+    }
+    let (server, counts) = chaos.end();
+    let mut verdict = history.judge(calm_until);
+    resource::judge(&resource, plan.names, &mut verdict);
+    leaks(&server, &mut verdict);
+    println!("{counts}");
+    report(&verdict)
+}
+
+/// After everybody has gone, nothing stays: no hold, no key for ever, no subscription.
+fn leaks(server: &RedisServer, verdict: &mut Verdict) {
+    eventually("the last subscription's end", || {
+        server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).is_empty().then_some(())
+    });
+    eventually("the end of the last lease", || {
+        let keys: Vec<String> = server.ask("KEYS", &["lock:*"]);
+        keys.is_empty().then_some(())
+    });
+    let keys: Vec<String> = server.ask("KEYS", &["*"]);
+    let eternal = keys.iter().filter(|key| server.ask::<i64>("PTTL", &[key]) == -1).cloned();
+    verdict.problems.extend(eternal.map(|key| format!("leak: {key} never expires")));
+}
+
+fn report(verdict: &Verdict) -> ExitCode {
+    println!("{verdict}");
+    if verdict.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
