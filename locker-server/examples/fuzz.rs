@@ -98,7 +98,7 @@ fn query(text: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(text) else { return false };
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
     let methods = [Method::Get, Method::Post, Method::Delete, Method::Other];
-    let read = methods.map(|method| decode(method, path, query, "").map_err(in_order));
+    let read = methods.map(|method| decode(method, path, query, "").map_err(|answer| in_order(&answer)));
     // Where a parameter stands makes no difference.
     assert_eq!(Parameters::parse(query, "").is_ok(), Parameters::parse("", query).is_ok());
     if query.contains('=')
@@ -117,18 +117,18 @@ fn messages(text: &[u8]) -> bool {
     match frames::read(&all[envelope..]) {
         Ok(Ask::Call { method, path, query }) => {
             assert!(path.starts_with("/v1"));
-            decode(method, path, query, "").map_err(in_order).is_ok()
+            decode(method, path, query, "").map_err(|answer| in_order(&answer)).is_ok()
         }
         Ok(Ask::Slot) => true,
         Err(answer) => {
-            in_order(answer);
+            in_order(&answer);
             false
         }
     }
 }
 
 /// A refusal is one of four, and its reason one short line.
-fn in_order(answer: Answer) {
+fn in_order(answer: &Answer) {
     assert!(matches!(answer.status, 400 | 404 | 405), "{answer:?}");
     assert!(
         !answer.body.is_empty() && answer.body.len() < 1500 && !answer.body.contains(['\n', '\r']),
