@@ -5,8 +5,9 @@
 #
 #   scripts/bench-server.sh [rounds] [seconds per measurement]
 #
-# Every round measures all of them one after the other; the ratios are medians over the rounds, so that a busy machine
-# disturbs them little.
+# Every round measures all of them one after the other; the ratios are medians over the rounds. Beside the requests per
+# second stand the requests per second of the server's own processor time: on a busy machine the former say how much
+# of it the server was given, the latter what a request costs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5} seconds=${2:-2}
@@ -35,18 +36,30 @@ end
 LUA
 
 "$built/examples/bare" 127.0.0.1:0 >"$work/bare" &
-started+=($!)
-"$built/locker" serve --http 127.0.0.1:0 --zmq off --max-waits 100000 --max-waits-per-name 100000 >"$work/line" 2>"$work/log" &
-server=$!
-started+=("$server")
-until [ -s "$work/bare" ] && [ -s "$work/line" ]; do sleep 0.05; done
+beside=$!
+started+=("$beside")
+until [ -s "$work/bare" ]; do sleep 0.05; done
 bare=$(cat "$work/bare")
-locker=$(grep -o 'http://[^,]*' "$work/line")
 
-measure() { # requests per second; further arguments are wrk's
-    wrk -t1 -d"${seconds}s" "$@" | awk '/Requests\/sec/ { print $2 }'
+serve() { # a fresh server
+    : >"$work/line"
+    "$built/locker" serve --http 127.0.0.1:0 --zmq off --max-waits 100000 >"$work/line" 2>"$work/log" &
+    server=$!
+    started+=("$server")
+    until [ -s "$work/line" ]; do sleep 0.05; done
+    locker=$(grep -o 'http://[^,]*' "$work/line")
 }
-median() { sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
+serve
+
+measure() { # of the server with this pid: requests per second, and per second of its processor time
+    local pid=$1 from
+    shift
+    from=$(ticks "$pid")
+    wrk -t1 -d"${seconds}s" "$@" | awk '/requests in/ { n = $1 } /Requests\/sec/ { r = $2 } END { print r, n }' >"$work/now"
+    awk -v t=$(($(ticks "$pid") - from)) '{ print $1, $2 / t }' "$work/now"
+}
+ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
+median() { cut -d' ' -f"$1" | sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
 waiters() { # starts so many waiting calls
     coproc CROWD { python3 scripts/waiters.py "${locker#http://}" "$1"; }
     read -r waiting <&"${CROWD[0]}"
@@ -57,23 +70,24 @@ leave() {
     wait "$pid" || true
 }
 resident() { awk '/VmRSS/ { print $2 }' "/proc/$server/status"; }
-ticks() { awk '{ print $14 + $15 }' "/proc/$server/stat"; }
 
 echo "$(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg); medians of $rounds rounds of $seconds s; 1.00 is the bare route beside it"
-echo "waiting  connections  token bucket  semaphore pair"
+echo "                      token bucket     semaphore pair"
+echo "waiting  connections  per s   per CPU  per s   per CPU"
 for crowd in 0 1000; do
     [ "$crowd" = 0 ] || waiters "$crowd"
     for connections in 1 16 64; do
         : >"$work/bucket"; : >"$work/pair"
         for _ in $(seq "$rounds"); do
-            base=$(measure -c$connections "$bare/v1/tokenbucket/bench/acquire?size=1000000000")
-            bucket=$(measure -c$connections "$locker/v1/tokenbucket/bench/acquire?size=1000000000")
-            basepair=$(measure -c$connections -s "$work/pairs.lua" "$bare")
-            pair=$(measure -c$connections -s "$work/pairs.lua" "$locker")
-            awk "BEGIN { print $bucket / $base }" >>"$work/bucket"
-            awk "BEGIN { print $pair / $basepair }" >>"$work/pair"
+            base=$(measure "$beside" -c$connections "$bare/v1/tokenbucket/bench/acquire?size=1000000000")
+            bucket=$(measure "$server" -c$connections "$locker/v1/tokenbucket/bench/acquire?size=1000000000")
+            basepair=$(measure "$beside" -c$connections -s "$work/pairs.lua" "$bare")
+            pair=$(measure "$server" -c$connections -s "$work/pairs.lua" "$locker")
+            echo "$bucket $base" | awk '{ print $1 / $3, $2 / $4 }' >>"$work/bucket"
+            echo "$pair $basepair" | awk '{ print $1 / $3, $2 / $4 }' >>"$work/pair"
         done
-        printf '%7d  %11d  %12.2f  %14.2f\n' "$crowd" "$connections" "$(median <"$work/bucket")" "$(median <"$work/pair")"
+        printf '%7d  %11d  %5.2f  %8.2f  %5.2f  %8.2f\n' "$crowd" "$connections" \
+            "$(median 1 <"$work/bucket")" "$(median 2 <"$work/bucket")" "$(median 1 <"$work/pair")" "$(median 2 <"$work/pair")"
     done
     [ "$crowd" = 0 ] || leave
 done
@@ -81,13 +95,13 @@ done
 echo
 echo "calls waiting  bytes each  share of a core"
 for crowd in 1000 10000 50000; do
+    serve
     before=$(resident)
     waiters "$crowd"
     sleep 1
-    after=$(resident) from=$(ticks)
+    after=$(resident) from=$(ticks "$server")
     sleep 5
-    to=$(ticks)
+    to=$(ticks "$server")
     awk "BEGIN { printf \"%13d  %10d  %14.2f%%\n\", $waiting, ($after - $before) * 1024 / $waiting, ($to - $from) / $(getconf CLK_TCK) / 5 * 100 }"
     leave
-    sleep 1
 done

@@ -4,13 +4,17 @@
 import socket
 import sys
 
+IP_BIND_ADDRESS_NO_PORT = 24
+
 address, number = sys.argv[1].rsplit(":", 1), int(sys.argv[2])
 streams = []
 try:
     while len(streams) < number:
-        # A source address has some 28,000 ports.
-        source = (f"127.0.1.{1 + len(streams) // 20000}", 0)
-        stream = socket.create_connection((address[0], int(address[1])), source_address=source)
+        stream = socket.socket()
+        # A source address has some 28,000 ports; the port is chosen when the other end is known.
+        stream.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
+        stream.bind((f"127.0.1.{1 + len(streams) // 10000}", 0))
+        stream.connect((address[0], int(address[1])))
         stream.sendall(b"GET /v1/event/never%d/wait HTTP/1.1\r\nHost: localhost\r\n\r\n" % (len(streams) // 5000))
         streams.append(stream)
 except OSError as error:

@@ -14,9 +14,13 @@ fn locker(redis: &RedisServer, arguments: &[&str]) -> Command {
     command
 }
 
-/// Holds the lock `a` and has said so; ends with its standard input, and with 42 on SIGUSR1.
+/// Holds the lock `a` and has said so; ends with its standard input.
 fn holder(redis: &RedisServer, options: &[&str]) -> Child {
-    let script = "trap 'exit 42' USR1; echo held; while read -r line; do :; done";
+    running(redis, options, "echo held; while read -r line; do :; done")
+}
+
+/// Runs a script that says `held`.
+fn running(redis: &RedisServer, options: &[&str], script: &str) -> Child {
     let line = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
     let mut child = locker(redis, &line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -65,11 +69,10 @@ fn the_next_process_starts_when_the_first_ends() {
 #[test]
 fn signals_are_passed_on() {
     let Some(redis) = RedisServer::start() else { return };
-    let mut child = holder(&redis, &[]);
+    let script = "trap 'kill $!; exit 42' USR1; sleep 600 & echo held; wait";
+    let mut child = running(&redis, &[], script);
     signal(&child, Signal::USR1);
-    // The shell looks at its signals between two lines.
-    drop(child.stdin.take());
-    assert!(matches!(ended(&mut child).code(), Some(42)));
+    assert_eq!(ended(&mut child).code(), Some(42));
 }
 
 #[test]
