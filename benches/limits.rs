@@ -1,0 +1,293 @@
+//! What rate limiters and semaphores cost and how exactly they count, beside governor, tokio and a raw script.
+//!
+//! `cargo bench --bench limits`. `LOCKER_BENCH=limiters,semaphore,redis,accuracy,windows` chooses.
+
+#![allow(missing_docs, reason = "a measurement, not an interface")]
+
+mod support;
+
+use governor::{DefaultKeyedRateLimiter, RateLimiter as Governor};
+use locker::{Locker, Quota};
+use locker_harness::RedisServer;
+use redis::{AsyncConnectionConfig, Client, Script, aio::MultiplexedConnection};
+use std::{
+    cell::Cell,
+    future::Future,
+    hint::black_box,
+    num::NonZeroU32,
+    pin::pin,
+    process::{Child, Command, Stdio},
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant, SystemTime},
+};
+use support::{compare, subject, timed};
+use tokio::{runtime::Runtime, sync::Semaphore, task::JoinSet};
+
+const KEYS: usize = 1_000;
+const ALL: &str = "limiters,semaphore,redis,accuracy,windows";
+
+fn main() {
+    if let Some(url) =
+        std::env::args().find_map(|argument| argument.strip_prefix("caller=").map(str::to_owned))
+    {
+        return caller(&url);
+    }
+    let chosen = std::env::var("LOCKER_BENCH").unwrap_or_else(|_| ALL.to_owned());
+    let parts = [limiters as fn(), semaphore, on_redis, accuracy, windows];
+    for (name, part) in ALL.split(',').zip(parts) {
+        if chosen.split(',').any(|choice| choice == name) {
+            part();
+        }
+    }
+}
+
+/// A future that the embedded store answers at once.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it had to wait"),
+    }
+}
+
+/// One after the other, round and round.
+fn next(at: &Cell<usize>) -> usize {
+    at.set((at.get() + 1) % KEYS);
+    at.get()
+}
+
+fn limiters() {
+    const PLENTY: u64 = 1_000_000_000;
+    let (keys, at) = ((0..KEYS).map(|key| format!("client {key}")).collect::<Vec<_>>(), Cell::new(0));
+    let quota = governor::Quota::per_second(NonZeroU32::new(1_000_000_000).expect("more than none"));
+    let keyed: DefaultKeyedRateLimiter<String> = Governor::keyed(quota);
+    let locker = Locker::memory();
+    let of = |quota| keys.iter().map(|key| locker.rate_limiter(key, quota)).collect::<Vec<_>>();
+    let second = Duration::from_secs(1);
+    let (gcra, bucket) = (of(Quota::gcra(PLENTY, second)), of(Quota::token_bucket(PLENTY, second)));
+    compare(
+        "one admission, 1,000 keys in turn",
+        200_000,
+        15,
+        vec![
+            subject("governor, keyed", timed(|| keyed.check_key(&keys[next(&at)]).expect("plenty"))),
+            subject(
+                "gcra",
+                timed(|| {
+                    black_box(now(gcra[next(&at)].acquire()).expect("plenty"));
+                }),
+            ),
+            subject(
+                "token bucket",
+                timed(|| {
+                    black_box(now(bucket[next(&at)].acquire()).expect("plenty"));
+                }),
+            ),
+            subject(
+                "gcra, by name",
+                timed(|| {
+                    let limiter = locker.rate_limiter(&keys[next(&at)], Quota::gcra(PLENTY, second));
+                    black_box(now(limiter.acquire()).expect("plenty"));
+                }),
+            ),
+        ],
+    );
+}
+
+fn semaphore() {
+    let (locker, tokio) = (Locker::memory(), Semaphore::new(10));
+    let by_name = || now(locker.semaphore("pool", 10).acquire()).expect("free");
+    compare(
+        "one permit of ten, taken and given back",
+        100_000,
+        15,
+        vec![
+            subject(
+                "tokio::sync::Semaphore (no names, leases or fences)",
+                timed(|| drop(now(tokio.acquire()))),
+            ),
+            subject("lock", timed(|| drop(now(locker.lock("one").acquire())))),
+            subject("semaphore", timed(|| drop(by_name()))),
+        ],
+    );
+}
+
+const RAW: &str = "local count = redis.call('INCR', KEYS[1])
+if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return count <= tonumber(ARGV[2]) and 1 or 0";
+
+fn on_redis() {
+    let Some(server) = RedisServer::start() else { return };
+    let runtime = runtime();
+    let mut connection = runtime.block_on(raw_connection(&server));
+    let locker = runtime.block_on(Locker::connect(&server.url())).expect("a server");
+    let script = Script::new(RAW);
+    let second = Duration::from_secs(1);
+    let plenty = 1_000_000_000;
+    let raw = |times: u32| {
+        let started = Instant::now();
+        runtime.block_on(async {
+            for _ in 0..times {
+                let call =
+                    script.key("raw").arg(1_000).arg(plenty).invoke_async::<i64>(&mut connection).await;
+                assert_eq!(call.expect("an answer"), 1);
+            }
+        });
+        started.elapsed()
+    };
+    let of = |quota| {
+        let limiter = locker.rate_limiter("limited", quota);
+        let runtime = &runtime;
+        move |times: u32| {
+            let started = Instant::now();
+            runtime.block_on(async {
+                for _ in 0..times {
+                    limiter.acquire().await.expect("plenty");
+                }
+            });
+            started.elapsed()
+        }
+    };
+    compare(
+        "one admission on redis, one caller",
+        2_000,
+        15,
+        vec![
+            subject("raw INCR + PEXPIRE script", raw),
+            subject("fixed window", of(Quota::fixed_window(plenty, second))),
+            subject("gcra", of(Quota::gcra(plenty, second))),
+        ],
+    );
+    let connection = runtime.block_on(raw_connection(&server));
+    let pipelined_raw = |times: u32| {
+        let (script, connection) = (script.clone(), connection.clone());
+        together(&runtime, times, move || {
+            let (script, mut connection) = (script.clone(), connection.clone());
+            async move {
+                let call =
+                    script.key("raw").arg(1_000).arg(plenty).invoke_async::<i64>(&mut connection).await;
+                assert_eq!(call.expect("an answer"), 1);
+            }
+        })
+    };
+    let limiter = locker.rate_limiter("limited", Quota::fixed_window(plenty, second));
+    let pipelined = |times: u32| {
+        let limiter = limiter.clone();
+        together(&runtime, times, move || {
+            let limiter = limiter.clone();
+            async move {
+                limiter.acquire().await.expect("plenty");
+            }
+        })
+    };
+    compare(
+        "one admission on redis, 64 callers at once",
+        20_000,
+        9,
+        vec![subject("raw INCR + PEXPIRE script", pipelined_raw), subject("fixed window", pipelined)],
+    );
+}
+
+fn together<F: Future<Output = ()> + Send + 'static>(
+    runtime: &Runtime,
+    times: u32,
+    work: impl Fn() -> F + Clone + Send + 'static,
+) -> Duration {
+    let started = Instant::now();
+    runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        for _ in 0..64 {
+            let work = work.clone();
+            tasks.spawn(async move {
+                for _ in 0..times / 64 {
+                    work().await;
+                }
+            });
+        }
+        while tasks.join_next().await.is_some() {}
+    });
+    started.elapsed()
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+async fn raw_connection(server: &RedisServer) -> MultiplexedConnection {
+    let info = redis::IntoConnectionInfo::into_connection_info(server.url()).expect("an address");
+    let info = info.set_tcp_settings(redis::io::tcp::TcpSettings::default().set_nodelay(true));
+    let client = Client::open(info).expect("a client");
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(1)));
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("a connection")
+}
+
+const PROCESSES: usize = 8;
+const NOMINAL: u64 = 100;
+const MEASURED: Duration = Duration::from_secs(10);
+
+/// Takes turns as fast as it gets them, for a while, and prints when it got them.
+fn caller(url: &str) {
+    let locker = Locker::connect_blocking(url).expect("the server");
+    let quota = match std::env::var("LOCKER_BENCH_QUOTA").as_deref() {
+        Ok("window") => Quota::fixed_window(10, Duration::from_millis(100)),
+        Ok("bucket") => Quota::token_bucket(10, Duration::from_millis(100)),
+        _ => Quota::gcra(NOMINAL, Duration::from_secs(1)).burst(1),
+    };
+    let limiter = locker.rate_limiter("accuracy", quota).timeout(Duration::from_secs(5));
+    let started = Instant::now();
+    let mut turns = Vec::new();
+    while started.elapsed() < MEASURED + Duration::from_secs(2) {
+        limiter.acquire_blocking().expect("a turn within 5 s");
+        turns.push(SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_micros().to_string());
+    }
+    println!("{}", turns.join("\n"));
+}
+
+/// When eight processes together were let through, in microseconds, in order.
+fn turns(url: &str, quota: &str) -> Vec<u64> {
+    let program = std::env::current_exe().expect("a program");
+    let start = |_| {
+        let mut command = Command::new(&program);
+        command.arg(format!("caller={url}")).env("LOCKER_BENCH_QUOTA", quota).stdout(Stdio::piped());
+        command.spawn().expect("another process")
+    };
+    let callers: Vec<Child> = (0..PROCESSES).map(start).collect();
+    let mut turns = Vec::new();
+    for caller in callers {
+        let output = caller.wait_with_output().expect("its end");
+        assert!(output.status.success(), "a caller failed");
+        turns.extend(
+            String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.parse::<u64>().ok()),
+        );
+    }
+    turns.sort_unstable();
+    turns
+}
+
+/// The middle, in which all of them take part.
+fn middle(turns: &[u64]) -> &[u64] {
+    let start = turns[0] + 1_000_000;
+    let end = start + u64::try_from(MEASURED.as_micros()).expect("seconds");
+    let at = |time| turns.partition_point(|turn| *turn < time);
+    &turns[at(start)..at(end)]
+}
+
+fn accuracy() {
+    let Some(server) = RedisServer::start() else { return };
+    println!("\n{PROCESSES} processes, nominal {NOMINAL}/s, {MEASURED:?} on redis");
+    for quota in ["gcra", "bucket", "window"] {
+        let turns = turns(&server.url(), quota);
+        let rate = f64::from(u32::try_from(middle(&turns).len()).expect("few")) / MEASURED.as_secs_f64();
+        println!("  {quota:<44} {rate:>10.1} /s   {:+.1} %", rate - 100.0);
+    }
+}
+
+/// The most turns in any window of one interval; 5 ms are taken off it for callers that wake up late.
+fn windows() {
+    let Some(server) = RedisServer::start() else { return };
+    println!("\nmost turns in any 100 ms, size 10 per 100 ms, {PROCESSES} processes");
+    for quota in ["window", "bucket"] {
+        let turns = turns(&server.url(), quota);
+        let within = |from: &u64| turns.iter().filter(|turn| (*from..from + 95_000).contains(turn)).count();
+        println!("  {quota:<44} {:>10}   allowed 20", turns.iter().map(within).max().unwrap_or(0));
+    }
+}
