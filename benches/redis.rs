@@ -99,8 +99,12 @@ fn pairs(server: &RedisServer) {
     let runtime = runtime();
     let locker = runtime.block_on(Locker::connect(&server.url())).expect("a connection");
     let connection = runtime.block_on(raw_connection(server));
+    // As the locker's: on a thread of its own, where a busy executor starves no renewal.
+    let apart = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let apart = apart.expect("a thread");
+    let connection_apart = apart.block_on(raw_connection(server));
     for tasks in [1, 16, 64] {
-        let raw = |times| {
+        let raw = |connection: &MultiplexedConnection, times| {
             spread(&runtime, tasks, times, |task, times| {
                 let (mut connection, release) = (connection.clone(), Script::new(RAW_RELEASE));
                 async move {
@@ -123,12 +127,12 @@ fn pairs(server: &RedisServer) {
         };
         let times = if tasks == 1 { 3_000 } else { 20_000 };
         let title = format!("acquire + release, {tasks} tasks, time per pair");
-        compare(
-            &title,
-            times,
-            9,
-            vec![subject("locker", ours), subject("SET NX PX + compare-and-delete", raw)],
-        );
+        let subjects = vec![
+            subject("locker", ours),
+            subject("raw, connection on its own thread", |times| raw(&connection_apart, times)),
+            subject("raw, connection in the same runtime", |times| raw(&connection, times)),
+        ];
+        compare(&title, times, 9, subjects);
     }
 }
 

@@ -238,7 +238,8 @@ impl Locker {
                     repeated |= !error.is_certain();
                     background::sleep(backoff.next_delay()).await;
                 }
-                certain => return certain.map(|reply| Told { reply, repeated, sent }),
+                Err(error) => return Err(if repeated { error.unknown() } else { error }),
+                Ok(reply) => return Ok(Told { reply, repeated, sent }),
             }
         }
     }
@@ -542,7 +543,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
         };
         let again = Timestamp::now() + delay;
         if !error.is_temporary() || self.is_last() || again >= self.deadline {
-            return Err(error);
+            return Err(if self.doubtful { error.unknown() } else { error });
         }
         Ok(Step::Wait { until: again, then: Then::AskAgain })
     }

@@ -5,9 +5,9 @@ use locker::{Error, ErrorKind, Locker};
 use locker_harness::{RedisServer, free_port};
 use std::time::Duration;
 
+/// One try.
 async fn refused(locker: &Locker) -> Error {
-    let request = locker.lock("refused").timeout(Duration::from_millis(300));
-    in_time("the end of patience", request.acquire()).await.expect_err("an error")
+    in_time("an answer", locker.lock("refused").try_acquire()).await.expect_err("an error")
 }
 
 /// While it lasts it is `Unavailable`, names `code`, and holds nothing; a patient caller gets through after it.
@@ -99,7 +99,7 @@ async fn a_server_busy_with_a_script_refuses() {
 async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire().await.unwrap();
+    let guard = locker.lock("a").lease(Duration::from_secs(4)).acquire().await.unwrap();
     // Another URL of the same database: another connection.
     let other = connect(&format!("{}/0", server.url())).await;
     let waiter = tokio::spawn({
@@ -112,8 +112,8 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
     });
     until("both in line", || crate::support::waiting(&server, "lock:a") == 2).await;
     set(&server, "maxmemory", "1");
-    let before: i64 = server.ask("PTTL", &["lock:a"]);
-    until("a renewal", || server.ask::<i64>("PTTL", &["lock:a"]) > before).await;
+    assert_eq!(server.ask::<i64>("PEXPIRE", &["lock:a", "2500"]), 1);
+    until("a renewal", || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
     impatient.abort();
     until("the cancelled waiter to be gone", || crate::support::waiting(&server, "lock:a") == 1).await;
     guard.release().await.unwrap();

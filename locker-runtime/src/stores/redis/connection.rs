@@ -83,24 +83,28 @@ impl Connection {
 
 /// The present connection, for whoever has something to send.
 #[derive(Clone, Debug)]
-pub(super) struct Link(watch::Receiver<Status>);
+pub(super) struct Link {
+    status: watch::Receiver<Status>,
+    address: Arc<str>,
+}
 
 impl Link {
     /// Keeps a connection up until the last link is dropped.
     pub(super) fn open(connector: Connector) -> Self {
-        let (sender, receiver) = watch::channel(Status::Connecting);
+        let (sender, status) = watch::channel(Status::Connecting);
+        let address = Arc::from(connector.address.as_str());
         background::spawn(keep(connector, sender));
-        Self(receiver)
+        Self { status, address }
     }
 
     /// The connection, waited for up to `limit`. Whatever the error, nothing was sent.
     pub(super) async fn up(&self, limit: Duration) -> Result<Arc<Connection>> {
-        match &*self.0.borrow() {
+        match &*self.status.borrow() {
             Status::Up(connection) => return Ok(Arc::clone(connection)),
             Status::Down(error) if !error.is_temporary() => return Err(error.clone()),
             _ => {}
         }
-        let mut status = self.0.clone();
+        let mut status = self.status.clone();
         tokio::select! {
             biased;
             () = settled(&mut status) => {}
@@ -110,9 +114,10 @@ impl Link {
         match &*status {
             Status::Up(connection) => Ok(Arc::clone(connection)),
             Status::Down(error) => Err(error.clone()),
-            Status::Connecting => {
-                Err(Error::new(ErrorKind::Unavailable, format!("no connection to redis within {limit:?}")))
-            }
+            Status::Connecting => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("no connection to {} within {limit:?}", self.address),
+            )),
         }
     }
 }
