@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes the virtual environment in which the Python clients of the tests run, with PyPI's `redis`, and says where it
+# Makes the virtual environment in which the Python clients of the tests run, with PyPI's `redis` and `pyzmq`, and says where it
 # is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=${CARGO_TARGET_DIR:-$PWD/target}/python
-packages=(redis)
-if ! "$venv/bin/python" -c 'import redis' 2>/dev/null; then
-    python3 -m venv "$venv" >&2 || {
+packages=(redis pyzmq)
+if ! "$venv/bin/python" -c 'import redis, zmq' 2>/dev/null; then
+    [ -x "$venv/bin/pip" ] || python3 -m venv "$venv" >&2 || {
         # Debian keeps the module apart.
         [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 1
         apt-get install -y --no-install-recommends python3-venv >&2

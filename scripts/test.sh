@@ -25,8 +25,8 @@ trap 'rm -f "$log"' EXIT
 for setup in scripts/setup-*.sh; do
     [ -e "$setup" ] || continue
     say "$setup"
-    # A setup script prints `export NAME=VALUE` lines for the tests, and `skipped: ...` for what it had to leave out.
-    if output=$("$setup" 3>&1 1>&2); then
+    # A setup script prints `export NAME=VALUE` lines for the tests, and everything else on stderr.
+    if output=$("$setup"); then
         eval "$output"
     elif [ "${CI:-}" = true ]; then
         echo "$setup failed, and with CI=true nothing may be skipped" >&2

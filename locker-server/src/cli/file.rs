@@ -1,0 +1,113 @@
+//! The configuration file: other defaults for the options of `serve`.
+
+use super::Cli;
+use clap::{
+    Arg, Command, CommandFactory, FromArgMatches,
+    error::{Error, ErrorKind},
+};
+use std::{ffi::OsString, path::PathBuf};
+use toml::{Table, Value};
+
+/// A value of the file is the default that a variable or an option overrides.
+pub(super) fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let mut command = Cli::command();
+    if let Some(path) = file(&command, &arguments) {
+        let table = read(&path).map_err(|reason| wrong(&mut command, &reason))?;
+        for (name, value) in table {
+            command = set(command, &name, &value)
+                .map_err(|reason| wrong(&mut Cli::command(), &format!("{}: {reason}", path.display())))?;
+        }
+    }
+    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+}
+
+fn wrong(command: &mut Command, reason: &str) -> Error {
+    command.error(ErrorKind::InvalidValue, reason)
+}
+
+/// The file named by option or variable, whatever else the line says.
+fn file(command: &Command, arguments: &[OsString]) -> Option<PathBuf> {
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(arguments).ok()?;
+    let (_, serve) = matches.subcommand().filter(|(name, _)| *name == "serve")?;
+    serve.get_one::<PathBuf>("config").cloned()
+}
+
+fn read(path: &PathBuf) -> Result<Table, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    text.parse().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
+    let serve = command.find_subcommand("serve").ok_or("no options can be set")?;
+    let options: Vec<_> =
+        serve.get_arguments().filter_map(Arg::get_long).filter(|&long| long != "config").collect();
+    if !options.contains(&name) {
+        return Err(format!("unknown option {name}: known are {}", options.join(", ")));
+    }
+    let id = serve
+        .get_arguments()
+        .find(|option| option.get_long() == Some(name))
+        .map(|option| option.get_id().clone());
+    let id = id.ok_or("no such option")?;
+    let values = texts(value).ok_or_else(|| format!("{name}: give a text, a number or a list of texts"))?;
+    Ok(command.mut_subcommand("serve", |serve| serve.mut_arg(id, |option| option.default_values(values))))
+}
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    Some(match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Integer(number) => vec![number.to_string()],
+        Value::Float(number) => vec![number.to_string()],
+        Value::Array(values) => {
+            values.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Command as Chosen;
+    use std::{io::Write, time::Duration};
+
+    fn parse(file: &str, more: &[&str]) -> Result<crate::cli::Serve, String> {
+        let mut config = tempfile::NamedTempFile::new().unwrap();
+        config.write_all(file.as_bytes()).unwrap();
+        let path = config.path().to_str().unwrap();
+        let start = ["locker", "serve", "--config", path];
+        let line = start.iter().chain(more).map(OsString::from);
+        match parse_from(line).map_err(|error| error.to_string())?.command {
+            Chosen::Serve(serve) => Ok(*serve),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_goes_before_the_file_before_the_defaults() {
+        let file = "http = \"127.0.0.1:1\"\nmax-requests = 5\nin-seconds = 0.8\npeer = [\"tcp://a:1\", \"tcp://b:2\"]\n";
+        let serve = parse(file, &["--max-requests", "7"]).unwrap();
+        assert_eq!((serve.http.as_str(), serve.max_requests), ("127.0.0.1:1", 7));
+        assert_eq!(serve.in_seconds, Duration::from_millis(800));
+        assert_eq!(serve.peers, ["tcp://a:1", "tcp://b:2"]);
+        assert_eq!(serve.zmq, "tcp://127.0.0.1:7777");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (file, expected) in [
+            ("hppt = 1\n", "unknown option hppt: known are http, zmq"),
+            ("config = \"other\"\n", "unknown option config"),
+            ("http = \n", "TOML"),
+            ("http = true\n", "give a text, a number or a list of texts"),
+            ("in-seconds = -1\n", "greater than 0"),
+            ("header-size = 10\n", "8192"),
+        ] {
+            let error = parse(file, &[]).unwrap_err();
+            assert!(error.contains(expected), "{file}: {error}");
+        }
+        let missing = ["locker", "serve", "--config", "/nowhere/at/all"].map(OsString::from);
+        assert!(parse_from(missing).unwrap_err().to_string().contains("/nowhere/at/all"));
+    }
+}

@@ -1,0 +1,132 @@
+//! One connection, and how a call waits on it.
+//!
+//! The HTTP library keeps some 16 KiB per connection. A call that has to wait is therefore taken out of it: the
+//! library's part is dropped, only the socket and the call stay. When the answer is there, a new library part reads
+//! a request of our own making, is given the answer, and goes on with what the client sends next.
+
+use super::{
+    Http,
+    reply::{Reply, reply},
+    wire::Wire,
+};
+use crate::calls::Answer;
+use hyper::{
+    HeaderMap, Version, header::CONNECTION, http::request::Parts, server::conn::http1, service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{
+    convert::Infallible,
+    future::{Future, pending, poll_fn},
+    net::IpAddr,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
+};
+use tokio::net::TcpStream;
+
+/// A call on its way; `None`: its client is gone.
+pub(super) type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
+
+const GO_ON: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+const CLOSE: &[u8] = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
+
+/// What passes between a connection and the calls on it.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) wire: Wire,
+    pub(super) local: IpAddr,
+    between: Mutex<Between>,
+}
+
+#[derive(Default)]
+struct Between {
+    parked: Option<Parked>,
+    answer: Option<Answer>,
+}
+
+impl std::fmt::Debug for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Between").field("parked", &self.parked.is_some()).finish_non_exhaustive()
+    }
+}
+
+struct Parked {
+    work: Work,
+    keep_alive: bool,
+}
+
+impl Line {
+    fn between(&self) -> MutexGuard<'_, Between> {
+        self.between.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to the call that was parked on this connection.
+    pub(super) fn take_answer(&self) -> Option<Answer> {
+        self.between().answer.take()
+    }
+
+    /// Waits for a call: on the connection, or parked when the library holds nothing else of this client.
+    pub(super) async fn wait_for(&self, mut work: Work, head: &Parts, body: usize) -> Reply {
+        let parkable = self.wire.holds_nothing_more(body) && head.version == Version::HTTP_11;
+        let answer = match futures_util::poll!(work.as_mut()) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending if parkable => {
+                self.between().parked = Some(Parked { work, keep_alive: keeps_alive(&head.headers) });
+                pending().await
+            }
+            Poll::Pending => work.await,
+        };
+        reply(answer.unwrap_or_else(Answer::shutting_down))
+    }
+}
+
+fn keeps_alive(headers: &HeaderMap) -> bool {
+    let close = |value: &[u8]| {
+        value.split(|&byte| byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(b"close"))
+    };
+    !headers.get_all(CONNECTION).iter().any(|value| close(value.as_bytes()))
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(http: Arc<Http>, stream: TcpStream) {
+    let Ok(local) = stream.local_addr() else { return };
+    let line = Line { wire: Wire::new(stream), local: local.ip(), between: Mutex::default() };
+    let mut resumed = false;
+    while let Some(Parked { work, keep_alive }) = talk(&http, &line, resumed).await {
+        let Some(answer) = work.await else { return };
+        let last = !keep_alive || http.server.shutdown.is_cancelled();
+        line.between().answer = Some(answer);
+        line.wire.prime(if last { CLOSE } else { GO_ON });
+        resumed = true;
+    }
+}
+
+/// Lets the library serve the connection until it ends (`None`) or a call is parked.
+async fn talk(http: &Arc<Http>, line: &Line, resumed: bool) -> Option<Parked> {
+    let service = service_fn(async |request| Ok::<_, Infallible>(http.answer(request, line).await));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(http.header_timeout)
+        .max_buf_size(http.header_size)
+        .serve_connection(TokioIo::new(line.wire.clone()), service);
+    let mut connection = Box::pin(connection);
+    let mut ending = Box::pin(http.server.shutdown.cancelled());
+    let mut told = resumed && http.server.shutdown.is_cancelled();
+    poll_fn(|context| {
+        if !told && ending.as_mut().poll(context).is_ready() {
+            told = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        let ended = connection.as_mut().poll(context);
+        if let Some(parked) = line.between().parked.take() {
+            return Poll::Ready(Some(parked));
+        }
+        ended.map(|ended| {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended");
+            }
+            None
+        })
+    })
+    .await
+}

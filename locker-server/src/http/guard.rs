@@ -1,0 +1,164 @@
+//! Who may call: no web page, and with a token file only who has a token.
+
+use super::tokens::Tokens;
+use crate::calls::{Answer, name::quoted};
+use hyper::{
+    HeaderMap, Version,
+    header::{AUTHORIZATION, HOST, HeaderName, ORIGIN},
+};
+use std::net::IpAddr;
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// What a request is checked against before it is looked at.
+#[derive(Debug)]
+pub struct Guard {
+    tokens: Option<Tokens>,
+    hosts: Vec<String>,
+}
+
+impl Guard {
+    /// `hosts`: the names of this server besides its addresses, `*` for any.
+    #[must_use]
+    pub fn new(tokens: Option<Tokens>, hosts: Vec<String>) -> Self {
+        Self { tokens, hosts }
+    }
+
+    /// Refuses what a browser was driven to send by a page of somebody else's.
+    pub(super) fn check_origin(
+        &self,
+        headers: &HeaderMap,
+        version: Version,
+        local: IpAddr,
+    ) -> Result<(), Answer> {
+        if let Some(site) = headers.get(FETCH_SITE)
+            && !matches!(site.as_bytes(), b"same-origin" | b"none")
+        {
+            return Err(Answer::forbidden("a web page may not call this server"));
+        }
+        if let Some(origin) = headers.get(ORIGIN) {
+            let origin = origin.to_str().unwrap_or_default();
+            let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            if !host.is_some_and(|host| self.is_ours(host, local)) {
+                return Err(Answer::forbidden(format!("the origin {} is foreign", quoted(origin))));
+            }
+        }
+        let mut hosts = headers.get_all(HOST).iter();
+        match (hosts.next(), hosts.next()) {
+            (Some(host), None) => self.check_host(host.to_str().unwrap_or_default(), local),
+            (None, None) if version < Version::HTTP_11 => Ok(()),
+            _ => Err(Answer::bad_request("give one Host header")),
+        }
+    }
+
+    fn check_host(&self, host: &str, local: IpAddr) -> Result<(), Answer> {
+        if self.is_ours(host, local) {
+            return Ok(());
+        }
+        Err(Answer::forbidden(format!("the host {} is foreign: --allow-host makes it known", quoted(host))))
+    }
+
+    pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), Answer> {
+        let Some(tokens) = &self.tokens else { return Ok(()) };
+        let mut given = headers.get_all(AUTHORIZATION).iter();
+        let token = match (given.next(), given.next()) {
+            (Some(value), None) => bearer(value.as_bytes()),
+            _ => None,
+        };
+        if token.is_some_and(|token| tokens.accepts(token)) { Ok(()) } else { Err(Answer::unauthorized()) }
+    }
+
+    /// Names and addresses under which the server is reached; the port may have been forwarded.
+    fn is_ours(&self, host: &str, local: IpAddr) -> bool {
+        let host = without_port(host);
+        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            let address = address.to_canonical();
+            if address.is_loopback() || address == local.to_canonical() {
+                return true;
+            }
+        }
+        let host = host.strip_suffix('.').unwrap_or(host);
+        host.eq_ignore_ascii_case("localhost")
+            || self.hosts.iter().any(|ours| ours == "*" || ours.eq_ignore_ascii_case(host))
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') => name,
+        _ => host,
+    }
+}
+
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 5));
+
+    fn check(pairs: &[(HeaderName, &str)]) -> u16 {
+        let guard = Guard::new(None, vec!["locker.internal".into()]);
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(name.clone(), HeaderValue::from_str(value).unwrap());
+        }
+        guard.check_origin(&headers, Version::HTTP_11, LOCAL).map_or_else(|answer| answer.status, |()| 0)
+    }
+
+    #[test]
+    fn knows_its_own_hosts() {
+        for host in [
+            "localhost",
+            "LOCALHOST:1",
+            "localhost.:5505",
+            "127.0.0.1:80",
+            "[::1]:5505",
+            "[::1]",
+            "10.0.0.5:1",
+            "locker.internal",
+        ] {
+            assert_eq!(check(&[(HOST, host)]), 0, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "10.0.0.6",
+            "",
+            "127.0.0.1.evil.example:80",
+            "[::2]:1",
+            "a:b:c",
+        ] {
+            assert_eq!(check(&[(HOST, host)]), 403, "{host}");
+        }
+        assert_eq!([check(&[]), check(&[(HOST, "localhost"), (HOST, "localhost")])], [400, 400]);
+    }
+
+    #[test]
+    fn refuses_web_pages() {
+        for (name, value, expected) in [
+            (FETCH_SITE, "cross-site", 403),
+            (FETCH_SITE, "same-site", 403),
+            (FETCH_SITE, "same-origin", 0),
+            (FETCH_SITE, "none", 0),
+            (ORIGIN, "http://evil.example", 403),
+            (ORIGIN, "null", 403),
+            (ORIGIN, "ftp://localhost", 403),
+            (ORIGIN, "http://localhost:5505", 0),
+            (ORIGIN, "https://locker.internal", 0),
+        ] {
+            assert_eq!(check(&[(HOST, "localhost"), (name, value)]), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn any_host_can_be_allowed() {
+        let guard = Guard::new(None, vec!["*".into()]);
+        assert!(guard.is_ours("whatever.example:1", LOCAL));
+    }
+}

@@ -1,0 +1,57 @@
+//! Answers on their way into HTTP.
+
+use crate::calls::Answer;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::{
+    HeaderMap, Response, StatusCode,
+    header::{
+        ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+        X_CONTENT_TYPE_OPTIONS,
+    },
+};
+use std::{borrow::Cow, time::Duration};
+
+const FENCE: HeaderName = HeaderName::from_static("locker-fence");
+
+pub(super) type Reply = Response<Full<Bytes>>;
+
+pub(super) fn reply(answer: Answer) -> Reply {
+    let body = match answer.body {
+        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+        Cow::Owned(text) => Bytes::from(text),
+    };
+    let mut reply = Response::new(Full::new(body));
+    *reply.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = reply.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if answer.status != 204 {
+        let json = if answer.json { "application/json" } else { "text/plain; charset=utf-8" };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(json));
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    }
+    if let Some(fence) = answer.fence {
+        headers.insert(FENCE, fence.into());
+    }
+    if answer.status != 200 && answer.status != 204 {
+        refusal(headers, answer.status, answer.retry_after, answer.allow);
+    }
+    reply
+}
+
+fn refusal(headers: &mut HeaderMap, status: u16, retry_after: Option<Duration>, allow: Option<&'static str>) {
+    if let Some(after) = retry_after {
+        headers.insert(RETRY_AFTER, whole_seconds(after).into());
+    }
+    if let Some(allow) = allow {
+        headers.insert(ALLOW, HeaderValue::from_static(allow));
+    }
+    if status == 401 {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+}
+
+/// Coming back after them is never too early.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}

@@ -1,0 +1,152 @@
+//! A connection that can be watched for its end while a call waits.
+
+use super::tally::Tally;
+use std::{
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::TcpStream,
+};
+
+/// How often a client is looked at that has sent more than the call that waits.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// One end is read and written by the HTTP library, clones of it see when the peer is gone.
+#[derive(Clone, Debug)]
+pub(super) struct Wire(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    stream: TcpStream,
+    side: Mutex<Side>,
+}
+
+/// What is known of what was read.
+#[derive(Debug, Default)]
+struct Side {
+    /// To be read before anything else.
+    primed: &'static [u8],
+    tally: Tally,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self(Arc::new(Inner { stream, side: Mutex::default() }))
+    }
+
+    /// Whether the library has read one whole request with a body of `length` bytes and nothing beyond. Asked once
+    /// per request.
+    pub(super) fn holds_nothing_more(&self, length: usize) -> bool {
+        self.side().tally.claim(length)
+    }
+
+    /// Lets the library read this first.
+    pub(super) fn prime(&self, bytes: &'static [u8]) {
+        self.side().primed = bytes;
+    }
+
+    fn side(&self) -> MutexGuard<'_, Side> {
+        self.0.side.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Comes back when the peer has closed its end. The HTTP library sees that only while nothing unread is before
+    /// the end: a client that pipelines and goes away would keep its place in a queue.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn hung_up(&self) {
+        while let Ok(ready) = self.0.stream.ready(Interest::READABLE).await {
+            if ready.is_read_closed() {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let primed = std::mem::take(&mut self.side().primed);
+        if !primed.is_empty() {
+            buffer.put_slice(primed);
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            ready!(self.0.stream.poll_read_ready(context))?;
+            let room = buffer.remaining();
+            match self.0.stream.try_read_buf(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(read) => {
+                    let filled = buffer.filled();
+                    self.side().tally.add(&filled[filled.len() - read..]);
+                    if read > 0 && read < room {
+                        self.drained();
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Wire {
+    /// After a short read there is nothing more: the next look waits for news without asking the system first.
+    fn drained(&self) {
+        let nothing: io::Result<()> =
+            self.0.stream.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
+        drop(nothing);
+    }
+
+    fn write(
+        &self,
+        context: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.stream.poll_write_ready(context))?;
+            match write(&self.0.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.write(context, |stream| stream.try_write(bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.write(context, |stream| stream.try_write_vectored(slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(match socket2::SockRef::from(&self.0.stream).shutdown(std::net::Shutdown::Write) {
+            Err(error) if error.kind() != io::ErrorKind::NotConnected => Err(error),
+            _ => Ok(()),
+        })
+    }
+}

@@ -1,0 +1,161 @@
+//! The OpenAPI document, written from the table of actions.
+
+use crate::calls::{
+    Kind,
+    table::{ROWS, Row},
+};
+use utoipa::openapi::{
+    HttpMethod, InfoBuilder, KnownFormat, ObjectBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder,
+    RefOr, Required, ResponseBuilder, ResponsesBuilder, SchemaFormat, Type,
+    path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItemBuilder},
+    schema::Schema,
+};
+
+const EVERYWHERE: [(&str, &str); 5] = [
+    ("400", "the request is malformed; the body says why"),
+    ("401", "the token is missing or wrong"),
+    ("403", "the request was driven by a web page"),
+    ("429", "too many wait at this name, or too many names are in use"),
+    ("503", "the store does not answer, too many wait, or the server is shutting down"),
+];
+
+/// The document as JSON.
+///
+/// # Errors
+/// None that depends on anything outside this file.
+pub(crate) fn document() -> Result<String, serde_json::Error> {
+    let mut paths = PathsBuilder::new();
+    for row in &ROWS {
+        let path = format!("/v1/{}/{{name}}/{}", row.kind.segment(), row.segment);
+        paths = paths.path(path, action(row));
+    }
+    for kind in Kind::ALL {
+        paths = paths.path(format!("/v1/{}/{{name}}", kind.segment()), thing(kind));
+    }
+    for (path, summary, status) in [
+        ("/v1", "the names in use, as JSON", "200"),
+        ("/healthz", "whether the server runs", "200"),
+        ("/readyz", "whether the store answers (else 503)", "200"),
+        ("/metrics", "counters for Prometheus", "200"),
+        ("/openapi.json", "this document", "200"),
+    ] {
+        let get = operation(path, summary, [], &[(status, summary)]);
+        paths = paths.path(path, PathItem::new(HttpMethod::Get, get));
+    }
+    let info = InfoBuilder::new()
+        .title("locker")
+        .description(Some("Locks, rate limits and coordination. Times are milliseconds. The paths of the first eight calls exist without /v1, too."))
+        .version(env!("CARGO_PKG_VERSION"));
+    let document: OpenApi = OpenApiBuilder::new().info(info.build()).paths(paths.build()).build();
+    document.to_pretty_json()
+}
+
+fn action(row: &Row) -> PathItem {
+    let parameters = || {
+        let needed = |name: &str| name == "key" && row.parameters[0] == "key";
+        std::iter::once(name())
+            .chain(row.parameters.iter().map(move |parameter| query(parameter, needed(parameter))))
+            .chain([query("id", false)])
+    };
+    let id = format!("{}-{}", row.kind.segment(), row.segment);
+    PathItemBuilder::new()
+        .operation(HttpMethod::Post, operation(&id, row.summary, parameters(), row.answers))
+        .operation(HttpMethod::Get, operation(&format!("{id}-get"), row.summary, parameters(), row.answers))
+        .build()
+}
+
+fn thing(kind: Kind) -> PathItem {
+    let (kind, unknown) = (kind.segment(), ("404", "the name is not in use"));
+    let show = [("200", "the state as JSON"), unknown];
+    let delete = [("204", "forgotten; whoever waited gets 409"), unknown];
+    PathItemBuilder::new()
+        .operation(HttpMethod::Get, operation(&format!("{kind}-state"), "the state", [name()], &show))
+        .operation(
+            HttpMethod::Delete,
+            operation(&format!("{kind}-delete"), "forgets the name", [name()], &delete),
+        )
+        .build()
+}
+
+fn operation(
+    id: &str,
+    summary: &str,
+    parameters: impl IntoIterator<Item = Parameter>,
+    answers: &[(&str, &str)],
+) -> Operation {
+    let mut responses = ResponsesBuilder::new();
+    for (status, text) in EVERYWHERE.iter().chain(answers) {
+        responses = responses.response(*status, ResponseBuilder::new().description(*text).build());
+    }
+    OperationBuilder::new()
+        .operation_id(Some(id))
+        .summary(Some(summary))
+        .parameters(Some(parameters))
+        .responses(responses.build())
+        .build()
+}
+
+fn name() -> Parameter {
+    ParameterBuilder::new()
+        .name("name")
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some("1 to 200 bytes, printable, percent-encoded"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
+        .build()
+}
+
+fn query(name: &str, needed: bool) -> Parameter {
+    let (text, default) = match name {
+        "size" => ("tokens or slots", Some(1)),
+        "interval" => ("milliseconds between two refills, at least 1", Some(1000)),
+        "expires" => ("milliseconds; 0: never (semaphores only)", Some(60_000)),
+        "maxwait" => ("milliseconds to wait; negative: for ever; 0: not at all", Some(-1)),
+        "key" => ("names the hold; a random UUID if it is left out", None),
+        "message" => ("what the waiters are told", None),
+        _ => ("written to the log", None),
+    };
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Query)
+        .required(if needed { Required::True } else { Required::False })
+        .description(Some(text))
+        .schema(Some(schema(name, default)))
+        .build()
+}
+
+fn schema(name: &str, default: Option<i64>) -> RefOr<Schema> {
+    let object = ObjectBuilder::new();
+    match default {
+        None => object.schema_type(Type::String).into(),
+        Some(default) => object
+            .schema_type(Type::Integer)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+            .minimum((name == "size" || name == "expires").then_some(0))
+            .default(Some(default.into()))
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn has_every_path_of_the_table() {
+        let document: serde_json::Value = serde_json::from_str(&document().unwrap()).unwrap();
+        for row in &ROWS {
+            let path = format!("/v1/{}/{{name}}/{}", row.kind.segment(), row.segment);
+            let post = &document["paths"][&path]["post"];
+            for (status, _) in row.answers {
+                assert!(post["responses"][*status].is_object(), "{path} {status}: {post}");
+            }
+            let given: Vec<_> =
+                post["parameters"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
+            for parameter in row.parameters {
+                assert!(given.contains(&(*parameter).into()), "{path} {parameter}");
+            }
+        }
+        assert!(document["paths"]["/v1/event/{name}"]["delete"].is_object());
+    }
+}

@@ -1,0 +1,212 @@
+//! `locker run`, `locker ls` and `locker unlock`.
+
+use crate::{
+    carry_out::LONGEST,
+    cli::{Ls, Run, Unlock, Where},
+};
+use locker_runtime::{Error, ErrorKind, Guard, Locker};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::Write,
+    os::unix::process::ExitStatusExt,
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{SignalKind, signal},
+    sync::mpsc,
+};
+
+/// `EX_TEMPFAIL`: the lock was lost.
+const LOST: u8 = 75;
+/// `EX_UNAVAILABLE`: the store does not answer.
+const UNAVAILABLE: u8 = 69;
+/// `EX_USAGE`: the call is wrong.
+const MISUSED: u8 = 64;
+
+/// Holds a lock while a command runs.
+pub async fn run(options: Run) -> ExitCode {
+    match open(&options.store).await {
+        Ok(locker) => under(&locker, &options).await.into(),
+        Err(error) => fail(&error).into(),
+    }
+}
+
+/// As [`run`], on a locker that is open; returns the exit code.
+pub async fn under(locker: &Locker, options: &Run) -> u8 {
+    let mut signals = match signals() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "signals cannot be passed on");
+            return UNAVAILABLE;
+        }
+    };
+    let request = locker.lock(&options.name).lease(options.lease).timeout(options.timeout).max_hold(LONGEST);
+    let guard = tokio::select! {
+        guard = request.acquire() => guard,
+        Some(signal) = signals.recv() => return ended_by(signal),
+    };
+    match guard {
+        Ok(guard) => hold(guard, options, signals).await,
+        Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::RetriesExhausted) => {
+            tracing::error!("{error}");
+            options.conflict_exit_code
+        }
+        Err(error) => fail(&error),
+    }
+}
+
+async fn hold(guard: Guard, options: &Run, signals: mpsc::Receiver<Signal>) -> u8 {
+    let mut command = Command::new(&options.command[0]);
+    command.args(&options.command[1..]);
+    command.env("LOCKER_KEY", guard.key()).env("LOCKER_FENCE", guard.fence().to_string());
+    let code = match command.spawn() {
+        Ok(child) => attend(child, &guard, options.kill_after, signals).await,
+        Err(error) => {
+            tracing::error!("{}: {error}", options.command[0].display());
+            if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
+        }
+    };
+    match guard.release().await {
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            tracing::error!("{error}");
+            LOST
+        }
+        Err(error) => {
+            tracing::warn!("not released, others wait until the lease is over: {error}");
+            code
+        }
+        Ok(()) => code,
+    }
+}
+
+/// Passes signals on until the command ends; one whose lock is lost is ended.
+async fn attend(
+    mut child: Child,
+    guard: &Guard,
+    kill_after: Duration,
+    mut signals: mpsc::Receiver<Signal>,
+) -> u8 {
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    let send = |signal| {
+        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
+            tracing::debug!(%error, "the command has ended already");
+        }
+    };
+    loop {
+        tokio::select! {
+            status = child.wait() => return status.map_or(UNAVAILABLE, exit_code),
+            Some(signal) = signals.recv() => send(signal),
+            () = guard.lost() => break,
+        }
+    }
+    tracing::error!("{}: lost: ending the command", guard.key());
+    send(Signal::TERM);
+    if tokio::time::timeout(kill_after, child.wait()).await.is_err() {
+        tracing::error!("the command goes on after SIGTERM: killing it");
+        if let Err(error) = child.kill().await {
+            tracing::error!(%error, "the command cannot be killed");
+        }
+    }
+    LOST
+}
+
+fn exit_code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
+fn ended_by(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(1)
+}
+
+fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
+    let (sender, receiver) = mpsc::channel(16);
+    for passed in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
+        let (mut stream, sender) = (signal(SignalKind::from_raw(passed.as_raw()))?, sender.clone());
+        tokio::spawn(
+            async move { while stream.recv().await.is_some() && sender.send(passed).await.is_ok() {} },
+        );
+    }
+    Ok(receiver)
+}
+
+async fn open(store: &Where) -> Result<Locker, Error> {
+    let misused = |reason: &str| Err(Error::new(ErrorKind::Misused, reason));
+    match store.store.as_deref() {
+        None => misused("no store: give --store redis://host or set LOCKER_URL"),
+        Some(url) if url.starts_with("memory:") => misused(
+            "memory:// is the memory of one process and would exclude nobody else: give --store redis://host",
+        ),
+        Some(url) if url.starts_with("http:") || url.starts_with("https:") => misused(
+            "a running server is not a store yet: give the redis:// URL that the server has as --store",
+        ),
+        Some(url) => Locker::connect(url).await,
+    }
+}
+
+fn fail(error: &Error) -> u8 {
+    tracing::error!("{error}");
+    if error.kind() == ErrorKind::Misused { MISUSED } else { UNAVAILABLE }
+}
+
+/// Lists the locks.
+pub async fn ls(options: Ls) -> ExitCode {
+    let listed = async { list(&open(&options.store).await?).await };
+    match listed.await {
+        Ok(lines) => match std::io::stdout().write_all(lines.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(error) => fail(&error).into(),
+    }
+}
+
+/// One line per lock: fence, time left, number of waiters, name.
+///
+/// # Errors
+/// As [`locker_runtime::Door::names`].
+pub async fn list(locker: &Locker) -> Result<String, Error> {
+    let door = locker.door();
+    let line = |fence: &str, left: &str, waiting: &str, name: &str| {
+        format!("{fence:>20}  {left:>16}  {waiting:>7}  {}\n", name.escape_debug())
+    };
+    let mut lines = line("FENCE", "TIME LEFT", "WAITING", "NAME");
+    for (kind, name) in door.names().await?.into_iter().filter(|(kind, _)| kind == "lock") {
+        let Some(seen) = door.inspect(&door.key(&kind, &name)).await? else { continue };
+        let (fence, left) = seen.holders.first().map_or(("-".into(), "-".into()), |held| {
+            let left = held
+                .time_left
+                .map(|left| Duration::from_millis(left.as_millis().try_into().unwrap_or(u64::MAX)));
+            let left = left.map_or("-".into(), |left| humantime::format_duration(left).to_string());
+            (held.fence.to_string(), left)
+        });
+        lines.push_str(&line(&fence, &left, &seen.waiting.to_string(), &name));
+    }
+    Ok(lines)
+}
+
+/// Ends a lock.
+pub async fn unlock(options: Unlock) -> ExitCode {
+    let ended = async { force(&open(&options.store).await?, &options.name).await };
+    match ended.await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            tracing::error!("{:?} is neither held nor waited for", options.name);
+            ExitCode::FAILURE
+        }
+        Err(error) => fail(&error).into(),
+    }
+}
+
+/// Ends a lock whoever holds it; `false`: nobody did.
+///
+/// # Errors
+/// As [`locker_runtime::Door::delete`].
+pub async fn force(locker: &Locker, name: &str) -> Result<bool, Error> {
+    let door = locker.door();
+    let ended = door.delete(&door.key("lock", name)).await?;
+    tracing::warn!(name, ended, "unlocked by force");
+    Ok(ended)
+}

@@ -1,0 +1,185 @@
+//! `locker serve`: sockets, signals and their end.
+
+use crate::{
+    cli::{self, Serve},
+    http::{Guard, Http, Tokens},
+    limits::{self, Gauge, Waits},
+    metrics::Metrics,
+    names::Names,
+    server::Server,
+    zeromq::{self, Sockets},
+};
+use locker_runtime::Locker;
+use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long answers may take to leave once the server is to go.
+const FAREWELL: Duration = Duration::from_secs(4);
+
+/// Files that connections must leave to everything else.
+const OTHER_FILES: usize = 64;
+
+/// Serves until a signal comes.
+pub async fn serve(options: Serve) -> ExitCode {
+    match start(options).await {
+        Ok(running) => running.until_signalled().await,
+        Err(reason) => {
+            tracing::error!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Running {
+    server: Arc<Server>,
+    tasks: JoinSet<()>,
+    signals: [Signal; 2],
+}
+
+async fn start(options: Serve) -> Result<Running, String> {
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    let [Ok(terminate), Ok(interrupt)] = signals else { return Err("signals cannot be handled".into()) };
+    let http = listen(&options).await?;
+    let guard = guard(&options)?;
+    let server = Arc::new(server(&options).await?);
+    let sockets = zeromq::bind(&options, &server).await?;
+    let mut tasks = JoinSet::new();
+    announce(&options, http.as_ref(), sockets.as_ref()).map_err(|error| error.to_string())?;
+    if let Some(listener) = http {
+        let header_size = options.header_size as usize;
+        let header_timeout = options.header_timeout;
+        let http = Http::new(server.clone(), guard, header_size, header_timeout);
+        tasks.spawn(Arc::new(http).serve(listener));
+    }
+    if let Some(sockets) = sockets {
+        tasks.spawn(sockets.serve());
+    }
+    tokio::spawn(upkeep(server.clone()));
+    Ok(Running { server, tasks, signals: [terminate, interrupt] })
+}
+
+async fn server(options: &Serve) -> Result<Server, String> {
+    let locker = Locker::builder().url(&options.store).build().await;
+    let locker = locker.map_err(|error| format!("store: {error}"))?;
+    let files = limits::open_files().saturating_sub(OTHER_FILES).max(1);
+    Ok(Server {
+        door: locker.door(),
+        locker,
+        names: Names::new(options.max_names),
+        event_ttl: options.event_ttl,
+        waits: Waits::new(options.max_waits, options.max_waits_per_name),
+        connections: Gauge::new(options.max_connections.min(files)),
+        metrics: Metrics::new().map_err(|error| error.to_string())?,
+        shutdown: CancellationToken::new(),
+    })
+}
+
+fn guard(options: &Serve) -> Result<Guard, String> {
+    let tokens = options.token_file.as_deref().map(Tokens::read).transpose()?;
+    let mut hosts = options.allow_host.clone();
+    hosts.extend(rustix::system::uname().nodename().to_str().map(str::to_owned));
+    if let Some((host, _)) = options.http.rsplit_once(':') {
+        hosts.push(host.to_owned());
+    }
+    Ok(Guard::new(tokens, hosts))
+}
+
+async fn listen(options: &Serve) -> Result<Option<TcpListener>, String> {
+    if options.http == "off" {
+        return Ok(None);
+    }
+    let fail = |reason: String| format!("http {}: {reason}", options.http);
+    let found = tokio::net::lookup_host(&options.http).await;
+    let addresses: Vec<_> = found.map_err(|error| fail(format!("{error}: give host:port")))?.collect();
+    if !cli::is_loopback(&addresses) && options.token_file.is_none() {
+        return Err(fail("beyond loopback everybody could call: give --token-file, too".into()));
+    }
+    let &address = addresses.first().ok_or_else(|| fail("no such host".into()))?;
+    open(address).map(Some).map_err(|error| fail(error.to_string()))
+}
+
+fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(4096)
+}
+
+/// The one line on standard output: whoever started the server knows that it can be called.
+fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Sockets>) -> std::io::Result<()> {
+    let mut parts = Vec::new();
+    if let Some(listener) = http {
+        parts.push(format!("http://{}", listener.local_addr()?));
+    }
+    let endpoints = sockets.map(Sockets::endpoints).unwrap_or_default();
+    parts.extend(endpoints.iter().map(|(what, endpoint)| format!("{what} {endpoint}")));
+    parts.push(format!("store {}", without_password(&options.store)));
+    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", "))?;
+    std::io::stdout().flush()
+}
+
+/// `scheme://user:secret@host` without what is before the `@`.
+fn without_password(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            let host = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
+            format!("{scheme}://{host}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+async fn upkeep(server: Arc<Server>) {
+    let handle = server.metrics.handle();
+    while server.shutdown.run_until_cancelled(tokio::time::sleep(Duration::from_secs(5))).await.is_some() {
+        handle.run_upkeep();
+    }
+}
+
+impl Running {
+    async fn until_signalled(mut self) -> ExitCode {
+        let name = self.signal().await;
+        tracing::info!("{name}: shutting down");
+        self.server.shutdown.cancel();
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let all = async { while tasks.join_next().await.is_some() {} };
+        tokio::select! {
+            left = tokio::time::timeout(FAREWELL, all) => {
+                if left.is_err() {
+                    tracing::warn!("some clients did not take their last answer");
+                }
+                ExitCode::SUCCESS
+            }
+            name = self.signal() => {
+                tracing::warn!("{name} again: ending at once");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    async fn signal(&mut self) -> &'static str {
+        let [terminate, interrupt] = &mut self.signals;
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(without_password("redis://me:se@cret@host:1/0"), "redis://host:1/0");
+        assert_eq!(without_password("memory://"), "memory://");
+        assert_eq!(without_password("redis+unix:///run/r.sock?x=a@b"), "redis+unix:///run/r.sock?x=a@b");
+    }
+}

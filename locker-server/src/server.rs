@@ -1,0 +1,161 @@
+//! What every transport shares: one way from a request to its answer.
+
+use crate::{
+    calls::{self, Answer, Call, Decoded, Kind, Method, name::quoted},
+    carry_out::carry_out,
+    limits::{Gauge, Waits},
+    metrics::{Metrics, Via},
+    names::Names,
+};
+use locker_runtime::{Door, Locker};
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    time::{Duration, Instant},
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long the store may take to show that it is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A running server, without its sockets.
+#[derive(Debug)]
+pub struct Server {
+    /// The store behind everything.
+    pub locker: Locker,
+    /// How long a sent event is remembered.
+    pub event_ttl: Duration,
+    /// The same, by name.
+    pub door: Door,
+    /// Which names are in use.
+    pub names: Names,
+    /// Who waits.
+    pub waits: Waits,
+    /// Open HTTP connections.
+    pub connections: Gauge,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Set when the server is to go: waiters get 503.
+    pub shutdown: CancellationToken,
+}
+
+/// A request as a transport has read it.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The way it came.
+    pub via: Via,
+    /// The method.
+    pub method: Method,
+    /// The path, still encoded.
+    pub path: &'a str,
+    /// The query, without the question mark.
+    pub query: &'a str,
+    /// The form in the body.
+    pub form: &'a str,
+}
+
+impl Server {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// The answer, when the request is not one.
+    pub fn read(&self, request: Request<'_>) -> Result<Decoded, Answer> {
+        let Request { via, method, path, query, form } = request;
+        let decoded = calls::decode(method, path, query, form);
+        decoded.inspect_err(|answer| self.metrics.answered(via, None, answer))
+    }
+
+    /// Answers a request that has been read. `gone` comes back when nobody is there any more to take the answer: the
+    /// call is then given up, and `None` returned.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped call leaves its queue and takes nothing.
+    pub async fn answer(
+        &self,
+        via: Via,
+        decoded: &Decoded,
+        gone: Pin<&mut impl Future<Output = ()>>,
+    ) -> Option<Answer> {
+        let answer = self.carry(&decoded.call, gone).await?;
+        self.metrics.answered(via, Some(&decoded.call), &answer);
+        log(decoded, &answer);
+        Some(answer)
+    }
+
+    /// Whether the store answers.
+    pub async fn ready(&self) -> Answer {
+        match tokio::time::timeout(PATIENCE, self.door.ping()).await {
+            Ok(Ok(())) => Answer::text("ready"),
+            Ok(Err(error)) => error.into(),
+            Err(_) => Answer::unavailable("the store does not answer"),
+        }
+    }
+
+    /// The text for Prometheus.
+    #[must_use]
+    pub fn render_metrics(&self) -> String {
+        self.metrics.render(self.waits.now(), self.connections.now())
+    }
+
+    async fn carry(&self, call: &Call, gone: Pin<&mut impl Future<Output = ()>>) -> Option<Answer> {
+        let (kind, name) = match call {
+            Call::Act { action, name, .. } => (Some(action.row().kind), name.as_str()),
+            _ => (None, ""),
+        };
+        let work = pin!(carry_out(self, call));
+        let answer = self.wait_for(kind, name, work, gone).await?;
+        Some(answer.unwrap_or_else(|answer| answer))
+    }
+
+    /// Waits for `work` (which its caller pins: passed by value it would take its space twice), within the caps on waits, until it is done, `gone` comes back (`None`), or the server is to
+    /// go. What is done at once is no wait.
+    ///
+    /// # Errors
+    /// 503 or 429 when too many wait, 503 when the server is going.
+    ///
+    /// # Cancel safety
+    /// As `work`.
+    pub async fn wait_for<T>(
+        &self,
+        kind: Option<Kind>,
+        name: &str,
+        mut work: Pin<&mut impl Future<Output = T>>,
+        gone: Pin<&mut impl Future<Output = ()>>,
+    ) -> Option<Result<T, Answer>> {
+        if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
+            return Some(Ok(done));
+        }
+        let started = Instant::now();
+        let _waiting = match self.waits.enter(kind, name) {
+            Ok(waiting) => waiting,
+            Err(answer) => return Some(Err(answer)),
+        };
+        let done = tokio::select! {
+            biased;
+            () = gone => None,
+            () = self.shutdown.cancelled() => Some(Err(Answer::shutting_down())),
+            done = work => Some(Ok(done)),
+        };
+        self.metrics.waited(started.elapsed());
+        done
+    }
+}
+
+/// Names and ids as a client wrote them, escaped; never keys.
+fn log(decoded: &Decoded, answer: &Answer) {
+    if decoded.id.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let (action, name) = match &decoded.call {
+        Call::Act { action, name, .. } => (action.row().segment, name.as_str()),
+        Call::Delete(_, name) => ("delete", name.as_str()),
+        Call::Show(_, name) => ("show", name.as_str()),
+        Call::List => ("list", ""),
+    };
+    let (name, status) = (quoted(name), answer.status);
+    if let Some(id) = &decoded.id {
+        tracing::info!(action, name, id = quoted(id), status, "answered");
+    } else {
+        tracing::debug!(action, name, status, "answered");
+    }
+}

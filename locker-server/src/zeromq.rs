@@ -1,0 +1,170 @@
+//! ZeroMQ: one ROUTER socket for both forms of requests.
+
+mod connections;
+pub mod frames;
+mod security;
+mod slots;
+mod socket;
+
+use crate::{
+    calls::Answer,
+    cli::Serve,
+    metrics::Via,
+    server::{Request, Server},
+};
+use bytes::Bytes;
+use connections::Connections;
+use frames::Ask;
+use locker_runtime::primitives::rate_limiter::Quota;
+use security::{Security, endpoint};
+use slots::Slots;
+use socket::{Event, Peer, Publisher, Router, Sender, Subscriber};
+use std::{borrow::Cow, pin::pin, sync::Arc};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+/// The sockets of a server, bound.
+#[derive(Debug)]
+pub struct Sockets {
+    server: Arc<Server>,
+    router: Router,
+    slots: Arc<Slots>,
+    peers: Option<Subscriber>,
+    endpoints: Vec<(&'static str, String)>,
+}
+
+/// Binds what the options name; `None` when that is nothing.
+///
+/// # Errors
+/// Says what cannot be bound and why.
+pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Sockets>, String> {
+    if options.zmq == "off" {
+        return Ok(None);
+    }
+    if !options.store.starts_with("memory:") && (options.publish.is_some() || !options.peers.is_empty()) {
+        return Err("--publish and --peer are for servers that share no store: with a shared one their limits are exact".into());
+    }
+    let security = Security::read(options)?;
+    let security = security.as_ref();
+    let at = endpoint("zmq", &options.zmq, security).await?;
+    let (router, bound) =
+        Router::bind(&at, security).await.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
+    let mut endpoints = vec![("zmq", bound)];
+    let mut publisher = None;
+    if let Some(publish) = &options.publish {
+        let at = endpoint("publish", publish, security).await?;
+        let (socket, bound) =
+            Publisher::bind(&at, security).await.map_err(|error| format!("publish {publish}: {error}"))?;
+        endpoints.push(("publish", bound));
+        publisher = Some(socket);
+    }
+    let peers = connect(options, security).await?;
+    let quota = Quota::fixed_window(options.max_requests, options.in_seconds);
+    let slots = Arc::new(Slots::new(server.clone(), quota, options.grace, publisher));
+    Ok(Some(Sockets { server: server.clone(), router, slots, peers, endpoints }))
+}
+
+async fn connect(options: &Serve, security: Option<&Security>) -> Result<Option<Subscriber>, String> {
+    if options.peers.is_empty() {
+        return Ok(None);
+    }
+    let mut endpoints = Vec::new();
+    for peer in &options.peers {
+        endpoints.push(endpoint("peer", peer, security).await?);
+    }
+    let subscriber = Subscriber::connect(&endpoints, slots::TOPIC, security).await;
+    subscriber.map(Some).map_err(|error| format!("peer: {error}"))
+}
+
+impl Sockets {
+    /// What was bound where.
+    #[must_use]
+    pub fn endpoints(&self) -> &[(&'static str, String)] {
+        &self.endpoints
+    }
+
+    /// Serves until the server shuts down; whoever waits gets 503.
+    pub async fn serve(self) {
+        let Self { server, mut router, slots, peers, .. } = self;
+        let (tasks, mut connections) = (TaskTracker::new(), Connections::default());
+        if let Some(peers) = peers {
+            let (slots, end) = (slots.clone(), server.shutdown.clone());
+            tasks.spawn(async move { end.run_until_cancelled(slots.listen(peers)).await });
+        }
+        let desk = Desk { server: server.clone(), slots, sender: router.sender() };
+        while let Some(Some(event)) = server.shutdown.run_until_cancelled(router.next()).await {
+            match event {
+                Event::Message(peer, frames) => {
+                    if let Some(gone) = connections.of(peer.connection()) {
+                        desk.take(peer, frames, gone, &tasks);
+                    }
+                }
+                Event::Gone(connection) => connections.forget(connection),
+                Event::Left(left) => connections.keep(&left),
+            }
+        }
+        tasks.close();
+        tasks.wait().await;
+        drop(desk);
+        router.close().await;
+    }
+}
+
+/// Takes a request from its message to its answer.
+#[derive(Clone, Debug)]
+struct Desk {
+    server: Arc<Server>,
+    slots: Arc<Slots>,
+    sender: Sender,
+}
+
+impl Desk {
+    /// What can be answered at once is; the rest waits in a task of its own, so that later requests overtake it.
+    fn take(&self, peer: Peer, mut frames: Vec<Bytes>, gone: CancellationToken, tasks: &TaskTracker) {
+        let desk = self.clone();
+        let body = frames.split_off(frames::envelope(&frames));
+        let mut work = Box::pin(async move {
+            if let Some(answer) = desk.answer(&body, &gone).await {
+                frames.extend(answer);
+                desk.sender.send(&peer, frames);
+            }
+        });
+        if futures_util::FutureExt::now_or_never(work.as_mut()).is_none() {
+            tasks.spawn(work);
+        }
+    }
+
+    /// `None`: the client is gone.
+    async fn answer(&self, body: &[Bytes], gone: &CancellationToken) -> Option<Vec<Bytes>> {
+        let answer = match frames::read(body) {
+            Ok(Ask::Slot) => return self.slot(gone).await,
+            Ok(Ask::Call { method, path, query }) => {
+                let request = Request { via: Via::ZeroMq, method, path, query, form: "" };
+                match self.server.read(request) {
+                    Ok(decoded) => self.server.answer(Via::ZeroMq, &decoded, pin!(gone.cancelled())).await?,
+                    Err(answer) => answer,
+                }
+            }
+            Err(answer) => {
+                self.server.metrics.answered(Via::ZeroMq, None, &answer);
+                answer
+            }
+        };
+        Some(vec![answer.status.to_string().into(), bytes(answer)])
+    }
+
+    async fn slot(&self, gone: &CancellationToken) -> Option<Vec<Bytes>> {
+        let go = self
+            .server
+            .wait_for(None, "", pin!(self.slots.ask()), pin!(gone.cancelled()))
+            .await?
+            .unwrap_or(false);
+        Some(vec![Bytes::from_static(if go { b"go" } else { b"sorry" })])
+    }
+}
+
+fn bytes(answer: Answer) -> Bytes {
+    match answer.body {
+        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+        Cow::Owned(text) => text.into(),
+    }
+}

@@ -1,0 +1,191 @@
+//! The one place that knows the ZeroMQ library.
+
+use super::security::Security;
+use bytes::Bytes;
+use omq_tokio::{
+    Endpoint, Message, MonitorEvent, Options, Socket, SocketType,
+    message::Payload,
+    options::KeepAlive,
+    socket::{IdentitySocket, MonitorStream},
+};
+use std::{collections::HashSet, time::Duration};
+
+/// The largest message that is read, its frames' bookkeeping included.
+const MOST_MESSAGE: usize = 64 * 1024;
+
+/// How many answers wait for a client that does not read; more are dropped.
+const MOST_UNREAD: u32 = 10_000;
+
+fn options(security: Option<&Security>) -> Options {
+    let options = Options::default()
+        .max_message_size(MOST_MESSAGE)
+        .handshake_timeout(Duration::from_secs(5))
+        .max_pending_handshakes(4096)
+        .recv_hwm(1000)
+        .send_hwm(MOST_UNREAD)
+        .linger(Duration::from_secs(1))
+        .heartbeat_interval(Duration::from_secs(30))
+        .heartbeat_timeout(Duration::from_secs(30))
+        .tcp_keepalive(KeepAlive::Enabled {
+            idle: Duration::from_secs(30),
+            intvl: Duration::from_secs(10),
+            cnt: 3,
+        })
+        .monitor_capacity(16_384);
+    match security {
+        Some(security) => security.serve(options),
+        None => options,
+    }
+}
+
+/// The socket that clients ask.
+#[derive(Debug)]
+pub(super) struct Router {
+    socket: IdentitySocket,
+    monitor: MonitorStream,
+}
+
+/// Where a message came from.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    identity: omq_tokio::Identity,
+}
+
+/// What happens at the router.
+#[derive(Debug)]
+pub(super) enum Event {
+    Message(Peer, Vec<Bytes>),
+    /// This connection is no more.
+    Gone(u64),
+    /// Some connections are no more: these are left.
+    Left(HashSet<u64>),
+}
+
+impl Peer {
+    pub(super) fn connection(&self) -> u64 {
+        self.identity.peer_info().connection_id
+    }
+}
+
+impl Router {
+    pub(super) async fn bind(
+        endpoint: &Endpoint,
+        security: Option<&Security>,
+    ) -> omq_tokio::Result<(Self, String)> {
+        let socket = Socket::new(SocketType::Router, options(security));
+        let monitor = socket.monitor();
+        let socket = IdentitySocket::try_from(socket)?;
+        let bound = socket.bind(endpoint.clone()).await?;
+        Ok((Self { socket, monitor }, bound.to_string()))
+    }
+
+    /// `None`: the socket is closed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Event> {
+        use omq_tokio::socket::MonitorRecvError as Missed;
+        loop {
+            tokio::select! {
+                biased;
+                event = self.monitor.recv() => match event {
+                    Ok(MonitorEvent::Disconnected { peer, .. }) => return Some(Event::Gone(peer.connection_id)),
+                    Ok(_) => {}
+                    Err(Missed::Lagged(_)) => {
+                        let left = self.socket.connections().await.ok()?;
+                        return Some(Event::Left(left.into_iter().map(|status| status.connection_id).collect()));
+                    }
+                    Err(_) => return None,
+                },
+                received = self.socket.recv_from() => {
+                    let (identity, message) = received.ok()?;
+                    let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
+                    return Some(Event::Message(Peer { identity }, frames));
+                }
+            }
+        }
+    }
+
+    pub(super) fn sender(&self) -> Sender {
+        Sender(self.socket.clone())
+    }
+
+    pub(super) async fn close(self) {
+        if let Err(error) = self.socket.into_inner().close().await {
+            tracing::debug!(%error, "the ZeroMQ socket did not close in order");
+        }
+    }
+}
+
+/// Sends answers.
+#[derive(Clone, Debug)]
+pub(super) struct Sender(IdentitySocket);
+
+impl Sender {
+    /// An answer to a client that is gone, or that leaves too much unread, is dropped.
+    pub(super) fn send(&self, peer: &Peer, frames: Vec<Bytes>) {
+        let message = message(frames);
+        if let Err(error) = self.0.try_send_to(peer.identity.as_ref(), message) {
+            tracing::debug!(%error, "an answer was dropped");
+        }
+    }
+}
+
+fn message(frames: Vec<Bytes>) -> Message {
+    Message::multipart_payloads(frames.into_iter().map(Payload::from_bytes))
+}
+
+/// Tells other servers.
+#[derive(Clone, Debug)]
+pub(super) struct Publisher(Socket);
+
+impl Publisher {
+    pub(super) async fn bind(
+        endpoint: &Endpoint,
+        security: Option<&Security>,
+    ) -> omq_tokio::Result<(Self, String)> {
+        let socket = Socket::new(SocketType::Pub, options(security));
+        let bound = socket.bind(endpoint.clone()).await?;
+        Ok((Self(socket), bound.to_string()))
+    }
+
+    pub(super) fn publish(&self, frames: Vec<Bytes>) {
+        if let Err(error) = self.0.try_send(message(frames)) {
+            tracing::debug!(%error, "the peers were not told");
+        }
+    }
+}
+
+/// Listens to other servers; connects again and again to those that are not there.
+#[derive(Debug)]
+pub(super) struct Subscriber(Socket);
+
+impl Subscriber {
+    pub(super) async fn connect(
+        endpoints: &[Endpoint],
+        topic: &'static str,
+        security: Option<&Security>,
+    ) -> omq_tokio::Result<Self> {
+        let base =
+            Options::default().max_message_size(MOST_MESSAGE).handshake_timeout(Duration::from_secs(5));
+        let options = match security {
+            Some(security) => security.call(base),
+            None => base,
+        };
+        let socket = Socket::new(SocketType::Sub, options);
+        socket.subscribe(topic).await?;
+        for endpoint in endpoints {
+            socket.connect(endpoint.clone()).await?;
+        }
+        Ok(Self(socket))
+    }
+
+    /// `None`: the socket is closed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&self) -> Option<Vec<Bytes>> {
+        let message = self.0.recv().await.ok()?;
+        Some((0..message.len()).filter_map(|index| message.part_bytes(index)).collect())
+    }
+}

@@ -1,0 +1,274 @@
+"""Clients of the ZeroMQ side, with pyzmq: `clients.py <what> <endpoint> [<pid of the server>]`.
+
+Each function is one fact; a failed assertion ends the program with its traceback. What has to happen meanwhile is
+asked for with `ask`: a line goes out, a line comes back.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import zmq
+
+TIMEOUT = 30_000
+context = zmq.Context()
+context.max_sockets = 2000
+
+
+def connect(kind, endpoint, **options):
+    client = context.socket(kind)
+    client.linger = 0
+    client.rcvtimeo = TIMEOUT
+    for name, value in options.items():
+        client.setsockopt(getattr(zmq, name), value)
+    client.connect(endpoint)
+    return client
+
+
+def ask(what):
+    print(what, flush=True)
+    return sys.stdin.readline().strip()
+
+
+def request(client, text):
+    client.send_string(text)
+    return [frame.decode() for frame in client.recv_multipart()]
+
+
+def call(dealer, text):
+    dealer.send_multipart([b"", text.encode()])
+
+
+def is_served(endpoint):
+    client = connect(zmq.REQ, endpoint)
+    assert request(client, "let me go")[0] in ("go", "sorry")
+    client.close()
+
+
+def raw(endpoint):
+    host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
+    stream = socket.create_connection((host, int(port)))
+    stream.settimeout(TIMEOUT / 1000)
+    return stream
+
+
+def is_closed(stream):
+    try:
+        while stream.recv(65536):
+            pass
+    except ConnectionError:
+        pass
+    stream.close()
+
+
+def shaken(endpoint):
+    """A TCP connection after the handshake of a DEALER, by hand."""
+    stream = raw(endpoint)
+    stream.sendall(b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+    greeting = b""
+    while len(greeting) < 64:
+        greeting += stream.recv(64 - len(greeting))
+    ready = b"\x05READY" + b"\x0bSocket-Type" + (6).to_bytes(4, "big") + b"DEALER"
+    stream.sendall(b"\x04" + bytes([len(ready)]) + ready)
+    return stream
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def starts_before_the_server(endpoint):
+    client = connect(zmq.REQ, endpoint)
+    client.send_string("let me go")
+    ask("sent")
+    assert client.recv_string() == "go"
+
+
+def outlives_a_killed_server(endpoint):
+    idle, waiting, plain = (connect(zmq.REQ, endpoint) for _ in range(3))
+    relaxed = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1)
+    assert request(idle, "let me go")[0] in ("go", "sorry")
+    for client in (waiting, plain, relaxed):
+        client.send_string("/v1/event/never/wait")
+    ask("waiting")
+    assert request(idle, "let me go")[0] in ("go", "sorry"), "an idle socket goes on"
+    assert request(relaxed, "let me go")[0] in ("go", "sorry"), "a relaxed one too"
+    try:
+        plain.send_string("let me go")
+        raise AssertionError("a plain REQ socket that lost its reply cannot go on")
+    except zmq.ZMQError as error:
+        assert error.errno == zmq.EFSM
+    plain.close()
+    is_served(endpoint)
+
+
+def crowds_are_served(endpoint):
+    answers = []
+
+    def client():
+        client = connect(zmq.REQ, endpoint)
+        answers.extend(request(client, "let me go")[0] for _ in range(200))
+        client.close()
+
+    threads = [threading.Thread(target=client) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 50 * 200 and set(answers) <= {"go", "sorry"}, len(answers)
+    print("go", answers.count("go"))
+
+
+def two_hundred_wait(endpoint):
+    clients = [connect(zmq.DEALER, endpoint) for _ in range(200)]
+    for client in clients:
+        call(client, "/v1/semaphore/crowd/acquire")
+    ask("waiting")
+
+
+def may_vanish(endpoint):
+    """200 clients die while they wait: they leave their places."""
+    holder = connect(zmq.REQ, endpoint)
+    assert request(holder, "/v1/semaphore/crowd/acquire?key=k&expires=0")[0] == "200"
+    command = [sys.executable, __file__, "two_hundred_wait", endpoint]
+    crowd = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert crowd.stdout.readline() == b"waiting\n"
+    while '"waiting":200' not in request(holder, "/v1/semaphore/crowd")[1]:
+        pass
+    crowd.send_signal(signal.SIGKILL)
+    crowd.wait()
+    while '"waiting":0' not in request(holder, "/v1/semaphore/crowd")[1]:
+        pass
+    assert request(holder, "/v1/semaphore/crowd/release?key=k") == ["204", ""]
+    assert request(holder, "/v1/semaphore/crowd/acquire?maxwait=0&key=k") == ["200", "k"]
+
+
+def heartbeats_keep_a_connection(endpoint):
+    client = connect(zmq.DEALER, endpoint, HEARTBEAT_IVL=200)
+    monitor = client.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    call(client, "/v1/event/never/wait?maxwait=3000")
+    assert client.recv_multipart() == [b"", b"408", b"not within maxwait"]
+    assert monitor.poll(0) == 0, "disconnected"
+
+
+def strangers_do_no_harm(endpoint, pid):
+    before = resident(pid)
+    for greeting in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", os.urandom(4096), b"\xff" + os.urandom(4096)):
+        stream = raw(endpoint)
+        try:
+            stream.sendall(greeting)
+            stream.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        is_closed(stream)
+    is_served(endpoint)
+    assert resident(pid) - before < 32 << 20
+
+
+def a_huge_frame_is_refused(endpoint, pid):
+    before = resident(pid)
+    for _ in range(20):
+        stream = shaken(endpoint)
+        stream.sendall(b"\x02" + (1 << 40).to_bytes(8, "big"))
+        is_closed(stream)
+    is_served(endpoint)
+    assert resident(pid) - before < 32 << 20
+
+
+def many_frames_are_refused(endpoint):
+    client = connect(zmq.REQ, endpoint)
+    client.send_multipart([b"x"] * 300)
+    assert client.recv_multipart()[0] == b"400"
+    assert request(client, "let me go")[0] in ("go", "sorry")
+    bare = connect(zmq.DEALER, endpoint)
+    for frames in ([b"x"] * 300, [b"\xff"], [b"a", b"", b"b", b"c"]):
+        bare.send_multipart(frames)
+        assert bare.recv_multipart()[-2] == b"400", frames
+    for frames, answer in (([b"let me go"], 1), ([b""], 1), ([b"", b""], 2), ([b"1", b"2", b"", b"x"], 4)):
+        bare.send_multipart(frames)
+        got = bare.recv_multipart()
+        assert len(got) == answer and got[-1] in (b"go", b"sorry") and got[:-1] == frames[: answer - 1], got
+
+
+def half_open_handshakes_do_no_harm(endpoint):
+    streams = [raw(endpoint) for _ in range(200)]
+    for stream in streams[::2]:
+        stream.sendall(b"\xff" + bytes(8) + b"\x7f\x03")
+    is_served(endpoint)
+    for stream in streams:
+        is_closed(stream)
+
+
+def who_never_reads_does_no_harm(endpoint, pid):
+    flood = connect(zmq.DEALER, endpoint, SNDHWM=0, RCVHWM=1)
+
+    def pour():
+        for _ in range(400_000):
+            call(flood, "/v1/tokenbucket/flood/acquire?size=1000000&interval=1&maxwait=0")
+
+    thread = threading.Thread(target=pour, daemon=True)
+    thread.start()
+    before = resident(pid)
+    while thread.is_alive():
+        is_served(endpoint)
+    for _ in range(50):
+        is_served(endpoint)
+    assert resident(pid) - before < 64 << 20, (resident(pid) - before) >> 20
+
+
+def relaxed_clients_get_their_own_answers(endpoint):
+    client = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1)
+    for number in range(100):
+        client.send_string("/v1/event/never/wait?maxwait=50")
+        assert request(client, f"/v1/semaphore/relaxed/acquire?size=1000&key=k{number}") == ["200", f"k{number}"]
+
+
+def later_requests_overtake(endpoint):
+    client = connect(zmq.DEALER, endpoint)
+    call(client, "/v1/event/never/wait")
+    call(client, "/v1/semaphore/free/acquire?key=k")
+    assert client.recv_multipart() == [b"", b"200", b"k"]
+    ask("waiting")
+    assert client.recv_multipart() == [b"", b"503", b"shutting down"], "at shut-down waiters get 503"
+
+
+def counts(endpoint, number):
+    """Asks so many times, as fast as it goes, and tells how often it was `go`."""
+    client = connect(zmq.REQ, endpoint)
+    is_served(endpoint)
+    ask("ready")
+    print(sum(request(client, "let me go") == ["go"] for _ in range(int(number))))
+
+
+def relays(endpoint):
+    """Lines become requests, answers lines."""
+    client = connect(zmq.REQ, endpoint)
+    while line := ask(""):
+        print("\x1f".join(request(client, line)), flush=True)
+
+
+def encrypted(endpoint, server_key, public, secret):
+    keys = {"CURVE_PUBLICKEY": public.encode(), "CURVE_SECRETKEY": secret.encode()}
+    known = connect(zmq.REQ, endpoint, CURVE_SERVERKEY=server_key.encode(), **keys)
+    assert request(known, "let me go")[0] in ("go", "sorry")
+    public, secret = zmq.curve_keypair()
+    keys = {"CURVE_PUBLICKEY": public, "CURVE_SECRETKEY": secret}
+    stranger = connect(zmq.REQ, endpoint, CURVE_SERVERKEY=server_key.encode(), **keys)
+    plain = connect(zmq.REQ, endpoint)
+    for client in (stranger, plain):
+        client.send_string("let me go")
+    assert request(known, "let me go")[0] in ("go", "sorry")
+    assert stranger.poll(500) == 0 and plain.poll(500) == 0, "served without a known key"
+
+
+def curve_keys():
+    for _ in range(2):
+        print(*(key.decode() for key in zmq.curve_keypair()))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])

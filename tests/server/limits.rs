@@ -1,0 +1,255 @@
+//! Malformed input, and each cap.
+
+use crate::support::{GENEROUS, Server, answer, client, rest, until};
+use std::{io::Write, time::Instant};
+
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn malformed_queries_are_400_with_a_reason() {
+    let server = Server::start(&[]);
+    for query in [
+        "size=",
+        "size",
+        "size=-1",
+        "size=x",
+        "size=1.0",
+        "size=18446744073709551615",
+        "size=9223372036854775808",
+        "size=1&SIZE=1",
+        "interval=0",
+        "interval=-1",
+        "unknown=1",
+        "token=x",
+        "=",
+        "size=%",
+        "size=%zz",
+        "key=%FF",
+        "maxwait=9223372036854775808",
+        "maxwait=1e3",
+        "expires=0x10",
+        "size=1;key=2",
+    ] {
+        let answer = server.get(&format!("/v1/tokenbucket/b/acquire?{query}")).await;
+        assert_eq!(answer.status, 400, "{query}");
+        assert!(!answer.body.is_empty() && !answer.body.contains('\n'), "{query}: {}", answer.body);
+    }
+    for query in ["expires=-1", "expires=-9223372036854775808"] {
+        assert_eq!(server.get(&format!("/v1/semaphore/s/acquire?{query}")).await.status, 400, "{query}");
+    }
+    assert_eq!(server.get("/v1/watchdog/w/kick?expires=0").await.status, 400);
+    assert_eq!(server.get("/v1/semaphore/s/release").await.status, 400);
+    assert_eq!(
+        server.get("/v1/tokenbucket/b/acquire?&&size=1&&").await.status,
+        204,
+        "empty pairs are nothing"
+    );
+    assert_eq!(
+        server.get("/v1").await.body,
+        r#"[{"kind":"tokenbucket","name":"b"}]"#,
+        "and nothing else was done"
+    );
+}
+
+#[tokio::test]
+async fn the_largest_numbers_are_taken() {
+    let server = Server::start(&[]);
+    let most = i64::MAX;
+    let all = format!("size={most}&interval={most}&maxwait={most}&expires={most}");
+    for (path, status) in [
+        ("tokenbucket/n/acquire", 204),
+        ("semaphore/n/acquire", 200),
+        ("watchdog/n/kick", 204),
+        ("event/n/send", 204),
+        ("event/n/wait", 204),
+    ] {
+        assert_eq!(server.get(&format!("/v1/{path}?{all}")).await.status, status, "{path}");
+    }
+    let waiter = server.queue(&format!("/v1/watchdog/n/wait?{all}"), "watchdog/n", 0).await;
+    assert_eq!(server.post("/v1/watchdog/n/kick?expires=1").await.status, 204);
+    assert_eq!(waiter.await.unwrap().status, 204);
+}
+
+#[tokio::test]
+async fn names_are_short_and_printable() {
+    let server = Server::start(&[]);
+    let longest = "n".repeat(200);
+    for name in ["a b", "ünïcödé", "%E2%82%AC", &longest, "%25", "a+b", "{braces}"] {
+        assert_eq!(server.get(&format!("/v1/event/{name}/send")).await.status, 204, "{name}");
+    }
+    for name in ["", "a%2Fb", "a%00b", "%0A", "%7F", "%E2%80%AE", "%FF", "%zz", &format!("{longest}n")] {
+        assert_eq!(server.get(&format!("/v1/event/{name}/send")).await.status, 400, "{name}");
+    }
+    let listed = server.get("/v1").await.body;
+    for name in ["a b", "ünïcödé", "€", "a+b"] {
+        assert!(listed.contains(&format!("\"{name}\"")), "{name} in {listed}");
+    }
+}
+
+#[test]
+fn what_is_no_http_is_refused() {
+    let server = Server::start(&[]);
+    for bytes in [
+        &b"rubbish\r\n\r\n"[..],
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /v1/event/\xff/send HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET /v1 HTTP/1.1\r\n: x\r\n\r\n",
+        b"POST /v1/event/e/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"GET /v1 HTTP/1.1\r\nConnection: close\r\n\r\n",
+        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ] {
+        let mut stream = server.connect();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let answer = rest(&mut stream);
+        assert!(answer.is_empty() || status(&answer) == 400, "{}: {answer}", String::from_utf8_lossy(bytes));
+    }
+}
+
+#[test]
+fn headers_and_bodies_are_capped() {
+    let server = Server::start(&[]);
+    let head = |padding: usize| {
+        let padding = "x".repeat(padding);
+        format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nPadding: {padding}\r\nConnection: close\r\n\r\n")
+    };
+    assert_eq!(status(&server.raw(head(7 * 1024).as_bytes())), 200);
+    assert_eq!(status(&server.raw(head(9 * 1024).as_bytes())), 431);
+    let path = format!("GET /v1/event/{}/send HTTP/1.1\r\n", "n".repeat(9 * 1024));
+    assert!(matches!(status(&server.raw(path.as_bytes())), 414 | 431));
+    let post = "POST /v1/event/e/send HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+        Content-Type: application/x-www-form-urlencoded\r\n";
+    let form = |length: usize| format!("message={}", "m".repeat(length - 8));
+    let sent = format!("{post}Content-Length: 8193\r\n\r\n{}", form(8193));
+    assert_eq!(status(&server.raw(sent.as_bytes())), 413);
+    let announced = format!("{post}Content-Length: 1099511627776\r\n\r\n");
+    assert_eq!(status(&server.raw(announced.as_bytes())), 413);
+    let chunked = format!("{post}Transfer-Encoding: chunked\r\n\r\n2001\r\n{}\r\n0\r\n\r\n", form(8193));
+    assert_eq!(status(&server.raw(chunked.as_bytes())), 413);
+    let most = format!("{post}Content-Length: 8192\r\n\r\n{}", form(8192));
+    assert_eq!(status(&server.raw(most.as_bytes())), 204);
+}
+
+#[test]
+fn a_larger_header_size_can_be_configured() {
+    let server = Server::start(&["--header-size", "16384"]);
+    let padding = "x".repeat(12 * 1024);
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nPadding: {padding}\r\nConnection: close\r\n\r\n"
+    );
+    assert_eq!(status(&server.raw(head.as_bytes())), 200);
+}
+
+/// Slowloris: whoever does not finish a request is cut off, byte after byte or not.
+#[tokio::test]
+async fn the_header_time_out_fires() {
+    let server = Server::start(&["--header-timeout", "300ms"]);
+    let started = Instant::now();
+    let mut silent = server.connect();
+    let mut half = server.connect();
+    half.write_all(b"GET /healthz HTTP/1.1\r\nHost: loc").unwrap();
+    let mut body = server.connect();
+    body.write_all(b"POST /v1/event/e/send HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nab").unwrap();
+    let mut dripping = server.connect();
+    for byte in b"GET /healthz HTTP/1.1\r\nX: ".iter().chain(std::iter::repeat(&b'x')) {
+        if dripping.write_all(&[*byte]).is_err() {
+            break;
+        }
+        assert!(started.elapsed() < GENEROUS, "it may drip for ever");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    for (stream, expected) in [(&mut silent, [0, 408]), (&mut half, [0, 408]), (&mut body, [400, 400])] {
+        let answer = rest(stream);
+        assert!(expected.contains(&status(&answer)), "{answer}");
+    }
+    assert!(started.elapsed() >= std::time::Duration::from_millis(300));
+    assert_eq!(server.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn waits_per_name_are_capped() {
+    let server = Server::start(&["--max-waits-per-name", "2"]);
+    let waiters = [
+        server.queue("/v1/event/e/wait", "event/e", 0).await,
+        server.queue("/v1/event/e/wait", "event/e", 1).await,
+    ];
+    let refused = server.get("/v1/event/e/wait").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
+    assert_eq!(server.get("/v1/event/e/wait?maxwait=0").await.status, 408, "which is no wait");
+    server.until_waiting("event/e", 2).await;
+    assert_eq!(server.get("/v1/watchdog/e/wait?maxwait=5").await.status, 408, "another kind is another name");
+    assert_eq!(server.post("/v1/event/e/send").await.status, 204);
+    for waiter in waiters {
+        assert_eq!(waiter.await.unwrap().status, 204);
+    }
+}
+
+#[tokio::test]
+async fn waits_in_all_are_capped() {
+    let server = Server::start(&["--max-waits", "2"]);
+    let _waiters = [
+        server.queue("/v1/event/a/wait", "event/a", 0).await,
+        server.queue("/v1/event/b/wait", "event/b", 0).await,
+    ];
+    let refused = server.get("/v1/event/c/wait").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert_eq!(server.get("/v1/semaphore/c/acquire").await.status, 200, "which need not wait");
+}
+
+#[tokio::test]
+async fn names_are_capped() {
+    let server = Server::start(&["--max-names", "3"]);
+    for name in ["a", "b", "c"] {
+        assert_eq!(server.post(&format!("/v1/semaphore/{name}/acquire?key=k")).await.status, 200);
+    }
+    let refused = server.post("/v1/semaphore/d/acquire").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
+    assert_eq!(server.post("/v1/semaphore/d/release?key=k").await.status, 409);
+    assert_eq!(server.post("/v1/semaphore/a/acquire?size=2").await.status, 200, "known names go on");
+    assert_eq!(server.post("/v1/semaphore/b/release?key=k").await.status, 204);
+    until("a name has become free", async || server.post("/v1/event/d/send").await.status == 204).await;
+}
+
+#[tokio::test]
+async fn connections_are_capped() {
+    let server = Server::start(&["--max-connections", "2"]);
+    let [mut one, _two] = [server.connect(), server.connect()];
+    let refused = server.connect();
+    let answer_of = |mut stream: std::net::TcpStream| rest(&mut stream);
+    let answer = tokio::task::spawn_blocking(move || answer_of(refused)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After: 1\r\n"), "{answer}");
+    one.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(status(&rest(&mut one)), 200);
+    until("there is room again", async || {
+        client().get(server.url("/healthz")).send().await.is_ok_and(|answer| answer.status() == 200)
+    })
+    .await;
+    let _ = answer;
+}
+
+#[tokio::test]
+async fn the_soft_limit_on_files_is_raised() {
+    let server = Server::start(&[]);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let numbers: Vec<_> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers[0], numbers[1], "{line}");
+}
+
+#[tokio::test]
+async fn keys_are_never_logged() {
+    let server = Server::launch("127.0.0.1:0", "off", &[], "trace");
+    server.post("/v1/semaphore/s/acquire?key=hidden-key").await;
+    server.post("/v1/semaphore/s/release?key=hidden-key").await;
+    answer(
+        client().post(server.url("/v1/semaphore/s/release")).header("authorization", "Bearer hidden-token"),
+    )
+    .await;
+    server.post("/v1/semaphore/s/acquire?key=hidden-key&key=hidden-key").await;
+    let log = server.errors();
+    assert!(log.contains("release") && !log.contains("hidden"), "{log}");
+}

@@ -1,0 +1,59 @@
+//! Servers without a shared store that tell each other what they grant.
+
+use crate::support::{Python, Server, free_port, until};
+
+const MOST: u32 = 50;
+
+/// Asks so many times and tells how often it was `go`; one more request goes before.
+fn ask(server: &Server, number: u32) -> u32 {
+    let mut client = Python::start(&["counts", &server.zmq(), &number.to_string()]);
+    assert_eq!(client.line(), "ready");
+    client.tell("go on");
+    client.finish().trim().parse().unwrap()
+}
+
+async fn count(server: &Server, slot: &str) -> u32 {
+    let metrics = server.get("/metrics").await.body;
+    let start = format!("locker_slots_total{{slot=\"{slot}\"}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&start)?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test]
+async fn a_go_of_one_server_counts_at_the_others() {
+    let own: Vec<_> = (0..3).map(|_| format!("tcp://127.0.0.1:{}", free_port())).collect();
+    let (most, peers) = (MOST.to_string(), own.join(","));
+    let options = |own| ["--max-requests", &most, "--in-seconds", "3600", "--publish", own, "--peer", &peers];
+    let servers: Vec<_> = own.iter().map(|own| Server::start(&options(own))).collect();
+    // What is granted before a subscription has reached its publisher is not told.
+    for (speaker, listener) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        let before = count(&servers[listener], "peer").await;
+        until("one hears the other", async || {
+            ask(&servers[speaker], 0);
+            count(&servers[listener], "peer").await > before
+        })
+        .await;
+    }
+    for server in &servers {
+        ask(server, MOST);
+        for listener in &servers {
+            until("all that was granted is counted", async || {
+                count(listener, "go").await + count(listener, "peer").await == MOST
+            })
+            .await;
+        }
+    }
+    let mut granted = 0;
+    for server in &servers {
+        assert_eq!(ask(server, MOST), 0, "the slot is full everywhere");
+        granted += count(server, "go").await;
+    }
+    assert!(granted >= MOST, "{granted}");
+}
+
+#[test]
+fn a_server_among_its_own_peers_counts_nothing_twice() {
+    let own = format!("tcp://127.0.0.1:{}", free_port());
+    let server =
+        Server::start(&["--max-requests", "20", "--in-seconds", "3600", "--publish", &own, "--peer", &own]);
+    assert_eq!(ask(&server, 100), 19);
+}

@@ -1,0 +1,111 @@
+//! `locker run`, `ls` and `unlock`.
+
+use crate::support::binary;
+use locker_runtime::Locker;
+use locker_server::{
+    cli::{Run, Where},
+    run::{force, list, under},
+};
+use std::time::Duration;
+
+fn options(name: &str, command: &[&str]) -> Run {
+    Run {
+        name: name.into(),
+        lease: Duration::from_secs(30),
+        timeout: Duration::from_secs(30),
+        kill_after: Duration::from_millis(50),
+        conflict_exit_code: 75,
+        store: Where { store: None },
+        command: command.iter().map(Into::into).collect(),
+    }
+}
+
+fn shell(name: &str, script: &str) -> Run {
+    options(name, &["sh", "-c", script])
+}
+
+#[tokio::test]
+async fn the_exit_code_is_the_commands_own() {
+    let locker = Locker::memory();
+    assert_eq!(under(&locker, &shell("a", "exit 0")).await, 0);
+    assert_eq!(under(&locker, &shell("a", "exit 7")).await, 7);
+    assert_eq!(under(&locker, &shell("a", "kill -9 $$")).await, 128 + 9);
+    assert_eq!(under(&locker, &options("a", &["/nowhere/at/all"])).await, 127);
+    assert_eq!(under(&locker, &options("a", &["/"])).await, 126);
+    assert!(locker.lock("a").try_acquire().await.unwrap().is_some(), "released each time");
+}
+
+#[tokio::test]
+async fn the_command_knows_key_and_fence() {
+    let locker = Locker::memory();
+    let fence = locker.lock("a").acquire().await.unwrap().fence();
+    let script = format!("test \"$LOCKER_KEY\" = lock:a && test \"$LOCKER_FENCE\" -gt {fence}");
+    assert_eq!(under(&locker, &shell("a", &script)).await, 0);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_is_a_conflict() {
+    let locker = Locker::memory();
+    let _guard = locker.lock("a").acquire().await.unwrap();
+    let once = Run { timeout: Duration::ZERO, ..shell("a", "exit 0") };
+    assert_eq!(under(&locker, &once).await, 75);
+    assert_eq!(under(&locker, &Run { conflict_exit_code: 3, ..once }).await, 3);
+}
+
+#[tokio::test]
+async fn a_command_whose_lock_is_lost_is_ended() {
+    for script in ["exec sleep 600", "trap '' TERM; exec sleep 600"] {
+        let locker = Locker::memory();
+        let run = Run { lease: Duration::from_millis(100), ..shell("a", script) };
+        let (under, ended) = (under(&locker, &run), async {
+            while !force(&locker, "a").await.unwrap() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        });
+        assert_eq!(tokio::join!(under, ended).0, 75, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_while_the_command_runs() {
+    let locker = Locker::memory();
+    let run = Run { lease: Duration::from_millis(200), ..shell("a", "sleep 1.5") };
+    let (code, taken) = tokio::join!(under(&locker, &run), async {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        locker.lock("a").try_acquire().await.unwrap().is_some()
+    });
+    assert_eq!((code, taken), (0, false));
+}
+
+#[tokio::test]
+async fn locks_are_listed_and_ended() {
+    let locker = Locker::memory();
+    let guard = locker.lock("nightly").acquire().await.unwrap();
+    let lines = list(&locker).await.unwrap();
+    assert!(lines.contains(&guard.fence().to_string()) && lines.contains("nightly"), "{lines}");
+    assert!(force(&locker, "nightly").await.unwrap());
+    assert!(!force(&locker, "nightly").await.unwrap());
+    assert!(!list(&locker).await.unwrap().contains("nightly"));
+    assert!(guard.release().await.is_err());
+}
+
+#[test]
+fn stores_that_protect_nothing_are_refused() {
+    for (store, expected) in [
+        (None, "LOCKER_URL"),
+        (Some("memory://"), "one process"),
+        (Some("http://127.0.0.1:5505"), "not a store yet"),
+        (Some("nonsense://"), "nonsense"),
+    ] {
+        for arguments in [&["run", "a", "--", "true"][..], &["ls"], &["unlock", "a"]] {
+            let mut command = binary();
+            if let Some(store) = store {
+                command.env("LOCKER_URL", store);
+            }
+            let output = command.args(arguments).output().unwrap();
+            let reason = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(64), "{arguments:?}: {reason}");
+            assert!(reason.contains(expected), "{reason}");
+        }
+    }
+}

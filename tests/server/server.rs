@@ -1,0 +1,11 @@
+//! The server from outside: the real binary over real sockets, with clients of other makes.
+
+mod access;
+mod calls;
+mod limits;
+mod peers;
+mod run;
+mod shutdown;
+mod support;
+mod waits;
+mod zeromq;

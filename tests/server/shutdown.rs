@@ -1,0 +1,132 @@
+//! How a server starts and ends.
+
+use crate::support::{Server, binary, ended, free_port, rest};
+use rustix::process::Signal;
+use std::io::Write;
+
+#[tokio::test]
+async fn signals_end_the_server_in_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = Server::start(&[]);
+        let waiters = [
+            server.queue("/v1/event/e/wait", "event/e", 0).await,
+            server.queue("/v1/watchdog/w/wait", "watchdog/w", 0).await,
+        ];
+        let mut idle = server.connect();
+        let started = std::time::Instant::now();
+        server.signal(signal);
+        for waiter in waiters {
+            let answer = waiter.await.unwrap();
+            assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+        }
+        assert_eq!(server.ended().code(), Some(0));
+        assert!(started.elapsed().as_secs() < 5);
+        assert_eq!(rest(&mut idle), "");
+        assert!(std::net::TcpStream::connect(server.http()).is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_cannot_hold_it_up() {
+    let mut server = Server::start(&[]);
+    let mut stuck = server.connect();
+    stuck
+        .write_all(b"POST /v1/event/e/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
+        .unwrap();
+    let _waiter = server.queue("/v1/event/e/wait", "event/e", 0).await;
+    let started = std::time::Instant::now();
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code(), Some(0));
+    assert!(started.elapsed().as_secs() < 5);
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["--header-timeout", "1h"]);
+    let mut stuck = server.connect();
+    stuck
+        .write_all(b"POST /v1/event/e/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab")
+        .unwrap();
+    let _waiter = server.queue("/v1/event/e/wait", "event/e", 0).await;
+    server.signal(Signal::TERM);
+    crate::support::until("the first signal is heard", async || server.errors().contains("shutting down"))
+        .await;
+    server.signal(Signal::INT);
+    assert_eq!(server.ended().code(), Some(1));
+}
+
+#[test]
+fn a_port_in_use_is_an_error() {
+    let server = Server::start(&[]);
+    for (option, address) in [("--http", server.http().to_string()), ("--zmq", server.zmq())] {
+        let other = if option == "--http" { ["--zmq", "off"] } else { ["--http", "off"] };
+        let output = binary().args(["serve", option, &address]).args(other).output().unwrap();
+        let reason = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{reason}");
+        assert!(reason.contains(&address) && reason.to_lowercase().contains("in use"), "{reason}");
+    }
+}
+
+#[test]
+fn the_first_line_says_where_and_on_what() {
+    let server = Server::start_at(
+        &format!("127.0.0.1:{}", free_port()),
+        "tcp://127.0.0.1:0",
+        &["--publish", "tcp://127.0.0.1:0"],
+    );
+    let expected = format!(
+        "http://{}, zmq {}, publish {}, store memory://\n",
+        server.http(),
+        server.zmq(),
+        server.publish()
+    );
+    assert!(server.line.ends_with(&expected), "{}", server.line);
+}
+
+#[test]
+fn wrong_options_are_named() {
+    for (arguments, expected) in [
+        (&["--http", "nonsense"][..], "nonsense"),
+        (&["--http", "off", "--zmq", "http://127.0.0.1:1"], "give tcp://host:port"),
+        (&["--store", "nonsense://"], "nonsense"),
+        (&["--max-requests", "0"], "--max-requests"),
+        (&["--in-seconds", "0"], "--in-seconds"),
+        (&["--grace", "soon"], "--grace"),
+        (&["--config", "/nowhere/file"], "/nowhere/file"),
+        (&["--curve-clients-file", "x"], "--curve-key-file"),
+    ] {
+        let mut process = binary();
+        let output = process.arg("serve").args(arguments).output().unwrap();
+        let reason = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && reason.contains(expected), "{arguments:?}: {reason}");
+    }
+}
+
+#[test]
+fn variables_and_the_file_configure_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "zmq = \"off\"\nmax-names = 7\n").unwrap();
+    let mut command = binary();
+    command.args(["serve", "--config"]).arg(file.path()).env("LOCKER_HTTP", "127.0.0.1:0");
+    let mut process = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(process.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&process), Signal::TERM).unwrap();
+    assert!(ended(&mut process).success());
+    assert!(line.contains("http://127.0.0.1:") && !line.contains("zmq"), "{line}");
+}
+
+#[test]
+fn help_teaches() {
+    for (arguments, expected) in [
+        (&["--help"][..], "LOCKER_URL"),
+        (&["serve", "--help"], "LOCKER_MAX_REQUESTS"),
+        (&["run", "--help"], "LOCKER_FENCE"),
+        (&["unlock", "--help"], "the holder learns that it is lost"),
+    ] {
+        let output = binary().args(arguments).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && help.contains(expected), "{help}");
+    }
+}

@@ -1,0 +1,185 @@
+//! The ZeroMQ side against pyzmq.
+
+use crate::support::{Python, Server, free_port};
+use rustix::process::Signal;
+
+#[test]
+fn clients_may_start_before_the_server() {
+    let endpoint = format!("tcp://127.0.0.1:{}", free_port());
+    let mut client = Python::start(&["starts_before_the_server", &endpoint]);
+    assert_eq!(client.line(), "sent");
+    let _server = Server::start_at("127.0.0.1:0", &endpoint, &[]);
+    client.tell("started");
+    client.finish();
+}
+
+#[test]
+fn clients_outlive_a_killed_server() {
+    let endpoint = format!("tcp://127.0.0.1:{}", free_port());
+    let server = Server::start_at("127.0.0.1:0", &endpoint, &[]);
+    let mut client = Python::start(&["outlives_a_killed_server", &endpoint]);
+    assert_eq!(client.line(), "waiting");
+    drop(server);
+    let _server = Server::start_at("127.0.0.1:0", &endpoint, &[]);
+    client.tell("restarted");
+    client.finish();
+}
+
+#[test]
+fn the_reference_client_gets_go_and_sorry() {
+    let server = Server::start(&["--max-requests", "3", "--in-seconds", "3600"]);
+    let mut client = Python::start(&["relays", &server.zmq()]);
+    let answers: Vec<_> = (0..5)
+        .map(|_| {
+            assert_eq!(client.line(), "");
+            client.tell("let me go");
+            client.line()
+        })
+        .collect();
+    assert_eq!(answers, ["go", "go", "go", "sorry", "sorry"]);
+}
+
+#[test]
+fn a_slot_starts_with_its_first_request() {
+    let server = Server::start(&["--max-requests", "2", "--in-seconds", "0.4"]);
+    let mut client = Python::start(&["relays", &server.zmq()]);
+    let mut ask = || {
+        client.line();
+        client.tell("let me go");
+        client.line()
+    };
+    let started = std::time::Instant::now();
+    assert_eq!([ask(), ask()], ["go", "go"]);
+    while ask() == "sorry" {}
+    assert!(started.elapsed() >= std::time::Duration::from_millis(400), "three within one slot");
+}
+
+#[test]
+fn grace_turns_a_sorry_into_a_go() {
+    let server = Server::start(&["--max-requests", "1", "--in-seconds", "0.5", "--grace", "10s"]);
+    let mut client = Python::start(&["relays", &server.zmq()]);
+    let started = std::time::Instant::now();
+    for _ in 0..4 {
+        client.line();
+        client.tell("let me go");
+        assert_eq!(client.line(), "go");
+    }
+    assert!(started.elapsed() >= std::time::Duration::from_millis(1500), "more than one per slot");
+}
+
+#[test]
+fn a_grace_too_short_for_the_next_slot_does_not_hold_a_sorry_back() {
+    let server = Server::start(&["--max-requests", "1", "--in-seconds", "3600", "--grace", "1s"]);
+    let mut client = Python::start(&["relays", &server.zmq()]);
+    for expected in ["go", "sorry", "sorry"] {
+        client.line();
+        client.tell("let me go");
+        assert_eq!(client.line(), expected);
+    }
+}
+
+#[test]
+fn crowds_are_served() {
+    let server = Server::start(&["--max-requests", "700", "--in-seconds", "3600"]);
+    assert_eq!(Python::run(&["crowds_are_served", &server.zmq()]), "go 700\n");
+}
+
+#[test]
+fn clients_may_vanish() {
+    let server = Server::start(&[]);
+    Python::run(&["may_vanish", &server.zmq()]);
+}
+
+#[test]
+fn heartbeats_keep_a_connection() {
+    let server = Server::start(&[]);
+    Python::run(&["heartbeats_keep_a_connection", &server.zmq()]);
+}
+
+#[test]
+fn strangers_do_no_harm() {
+    let server = Server::start(&[]);
+    Python::run(&["strangers_do_no_harm", &server.zmq(), &server.pid().to_string()]);
+}
+
+#[test]
+fn a_huge_frame_is_refused() {
+    let server = Server::start(&[]);
+    Python::run(&["a_huge_frame_is_refused", &server.zmq(), &server.pid().to_string()]);
+}
+
+#[test]
+fn many_frames_are_refused() {
+    let server = Server::start(&[]);
+    Python::run(&["many_frames_are_refused", &server.zmq()]);
+}
+
+#[test]
+fn half_open_handshakes_do_no_harm() {
+    let server = Server::start(&[]);
+    Python::run(&["half_open_handshakes_do_no_harm", &server.zmq()]);
+}
+
+#[test]
+fn who_never_reads_does_no_harm() {
+    let server = Server::start(&[]);
+    Python::run(&["who_never_reads_does_no_harm", &server.zmq(), &server.pid().to_string()]);
+}
+
+#[test]
+fn relaxed_clients_get_their_own_answers() {
+    let server = Server::start(&[]);
+    Python::run(&["relaxed_clients_get_their_own_answers", &server.zmq()]);
+}
+
+#[test]
+fn later_requests_overtake_and_waiters_get_503_at_shut_down() {
+    let mut server = Server::start(&[]);
+    let mut client = Python::start(&["later_requests_overtake", &server.zmq()]);
+    assert_eq!(client.line(), "waiting");
+    server.signal(Signal::TERM);
+    client.tell("signalled");
+    client.finish();
+    assert!(server.ended().success());
+}
+
+#[tokio::test]
+async fn equal_calls_get_equal_answers() {
+    let server = Server::start(&[]);
+    let mut client = Python::start(&["relays", &server.zmq()]);
+    for (method, target) in [
+        ("GET", "/v1/semaphore/same/acquire?key=k&size=1&maxwait=0"),
+        ("GET", "/v1/semaphore/same/acquire?key=other&maxwait=0"),
+        ("POST", "/v1/semaphore/same/release"),
+        ("POST", "/v1/semaphore/same/release?key=nobody"),
+        ("POST", "/v1/semaphore/same/renew?key=nobody"),
+        ("POST", "/v1/tokenbucket/same/acquire?size=1000&maxwait=0"),
+        ("POST", "/v1/tokenbucket/same/acquire?size=-1"),
+        ("POST", "/v1/tokenbucket/same/acquire?interval=0"),
+        ("POST", "/v1/event/same/wait?maxwait=0"),
+        ("POST", "/v1/watchdog/same/wait?maxwait=0"),
+        ("POST", "/v1/watchdog/same/kick?expires=0"),
+        ("POST", "/v1/watchdog/same/kick"),
+        ("GET", "/v1/event/a%2Fb/wait"),
+        ("GET", "/v1/event/%00/wait"),
+        ("GET", "/v1/event/same/wait?nonsense=1"),
+        ("GET", "/v1/event/same/wait?size=1&size=1"),
+        ("GET", "/v1/event/same/wait?size="),
+        ("GET", "/v1/event/same/nothing"),
+        ("POST", "/v1/event/same"),
+        ("DELETE", "/v1/event/same/wait"),
+        ("DELETE", "/v1/event/unknown"),
+        ("GET", "/v1/event/unknown"),
+        ("GET", "/v1"),
+        ("POST", "/v1"),
+    ] {
+        let http = match method {
+            "GET" => server.get(target).await,
+            "POST" => server.post(target).await,
+            _ => server.delete(target).await,
+        };
+        client.line();
+        client.tell(&format!("{method} {target}"));
+        assert_eq!(client.line(), format!("{}\u{1f}{}", http.status, http.body), "{method} {target}");
+    }
+}
