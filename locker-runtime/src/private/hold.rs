@@ -1,6 +1,10 @@
 //! What a function holds while its body runs, and how that ends.
 
 use crate::{Error, ErrorKind, Guard, Result, diagnostics::warning, request::LockRequest};
+use futures_util::{
+    FutureExt, TryFutureExt,
+    future::{Either, ready},
+};
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
@@ -50,7 +54,14 @@ impl Hold {
     }
 
     /// Releases all of them, the last one first, and tells the first error.
-    async fn release(mut self) -> Result<()> {
+    fn release(self) -> impl Future<Output = Result<()>> + Send {
+        if self.others.is_empty() {
+            return Either::Left(self.guard.release());
+        }
+        Either::Right(Box::pin(self.release_all()))
+    }
+
+    async fn release_all(mut self) -> Result<()> {
         let mut result = self.guard.release().await;
         while let Some(guard) = self.others.pop() {
             result = result.and(guard.release().await);
@@ -67,12 +78,14 @@ impl Hold {
     }
 }
 
+// Combinators instead of async functions: those would store their argument twice in every caller's future.
+
 /// Waits for the lock.
 ///
 /// # Errors
 /// Those of `acquire`.
-pub async fn acquire(request: LockRequest) -> Result<Hold> {
-    request.acquire().await.map(Hold::one)
+pub fn acquire(request: LockRequest) -> impl Future<Output = Result<Hold>> + Send {
+    request.acquire().map_ok(Hold::one)
 }
 
 /// Waits for the lock, blocking the thread.
@@ -105,17 +118,19 @@ fn loss(hold: &Hold) -> Error {
 }
 
 /// Releases after a body whose result stands; what went wrong is logged.
-pub async fn leave(hold: Hold) {
-    log(hold.release().await);
+pub fn leave(hold: Hold) -> impl Future<Output = ()> + Send {
+    hold.release().map(log)
 }
 
 /// Releases after a body whose result does not stand when the hold was lost before.
 ///
 /// # Errors
 /// `Lost`.
-pub async fn leave_checked(hold: Hold) -> Result<()> {
-    hold.check()?;
-    only_loss(hold.release().await)
+pub fn leave_checked(hold: Hold) -> impl Future<Output = Result<()>> + Send {
+    match hold.check() {
+        Ok(()) => Either::Left(hold.release().map(only_loss)),
+        lost => Either::Right(ready(lost)),
+    }
 }
 
 /// Any other release error must not mask the body's result.
