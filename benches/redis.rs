@@ -1,5 +1,7 @@
 //! What a lock on Redis costs, beside raw commands on the same kind of connection, another crate, and polling.
 //!
+//! Raw is `SET NX PX` and a compare-and-delete script.
+//!
 //! `cargo bench --bench redis` starts its own server. `LOCKER_BENCH=pairs,rslock,blocking,commands,idle,hand_off` chooses.
 
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]

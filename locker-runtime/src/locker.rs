@@ -210,7 +210,7 @@ impl Locker {
         then: impl FnOnce(Result<Told>) + Send + 'static,
     ) {
         if let Some(answer) = self.at_once(key, &request) {
-            return then(answer.map(|reply| Told { reply, repeated: false }));
+            return then(answer.map(Told::at_once));
         }
         let (locker, key) = (self.clone(), key.clone());
         background::spawn(async move { then(locker.insist(&key, request, give_up).await) });
@@ -224,7 +224,7 @@ impl Locker {
         patience: Duration,
     ) -> impl Future<Output = Result<Told>> + Send + 'a {
         match self.at_once(key, &request) {
-            Some(answer) => Either::Left(ready(answer.map(|reply| Told { reply, repeated: false }))),
+            Some(answer) => Either::Left(ready(answer.map(Told::at_once))),
             None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now() + patience))),
         }
     }
@@ -232,12 +232,13 @@ impl Locker {
     async fn repeat(&self, key: &Key, request: Request, until: Timestamp) -> Result<Told> {
         let (mut backoff, mut repeated) = (Backoff::default(), false);
         loop {
+            let sent = Some(Timestamp::now());
             match self.call_until(key, request.clone(), until).await {
                 Err(error) if error.is_temporary() && Timestamp::now() < until => {
                     repeated |= !error.is_certain();
                     background::sleep(backoff.next_delay()).await;
                 }
-                certain => return certain.map(|reply| Told { reply, repeated }),
+                certain => return certain.map(|reply| Told { reply, repeated, sent }),
             }
         }
     }
@@ -308,6 +309,14 @@ pub(crate) struct Told {
     pub(crate) reply: Reply,
     /// An earlier copy may have been carried out.
     pub(crate) repeated: bool,
+    /// When that one was sent which was answered; `None`: it was answered at once.
+    pub(crate) sent: Option<Timestamp>,
+}
+
+impl Told {
+    fn at_once(reply: Reply) -> Self {
+        Self { reply, repeated: false, sent: None }
+    }
 }
 
 /// The requests of one attempt, whatever the primitive.
@@ -477,8 +486,11 @@ impl<'a, A: Asking> Attempt<'a, A> {
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
         match self.locker.insist(self.key, confirm, GRANT_WINDOW).await {
-            Ok(Told { reply: Reply::Renewed { fence: granted }, .. }) if granted == fence => {
-                Ok(Some(self.done(Reply::Granted { fence }, sent)))
+            Ok(Told { reply: Reply::Renewed { fence: granted }, sent: again, .. }) if granted == fence => {
+                let sent = again.unwrap_or(sent);
+                // A lease that is over when its holder hears of it is none.
+                let over = again.is_some() && Timestamp::now() >= sent + self.what.lease();
+                Ok((!over).then(|| self.done(Reply::Granted { fence }, sent)))
             }
             Err(error) if !error.is_temporary() => Err(error),
             _ => Ok(None),

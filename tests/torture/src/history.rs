@@ -68,7 +68,8 @@ impl History {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verdict = Verdict { missed: recorded.missed, lost: recorded.lost, ..Verdict::default() };
         for (name, holds) in &recorded.holds {
-            let mut holds = holds.clone();
+            // A process that was stopped between getting a lock and looking at it held it for no moment.
+            let mut holds: Vec<Hold> = holds.iter().filter(|hold| hold.seen > 0).cloned().collect();
             holds.sort_by_key(|hold| hold.entered);
             verdict.grants += holds.len();
             verdict.problems.extend(overlaps(name, &holds));

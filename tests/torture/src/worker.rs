@@ -66,10 +66,10 @@ impl Work {
     }
 }
 
-/// Changes both counters, and returns the last moment at which the guard was surely held.
+/// Changes both counters, and returns the last moment at which the guard was surely held; 0: it never was.
 fn protected(guard: &Guard, resource: &mut Resource, name: &str, stay: Duration) -> u64 {
     let started = Instant::now();
-    let mut held = now();
+    let mut held = 0;
     let mut steps = [true, true];
     loop {
         let moment = now();
