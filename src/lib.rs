@@ -14,5 +14,11 @@ pub use locker_runtime::{
 #[cfg(doctest)]
 #[doc = include_str!("../docs/attributes.md")]
 pub struct GuideToTheAttributes;
+
+/// The examples of the page on the primitives are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/primitives.md")]
+pub struct GuideToThePrimitives;
+
 #[cfg(feature = "tower")]
 pub use locker_runtime::tower;

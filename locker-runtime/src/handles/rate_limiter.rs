@@ -80,13 +80,14 @@ impl RateLimiter {
         if self.timeout != Duration::MAX {
             between("timeout", self.timeout, Duration::ZERO)?;
         }
+        if let Some(answer) = self.at_once() {
+            return answer;
+        }
         let (id, deadline) = (Id::random(), Timestamp::now() + self.timeout);
         let what = Taking { id, deadline, limiter: self };
         let answer = self.locker.ask(&self.key, &what, Patience::up_to(self.timeout)).await;
-        match answer.map(|answer| answer.reply) {
-            Ok(Reply::Admitted { remaining, reset_after, .. }) => Ok(Admission { remaining, reset_after }),
-            Ok(Reply::Limited { retry_after, .. }) => Err(self.limited(retry_after)),
-            Ok(reply) => Err(unexpected(&reply).with_key(self.key.as_str())),
+        match answer {
+            Ok(answer) => self.admission(&answer.reply),
             Err(error) if error.kind() == ErrorKind::TimedOut => Err(self.limited(None)),
             Err(error) => Err(error),
         }
@@ -122,6 +123,27 @@ impl RateLimiter {
     /// As [`try_acquire`](Self::try_acquire).
     pub fn try_acquire_blocking(&self) -> Result<Option<Admission>> {
         block_on(self.try_acquire())
+    }
+
+    /// In the embedded store most admissions need no waiting: they are asked for without a mailbox and without an id,
+    /// because nobody could ask for them again.
+    fn at_once(&self) -> Option<Result<Admission>> {
+        self.locker.store().liveness().is_none().then_some(())?;
+        let Self { tokens, quota, timeout, .. } = *self;
+        let id = Id::from(0);
+        let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
+        match self.locker.at_once(&self.key, &Request::RateLimiter(take))? {
+            Ok(Reply::Limited { .. }) if !timeout.is_zero() => None,
+            answer => Some(answer.and_then(|reply| self.admission(&reply))),
+        }
+    }
+
+    fn admission(&self, reply: &Reply) -> Result<Admission> {
+        match *reply {
+            Reply::Admitted { remaining, reset_after, .. } => Ok(Admission { remaining, reset_after }),
+            Reply::Limited { retry_after, .. } => Err(self.limited(retry_after)),
+            ref reply => Err(unexpected(reply).with_key(self.key.as_str())),
+        }
     }
 
     fn limited(&self, retry_after: Option<Duration>) -> Error {

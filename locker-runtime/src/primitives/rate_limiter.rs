@@ -277,11 +277,11 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let line = self.line.as_deref();
-        let ends = line.into_iter().flat_map(|line| [line.admitted.next_end(), line.refused.next_end()]);
-        let turn = line.and_then(|line| line.queue.head()).map(|(_, turn)| turn.at);
         let used = (self.meter != Meter::default()).then(|| self.meter.idle_from(&self.quota));
-        ends.flatten().chain(turn).chain(used).min().filter(|due| *due < Timestamp::NEVER)
+        let Some(line) = self.line.as_deref() else { return used };
+        let turn = line.queue.head().map(|(_, turn)| turn.at);
+        let ends = [used, turn, line.admitted.next_end(), line.refused.next_end()];
+        ends.into_iter().flatten().min().filter(|due| *due < Timestamp::NEVER)
     }
 
     /// Whoever waits knows his turn: nothing has to happen here at its time.

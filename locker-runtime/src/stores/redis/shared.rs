@@ -20,8 +20,11 @@ use crate::{
 use std::{fmt, time::Duration};
 
 macro_rules! scripts {
-    ($($name:ident = $kind:literal: $($file:literal),+;)+) => {
-        $(static $name: Script = Script::new(&[include_str!("shared.lua"), $(include_str!($file)),+]);)+
+    ($($name:ident = $kind:literal: $(first $first:literal,)? $($file:literal),+;)+) => {
+        $(static $name: Script = Script::with_first(
+            concat!($(include_str!($first))?),
+            &[include_str!("shared.lua"), $(include_str!($file)),+],
+        );)+
 
         /// The script of the primitive that calls itself `kind` in its key.
         fn of_kind(kind: &str) -> Option<&'static Script> {
@@ -35,7 +38,7 @@ macro_rules! scripts {
 
 scripts! {
     SEMAPHORE = "semaphore": "semaphore.lua";
-    RATE = "rate": "rate_limiter.lua";
+    RATE = "rate": first "rate_limiter_free.lua", "rate_limiter.lua";
     EVENT = "event": "watchers.lua", "event.lua";
     WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
     BARRIER = "barrier": "watchers.lua", "barrier.lua";
