@@ -6,6 +6,7 @@ mod limits;
 mod peers;
 mod run;
 mod run_shared;
+mod shared;
 mod shutdown;
 mod support;
 mod waits;

@@ -1,0 +1,110 @@
+//! Several servers on one Redis are one: they share holds, tokens, order and wake-ups, and one goes on without the
+//! others.
+
+use crate::support::{Answer, GENEROUS, Server, until};
+use locker_harness::{RedisServer, Signal};
+use tokio::task::JoinHandle;
+
+/// Two servers and the Redis they share; `None` where there is no Redis to be had.
+fn two() -> Option<(RedisServer, Server, Server)> {
+    let redis = RedisServer::start()?;
+    let (one, other) = (on(&redis), on(&redis));
+    Some((redis, one, other))
+}
+
+fn on(redis: &RedisServer) -> Server {
+    Server::start(&["--store", &redis.url()])
+}
+
+async fn answered(what: &str, waiter: JoinHandle<Answer>) -> Answer {
+    tokio::time::timeout(GENEROUS, waiter).await.unwrap_or_else(|_| panic!("waited for: {what}")).unwrap()
+}
+
+#[tokio::test]
+async fn slots_are_shared_and_a_release_wakes_a_waiter_of_the_other_server() {
+    let Some((_redis, one, other)) = two() else { return };
+    assert_eq!(one.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
+    assert_eq!(other.post("/v1/semaphore/s/acquire?key=b&maxwait=0").await.status, 408);
+    let waiter = other.queue("/v1/semaphore/s/acquire?key=b", "semaphore/s", 0).await;
+    assert_eq!(other.post("/v1/semaphore/s/release?key=a").await.status, 204, "released at the other one");
+    let woken = answered("the waiter", waiter).await;
+    assert_eq!((woken.status, woken.body.as_str()), (200, "b"));
+    assert_eq!(one.post("/v1/semaphore/s/release?key=b").await.status, 204);
+}
+
+#[tokio::test]
+async fn order_holds_across_servers() {
+    let Some((_redis, one, other)) = two() else { return };
+    assert_eq!(one.post("/v1/semaphore/s/acquire?key=first").await.status, 200);
+    let mut waiters = Vec::new();
+    for number in 0..10 {
+        let server = if number % 2 == 0 { &one } else { &other };
+        let path = format!("/v1/semaphore/s/acquire?key=k{number}");
+        waiters.push(server.queue(&path, "semaphore/s", number).await);
+    }
+    let mut holder = "first".to_owned();
+    for (number, waiter) in waiters.into_iter().enumerate() {
+        assert_eq!(one.post(&format!("/v1/semaphore/s/release?key={holder}")).await.status, 204);
+        holder = answered("the next in line", waiter).await.body;
+        assert_eq!(holder, format!("k{number}"));
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_shared() {
+    let Some((_redis, one, other)) = two() else { return };
+    let path = "/v1/tokenbucket/b/acquire?size=3&interval=3600000&maxwait=0";
+    let mut statuses = Vec::new();
+    for server in [&one, &other, &one, &other, &one] {
+        statuses.push(server.post(path).await.status);
+    }
+    assert_eq!(statuses, [204, 204, 204, 408, 408]);
+}
+
+#[tokio::test]
+async fn an_event_sent_at_one_reaches_those_who_wait_at_the_other() {
+    let Some((_redis, one, other)) = two() else { return };
+    let waiter = other.queue("/v1/event/e/wait", "event/e", 0).await;
+    assert_eq!(one.post("/v1/event/e/send?message=now").await.status, 204);
+    let told = answered("the event", waiter).await;
+    assert_eq!((told.status, told.body.as_str()), (200, "now"));
+    assert_eq!(other.post("/v1/event/e/send").await.status, 409);
+}
+
+#[tokio::test]
+async fn holds_of_a_killed_servers_clients_come_back_by_expiry_and_the_other_goes_on() {
+    let Some((_redis, mut one, other)) = two() else { return };
+    assert_eq!(one.post("/v1/semaphore/s/acquire?key=a&expires=1000").await.status, 200);
+    assert_eq!(one.post("/v1/semaphore/t/acquire?key=a&expires=0").await.status, 200);
+    one.signal(Signal::KILL);
+    one.ended();
+    assert_eq!(other.post("/v1/semaphore/s/acquire?key=b").await.status, 200, "once the hold has expired");
+    assert_eq!(other.post("/v1/semaphore/t/release?key=a").await.status, 204, "the key is all it takes");
+}
+
+#[tokio::test]
+async fn a_waiter_of_a_killed_server_stands_in_nobodys_way() {
+    let Some((_redis, mut one, other)) = two() else { return };
+    assert_eq!(other.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
+    let dead = one.queue("/v1/semaphore/s/acquire?key=dead", "semaphore/s", 0).await;
+    let alive = other.queue("/v1/semaphore/s/acquire?key=alive", "semaphore/s", 1).await;
+    one.signal(Signal::KILL);
+    one.ended();
+    assert!(dead.await.is_err(), "its connection broke");
+    assert_eq!(other.post("/v1/semaphore/s/release?key=a").await.status, 204);
+    assert_eq!(answered("the one behind the dead one", alive).await.body, "alive");
+}
+
+#[tokio::test]
+async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
+    let Some(mut redis) = RedisServer::start() else { return };
+    let server = on(&redis);
+    assert_eq!(server.get("/readyz").await.status, 200);
+    redis.kill();
+    until("the loss to be noticed", async || server.get("/readyz").await.status == 503).await;
+    assert_eq!(server.get("/healthz").await.status, 200, "the server itself is well");
+    assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 503);
+    redis.restart();
+    until("the store to be back", async || server.get("/readyz").await.status == 200).await;
+    assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
+}
