@@ -212,7 +212,8 @@ proptest! {
     }
 
     /// Sending any request twice is the same as sending it once, while the size stays: a last try leaves the line,
-    /// and its repetition may resize.
+    /// and its repetition may resize. Not so the release of a name that several attempts hold under in turn: the
+    /// second one is about the next of them.
     #[test]
     fn a_repeated_request_changes_nothing(acts in acts()) {
         let (mut once, mut twice) = (Bench::<State>::new(), Bench::<State>::new());
@@ -228,6 +229,9 @@ proptest! {
             let Some(request) = request(act) else { continue };
             let reply = once.ask(&request);
             prop_assert_eq!(&reply, &twice.ask(&request));
+            if matches!(act, Act::Release(100..)) {
+                continue;
+            }
             let again = twice.ask(&request);
             let may_differ = match (&reply, &again) {
                 (Reply::Released, Reply::NotHeld) => true,
