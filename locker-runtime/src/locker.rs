@@ -394,7 +394,7 @@ struct Attempt<'a, A: Asking> {
     what: &'a A,
     max_retry: Option<u32>,
     retry_delay: Duration,
-    mailbox: Subscription,
+    mailbox: Subscription<'a>,
     started: Timestamp,
     deadline: Timestamp,
     count: u32,
@@ -478,8 +478,11 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// A lease that was told with its end, unless much of it is gone already.
     fn held(&mut self, fence: u64, until: Timestamp) -> Option<Answer> {
         let lease = self.what.lease();
-        let fresh = Timestamp::now() + lease / 2 < until;
-        fresh.then(|| self.done(Reply::Granted { fence }, until - lease))
+        if Timestamp::now() + lease / 2 < until {
+            return Some(self.done(Reply::Granted { fence }, until - lease));
+        }
+        self.mailbox.reopen();
+        None
     }
 
     /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown

@@ -33,9 +33,9 @@ struct Mailbox {
 impl Pushes {
     /// Opens the mailbox of `id`; it closes when the subscription is dropped.
     #[must_use]
-    pub fn subscribe(&self, id: Id) -> Subscription {
+    pub fn subscribe(&self, id: Id) -> Subscription<'_> {
         lock(self.shard(id)).insert(id, Mailbox::default());
-        Subscription { pushes: self.clone(), id }
+        Subscription { pushes: self, id, open: true }
     }
 
     /// Wakes whom the push is for.
@@ -97,12 +97,14 @@ impl fmt::Debug for Pushes {
 
 /// An open mailbox.
 #[derive(Debug)]
-pub struct Subscription {
-    pushes: Pushes,
+pub struct Subscription<'a> {
+    pushes: &'a Pushes,
     id: Id,
+    /// Closed once its owner was told that it holds: nothing comes after that.
+    open: bool,
 }
 
-impl Subscription {
+impl Subscription<'_> {
     /// The next signal.
     ///
     /// # Cancel safety
@@ -111,10 +113,20 @@ impl Subscription {
         poll_fn(|context| self.poll_next(context)).await
     }
 
+    /// Opens a mailbox that was closed because its owner held: to be done before asking again.
+    pub(crate) fn reopen(&mut self) {
+        lock(self.pushes.shard(self.id)).entry(self.id).or_default();
+        self.open = true;
+    }
+
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
         let mut shard = lock(self.pushes.shard(self.id));
         let mailbox = shard.entry(self.id).or_default();
         if let Some(signal) = mailbox.signal.take() {
+            if matches!(signal, Signal::Held { .. }) {
+                shard.remove(&self.id);
+                self.open = false;
+            }
             return Poll::Ready(signal);
         }
         match &mut mailbox.waker {
@@ -125,8 +137,11 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for Subscription<'_> {
     fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
         let mut shard = lock(self.pushes.shard(self.id));
         shard.remove(&self.id);
         if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {

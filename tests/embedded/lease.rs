@@ -7,10 +7,12 @@ use locker::{
     stores::Memory,
 };
 use std::{
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU8, AtomicUsize, Ordering},
     },
+    task::{Context, Waker},
     time::{Duration, Instant},
 };
 
@@ -198,4 +200,25 @@ async fn many_holds_are_kept_by_one_task() {
         guard.release().await.unwrap();
     }
     assert_eq!(line.store.users(), 0);
+}
+
+fn is_pending(waiter: &mut Pin<Box<impl Future>>) -> bool {
+    waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+/// A waiter that is not polled for longer than the lease it was granted asks again, and hears of the next hand-over.
+#[tokio::test]
+async fn a_waiter_that_hears_too_late_queues_again() {
+    let locker = Locker::memory();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    let request = locker.lock("a").lease(Duration::from_millis(50)).timeout(Duration::MAX);
+    let mut waiter = Box::pin(request.acquire());
+    assert!(is_pending(&mut waiter));
+    guard.release().await.unwrap();
+    let other = locker.lock("a").timeout(GENEROUS).acquire().await.unwrap();
+    assert!(is_pending(&mut waiter), "its lease is over and another holds");
+    other.release().await.unwrap();
+    let guard = tokio::time::timeout(GENEROUS, waiter).await.expect("the next hand-over").unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
 }

@@ -37,6 +37,15 @@ struct Entry {
     alarm: Option<Timestamp>,
 }
 
+impl Entry {
+    /// Whether it stays, and its due time is kept already.
+    fn is_settled(&self, sweep_at: Timestamp) -> bool {
+        let kept_from = if self.state.has_waiters() { self.alarm } else { Some(sweep_at) };
+        !self.state.is_idle()
+            && self.state.next_tick().is_none_or(|due| kept_from.is_some_and(|kept| kept <= due))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Alarm {
     at: Timestamp,
@@ -83,7 +92,9 @@ impl Shard {
     ) -> Reply {
         if let Some(entry) = self.keys.get_mut(key) {
             let reply = entry.state.step(request, &mut Context { key, now, pushes });
-            self.settle(key, now);
+            if !entry.is_settled(self.sweep_at) {
+                self.settle(key, now);
+            }
             return reply;
         }
         let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
