@@ -42,18 +42,14 @@ pub enum Request {
 }
 
 /// The state of one rate limiter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct State {
     /// What was taken up to now.
     meter: Meter,
     rate: Rate,
+    /// The rate is a memory only: it holds if the next request has the same, and is unknown otherwise.
+    is_as_new: bool,
     line: Option<Box<Line>>,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self { meter: Meter::default(), rate: Quota::default().into(), line: None }
-    }
 }
 
 /// What only a limiter has that somebody waits at, or that has refused somebody's turn.
@@ -85,6 +81,13 @@ struct Turn {
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.settle(context.now);
     state.forget(context.now);
+    if std::mem::take(&mut state.is_as_new) {
+        match *request {
+            Request::Take { quota, .. } if quota == state.rate.quota => {}
+            Request::Take { quota, .. } => state.rate = quota.into(),
+            Request::Cancel { .. } => state.rate = Rate::default(),
+        }
+    }
     match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
@@ -243,7 +246,7 @@ impl State {
     /// What nobody waits at and nothing was used of is as new.
     fn forget(&mut self, now: Timestamp) {
         if self.line.is_none() && self.meter.idle_from(&self.rate) <= now {
-            self.meter = Meter::default();
+            (self.meter, self.is_as_new) = (Meter::default(), true);
         }
     }
 

@@ -32,6 +32,13 @@ pub(super) struct Rate {
     emission: f64,
 }
 
+/// Nothing is let through.
+impl Default for Rate {
+    fn default() -> Self {
+        Self { quota: Quota::default(), size: 0, interval: 0, kept: 0, emission: 0.0 }
+    }
+}
+
 impl From<Quota> for Rate {
     fn from(quota: Quota) -> Self {
         let (size, interval) = (quota.size(), quota.interval);
