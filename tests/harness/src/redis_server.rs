@@ -23,10 +23,11 @@ pub struct RedisServer {
     directory: tempfile::TempDir,
 }
 
-const KEEPER: &str = r#"redis-server "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
+const KEEPER: &str = r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
 
 impl RedisServer {
-    /// A fresh server; `None` (or a failure, with `CI=true`) when there is no `redis-server` in the `PATH`.
+    /// A fresh server: the `redis-server` in the `PATH`, or what the environment variable `LOCKER_TEST_REDIS_SERVER`
+    /// names. `None` (or a failure, with `CI=true`) when there is none.
     ///
     /// # Panics
     /// When it does not come up.
@@ -42,8 +43,8 @@ impl RedisServer {
     /// When it does not come up.
     #[must_use]
     pub fn with(arguments: &[&str]) -> Option<Self> {
-        if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return missing("there is no redis-server in the PATH: run scripts/setup-redis.sh");
+        if Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_err() {
+            return missing(&format!("there is no {}: run scripts/setup-redis.sh", program()));
         }
         let directory = tempfile::tempdir().expect("a directory for the server");
         let arguments = arguments.iter().map(ToString::to_string).collect();
@@ -141,7 +142,7 @@ impl RedisServer {
         let port = self.port.to_string();
         let directory = self.directory.path().to_string_lossy().into_owned();
         let mut command = Command::new("sh");
-        command.current_dir(self.directory.path()).args(["-c", KEEPER, "sh"]);
+        command.current_dir(self.directory.path()).args(["-c", KEEPER, &program()]);
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
         let fill = |argument: &String| argument.replace("{dir}", &directory).replace("{port}", &port);
         command.args(self.arguments.iter().map(fill));
@@ -171,6 +172,10 @@ impl RedisServer {
                 .filter(|up| *up)
         });
     }
+}
+
+fn program() -> String {
+    std::env::var("LOCKER_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }
 
 impl Drop for RedisServer {

@@ -3,6 +3,7 @@
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
 //! checked.
 
+mod checks;
 mod faults;
 mod history;
 mod resource;
@@ -48,7 +49,7 @@ struct Plan {
     /// Of the random faults; printed, so that a run can be repeated (its timing cannot).
     #[arg(long)]
     seed: Option<u64>,
-    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,half-close,delay`.
+    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,execute-and-reset,half-close,delay`.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
 }
