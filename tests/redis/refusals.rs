@@ -78,7 +78,7 @@ async fn a_server_that_cannot_save_refuses() {
 
 #[tokio::test]
 async fn a_server_busy_with_a_script_refuses() {
-    let Some(server) = RedisServer::with(&["--busy-reply-threshold", "20"]) else { return };
+    let Some(server) = RedisServer::with(&["--lua-time-limit", "20"]) else { return };
     let locker = connect(&server.url()).await;
     let mut busy = server.connection();
     let script = std::thread::spawn(move || {
