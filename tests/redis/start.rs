@@ -1,9 +1,8 @@
 //! What is checked of a server before locks are trusted to it.
 
-use crate::support::{builder, connect, hold, until, waiting};
+use crate::support::{builder, connect, hold, until, version, waiting};
 use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::collections::HashMap;
 
 #[tokio::test]
 async fn a_server_that_evicts_is_refused_unless_allowed() {
@@ -31,8 +30,7 @@ async fn eviction_is_also_read_where_the_configuration_may_not_be() {
 async fn a_server_that_is_too_old_is_refused_by_its_version() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
-    let facts: HashMap<String, redis::Value> = server.ask("HELLO", &[]);
-    let version: String = redis::from_redis_value(facts["version"].clone()).unwrap();
+    let version = version(&server);
     proxy.set(Fault::Rewrite(format!("\r\n{version}\r\n"), format!("\r\n5{}\r\n", &version[1..])));
     let error = Locker::connect(&proxy.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misused);

@@ -47,9 +47,11 @@ impl RedisServer {
             return missing(&format!("there is no {}: run scripts/setup-redis.sh", program()));
         }
         let directory = tempfile::tempdir().expect("a directory for the server");
-        let arguments = arguments.iter().map(ToString::to_string).collect();
-        let mut server = Self { keeper: None, pid: None, port: free_port(), arguments, directory };
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let port = if is_set(&arguments, "--cluster-enabled", "yes") { free_pair() } else { free_port() };
+        let mut server = Self { keeper: None, pid: None, port, arguments, directory };
         server.launch();
+        server.wait_until_up();
         Some(server)
     }
 
@@ -58,6 +60,12 @@ impl RedisServer {
     /// # Panics
     /// When it does not come up.
     pub fn restart(&mut self) {
+        self.restart_unseen();
+        self.wait_until_up();
+    }
+
+    /// The same without waiting until it is up.
+    pub fn restart_unseen(&mut self) {
         self.kill();
         self.launch();
     }
@@ -134,8 +142,7 @@ impl RedisServer {
 
     /// A server that speaks only TLS is not asked.
     fn plain_port(&self) -> Option<u16> {
-        let speaks_tls = self.arguments.windows(2).any(|pair| pair[0] == "--port" && pair[1] == "0");
-        (!speaks_tls).then_some(self.port)
+        (!is_set(&self.arguments, "--port", "0")).then_some(self.port)
     }
 
     fn launch(&mut self) {
@@ -156,7 +163,6 @@ impl RedisServer {
         BufReader::new(output).read_line(&mut line).expect("the server's process id");
         self.pid = line.trim().parse().ok().and_then(Pid::from_raw);
         self.keeper = Some(keeper);
-        self.wait_until_up();
     }
 
     fn wait_until_up(&self) {
@@ -172,6 +178,10 @@ impl RedisServer {
                 .filter(|up| *up)
         });
     }
+}
+
+fn is_set(arguments: &[String], name: &str, value: &str) -> bool {
+    arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value)
 }
 
 fn program() -> String {
@@ -192,4 +202,13 @@ impl Drop for RedisServer {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
+}
+
+/// A port for a node of a cluster, whose other port is 10,000 higher.
+fn free_pair() -> u16 {
+    eventually("two free ports", || {
+        let port = free_port();
+        let other = port.checked_add(10_000)?;
+        TcpListener::bind(("127.0.0.1", other)).is_ok().then_some(port)
+    })
 }
