@@ -21,6 +21,8 @@ use tokio::sync::{Notify, watch};
 /// How many commands may wait to be written before their senders do.
 const OUTGOING: usize = 4096;
 
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
 /// What is needed to connect again and again.
 #[derive(Debug)]
 pub(super) struct Connector {
@@ -46,6 +48,8 @@ pub(super) enum Status {
 
 /// A connection that messages arrive on.
 pub(super) struct Connection {
+    /// No other one of this process has it.
+    pub(super) number: u64,
     multiplexed: MultiplexedConnection,
     last_answer: AtomicU64,
     broken: Arc<Notify>,
@@ -187,7 +191,8 @@ impl Connector {
             self.checks.run(&mut multiplexed, &self.channel).await?;
         }
         multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
-        Ok(Arc::new(Connection { multiplexed, last_answer: AtomicU64::new(0), broken }))
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Connection { number, multiplexed, last_answer: AtomicU64::new(0), broken }))
     }
 
     fn refused(&self, error: &RedisError) -> Error {

@@ -88,7 +88,7 @@ impl Mail {
 
     /// Somebody was granted something who does not wait any more: the next in line need not wait for the end of the
     /// grant.
-    fn hand_back(&self, kind: Kind, push: Push) {
+    pub(super) fn hand_back(&self, kind: Kind, push: Push) {
         let Some(store) = self.store.upgrade() else { return };
         background::spawn(async move {
             let (cancel, until) = (kind.cancel(push.id, false), Timestamp::now() + GRANT_WINDOW);
