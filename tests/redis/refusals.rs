@@ -114,7 +114,7 @@ async fn a_server_that_reads_its_data_refuses() {
     let persistent = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "100"];
     let Some(mut server) = RedisServer::with(&persistent) else { return };
     let mut much = redis::pipe();
-    for number in 0..200_000 {
+    for number in 0..50_000 {
         much.cmd("SET").arg(number).arg(number).arg("PX").arg(600_000).ignore();
     }
     much.exec(&mut server.connection()).unwrap();
@@ -147,7 +147,9 @@ async fn a_server_that_reads_its_data_refuses() {
         let locker = locker.clone();
         async move { hold(&locker, "refused").await.release().await }
     });
-    set(&server, "key-load-delay", "0");
+    // Redis 6.2 cannot be told to hurry.
+    let hurry = redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut server.connection());
+    assert!(hurry.is_ok() || version(&server).starts_with("6."));
     in_time("the patient caller", patient).await.unwrap().unwrap();
     assert_eq!(holder(&server, kept.key()).as_deref(), Some(kept.id()));
     kept.check().unwrap();

@@ -35,8 +35,11 @@ impl Redis {
         let connection = self.link.up(limit).await?;
         let call = Call { store: self, key, connection: &connection, limit };
         match *request {
-            Holding::Acquire { .. } => {
+            Holding::Acquire { id, .. } => {
                 let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
+                if answer.is_told_twice() {
+                    self.mail.is_told(id);
+                }
                 lock::reply(&answer, request)
             }
             Holding::Release { id, tombstone: false } => call.release(id).await,
