@@ -12,8 +12,8 @@ pub(crate) struct History(Arc<Mutex<Recorded>>);
 
 #[derive(Debug, Default)]
 struct Recorded {
-    /// By name; of each the worker and the moment it entered.
-    holds: BTreeMap<String, BTreeMap<(u32, u64), Hold>>,
+    /// By name; of each the worker, its fence and the moment it entered.
+    holds: BTreeMap<String, BTreeMap<(u32, u64, u64), Hold>>,
     missed: u64,
     lost: u64,
 }
@@ -49,7 +49,7 @@ impl History {
                 };
                 recorded.lost += u64::from(state == "lost");
                 let hold = Hold { worker, fence, asked, entered, seen: number(seen) };
-                recorded.holds.entry(name.to_owned()).or_default().insert((worker, entered), hold);
+                recorded.holds.entry(name.to_owned()).or_default().insert((worker, fence, entered), hold);
             }
             _ => {}
         }

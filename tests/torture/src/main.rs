@@ -43,6 +43,9 @@ struct Plan {
     /// Worker processes.
     #[arg(long, default_value_t = 5)]
     workers: usize,
+    /// Callers in each of them.
+    #[arg(long, default_value_t = 3)]
+    callers: usize,
     /// Locks they share.
     #[arg(long, default_value_t = 3)]
     names: usize,
@@ -75,7 +78,8 @@ fn torture(plan: &Plan) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("seed {seed}, {} workers on {} names for {} s", plan.workers, plan.names, plan.seconds);
+    let Plan { seconds, workers, callers, names, .. } = plan;
+    println!("seed {seed}, {workers} workers with {callers} callers each on {names} names for {seconds} s");
     let proxy = Proxy::to(server.port());
     let history = History::default();
     let mut chaos = Chaos::new(plan, seed, server, proxy, &resource, history.clone());

@@ -20,6 +20,9 @@ pub(crate) struct Work {
     pub(crate) resource: String,
     #[arg(long)]
     pub(crate) names: usize,
+    /// Threads that call.
+    #[arg(long)]
+    pub(crate) callers: usize,
 }
 
 /// Nanoseconds on a clock that all processes of this machine share.
@@ -32,15 +35,21 @@ impl Work {
     /// Goes on until it is killed, or nobody listens any more.
     pub(crate) fn run(&self) {
         let Some(locker) = self.connect() else { return };
-        let Some(mut resource) = Resource::open(&self.resource) else { return };
+        std::thread::scope(|scope| {
+            for _ in 0..self.callers {
+                scope.spawn(|| self.call(&locker));
+            }
+        });
+    }
+
+    fn call(&self, locker: &Locker) -> Option<()> {
+        let mut resource = Resource::open(&self.resource)?;
         let mut rng = fastrand::Rng::new();
         loop {
             let name = rng.usize(..self.names).to_string();
             let asked = now();
             let Ok(guard) = locker.lock(&name).timeout(Duration::from_secs(3)).acquire_blocking() else {
-                if say(&format!("missed {name}")).is_none() {
-                    return;
-                }
+                say(&format!("missed {name}"))?;
                 continue;
             };
             let (entered, fence) = (now(), guard.fence());
@@ -51,9 +60,7 @@ impl Work {
             let stay = Duration::from_millis(rng.u64(..12));
             let seen = protected(&guard, &mut resource, &name, stay, |seen| tell("holding", Some(seen)));
             let state = if guard.release_blocking().is_ok() { "released" } else { "lost" };
-            if tell(state, seen).is_none() {
-                return;
-            }
+            tell(state, seen)?;
         }
     }
 
