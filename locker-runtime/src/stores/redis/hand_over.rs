@@ -124,8 +124,10 @@ impl Call<'_> {
     ) -> Result<Reply> {
         let Self { store: Redis { lines, .. }, key, .. } = self;
         let answer = answer.and_then(Answer::of_call).inspect_err(|_| lines.doubt(key, bequest.from))?;
-        let by_others = !lines.answered(key, bequest.from, sent);
-        match lock::released(&answer)? {
+        let reply = lock::released(&answer);
+        let held_since = matches!(reply, Ok(Reply::Released)).then_some(sent);
+        let by_others = !lines.answered(key, bequest.from, held_since);
+        match reply? {
             Reply::Released => {
                 lines.told(key, answer.text(), |id| self.waits(id));
                 Ok(Reply::Released)
