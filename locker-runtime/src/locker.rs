@@ -6,6 +6,7 @@ use crate::{
     clock::Timestamp,
     config::{LockerBuilder, Settings},
     door::Door,
+    error::Cause,
     handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
     id::Id,
     key::{Key, KeyFormat, KeyPart},
@@ -230,10 +231,11 @@ impl Locker {
     }
 
     async fn repeat(&self, key: &Key, request: Request, until: Timestamp) -> Result<Told> {
-        let (mut backoff, mut repeated) = (Backoff::default(), false);
+        let (mut backoff, mut repeated, mut cause) = (Backoff::default(), false, Cause::default());
         loop {
             let sent = Some(Timestamp::now());
-            match self.call_until(key, request.clone(), until).await {
+            let answer = self.call_until(key, request.clone(), until).await;
+            match answer.map_err(|error| cause.explain(error)) {
                 Err(error) if error.is_temporary() && Timestamp::now() < until => {
                     repeated |= !error.is_certain();
                     background::sleep(backoff.next_delay()).await;
@@ -399,6 +401,7 @@ struct Attempt<'a, A: Asking> {
     deadline: Timestamp,
     count: u32,
     backoff: Backoff,
+    cause: Cause,
     /// Something of this attempt may be at the store.
     out: bool,
     doubtful: bool,
@@ -420,6 +423,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             deadline,
             count: 1,
             backoff,
+            cause: Cause::default(),
             out: false,
             doubtful: false,
             waited: false,
@@ -538,6 +542,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
 
     /// An error that passes is waited out within the caller's patience.
     fn failed(&mut self, error: Error) -> Result<Step> {
+        let error = self.cause.explain(error);
         self.doubtful |= !error.is_certain();
         self.out = self.doubtful;
         let delay = match self.max_retry {

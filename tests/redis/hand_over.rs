@@ -1,6 +1,6 @@
 //! Hand-overs within one process, which Redis hears of when the next one holds already.
 
-use crate::support::{connect, eternal_keys, hold, holder, in_time, until, waiting};
+use crate::support::{LEASE, connect, eternal_keys, hold, holder, in_time, until, waiting};
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{
@@ -241,4 +241,23 @@ async fn a_crowd_that_comes_and_goes_never_overlaps() {
     }
     until("the last release", || holder(&server, "lock:a").is_none()).await;
     nobody_is_left(&server);
+}
+
+/// A release with an heir that comes after the lease was not carried out: the heir has nothing to hand on, and the
+/// answer is not the beginning of its lease.
+#[tokio::test]
+async fn nothing_is_handed_on_after_a_release_that_came_too_late() {
+    let Some((server, proxy, locker, mut turns, first)) = line(3).await else { return };
+    proxy.set(Fault::DropRequests);
+    let release = tokio::spawn(first.release());
+    let second = turns.of(1).await;
+    let _: String = server.ask("SET", &["lock:a", "another", "PX", "60000"]);
+    until("half of the lease to be over", || second.remaining() < LEASE / 2).await;
+    proxy.set(Fault::None);
+    drop(in_time("the end of the second hold", second.release()).await);
+    drop(in_time("the end of the first hold", release).await);
+    hold(&locker, "later").await.release().await.unwrap();
+    assert!(turns.receiver.try_recv().is_err(), "the lock is another's");
+    assert_eq!(server.ask::<i64>("DEL", &["lock:a"]), 1);
+    turns.of(2).await.release().await.unwrap();
 }

@@ -142,7 +142,13 @@ impl Redis {
                 let Some(invocation) = shared::invocation(key, request, &self.channel) else {
                     return Ok(Reply::WrongKind);
                 };
-                shared::reply(&self.invoke(invocation, limit).await?, request)
+                let answer = self.invoke(invocation, limit).await?;
+                if let Request::Semaphore(Holding::Acquire { id, .. }) = request
+                    && answer.is_told_twice()
+                {
+                    self.mail.is_told(*id);
+                }
+                shared::reply(&answer, request)
             }
         }
     }

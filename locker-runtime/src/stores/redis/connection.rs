@@ -128,7 +128,9 @@ impl Link {
 
 /// Waits for the end of the present try to connect.
 async fn settled(status: &mut watch::Receiver<Status>) {
-    status.mark_unchanged();
+    if matches!(*status.borrow_and_update(), Status::Up(_)) {
+        return;
+    }
     while status.changed().await.is_ok() {
         if !matches!(*status.borrow_and_update(), Status::Connecting) {
             return;

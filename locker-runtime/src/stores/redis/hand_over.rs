@@ -35,8 +35,11 @@ impl Redis {
         let connection = self.link.up(limit).await?;
         let call = Call { store: self, key, connection: &connection, limit };
         match *request {
-            Holding::Acquire { .. } => {
+            Holding::Acquire { id, .. } => {
                 let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
+                if answer.is_told_twice() {
+                    self.mail.is_told(id);
+                }
                 lock::reply(&answer, request)
             }
             Holding::Release { id, tombstone: false } => call.release(id).await,
@@ -121,8 +124,10 @@ impl Call<'_> {
     ) -> Result<Reply> {
         let Self { store: Redis { lines, .. }, key, .. } = self;
         let answer = answer.and_then(Answer::of_call).inspect_err(|_| lines.doubt(key, bequest.from))?;
-        let by_others = !lines.answered(key, bequest.from, sent);
-        match lock::released(&answer)? {
+        let reply = lock::released(&answer);
+        let held_since = matches!(reply, Ok(Reply::Released)).then_some(sent);
+        let by_others = !lines.answered(key, bequest.from, held_since);
+        match reply? {
             Reply::Released => {
                 lines.told(key, answer.text(), |id| self.waits(id));
                 Ok(Reply::Released)

@@ -134,14 +134,16 @@ impl Lines {
         bequests.iter().take(last + 1).find(|bequest| bequest.sent_on != Some(connection)).cloned()
     }
 
-    /// The release of `from` has had its answer, and so have those before it. `false`: it had one already.
-    pub(super) fn answered(&self, key: &Key, from: Id, sent: Timestamp) -> bool {
+    /// The release of `from` has had its answer, and so have those before it. With the time since when its heir
+    /// surely holds, if the server has carried it out just now. `false`: it had one already.
+    pub(super) fn answered(&self, key: &Key, from: Id, held_since: Option<Timestamp>) -> bool {
         let mut lines = lock(&self.0);
         let Some(line) = lines.get_mut(key) else { return false };
         let Some(at) = line.bequests.iter().position(|bequest| bequest.from == from) else { return false };
         let done = line.bequests.drain(..=at).next_back();
-        if let Some(done) = done.filter(|done| line.holder == Some(done.heir)) {
-            line.until = line.until.max(deadline(sent, done.lease));
+        let heir = done.filter(|done| line.holder == Some(done.heir));
+        if let (Some(done), Some(since)) = (heir, held_since) {
+            line.until = line.until.max(deadline(since, done.lease));
         }
         if line.holder.is_none() && line.bequests.is_empty() {
             lines.remove(key);
@@ -260,8 +262,9 @@ mod tests {
         }
 
         fn told(&self, holder: u128, fence: u64, following: impl Iterator<Item = u128>) {
-            let following = following.map(|number| format!(" {} 10000", id(number))).collect::<String>();
-            self.lines.told(&self.key, &format!("{} {fence}{following}", id(holder)), |_| true);
+            let following: Vec<_> = following.map(|number| format!(" {} 10000", id(number))).collect();
+            let text = format!("{} {fence}{}", id(holder), following.concat());
+            self.lines.told(&self.key, &text, |_| true);
         }
 
         fn release(&self, number: u128) -> Release {
@@ -285,7 +288,12 @@ mod tests {
         }
 
         fn answered(&self, number: u128) -> bool {
-            self.lines.answered(&self.key, id(number), Timestamp::now())
+            self.lines.answered(&self.key, id(number), Some(Timestamp::now()))
+        }
+
+        /// Time passes until the present hold is over.
+        fn wait(&self) {
+            lock(&self.lines.0).get_mut(&self.key).unwrap().until = Timestamp::now();
         }
 
         fn is_empty(&self) -> bool {
@@ -350,6 +358,17 @@ mod tests {
         case.told(1, 100, 2..=3);
         case.lines.renewed(&case.key, id(1), Timestamp::now() - LEASE / 2, LEASE);
         assert!(case.has_no_heir(1));
+    }
+
+    #[test]
+    fn an_answer_lengthens_what_may_be_handed_on_only_if_the_release_was_carried_out() {
+        for carried_out in [true, false] {
+            let case = Case::line(3);
+            case.heir(1);
+            case.wait();
+            case.lines.answered(&case.key, id(1), carried_out.then(Timestamp::now));
+            assert_eq!(case.has_no_heir(2), !carried_out);
+        }
     }
 
     #[test]

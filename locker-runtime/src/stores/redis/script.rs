@@ -153,6 +153,12 @@ impl Answer {
         &self.word
     }
 
+    /// Whether a message may follow that says the same: Redis 7.2 and later send it after the answer to the call that
+    /// published it, and any server over a connection of its own.
+    pub(super) fn is_told_twice(&self) -> bool {
+        self.word == "granted" && self.integer(1) == 1
+    }
+
     /// How many numbers there are.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
