@@ -294,11 +294,6 @@ impl super::State for State {
         ends.into_iter().flatten().min().filter(|due| *due < Timestamp::NEVER)
     }
 
-    /// Whoever waits knows his turn: nothing has to happen here at its time.
-    fn has_waiters(&self) -> bool {
-        false
-    }
-
     fn users(&self) -> usize {
         self.waiting()
     }

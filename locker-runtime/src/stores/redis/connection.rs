@@ -7,7 +7,7 @@ use super::{
     pushes::{Mail, Outlet},
     startup,
 };
-use crate::{Error, ErrorKind, Result, background, clock::Timestamp, locker::Backoff};
+use crate::{Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     sync::{
