@@ -27,9 +27,10 @@ pub enum Fault {
     None,
     /// Every piece of data is this late, either way.
     Delay(Duration),
-    /// Requests arrive and are carried out; answers disappear.
+    /// Requests arrive and are carried out; answers disappear. A connection that has lost some is closed when the
+    /// fault is over: what comes later must not be taken for them.
     DropReplies,
-    /// Requests disappear.
+    /// Requests disappear, and so does the connection when the fault is over.
     DropRequests,
     /// Requests are held back, and arrive when the fault is over, even if the client has gone by then.
     HoldRequests,
@@ -180,7 +181,7 @@ async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, line: &
         match line.fault() {
             Fault::Delay(delay) => tokio::time::sleep(delay).await,
             Fault::HoldRequests => line.until(|fault| *fault != Fault::HoldRequests).await,
-            Fault::DropRequests => continue,
+            Fault::DropRequests => return swallow(client, line, &Fault::DropRequests).await,
             _ => {}
         }
         server.write_all(&buffer[..count]).await?;
@@ -204,7 +205,7 @@ async fn answers(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, line: &L
         let data = &buffer[..count];
         match line.fault() {
             _ if count == 0 => return Ok(()),
-            Fault::DropReplies => {}
+            Fault::DropReplies => return swallow(server, line, &Fault::DropReplies).await,
             Fault::ExecuteAndReset => {
                 line.weather.send_replace(Weather::default());
                 return Ok(());
@@ -216,6 +217,16 @@ async fn answers(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, line: &L
             }
             _ => client.write_all(data).await?,
         }
+    }
+}
+
+/// Takes everything in and passes nothing on until the fault is over.
+async fn swallow(mut from: OwnedReadHalf, line: &Line, fault: &Fault) -> io::Result<()> {
+    let mut buffer = vec![0; 64 * 1024];
+    let all = async { while from.read(&mut buffer).await.is_ok_and(|count| count > 0) {} };
+    tokio::select! {
+        () = all => Ok(()),
+        () = line.until(|now| now != fault) => Ok(()),
     }
 }
 
