@@ -83,6 +83,7 @@ impl Http {
 
     fn take(self: Arc<Self>, stream: TcpStream, connections: &TaskTracker) {
         if !self.server.connections.enter() {
+            self.server.refused(Via::Http);
             if self.refusing.enter() {
                 tokio::spawn(async move {
                     refuse(stream).await;

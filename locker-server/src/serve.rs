@@ -3,7 +3,7 @@
 use crate::{
     cli::{self, Serve},
     http::{Guard, Http, Tokens},
-    limits::{self, Gauge, Waits},
+    limits::{self, Gauge, Seldom, Waits},
     metrics::Metrics,
     names::Names,
     server::Server,
@@ -67,13 +67,19 @@ async fn server(options: &Serve) -> Result<Server, String> {
     let locker = Locker::builder().url(&options.store).build().await;
     let locker = locker.map_err(|error| format!("store: {error}"))?;
     let files = limits::open_files().saturating_sub(OTHER_FILES).max(1);
+    let of = |address: &str, most: usize| if address == "off" { 0 } else { most };
+    let wanted = (of(&options.http, options.max_connections), of(&options.zmq, options.max_zmq_connections));
+    let (http, zmq) = limits::share(files, wanted.0, wanted.1);
+    tracing::debug!(http, zmq, files, "the most connections");
     Ok(Server {
         door: locker.door(),
         locker,
         names: Names::new(options.max_names),
         event_ttl: options.event_ttl,
         waits: Waits::new(options.max_waits, options.max_waits_per_name),
-        connections: Gauge::new(options.max_connections.min(files)),
+        connections: Gauge::new(http),
+        zmq_connections: Arc::new(Gauge::new(zmq)),
+        refusals: Seldom::default(),
         metrics: Metrics::new().map_err(|error| error.to_string())?,
         shutdown: CancellationToken::new(),
     })

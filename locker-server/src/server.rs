@@ -3,7 +3,7 @@
 use crate::{
     calls::{self, Answer, Call, Decoded, Kind, Method, name::quoted},
     carry_out::carry_out,
-    limits::{Gauge, Waits},
+    limits::{Gauge, Seldom, Waits},
     metrics::{Metrics, Via},
     names::Names,
 };
@@ -11,6 +11,7 @@ use locker_runtime::{Door, Locker};
 use std::{
     future::Future,
     pin::{Pin, pin},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,10 @@ pub struct Server {
     pub waits: Waits,
     /// Open HTTP connections.
     pub connections: Gauge,
+    /// Established ZeroMQ connections.
+    pub zmq_connections: Arc<Gauge>,
+    /// So that the log is not flooded by those who come again and again.
+    pub refusals: Seldom,
     /// What is counted.
     pub metrics: Metrics,
     /// Set when the server is to go: waiters get 503.
@@ -94,7 +99,24 @@ impl Server {
     /// The text for Prometheus.
     #[must_use]
     pub fn render_metrics(&self) -> String {
-        self.metrics.render(self.waits.now(), self.connections.now())
+        self.metrics.render(self.waits.now(), self.connections.now(), self.zmq_connections.now())
+    }
+
+    /// Counts and logs a connection that is one too many.
+    pub fn refused(&self, via: Via) {
+        self.metrics.refused(via);
+        if self.refusals.is_due(via as usize) {
+            match via {
+                Via::Http => tracing::warn!(
+                    most = self.connections.most(),
+                    "--max-connections is reached: further HTTP connections get 503"
+                ),
+                Via::ZeroMq => tracing::warn!(
+                    most = self.zmq_connections.most(),
+                    "--max-zmq-connections is reached: further ZeroMQ connections are closed"
+                ),
+            }
+        }
     }
 
     async fn carry(&self, call: &Call, gone: Pin<&mut impl Future<Output = ()>>) -> Option<Answer> {
