@@ -20,8 +20,8 @@ const TOUR: &str = "\
 A first tour:
   locker serve &                                              a server on this machine, state in memory
   curl -X POST localhost:5505/v1/tokenbucket/mail/acquire     one mail a second, whoever sends it
-  KEY=$(curl -X POST localhost:5505/v1/semaphore/db/acquire?size=10)
-  curl -X POST localhost:5505/v1/semaphore/db/release?key=$KEY
+  KEY=$(curl -sX POST \"localhost:5505/v1/semaphore/db/acquire?size=10\")
+  curl -X POST \"localhost:5505/v1/semaphore/db/release?key=$KEY\"
 
   export LOCKER_URL=redis://127.0.0.1
   locker run nightly-report -- ./report.sh                    never twice at once, on whichever machine";
