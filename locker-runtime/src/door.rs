@@ -53,21 +53,24 @@ impl Door {
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and gives back what was granted to this very call.
-    pub async fn acquire(
-        &self,
+    pub fn acquire<'a>(
+        &'a self,
         name: &str,
         size: u64,
         holder: &str,
         expires: Duration,
         timeout: Duration,
-    ) -> Result<Held> {
-        check_lease(expires)?;
+    ) -> impl Future<Output = Result<Held>> + Send + use<'a> {
         let key = self.key("semaphore", name);
         let ask = Permits { size, permits: 1, key: Id::of(holder) };
         let what = Keyed { id: Id::random(), ask, lease: expires };
-        match self.0.ask(&key, &what, Patience::up_to(timeout)).await?.reply {
-            Reply::Granted { fence } => Ok(Held { fence }),
-            reply => Err(unexpected(&reply).with_key(key.as_str())),
+        // Not an `async fn`, which would store all arguments in every waiter, and twice.
+        async move {
+            check_lease(what.lease)?;
+            match self.0.ask(&key, &what, Patience::up_to(timeout)).await?.reply {
+                Reply::Granted { fence } => Ok(Held { fence }),
+                reply => Err(unexpected(&reply).with_key(key.as_str())),
+            }
         }
     }
 
