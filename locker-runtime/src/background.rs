@@ -3,10 +3,10 @@
 
 use crate::clock::Timestamp;
 use once_cell::sync::Lazy;
-use std::{future::Future, thread, time::Duration};
+use std::{cell::Cell, future::Future, thread, time::Duration};
 use tokio::{
     runtime::{Builder, EnterGuard, Handle},
-    time::Sleep,
+    time::{Instant, Sleep},
 };
 
 static RUNTIME: Lazy<Handle> = Lazy::new(|| {
@@ -42,12 +42,26 @@ pub(crate) async fn sleep_until(time: Timestamp) {
 pub(crate) async fn sleep_from(mut now: Timestamp, time: Timestamp) {
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     while now < time {
-        timer(time.since(now).min(LONGEST)).await;
+        timer(now, time.since(now).min(LONGEST)).await;
         now = Timestamp::now();
     }
 }
 
-fn timer(duration: Duration) -> Sleep {
+fn timer(now: Timestamp, duration: Duration) -> Sleep {
     let _entered = enter();
-    tokio::time::sleep(duration)
+    tokio::time::sleep_until(instant(now) + duration)
+}
+
+/// What tokio's clock says at `now`: read anew once a second, since reading clocks is much of what waiting costs.
+fn instant(now: Timestamp) -> Instant {
+    thread_local! {
+        static READ: Cell<Option<(Timestamp, Instant)>> = const { Cell::new(None) };
+    }
+    let fresh = READ.get().filter(|(at, _)| *at <= now && now.since(*at) < Duration::from_secs(1));
+    let (at, instant) = fresh.unwrap_or_else(|| {
+        let read = (Timestamp::now(), Instant::now());
+        READ.set(Some(read));
+        read
+    });
+    instant + now.since(at)
 }

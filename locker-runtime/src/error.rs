@@ -144,6 +144,24 @@ impl Error {
     }
 }
 
+/// The last thing that went wrong for a known reason, told with later errors that have none: who repeats a request
+/// that was refused, and gets no answer at the end, is told both.
+#[derive(Debug, Default)]
+pub(crate) struct Cause(Option<Error>);
+
+impl Cause {
+    /// `error`, and before it the reason it may hide.
+    pub(crate) fn explain(&mut self, mut error: Error) -> Error {
+        if error.is_certain() {
+            self.0 = Some(error.clone());
+        } else if let Some(before) = &self.0 {
+            error.0.message = format!("{}; before that: {}", error.0.message, before.0.message);
+            error.0.source = error.0.source.or_else(|| before.0.source.clone());
+        }
+        error
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(key) = &self.0.key {
@@ -165,5 +183,25 @@ impl fmt::Debug for Error {
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_without_a_reason_does_not_hide_the_last_known_one() {
+        let unavailable = |message| Error::new(ErrorKind::Unavailable, message);
+        let mut cause = Cause::default();
+        assert_eq!(cause.explain(unavailable("silence").unknown()).to_string(), "unavailable: silence");
+        for reason in ["it is loading", "it is busy"] {
+            assert_eq!(cause.explain(unavailable(reason)).to_string(), format!("unavailable: {reason}"));
+        }
+        for _ in 0..2 {
+            let error = cause.explain(unavailable("silence").unknown());
+            assert_eq!(error.to_string(), "unavailable: silence; before that: it is busy");
+            assert!(!error.is_certain());
+        }
     }
 }

@@ -205,6 +205,6 @@ impl Hold {
 }
 
 /// Two clocks may drift apart while the lease lasts: a thousandth of it is the allowance.
-fn deadline(sent: Timestamp, lease: Duration) -> Timestamp {
+pub(crate) fn deadline(sent: Timestamp, lease: Duration) -> Timestamp {
     sent + lease.saturating_sub(lease / 1000)
 }

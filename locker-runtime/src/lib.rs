@@ -4,6 +4,7 @@
 //! the attributes.
 
 mod background;
+mod backoff;
 mod blocking;
 mod clock;
 mod config;

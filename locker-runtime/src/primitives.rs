@@ -9,6 +9,7 @@ mod bench;
 pub mod counter;
 mod crowd;
 pub mod event;
+mod holding;
 pub mod inspection;
 pub mod latch;
 pub mod lock;
@@ -22,10 +23,9 @@ mod tombstones;
 pub mod watchdog;
 pub(crate) mod watchers;
 
-use crate::{Error, ErrorKind, Result, clock::Timestamp, id::Id, key::Key};
+use crate::{clock::Timestamp, id::Id, key::Key};
+pub use holding::{Holding, Kind};
 use inspection::Inspection;
-use rwlock::Mode;
-use semaphore::Permits;
 use std::{sync::Arc, time::Duration};
 
 /// How long a hold lasts that was handed to a waiter of another process, until the waiter confirms it.
@@ -53,49 +53,6 @@ impl Wait {
     pub(crate) fn live_until(self, now: Timestamp) -> Timestamp {
         self.live.map_or(Timestamp::NEVER, |live| now + live)
     }
-}
-
-/// A request about something that is held: the same for every primitive with holders, `A` being what it asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Holding<A> {
-    /// Hold it, or queue for it when `wait` is given. Asking again with the same id gives the same grant.
-    Acquire {
-        /// Names the attempt and, once granted, the hold.
-        id: Id,
-        /// How long the hold lasts without renewal.
-        lease: Duration,
-        /// How to wait; `None` answers `Busy` at once and leaves the queue.
-        wait: Option<Wait>,
-        /// What exactly is asked for.
-        ask: A,
-    },
-    /// Let the hold last `lease` from now.
-    Renew {
-        /// The hold.
-        id: Id,
-        /// The new time to live.
-        lease: Duration,
-    },
-    /// End the hold.
-    Release {
-        /// The hold.
-        id: Id,
-        /// Refuse this id from now on: an attempt with an unknown outcome may still arrive.
-        tombstone: bool,
-    },
-    /// Leave the queue, and end the hold if there is one.
-    Cancel {
-        /// The attempt.
-        id: Id,
-        /// As for `Release`.
-        tombstone: bool,
-    },
-    /// End every hold, whoever has it; those who wait stay in line.
-    Evict {
-        /// Holds with a higher fence stay: a repeated request does not end the hold of the next in line.
-        up_to: u64,
-    },
 }
 
 /// What a store answers.
@@ -234,8 +191,10 @@ pub trait State: Default {
     /// When the next due time comes, if there is one.
     fn next_tick(&self) -> Option<Timestamp>;
 
-    /// Whether somebody waits, so that due times must be kept to the point.
-    fn has_waiters(&self) -> bool;
+    /// Whether somebody waits who does not know his time, so that due times must be kept to the point.
+    fn has_waiters(&self) -> bool {
+        false
+    }
 
     /// How many hold something or wait.
     fn users(&self) -> usize;
@@ -394,74 +353,6 @@ primitives! {
     Latch(latch, Box<latch::State>),
     /// A counter.
     Counter(counter, Box<counter::State>),
-}
-
-/// What kind of hold a guard owns; it knows how to ask for one, keep it and end it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Kind {
-    /// An exclusive lock.
-    Lock,
-    /// Permits of a semaphore.
-    Semaphore {
-        /// How many there are.
-        size: u64,
-        /// How many to take.
-        permits: u64,
-    },
-    /// One side of a read/write lock.
-    ReadWrite(Mode),
-}
-
-impl Kind {
-    /// Refuses what can never be had.
-    pub(crate) fn check(self) -> Result<()> {
-        let misused = |message: String| Err(Error::new(ErrorKind::Misused, message));
-        match self {
-            Self::Semaphore { permits: 0, .. } => misused("permits 0: take at least 1".into()),
-            Self::Semaphore { size, permits } if size > 0 && permits > size => {
-                misused(format!("permits {permits} can never be had at once: there are {size}"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// What is asked of the semaphore beneath; a lock has none.
-    fn permits(self, id: Id) -> Option<Permits> {
-        match self {
-            Self::Lock => None,
-            Self::Semaphore { size, permits } => Some(Permits { size, permits, key: id }),
-            Self::ReadWrite(mode) => Some(mode.permits(id)),
-        }
-    }
-
-    pub(crate) fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
-        match self.permits(id) {
-            None => Request::Lock(Holding::Acquire { id, lease, wait, ask: () }),
-            Some(ask) => Request::Semaphore(Holding::Acquire { id, lease, wait, ask }),
-        }
-    }
-
-    pub(crate) fn renew(self, id: Id, lease: Duration) -> Request {
-        match self {
-            Self::Lock => Request::Lock(Holding::Renew { id, lease }),
-            _ => Request::Semaphore(Holding::Renew { id, lease }),
-        }
-    }
-
-    pub(crate) fn release(self, id: Id, tombstone: bool) -> Request {
-        match self {
-            Self::Lock => Request::Lock(Holding::Release { id, tombstone }),
-            _ => Request::Semaphore(Holding::Release { id, tombstone }),
-        }
-    }
-
-    pub(crate) fn cancel(self, id: Id, tombstone: bool) -> Request {
-        match self {
-            Self::Lock => Request::Lock(Holding::Cancel { id, tombstone }),
-            _ => Request::Semaphore(Holding::Cancel { id, tombstone }),
-        }
-    }
 }
 
 /// When a waiter of another process asks again: well within its life, and soon after the holder's lease could be

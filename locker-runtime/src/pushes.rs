@@ -65,6 +65,12 @@ impl Pushes {
         }
     }
 
+    /// Whether somebody here waits under `id`.
+    #[must_use]
+    pub fn is_open(&self, id: Id) -> bool {
+        lock(self.shard(id)).contains_key(&id)
+    }
+
     /// How many wait.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -136,6 +136,10 @@ impl Server {
     ///
     /// # Cancel safety
     /// As `work`.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its arguments twice in every waiter"
+    )]
     pub fn wait_for<'a, T>(
         &'a self,
         place: (Option<Kind>, &'a str),

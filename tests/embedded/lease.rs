@@ -7,6 +7,7 @@ use locker::{
     stores::Memory,
 };
 use std::{
+    future::pending,
     pin::Pin,
     sync::{
         Arc,
@@ -32,13 +33,22 @@ const UP: u8 = 0;
 const CUT: u8 = 1;
 /// Requests arrive, their answers do not.
 const DEAF: u8 = 2;
+/// One request is refused; those after it are not answered.
+const LAST_WORD: u8 = 3;
+const SILENT: u8 = 4;
 
 impl Store for Line {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         Calling::Pending(Box::pin(async move {
             let state = self.state.load(Ordering::SeqCst);
-            if state == CUT {
-                return Err(Error::new(ErrorKind::Unavailable, "the line is cut"));
+            match state {
+                CUT | LAST_WORD => {
+                    let _ =
+                        self.state.compare_exchange(LAST_WORD, SILENT, Ordering::SeqCst, Ordering::SeqCst);
+                    return Err(Error::new(ErrorKind::Unavailable, "the line is cut"));
+                }
+                SILENT => return pending().await,
+                _ => {}
             }
             if matches!(request, Request::Lock(Holding::Renew { .. })) {
                 self.renewals.fetch_add(1, Ordering::SeqCst);
@@ -221,4 +231,20 @@ async fn a_waiter_that_hears_too_late_queues_again() {
     let guard = tokio::time::timeout(GENEROUS, waiter).await.expect("the next hand-over").unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn silence_at_the_end_does_not_hide_the_last_known_reason() {
+    let (line, locker) = Line::new();
+    let told = |error: Error| {
+        assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{error}");
+        let text = "the store did not answer in time; before that: the line is cut";
+        assert!(error.to_string().ends_with(text), "{error}");
+    };
+    line.is(LAST_WORD);
+    told(locker.lock("a").timeout(Duration::from_secs(1)).acquire().await.unwrap_err());
+    line.is(UP);
+    let guard = locker.lock("b").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    line.is(LAST_WORD);
+    told(guard.release().await.unwrap_err());
 }

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod failures;
+mod hand_over;
 mod interop;
 mod loss;
 mod refusals;

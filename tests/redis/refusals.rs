@@ -1,17 +1,26 @@
 //! What Redis itself refuses is certain: waited out within the caller's patience, or told.
 
-use crate::support::{builder, connect, hold, holder, in_time, until};
+use crate::support::{GENEROUS, builder, hold, holder, in_time, until, version, waiting};
 use locker::{Error, ErrorKind, Locker};
-use locker_harness::{RedisServer, free_port};
+use locker_harness::{RedisServer, eventually, free_port};
 use std::time::Duration;
+
+/// Nothing gets lost on the way here, and a busy machine may take its time.
+async fn connect(url: &str) -> Locker {
+    builder(url).command_timeout(GENEROUS).build().await.expect("a connection to the test's server")
+}
 
 /// One try.
 async fn refused(locker: &Locker) -> Error {
     in_time("an answer", locker.lock("refused").try_acquire()).await.expect_err("an error")
 }
 
-/// While it lasts it is `Unavailable`, names `code`, and holds nothing; a patient caller gets through after it.
-async fn passes(server: &RedisServer, locker: &Locker, code: &str, mend: impl FnOnce()) {
+/// While what `fail` does lasts, it is `Unavailable`, names `code`, and holds nothing; what was held stays held, and
+/// a patient caller gets through when it is mended.
+async fn passes(server: &RedisServer, locker: &Locker, code: &str, fail: impl FnOnce(), mend: impl FnOnce()) {
+    hold(locker, "refused").await.release().await.unwrap();
+    let kept = locker.lock("kept").lease(GENEROUS).acquire().await.unwrap();
+    fail();
     let error = refused(locker).await;
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Unavailable, true), "{error}");
     assert!(error.is_certain() && error.to_string().contains(code), "{error}");
@@ -23,22 +32,29 @@ async fn passes(server: &RedisServer, locker: &Locker, code: &str, mend: impl Fn
     let guard = in_time("the patient caller", patient).await.unwrap();
     assert_eq!(holder(server, guard.key()).as_deref(), Some(guard.id()));
     guard.release().await.unwrap();
+    assert_eq!(holder(server, kept.key()).as_deref(), Some(kept.id()));
+    kept.check().unwrap();
+    kept.release().await.unwrap();
 }
 
 fn set(server: &RedisServer, name: &str, value: &str) {
     let _: String = server.ask("CONFIG", &["SET", name, value]);
 }
 
+/// Makes it a replica of a master that is not there.
+fn lose_master(server: &RedisServer) {
+    let _: String = server.ask("REPLICAOF", &["127.0.0.1", &free_port().to_string()]);
+}
+
+fn become_master(server: &RedisServer) {
+    let _: String = server.ask("REPLICAOF", &["NO", "ONE"]);
+}
+
 #[tokio::test]
 async fn a_replica_refuses_until_it_is_master_again() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let port = free_port().to_string();
-    let _: String = server.ask("REPLICAOF", &["127.0.0.1", &port]);
-    passes(&server, &locker, "READONLY", || {
-        let _: String = server.ask("REPLICAOF", &["NO", "ONE"]);
-    })
-    .await;
+    passes(&server, &locker, "READONLY", || lose_master(&server), || become_master(&server)).await;
 }
 
 #[tokio::test]
@@ -46,53 +62,185 @@ async fn a_replica_without_its_master_refuses() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     set(&server, "replica-serve-stale-data", "no");
-    let port = free_port().to_string();
-    let _: String = server.ask("REPLICAOF", &["127.0.0.1", &port]);
-    passes(&server, &locker, "MASTERDOWN", || {
-        let _: String = server.ask("REPLICAOF", &["NO", "ONE"]);
-    })
-    .await;
+    passes(&server, &locker, "MASTERDOWN", || lose_master(&server), || become_master(&server)).await;
 }
 
 #[tokio::test]
 async fn too_few_replicas_refuse() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    set(&server, "min-replicas-to-write", "1");
-    passes(&server, &locker, "NOREPLICAS", || set(&server, "min-replicas-to-write", "0")).await;
+    let wanted = |count| set(&server, "min-replicas-to-write", count);
+    passes(&server, &locker, "NOREPLICAS", || wanted("1"), || wanted("0")).await;
 }
 
 #[tokio::test]
 async fn a_server_that_cannot_save_refuses() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    std::fs::create_dir(server.file("dump.rdb")).unwrap();
-    set(&server, "save", "3600 1");
-    let _: String = server.ask("BGSAVE", &[]);
-    until("the save to fail", || {
-        server.ask::<String>("INFO", &["persistence"]).contains("rdb_last_bgsave_status:err")
-    })
-    .await;
-    passes(&server, &locker, "MISCONF", || set(&server, "save", "")).await;
+    let fail = || {
+        std::fs::create_dir(server.file("dump.rdb")).unwrap();
+        set(&server, "save", "3600 1");
+        let _: String = server.ask("BGSAVE", &[]);
+        eventually("the save to fail", || {
+            let facts: String = server.ask("INFO", &["persistence"]);
+            facts.contains("rdb_last_bgsave_status:err").then_some(())
+        });
+    };
+    passes(&server, &locker, "MISCONF", fail, || set(&server, "save", "")).await;
 }
 
 #[tokio::test]
 async fn a_server_busy_with_a_script_refuses() {
-    let Some(server) = RedisServer::with(&["--busy-reply-threshold", "20"]) else { return };
+    let Some(server) = RedisServer::with(&["--lua-time-limit", "20"]) else { return };
     let locker = connect(&server.url()).await;
     let mut busy = server.connection();
-    let script = std::thread::spawn(move || {
-        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut busy).unwrap_err()
-    });
-    until("the script to be running", || {
-        redis::cmd("GET").arg("x").query::<Option<String>>(&mut server.connection()).is_err()
-    })
-    .await;
-    passes(&server, &locker, "BUSY", || {
+    let fail = || {
+        std::thread::spawn(move || {
+            redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut busy).unwrap_err()
+        });
+        eventually("the script to be running", || {
+            redis::cmd("GET").arg("x").query::<Option<String>>(&mut server.connection()).err()
+        });
+    };
+    let mend = || {
         let _: String = server.ask("SCRIPT", &["KILL"]);
+    };
+    passes(&server, &locker, "BUSY", fail, mend).await;
+}
+
+/// A server that has crashed, and reads a long file when it starts again.
+#[tokio::test]
+async fn a_server_that_reads_its_data_refuses() {
+    let persistent = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "100"];
+    let Some(mut server) = RedisServer::with(&persistent) else { return };
+    let mut much = redis::pipe();
+    for number in 0..50_000 {
+        much.cmd("SET").arg(number).arg(number).arg("PX").arg(600_000).ignore();
+    }
+    much.exec(&mut server.connection()).unwrap();
+    let locker = connect(&server.url()).await;
+    let kept = locker.lock("kept").lease(GENEROUS).acquire().await.unwrap();
+    server.restart_unseen();
+    let is_loading = |error: &Error| error.to_string().contains("LOADING");
+    let newcomer = in_time("the refusal of a newcomer", async {
+        loop {
+            match Locker::connect(&format!("{}/0", server.url())).await {
+                Err(error) if is_loading(&error) => return error,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                Ok(_) => panic!("it loads too fast"),
+            }
+        }
+    });
+    let newcomer = newcomer.await;
+    assert_eq!((newcomer.kind(), newcomer.is_temporary()), (ErrorKind::Unavailable, true), "{newcomer}");
+    let told = in_time("the refusal of a known locker", async {
+        loop {
+            let error = refused(&locker).await;
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            if is_loading(&error) {
+                return error;
+            }
+        }
+    });
+    assert!(told.await.is_certain());
+    let patient = tokio::spawn({
+        let locker = locker.clone();
+        async move { hold(&locker, "refused").await.release().await }
+    });
+    // Redis 6.2 cannot be told to hurry.
+    let hurry = redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut server.connection());
+    assert!(hurry.is_ok() || version(&server).starts_with("6."));
+    in_time("the patient caller", patient).await.unwrap().unwrap();
+    assert_eq!(holder(&server, kept.key()).as_deref(), Some(kept.id()));
+    kept.check().unwrap();
+    kept.release().await.unwrap();
+}
+
+const CLUSTER: [&str; 2] = ["--cluster-enabled", "yes"];
+
+/// A node that has all slots.
+async fn whole_cluster() -> Option<RedisServer> {
+    let server = RedisServer::with(&CLUSTER)?;
+    let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
+    slots_of(&server, "ADDSLOTS", &slots);
+    until("the cluster to be up", || server.ask::<String>("CLUSTER", &["INFO"]).contains("cluster_state:ok"))
+        .await;
+    Some(server)
+}
+
+fn slots_of(server: &RedisServer, change: &str, slots: &[String]) {
+    let slots = slots.iter().map(String::as_str);
+    let _: String = server.ask("CLUSTER", &[change].into_iter().chain(slots).collect::<Vec<_>>());
+}
+
+fn slot(server: &RedisServer, key: &str) -> String {
+    server.ask::<u16>("CLUSTER", &["KEYSLOT", key]).to_string()
+}
+
+#[tokio::test]
+async fn a_cluster_that_lacks_a_slot_refuses() {
+    let Some(server) = whole_cluster().await else { return };
+    let locker = connect(&server.url()).await;
+    let slot = [slot(&server, "lock:refused")];
+    let (fail, mend) = (|| slots_of(&server, "DELSLOTS", &slot), || slots_of(&server, "ADDSLOTS", &slot));
+    passes(&server, &locker, "CLUSTERDOWN", fail, mend).await;
+}
+
+/// Another node, which the first one knows; its id.
+async fn second_node(first: &RedisServer) -> (RedisServer, String) {
+    let second = RedisServer::with(&CLUSTER).expect("another server");
+    let id: String = second.ask("CLUSTER", &["MYID"]);
+    let _: String = first.ask("CLUSTER", &["MEET", "127.0.0.1", &second.port().to_string()]);
+    until("the nodes to know each other", || {
+        let knows = |server: &RedisServer| {
+            let nodes: String = server.ask("CLUSTER", &["NODES"]);
+            nodes.lines().count() == 2 && nodes.contains(&id) && !nodes.contains("handshake")
+        };
+        knows(first) && knows(&second)
     })
     .await;
-    script.join().unwrap();
+    (second, id)
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_to_another_node_refuses_until_it_stays() {
+    let Some(first) = whole_cluster().await else { return };
+    let locker = connect(&first.url()).await;
+    let (_second, id) = second_node(&first).await;
+    let slot = slot(&first, "lock:refused");
+    let set_slot = |how: &[&str]| {
+        let _: String = first.ask("CLUSTER", &[&["SETSLOT", &slot], how].concat());
+    };
+    let migrate = || set_slot(&["MIGRATING", &id]);
+    // Redis 6.2 already sends those away who ask for a key that is not there any more.
+    if version(&first).starts_with("6.") {
+        hold(&locker, "refused").await.release().await.unwrap();
+        migrate();
+        assert_eq!(refused(&locker).await.kind(), ErrorKind::Misused);
+        set_slot(&["STABLE"]);
+        return hold(&locker, "refused").await.release().await.unwrap();
+    }
+    passes(&first, &locker, "TRYAGAIN", migrate, || set_slot(&["STABLE"])).await;
+}
+
+#[tokio::test]
+async fn a_node_without_the_slot_is_not_waited_for() {
+    let Some(first) = whole_cluster().await else { return };
+    let locker = connect(&first.url()).await;
+    let (second, id) = second_node(&first).await;
+    let misused = |error: &Error, code: &str| {
+        assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Misused, false), "{error}");
+        assert!(error.is_certain() && error.to_string().contains(code), "{error}");
+        assert!(error.to_string().contains("node of a cluster"), "{error}");
+    };
+    until("the second node to know the slots", || {
+        second.ask::<String>("CLUSTER", &["INFO"]).contains("cluster_state:ok")
+    })
+    .await;
+    misused(&Locker::connect(&second.url()).await.unwrap_err(), "MOVED");
+    let slot = slot(&first, "lock:refused");
+    let _: String = first.ask("CLUSTER", &["SETSLOT", &slot, "MIGRATING", &id]);
+    misused(&refused(&locker).await, "ASK");
 }
 
 #[tokio::test]
@@ -110,16 +258,18 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
         let other = other.clone();
         async move { other.lock("a").acquire().await.map(drop) }
     });
-    until("both in line", || crate::support::waiting(&server, "lock:a") == 2).await;
+    until("both in line", || waiting(&server, "lock:a") == 2).await;
     set(&server, "maxmemory", "1");
     assert_eq!(server.ask::<i64>("PEXPIRE", &["lock:a", "2500"]), 1);
     until("a renewal", || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
     impatient.abort();
-    until("the cancelled waiter to be gone", || crate::support::waiting(&server, "lock:a") == 1).await;
+    until("the cancelled waiter to be gone", || waiting(&server, "lock:a") == 1).await;
     guard.release().await.unwrap();
     let next = in_time("the hand-over", waiter).await.unwrap();
     next.release().await.unwrap();
-    passes(&server, &locker, "OOM", || set(&server, "maxmemory", "0")).await;
+    set(&server, "maxmemory", "0");
+    let limit = |bytes| set(&server, "maxmemory", bytes);
+    passes(&server, &locker, "OOM", || limit("1"), || limit("0")).await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use locker::{Guard, Locker, LockerBuilder};
 use locker_harness::RedisServer;
-use std::{future::Future, time::Duration};
+use std::{collections::HashMap, future::Future, time::Duration};
 
 pub(crate) use locker_harness::GENEROUS;
 
@@ -45,6 +45,12 @@ pub(crate) fn holder(server: &RedisServer, key: &str) -> Option<String> {
 /// How many wait at `key`.
 pub(crate) fn waiting(server: &RedisServer, key: &str) -> usize {
     server.ask("ZCARD", &[&format!("{{{key}}}:q")])
+}
+
+/// The server's version, as it tells its clients.
+pub(crate) fn version(server: &RedisServer) -> String {
+    let mut facts: HashMap<String, redis::Value> = server.ask("HELLO", &[]);
+    redis::from_redis_value(facts.remove("version").unwrap()).unwrap()
 }
 
 /// How often the server has run a script.

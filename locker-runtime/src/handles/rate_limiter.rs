@@ -27,6 +27,8 @@ pub struct RateLimiter {
     quota: Quota,
     tokens: u64,
     timeout: Duration,
+    /// Whether quota, tokens and timeout are within their limits.
+    is_valid: bool,
 }
 
 /// Being let through.
@@ -41,7 +43,17 @@ pub struct Admission {
 
 impl RateLimiter {
     pub(crate) fn new(locker: Locker, key: Key, quota: Quota, timeout: Duration) -> Self {
-        Self { locker, key, quota, tokens: 1, timeout }
+        Self { locker, key, quota, tokens: 1, timeout, is_valid: false }.checked()
+    }
+
+    fn checked(mut self) -> Self {
+        self.is_valid = self.check().is_ok();
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        self.quota.check(self.tokens)?;
+        if self.timeout == Duration::MAX { Ok(()) } else { between("timeout", self.timeout, Duration::ZERO) }
     }
 
     /// The longest wait for the turn: what lies further ahead is refused at once. Default: the locker's (10 s);
@@ -49,14 +61,14 @@ impl RateLimiter {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
-        self
+        self.checked()
     }
 
     /// How many tokens to take, all or nothing. Default 1, at most the quota's size.
     #[must_use]
     pub fn tokens(mut self, tokens: u64) -> Self {
         self.tokens = tokens;
-        self
+        self.checked()
     }
 
     /// The key, prefix included.
@@ -76,9 +88,8 @@ impl RateLimiter {
     /// # Cancel safety
     /// Cancel safe: tokens whose turn has not come are given back.
     pub async fn acquire(&self) -> Result<Admission> {
-        self.quota.check(self.tokens)?;
-        if self.timeout != Duration::MAX {
-            between("timeout", self.timeout, Duration::ZERO)?;
+        if !self.is_valid {
+            self.check()?;
         }
         if let Some(answer) = self.at_once() {
             return answer;
@@ -101,7 +112,7 @@ impl RateLimiter {
     /// # Cancel safety
     /// When the future is dropped tokens may have been taken.
     pub async fn try_acquire(&self) -> Result<Option<Admission>> {
-        let now = Self { timeout: Duration::ZERO, ..self.clone() };
+        let now = self.clone().timeout(Duration::ZERO);
         match now.acquire().await {
             Ok(admission) => Ok(Some(admission)),
             Err(error) if error.kind() == ErrorKind::Limited => Ok(None),

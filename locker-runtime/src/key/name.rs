@@ -8,11 +8,17 @@ const LONGEST: usize = 200;
 impl Key {
     /// `kind` is `lock`, `semaphore`, `rate`, `event` or `watchdog`: kinds never collide.
     pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
-        if name.len() <= LONGEST && !name.contains(['{', '}']) && !name.contains(char::is_control) {
+        if name.len() <= LONGEST && is_plain(name) {
             return concat(&[prefix.as_bytes(), kind.as_bytes(), b":", name.as_bytes()]);
         }
         concat(&[prefix.as_bytes(), kind.as_bytes(), b":", &hex(&Md5::digest(name))])
     }
+}
+
+/// Whether it has neither braces nor control characters. Looked at byte by byte where that is enough.
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| matches!(byte, b' '..=b'z' | b'|' | b'~');
+    name.bytes().all(plain) || name.chars().all(|letter| !matches!(letter, '{' | '}') && !letter.is_control())
 }
 
 #[cfg(test)]
@@ -28,11 +34,12 @@ mod tests {
 
     #[test]
     fn awkward_name_is_replaced_by_its_md5() {
-        // python3 -c "import hashlib; print(hashlib.md5(b'x' * 201).hexdigest())", then b'a{b}' and b'a\nb'
+        // python3 -c "import hashlib; print(hashlib.md5(b'x' * 201).hexdigest())", then b'a{b}', b'a\nb' and b'a\xc2\x85'
         for (name, md5) in [
             ("x".repeat(201).as_str(), "3ea01af1716230e4a1484e78b3199f61"),
             ("a{b}", "731eca2082f7b35876f319b1f36c7774"),
             ("a\nb", "8cdeb44417f3c26826595d5820cf5700"),
+            ("a\u{85}", "008ba868cb0589a59a1ee436be93b0de"),
         ] {
             assert_eq!(Key::named("p:", "lock", name).as_str(), format!("p:lock:{md5}"));
         }

@@ -90,10 +90,6 @@ impl super::State for State {
         self.passed.next_end()
     }
 
-    fn has_waiters(&self) -> bool {
-        false
-    }
-
     fn users(&self) -> usize {
         self.here.len()
     }

@@ -107,10 +107,6 @@ impl super::State for State {
         self.sent.as_ref().map(|sent| sent.until)
     }
 
-    fn has_waiters(&self) -> bool {
-        false
-    }
-
     fn users(&self) -> usize {
         self.watchers.len()
     }

@@ -113,10 +113,6 @@ impl super::State for State {
         kept.into_iter().chain(self.seen.next_end()).min()
     }
 
-    fn has_waiters(&self) -> bool {
-        false
-    }
-
     fn users(&self) -> usize {
         self.watchers.len()
     }

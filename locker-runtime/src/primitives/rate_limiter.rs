@@ -7,7 +7,7 @@ use super::{
     Context, GRANT_WINDOW, Reply, Signal, Wait, inspection::Inspection, queue::Queue, tombstones::Tombstones,
 };
 use crate::{clock::Timestamp, id::Id};
-use meter::Meter;
+use meter::{Meter, Rate};
 #[cfg(feature = "redis")]
 pub(crate) use quota::NO_BURST;
 pub use quota::{Algorithm, Quota};
@@ -46,7 +46,9 @@ pub enum Request {
 pub struct State {
     /// What was taken up to now.
     meter: Meter,
-    quota: Quota,
+    rate: Rate,
+    /// The rate is a memory only: it holds if the next request has the same, and is unknown otherwise.
+    is_as_new: bool,
     line: Option<Box<Line>>,
 }
 
@@ -79,13 +81,20 @@ struct Turn {
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.settle(context.now);
     state.forget(context.now);
+    if std::mem::take(&mut state.is_as_new) {
+        match *request {
+            Request::Take { quota, .. } if quota == state.rate.quota => {}
+            Request::Take { quota, .. } => state.rate = quota.into(),
+            Request::Cancel { .. } => state.rate = Rate::default(),
+        }
+    }
     match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
             if let Some(reply) = state.again(id, give_up, wait, context) {
                 return reply;
             }
-            if state.quota != quota {
+            if state.rate.quota != quota {
                 state.change(quota, context);
             }
             state.take(id, tokens, give_up, wait, context.now)
@@ -139,20 +148,20 @@ impl State {
 
     fn take(&mut self, id: Id, tokens: u64, give_up: Timestamp, wait: Option<Wait>, now: Timestamp) -> Reply {
         let queued = self.waiting() > 0;
-        let tail = self.tail();
-        let at = tail.turn(tokens, &self.quota, now);
+        let (tail, rate) = (self.tail(), self.rate);
+        let present = tail.at(&rate, now);
+        let at = present.turn(tokens, &rate, now);
         if at <= now && !queued {
-            self.meter = tail.after(tokens, at, &self.quota);
+            self.meter = present.after(tokens, at, &rate);
             return self.admitted(Duration::ZERO, now);
         }
         let in_sight = at < Timestamp::NEVER;
-        if (in_sight && at > give_up) || (!in_sight && wait.is_none()) || is_never(at, &self.quota) {
+        if (in_sight && at > give_up) || (!in_sight && wait.is_none()) || is_never(at, &rate.quota) {
             return self.limited(in_sight.then(|| at.since(now)), now);
         }
         let live_until = wait.map_or(Timestamp::NEVER, |wait| wait.live_until(now));
-        let quota = self.quota;
         let line = self.line();
-        line.tail = tail.after(tokens, at, &quota);
+        line.tail = tail.after(tokens, at, &rate);
         line.queue.join(id, Turn { tokens, at, told: at, give_up, live_until });
         let ahead = line.queue.ahead(id);
         match wait {
@@ -162,24 +171,25 @@ impl State {
     }
 
     fn admitted(&self, wait: Duration, now: Timestamp) -> Reply {
-        let (tail, quota) = (self.tail(), &self.quota);
-        let remaining = if wait.is_zero() { tail.remaining(quota, now) } else { 0 };
-        Reply::Admitted { wait, remaining, reset_after: tail.reset_after(quota, now) }
+        let (tail, rate) = (self.tail(), &self.rate);
+        let remaining = if wait.is_zero() { tail.remaining(rate, now) } else { 0 };
+        Reply::Admitted { wait, remaining, reset_after: tail.reset_after(rate, now) }
     }
 
     fn limited(&self, retry_after: Option<Duration>, now: Timestamp) -> Reply {
-        let (tail, quota) = (self.tail(), &self.quota);
+        let (tail, rate) = (self.tail(), &self.rate);
         Reply::Limited {
             retry_after,
-            remaining: tail.remaining(quota, now),
-            reset_after: tail.reset_after(quota, now),
+            remaining: tail.remaining(rate, now),
+            reset_after: tail.reset_after(rate, now),
         }
     }
 
     /// Settings apply at once and to everybody in line; what was used stays used.
     fn change(&mut self, quota: Quota, context: &mut Context<'_>) {
-        self.meter = self.meter.under(&self.quota, &quota, context.now);
-        self.quota = quota;
+        let new = Rate::from(quota);
+        self.meter = self.meter.under(&self.rate, &new, context.now);
+        self.rate = new;
         self.plan(context);
     }
 
@@ -191,20 +201,20 @@ impl State {
 
     /// Gives everybody in line a new turn, and has those ask again whose turn has changed.
     fn plan(&mut self, context: &mut Context<'_>) {
-        let (meter, quota, now) = (self.meter, self.quota, context.now);
+        let (meter, rate, now) = (self.meter, self.rate, context.now);
         let Some(line) = self.line.as_deref_mut() else { return };
         let (mut tail, mut refused) = (meter, Vec::new());
         line.queue.retain(|_, turn| turn.at < Timestamp::NEVER || turn.live_until > now);
         for (id, turn) in line.queue.iter_mut() {
-            let at = tail.turn(turn.tokens, &quota, now);
+            let at = tail.turn(turn.tokens, &rate, now);
             if at != turn.at {
                 context.push(id, Signal::Wake);
             }
-            if (at < Timestamp::NEVER && at > turn.give_up) || is_never(at, &quota) {
+            if (at < Timestamp::NEVER && at > turn.give_up) || is_never(at, &rate.quota) {
                 refused.push(id);
             } else {
                 turn.at = at;
-                tail = tail.after(turn.tokens, at, &quota);
+                tail = tail.after(turn.tokens, at, &rate);
             }
         }
         for id in refused {
@@ -217,12 +227,12 @@ impl State {
 
     /// Books the turns that have come. Who was told another time is remembered until he asks again.
     fn settle(&mut self, now: Timestamp) {
-        let quota = self.quota;
+        let rate = self.rate;
         let Some(line) = self.line.as_deref_mut() else { return };
         line.admitted.forget_until(now);
         line.refused.forget_until(now);
         while let Some((id, &turn)) = line.queue.head().filter(|(_, turn)| turn.at <= now) {
-            self.meter = self.meter.after(turn.tokens, turn.at, &quota);
+            self.meter = self.meter.after(turn.tokens, turn.at, &rate);
             line.queue.leave(id);
             if turn.told != turn.at {
                 line.admitted.add(id, now);
@@ -235,8 +245,8 @@ impl State {
 
     /// What nobody waits at and nothing was used of is as new.
     fn forget(&mut self, now: Timestamp) {
-        if self.line.is_none() && self.meter.idle_from(&self.quota) <= now {
-            (self.meter, self.quota) = (Meter::default(), Quota::default());
+        if self.line.is_none() && self.meter.idle_from(&self.rate) <= now {
+            (self.meter, self.is_as_new) = (Meter::default(), true);
         }
     }
 
@@ -277,16 +287,11 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let used = (self.meter != Meter::default()).then(|| self.meter.idle_from(&self.quota));
+        let used = (self.meter != Meter::default()).then(|| self.meter.idle_from(&self.rate));
         let Some(line) = self.line.as_deref() else { return used };
         let turn = line.queue.head().map(|(_, turn)| turn.at);
         let ends = [used, turn, line.admitted.next_end(), line.refused.next_end()];
         ends.into_iter().flatten().min().filter(|due| *due < Timestamp::NEVER)
-    }
-
-    /// Whoever waits knows his turn: nothing has to happen here at its time.
-    fn has_waiters(&self) -> bool {
-        false
     }
 
     fn users(&self) -> usize {
@@ -300,12 +305,13 @@ impl super::State for State {
     fn inspect(&self, now: Timestamp) -> Inspection {
         let mut settled = self.clone();
         settled.settle(now);
-        let (meter, quota) = (settled.meter, &self.quota);
+        let (meter, rate) = (settled.meter, &self.rate);
+        let size = rate.quota.size();
         Inspection {
-            size: Some(quota.size()),
-            used: Some(quota.size().saturating_sub(meter.remaining(quota, now))),
+            size: Some(size),
+            used: Some(size.saturating_sub(meter.remaining(rate, now))),
             waiting: settled.waiting() as u64,
-            resets_in: Some(meter.reset_after(quota, now)),
+            resets_in: Some(meter.reset_after(rate, now)),
             ..Inspection::default()
         }
     }

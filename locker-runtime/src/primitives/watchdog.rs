@@ -99,10 +99,6 @@ impl super::State for State {
         self.forgotten_at()
     }
 
-    fn has_waiters(&self) -> bool {
-        false
-    }
-
     fn users(&self) -> usize {
         self.watchers.len()
     }

@@ -123,7 +123,9 @@ impl Shards {
         let due = shard.next_due();
         drop(shard);
         self.announce(due);
-        self.deliver(pushes);
+        if !pushes.is_empty() {
+            self.deliver(pushes);
+        }
         reply
     }
 

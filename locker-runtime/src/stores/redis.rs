@@ -8,6 +8,8 @@ mod connection;
 #[cfg(test)]
 mod differential;
 mod errors;
+mod hand_over;
+mod line;
 mod lock;
 mod pushes;
 mod script;
@@ -25,6 +27,7 @@ use crate::{
     sync::{Mutex, lock},
 };
 use connection::{Connector, Link};
+use line::Lines;
 use once_cell::sync::Lazy;
 use pushes::Mail;
 use redis::Client;
@@ -54,6 +57,7 @@ impl Default for Options {
 pub(crate) struct Redis {
     link: Link,
     mail: Arc<Mail>,
+    lines: Lines,
     channel: String,
     command_timeout: Duration,
 }
@@ -115,6 +119,7 @@ impl Redis {
             Self {
                 link: Link::open(connector),
                 mail,
+                lines: Lines::default(),
                 channel,
                 command_timeout: opening.redis.command_timeout,
             }
@@ -125,10 +130,7 @@ impl Redis {
         check_key(key)?;
         let limit = self.limit(request);
         match request {
-            Request::Lock(request) => {
-                let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
-                lock::reply(&answer, request)
-            }
+            Request::Lock(request) => self.lock(key, request, limit).await,
             Request::Inspect => self.inspect(key, limit).await,
             Request::Delete => match self.inspect(key, limit).await? {
                 Reply::Inspected(_) => {
@@ -140,7 +142,13 @@ impl Redis {
                 let Some(invocation) = shared::invocation(key, request, &self.channel) else {
                     return Ok(Reply::WrongKind);
                 };
-                shared::reply(&self.invoke(invocation, limit).await?, request)
+                let answer = self.invoke(invocation, limit).await?;
+                if let Request::Semaphore(Holding::Acquire { id, .. }) = request
+                    && answer.is_told_twice()
+                {
+                    self.mail.is_told(*id);
+                }
+                shared::reply(&answer, request)
             }
         }
     }
@@ -174,18 +182,16 @@ impl Redis {
         }
     }
 
-    /// One script call: by digest, and with the whole text when the server does not know it.
     async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
         let connection = self.link.up(limit).await?;
         let answer = match connection.call(invocation.by_digest(), limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
-                // A server that has forgotten its scripts may be another one, and may have forgotten more.
                 self.mail.ask_again();
                 connection.call(&invocation.in_full(), limit).await?
             }
             answer => answer,
         };
-        answer.map_err(|error| errors::of_call(&error)).and_then(Answer::read)
+        Answer::of_call(answer)
     }
 
     /// A renewal is given up early enough for another one within the lease.

@@ -40,7 +40,7 @@ pub enum Fault {
     /// Open connections are closed at once, new ones too.
     Reset,
     /// Bytes of answers are replaced by as many others.
-    Rewrite(&'static str, &'static str),
+    Rewrite(String, String),
 }
 
 /// A proxy on its own port and its own thread.
@@ -209,7 +209,7 @@ async fn answers(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, line: &L
                 line.weather.send_replace(Weather::default());
                 return Ok(());
             }
-            Fault::Rewrite(old, new) => client.write_all(&rewrite(data, old, new)).await?,
+            Fault::Rewrite(old, new) => client.write_all(&rewrite(data, &old, &new)).await?,
             Fault::Delay(delay) => {
                 tokio::time::sleep(delay).await;
                 client.write_all(data).await?;

@@ -23,10 +23,11 @@ pub struct RedisServer {
     directory: tempfile::TempDir,
 }
 
-const KEEPER: &str = r#"redis-server "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
+const KEEPER: &str = r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
 
 impl RedisServer {
-    /// A fresh server; `None` (or a failure, with `CI=true`) when there is no `redis-server` in the `PATH`.
+    /// A fresh server: the `redis-server` in the `PATH`, or what the environment variable `LOCKER_TEST_REDIS_SERVER`
+    /// names. `None` (or a failure, with `CI=true`) when there is none.
     ///
     /// # Panics
     /// When it does not come up.
@@ -42,13 +43,15 @@ impl RedisServer {
     /// When it does not come up.
     #[must_use]
     pub fn with(arguments: &[&str]) -> Option<Self> {
-        if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return missing("there is no redis-server in the PATH: run scripts/setup-redis.sh");
+        if Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_err() {
+            return missing(&format!("there is no {}: run scripts/setup-redis.sh", program()));
         }
         let directory = tempfile::tempdir().expect("a directory for the server");
-        let arguments = arguments.iter().map(ToString::to_string).collect();
-        let mut server = Self { keeper: None, pid: None, port: free_port(), arguments, directory };
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        let port = if is_set(&arguments, "--cluster-enabled", "yes") { free_pair() } else { free_port() };
+        let mut server = Self { keeper: None, pid: None, port, arguments, directory };
         server.launch();
+        server.wait_until_up();
         Some(server)
     }
 
@@ -57,6 +60,12 @@ impl RedisServer {
     /// # Panics
     /// When it does not come up.
     pub fn restart(&mut self) {
+        self.restart_unseen();
+        self.wait_until_up();
+    }
+
+    /// The same without waiting until it is up.
+    pub fn restart_unseen(&mut self) {
         self.kill();
         self.launch();
     }
@@ -133,15 +142,14 @@ impl RedisServer {
 
     /// A server that speaks only TLS is not asked.
     fn plain_port(&self) -> Option<u16> {
-        let speaks_tls = self.arguments.windows(2).any(|pair| pair[0] == "--port" && pair[1] == "0");
-        (!speaks_tls).then_some(self.port)
+        (!is_set(&self.arguments, "--port", "0")).then_some(self.port)
     }
 
     fn launch(&mut self) {
         let port = self.port.to_string();
         let directory = self.directory.path().to_string_lossy().into_owned();
         let mut command = Command::new("sh");
-        command.current_dir(self.directory.path()).args(["-c", KEEPER, "sh"]);
+        command.current_dir(self.directory.path()).args(["-c", KEEPER, &program()]);
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
         let fill = |argument: &String| argument.replace("{dir}", &directory).replace("{port}", &port);
         command.args(self.arguments.iter().map(fill));
@@ -155,7 +163,6 @@ impl RedisServer {
         BufReader::new(output).read_line(&mut line).expect("the server's process id");
         self.pid = line.trim().parse().ok().and_then(Pid::from_raw);
         self.keeper = Some(keeper);
-        self.wait_until_up();
     }
 
     fn wait_until_up(&self) {
@@ -173,6 +180,14 @@ impl RedisServer {
     }
 }
 
+fn is_set(arguments: &[String], name: &str, value: &str) -> bool {
+    arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value)
+}
+
+fn program() -> String {
+    std::env::var("LOCKER_TEST_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
+}
+
 impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
@@ -187,4 +202,13 @@ impl Drop for RedisServer {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
+}
+
+/// A port for a node of a cluster, whose other port is 10,000 higher.
+fn free_pair() -> u16 {
+    eventually("two free ports", || {
+        let port = free_port();
+        let other = port.checked_add(10_000)?;
+        TcpListener::bind(("127.0.0.1", other)).is_ok().then_some(port)
+    })
 }

@@ -66,10 +66,12 @@ impl Chaos {
         resource: &RedisServer,
         history: History,
     ) -> Self {
-        let (url, resource, names) = (proxy.url(), resource.url(), plan.names.to_string());
+        let (url, resource) = (proxy.url(), resource.url());
+        let (names, callers) = (plan.names.to_string(), plan.callers.to_string());
         let start = move || {
             let mut child = Command::new(std::env::current_exe().expect("this program"))
-                .args(["worker", "--url", &url, "--resource", &resource, "--names", &names])
+                .args(["worker", "--url", &url, "--resource", &resource])
+                .args(["--names", &names, "--callers", &callers])
                 .stdout(Stdio::piped())
                 .spawn()
                 .expect("a worker");

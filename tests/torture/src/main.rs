@@ -3,6 +3,7 @@
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
 //! checked.
 
+mod checks;
 mod faults;
 mod history;
 mod resource;
@@ -42,13 +43,16 @@ struct Plan {
     /// Worker processes.
     #[arg(long, default_value_t = 5)]
     workers: usize,
+    /// Callers in each of them.
+    #[arg(long, default_value_t = 3)]
+    callers: usize,
     /// Locks they share.
     #[arg(long, default_value_t = 3)]
     names: usize,
     /// Of the random faults; printed, so that a run can be repeated (its timing cannot).
     #[arg(long)]
     seed: Option<u64>,
-    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,half-close,delay`.
+    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,execute-and-reset,half-close,delay`.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
 }
@@ -74,7 +78,8 @@ fn torture(plan: &Plan) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("seed {seed}, {} workers on {} names for {} s", plan.workers, plan.names, plan.seconds);
+    let Plan { seconds, workers, callers, names, .. } = plan;
+    println!("seed {seed}, {workers} workers with {callers} callers each on {names} names for {seconds} s");
     let proxy = Proxy::to(server.port());
     let history = History::default();
     let mut chaos = Chaos::new(plan, seed, server, proxy, &resource, history.clone());

@@ -55,19 +55,70 @@ impl Resource {
     }
 }
 
-/// An update is lost when fewer are there than were accepted.
+/// One counter's value, and how many updates of it were accepted.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    value: u64,
+    accepted: u64,
+}
+
+impl Counted {
+    fn read(server: &RedisServer, value: &str, accepted: &str, name: usize) -> Self {
+        let count = |key: &str| server.ask::<Option<u64>>("GET", &[&format!("{key}:{name}")]).unwrap_or(0);
+        Self { value: count(value), accepted: count(accepted) }
+    }
+}
+
 pub(crate) fn judge(server: &RedisServer, names: usize, verdict: &mut Verdict) {
-    let count = |key: String| server.ask::<Option<u64>>("GET", &[&key]).unwrap_or(0);
     for name in 0..names {
-        let (fenced, accepted) = (count(format!("fenced:{name}")), count(format!("fenced-writes:{name}")));
-        verdict.fenced_updates += accepted;
-        if fenced != accepted {
-            verdict
-                .problems
-                .push(format!("lost update under a fence: {fenced} of {accepted} are there on {name}"));
+        let fenced = Counted::read(server, "fenced", "fenced-writes", name);
+        let plain = Counted::read(server, "plain", "plain-writes", name);
+        weigh(name, fenced, plain, verdict);
+    }
+    if verdict.fenced_updates == 0 {
+        verdict.problems.push("nobody wrote under a fence".into());
+    }
+}
+
+/// An update is lost when fewer are there than were accepted.
+fn weigh(name: usize, fenced: Counted, plain: Counted, verdict: &mut Verdict) {
+    verdict.fenced_updates += fenced.accepted;
+    if fenced.value != fenced.accepted {
+        verdict.problems.push(format!("lost update under a fence on {name}: {fenced:?}"));
+    }
+    verdict.plain_updates += plain.accepted;
+    verdict.plain_lost += plain.accepted - plain.value;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weighed(fenced: (u64, u64), plain: (u64, u64)) -> Verdict {
+        let mut verdict = Verdict::default();
+        let counted = |(value, accepted)| Counted { value, accepted };
+        weigh(0, counted(fenced), counted(plain), &mut verdict);
+        verdict
+    }
+
+    #[test]
+    fn a_lost_update_is_a_problem_only_under_a_fence() {
+        let verdict = weighed((7, 7), (5, 6));
+        assert_eq!(verdict.problems, [""; 0]);
+        assert_eq!((verdict.plain_lost, verdict.fenced_updates), (1, 7));
+        assert_eq!(weighed((6, 7), (6, 6)).problems.len(), 1);
+        assert_eq!(weighed((8, 7), (6, 6)).problems.len(), 1, "nor are there more than were accepted");
+    }
+
+    /// The resource itself: what a holder that is too late writes is refused, also between its read and its write.
+    #[test]
+    fn the_resource_refuses_a_fence_below_the_highest_it_has_seen() {
+        let Some(server) = RedisServer::start() else { return };
+        let mut resource = Resource::open(&server.url()).unwrap();
+        for fence in [5, 4, 5, 6] {
+            resource.add_fenced("0", fence);
         }
-        let (plain, written) = (count(format!("plain:{name}")), count(format!("plain-writes:{name}")));
-        verdict.plain_updates += written;
-        verdict.plain_lost += written - plain;
+        let counted = Counted::read(&server, "fenced", "fenced-writes", 0);
+        assert_eq!((counted.value, counted.accepted), (3, 3));
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct Work {
     pub(crate) resource: String,
     #[arg(long)]
     pub(crate) names: usize,
+    /// Threads that call.
+    #[arg(long)]
+    pub(crate) callers: usize,
 }
 
 /// Nanoseconds on a clock that all processes of this machine share.
@@ -32,24 +35,32 @@ impl Work {
     /// Goes on until it is killed, or nobody listens any more.
     pub(crate) fn run(&self) {
         let Some(locker) = self.connect() else { return };
-        let Some(mut resource) = Resource::open(&self.resource) else { return };
+        std::thread::scope(|scope| {
+            for _ in 0..self.callers {
+                scope.spawn(|| self.call(&locker));
+            }
+        });
+    }
+
+    fn call(&self, locker: &Locker) -> Option<()> {
+        let mut resource = Resource::open(&self.resource)?;
         let mut rng = fastrand::Rng::new();
         loop {
             let name = rng.usize(..self.names).to_string();
             let asked = now();
             let Ok(guard) = locker.lock(&name).timeout(Duration::from_secs(3)).acquire_blocking() else {
-                if say(&format!("missed {name}")).is_none() {
-                    return;
-                }
+                say(&format!("missed {name}"))?;
                 continue;
             };
-            let entered = now();
-            let seen = protected(&guard, &mut resource, &name, Duration::from_millis(rng.u64(..12)));
-            let fence = guard.fence();
-            let ended = if guard.release_blocking().is_ok() { "released" } else { "lost" };
-            if say(&format!("held {name} {fence} {asked} {entered} {seen} {ended}")).is_none() {
-                return;
-            }
+            let (entered, fence) = (now(), guard.fence());
+            let tell = |state: &str, seen: Option<u64>| {
+                let seen = seen.map_or("-".into(), |seen| seen.to_string());
+                say(&format!("{state} {name} {fence} {asked} {entered} {seen} ."))
+            };
+            let stay = Duration::from_millis(rng.u64(..12));
+            let seen = protected(&guard, &mut resource, &name, stay, |seen| tell("holding", Some(seen)));
+            let state = if guard.release_blocking().is_ok() { "released" } else { "lost" };
+            tell(state, seen)?;
         }
     }
 
@@ -66,23 +77,31 @@ impl Work {
     }
 }
 
-/// Changes both counters, and returns the last moment at which the guard was surely held; 0: it never was.
-fn protected(guard: &Guard, resource: &mut Resource, name: &str, stay: Duration) -> u64 {
-    let started = Instant::now();
-    let mut held = 0;
-    let mut steps = [true, true];
+/// Changes both counters, and returns the last moment at which the guard was surely held; `None`: it never was, and
+/// nothing was changed. Before each change it tells that moment, so that a change is known of whose worker is killed.
+fn protected(
+    guard: &Guard,
+    resource: &mut Resource,
+    name: &str,
+    stay: Duration,
+    tell: impl Fn(u64) -> Option<()>,
+) -> Option<u64> {
+    let (started, mut seen, mut changes) = (Instant::now(), None, 0);
     loop {
         let moment = now();
         if guard.check().is_err() {
-            return held;
+            return seen;
         }
-        held = moment;
-        if std::mem::take(&mut steps[0]) {
-            resource.add_plainly(name);
-        } else if std::mem::take(&mut steps[1]) {
-            resource.add_fenced(name, guard.fence());
-        } else if started.elapsed() >= stay {
-            return held;
+        seen = Some(moment);
+        if changes < 2 {
+            tell(moment)?;
+        }
+        changes += 1;
+        match changes {
+            1 => resource.add_plainly(name),
+            2 => resource.add_fenced(name, guard.fence()),
+            _ if started.elapsed() >= stay => return seen,
+            _ => {}
         }
         std::thread::sleep(Duration::from_micros(200));
     }

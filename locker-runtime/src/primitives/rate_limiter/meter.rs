@@ -19,83 +19,112 @@ impl Default for Meter {
     }
 }
 
+/// A quota with what is computed from it again and again; times in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    pub(super) quota: Quota,
+    size: u64,
+    interval: u64,
+    /// When a window is forgotten: a bucket keeps the beat of its refills for one idle interval, a window starts
+    /// with its first request.
+    kept: u64,
+    /// The time one token takes; without any tokens the time of one per interval.
+    emission: f64,
+}
+
+/// Nothing is let through.
+impl Default for Rate {
+    fn default() -> Self {
+        Self { quota: Quota::default(), size: 0, interval: 0, kept: 0, emission: 0.0 }
+    }
+}
+
+impl From<Quota> for Rate {
+    fn from(quota: Quota) -> Self {
+        let (size, interval) = (quota.size(), quota.interval);
+        let beats = if quota.algorithm == Algorithm::TokenBucket { 2 } else { 1 };
+        let emission = real(interval) / real(quota.count.max(1));
+        Self { quota, size, interval, kept: interval.saturating_mul(beats), emission }
+    }
+}
+
 impl Meter {
     /// When `tokens` more can be had; `NEVER` when the size does not allow it.
-    pub(super) fn turn(self, tokens: u64, quota: &Quota, now: Timestamp) -> Timestamp {
-        if tokens > quota.size() {
+    pub(super) fn turn(self, tokens: u64, rate: &Rate, now: Timestamp) -> Timestamp {
+        if tokens > rate.size {
             return Timestamp::NEVER;
         }
-        match self.at(quota, now) {
+        match self.at(rate, now) {
             Self::Window { start, used } => {
-                let fits = tokens <= quota.size().saturating_sub(used);
-                if fits { start.max(now) } else { start + quota.interval() }
+                let fits = tokens <= rate.size.saturating_sub(used);
+                if fits { start.max(now) } else { later(start, rate.interval) }
             }
             Self::Gcra { at, debt } => {
-                let emission = emission(quota);
-                let excess = debt + real(tokens) * emission - real(quota.size()) * emission;
-                if excess <= emission * TOLERANCE { at } else { at + micros(excess.ceil()) }
+                let Rate { size, emission, .. } = *rate;
+                let excess = debt + real(tokens) * emission - real(size) * emission;
+                if excess <= emission * TOLERANCE { at } else { later(at, ceiling(excess)) }
             }
         }
     }
 
     /// The meter after `tokens` were taken at their turn `at`.
-    pub(super) fn after(self, tokens: u64, at: Timestamp, quota: &Quota) -> Self {
-        match self.at(quota, at) {
+    pub(super) fn after(self, tokens: u64, at: Timestamp, rate: &Rate) -> Self {
+        match self.at(rate, at) {
             _ if at == Timestamp::NEVER => self,
-            Self::Window { start, used } if used + tokens <= quota.size() => {
+            Self::Window { start, used } if used + tokens <= rate.size => {
                 Self::Window { start, used: used + tokens }
             }
             Self::Window { .. } => Self::Window { start: at, used: tokens },
-            Self::Gcra { at, debt } => Self::Gcra { at, debt: debt + real(tokens) * emission(quota) },
+            Self::Gcra { at, debt } => Self::Gcra { at, debt: debt + real(tokens) * rate.emission },
         }
     }
 
     /// How many tokens are free at `now`.
-    pub(super) fn remaining(self, quota: &Quota, now: Timestamp) -> u64 {
-        match self.at(quota, now) {
+    pub(super) fn remaining(self, rate: &Rate, now: Timestamp) -> u64 {
+        match self.at(rate, now) {
             Self::Window { start, .. } if start > now => 0,
-            Self::Window { used, .. } => quota.size().saturating_sub(used),
+            Self::Window { used, .. } => rate.size.saturating_sub(used),
             Self::Gcra { at, .. } if at > now => 0,
             Self::Gcra { debt, .. } => {
-                let emission = emission(quota);
-                let free = (real(quota.size()) * emission - debt + emission * TOLERANCE) / emission;
-                if quota.size() == 0 { 0 } else { whole(free) }
+                let Rate { size, emission, .. } = *rate;
+                let free = (real(size) * emission - debt + emission * TOLERANCE) / emission;
+                if size == 0 { 0 } else { whole(free) }
             }
         }
     }
 
     /// When everything is free again.
-    pub(super) fn reset_after(self, quota: &Quota, now: Timestamp) -> Duration {
-        match self.at(quota, now) {
+    pub(super) fn reset_after(self, rate: &Rate, now: Timestamp) -> Duration {
+        match self.at(rate, now) {
             Self::Window { used: 0, .. } => Duration::ZERO,
-            Self::Window { start, .. } => (start + quota.interval()).since(now),
-            Self::Gcra { at, debt } => (at + micros(debt.ceil())).since(now),
+            Self::Window { start, .. } => later(start, rate.interval).since(now),
+            Self::Gcra { at, debt } => later(at, ceiling(debt)).since(now),
         }
     }
 
     /// From when on nothing is left that has to be remembered.
-    pub(super) fn idle_from(self, quota: &Quota) -> Timestamp {
+    pub(super) fn idle_from(self, rate: &Rate) -> Timestamp {
         match self {
-            Self::Window { start, .. } => start + quota.interval() + alignment(quota),
-            Self::Gcra { at, debt } => at + micros(debt.ceil()),
+            Self::Window { start, .. } => later(start, rate.kept),
+            Self::Gcra { at, debt } => later(at, ceiling(debt)),
         }
     }
 
     /// The same use, counted by another quota.
-    pub(super) fn under(self, old: &Quota, new: &Quota, now: Timestamp) -> Self {
+    pub(super) fn under(self, old: &Rate, new: &Rate, now: Timestamp) -> Self {
         if self == Self::default() || self.idle_from(old) <= now {
             return Self::default();
         }
-        match (self.at(old, now), new.algorithm) {
+        match (self.at(old, now), new.quota.algorithm) {
             (Self::Window { used, .. }, Algorithm::Gcra) => {
-                Self::Gcra { at: now, debt: real(used) * emission(new) }
+                Self::Gcra { at: now, debt: real(used) * new.emission }
             }
             (Self::Gcra { debt, .. }, Algorithm::Gcra) => {
-                let used = if old.count == 0 { 0.0 } else { debt / emission(old) };
-                Self::Gcra { at: now, debt: used * emission(new) }
+                let used = if old.quota.count == 0 { 0.0 } else { debt / old.emission };
+                Self::Gcra { at: now, debt: used * new.emission }
             }
             (Self::Gcra { debt, .. }, _) => {
-                let used = if old.count == 0 { 0.0 } else { (debt / emission(old)).ceil() };
+                let used = if old.quota.count == 0 { 0.0 } else { (debt / old.emission).ceil() };
                 Self::Window { start: now, used: whole(used) }
             }
             (window @ Self::Window { .. }, _) => window,
@@ -103,16 +132,18 @@ impl Meter {
     }
 
     /// The meter moved on to `now`; one that lies ahead stays.
-    fn at(self, quota: &Quota, now: Timestamp) -> Self {
+    pub(super) fn at(self, rate: &Rate, now: Timestamp) -> Self {
         match self {
-            Self::Window { .. } if quota.algorithm == Algorithm::Gcra => Self::Gcra { at: now, debt: 0.0 },
-            Self::Window { start, .. } if now < start + quota.interval() => self,
-            Self::Window { start, .. } if now < start + quota.interval() + alignment(quota) => {
-                Self::Window { start: start + quota.interval(), used: 0 }
+            Self::Window { .. } if rate.quota.algorithm == Algorithm::Gcra => {
+                Self::Gcra { at: now, debt: 0.0 }
+            }
+            Self::Window { start, .. } if now < later(start, rate.interval) => self,
+            Self::Window { start, .. } if now < later(start, rate.kept) => {
+                Self::Window { start: later(start, rate.interval), used: 0 }
             }
             Self::Window { .. } => Self::Window { start: now, used: 0 },
             Self::Gcra { at, debt } if at < now => {
-                Self::Gcra { at: now, debt: (debt - real(micros_of(now.since(at)))).max(0.0) }
+                Self::Gcra { at: now, debt: (debt - real(now.as_micros() - at.as_micros())).max(0.0) }
             }
             Self::Gcra { .. } => self,
         }
@@ -121,16 +152,6 @@ impl Meter {
 
 /// How much of a token rounding may give away.
 const TOLERANCE: f64 = 1e-3;
-
-/// A bucket keeps the beat of its refills for one idle interval, a window starts with its first request.
-fn alignment(quota: &Quota) -> Duration {
-    if quota.algorithm == Algorithm::TokenBucket { quota.interval() } else { Duration::ZERO }
-}
-
-/// The time one token takes, in microseconds; without any tokens the time of one per interval.
-fn emission(quota: &Quota) -> f64 {
-    real(quota.interval) / real(quota.count.max(1))
-}
 
 #[expect(clippy::cast_precision_loss, reason = "counts and times stay below 2^53")]
 fn real(number: u64) -> f64 {
@@ -142,10 +163,12 @@ fn whole(number: f64) -> u64 {
     number.max(0.0) as u64
 }
 
-fn micros(number: f64) -> Duration {
-    Duration::from_micros(whole(number))
+/// Rounded up.
+fn ceiling(number: f64) -> u64 {
+    let below = whole(number);
+    below.saturating_add(u64::from(real(below) < number))
 }
 
-fn micros_of(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+fn later(time: Timestamp, micros: u64) -> Timestamp {
+    Timestamp::from_micros(time.as_micros().saturating_add(micros))
 }

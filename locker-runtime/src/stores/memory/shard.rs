@@ -39,10 +39,15 @@ struct Entry {
 
 impl Entry {
     /// Whether it stays, and its due time is kept already.
-    fn is_settled(&self, sweep_at: Timestamp) -> bool {
+    fn is_settled(&self, sweep_at: Timestamp, now: Timestamp) -> bool {
+        if self.state.is_idle() {
+            return false;
+        }
+        if !self.state.has_waiters() && sweep_at <= now + SWEEP_EVERY {
+            return true;
+        }
         let kept_from = if self.state.has_waiters() { self.alarm } else { Some(sweep_at) };
-        !self.state.is_idle()
-            && self.state.next_tick().is_none_or(|due| kept_from.is_some_and(|kept| kept <= due))
+        self.state.next_tick().is_none_or(|due| kept_from.is_some_and(|kept| kept <= due))
     }
 }
 
@@ -92,7 +97,7 @@ impl Shard {
     ) -> Reply {
         if let Some(entry) = self.keys.get_mut(key) {
             let reply = entry.state.step(request, &mut Context { key, now, pushes });
-            if !entry.is_settled(self.sweep_at) {
+            if !entry.is_settled(self.sweep_at, now) {
                 self.settle(key, now);
             }
             return reply;

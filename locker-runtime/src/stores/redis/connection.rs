@@ -7,7 +7,7 @@ use super::{
     pushes::{Mail, Outlet},
     startup,
 };
-use crate::{Error, ErrorKind, Result, background, clock::Timestamp, locker::Backoff};
+use crate::{Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     sync::{
@@ -20,6 +20,8 @@ use tokio::sync::{Notify, watch};
 
 /// How many commands may wait to be written before their senders do.
 const OUTGOING: usize = 4096;
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// What is needed to connect again and again.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(super) enum Status {
 
 /// A connection that messages arrive on.
 pub(super) struct Connection {
+    /// No other one of this process has it.
+    pub(super) number: u64,
     multiplexed: MultiplexedConnection,
     last_answer: AtomicU64,
     broken: Arc<Notify>,
@@ -124,7 +128,9 @@ impl Link {
 
 /// Waits for the end of the present try to connect.
 async fn settled(status: &mut watch::Receiver<Status>) {
-    status.mark_unchanged();
+    if matches!(*status.borrow_and_update(), Status::Up(_)) {
+        return;
+    }
     while status.changed().await.is_ok() {
         if !matches!(*status.borrow_and_update(), Status::Connecting) {
             return;
@@ -185,7 +191,8 @@ impl Connector {
             self.checks.run(&mut multiplexed, &self.channel).await?;
         }
         multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
-        Ok(Arc::new(Connection { multiplexed, last_answer: AtomicU64::new(0), broken }))
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::new(Connection { number, multiplexed, last_answer: AtomicU64::new(0), broken }))
     }
 
     fn refused(&self, error: &RedisError) -> Error {

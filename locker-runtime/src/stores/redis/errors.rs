@@ -79,11 +79,14 @@ const CODES: [&str; 18] = [
     "CROSSSLOT",
 ];
 
+/// How a script says that a command was not permitted: up to Redis 7.0, and since 7.2.
+const NOT_PERMITTED: [&str; 2] = ["The user executing the script", "ACL failure in script"];
+
 /// The error code. What a command inside a script was refused for arrives on Redis 6.2 as `ERR Error running
-/// script .. CODE ..`, and a refused permission on 7.0 as a sentence.
+/// script .. CODE ..`, and a refused permission everywhere as a sentence.
 fn code<'a>(error: &'a RedisError, text: &'a str) -> &'a str {
     match error.code() {
-        Some("ERR") | None if text.contains("The user executing the script can't") => "NOPERM",
+        Some("ERR") | None if NOT_PERMITTED.iter().any(|sentence| text.contains(sentence)) => "NOPERM",
         Some("ERR") | None => {
             let word = |word: &'a str| word.trim_matches(|letter: char| !letter.is_ascii_uppercase());
             text.split_whitespace().map(word).find(|word| CODES.contains(word)).unwrap_or("ERR")
@@ -138,6 +141,23 @@ mod tests {
             let error = from_server(line);
             assert_eq!((error.kind(), error.is_certain()), (kind, true), "{line}: {error}");
             assert_eq!(error.is_temporary(), kind == ErrorKind::Unavailable, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_permission_refused_inside_a_script_is_known_in_every_version() {
+        for line in [
+            "-ERR Error running script (call to f_1): @user_script:3: The user executing the script can't run this \
+             command or subcommand\r\n",
+            "-ERR The user executing the script can't run this command or subcommand script: 1, on \
+             @user_script:3.\r\n",
+            "-ERR ACL failure in script: User shop has no permissions to run the 'set' command script: 1, on \
+             @user_script:3.\r\n",
+            "-NOPERM User shop has no permissions to run the 'evalsha' command\r\n",
+        ] {
+            let error = from_server(line);
+            assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Misused, true), "{line}: {error}");
+            assert!(error.to_string().contains("ACL line that is needed"), "{error}");
         }
     }
 

@@ -45,6 +45,9 @@ local function head()
   return first, tonumber(lease), tonumber(live_until), mode, channel
 end
 
+-- Whom pump has given the lock: id, fence, channel of the process.
+local next_holder
+
 -- Gives the free lock to the first living waiter; one that may be overtaken is only woken. A waiter whose
 -- process takes no messages is gone. Whoever calls it looks at the lock again: it may have been granted to him.
 --
@@ -59,6 +62,7 @@ local function pump(time)
       leave(waiter)
       local fence = fence_after(redis.call('GET', record), time)
       if publish(channel, string.format('lock granted %s %.0f %s', waiter, fence, lock)) > 0 then
+        next_holder = {waiter, string.format('%.0f', fence), channel}
         return hold(waiter, fence, math.min(lease, GRANT_WINDOW), lease)
       end
     elseif publish(channel, string.format('lock wake %s 0 %s', waiter, lock)) > 0 then

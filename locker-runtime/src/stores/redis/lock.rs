@@ -2,6 +2,7 @@
 
 use super::{
     Redis,
+    line::Bequest,
     script::{Answer, Invocation, Script},
 };
 use crate::{
@@ -41,6 +42,17 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Invocat
     }
 }
 
+/// The release of `id`, asking who of at most `tell` waiters comes after the next holder.
+pub(super) fn release(key: &Key, id: Id, tell: usize) -> Invocation {
+    on(&RELEASE, key, id).argument(0).argument(tell)
+}
+
+/// A release that names the next holder.
+pub(super) fn bequeath(key: &Key, bequest: &Bequest) -> Invocation {
+    let Bequest { from, heir, lease, fence, tell, .. } = bequest;
+    release(key, *from, *tell).argument(heir).argument(milliseconds(*lease)).argument(fence)
+}
+
 fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
     let helper = |name| Helper { key, name };
     let tombstone = format_args!("{{{key}}}:x:{id}");
@@ -71,13 +83,21 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
         "granted" => Reply::Granted { fence: answer.number(0) },
         "queued" => queued(answer, request),
         "busy" => Reply::Busy { retry_after: Duration::from_millis(answer.number(0)) },
-        "released" => Reply::Released,
-        "not_held" => Reply::NotHeld,
+        "released" | "not_held" => return released(answer),
         "renewed" => Reply::Renewed { fence: answer.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
         _ => return Err(answer.unexpected()),
     })
+}
+
+/// What the answer to a release means.
+pub(super) fn released(answer: &Answer) -> Result<Reply> {
+    match answer.word() {
+        "released" => Ok(Reply::Released),
+        "not_held" => Ok(Reply::NotHeld),
+        _ => Err(answer.unexpected()),
+    }
 }
 
 fn queued(answer: &Answer, request: &Request) -> Reply {

@@ -7,10 +7,15 @@
 -- ARGV[4]  for how many milliseconds the place in the queue is kept
 -- ARGV[5]  channel of the caller's process
 --
--- 'granted FENCE' | 'queued AHEAD MILLISECONDS-THE-HOLDER-HAS-LEFT 1-IF-FOREIGN'
+-- 'granted FENCE', followed by 1 if it was granted in the queue: there is a message about it, which may come later
+-- | 'queued AHEAD MILLISECONDS-THE-HOLDER-HAS-LEFT 1-IF-FOREIGN'
 -- | 'busy MILLISECONDS-LEFT' | 'cancelled'
 
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+
+local function granted_in_queue(fence)
+  return string.format('granted %.0f 1', fence)
+end
 
 local seen = redis.call('MGET', lock, record, tombstone)
 local holder, recorded = seen[1], seen[2]
@@ -20,7 +25,7 @@ if holder == id then
     fence = fence_after(recorded, now())
     set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
   end
-  return string.format('granted %.0f', fence)
+  return granted_in_queue(fence)
 end
 if seen[3] then
   return 'cancelled'
@@ -47,7 +52,7 @@ if redis.call('EXISTS', queue) == 1 then
     pump(time)
     holder, recorded = redis.call('GET', lock), redis.call('GET', record)
     if holder == id then
-      return string.format('granted %.0f', fence_of(id, recorded))
+      return granted_in_queue(fence_of(id, recorded))
     end
   end
   if not holder and overtakes() then

@@ -8,12 +8,16 @@
 
 local key, helper, channel = KEYS[1], KEYS[2], ARGV[1]
 local refused = {}
+-- up to 7.0; from 7.2 on
+local complaints = {'The user executing the script', 'ACL failure'}
 
 local function try(command, ...)
   local reply = redis.pcall(command, ...)
   local problem = type(reply) == 'table' and reply.err
-  if problem and (string.find(problem, 'NOPERM', 1, true) or string.find(problem, "can't", 1, true)) then
-    refused[#refused + 1] = command
+  for _, complaint in ipairs(complaints) do
+    if problem and string.find(problem, complaint, 1, true) then
+      refused[#refused + 1] = command
+    end
   end
 end
 

@@ -50,7 +50,7 @@ impl AsyncPushSender for Outlet {
 #[derive(Debug)]
 pub(super) struct Mail {
     pub(super) boxes: Pushes,
-    /// Grants that reached their waiter: the same message may come again over another connection, when the waiter
+    /// Grants that reached their waiter, by a message or an answer: the same message may still come, when the waiter
     /// holds already and its mailbox is closed.
     delivered: Mutex<IdMap<Timestamp>>,
     pub(super) store: Weak<Redis>,
@@ -67,20 +67,20 @@ impl Mail {
         Keeper::renew_all();
     }
 
+    /// What was granted to `id` has been told by an answer.
+    pub(super) fn is_told(&self, id: Id) {
+        remember(&mut lock(&self.delivered), id);
+    }
+
     fn deliver(&self, message: Message) {
-        let (id, now) = (message.push.id, Timestamp::now());
+        let id = message.push.id;
         let Some(kind) = message.granted else {
             drop(self.boxes.deliver(message.push));
             return;
         };
         let mut delivered = lock(&self.delivered);
         match self.boxes.deliver(message.push) {
-            Ok(()) => {
-                if delivered.len() >= delivered.capacity() {
-                    delivered.retain(|_, until| *until > now);
-                }
-                delivered.insert(id, now + REMEMBER);
-            }
+            Ok(()) => remember(&mut delivered, id),
             Err(push) if !delivered.contains_key(&id) => self.hand_back(kind, push),
             Err(_) => {}
         }
@@ -88,7 +88,7 @@ impl Mail {
 
     /// Somebody was granted something who does not wait any more: the next in line need not wait for the end of the
     /// grant.
-    fn hand_back(&self, kind: Kind, push: Push) {
+    pub(super) fn hand_back(&self, kind: Kind, push: Push) {
         let Some(store) = self.store.upgrade() else { return };
         background::spawn(async move {
             let (cancel, until) = (kind.cancel(push.id, false), Timestamp::now() + GRANT_WINDOW);
@@ -97,6 +97,14 @@ impl Mail {
             }
         });
     }
+}
+
+fn remember(delivered: &mut IdMap<Timestamp>, id: Id) {
+    let now = Timestamp::now();
+    if delivered.len() >= delivered.capacity() {
+        delivered.retain(|_, until| *until > now);
+    }
+    delivered.insert(id, now + REMEMBER);
 }
 
 /// Longer than a connection outlives the one that replaced it.

@@ -3,7 +3,7 @@
 use super::errors;
 use crate::{Error, Result};
 use once_cell::sync::OnceCell;
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisResult, Value};
 use std::fmt::Display;
 
 const CLOCK: &str = include_str!("clock.lua");
@@ -114,6 +114,11 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// What came back from a call, or why nothing did.
+    pub(super) fn of_call(answer: RedisResult<Value>) -> Result<Self> {
+        answer.map_err(|error| errors::of_call(&error)).and_then(Self::read)
+    }
+
     pub(super) fn read(value: Value) -> Result<Self> {
         let value = value.extract_error().map_err(|error| errors::certain(&error))?;
         match value {
@@ -146,6 +151,12 @@ impl Answer {
 
     pub(super) fn word(&self) -> &str {
         &self.word
+    }
+
+    /// Whether a message may follow that says the same: Redis 7.2 and later send it after the answer to the call that
+    /// published it, and any server over a connection of its own.
+    pub(super) fn is_told_twice(&self) -> bool {
+        self.word == "granted" && self.integer(1) == 1
     }
 
     /// How many numbers there are.

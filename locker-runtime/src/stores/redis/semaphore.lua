@@ -9,7 +9,8 @@
 -- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits   ARGV[9]  the hold's name
 -- ARGV[10] 1: refuse this id from now on, a copy of its acquire may still arrive
 --
--- {'granted', fence} | {'queued', ahead, microseconds until the next hold ends, -1: never}
+-- {'granted', fence}, followed by 1 if it was granted before or in the line: a message about it may come later
+-- | {'queued', ahead, microseconds until the next hold ends, -1: never}
 -- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'} | {'wrong_kind'}
 
 local ends, names, tombstones, last_fence = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
@@ -132,7 +133,7 @@ end
 local function acquire()
   if remembers(tombstones, id) then
     local held = holder(name)
-    return held and {'granted', held} or {'cancelled'}
+    return held and {'granted', held, 1} or {'cancelled'}
   end
   if not redis.call('ZSCORE', queue, id) then
     size = tonumber(ARGV[7])
@@ -153,7 +154,7 @@ local function acquire()
         (string.gsub(redis.call('HGET', key, 'h:' .. name), '1$', '0')))
       hold_until(name, lease)
     end
-    return {'granted', held}
+    return {'granted', held, 1}
   end
   local permits = tonumber(ARGV[8])
   if taken + permits <= size and (overtakes or redis.call('EXISTS', queue) == 0) then

@@ -1,0 +1,410 @@
+//! Handing a lock on within this process, before Redis knows.
+//!
+//! The answer to a contended release says who comes next. As long as these wait in this very process, a holder that
+//! releases chooses its heir, tells it at once, and names it in the release: the next one runs while the release is
+//! on its way, and the order in the queue is kept. What makes this safe:
+//!
+//! - Redis keeps the lock for the one who releases until it hears of the heir; the heir's lease ends when his would
+//!   have ended, until a renewal of its own.
+//! - Releases go out in order, on one connection. One whose answer stays away is told again, with the same heir,
+//!   before anything is said of the heir ([`Lines::untold`]).
+//! - A release that names an heir never becomes one that names none: then Redis could choose another.
+
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    lease::deadline,
+    primitives::TOMBSTONE,
+    sync::{Mutex, lock},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+/// How many releases may be on their way at one key.
+const UNANSWERED: usize = 16;
+
+/// Of how many waiters Redis is asked to tell.
+const TELL: usize = 32;
+
+/// A release that names who holds next.
+#[derive(Clone, Debug)]
+pub(super) struct Bequest {
+    pub(super) from: Id,
+    pub(super) heir: Id,
+    pub(super) lease: Duration,
+    pub(super) fence: u64,
+    /// Of how many who come after the heir Redis is to tell.
+    pub(super) tell: usize,
+    /// The connection it went out on; none when its answer did not come.
+    sent_on: Option<u64>,
+}
+
+/// How a release is to be sent.
+#[derive(Debug)]
+pub(super) enum Release {
+    /// Without an heir. With the number of waiters of whom Redis is to tell.
+    Plain(usize),
+    /// With one who is to be told that it holds until then.
+    New(Bequest, Timestamp),
+    /// As it was sent before.
+    Again(Bequest),
+}
+
+/// What is known about one key.
+#[derive(Debug, Default)]
+struct Line {
+    /// Who holds; of this process, and with a place for an heir.
+    holder: Option<Id>,
+    fence: u64,
+    /// Until when the holder surely holds.
+    until: Timestamp,
+    /// Who comes after it, and for how long each wants to hold: all of this process.
+    following: VecDeque<(Id, Duration)>,
+    /// What is to be told about them was asked for.
+    asked: bool,
+    /// Releases that have not been answered, in their order.
+    bequests: VecDeque<Bequest>,
+    /// Nothing here is of use after that.
+    stale_at: Timestamp,
+}
+
+impl Line {
+    /// Whose turn is next, if there is time left for it.
+    fn heir(&mut self, now: Timestamp, waits: impl Fn(Id) -> bool) -> Option<(Id, Duration)> {
+        while let Some((id, lease)) = self.following.pop_front() {
+            if waits(id) {
+                // Else renewing it would be due at once.
+                return (now + lease / 4 * 3 < self.until).then_some((id, lease));
+            }
+        }
+        None
+    }
+
+    fn end(&mut self) {
+        self.holder = None;
+        self.following.clear();
+        self.asked = false;
+    }
+}
+
+/// What is known about the keys that this process holds and more than one of its waiters want.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Mutex<HashMap<Key, Line>>);
+
+impl Lines {
+    /// How `id` is to be released at `key` over `connection`; `waits` tells who still waits here.
+    pub(super) fn release(&self, key: &Key, id: Id, connection: u64, waits: impl Fn(Id) -> bool) -> Release {
+        let mut lines = lock(&self.0);
+        let Some(line) = lines.get_mut(key) else { return Release::Plain(TELL) };
+        if let Some(bequest) = line.bequests.iter().find(|bequest| bequest.from == id) {
+            return Release::Again(bequest.clone());
+        }
+        if line.holder != Some(id) {
+            return Release::Plain(TELL);
+        }
+        let now = Timestamp::now();
+        let is_full = line.bequests.len() >= UNANSWERED;
+        let Some((heir, lease)) = line.heir(now, waits).filter(|_| !is_full) else {
+            line.end();
+            if line.bequests.is_empty() {
+                lines.remove(key);
+            }
+            return Release::Plain(TELL);
+        };
+        let runs_low = line.following.len() < TELL / 4 && !std::mem::replace(&mut line.asked, true);
+        line.holder = Some(heir);
+        line.fence += 1;
+        line.until = line.until.min(now + lease);
+        line.stale_at = line.until + lease + TOMBSTONE;
+        let tell = if runs_low { TELL } else { 0 };
+        let bequest = Bequest { from: id, heir, lease, fence: line.fence, tell, sent_on: Some(connection) };
+        line.bequests.push_back(bequest.clone());
+        Release::New(bequest, line.until)
+    }
+
+    /// A release that led to `id` holding and may not have reached the server: to be told again, over `connection`,
+    /// before anything is said of `id`.
+    pub(super) fn untold(&self, key: &Key, id: Id, connection: u64) -> Option<Bequest> {
+        let lines = lock(&self.0);
+        let bequests = &lines.get(key)?.bequests;
+        let last = bequests.iter().position(|bequest| bequest.heir == id)?;
+        bequests.iter().take(last + 1).find(|bequest| bequest.sent_on != Some(connection)).cloned()
+    }
+
+    /// The release of `from` has had its answer, and so have those before it. With the time since when its heir
+    /// surely holds, if the server has carried it out just now. `false`: it had one already.
+    pub(super) fn answered(&self, key: &Key, from: Id, held_since: Option<Timestamp>) -> bool {
+        let mut lines = lock(&self.0);
+        let Some(line) = lines.get_mut(key) else { return false };
+        let Some(at) = line.bequests.iter().position(|bequest| bequest.from == from) else { return false };
+        let done = line.bequests.drain(..=at).next_back();
+        let heir = done.filter(|done| line.holder == Some(done.heir));
+        if let (Some(done), Some(since)) = (heir, held_since) {
+            line.until = line.until.max(deadline(since, done.lease));
+        }
+        if line.holder.is_none() && line.bequests.is_empty() {
+            lines.remove(key);
+        }
+        true
+    }
+
+    /// The release of `from` came back without an answer.
+    pub(super) fn doubt(&self, key: &Key, from: Id) {
+        let mut lines = lock(&self.0);
+        let bequests = lines.get_mut(key).map(|line| line.bequests.iter_mut());
+        if let Some(bequest) = bequests.and_then(|mut all| all.find(|bequest| bequest.from == from)) {
+            bequest.sent_on = None;
+        }
+    }
+
+    /// The server does not know the script of releases: none that is on its way is carried out.
+    pub(super) fn doubt_all(&self, key: &Key) {
+        if let Some(line) = lock(&self.0).get_mut(key) {
+            line.bequests.iter_mut().for_each(|bequest| bequest.sent_on = None);
+        }
+    }
+
+    /// Redis has told who holds at `key` and who comes next: `HOLDER FENCE` and ` ID LEASE` for each.
+    pub(super) fn told(&self, key: &Key, text: &str, waits: impl Fn(Id) -> bool) {
+        let mut words = text.split(' ');
+        let mut word = || words.next();
+        let (Some(holder), Some(fence)) =
+            (word().and_then(Id::parse), word().and_then(|fence| fence.parse().ok()))
+        else {
+            return;
+        };
+        let mut following = VecDeque::new();
+        while let (Some(id), Some(lease)) =
+            (word().and_then(Id::parse), word().and_then(|lease| lease.parse().ok()))
+        {
+            following.push_back((id, Duration::from_millis(lease)));
+        }
+        let now = Timestamp::now();
+        let mut lines = lock(&self.0);
+        if lines.len() >= lines.capacity() {
+            lines.retain(|_, line| line.stale_at > now);
+        }
+        match lines.get_mut(key) {
+            // It has been handed on since.
+            Some(line) if line.fence > fence => {
+                let Some(at) = following.iter().position(|(id, _)| Some(*id) == line.holder) else { return };
+                line.following = following.split_off(at + 1);
+                line.asked = false;
+            }
+            Some(line) if line.holder == Some(holder) => {
+                line.following = following;
+                line.asked = false;
+            }
+            // Who still waits has not released yet.
+            _ if waits(holder) && !following.is_empty() => {
+                let line = lines.entry(key.clone()).or_default();
+                line.end();
+                (line.holder, line.fence, line.until) = (Some(holder), fence, Timestamp::default());
+                (line.following, line.stale_at) = (following, now + TOMBSTONE);
+            }
+            _ => {}
+        }
+    }
+
+    /// The hold was renewed for `lease` by a request sent at that time.
+    pub(super) fn renewed(&self, key: &Key, id: Id, sent: Timestamp, lease: Duration) {
+        if let Some(line) = lock(&self.0).get_mut(key).filter(|line| line.holder == Some(id)) {
+            line.until = line.until.max(deadline(sent, lease));
+            line.stale_at = line.until + lease + TOMBSTONE;
+        }
+    }
+
+    /// `id` holds no more, and has no heir.
+    pub(super) fn over(&self, key: &Key, id: Id) {
+        self.end(key, |line| line.holder == Some(id));
+    }
+
+    /// Nobody here holds any more.
+    pub(super) fn lost(&self, key: &Key) {
+        self.end(key, |_| true);
+    }
+
+    fn end(&self, key: &Key, which: impl Fn(&Line) -> bool) {
+        let mut lines = lock(&self.0);
+        let Some(line) = lines.get_mut(key).filter(|line| which(line)) else { return };
+        line.end();
+        if line.bequests.is_empty() {
+            lines.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    struct Case {
+        lines: Lines,
+        key: Key,
+    }
+
+    fn id(number: u128) -> Id {
+        Id::from(number)
+    }
+
+    impl Case {
+        /// 1 holds with fence 100, and those up to `last` come after it.
+        fn line(last: u128) -> Self {
+            let case = Self { lines: Lines::default(), key: Key::new("k") };
+            case.told(1, 100, 2..=last);
+            case.lines.renewed(&case.key, id(1), Timestamp::now(), LEASE);
+            case
+        }
+
+        fn told(&self, holder: u128, fence: u64, following: impl Iterator<Item = u128>) {
+            let following: Vec<_> = following.map(|number| format!(" {} 10000", id(number))).collect();
+            let text = format!("{} {fence}{}", id(holder), following.concat());
+            self.lines.told(&self.key, &text, |_| true);
+        }
+
+        fn release(&self, number: u128) -> Release {
+            self.lines.release(&self.key, id(number), 7, |_| true)
+        }
+
+        /// The heir of `number`, released for the first time, and its fence.
+        fn heir(&self, number: u128) -> (Id, u64) {
+            match self.release(number) {
+                Release::New(bequest, _) => (bequest.heir, bequest.fence),
+                other => panic!("{number} has no heir: {other:?}"),
+            }
+        }
+
+        fn has_no_heir(&self, number: u128) -> bool {
+            matches!(self.release(number), Release::Plain(_))
+        }
+
+        fn untold(&self, number: u128, connection: u64) -> Option<Id> {
+            self.lines.untold(&self.key, id(number), connection).map(|bequest| bequest.from)
+        }
+
+        fn answered(&self, number: u128) -> bool {
+            self.lines.answered(&self.key, id(number), Some(Timestamp::now()))
+        }
+
+        /// Time passes until the present hold is over.
+        fn wait(&self) {
+            lock(&self.lines.0).get_mut(&self.key).unwrap().until = Timestamp::now();
+        }
+
+        fn is_empty(&self) -> bool {
+            lock(&self.lines.0).is_empty()
+        }
+    }
+
+    #[test]
+    fn each_hands_on_to_the_next_with_a_higher_fence_and_the_last_to_nobody() {
+        let case = Case::line(3);
+        assert_eq!(case.heir(1), (id(2), 101));
+        assert_eq!(case.heir(2), (id(3), 102));
+        assert!(case.has_no_heir(3));
+        assert!(case.answered(1) && case.answered(2));
+        assert!(case.is_empty());
+    }
+
+    #[test]
+    fn a_release_sent_again_names_the_same_heir() {
+        let case = Case::line(4);
+        case.heir(1);
+        case.heir(2);
+        for (from, heir) in [(1, 2), (2, 3)] {
+            let Release::Again(bequest) = case.release(from) else { panic!("another release of {from}") };
+            assert_eq!(bequest.heir, id(heir));
+        }
+        case.lines.lost(&case.key);
+        assert!(matches!(case.release(1), Release::Again(bequest) if bequest.heir == id(2)));
+    }
+
+    #[test]
+    fn what_got_no_answer_or_went_out_elsewhere_is_told_again_before_its_heir_speaks() {
+        let case = Case::line(4);
+        case.heir(1);
+        case.heir(2);
+        assert_eq!(case.untold(3, 7), None);
+        assert_eq!(case.untold(3, 8), Some(id(1)));
+        case.lines.doubt(&case.key, id(2));
+        assert_eq!((case.untold(3, 7), case.untold(2, 7), case.untold(1, 7)), (Some(id(2)), None, None));
+        case.lines.doubt_all(&case.key);
+        assert_eq!(case.untold(3, 7), Some(id(1)));
+        assert!(case.answered(2), "2 is answered");
+        assert!(!case.answered(1), "so is what came before it");
+        assert_eq!(case.untold(3, 8), None);
+    }
+
+    #[test]
+    fn who_does_not_hold_names_no_heir() {
+        let case = Case::line(3);
+        assert!(case.has_no_heir(2));
+        case.lines.over(&case.key, id(2));
+        assert_eq!(case.heir(1), (id(2), 101));
+        case.lines.over(&case.key, id(2));
+        assert!(case.has_no_heir(2));
+    }
+
+    #[test]
+    fn nothing_is_handed_on_before_the_end_of_the_hold_is_known_nor_near_it() {
+        let case = Case { lines: Lines::default(), key: Key::new("k") };
+        case.told(1, 100, 2..=3);
+        assert!(case.has_no_heir(1));
+        case.told(1, 100, 2..=3);
+        case.lines.renewed(&case.key, id(1), Timestamp::now() - LEASE / 2, LEASE);
+        assert!(case.has_no_heir(1));
+    }
+
+    #[test]
+    fn an_answer_lengthens_what_may_be_handed_on_only_if_the_release_was_carried_out() {
+        for carried_out in [true, false] {
+            let case = Case::line(3);
+            case.heir(1);
+            case.wait();
+            case.lines.answered(&case.key, id(1), carried_out.then(Timestamp::now));
+            assert_eq!(case.has_no_heir(2), !carried_out);
+        }
+    }
+
+    #[test]
+    fn those_who_have_gone_are_passed_over() {
+        let case = Case::line(4);
+        let release = case.lines.release(&case.key, id(1), 7, |waiter| waiter != id(2));
+        assert!(matches!(release, Release::New(bequest, _) if bequest.heir == id(3)));
+    }
+
+    #[test]
+    fn news_are_put_behind_the_present_holder_and_old_news_do_no_harm() {
+        let case = Case::line(3);
+        case.heir(1);
+        case.heir(2);
+        case.told(2, 101, 3..=5);
+        assert_eq!(case.heir(3), (id(4), 103));
+        case.told(2, 101, 3..=3);
+        assert_eq!(case.heir(4), (id(5), 104));
+        case.told(9, 90, 10..=11);
+        assert!(case.has_no_heir(5));
+    }
+
+    #[test]
+    fn news_of_a_holder_that_has_released_already_are_no_line() {
+        let case = Case { lines: Lines::default(), key: Key::new("k") };
+        let text = format!("{} 100 {} 10000", id(1), id(2));
+        case.lines.told(&case.key, &text, |waiter| waiter != id(1));
+        assert!(case.is_empty());
+    }
+
+    #[test]
+    fn so_many_and_no_more_are_handed_on_without_an_answer() {
+        let case = Case::line(40);
+        for number in 1..=UNANSWERED as u128 {
+            case.heir(number);
+        }
+        assert!(case.has_no_heir(UNANSWERED as u128 + 1));
+    }
+}

@@ -1,0 +1,263 @@
+//! Hand-overs within one process, which Redis hears of when the next one holds already.
+
+use crate::support::{LEASE, connect, eternal_keys, hold, holder, in_time, until, waiting};
+use locker::{ErrorKind, Guard, Locker};
+use locker_harness::{Fault, Proxy, RedisServer};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::JoinSet,
+};
+
+/// What the waiters were given, in the order in which they were given it.
+struct Turns {
+    sender: UnboundedSender<(usize, Guard)>,
+    receiver: UnboundedReceiver<(usize, Guard)>,
+    waiters: JoinSet<()>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        let (sender, receiver) = unbounded_channel();
+        Self { sender, receiver, waiters: JoinSet::new() }
+    }
+
+    /// Another one who waits for the lock `a`, behind all others.
+    async fn queue(&mut self, server: &RedisServer, locker: &Locker) {
+        let (ahead, sender, request) = (waiting(server, "lock:a"), self.sender.clone(), locker.lock("a"));
+        let number = self.waiters.len();
+        self.waiters.spawn(async move {
+            let guard = request.acquire().await.expect("the lock");
+            drop(sender.send((number, guard)));
+        });
+        until("the place in the queue", || waiting(server, "lock:a") > ahead).await;
+    }
+
+    async fn next(&mut self) -> (usize, Guard) {
+        in_time("the next turn", self.receiver.recv()).await.expect("a turn")
+    }
+
+    /// The next turn, which is that of `number`.
+    async fn of(&mut self, number: usize) -> Guard {
+        let (who, guard) = self.next().await;
+        assert_eq!(who, number);
+        guard
+    }
+}
+
+/// A server, a proxy before it, a locker behind that, and `count` waiters, the first of which holds now.
+async fn line(count: usize) -> Option<(RedisServer, Proxy, Locker, Turns, Guard)> {
+    let server = RedisServer::start()?;
+    let proxy = Proxy::to(server.port());
+    let locker = connect(&proxy.url()).await;
+    let (before, mut turns) = (hold(&locker, "a").await, Turns::new());
+    for _ in 0..count {
+        turns.queue(&server, &locker).await;
+    }
+    before.release().await.unwrap();
+    let first = turns.of(0).await;
+    Some((server, proxy, locker, turns, first))
+}
+
+fn nobody_is_left(server: &RedisServer) {
+    assert_eq!((holder(server, "lock:a"), waiting(server, "lock:a")), (None, 0));
+    assert_eq!(eternal_keys(server), [""; 0]);
+}
+
+#[tokio::test]
+async fn the_next_one_holds_while_the_release_is_on_its_way() {
+    let Some((server, proxy, _locker, mut turns, first)) = line(3).await else { return };
+    let (id, fence) = (first.id().to_owned(), first.fence());
+    proxy.set(Fault::HoldRequests);
+    let release = tokio::spawn(first.release());
+    let second = turns.of(1).await;
+    assert_eq!(holder(&server, "lock:a"), Some(id), "the server has not heard of it");
+    assert!(second.is_held());
+    assert_eq!(second.fence(), fence + 1);
+    proxy.set(Fault::None);
+    in_time("the release", release).await.unwrap().unwrap();
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(second.id()));
+    let record: String = server.ask("GET", &["{lock:a}:f"]);
+    assert_eq!(record, format!("{} {}", second.fence(), second.id()));
+    second.release().await.unwrap();
+    turns.of(2).await.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
+    let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
+    let release = tokio::spawn(first.release());
+    let second = turns.of(1).await;
+    in_time("the release", release).await.unwrap().unwrap();
+    let _: i64 = server.ask("PEXPIRE", &["lock:a", "3000"]);
+    until("a renewal", || server.ask::<i64>("PTTL", &["lock:a"]) > 4_000).await;
+    second.check().unwrap();
+    second.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_lost_answer_costs_nobody_the_lock() {
+    let Some((server, proxy, _locker, mut turns, first)) = line(4).await else { return };
+    proxy.set(Fault::ExecuteAndReset);
+    let release = tokio::spawn(first.release());
+    let second = turns.of(1).await;
+    in_time("the first release", release).await.unwrap().unwrap();
+    assert!(proxy.is_whole(), "the answer was lost");
+    second.check().unwrap();
+    in_time("the second release", second.release()).await.unwrap();
+    for number in [2, 3] {
+        turns.of(number).await.release().await.unwrap();
+    }
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn releases_that_hang_are_told_again_in_their_order_and_their_late_copies_change_nothing() {
+    let Some((server, proxy, locker, mut turns, first)) = line(4).await else { return };
+    proxy.set_for_open(Fault::HoldRequests);
+    let mut releases = JoinSet::new();
+    releases.spawn(first.release());
+    for number in 1..4 {
+        let guard = turns.of(number).await;
+        guard.check().unwrap();
+        releases.spawn(guard.release());
+    }
+    while let Some(release) = in_time("the releases", releases.join_next()).await {
+        release.unwrap().unwrap();
+    }
+    nobody_is_left(&server);
+    let next = hold(&locker, "a").await;
+    let before = crate::support::scripts_run(&server);
+    proxy.set(Fault::None);
+    until("the late copies", || crate::support::scripts_run(&server) >= before + 4).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(next.id()));
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn when_the_lock_was_lost_the_one_told_of_it_learns_that_too() {
+    let Some((server, _proxy, _locker, mut turns, first)) = line(3).await else { return };
+    let _: i64 = server.ask("DEL", &["lock:a"]);
+    assert_eq!(first.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let second = turns.of(1).await;
+    in_time("the loss", second.lost()).await;
+    assert_eq!(second.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    turns.of(2).await.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
+    let Some((server, _proxy, _locker, mut turns, first)) = line(6).await else { return };
+    let _: () = server.ask("SCRIPT", &["FLUSH"]);
+    let mut releases = JoinSet::new();
+    releases.spawn(first.release());
+    for number in 1..6 {
+        releases.spawn(turns.of(number).await.release());
+    }
+    while let Some(release) = in_time("the releases", releases.join_next()).await {
+        release.unwrap().unwrap();
+    }
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn who_has_given_up_is_passed_over() {
+    let Some((server, _proxy, locker, mut turns, first)) = line(1).await else { return };
+    let quitter = tokio::spawn(locker.lock("a").acquire());
+    until("the quitter's place", || waiting(&server, "lock:a") == 1).await;
+    turns.queue(&server, &locker).await;
+    quitter.abort();
+    assert!(quitter.await.unwrap_err().is_cancelled());
+    first.release().await.unwrap();
+    turns.of(1).await.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn nobody_of_another_process_is_passed() {
+    let Some(server) = RedisServer::start() else { return };
+    // Another URL is another connection, as of another process.
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let (before, mut turns) = (hold(&ours, "a").await, Turns::new());
+    let order = [&ours, &ours, &theirs, &ours, &theirs, &theirs, &ours, &ours, &ours, &theirs];
+    for locker in order {
+        turns.queue(&server, locker).await;
+    }
+    before.release().await.unwrap();
+    let mut fence = 0;
+    for number in 0..order.len() {
+        let guard = turns.of(number).await;
+        assert!(guard.fence() > fence);
+        fence = guard.fence();
+        guard.release().await.unwrap();
+    }
+    nobody_is_left(&server);
+}
+
+/// What many do at once, some of whom lose patience or are dropped at any moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_comes_and_goes_never_overlaps() {
+    const GRANTS: u64 = 4_000;
+    let Some(server) = RedisServer::start() else { return };
+    let lockers = [connect(&server.url()).await, connect(&format!("{}/0", server.url())).await];
+    let (held, last, grants) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut crowd = JoinSet::new();
+    for number in 0..24 {
+        let locker = lockers[usize::from(number % 3 == 0)].clone();
+        let (held, last, grants) = (Arc::clone(&held), Arc::clone(&last), Arc::clone(&grants));
+        crowd.spawn(async move {
+            while grants.load(Ordering::SeqCst) < GRANTS {
+                let patience = Duration::from_micros(fastrand::u64(1..20_000));
+                let request = locker.lock("a");
+                let guard = match fastrand::u8(..3) {
+                    0 => request.timeout(patience).acquire().await.ok(),
+                    1 => tokio::time::timeout(patience, request.acquire()).await.ok().map(Result::unwrap),
+                    _ => Some(request.acquire().await.unwrap()),
+                };
+                let Some(guard) = guard else { continue };
+                assert!(!held.swap(true, Ordering::SeqCst), "two hold the lock");
+                assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence fell");
+                if fastrand::bool() {
+                    tokio::task::yield_now().await;
+                }
+                grants.fetch_add(1, Ordering::SeqCst);
+                assert!(held.swap(false, Ordering::SeqCst));
+                if fastrand::u8(..8) == 0 { drop(guard) } else { guard.release().await.unwrap() }
+            }
+        });
+    }
+    while let Some(member) = in_time("the crowd", crowd.join_next()).await {
+        member.unwrap();
+    }
+    until("the last release", || holder(&server, "lock:a").is_none()).await;
+    nobody_is_left(&server);
+}
+
+/// A release with an heir that comes after the lease was not carried out: the heir has nothing to hand on, and the
+/// answer is not the beginning of its lease.
+#[tokio::test]
+async fn nothing_is_handed_on_after_a_release_that_came_too_late() {
+    let Some((server, proxy, locker, mut turns, first)) = line(3).await else { return };
+    proxy.set(Fault::DropRequests);
+    let release = tokio::spawn(first.release());
+    let second = turns.of(1).await;
+    let _: String = server.ask("SET", &["lock:a", "another", "PX", "60000"]);
+    until("half of the lease to be over", || second.remaining() < LEASE / 2).await;
+    proxy.set(Fault::None);
+    drop(in_time("the end of the second hold", second.release()).await);
+    drop(in_time("the end of the first hold", release).await);
+    hold(&locker, "later").await.release().await.unwrap();
+    assert!(turns.receiver.try_recv().is_err(), "the lock is another's");
+    assert_eq!(server.ask::<i64>("DEL", &["lock:a"]), 1);
+    turns.of(2).await.release().await.unwrap();
+}
