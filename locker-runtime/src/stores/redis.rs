@@ -184,9 +184,12 @@ impl Redis {
 
     async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
         let connection = self.link.up(limit).await?;
+        let is_known = invocation.is_known();
         let answer = match connection.call(invocation.by_digest(), limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
-                self.mail.ask_again();
+                if is_known {
+                    self.mail.ask_again();
+                }
                 connection.call(&invocation.in_full(), limit).await?
             }
             answer => answer,

@@ -152,9 +152,12 @@ impl Call<'_> {
     /// either.
     async fn send(self, id: Id, invocation: &Invocation) -> Result<RedisResult<Value>> {
         let Self { store, key, connection, limit } = self;
+        let is_known = invocation.is_known();
         match connection.call(invocation.by_digest(), limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
-                store.mail.ask_again();
+                if is_known {
+                    store.mail.ask_again();
+                }
                 store.lines.doubt_all(key);
                 Box::pin(self.tell_all_before(id)).await?;
                 connection.call(&invocation.in_full(), limit).await

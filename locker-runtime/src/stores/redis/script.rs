@@ -4,7 +4,10 @@ use super::errors;
 use crate::{Error, Result};
 use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
-use std::fmt::Display;
+use std::{
+    fmt::Display,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 const CLOCK: &str = include_str!("clock.lua");
 
@@ -14,6 +17,8 @@ pub(super) struct Script {
     first: &'static str,
     parts: &'static [&'static str],
     text: OnceCell<Text>,
+    /// This process has called it before.
+    known: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -30,7 +35,7 @@ impl Script {
 
     /// The same with a part before all others, in which the common case ends before the others are set up.
     pub(super) const fn with_first(first: &'static str, parts: &'static [&'static str]) -> Self {
-        Self { first, parts, text: OnceCell::new() }
+        Self { first, parts, text: OnceCell::new(), known: AtomicBool::new(false) }
     }
 
     /// A call with these keys; [`Invocation::argument`] adds what else it needs.
@@ -71,6 +76,16 @@ impl Invocation {
         write!(writer, "{argument}").expect("memory takes every write");
         drop(writer);
         self
+    }
+
+    /// Whether this process has called the script before. Then a server that does not know it has forgotten it: it may
+    /// be another one, and may have forgotten more.
+    pub(super) fn is_known(&self) -> bool {
+        let known = &self.script.known;
+        known.load(Ordering::Relaxed) || {
+            known.store(true, Ordering::Relaxed);
+            false
+        }
     }
 
     /// The call by digest.
