@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Installs what scripts/bench-server.sh needs and is missing: wrk, and Python for the crowd of waiters. The clients
-# of the server's tests are in the environment of scripts/setup-python.sh.
+# Installs what is missing of what the examples of docs/server.md need, which a test runs (curl, openssl), and
+# scripts/bench-server.sh (wrk, and Python for the crowd of waiters). The clients of the server's tests are in the
+# environment of scripts/setup-python.sh.
 set -euo pipefail
 missing=()
-command -v wrk >/dev/null || missing+=(wrk)
-command -v python3 >/dev/null || missing+=(python3)
+for program in curl openssl wrk python3; do
+    command -v $program >/dev/null || missing+=($program)
+done
 [ ${#missing[@]} -gt 0 ] || exit 0
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
     echo "missing: ${missing[*]}, which cannot be installed here" >&2

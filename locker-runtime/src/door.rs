@@ -11,7 +11,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Holding by name, looking at names, forgetting names: made by [`Locker::door`]. Nothing here is renewed or
+/// Holding by name, looking at names, ending what others hold, forgetting names: made by [`Locker::door`]. Nothing here is renewed or
 /// released by itself.
 #[derive(Clone, Debug)]
 pub struct Door(Locker);
@@ -53,21 +53,24 @@ impl Door {
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and gives back what was granted to this very call.
-    pub async fn acquire(
-        &self,
+    pub fn acquire<'a>(
+        &'a self,
         name: &str,
         size: u64,
         holder: &str,
         expires: Duration,
         timeout: Duration,
-    ) -> Result<Held> {
-        check_lease(expires)?;
+    ) -> impl Future<Output = Result<Held>> + Send + use<'a> {
         let key = self.key("semaphore", name);
         let ask = Permits { size, permits: 1, key: Id::of(holder) };
         let what = Keyed { id: Id::random(), ask, lease: expires };
-        match self.0.ask(&key, &what, Patience::up_to(timeout)).await?.reply {
-            Reply::Granted { fence } => Ok(Held { fence }),
-            reply => Err(unexpected(&reply).with_key(key.as_str())),
+        // Not an `async fn`, which would store all arguments in every waiter, and twice.
+        async move {
+            check_lease(what.lease)?;
+            match self.0.ask(&key, &what, Patience::up_to(timeout)).await?.reply {
+                Reply::Granted { fence } => Ok(Held { fence }),
+                reply => Err(unexpected(&reply).with_key(key.as_str())),
+            }
         }
     }
 
@@ -110,6 +113,30 @@ impl Door {
             Reply::Inspected(inspection) => Ok(Some(*inspection)),
             _ => Ok(None),
         }
+    }
+
+    /// Ends the holds that a lock, a semaphore or a read/write lock has now, whoever has them: their next renewal and
+    /// their release say `Lost`. Those who wait stay in line and are served at once, with higher fences; whoever was
+    /// served meanwhile keeps its hold. `false`: nobody held it.
+    ///
+    /// Whoever lost its hold learns it at its next renewal, a third of its lease later at most: until then it and the
+    /// next holder may both be at work.
+    ///
+    /// # Errors
+    /// `Conflict` when the name becomes one of another kind meanwhile; `Unavailable`: they may have been ended.
+    ///
+    /// # Cancel safety
+    /// When the future is dropped they may have been ended.
+    pub async fn evict(&self, key: &Key) -> Result<bool> {
+        let Some(Inspection { holders, used, .. }) = self.inspect(key).await? else { return Ok(false) };
+        let Some(up_to) = holders.iter().map(|held| held.fence).max() else { return Ok(false) };
+        // A lock does not count what is used.
+        let request = match used {
+            None => Request::Lock(Holding::Evict { up_to }),
+            Some(_) => Request::Semaphore(Holding::Evict { up_to }),
+        };
+        let (reply, repeated) = self.tell(key, request).await?;
+        Ok(reply == Reply::Released || repeated)
     }
 
     /// Forgets a name, holds and use included; those who wait get `Conflict`. `false`: it was not in use.

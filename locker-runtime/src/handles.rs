@@ -36,11 +36,19 @@ async fn tell(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
 }
 
 /// Waits until what is asked for has come.
-async fn wait(locker: &Locker, key: &Key, what: &impl Asking, timeout: Duration) -> Result<Reply> {
-    if timeout != Duration::MAX {
-        between("timeout", timeout, Duration::ZERO)?;
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice in every waiter")]
+fn wait<'a, A: Asking>(
+    locker: &'a Locker,
+    key: &'a Key,
+    what: &'a A,
+    timeout: Duration,
+) -> impl Future<Output = Result<Reply>> {
+    async move {
+        if timeout != Duration::MAX {
+            between("timeout", timeout, Duration::ZERO)?;
+        }
+        expect(locker.ask(key, what, Patience::up_to(timeout)).await?.reply, key)
     }
-    expect(locker.ask(key, what, Patience::up_to(timeout)).await?.reply, key)
 }
 
 /// Turns the answers that no caller of this kind wants into errors.

@@ -76,6 +76,17 @@ pub enum Call {
     List,
 }
 
+impl Call {
+    /// Where it waits, if it has to.
+    #[must_use]
+    pub fn place(&self) -> (Option<Kind>, &str) {
+        match self {
+            Self::Act { action, name, .. } => (Some(action.row().kind), name),
+            _ => (None, ""),
+        }
+    }
+}
+
 /// Checked parameters with their defaults; what an action does not need is not looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {

@@ -17,80 +17,107 @@ pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 /// More tokens are as good as any number: they cannot be taken within an interval.
 const MOST_TOKENS: u64 = (1 << 53) - 1;
 
-pub(crate) async fn carry_out(server: &Server, call: &Call) -> Answer {
-    let answer = match call {
-        Call::Act { action, name, ask } => act(server, *action, name, ask).await,
-        Call::Delete(kind, name) => delete(server, *kind, name).await,
-        Call::Show(kind, name) => show(server, *kind, name).await,
-        Call::List => list(server).await,
-    };
-    answer.unwrap_or_else(Answer::from)
-}
-
-async fn act(server: &Server, action: Action, name: &str, ask: &Ask) -> Result<Answer> {
-    let uses = !matches!(action, Action::ReleaseSlot | Action::RenewSlot);
-    if uses && let Some(full) = server.names.admit(&server.door, action.row().kind, name).await {
-        return Ok(full);
-    }
-    match action {
-        Action::AcquireToken => acquire_token(server, name, ask).await,
-        Action::AcquireSlot => acquire_slot(server, name, ask).await,
-        Action::ReleaseSlot => {
-            let released = server.door.release(name, key(ask)).await?;
-            Ok(done_or_not_held(released))
-        }
-        Action::RenewSlot => {
-            let renewed = server.door.renew(name, key(ask), for_ever_beyond(ask.expires)).await?;
-            Ok(done_or_not_held(renewed))
-        }
-        Action::WaitEvent => {
-            let message = server.locker.event(name).wait(for_ever_beyond(Some(ask.maxwait))).await?;
-            Ok(if message.is_empty() { Answer::done() } else { Answer::text(message) })
-        }
-        Action::SendEvent => {
-            let event = server.locker.event(name).keep(server.event_ttl.min(LONGEST));
-            event.send(ask.message.as_deref().unwrap_or_default()).await.map(|()| Answer::done())
-        }
-        Action::WaitWatchdog => {
-            let expired = server.locker.watchdog(name).wait(for_ever_beyond(Some(ask.maxwait))).await;
-            expired.map(|()| Answer::done())
-        }
-        Action::KickWatchdog => {
-            let expires = ask.expires.unwrap_or(LONGEST).min(LONGEST);
-            server.locker.watchdog(name).kick(expires).await.map(|()| Answer::done())
-        }
+#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice in every waiter")]
+pub(crate) fn carry_out<'a>(server: &'a Server, call: &'a Call) -> impl Future<Output = Answer> + Send {
+    async move {
+        let answer = match call {
+            Call::Act { action, name, ask } => Act { server, action: *action, name, ask }.carry_out().await,
+            Call::Delete(kind, name) => Box::pin(delete(server, *kind, name)).await,
+            Call::Show(kind, name) => Box::pin(show(server, *kind, name)).await,
+            Call::List => Box::pin(list(server)).await,
+        };
+        answer.unwrap_or_else(Answer::from)
     }
 }
 
-/// The turn is waited for until `maxwait` even when it lies beyond: another call may enlarge the bucket meanwhile.
-async fn acquire_token(server: &Server, name: &str, ask: &Ask) -> Result<Answer> {
-    let quota = Quota::token_bucket(ask.size.min(MOST_TOKENS), ask.interval.min(LONGEST));
-    let patience = if ask.maxwait.is_zero() { Duration::ZERO } else { Duration::MAX };
-    let limiter = server.locker.rate_limiter(name, quota).timeout(patience);
-    let mut acquire = pin!(limiter.acquire());
-    if let Poll::Ready(admission) = futures_util::poll!(acquire.as_mut()) {
-        return admission.map(|_| Answer::done());
-    }
-    // A store across a network needs a moment even where nobody waits.
-    if ask.maxwait.is_zero() || ask.maxwait > LONGEST {
-        return acquire.await.map(|_| Answer::done());
-    }
-    tokio::select! {
-        biased;
-        () = Box::pin(tokio::time::sleep(ask.maxwait)) => Ok(Answer::timed_out(None)),
-        admission = acquire => admission.map(|_| Answer::done()),
-    }
+/// One action. Its methods take nothing but itself: arguments of an `async fn` are stored twice in every waiter.
+#[derive(Clone, Copy)]
+struct Act<'a> {
+    server: &'a Server,
+    action: Action,
+    name: &'a str,
+    ask: &'a Ask,
 }
 
-async fn acquire_slot(server: &Server, name: &str, ask: &Ask) -> Result<Answer> {
-    let key = ask.key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-    let (expires, maxwait) = (for_ever_beyond(ask.expires), for_ever_beyond(Some(ask.maxwait)));
-    let held = server.door.acquire(name, ask.size, &key, expires, maxwait).await?;
-    Ok(Answer::text(key).with_fence(held.fence))
-}
+impl Act<'_> {
+    async fn carry_out(&self) -> Result<Answer> {
+        if let Some(full) = self.admit().await {
+            return Ok(full);
+        }
+        match self.action {
+            Action::AcquireToken => self.acquire_token().await,
+            Action::AcquireSlot => self.acquire_slot().await,
+            Action::ReleaseSlot => {
+                self.server.door.release(self.name, self.key()).await.map(done_or_not_held)
+            }
+            Action::RenewSlot => {
+                let expires = for_ever_beyond(self.ask.expires);
+                self.server.door.renew(self.name, self.key(), expires).await.map(done_or_not_held)
+            }
+            Action::WaitEvent => {
+                let message = self.server.locker.event(self.name).wait(self.maxwait()).await?;
+                Ok(if message.is_empty() { Answer::done() } else { Answer::text(message) })
+            }
+            Action::SendEvent => {
+                let event = self.server.locker.event(self.name).keep(self.server.event_ttl.min(LONGEST));
+                event.send(self.ask.message.as_deref().unwrap_or_default()).await.map(|()| Answer::done())
+            }
+            Action::WaitWatchdog => {
+                let expired = self.server.locker.watchdog(self.name).wait(self.maxwait()).await;
+                expired.map(|()| Answer::done())
+            }
+            Action::KickWatchdog => {
+                let expires = self.ask.expires.unwrap_or(LONGEST).min(LONGEST);
+                self.server.locker.watchdog(self.name).kick(expires).await.map(|()| Answer::done())
+            }
+        }
+    }
 
-fn key(ask: &Ask) -> &str {
-    ask.key.as_deref().unwrap_or_default()
+    /// `None` when the name may be used.
+    async fn admit(&self) -> Option<Answer> {
+        let Self { server, action, name, .. } = *self;
+        if matches!(action, Action::ReleaseSlot | Action::RenewSlot) {
+            return None;
+        }
+        server.names.admit(&server.door, action.row().kind, name).await
+    }
+
+    /// The turn is waited for until `maxwait` even when it lies beyond: another call may enlarge the bucket meanwhile.
+    async fn acquire_token(&self) -> Result<Answer> {
+        let Ask { size, interval, maxwait, .. } = self.ask;
+        let quota = Quota::token_bucket((*size).min(MOST_TOKENS), (*interval).min(LONGEST));
+        let patience = if maxwait.is_zero() { Duration::ZERO } else { Duration::MAX };
+        let limiter = self.server.locker.rate_limiter(self.name, quota).timeout(patience);
+        let mut acquire = pin!(limiter.acquire());
+        if let Poll::Ready(admission) = futures_util::poll!(acquire.as_mut()) {
+            return admission.map(|_| Answer::done());
+        }
+        // A store across a network needs a moment even where nobody waits.
+        if maxwait.is_zero() || *maxwait > LONGEST {
+            return acquire.await.map(|_| Answer::done());
+        }
+        tokio::select! {
+            biased;
+            () = Box::pin(tokio::time::sleep(*maxwait)) => Ok(Answer::timed_out(None)),
+            admission = acquire => admission.map(|_| Answer::done()),
+        }
+    }
+
+    async fn acquire_slot(&self) -> Result<Answer> {
+        let Self { server, name, ask, .. } = self;
+        let key = ask.key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+        let expires = for_ever_beyond(ask.expires);
+        let held = server.door.acquire(name, ask.size, &key, expires, self.maxwait()).await?;
+        Ok(Answer::text(key).with_fence(held.fence))
+    }
+
+    fn key(&self) -> &str {
+        self.ask.key.as_deref().unwrap_or_default()
+    }
+
+    fn maxwait(&self) -> Duration {
+        for_ever_beyond(Some(self.ask.maxwait))
+    }
 }
 
 fn for_ever_beyond(time: Option<Duration>) -> Duration {

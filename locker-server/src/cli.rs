@@ -20,8 +20,8 @@ const TOUR: &str = "\
 A first tour:
   locker serve &                                              a server on this machine, state in memory
   curl -X POST localhost:5505/v1/tokenbucket/mail/acquire     one mail a second, whoever sends it
-  KEY=$(curl -X POST localhost:5505/v1/semaphore/db/acquire?size=10)
-  curl -X POST localhost:5505/v1/semaphore/db/release?key=$KEY
+  KEY=$(curl -sX POST \"localhost:5505/v1/semaphore/db/acquire?size=10\")
+  curl -X POST \"localhost:5505/v1/semaphore/db/release?key=$KEY\"
 
   export LOCKER_URL=redis://127.0.0.1
   locker run nightly-report -- ./report.sh                    never twice at once, on whichever machine";
@@ -35,7 +35,7 @@ pub enum Command {
     Run(Run),
     /// List the locks that are held or waited for
     Ls(Ls),
-    /// End a lock whoever holds it; the holder learns that it is lost
+    /// End the hold of a lock whoever has it, for the next in line; the holder learns that it is lost
     Unlock(Unlock),
 }
 
@@ -100,6 +100,9 @@ pub struct Serve {
     /// How many HTTP connections may be open; the limit on open files may allow fewer
     #[arg(long, env = "LOCKER_MAX_CONNECTIONS", default_value = "65536", value_name = "N", help_heading = LIMITS)]
     pub max_connections: usize,
+    /// How many ZeroMQ connections may be open; the limit on open files may allow fewer
+    #[arg(long, env = "LOCKER_MAX_ZMQ_CONNECTIONS", default_value = "4096", value_name = "N", help_heading = LIMITS)]
+    pub max_zmq_connections: usize,
     /// How many bytes a request line with its headers may have
     #[arg(long, env = "LOCKER_HEADER_SIZE", default_value = "8192", value_name = "BYTES", help_heading = LIMITS)]
     #[arg(value_parser = clap::value_parser!(u32).range(8192..=1_048_576))]

@@ -15,7 +15,7 @@ use crate::{
     server::{Request, Server},
 };
 use bytes::Bytes;
-use connection::Line;
+use connection::{Line, Seat};
 pub use guard::Guard;
 use http_body_util::{BodyExt, Limited};
 use hyper::{
@@ -82,7 +82,8 @@ impl Http {
     }
 
     fn take(self: Arc<Self>, stream: TcpStream, connections: &TaskTracker) {
-        if !self.server.connections.enter() {
+        let Some(seat) = Seat::take(&self) else {
+            self.server.refused(Via::Http);
             if self.refusing.enter() {
                 tokio::spawn(async move {
                     refuse(stream).await;
@@ -90,12 +91,9 @@ impl Http {
                 });
             }
             return;
-        }
+        };
         prepare(&stream);
-        connections.spawn(async move {
-            connection::serve(self.clone(), stream).await;
-            self.server.connections.leave();
-        });
+        connections.spawn(connection::serve(seat, stream));
     }
 
     async fn answer(self: &Arc<Self>, request: hyper::Request<Incoming>, line: &Line) -> Reply {

@@ -7,6 +7,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 /// A number that may not pass its cap.
@@ -29,6 +30,12 @@ impl Gauge {
         self.now.load(Ordering::Relaxed)
     }
 
+    /// The cap.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// Counts one more until [`leave`](Self::leave); `false`: the cap is reached.
     #[must_use]
     pub fn enter(&self) -> bool {
@@ -39,6 +46,25 @@ impl Gauge {
     /// Counts one less.
     pub fn leave(&self) {
         self.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What happens again and again is to be told now and then, each of two things on its own.
+#[derive(Debug, Default)]
+pub struct Seldom([Mutex<Option<Instant>>; 2]);
+
+impl Seldom {
+    const APART: Duration = Duration::from_secs(10);
+
+    /// Whether `thing` is to be told again.
+    #[must_use]
+    pub fn is_due(&self, thing: usize) -> bool {
+        let mut last = self.0[thing].lock().unwrap_or_else(PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= Self::APART);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
     }
 }
 
@@ -127,9 +153,31 @@ pub fn open_files() -> usize {
     current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
+/// Caps on two kinds of connections that fit together into `files`: to each half of them, and what the other leaves.
+#[must_use]
+pub fn share(files: usize, http: usize, zmq: usize) -> (usize, usize) {
+    let most = |wanted: usize, other: usize| wanted.min(files.saturating_sub(other).max(files / 2)).max(1);
+    (most(http, zmq), most(zmq, http))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_shared() {
+        assert_eq!(share(100, 60, 40), (60, 40));
+        assert_eq!(share(100, 65_536, 3), (97, 3));
+        assert_eq!(share(100, 65_536, 4_096), (50, 50));
+        assert_eq!(share(1, 65_536, 4_096), (1, 1), "each gets one");
+        assert_eq!(share(usize::MAX, usize::MAX, 1), (usize::MAX - 1, 1));
+    }
+
+    #[test]
+    fn what_happens_often_is_told_seldom() {
+        let seldom = Seldom::default();
+        assert_eq!([0, 1, 0, 1].map(|thing| seldom.is_due(thing)), [true, true, false, false]);
+    }
 
     #[test]
     fn waits_are_capped_in_all_and_per_name() {

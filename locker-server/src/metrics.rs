@@ -20,6 +20,15 @@ pub enum Via {
     ZeroMq,
 }
 
+impl Via {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::ZeroMq => "zeromq",
+        }
+    }
+}
+
 /// What the time-slot limiter does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
@@ -37,8 +46,10 @@ pub struct Metrics {
     requests: [[[OnceLock<Counter>; STATUSES.len()]; CALLS]; 2],
     slots: [OnceLock<Counter>; 3],
     waited: Histogram,
+    refused: [Counter; 2],
     waiting: Gauge,
     connections: Gauge,
+    zmq_connections: Gauge,
 }
 
 /// Every action, `delete`, `show`, `list`, and what is none of them.
@@ -59,6 +70,11 @@ impl Metrics {
                 Unit::Count,
                 "what the time-slot limiter answered, and what it was told by peers",
             ),
+            (
+                "locker_refused_connections_total",
+                Unit::Count,
+                "connections that were one too many, by transport",
+            ),
         ] {
             recorder.describe_counter(KeyName::from(name), Some(unit), text.into());
         }
@@ -71,7 +87,14 @@ impl Metrics {
             recorder.describe_gauge(KeyName::from(name), Some(Unit::Count), text.into());
             recorder.register_gauge(&Key::from_name(name), &METADATA)
         };
+        let refused = [Via::Http, Via::ZeroMq].map(|via| {
+            let labels = vec![Label::from_static_parts("transport", via.name())];
+            let key = Key::from_parts("locker_refused_connections_total", labels);
+            recorder.register_counter(&key, &METADATA)
+        });
         Ok(Self {
+            refused,
+            zmq_connections: gauge("locker_zmq_connections", "established ZeroMQ connections"),
             waiting: gauge("locker_waiting", "calls that wait now"),
             connections: gauge("locker_connections", "open HTTP connections"),
             waited: recorder.register_histogram(&Key::from_name("locker_waited_seconds"), &METADATA),
@@ -89,15 +112,19 @@ impl Metrics {
     fn count(&self, via: Via, call: usize, status: u16) {
         let Some(column) = STATUSES.iter().position(|&known| known == status) else { return };
         let counter = self.requests[via as usize][call][column].get_or_init(|| {
-            let transport = if via == Via::Http { "http" } else { "zeromq" };
             let labels = vec![
                 Label::from_static_parts("call", NAMES[call]),
                 Label::new("status", status.to_string()),
-                Label::from_static_parts("transport", transport),
+                Label::from_static_parts("transport", via.name()),
             ];
             self.recorder.register_counter(&Key::from_parts("locker_requests_total", labels), &METADATA)
         });
         counter.increment(1);
+    }
+
+    /// Counts a connection that was one too many.
+    pub fn refused(&self, via: Via) {
+        self.refused[via as usize].increment(1);
     }
 
     /// Counts what the time-slot limiter did.
@@ -122,9 +149,10 @@ impl Metrics {
     /// The text for Prometheus, with what is so at this moment.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts are small")]
-    pub fn render(&self, waiting: usize, connections: usize) -> String {
+    pub fn render(&self, waiting: usize, connections: usize, zmq_connections: usize) -> String {
         self.waiting.set(waiting as f64);
         self.connections.set(connections as f64);
+        self.zmq_connections.set(zmq_connections as f64);
         self.recorder.handle().render()
     }
 
@@ -185,7 +213,8 @@ mod tests {
         metrics.answered(Via::ZeroMq, None, &Answer::bad_request("no"));
         metrics.slot(Slot::Go);
         metrics.waited(Duration::from_millis(3));
-        let text = metrics.render(7, 2);
+        metrics.refused(Via::ZeroMq);
+        let text = metrics.render(7, 2, 3);
         for line in [
             r#"locker_requests_total{call="list",status="204",transport="http"} 1"#,
             r#"locker_requests_total{call="none",status="400",transport="zeromq"} 1"#,
@@ -193,6 +222,8 @@ mod tests {
             "locker_waited_seconds_count 1",
             "locker_waiting 7",
             "locker_connections 2",
+            "locker_zmq_connections 3",
+            r#"locker_refused_connections_total{transport="zeromq"} 1"#,
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }

@@ -193,20 +193,22 @@ pub async fn unlock(options: Unlock) -> ExitCode {
     match ended.await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
-            tracing::error!("{:?} is neither held nor waited for", options.name);
+            tracing::error!("{:?} is not held", options.name);
             ExitCode::FAILURE
         }
         Err(error) => fail(&error).into(),
     }
 }
 
-/// Ends a lock whoever holds it; `false`: nobody did.
+/// Ends the hold of a lock whoever has it, for the next in line; `false`: nobody held it.
 ///
 /// # Errors
-/// As [`locker_runtime::Door::delete`].
+/// As [`locker_runtime::Door::evict`].
 pub async fn force(locker: &Locker, name: &str) -> Result<bool, Error> {
     let door = locker.door();
-    let ended = door.delete(&door.key("lock", name)).await?;
-    tracing::warn!(name, ended, "unlocked by force");
+    let ended = door.evict(&door.key("lock", name)).await?;
+    if ended {
+        tracing::warn!(name, "unlocked by force: its holder has lost it, the next in line has it");
+    }
     Ok(ended)
 }

@@ -3,13 +3,13 @@
 use crate::{
     cli::{self, Serve},
     http::{Guard, Http, Tokens},
-    limits::{self, Gauge, Waits},
+    limits::{self, Gauge, Seldom, Waits},
     metrics::Metrics,
     names::Names,
     server::Server,
     zeromq::{self, Sockets},
 };
-use locker_runtime::Locker;
+use locker_runtime::{ErrorKind, Locker};
 use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpSocket},
@@ -23,6 +23,9 @@ const FAREWELL: Duration = Duration::from_secs(4);
 
 /// Files that connections must leave to everything else.
 const OTHER_FILES: usize = 64;
+
+const START_IT_FIRST: &str =
+    " (the server starts only when its store answers: start that first, or try again until it is there)";
 
 /// Serves until a signal comes.
 pub async fn serve(options: Serve) -> ExitCode {
@@ -65,15 +68,24 @@ async fn start(options: Serve) -> Result<Running, String> {
 
 async fn server(options: &Serve) -> Result<Server, String> {
     let locker = Locker::builder().url(&options.store).build().await;
-    let locker = locker.map_err(|error| format!("store: {error}"))?;
+    let locker = locker.map_err(|error| {
+        let hint = if error.kind() == ErrorKind::Unavailable { START_IT_FIRST } else { "" };
+        format!("store {}: {error}{hint}", without_password(&options.store))
+    })?;
     let files = limits::open_files().saturating_sub(OTHER_FILES).max(1);
+    let of = |address: &str, most: usize| if address == "off" { 0 } else { most };
+    let wanted = (of(&options.http, options.max_connections), of(&options.zmq, options.max_zmq_connections));
+    let (http, zmq) = limits::share(files, wanted.0, wanted.1);
+    tracing::debug!(http, zmq, files, "the most connections");
     Ok(Server {
         door: locker.door(),
         locker,
         names: Names::new(options.max_names),
         event_ttl: options.event_ttl,
         waits: Waits::new(options.max_waits, options.max_waits_per_name),
-        connections: Gauge::new(options.max_connections.min(files)),
+        connections: Gauge::new(http),
+        zmq_connections: Arc::new(Gauge::new(zmq)),
+        refusals: Seldom::default(),
         metrics: Metrics::new().map_err(|error| error.to_string())?,
         shutdown: CancellationToken::new(),
     })
@@ -123,8 +135,9 @@ fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Socket
     std::io::stdout().flush()
 }
 
-/// `scheme://user:secret@host` without what is before the `@`.
+/// `scheme://user:secret@host?pass=secret` without what is before the `@` and from the question mark on.
 fn without_password(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
     match url.split_once("://") {
         Some((scheme, rest)) => {
             let end = rest.find('/').unwrap_or(rest.len());
@@ -180,6 +193,6 @@ mod tests {
     fn passwords_are_not_shown() {
         assert_eq!(without_password("redis://me:se@cret@host:1/0"), "redis://host:1/0");
         assert_eq!(without_password("memory://"), "memory://");
-        assert_eq!(without_password("redis+unix:///run/r.sock?x=a@b"), "redis+unix:///run/r.sock?x=a@b");
+        assert_eq!(without_password("unix:///run/r.sock?user=me&pass=se@cret"), "unix:///run/r.sock");
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     calls::{self, Answer, Call, Decoded, Kind, Method, name::quoted},
     carry_out::carry_out,
-    limits::{Gauge, Waits},
+    limits::{Gauge, Seldom, Waits},
     metrics::{Metrics, Via},
     names::Names,
 };
@@ -11,6 +11,7 @@ use locker_runtime::{Door, Locker};
 use std::{
     future::Future,
     pin::{Pin, pin},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
@@ -33,6 +34,10 @@ pub struct Server {
     pub waits: Waits,
     /// Open HTTP connections.
     pub connections: Gauge,
+    /// Established ZeroMQ connections.
+    pub zmq_connections: Arc<Gauge>,
+    /// So that the log is not flooded by those who come again and again.
+    pub refusals: Seldom,
     /// What is counted.
     pub metrics: Metrics,
     /// Set when the server is to go: waiters get 503.
@@ -70,16 +75,24 @@ impl Server {
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped call leaves its queue and takes nothing.
-    pub async fn answer(
-        &self,
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its arguments twice in every waiter"
+    )]
+    pub fn answer<'a>(
+        &'a self,
         via: Via,
-        decoded: &Decoded,
-        gone: Pin<&mut impl Future<Output = ()>>,
-    ) -> Option<Answer> {
-        let answer = self.carry(&decoded.call, gone).await?;
-        self.metrics.answered(via, Some(&decoded.call), &answer);
-        log(decoded, &answer);
-        Some(answer)
+        decoded: &'a Decoded,
+        gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
+    ) -> impl Future<Output = Option<Answer>> + Send {
+        async move {
+            let work = pin!(carry_out(self, &decoded.call));
+            let answer = self.wait_for(decoded.call.place(), work, gone).await?;
+            let answer = answer.unwrap_or_else(|answer| answer);
+            self.metrics.answered(via, Some(&decoded.call), &answer);
+            log(decoded, &answer);
+            Some(answer)
+        }
     }
 
     /// Whether the store answers.
@@ -94,50 +107,63 @@ impl Server {
     /// The text for Prometheus.
     #[must_use]
     pub fn render_metrics(&self) -> String {
-        self.metrics.render(self.waits.now(), self.connections.now())
+        self.metrics.render(self.waits.now(), self.connections.now(), self.zmq_connections.now())
     }
 
-    async fn carry(&self, call: &Call, gone: Pin<&mut impl Future<Output = ()>>) -> Option<Answer> {
-        let (kind, name) = match call {
-            Call::Act { action, name, .. } => (Some(action.row().kind), name.as_str()),
-            _ => (None, ""),
-        };
-        let work = pin!(carry_out(self, call));
-        let answer = self.wait_for(kind, name, work, gone).await?;
-        Some(answer.unwrap_or_else(|answer| answer))
+    /// Counts and logs a connection that is one too many.
+    pub fn refused(&self, via: Via) {
+        self.metrics.refused(via);
+        if self.refusals.is_due(via as usize) {
+            match via {
+                Via::Http => tracing::warn!(
+                    most = self.connections.most(),
+                    "--max-connections is reached: further HTTP connections get 503"
+                ),
+                Via::ZeroMq => tracing::warn!(
+                    most = self.zmq_connections.most(),
+                    "--max-zmq-connections is reached: further ZeroMQ connections are closed"
+                ),
+            }
+        }
     }
 
-    /// Waits for `work` (which its caller pins: passed by value it would take its space twice), within the caps on waits, until it is done, `gone` comes back (`None`), or the server is to
-    /// go. What is done at once is no wait.
+    /// Waits for `work` at a place, within the caps on waits, until it is done, `gone` comes back (`None`), or the
+    /// server is to go. What is done at once is no wait. Both futures are pinned by the caller: passed by value they
+    /// would take their space twice.
     ///
     /// # Errors
     /// 503 or 429 when too many wait, 503 when the server is going.
     ///
     /// # Cancel safety
     /// As `work`.
-    pub async fn wait_for<T>(
-        &self,
-        kind: Option<Kind>,
-        name: &str,
-        mut work: Pin<&mut impl Future<Output = T>>,
-        gone: Pin<&mut impl Future<Output = ()>>,
-    ) -> Option<Result<T, Answer>> {
-        if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
-            return Some(Ok(done));
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` would store its arguments twice in every waiter"
+    )]
+    pub fn wait_for<'a, T>(
+        &'a self,
+        place: (Option<Kind>, &'a str),
+        mut work: Pin<&'a mut (impl Future<Output = T> + Send)>,
+        gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
+    ) -> impl Future<Output = Option<Result<T, Answer>>> + Send {
+        async move {
+            if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
+                return Some(Ok(done));
+            }
+            let started = Instant::now();
+            let _waiting = match self.waits.enter(place.0, place.1) {
+                Ok(waiting) => waiting,
+                Err(answer) => return Some(Err(answer)),
+            };
+            let done = tokio::select! {
+                biased;
+                () = gone => None,
+                () = self.shutdown.cancelled() => Some(Err(Answer::shutting_down())),
+                done = work => Some(Ok(done)),
+            };
+            self.metrics.waited(started.elapsed());
+            done
         }
-        let started = Instant::now();
-        let _waiting = match self.waits.enter(kind, name) {
-            Ok(waiting) => waiting,
-            Err(answer) => return Some(Err(answer)),
-        };
-        let done = tokio::select! {
-            biased;
-            () = gone => None,
-            () = self.shutdown.cancelled() => Some(Err(Answer::shutting_down())),
-            done = work => Some(Ok(done)),
-        };
-        self.metrics.waited(started.elapsed());
-        done
     }
 }
 

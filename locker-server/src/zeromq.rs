@@ -18,7 +18,7 @@ use frames::Ask;
 use locker_runtime::primitives::rate_limiter::Quota;
 use security::{Security, endpoint};
 use slots::Slots;
-use socket::{Event, Peer, Publisher, Router, Sender, Subscriber};
+use socket::{Event, Peer, Publisher, Router, Sender, Subscriber, Watch};
 use std::{borrow::Cow, pin::pin, sync::Arc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -28,6 +28,8 @@ pub struct Sockets {
     server: Arc<Server>,
     router: Router,
     slots: Arc<Slots>,
+    /// Who listens to what is published.
+    listeners: Option<Watch>,
     peers: Option<Subscriber>,
     endpoints: Vec<(&'static str, String)>,
 }
@@ -49,18 +51,18 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
     let (router, bound) =
         Router::bind(&at, security).await.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
     let mut endpoints = vec![("zmq", bound)];
-    let mut publisher = None;
+    let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
         let at = endpoint("publish", publish, security).await?;
-        let (socket, bound) =
+        let (socket, watch, bound) =
             Publisher::bind(&at, security).await.map_err(|error| format!("publish {publish}: {error}"))?;
         endpoints.push(("publish", bound));
-        publisher = Some(socket);
+        (publisher, listeners) = (Some(socket), Some(watch));
     }
     let peers = connect(options, security).await?;
     let quota = Quota::fixed_window(options.max_requests, options.in_seconds);
     let slots = Arc::new(Slots::new(server.clone(), quota, options.grace, publisher));
-    Ok(Some(Sockets { server: server.clone(), router, slots, peers, endpoints }))
+    Ok(Some(Sockets { server: server.clone(), router, slots, listeners, peers, endpoints }))
 }
 
 async fn connect(options: &Serve, security: Option<&Security>) -> Result<Option<Subscriber>, String> {
@@ -84,12 +86,20 @@ impl Sockets {
 
     /// Serves until the server shuts down; whoever waits gets 503.
     pub async fn serve(self) {
-        let Self { server, mut router, slots, peers, .. } = self;
-        let (tasks, mut connections) = (TaskTracker::new(), Connections::default());
+        let Self { server, mut router, slots, listeners, peers, .. } = self;
+        let tasks = TaskTracker::new();
+        let mut connections = Connections::new(server.zmq_connections.clone());
         if let Some(peers) = peers {
             let (slots, end) = (slots.clone(), server.shutdown.clone());
             tasks.spawn(async move { end.run_until_cancelled(slots.listen(peers)).await });
         }
+        if let Some(listeners) = listeners {
+            let server = server.clone();
+            tasks.spawn(async move {
+                server.shutdown.run_until_cancelled(within_the_cap(&server, listeners)).await;
+            });
+        }
+        let closer = router.closer();
         let desk = Desk { server: server.clone(), slots, sender: router.sender() };
         while let Some(Some(event)) = server.shutdown.run_until_cancelled(router.next()).await {
             match event {
@@ -98,14 +108,31 @@ impl Sockets {
                         desk.take(peer, frames, gone, &tasks);
                     }
                 }
-                Event::Gone(connection) => connections.forget(connection),
-                Event::Left(left) => connections.keep(&left),
+                Event::Change(change) => {
+                    for beyond in connections.follow(change) {
+                        server.refused(Via::ZeroMq);
+                        let closer = closer.clone();
+                        tasks.spawn(async move { closer.close(beyond).await });
+                    }
+                }
             }
         }
         tasks.close();
         tasks.wait().await;
         drop(desk);
         router.close().await;
+    }
+}
+
+/// Closes the connections of listeners that are too many.
+async fn within_the_cap(server: &Server, mut listeners: Watch) {
+    let mut connections = Connections::new(server.zmq_connections.clone());
+    let closer = listeners.closer();
+    while let Some(change) = listeners.next().await {
+        for beyond in connections.follow(change) {
+            server.refused(Via::ZeroMq);
+            closer.close(beyond).await;
+        }
     }
 }
 
@@ -155,7 +182,7 @@ impl Desk {
     async fn slot(&self, gone: &CancellationToken) -> Option<Vec<Bytes>> {
         let go = self
             .server
-            .wait_for(None, "", pin!(self.slots.ask()), pin!(gone.cancelled()))
+            .wait_for((None, ""), pin!(self.slots.ask()), pin!(gone.cancelled()))
             .await?
             .unwrap_or(false);
         Some(vec![Bytes::from_static(if go { b"go" } else { b"sorry" })])

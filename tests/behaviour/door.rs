@@ -89,6 +89,68 @@ pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
     assert!(!door.release(&name, "me").await.unwrap(), "its hold went with the name");
 }
 
+pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let key = door.key("lock", &name);
+    let evicted = locker.lock(&name).lease(SHORT).acquire().await.unwrap();
+    let silent = locker.lock(&name).lease(MINUTE).timeout(GENEROUS);
+    let next = queued(&locker, silent.clone().acquire()).await;
+    let last = queued(&locker, silent.acquire()).await;
+    assert!(door.evict(&key).await.unwrap());
+    let next = in_time("the next in line", next).await.unwrap();
+    assert!(next.fence() > evicted.fence());
+    in_time("the loss", evicted.lost()).await;
+    assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(next.is_held(), "a late release is not the next one's");
+    assert!(door.evict(&key).await.unwrap());
+    let last = in_time("the last in line", last).await.unwrap();
+    assert!(last.fence() > next.fence());
+    assert_eq!(next.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    last.release().await.unwrap();
+}
+
+pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let key = door.key("semaphore", &name);
+    for holder in ["a", "b"] {
+        door.acquire(&name, 2, holder, Duration::MAX, Duration::ZERO).await.unwrap();
+    }
+    let first = queued(&locker, door.acquire(&name, 2, "c", MINUTE, GENEROUS)).await;
+    let second = queued(&locker, door.acquire(&name, 2, "d", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, door.acquire(&name, 2, "e", MINUTE, GENEROUS)).await;
+    assert!(door.evict(&key).await.unwrap());
+    let fences = [
+        in_time("the first in line", first).await.unwrap().fence,
+        in_time("the second in line", second).await.unwrap().fence,
+    ];
+    assert!(fences[0] < fences[1]);
+    for evicted in ["a", "b"] {
+        assert!(!door.renew(&name, evicted, MINUTE).await.unwrap(), "{evicted}");
+        assert!(!door.release(&name, evicted).await.unwrap(), "{evicted}");
+    }
+    let state = door.inspect(&key).await.unwrap().unwrap();
+    assert_eq!((state.used, state.waiting), (Some(2), 1));
+    assert!(door.release(&name, "c").await.unwrap());
+    in_time("the third in line", third).await.unwrap();
+}
+
+pub(crate) async fn where_nobody_holds_there_is_nobody_to_evict(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let evict = async |kind| door.evict(&door.key(kind, &name)).await.unwrap();
+    for kind in ["lock", "semaphore", "rwlock", "event", "counter"] {
+        assert!(!evict(kind).await, "{kind}");
+    }
+    locker.event(&name).send("x").await.unwrap();
+    assert!(!evict("event").await);
+    assert_eq!(locker.event(&name).wait(GENEROUS).await.unwrap(), "x");
+    locker.lock(&name).acquire().await.unwrap().release().await.unwrap();
+    assert!(!evict("lock").await);
+    let _writer = locker.write_lock(&name).acquire().await.unwrap();
+    let reader = queued(&locker, locker.read_lock(&name).timeout(GENEROUS).acquire()).await;
+    assert!(evict("rwlock").await);
+    in_time("the reader", reader).await.unwrap().release().await.unwrap();
+}
+
 pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker) {
     let (door, name) = (locker.door(), fresh_name());
     let listed = async || {

@@ -52,6 +52,9 @@ laws! {
         a_hold_without_expiry_lasts,
         a_hold_with_an_expiry_ends_by_itself,
         deleting_a_name_tells_those_who_wait,
+        evicting_the_holder_of_a_lock_serves_the_next_in_line,
+        evicting_the_holders_of_a_semaphore_serves_those_who_fit,
+        where_nobody_holds_there_is_nobody_to_evict,
         names_in_use_are_listed_and_idle_ones_are_not,
         the_store_answers;
     semaphore:

@@ -203,6 +203,32 @@ def half_open_handshakes_do_no_harm(endpoint):
         is_closed(stream)
 
 
+def beyond_the_cap_is_closed(endpoint, pid):
+    """The cap is 3."""
+    here = [connect(zmq.DEALER, endpoint) for _ in range(3)]
+    for client in here:
+        call(client, "let me go")
+        client.recv_multipart()
+    assert ask("full") == "counted"
+    before = resident(pid)
+    for _ in range(500):
+        is_closed(shaken(endpoint))
+    assert resident(pid) - before < 16 << 20, (resident(pid) - before) >> 20
+    for client in here:
+        call(client, "let me go")
+        client.recv_multipart()
+    patient = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1, RCVTIMEO=50)
+    patient.send_string("let me go")
+    assert ask("one too many") == "counted"
+    here.pop().close()
+    while not patient.poll(50):
+        patient.send_string("let me go")
+    patient.recv()
+    for client in here:
+        call(client, "let me go")
+        client.recv_multipart()
+
+
 def who_never_reads_does_no_harm(endpoint, pid):
     flood = connect(zmq.DEALER, endpoint, SNDHWM=0, RCVHWM=1)
 

@@ -224,11 +224,13 @@ async fn connections_are_capped() {
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After: 1\r\n"), "{answer}");
     one.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(status(&rest(&mut one)), 200);
-    until("there is room again", async || {
-        client().get(server.url("/healthz")).send().await.is_ok_and(|answer| answer.status() == 200)
+    let counted = r#"locker_refused_connections_total{transport="http"} "#;
+    until("there is room again", async || match client().get(server.url("/metrics")).send().await {
+        Ok(answer) => answer.status() == 200 && answer.text().await.is_ok_and(|text| text.contains(counted)),
+        Err(_) => false,
     })
     .await;
-    let _ = answer;
+    assert!(server.errors().contains("--max-connections is reached"), "{}", server.errors());
 }
 
 #[tokio::test]

@@ -83,7 +83,18 @@ async fn locks_are_listed_and_ended() {
     let guard = locker.lock("nightly").acquire().await.unwrap();
     let lines = list(&locker).await.unwrap();
     assert!(lines.contains(&guard.fence().to_string()) && lines.contains("nightly"), "{lines}");
-    assert!(force(&locker, "nightly").await.unwrap());
+    let (next, lines) = tokio::join!(locker.lock("nightly").acquire(), async {
+        while locker.door().inspect(&locker.door().key("lock", "nightly")).await.unwrap().unwrap().waiting
+            == 0
+        {
+            tokio::task::yield_now().await;
+        }
+        assert!(force(&locker, "nightly").await.unwrap());
+        list(&locker).await.unwrap()
+    });
+    let next = next.unwrap();
+    assert!(lines.contains(&next.fence().to_string()) && next.fence() > guard.fence(), "{lines}");
+    next.release().await.unwrap();
     assert!(!force(&locker, "nightly").await.unwrap());
     assert!(!list(&locker).await.unwrap().contains("nightly"));
     assert!(guard.release().await.is_err());

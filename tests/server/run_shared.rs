@@ -37,6 +37,13 @@ fn output(mut command: Command) -> Output {
     command.output().unwrap()
 }
 
+fn until_one_waits(redis: &RedisServer) {
+    eventually("a second process waits", || {
+        let lines = String::from_utf8(output(locker(redis, &["ls"])).stdout).unwrap();
+        lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "1"])).then_some(())
+    });
+}
+
 #[test]
 fn one_process_at_a_time() {
     let Some(redis) = RedisServer::start() else { return };
@@ -56,11 +63,7 @@ fn the_next_process_starts_when_the_first_ends() {
     let Some(redis) = RedisServer::start() else { return };
     let mut first = holder(&redis, &[]);
     let mut second = locker(&redis, &["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
-    eventually("the second process waits", || {
-        let listed = output(locker(&redis, &["ls"]));
-        let lines = String::from_utf8(listed.stdout).unwrap();
-        lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "1"])).then_some(())
-    });
+    until_one_waits(&redis);
     drop(first.stdin.take());
     assert_eq!(ended(&mut first).code(), Some(0));
     assert_eq!(ended(&mut second).code(), Some(0));
@@ -80,10 +83,7 @@ fn who_waits_can_be_interrupted() {
     let Some(redis) = RedisServer::start() else { return };
     let _first = Killed(holder(&redis, &[]));
     let mut second = locker(&redis, &["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
-    eventually("the second process waits", || {
-        let lines = String::from_utf8(output(locker(&redis, &["ls"])).stdout).unwrap();
-        lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "1"])).then_some(())
-    });
+    until_one_waits(&redis);
     signal(&second, Signal::INT);
     assert_eq!(ended(&mut second).code(), Some(128 + 2));
 }
@@ -97,6 +97,26 @@ fn a_lock_ended_by_force_ends_the_command() {
     assert!(String::from_utf8(unlocked.stderr).unwrap().contains("unlocked by force"));
     assert_eq!(ended(&mut child).code(), Some(75));
     assert_eq!(output(locker(&redis, &["unlock", "a"])).status.code(), Some(1));
+}
+
+#[test]
+fn a_lock_ended_by_force_passes_to_the_next_in_line() {
+    let Some(redis) = RedisServer::start() else { return };
+    let mut first = holder(&redis, &["--lease", "3s", "--kill-after", "100ms"]);
+    let waiting = ["run", "a", "--timeout", "60s", "--", "sh", "-c", "echo \"$LOCKER_FENCE\""];
+    let second = locker(&redis, &waiting).stdout(Stdio::piped()).spawn().unwrap();
+    until_one_waits(&redis);
+    let fence = |lines: &[u8]| {
+        let first =
+            String::from_utf8_lossy(lines).split_whitespace().find_map(|word| word.parse::<u64>().ok());
+        first.unwrap()
+    };
+    let evicted = fence(&output(locker(&redis, &["ls"])).stdout);
+    assert_eq!(output(locker(&redis, &["unlock", "a"])).status.code(), Some(0));
+    let second = second.wait_with_output().unwrap();
+    assert_eq!(second.status.code(), Some(0));
+    assert!(fence(&second.stdout) > evicted);
+    assert_eq!(ended(&mut first).code(), Some(75));
 }
 
 #[test]

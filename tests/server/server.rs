@@ -2,6 +2,7 @@
 
 mod access;
 mod calls;
+mod docs;
 mod limits;
 mod peers;
 mod run;

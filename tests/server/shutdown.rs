@@ -1,6 +1,7 @@
 //! How a server starts and ends.
 
 use crate::support::{Server, binary, ended, free_port, rest};
+use locker_harness::RedisServer;
 use rustix::process::Signal;
 use std::io::Write;
 
@@ -53,6 +54,31 @@ async fn a_second_signal_ends_it_at_once() {
         .await;
     server.signal(Signal::INT);
     assert_eq!(server.ended().code(), Some(1));
+}
+
+/// Nothing listens, something listens that says nothing, and the password is wrong.
+#[test]
+fn a_store_that_does_not_answer_is_an_error() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let Some(redis) = RedisServer::with(&["--requirepass", "right"]) else { return };
+    let cases = [
+        (free_port(), "refused", "start that first"),
+        (silent.local_addr().unwrap().port(), "within", "start that first"),
+        (redis.port(), "WRONGPASS", "give user and password in the URL"),
+    ];
+    for (port, cause, hint) in cases {
+        let store = format!("redis://me:hidden@127.0.0.1:{port}/0");
+        let output = binary()
+            .args(["serve", "--http", "127.0.0.1:0", "--zmq", "off", "--store", &store])
+            .output()
+            .unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{message}");
+        for part in [&format!("redis://127.0.0.1:{port}/0"), cause, hint] {
+            assert!(message.contains(part), "{part} in {message}");
+        }
+        assert!(!message.contains("hidden"), "{message}");
+    }
 }
 
 #[test]

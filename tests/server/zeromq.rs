@@ -1,6 +1,6 @@
 //! The ZeroMQ side against pyzmq.
 
-use crate::support::{Python, Server, free_port};
+use crate::support::{Python, Server, free_port, until};
 use rustix::process::Signal;
 
 #[test]
@@ -118,6 +118,27 @@ fn many_frames_are_refused() {
 fn half_open_handshakes_do_no_harm() {
     let server = Server::start(&[]);
     Python::run(&["half_open_handshakes_do_no_harm", &server.zmq()]);
+}
+
+#[tokio::test]
+async fn connections_are_capped() {
+    let server = Server::start(&["--max-zmq-connections", "3"]);
+    let mut client = Python::start(&["beyond_the_cap_is_closed", &server.zmq(), &server.pid().to_string()]);
+    let metric = async |name: &str| {
+        let text = server.get("/metrics").await.body;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        line.unwrap_or_else(|| panic!("no {name} in {text}"))
+    };
+    let refused = async || metric(r#"locker_refused_connections_total{transport="zeromq"}"#).await;
+    assert_eq!(client.line(), "full");
+    assert_eq!((metric("locker_zmq_connections").await, refused().await), (3, 0));
+    client.tell("counted");
+    assert_eq!(client.line(), "one too many");
+    until("the last is refused, too", async || refused().await > 500).await;
+    assert_eq!(metric("locker_zmq_connections").await, 3);
+    client.tell("counted");
+    client.finish();
+    assert_eq!(server.errors().matches("--max-zmq-connections is reached").count(), 1, "{}", server.errors());
 }
 
 #[test]

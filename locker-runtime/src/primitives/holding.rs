@@ -40,6 +40,11 @@ pub enum Holding<A> {
         /// As for `Release`.
         tombstone: bool,
     },
+    /// End every hold, whoever has it; those who wait stay in line.
+    Evict {
+        /// Holds with a higher fence stay: a repeated request does not end the hold of the next in line.
+        up_to: u64,
+    },
 }
 
 /// What kind of hold a guard owns; it knows how to ask for one, keep it and end it.

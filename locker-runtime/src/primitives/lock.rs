@@ -37,6 +37,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
         Holding::Renew { id, lease } => state.renew(id, lease, context),
         Holding::Release { id, tombstone } => state.release(id, tombstone, context),
         Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
+        Holding::Evict { up_to } => state.evict(up_to, context),
     }
 }
 
@@ -171,6 +172,15 @@ impl State {
         }
         self.hand_over(context);
         Reply::Cancelled
+    }
+
+    fn evict(&mut self, up_to: u64, context: &mut Context<'_>) -> Reply {
+        if self.holder.is_none_or(|holder| holder.fence > up_to) {
+            return Reply::NotHeld;
+        }
+        self.holder = None;
+        self.hand_over(context);
+        Reply::Released
     }
 
     fn forget(&mut self, now: Timestamp) {

@@ -53,6 +53,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
         Holding::Renew { id, lease } => state.renew(id, lease, context),
         Holding::Release { id, tombstone } => state.release(id, tombstone, context),
         Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
+        Holding::Evict { up_to } => state.evict(up_to, context),
     }
 }
 
@@ -192,6 +193,14 @@ impl State {
         self.holders.end_attempt(id);
         self.hand_over(context);
         Reply::Cancelled
+    }
+
+    fn evict(&mut self, up_to: u64, context: &mut Context<'_>) -> Reply {
+        if !self.holders.end_up_to(up_to) {
+            return Reply::NotHeld;
+        }
+        self.hand_over(context);
+        Reply::Released
     }
 
     fn forget(&mut self, now: Timestamp) {

@@ -39,14 +39,21 @@ pub(super) struct Line {
 }
 
 #[derive(Default)]
-struct Between {
-    parked: Option<Parked>,
-    answer: Option<Answer>,
+enum Between {
+    #[default]
+    Nothing,
+    Parked(Parked),
+    /// Boxed: every connection has room for it, few have one.
+    Answer(Box<Answer>),
 }
 
 impl std::fmt::Debug for Between {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Between").field("parked", &self.parked.is_some()).finish_non_exhaustive()
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::Parked(_) => "Parked",
+            Self::Answer(_) => "Answer",
+        })
     }
 }
 
@@ -62,7 +69,25 @@ impl Line {
 
     /// The answer to the call that was parked on this connection.
     pub(super) fn take_answer(&self) -> Option<Answer> {
-        self.between().answer.take()
+        let mut between = self.between();
+        match std::mem::take(&mut *between) {
+            Between::Answer(answer) => Some(*answer),
+            other => {
+                *between = other;
+                None
+            }
+        }
+    }
+
+    fn take_parked(&self) -> Option<Parked> {
+        let mut between = self.between();
+        match std::mem::take(&mut *between) {
+            Between::Parked(parked) => Some(parked),
+            other => {
+                *between = other;
+                None
+            }
+        }
     }
 
     /// Waits for a call: on the connection, or parked when the library holds nothing else of this client.
@@ -71,7 +96,7 @@ impl Line {
         let answer = match futures_util::poll!(work.as_mut()) {
             Poll::Ready(answer) => answer,
             Poll::Pending if parkable => {
-                self.between().parked = Some(Parked { work, keep_alive: keeps_alive(&head.headers) });
+                *self.between() = Between::Parked(Parked { work, keep_alive: keeps_alive(&head.headers) });
                 pending().await
             }
             Poll::Pending => work.await,
@@ -88,16 +113,36 @@ fn keeps_alive(headers: &HeaderMap) -> bool {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve(http: Arc<Http>, stream: TcpStream) {
-    let Ok(local) = stream.local_addr() else { return };
-    let line = Line { wire: Wire::new(stream), local: local.ip(), between: Mutex::default() };
-    let mut resumed = false;
-    while let Some(Parked { work, keep_alive }) = talk(&http, &line, resumed).await {
-        let Some(answer) = work.await else { return };
-        let last = !keep_alive || http.server.shutdown.is_cancelled();
-        line.between().answer = Some(answer);
-        line.wire.prime(if last { CLOSE } else { GO_ON });
-        resumed = true;
+pub(super) fn serve(seat: Seat, stream: TcpStream) -> impl Future<Output = ()> + Send {
+    let local = stream.local_addr().map(|address| address.ip());
+    let line = local.map(|local| Line { wire: Wire::new(stream), local, between: Mutex::default() });
+    // Not an `async fn`, which would store its arguments twice for every connection.
+    async move {
+        let (http, Ok(line), mut resumed) = (&seat.0, &line, false) else { return };
+        while let Some(Parked { work, keep_alive }) = talk(http, line, resumed).await {
+            let Some(answer) = work.await else { return };
+            let last = !keep_alive || http.server.shutdown.is_cancelled();
+            *line.between() = Between::Answer(Box::new(answer));
+            line.wire.prime(if last { CLOSE } else { GO_ON });
+            resumed = true;
+        }
+    }
+}
+
+/// A place among the connections that may be, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Seat(Arc<Http>);
+
+impl Seat {
+    /// `None`: there are as many as may be.
+    pub(super) fn take(http: &Arc<Http>) -> Option<Self> {
+        http.server.connections.enter().then(|| Self(http.clone()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.server.connections.leave();
     }
 }
 
@@ -118,7 +163,7 @@ async fn talk(http: &Arc<Http>, line: &Line, resumed: bool) -> Option<Parked> {
             connection.as_mut().graceful_shutdown();
         }
         let ended = connection.as_mut().poll(context);
-        if let Some(parked) = line.between().parked.take() {
+        if let Some(parked) = line.take_parked() {
             return Poll::Ready(Some(parked));
         }
         ended.map(|ended| {

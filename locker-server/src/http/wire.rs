@@ -2,6 +2,7 @@
 
 use super::tally::Tally;
 use std::{
+    future::poll_fn,
     io,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -60,11 +61,12 @@ impl Wire {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn hung_up(&self) {
-        while let Ok(ready) = self.0.stream.ready(Interest::READABLE).await {
-            if ready.is_read_closed() {
-                return;
+        // Polled, because that needs no room in the call that waits; what is boxed is rare.
+        while poll_fn(|context| self.0.stream.poll_read_ready(context)).await.is_ok() {
+            match Box::pin(self.0.stream.ready(Interest::READABLE)).await {
+                Ok(ready) if !ready.is_read_closed() => Box::pin(tokio::time::sleep(LOOK_EVERY)).await,
+                _ => return,
             }
-            Box::pin(tokio::time::sleep(LOOK_EVERY)).await;
         }
     }
 }

@@ -42,7 +42,7 @@ fn options(security: Option<&Security>) -> Options {
 #[derive(Debug)]
 pub(super) struct Router {
     socket: IdentitySocket,
-    monitor: MonitorStream,
+    watch: Watch,
 }
 
 /// Where a message came from.
@@ -55,10 +55,74 @@ pub(super) struct Peer {
 #[derive(Debug)]
 pub(super) enum Event {
     Message(Peer, Vec<Bytes>),
-    /// This connection is no more.
+    Change(Change),
+}
+
+/// What has become of the connections of a socket.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// This one is there, its handshake done.
+    Came(u64),
+    /// This one is no more.
     Gone(u64),
-    /// Some connections are no more: these are left.
-    Left(HashSet<u64>),
+    /// Much has changed: these are there now.
+    Now(HashSet<u64>),
+}
+
+/// Tells what becomes of the connections of a socket.
+#[derive(Debug)]
+pub(super) struct Watch {
+    socket: Socket,
+    monitor: MonitorStream,
+    /// Something was missed: a list is due.
+    behind: bool,
+}
+
+impl Watch {
+    fn new(socket: &Socket) -> Self {
+        Self { socket: socket.clone(), monitor: socket.monitor(), behind: false }
+    }
+
+    /// `None`: the socket is closed.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn next(&mut self) -> Option<Change> {
+        use omq_tokio::socket::MonitorRecvError as Missed;
+        loop {
+            if self.behind {
+                let now = self.socket.connections().await.ok()?;
+                self.behind = false;
+                return Some(Change::Now(now.into_iter().map(|status| status.connection_id).collect()));
+            }
+            match self.monitor.recv().await {
+                Ok(MonitorEvent::HandshakeSucceeded { peer, .. }) => {
+                    return Some(Change::Came(peer.connection_id));
+                }
+                Ok(MonitorEvent::Disconnected { peer, .. }) => return Some(Change::Gone(peer.connection_id)),
+                Ok(_) => {}
+                Err(Missed::Lagged(_)) => self.behind = true,
+                Err(_) => return None,
+            }
+        }
+    }
+
+    pub(super) fn closer(&self) -> Closer {
+        Closer(self.socket.clone())
+    }
+}
+
+/// Closes connections.
+#[derive(Clone, Debug)]
+pub(super) struct Closer(Socket);
+
+impl Closer {
+    /// What it has sent or was to be sent is dropped; one that is gone already is none to close.
+    pub(super) async fn close(&self, connection: u64) {
+        if let Err(error) = self.0.disconnect_peer(connection).await {
+            tracing::debug!(%error, "a connection was not there to be closed");
+        }
+    }
 }
 
 impl Peer {
@@ -73,10 +137,10 @@ impl Router {
         security: Option<&Security>,
     ) -> omq_tokio::Result<(Self, String)> {
         let socket = Socket::new(SocketType::Router, options(security));
-        let monitor = socket.monitor();
+        let watch = Watch::new(&socket);
         let socket = IdentitySocket::try_from(socket)?;
         let bound = socket.bind(endpoint.clone()).await?;
-        Ok((Self { socket, monitor }, bound.to_string()))
+        Ok((Self { socket, watch }, bound.to_string()))
     }
 
     /// `None`: the socket is closed.
@@ -84,26 +148,19 @@ impl Router {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Event> {
-        use omq_tokio::socket::MonitorRecvError as Missed;
-        loop {
-            tokio::select! {
-                biased;
-                event = self.monitor.recv() => match event {
-                    Ok(MonitorEvent::Disconnected { peer, .. }) => return Some(Event::Gone(peer.connection_id)),
-                    Ok(_) => {}
-                    Err(Missed::Lagged(_)) => {
-                        let left = self.socket.connections().await.ok()?;
-                        return Some(Event::Left(left.into_iter().map(|status| status.connection_id).collect()));
-                    }
-                    Err(_) => return None,
-                },
-                received = self.socket.recv_from() => {
-                    let (identity, message) = received.ok()?;
-                    let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
-                    return Some(Event::Message(Peer { identity }, frames));
-                }
+        tokio::select! {
+            biased;
+            change = self.watch.next() => change.map(Event::Change),
+            received = self.socket.recv_from() => {
+                let (identity, message) = received.ok()?;
+                let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
+                Some(Event::Message(Peer { identity }, frames))
             }
         }
+    }
+
+    pub(super) fn closer(&self) -> Closer {
+        self.watch.closer()
     }
 
     pub(super) fn sender(&self) -> Sender {
@@ -143,10 +200,11 @@ impl Publisher {
     pub(super) async fn bind(
         endpoint: &Endpoint,
         security: Option<&Security>,
-    ) -> omq_tokio::Result<(Self, String)> {
+    ) -> omq_tokio::Result<(Self, Watch, String)> {
         let socket = Socket::new(SocketType::Pub, options(security));
+        let watch = Watch::new(&socket);
         let bound = socket.bind(endpoint.clone()).await?;
-        Ok((Self(socket), bound.to_string()))
+        Ok((Self(socket), watch, bound.to_string()))
     }
 
     pub(super) fn publish(&self, frames: Vec<Bytes>) {

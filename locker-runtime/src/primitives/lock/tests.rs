@@ -148,6 +148,7 @@ enum Act {
     Renew(u128),
     Release(u128),
     Cancel { id: u128, tombstone: bool },
+    Evict,
     Pass(u64),
 }
 
@@ -158,6 +159,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => id.clone().prop_map(Act::Renew),
         3 => id.clone().prop_map(Act::Release),
         1 => (id, prop::bool::weighted(0.1)).prop_map(|(id, tombstone)| Act::Cancel { id, tombstone }),
+        1 => Just(Act::Evict),
         1 => (1..70_u64).prop_map(Act::Pass),
     ];
     prop::collection::vec(act, 1..120)
@@ -217,7 +219,12 @@ impl Model {
                 self.serve(now);
                 "released"
             }
-            Act::Release(_) => "not held",
+            Act::Evict if self.holder.is_some() => {
+                self.holder = None;
+                self.serve(now);
+                "released"
+            }
+            Act::Release(_) | Act::Evict => "not held",
             Act::Cancel { id, tombstone } => {
                 if tombstone {
                     self.refused.entry(id).or_insert(now + TOMBSTONE);
@@ -246,7 +253,7 @@ fn name(reply: &Reply) -> &'static str {
     }
 }
 
-fn request(act: &Act) -> Option<Request> {
+fn request(act: &Act, state: &State) -> Option<Request> {
     Some(match *act {
         Act::Acquire { id, wait } => {
             let wait = wait.then_some(Wait { live: None, fair: true });
@@ -255,6 +262,7 @@ fn request(act: &Act) -> Option<Request> {
         Act::Renew(id) => Holding::Renew { id: Id::from(id), lease: LEASE },
         Act::Release(id) => Holding::Release { id: Id::from(id), tombstone: false },
         Act::Cancel { id, tombstone } => Holding::Cancel { id: Id::from(id), tombstone },
+        Act::Evict => Holding::Evict { up_to: state.holder().map_or(0, |(_, fence, _)| fence) },
         Act::Pass(_) => return None,
     })
 }
@@ -271,7 +279,7 @@ proptest! {
             if let Act::Pass(millis) = act {
                 lock.pass(Duration::from_millis(*millis));
             }
-            let said = request(act).map_or("passed", |request| {
+            let said = request(act, &lock.state).map_or("passed", |request| {
                 let reply = lock.ask(&request);
                 name(&reply)
             });
@@ -294,7 +302,7 @@ proptest! {
             if let Act::Pass(millis) = act {
                 lock.pass(Duration::from_millis(*millis));
             }
-            if let Some(request) = request(act) {
+            if let Some(request) = request(act, &lock.state) {
                 let _ = lock.ask(&request);
             }
             if let Some((id, fence, _)) = lock.state.holder() {
@@ -318,7 +326,7 @@ proptest! {
                 once.pass(Duration::from_millis(*millis));
                 twice.pass(Duration::from_millis(*millis));
             }
-            let Some(request) = request(act) else { continue };
+            let Some(request) = request(act, &once.state) else { continue };
             let reply = once.ask(&request);
             let first = twice.ask(&request);
             let second = twice.ask(&request);
@@ -339,7 +347,7 @@ proptest! {
     fn nothing_is_left_of_those_who_left(acts in acts()) {
         let mut lock = Bench::new();
         for act in &acts {
-            if let Some(request) = request(act) {
+            if let Some(request) = request(act, &lock.state) {
                 let _ = lock.ask(&request);
             }
         }

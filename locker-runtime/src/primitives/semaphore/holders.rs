@@ -101,6 +101,13 @@ impl Holders {
         }
     }
 
+    /// Ends the holds with no higher fence; `false`: there were none.
+    pub(super) fn end_up_to(&mut self, fence: u64) -> bool {
+        let old = self.by_name.iter().filter(|(_, holder)| holder.fence <= fence);
+        let names: Vec<Id> = old.map(|(name, _)| *name).collect();
+        names.into_iter().filter(|name| self.end(*name)).count() > 0
+    }
+
     pub(super) fn forget_until(&mut self, now: Timestamp) {
         while let Some(&(end, name)) = self.ends.first().filter(|(end, _)| *end <= now) {
             if !self.end(name) {

@@ -28,6 +28,7 @@ enum Act {
     Renew(u128),
     Release(u128),
     Cancel(u128),
+    Evict,
     Pass(u64),
 }
 
@@ -42,12 +43,13 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         1 => key.clone().prop_map(Act::Renew),
         3 => key.prop_map(Act::Release),
         1 => id.prop_map(Act::Cancel),
+        1 => Just(Act::Evict),
         1 => (1..70_u64).prop_map(Act::Pass),
     ];
     prop::collection::vec(act, 1..150)
 }
 
-fn request(act: &Act) -> Option<Request> {
+fn request(act: &Act, state: &State) -> Option<Request> {
     Some(match *act {
         Act::Acquire { id, key, size, permits, wait } => {
             acquire(id, key, size, permits, HERE.filter(|_| wait))
@@ -55,6 +57,9 @@ fn request(act: &Act) -> Option<Request> {
         Act::Renew(key) => Holding::Renew { id: Id::from(key), lease: LEASE },
         Act::Release(key) => release(key),
         Act::Cancel(id) => cancel(id),
+        Act::Evict => {
+            Holding::Evict { up_to: state.holders().iter().map(|(_, fence, ..)| *fence).max().unwrap_or(0) }
+        }
         Act::Pass(_) => return None,
     })
 }
@@ -143,7 +148,12 @@ impl Model {
                 self.serve(now);
                 "released"
             }
-            Act::Release(_) => "not_held",
+            Act::Evict if !self.held.is_empty() => {
+                self.held.clear();
+                self.serve(now);
+                "released"
+            }
+            Act::Release(_) | Act::Evict => "not_held",
             Act::Cancel(id) => {
                 self.line.retain(|place| place.0 != id);
                 self.held.retain(|held| held.by != id);
@@ -178,7 +188,7 @@ proptest! {
             if let Act::Pass(millis) = act {
                 semaphore.pass(*millis);
             }
-            let said = request(act).map_or("passed", |request| name(&semaphore.ask(&request)));
+            let said = request(act, &semaphore.state).map_or("passed", |request| name(&semaphore.ask(&request)));
             prop_assert_eq!(said, model.act(act, semaphore.now), "at {:?} of {:?}", act, acts);
             let now = semaphore.now;
             let mut here: Vec<_> = semaphore.state.holders().into_iter().filter(|held| held.3 > now).collect();
@@ -200,8 +210,10 @@ proptest! {
     #[test]
     fn nothing_is_left_of_those_who_left(acts in acts()) {
         let mut semaphore = Bench::<State>::new();
-        for request in acts.iter().filter_map(request) {
-            let _ = semaphore.ask(&request);
+        for act in &acts {
+            if let Some(request) = request(act, &semaphore.state) {
+                let _ = semaphore.ask(&request);
+            }
         }
         for id in 0..8 {
             semaphore.ask(&cancel(id));
@@ -226,7 +238,7 @@ proptest! {
                 once.pass(*millis);
                 twice.pass(*millis);
             }
-            let Some(request) = request(act) else { continue };
+            let Some(request) = request(act, &once.state) else { continue };
             let reply = once.ask(&request);
             prop_assert_eq!(&reply, &twice.ask(&request));
             if matches!(act, Act::Release(100..)) {

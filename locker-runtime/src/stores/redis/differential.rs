@@ -19,6 +19,7 @@ use std::{collections::HashMap, time::Duration};
 
 const CLOCK: &str = include_str!("differential_clock.lua");
 const KEYS: usize = 100;
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// One key on both sides, with a time of its own.
 struct Side {
@@ -32,8 +33,7 @@ struct Side {
 impl Side {
     fn new(number: usize, rng: &mut Rng) -> Self {
         let ids = (0..2 + number % 6).map(|_| Id::from(rng.u128(..))).collect();
-        let now = Timestamp::from_micros(1_700_000_000_000_000);
-        Self { key: Key::new(&format!("k{number}")), state: None, ids, now, history: Vec::new() }
+        Self { key: Key::new(&format!("k{number}")), state: None, ids, now: START, history: Vec::new() }
     }
 
     fn request(&mut self, rng: &mut Rng, draw: Draw) -> Request {

@@ -58,6 +58,11 @@ impl Redis {
                 }
                 Ok(reply)
             }
+            // Whom it is about may be here, and was to choose its heir.
+            Holding::Evict { .. } => {
+                self.lines.lost(key);
+                call.about(Id::from(0), request).await
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ static RENEW: Script =
     Script::with_first(include_str!("lock_renew.lua"), &[COMMON, include_str!("lock_renew_lost.lua")]);
 static RELEASE: Script =
     Script::with_first(include_str!("lock_release.lua"), &[COMMON, include_str!("lock_release_rest.lua")]);
+static EVICT: Script = Script::new(&[COMMON, include_str!("lock_evict.lua")]);
 static CANCEL: Script = Script::new(&[COMMON, include_str!("lock_cancel.lua")]);
 
 /// The call that carries `request` out.
@@ -37,6 +38,7 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Invocat
         Holding::Renew { id, lease } => on(&RENEW, key, id).argument(milliseconds(lease)),
         Holding::Release { id, tombstone } => on(&RELEASE, key, id).argument(u8::from(tombstone)),
         Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(u8::from(tombstone)),
+        Holding::Evict { up_to } => on(&EVICT, key, Id::from(0)).argument(up_to),
     }
 }
 

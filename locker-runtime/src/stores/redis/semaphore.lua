@@ -5,7 +5,7 @@
 -- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <channel>"
 -- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, where they differ
 -- {K}:z    ids that are refused   {K}:f  the last fence, for a minute after the last user has left
--- ARGV[5]  lease in milliseconds, 'inf': without end
+-- ARGV[5]  lease in milliseconds, 'inf': without end; of an eviction the highest fence whose hold is ended
 -- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits   ARGV[9]  the hold's name
 -- ARGV[10] 1: refuse this id from now on, a copy of its acquire may still arrive
 --
@@ -205,6 +205,21 @@ local function cancel()
   return {'cancelled'}
 end
 
+local function evict()
+  local any = false
+  for _, of in ipairs(redis.call('ZRANGE', ends, 0, -1)) do
+    local held = holder(of)
+    if held and held <= tonumber(ARGV[5]) then
+      any = finish(of)
+    end
+  end
+  if not any then
+    return {'not_held'}
+  end
+  pump()
+  return {'released'}
+end
+
 local function inspect()
   local waiting = redis.call('ZCARD', queue)
   if taken == 0 and waiting == 0 then
@@ -221,5 +236,6 @@ local function inspect()
   return answer
 end
 
-local operations = {acquire = acquire, renew = renew, release = release, cancel = cancel, inspect = inspect}
+local operations = {acquire = acquire, renew = renew, release = release, cancel = cancel, evict = evict,
+  inspect = inspect}
 return done(operations[op]())

@@ -114,6 +114,7 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
         Holding::Renew { id, lease } => begin("renew", id, None).argument(Lease(lease)),
         Holding::Release { id, tombstone } => refusing(begin("release", id, None), 5, tombstone),
         Holding::Cancel { id, tombstone } => refusing(begin("cancel", id, None), 5, tombstone),
+        Holding::Evict { up_to } => begin("evict", Id::from(0), None).argument(up_to),
     }
 }
 

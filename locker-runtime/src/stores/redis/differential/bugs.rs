@@ -4,7 +4,7 @@ use super::{Bug, compare, requests, seed};
 use locker_harness::RedisServer;
 
 /// Bugs that other implementations have had, and what a slip would make of this one.
-const BUGS: [Bug; 19] = [
+const BUGS: [Bug; 21] = [
     (
         "release without looking whose hold it is",
         "local held = redis.call('GET', KEYS[1]) == ARGV[1]",
@@ -48,6 +48,8 @@ const BUGS: [Bug; 19] = [
     ("last try keeps the place", "if mode == 'no' then\n  leave(id)", "if mode == 'no' then"),
     ("queue of the dead kept for ever", "  expire(queue, live)\n", ""),
     ("asking again moves to the end", "if not ticket then", "if true then"),
+    ("a repeated eviction ends the next hold", " or tonumber(recorded) > tonumber(ARGV[2]) then", " then"),
+    ("eviction hands nothing over", "redis.call('DEL', lock)\nhand_over()", "redis.call('DEL', lock)"),
 ];
 
 #[test]

@@ -1,6 +1,6 @@
 //! Random requests, one kind of them per primitive.
 
-use super::milliseconds;
+use super::{START, milliseconds};
 use crate::{
     id::Id,
     primitives::{
@@ -28,12 +28,20 @@ fn wait(rng: &mut Rng) -> Option<Wait> {
 fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names: &[Id]) -> Holding<A> {
     let (id, name) = (one_of(rng, ids), one_of(rng, names));
     let lease = milliseconds(rng, &[1, 2, 5, 50, 1_000, 2_500, 10_000]);
-    match rng.u8(..10) {
+    match rng.u8(..11) {
         0..=4 => Holding::Acquire { id, lease, wait: wait(rng), ask: ask(id, rng) },
         5 | 6 => Holding::Renew { id: name, lease },
         7 | 8 => Holding::Release { id: name, tombstone: rng.u8(..8) == 0 },
-        _ => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
+        9 => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
+        _ => Holding::Evict { up_to: evicted(rng) },
     }
+}
+
+/// None, some or all: fences follow the clock, which runs for some hours.
+fn evicted(rng: &mut Rng) -> u64 {
+    const HOURS: u64 = 5 * 3600 * 1_000_000;
+    let some = START.as_micros() + rng.u64(..HOURS);
+    one_of(rng, &[0, some, u64::MAX, u64::MAX])
 }
 
 pub(super) fn lock(ids: &[Id], rng: &mut Rng) -> Request {

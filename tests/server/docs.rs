@@ -1,0 +1,187 @@
+//! The examples of docs/server.md with the real curl, as they stand there and in their order.
+
+use crate::support::Server;
+use serde_json::Value;
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+/// A line of the docs without its comment, the status it is answered, and what the body is.
+type Row = (&'static str, u16, fn(&str) -> bool);
+
+const TOKEN_NOW: &str = r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?size=20&maxwait=0""#;
+const RELEASE: &str = r#"curl -X POST "localhost:5505/v1/semaphore/db/release?key=$KEY""#;
+const WAIT_EVENT: &str = "curl -X POST localhost:5505/v1/event/deployed/wait";
+const SEND: &str = "curl -X POST -d 'message=version 7' localhost:5505/v1/event/deployed/send";
+const KICK: &str = r#"curl -X POST "localhost:5505/v1/watchdog/backup/kick?expires=90000""#;
+const WAIT_WATCHDOG: &str = "curl -X POST localhost:5505/v1/watchdog/backup/wait";
+const DELETE: &str = "curl -X DELETE localhost:5505/v1/semaphore/db";
+
+/// Every line of the section "The API" that calls curl.
+const API: [Row; 19] = [
+    ("curl -X POST localhost:5505/v1/tokenbucket/mail/acquire", 204, str::is_empty),
+    (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?size=20""#, 204, str::is_empty),
+    (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?interval=50""#, 204, str::is_empty),
+    (TOKEN_NOW, 204, str::is_empty),
+    ("KEY=$(curl -sX POST localhost:5505/v1/semaphore/db/acquire)", 200, is_key),
+    (r#"KEY=$(curl -sX POST "localhost:5505/v1/semaphore/db/acquire?size=10&expires=30000")"#, 200, is_key),
+    (r#"curl -X POST "localhost:5505/v1/semaphore/db/renew?key=$KEY&expires=30000""#, 204, str::is_empty),
+    (RELEASE, 204, str::is_empty),
+    (WAIT_EVENT, 200, |body| body == "version 7"),
+    (SEND, 204, str::is_empty),
+    (KICK, 204, str::is_empty),
+    (WAIT_WATCHDOG, 204, str::is_empty),
+    ("curl localhost:5505/v1/semaphore/db", 200, shows_the_first_hold),
+    (DELETE, 204, str::is_empty),
+    ("curl localhost:5505/v1", 200, lists_what_is_in_use),
+    ("curl localhost:5505/healthz", 200, |body| body == "ok"),
+    ("curl localhost:5505/readyz", 200, |body| body == "ready"),
+    ("curl localhost:5505/metrics", 200, |body| {
+        ["locker_requests_total", "locker_waiting", "locker_waited_seconds"]
+            .iter()
+            .all(|name| body.contains(name))
+    }),
+    ("curl localhost:5505/openapi.json", 200, |body| json(body)["openapi"].is_string()),
+];
+
+/// What the text says of the same calls made again.
+const AGAIN: [(&str, u16); 4] = [(SEND, 409), (RELEASE, 409), (DELETE, 404), (WAIT_EVENT, 200)];
+
+fn json(body: &str) -> Value {
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+fn is_key(body: &str) -> bool {
+    uuid::Uuid::parse_str(body).is_ok()
+}
+
+/// The second one is released.
+fn shows_the_first_hold(body: &str) -> bool {
+    let state = json(body);
+    let holder = &state["holders"][0];
+    let of = |field| holder[field].is_u64();
+    (&state["size"], &state["used"], &state["waiting"]) == (&10.into(), &1.into(), &0.into())
+        && of("age")
+        && of("time_left")
+        && of("fence")
+}
+
+fn lists_what_is_in_use(body: &str) -> bool {
+    let named = |kind: &str, name: &str| {
+        json(body).as_array().unwrap().iter().any(|one| one["kind"] == kind && one["name"] == name)
+    };
+    named("event", "deployed") && named("watchdog", "backup") && !named("semaphore", "db")
+}
+
+/// The lines of the shell examples of a section, comments left out.
+fn examples(section: &str) -> Vec<String> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let (_, rest) = docs.split_once(&format!("\n## {section}\n")).expect("the section is there");
+    let section = rest.split("\n## ").next().unwrap();
+    let (mut lines, mut shell) = (Vec::new(), false);
+    for line in section.lines().map(str::trim) {
+        match line {
+            "```sh" => shell = true,
+            "```" => shell = false,
+            _ if shell => lines.push(line.split("  #").next().unwrap().trim().to_owned()),
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// A shell in a folder of its own, whose curl finds the test's server at the addresses of the docs.
+struct Shell(tempfile::TempDir);
+
+impl Shell {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("key"), "").unwrap();
+        Self(directory)
+    }
+
+    fn finds(&self, server: &Server) {
+        let port = server.http().port();
+        let hosts = ["localhost", "locker.internal"];
+        let hosts = hosts.map(|host| format!("connect-to = \"{host}:5505:127.0.0.1:{port}\"\n")).concat();
+        let settings =
+            "silent\nshow-error\nmax-time = 60\nnoproxy = \"*\"\nwrite-out = \"%{stderr}%{http_code}\"\n";
+        std::fs::write(self.0.path().join(".curlrc"), settings.to_owned() + &hosts).unwrap();
+    }
+
+    fn start(&self, line: &str) -> Child {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("KEY=$(cat key)\n{line}\nprintf %s \"$KEY\" >key"));
+        shell.current_dir(&self.0).env("CURL_HOME", self.0.path());
+        shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The status and the body, or what the variable has become that the line sets.
+    fn end(&self, line: &str, child: Child) -> (u16, String) {
+        let output = child.wait_with_output().unwrap();
+        let status = String::from_utf8(output.stderr).unwrap();
+        let status = status.parse().unwrap_or_else(|_| panic!("{line}: {status}"));
+        let body = if line.starts_with("KEY=") {
+            std::fs::read_to_string(self.0.path().join("key")).unwrap()
+        } else {
+            String::from_utf8(output.stdout).unwrap()
+        };
+        (status, body)
+    }
+
+    fn run(&self, line: &str) -> (u16, String) {
+        self.end(line, self.start(line))
+    }
+}
+
+#[tokio::test]
+async fn the_examples_of_the_api_do_what_the_docs_say() {
+    let server = Server::start(&[]);
+    let shell = Shell::new();
+    shell.finds(&server);
+    let lines: Vec<_> = examples("The API").into_iter().filter(|line| line.contains("curl ")).collect();
+    assert_eq!(lines, API.map(|(line, ..)| line), "each line of the docs has its row here, and in its order");
+    let (mut waiting, mut ended) = (Vec::new(), Vec::new());
+    for row in API {
+        let (line, ..) = row;
+        match line {
+            WAIT_EVENT => {
+                waiting.push((row, shell.start(line)));
+                server.until_waiting("event/deployed", 1).await;
+            }
+            WAIT_WATCHDOG => {
+                waiting.push((row, shell.start(line)));
+                server.until_waiting("watchdog/backup", 1).await;
+            }
+            _ => ended.push((row, shell.run(line))),
+        }
+    }
+    assert_eq!(shell.run(&KICK.replace("90000", "1")).0, 204);
+    ended.extend(waiting.into_iter().map(|(row, child)| (row, shell.end(row.0, child))));
+    for ((line, status, expected), answer) in ended {
+        assert!(answer.0 == status && expected(&answer.1), "{line}: {answer:?}");
+    }
+    for (line, status) in AGAIN {
+        assert_eq!(shell.run(line).0, status, "{line}, again");
+    }
+}
+
+#[test]
+fn the_example_of_access_does_what_the_docs_say() {
+    let lines = examples("Access");
+    let [secret, serve, call] = &lines[..] else { panic!("{lines:?}") };
+    let shell = Shell::new();
+    let made = Command::new("sh").arg("-c").arg(secret).current_dir(&shell.0).status().unwrap();
+    assert!(made.success(), "{secret}");
+    let arguments = serve.strip_prefix("locker serve --http 0.0.0.0:5505 --token-file tokens ").unwrap();
+    let tokens = shell.0.path().join("tokens");
+    let more: Vec<_> =
+        ["--token-file", tokens.to_str().unwrap()].into_iter().chain(arguments.split(' ')).collect();
+    let server = Server::start_at("0.0.0.0:0", "off", &more);
+    shell.finds(&server);
+    assert_eq!(shell.run(call), (204, String::new()));
+    let unknown = call.replace("$(cat tokens)", "0000");
+    assert_eq!(shell.run(&unknown).0, 401);
+}
