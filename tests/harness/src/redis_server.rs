@@ -15,7 +15,8 @@ use std::{
 /// A running server; dropping it kills it and deletes its files.
 #[derive(Debug)]
 pub struct RedisServer {
-    /// A shell that kills the server when its standard input closes, as it does when this process dies.
+    /// A shell that kills the server when its standard input closes, as it does when this process dies. It ends after
+    /// the server, so that the port is free.
     keeper: Option<Child>,
     pid: Option<Pid>,
     port: u16,
@@ -23,7 +24,8 @@ pub struct RedisServer {
     directory: tempfile::TempDir,
 }
 
-const KEEPER: &str = r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null"#;
+const KEEPER: &str =
+    r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait $! 2>/dev/null"#;
 
 impl RedisServer {
     /// A fresh server: the `redis-server` in the `PATH`, or what the environment variable `LOCKER_TEST_REDIS_SERVER`
