@@ -155,6 +155,22 @@ async fn when_the_lock_was_lost_the_one_told_of_it_learns_that_too() {
 }
 
 #[tokio::test]
+async fn who_was_evicted_chooses_no_heir() {
+    let Some((server, _proxy, _locker, mut turns, evicted)) = line(3).await else { return };
+    let door = connect(&server.url()).await.door();
+    assert!(door.evict(&door.key("lock", "a")).await.unwrap());
+    let second = turns.of(1).await;
+    assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(second.id()));
+    let fence = second.fence();
+    second.release().await.unwrap();
+    let third = turns.of(2).await;
+    assert!(third.fence() > fence);
+    third.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
 async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(6).await else { return };
     let _: () = server.ask("SCRIPT", &["FLUSH"]);

@@ -40,7 +40,11 @@ impl Redis {
                 if answer.is_told_twice() {
                     self.mail.is_told(id);
                 }
-                lock::reply(&answer, request)
+                let reply = lock::reply(&answer, request)?;
+                if matches!(reply, Reply::Granted { .. }) {
+                    self.lines.granted(key, id);
+                }
+                Ok(reply)
             }
             Holding::Release { id, tombstone: false } => call.release(id).await,
             Holding::Release { id, .. } | Holding::Cancel { id, .. } => {

@@ -217,6 +217,11 @@ impl Lines {
         }
     }
 
+    /// The server says that `id` holds: what is believed of another is wrong.
+    pub(super) fn granted(&self, key: &Key, id: Id) {
+        self.end(key, |line| line.holder != Some(id));
+    }
+
     /// `id` holds no more, and has no heir.
     pub(super) fn over(&self, key: &Key, id: Id) {
         self.end(key, |line| line.holder == Some(id));
@@ -348,6 +353,16 @@ mod tests {
         assert_eq!(case.heir(1), (id(2), 101));
         case.lines.over(&case.key, id(2));
         assert!(case.has_no_heir(2));
+    }
+
+    #[test]
+    fn who_holds_no_more_by_the_word_of_the_server_names_no_heir() {
+        let case = Case::line(3);
+        case.lines.granted(&case.key, id(1));
+        assert_eq!(case.heir(1), (id(2), 101));
+        case.lines.granted(&case.key, id(9));
+        assert!(case.has_no_heir(2));
+        assert!(matches!(case.release(1), Release::Again(_)), "what was begun is ended");
     }
 
     #[test]

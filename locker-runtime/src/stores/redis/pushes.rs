@@ -78,6 +78,9 @@ impl Mail {
             drop(self.boxes.deliver(message.push));
             return;
         };
+        if let (Kind::Lock, Some(store)) = (kind, self.store.upgrade()) {
+            store.lines.granted(&message.push.key, id);
+        }
         let mut delivered = lock(&self.delivered);
         match self.boxes.deliver(message.push) {
             Ok(()) => remember(&mut delivered, id),
