@@ -24,14 +24,16 @@ trap finish EXIT
 ulimit -n "$(ulimit -Hn)"
 
 cat >"$work/pairs.lua" <<'LUA'
--- Each connection of a thread takes its turn, so that a release often comes on another one than its acquire.
+-- A release comes long after its acquire, on whichever connection: the answer to that has come by then.
 local id = tostring({}):match("0x%x+")
-local n = 0
+local taken, given = 0, 0
 function request()
-    n = n + 1
-    local key = "&key=" .. id .. "-" .. math.floor((n - 1) / 2)
-    if n % 2 == 1 then return wrk.format("POST", "/v1/semaphore/bench/acquire?size=1000000000" .. key) end
-    return wrk.format("POST", "/v1/semaphore/bench/release?" .. key)
+    if taken - given <= 512 then
+        taken = taken + 1
+        return wrk.format("POST", "/v1/semaphore/bench/acquire?size=1000000000&key=" .. id .. "-" .. taken)
+    end
+    given = given + 1
+    return wrk.format("POST", "/v1/semaphore/bench/release?key=" .. id .. "-" .. given)
 end
 LUA
 
@@ -55,7 +57,10 @@ measure() { # of the server with this pid: requests per second, and per second o
     local pid=$1 from
     shift
     from=$(ticks "$pid")
-    wrk -t1 -d"${seconds}s" "$@" | awk '/requests in/ { n = $1 } /Requests\/sec/ { r = $2 } END { print r, n }' >"$work/now"
+    wrk -t1 -d"${seconds}s" "$@" |
+        awk '/requests in/ { n = $1 } /Requests\/sec/ { r = $2 } /Non-2xx/ { bad = $NF } END { print r, n, bad + 0 }' >"$work/now"
+    read -r _ _ refused <"$work/now"
+    [ "$refused" = 0 ] || echo "$refused answers were not 2xx: $*" >&2
     awk -v t=$(($(ticks "$pid") - from)) '{ print $1, $2 / t }' "$work/now"
 }
 ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
