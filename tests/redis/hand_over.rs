@@ -4,10 +4,12 @@ use crate::support::{LEASE, connect, eternal_keys, hold, holder, in_time, until,
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    task::Poll,
     time::Duration,
 };
 use tokio::{
@@ -116,6 +118,24 @@ async fn a_lost_answer_costs_nobody_the_lock() {
     for number in [2, 3] {
         turns.of(number).await.release().await.unwrap();
     }
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn a_release_dropped_on_its_way_arrives_before_that_of_its_heir() {
+    let Some((server, proxy, _locker, mut turns, first)) = line(2).await else { return };
+    proxy.set(Fault::HoldRequests);
+    let id = first.id().to_owned();
+    {
+        let mut release = pin!(first.release());
+        let look = std::future::poll_fn(|context| Poll::Ready(release.as_mut().poll(context)));
+        assert!(look.await.is_pending());
+    }
+    let second = turns.of(1).await;
+    assert_eq!(holder(&server, "lock:a"), Some(id));
+    proxy.set(Fault::None);
+    in_time("the release", second.release()).await.unwrap();
+    until("the end", || holder(&server, "lock:a").is_none()).await;
     nobody_is_left(&server);
 }
 

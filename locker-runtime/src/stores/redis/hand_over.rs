@@ -91,6 +91,7 @@ impl Call<'_> {
     async fn hand_over(self, bequest: Bequest, until: Timestamp) -> Result<Reply> {
         let Self { store, key, .. } = self;
         let (sent, invocation) = (Timestamp::now(), lock::bequeath(key, &bequest));
+        let _doubt = Doubt { call: self, from: bequest.from };
         // Polled once, it is in the queue of the connection: what the heir sends comes after it.
         let mut call = pin!(unconstrained(self.send(bequest.from, &invocation)));
         let first = call.as_mut().now_or_never();
@@ -120,6 +121,7 @@ impl Call<'_> {
     }
 
     async fn tell_again(self, bequest: &Bequest) -> Result<Reply> {
+        let _doubt = Doubt { call: self, from: bequest.from };
         let (sent, command) = (Timestamp::now(), lock::bequeath(self.key, bequest).in_full());
         self.answered(bequest, sent, self.connection.call(&command, self.limit).await)
     }
@@ -132,7 +134,7 @@ impl Call<'_> {
         answer: Result<RedisResult<Value>>,
     ) -> Result<Reply> {
         let Self { store: Redis { lines, .. }, key, .. } = self;
-        let answer = answer.and_then(Answer::of_call).inspect_err(|_| lines.doubt(key, bequest.from))?;
+        let answer = answer.and_then(Answer::of_call)?;
         let reply = lock::released(&answer);
         let held_since = matches!(reply, Ok(Reply::Released)).then_some(sent);
         let by_others = !lines.answered(key, bequest.from, held_since);
@@ -172,5 +174,17 @@ impl Call<'_> {
 
     fn waits(self, id: Id) -> bool {
         self.store.mail.boxes.is_open(id)
+    }
+}
+
+/// A release with an heir that gets no answer, or that nobody waits for any more, may not have reached the server.
+struct Doubt<'a> {
+    call: Call<'a>,
+    from: Id,
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        self.call.store.lines.doubt(self.call.key, self.from);
     }
 }

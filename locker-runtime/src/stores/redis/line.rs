@@ -151,7 +151,7 @@ impl Lines {
         true
     }
 
-    /// The release of `from` came back without an answer.
+    /// The release of `from` ended without an answer; nothing if it has had one.
     pub(super) fn doubt(&self, key: &Key, from: Id) {
         let mut lines = lock(&self.0);
         let bequests = lines.get_mut(key).map(|line| line.bequests.iter_mut());
