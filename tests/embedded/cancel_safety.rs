@@ -1,7 +1,7 @@
 //! Futures dropped at every point at which they wait.
 
 use locker::{
-    Guard, Key, Locker, Pushes, Result,
+    Guard, Key, Locker, Pushes, Quota, Result,
     primitives::Request,
     store::{Calling, Store},
     stores::Memory,
@@ -134,4 +134,62 @@ async fn try_acquire_may_be_dropped_anywhere() {
         drop(poll_and_drop(locker.lock("a").try_acquire(), polls));
         unused(&store).await;
     }
+}
+
+/// Whatever is dropped wherever it waits, nobody holds or waits any more.
+async fn leaves_nobody_behind<T>(ask: impl AsyncFn(&Locker) -> T) {
+    for polls in 0..2 * MOST_POLLS {
+        let (store, locker) = distant();
+        drop(poll_and_drop(ask(&locker), polls));
+        unused(&store).await;
+    }
+}
+
+#[tokio::test]
+async fn several_locks_at_once_may_be_dropped_anywhere() {
+    leaves_nobody_behind(async |locker| locker.lock_all(["a", "b", "c"]).acquire().await).await;
+    leaves_nobody_behind(async |locker| locker.lock_all(["a", "b"]).try_acquire().await).await;
+    leaves_nobody_behind(async |locker| {
+        let guards = locker.lock_all(["a", "b"]).acquire().await.unwrap();
+        guards.release().await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn permits_readers_and_writers_may_be_dropped_anywhere() {
+    leaves_nobody_behind(async |locker| {
+        let _held = locker.semaphore("a", 1).acquire().await.unwrap();
+        locker.semaphore("a", 1).acquire().await
+    })
+    .await;
+    leaves_nobody_behind(async |locker| {
+        let _held = locker.read_lock("a").acquire().await.unwrap();
+        locker.write_lock("a").acquire().await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_turn_may_be_dropped_anywhere_and_is_given_back() {
+    let quota = Quota::token_bucket(1, Duration::from_secs(3600));
+    leaves_nobody_behind(async |locker| {
+        let limiter = locker.rate_limiter("a", quota).timeout(Duration::MAX);
+        limiter.acquire().await.unwrap();
+        limiter.acquire().await
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waits_for_what_others_do_may_be_dropped_anywhere() {
+    let long = Duration::from_secs(3600);
+    leaves_nobody_behind(async |locker| locker.event("a").wait(long).await).await;
+    leaves_nobody_behind(async |locker| locker.latch("a", 2).wait(long).await).await;
+    leaves_nobody_behind(async |locker| locker.barrier("a", 2).wait(long).await).await;
+    leaves_nobody_behind(async |locker| {
+        locker.watchdog("a").kick(long).await.unwrap();
+        locker.watchdog("a").wait(long).await
+    })
+    .await;
 }
