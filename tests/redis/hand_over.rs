@@ -39,6 +39,8 @@ impl Turns {
             drop(sender.send((number, guard)));
         });
         until("the place in the queue", || waiting(server, "lock:a") > ahead).await;
+        // Whose answer comes after the waiter's.
+        hold(locker, "another").await.release().await.unwrap();
     }
 
     async fn next(&mut self) -> (usize, Guard) {
@@ -89,6 +91,30 @@ async fn the_next_one_holds_while_the_release_is_on_its_way() {
     assert_eq!(record, format!("{} {}", second.fence(), second.id()));
     second.release().await.unwrap();
     turns.of(2).await.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+#[tokio::test]
+async fn the_first_who_waits_needs_no_answer_to_a_release_to_be_known() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (locker, mut turns) = (connect(&proxy.url()).await, Turns::new());
+    let first = hold(&locker, "a").await;
+    turns.queue(&server, &locker).await;
+    turns.queue(&server, &locker).await;
+    let id = first.id().to_owned();
+    proxy.set(Fault::HoldRequests);
+    let mut releases = JoinSet::new();
+    releases.spawn(first.release());
+    for number in [0, 1] {
+        let guard = turns.of(number).await;
+        assert_eq!(holder(&server, "lock:a").as_ref(), Some(&id), "the server has not heard of it");
+        releases.spawn(guard.release());
+    }
+    proxy.set(Fault::None);
+    while let Some(release) = in_time("the releases", releases.join_next()).await {
+        release.unwrap().unwrap();
+    }
     nobody_is_left(&server);
 }
 

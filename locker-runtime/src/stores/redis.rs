@@ -146,7 +146,7 @@ impl Redis {
                 if let Request::Semaphore(Holding::Acquire { id, .. }) = request
                     && answer.is_told_twice()
                 {
-                    self.mail.is_told(*id);
+                    self.mail.is_told(*id, answer.number(0));
                 }
                 shared::reply(&answer, request)
             }

@@ -35,14 +35,25 @@ impl Redis {
         let connection = self.link.up(limit).await?;
         let call = Call { store: self, key, connection: &connection, limit };
         match *request {
-            Holding::Acquire { id, .. } => {
+            Holding::Acquire { id, lease, .. } => {
+                let sent = Timestamp::now();
                 let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
-                if answer.is_told_twice() {
-                    self.mail.is_told(id);
-                }
                 let reply = lock::reply(&answer, request)?;
-                if matches!(reply, Reply::Granted { .. }) {
-                    self.lines.granted(key, id);
+                match reply {
+                    Reply::Granted { fence } => {
+                        self.lines.granted(key, id);
+                        // One that was granted before lasts from then on.
+                        if answer.is_told_twice() {
+                            self.mail.is_told(id, fence);
+                        } else {
+                            self.lines.held(key, id, fence, (sent, lease), |id| call.waits(id));
+                        }
+                    }
+                    Reply::Queued { .. } => match answer.text() {
+                        "" => {}
+                        before => self.lines.queued(key, id, Id::parse(before), lease),
+                    },
+                    _ => {}
                 }
                 Ok(reply)
             }
@@ -57,7 +68,9 @@ impl Redis {
                 let sent = Timestamp::now();
                 let reply = call.about(id, request).await?;
                 match reply {
-                    Reply::Renewed { .. } => self.lines.renewed(key, id, sent, lease),
+                    Reply::Renewed { fence } => {
+                        self.lines.held(key, id, fence, (sent, lease), |id| call.waits(id));
+                    }
                     _ => self.lines.over(key, id),
                 }
                 Ok(reply)

@@ -1,6 +1,6 @@
 //! Handing a lock on within this process, before Redis knows.
 //!
-//! The answer to a contended release says who comes next. As long as these wait in this very process, a holder that
+//! The answers to those who queue and to a contended release say who comes next. As long as these wait in this very process, a holder that
 //! releases chooses its heir, tells it at once, and names it in the release: the next one runs while the release is
 //! on its way, and the order in the queue is kept. What makes this safe:
 //!
@@ -182,11 +182,7 @@ impl Lines {
         {
             following.push_back((id, Duration::from_millis(lease)));
         }
-        let now = Timestamp::now();
         let mut lines = lock(&self.0);
-        if lines.len() >= lines.capacity() {
-            lines.retain(|_, line| line.stale_at > now);
-        }
         match lines.get_mut(key) {
             // It has been handed on since.
             Some(line) if line.fence > fence => {
@@ -200,20 +196,40 @@ impl Lines {
             }
             // Who still waits has not released yet.
             _ if waits(holder) && !following.is_empty() => {
-                let line = lines.entry(key.clone()).or_default();
-                line.end();
-                (line.holder, line.fence, line.until) = (Some(holder), fence, Timestamp::default());
-                (line.following, line.stale_at) = (following, now + TOMBSTONE);
+                let line = begin(&mut lines, key, holder, fence);
+                line.following = following;
             }
             _ => {}
         }
     }
 
-    /// The hold was renewed for `lease` by a request sent at that time.
-    pub(super) fn renewed(&self, key: &Key, id: Id, sent: Timestamp, lease: Duration) {
-        if let Some(line) = lock(&self.0).get_mut(key).filter(|line| line.holder == Some(id)) {
-            line.until = line.until.max(deadline(sent, lease));
-            line.stale_at = line.until + lease + TOMBSTONE;
+    /// The hold was granted or renewed for `lease` by a request sent at that time. Only who `waits` for that answer
+    /// is news: others may have released meanwhile.
+    pub(super) fn held(
+        &self,
+        key: &Key,
+        id: Id,
+        fence: u64,
+        (sent, lease): (Timestamp, Duration),
+        waits: impl Fn(Id) -> bool,
+    ) {
+        let mut lines = lock(&self.0);
+        let line = match lines.get_mut(key) {
+            Some(line) if line.holder == Some(id) => line,
+            _ if waits(id) => begin(&mut lines, key, id, fence),
+            _ => return,
+        };
+        line.until = line.until.max(deadline(sent, lease));
+        line.stale_at = line.until + lease + TOMBSTONE;
+    }
+
+    /// `id` has joined the queue for `lease`, right behind `before`; `None`: first of all.
+    pub(super) fn queued(&self, key: &Key, id: Id, before: Option<Id>, lease: Duration) {
+        let mut lines = lock(&self.0);
+        let Some(line) = lines.get_mut(key).filter(|line| line.holder.is_some()) else { return };
+        let last = line.following.back().map(|(id, _)| *id);
+        if last == before || (last.is_none() && before == line.holder) {
+            line.following.push_back((id, lease));
         }
     }
 
@@ -242,6 +258,19 @@ impl Lines {
     }
 }
 
+/// What is known from now on, in place of what was; releases that are on their way stay.
+fn begin<'a>(lines: &'a mut HashMap<Key, Line>, key: &Key, holder: Id, fence: u64) -> &'a mut Line {
+    let now = Timestamp::now();
+    if lines.len() >= lines.capacity() {
+        lines.retain(|_, line| line.stale_at > now);
+    }
+    let line = lines.entry(key.clone()).or_default();
+    line.end();
+    (line.holder, line.fence, line.until) = (Some(holder), fence, Timestamp::default());
+    line.stale_at = now + TOMBSTONE;
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,7 +291,7 @@ mod tests {
         fn line(last: u128) -> Self {
             let case = Self { lines: Lines::default(), key: Key::new("k") };
             case.told(1, 100, 2..=last);
-            case.lines.renewed(&case.key, id(1), Timestamp::now(), LEASE);
+            case.held(1, Timestamp::now());
             case
         }
 
@@ -270,6 +299,14 @@ mod tests {
             let following: Vec<_> = following.map(|number| format!(" {} 10000", id(number))).collect();
             let text = format!("{} {fence}{}", id(holder), following.concat());
             self.lines.told(&self.key, &text, |_| true);
+        }
+
+        fn held(&self, number: u128, sent: Timestamp) {
+            self.lines.held(&self.key, id(number), 100, (sent, LEASE), |_| true);
+        }
+
+        fn queued(&self, number: u128, before: Option<u128>) {
+            self.lines.queued(&self.key, id(number), before.map(id), LEASE);
         }
 
         fn release(&self, number: u128) -> Release {
@@ -356,6 +393,30 @@ mod tests {
     }
 
     #[test]
+    fn those_who_queue_right_behind_the_line_are_its_end() {
+        let case = Case { lines: Lines::default(), key: Key::new("k") };
+        case.queued(7, None);
+        assert!(case.is_empty(), "nobody here holds");
+        case.held(1, Timestamp::now());
+        case.queued(2, None);
+        case.queued(4, Some(3));
+        case.queued(5, Some(2));
+        assert_eq!(case.heir(1), (id(2), 101));
+        assert_eq!(case.heir(2), (id(5), 102));
+        case.queued(6, Some(5));
+        assert_eq!(case.heir(5), (id(6), 103));
+        case.queued(8, None);
+        assert_eq!(case.heir(6), (id(8), 104));
+    }
+
+    #[test]
+    fn a_late_renewal_of_who_has_released_is_no_news() {
+        let case = Case { lines: Lines::default(), key: Key::new("k") };
+        case.lines.held(&case.key, id(1), 100, (Timestamp::now(), LEASE), |_| false);
+        assert!(case.is_empty());
+    }
+
+    #[test]
     fn who_holds_no_more_by_the_word_of_the_server_names_no_heir() {
         let case = Case::line(3);
         case.lines.granted(&case.key, id(1));
@@ -371,7 +432,7 @@ mod tests {
         case.told(1, 100, 2..=3);
         assert!(case.has_no_heir(1));
         case.told(1, 100, 2..=3);
-        case.lines.renewed(&case.key, id(1), Timestamp::now() - LEASE / 2, LEASE);
+        case.held(1, Timestamp::now() - LEASE / 2);
         assert!(case.has_no_heir(1));
     }
 

@@ -8,7 +8,8 @@
 -- ARGV[5]  channel of the caller's process
 --
 -- 'granted FENCE', followed by 1 if it was granted in the queue: there is a message about it, which may come later
--- | 'queued AHEAD MILLISECONDS-THE-HOLDER-HAS-LEFT 1-IF-FOREIGN'
+-- | {'queued', who is right before: an id, '-' for nobody, '' if that is not known, AHEAD,
+--    MILLISECONDS-THE-HOLDER-HAS-LEFT, 1-IF-FOREIGN}
 -- | 'busy MILLISECONDS-LEFT' | 'cancelled'
 
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -75,15 +76,19 @@ if mode == 'no' then
 end
 
 local ticket = redis.call('ZSCORE', queue, id)
-local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
+local before = ''
 if not ticket then
-  ticket = (last or 0) + 1
+  ticket = (last[2] or 0) + 1
   redis.call('ZADD', queue, ticket, id)
+  if mode == 'fair' and redis.call('EXISTS', foreign) == 0 then
+    before = last[1] or '-'
+  end
 end
 redis.call('HSET', waiters, id, string.format('%.0f %.0f %s %s', lease, time + live * 1000, mode, ARGV[5]))
-if not last or left(queue) < live then
+if not last[2] or left(queue) < live then
   expire(queue, live)
   expire(waiters, live)
 end
 local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
-return table.concat({'queued', ahead, holder and left(lock) or 0, is_foreign}, ' ')
+return {'queued', before, ahead, holder and left(lock) or 0, is_foreign}

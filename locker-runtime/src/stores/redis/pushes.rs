@@ -52,7 +52,7 @@ pub(super) struct Mail {
     pub(super) boxes: Pushes,
     /// Grants that reached their waiter, by a message or an answer: the same message may still come, when the waiter
     /// holds already and its mailbox is closed.
-    delivered: Mutex<IdMap<Timestamp>>,
+    delivered: Mutex<IdMap<Told>>,
     pub(super) store: Weak<Redis>,
 }
 
@@ -67,14 +67,14 @@ impl Mail {
         Keeper::renew_all();
     }
 
-    /// What was granted to `id` has been told by an answer.
-    pub(super) fn is_told(&self, id: Id) {
-        remember(&mut lock(&self.delivered), id);
+    /// What was granted to `id` has been told otherwise.
+    pub(super) fn is_told(&self, id: Id, fence: u64) {
+        remember(&mut lock(&self.delivered), id, fence);
     }
 
     fn deliver(&self, message: Message) {
         let id = message.push.id;
-        let Some(kind) = message.granted else {
+        let (Some(kind), Signal::Granted { fence }) = (message.granted, message.push.signal) else {
             drop(self.boxes.deliver(message.push));
             return;
         };
@@ -83,8 +83,11 @@ impl Mail {
         }
         let mut delivered = lock(&self.delivered);
         match self.boxes.deliver(message.push) {
-            Ok(()) => remember(&mut delivered, id),
-            Err(push) if !delivered.contains_key(&id) => self.hand_back(kind, push),
+            Ok(()) => remember(&mut delivered, id, fence),
+            // Of a later grant nobody here knows.
+            Err(push) if delivered.get(&id).is_none_or(|told| told.fence < fence) => {
+                self.hand_back(kind, push);
+            }
             Err(_) => {}
         }
     }
@@ -102,12 +105,19 @@ impl Mail {
     }
 }
 
-fn remember(delivered: &mut IdMap<Timestamp>, id: Id) {
+/// A grant that its waiter knows of.
+#[derive(Debug)]
+struct Told {
+    fence: u64,
+    until: Timestamp,
+}
+
+fn remember(delivered: &mut IdMap<Told>, id: Id, fence: u64) {
     let now = Timestamp::now();
     if delivered.len() >= delivered.capacity() {
-        delivered.retain(|_, until| *until > now);
+        delivered.retain(|_, told| told.until > now);
     }
-    delivered.insert(id, now + REMEMBER);
+    delivered.insert(id, Told { fence, until: now + REMEMBER });
 }
 
 /// Longer than a connection outlives the one that replaced it.
