@@ -11,8 +11,8 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Holding by name, looking at names, ending what others hold, forgetting names: made by [`Locker::door`]. Nothing here is renewed or
-/// released by itself.
+/// Holding by name, looking at names, ending what others hold, forgetting names: made by [`Locker::door`]. Nothing
+/// here is renewed or released by itself.
 #[derive(Clone, Debug)]
 pub struct Door(Locker);
 

@@ -47,6 +47,7 @@ fn who_was_told_to_come_back_is_let_in_then() {
     // The second request is let in as well when a new interval has begun before it.
     let refused = (0..50).map(|_| quote(&address, "me")).find(|answer| answer.starts_with("http/1.1 429 "));
     let after: u64 = field(&refused.expect("a refusal"), "retry-after").parse().unwrap();
+    // To come back then is what is tested.
     thread::sleep(std::time::Duration::from_secs(after));
     assert!(quote(&address, "me").starts_with("http/1.1 200 "));
 }

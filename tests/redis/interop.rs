@@ -2,7 +2,7 @@
 
 use crate::support::{eternal_keys, in_time, until};
 use locker::{KeyFormat, Locker, lock_on_argument};
-use locker_harness::{GENEROUS, RedisServer, missing};
+use locker_harness::{GENEROUS, RedisServer, eventually, missing};
 use std::{
     process::{Child, Command, Stdio},
     sync::{Arc, OnceLock},
@@ -24,8 +24,8 @@ fn inside(server: &RedisServer, card: &str, last: bool) {
     ask("RPUSH", &[&turns, "rust"]);
     ask("DEL", &[&format!("trying:rust:{card}")]);
     let trying = format!("trying:python:{card}");
-    while !last && ask("EXISTS", &[&trying]) == redis::Value::Int(0) {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    if !last {
+        eventually("python trying", || (ask("EXISTS", &[&trying]) == redis::Value::Int(1)).then_some(()));
     }
     ask("DEL", &[&inside]);
 }
