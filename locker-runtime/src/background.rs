@@ -1,13 +1,13 @@
 //! The one thread of this crate: timers, renewals, releases of dropped guards and connections live on it, so that
 //! a busy executor of the application starves none of them.
 
+mod timers;
+
 use crate::clock::Timestamp;
 use once_cell::sync::Lazy;
-use std::{cell::Cell, future::Future, thread, time::Duration};
-use tokio::{
-    runtime::{Builder, EnterGuard, Handle},
-    time::{Instant, Sleep},
-};
+use std::{future::Future, thread, time::Duration};
+pub(crate) use timers::Sleep;
+use tokio::runtime::{Builder, EnterGuard, Handle};
 
 static RUNTIME: Lazy<Handle> = Lazy::new(|| {
     let runtime =
@@ -28,40 +28,18 @@ pub(crate) fn enter() -> EnterGuard<'static> {
     RUNTIME.enter()
 }
 
-/// A timer of the background thread; it works under any executor.
-pub(crate) async fn sleep(duration: Duration) {
-    sleep_until(Timestamp::now() + duration).await;
+/// Waits for `duration`, under any executor.
+pub(crate) fn sleep(duration: Duration) -> Sleep {
+    let now = Timestamp::now();
+    Sleep::new(now, now + duration)
 }
 
 /// Waits until the clock of [`Timestamp::now`] says so, also when the machine was suspended meanwhile.
-pub(crate) async fn sleep_until(time: Timestamp) {
-    sleep_from(Timestamp::now(), time).await;
+pub(crate) fn sleep_until(time: Timestamp) -> Sleep {
+    Sleep::new(Timestamp::now(), time)
 }
 
 /// [`sleep_until`] for callers who know what time it was just now.
-pub(crate) async fn sleep_from(mut now: Timestamp, time: Timestamp) {
-    const LONGEST: Duration = Duration::from_secs(24 * 3600);
-    while now < time {
-        timer(now, time.since(now).min(LONGEST)).await;
-        now = Timestamp::now();
-    }
-}
-
-fn timer(now: Timestamp, duration: Duration) -> Sleep {
-    let _entered = enter();
-    tokio::time::sleep_until(instant(now) + duration)
-}
-
-/// What tokio's clock says at `now`: read anew once a second, since reading clocks is much of what waiting costs.
-fn instant(now: Timestamp) -> Instant {
-    thread_local! {
-        static READ: Cell<Option<(Timestamp, Instant)>> = const { Cell::new(None) };
-    }
-    let fresh = READ.get().filter(|(at, _)| *at <= now && now.since(*at) < Duration::from_secs(1));
-    let (at, instant) = fresh.unwrap_or_else(|| {
-        let read = (Timestamp::now(), Instant::now());
-        READ.set(Some(read));
-        read
-    });
-    instant + now.since(at)
+pub(crate) fn sleep_from(now: Timestamp, time: Timestamp) -> Sleep {
+    Sleep::new(now, time)
 }

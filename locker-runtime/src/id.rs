@@ -1,5 +1,6 @@
 //! The identity of one attempt.
 
+use crate::key::hex;
 use md5::{Digest, Md5};
 use std::{
     fmt,
@@ -40,7 +41,7 @@ impl From<u128> for Id {
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        f.write_str(str::from_utf8(&hex(&self.to_bytes())).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -74,6 +75,10 @@ impl Hasher for LowHalf {
 }
 
 impl Id {
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "a shard number needs few bits")]
     pub(crate) fn shard(self, count: usize) -> usize {
         (self.0 >> 64) as usize % count

@@ -67,10 +67,10 @@ impl fmt::Display for Key {
     }
 }
 
-/// An md5 digest as lower-case hex.
+/// 128 bits, of a digest or an id, as lower-case hex.
 type Hex = [u8; 32];
 
-fn hex(digest: &[u8]) -> Hex {
+pub(crate) fn hex(digest: &[u8]) -> Hex {
     let mut text = [0; 32];
     for (pair, byte) in text.chunks_exact_mut(2).zip(digest) {
         pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];

@@ -80,7 +80,7 @@ impl Pushes {
     /// Whether nobody waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.shards.iter().all(|shard| lock(shard).is_empty())
     }
 
     fn shard(&self, id: Id) -> &Mutex<IdMap<Mailbox>> {
