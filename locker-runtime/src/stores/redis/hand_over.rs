@@ -37,7 +37,8 @@ impl Redis {
         match *request {
             Holding::Acquire { id, lease, .. } => {
                 let sent = Timestamp::now();
-                let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
+                let invocation = lock::invocation(key, request, &self.channel);
+                let answer = self.invoke(invocation.together_if(self.lines.is_quiet(key)), limit).await?;
                 let reply = lock::reply(&answer, request)?;
                 match reply {
                     Reply::Granted { fence } => {
@@ -90,9 +91,10 @@ impl Call<'_> {
         self.tell_all_before(id).await?;
         let Self { store, key, connection, .. } = self;
         match store.lines.release(key, id, connection.number, |id| self.waits(id)) {
-            Release::Plain(tell) => {
+            Release::Plain { tell, quiet } => {
                 let tell = if store.mail.boxes.is_empty() { 0 } else { tell };
-                let answer = Answer::of_call(self.send(id, &Arc::new(lock::release(key, id, tell))).await?)?;
+                let invocation = Arc::new(lock::release(key, id, tell).together_if(quiet));
+                let answer = Answer::of_call(self.send(id, &invocation).await?)?;
                 store.lines.told(key, answer.text(), |id| self.waits(id));
                 lock::released(&answer)
             }

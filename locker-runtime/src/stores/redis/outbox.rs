@@ -1,8 +1,8 @@
 //! What goes out on a connection.
 //!
-//! Calls gather until the background thread comes round to them. Then all that are there are written at once, and
-//! those that one script can make together become one call of it: what a call costs the server is mostly what comes
-//! before and after its work.
+//! A call that is alone goes out at once. Others gather until the background thread comes round to them. Then
+//! all that are there are written at once, and those that one script can make together become one call of it: what a
+//! call costs the server is mostly what comes before and after its work.
 
 use super::{
     errors,
@@ -15,7 +15,7 @@ use std::{
     ptr,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 use tokio::{
@@ -46,6 +46,16 @@ pub(super) enum Content {
     Script(Arc<Invocation>, Option<&'static Batch>),
 }
 
+impl Content {
+    /// The command that makes this call alone.
+    fn command(self) -> Cmd {
+        match self {
+            Self::Command(command) => command,
+            Self::Script(invocation, _) => invocation.by_digest(),
+        }
+    }
+}
+
 /// A call on its way out.
 #[derive(Debug)]
 struct Call {
@@ -56,7 +66,10 @@ struct Call {
 /// Where calls are left.
 #[derive(Debug)]
 pub(super) struct Outbox {
+    connection: MultiplexedConnection,
     calls: mpsc::Sender<Call>,
+    /// How many have not been answered yet.
+    unanswered: AtomicUsize,
     /// Gone with the outbox: nobody waits for answers any more.
     _open: oneshot::Sender<()>,
 }
@@ -65,24 +78,39 @@ impl Outbox {
     /// An outbox, and what empties it over `connection` for as long as there is the outbox.
     pub(super) fn new(connection: MultiplexedConnection) -> (Self, impl Future<Output = ()> + Send) {
         let ((sender, calls), (open, closed)) = (mpsc::channel(WAITING), oneshot::channel());
-        let writer = Writer { connection, apart: AtomicBool::new(false) };
+        let writer = Writer { connection: connection.clone(), apart: AtomicBool::new(false) };
         let writing = async move {
             tokio::select! {
                 () = writer.write(calls) => {}
                 _ = closed => {}
             }
         };
-        (Self { calls: sender, _open: open }, writing)
+        (Self { connection, calls: sender, unanswered: AtomicUsize::new(0), _open: open }, writing)
     }
 
     /// What the server answers; nil if a call that may be made with others was left undone.
     ///
     /// Polled once, the call is in line: what is sent later comes after it.
     pub(super) async fn send(&self, content: Content) -> RedisResult<Value> {
+        let is_alone = self.unanswered.fetch_add(1, Ordering::Relaxed) == 0;
+        let _answered = Unanswered(&self.unanswered);
+        if is_alone {
+            let answer = self.connection.clone().send_packed_command(&content.command()).await;
+            return answer.and_then(Value::extract_error);
+        }
         let (answer, answered) = oneshot::channel();
         let closed = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         self.calls.send(Call { content, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
+    }
+}
+
+/// Counts a call until it is answered, or nobody waits for the answer any more.
+struct Unanswered<'a>(&'a AtomicUsize);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -176,8 +204,7 @@ fn gather(calls: impl Iterator<Item = Call>, apart: bool) -> Vec<Parcel> {
                     None => parcels.push(Parcel::Many(batch, vec![(invocation, answer)])),
                 }
             }
-            Content::Script(invocation, _) => parcels.push(Parcel::One(invocation.by_digest(), answer)),
-            Content::Command(command) => parcels.push(Parcel::One(command, answer)),
+            content => parcels.push(Parcel::One(content.command(), answer)),
         }
         if matches!(parcels.last(), Some(Parcel::One(..))) {
             open = parcels.len();

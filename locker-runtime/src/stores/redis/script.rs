@@ -142,6 +142,11 @@ impl Invocation {
         Self { batch: Some(batch), ..self }
     }
 
+    /// Has the call made by itself unless `common`: a call that does not end in the common case is made twice.
+    pub(super) fn together_if(self, common: bool) -> Self {
+        Self { batch: self.batch.filter(|_| common), ..self }
+    }
+
     /// What may make it together with others.
     pub(super) fn batch(&self) -> Option<&'static Batch> {
         self.batch
