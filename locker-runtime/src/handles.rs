@@ -24,7 +24,8 @@ use crate::{
     primitives::{Reply, Request},
     request::unexpected,
 };
-use std::time::Duration;
+use futures_util::{FutureExt, future::Either};
+use std::{future::ready, time::Duration};
 
 /// How long a request that nobody waits in line for is tried.
 const PERSISTENCE: Duration = Duration::from_secs(10);
@@ -35,19 +36,20 @@ async fn tell(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
     expect(told.reply, key)
 }
 
-/// Waits until what is asked for has come.
-#[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice in every waiter")]
+/// Waits until what is asked for has come. Not an `async fn`, which would store its arguments in every waiter.
 fn wait<'a, A: Asking>(
     locker: &'a Locker,
     key: &'a Key,
     what: &'a A,
     timeout: Duration,
 ) -> impl Future<Output = Result<Reply>> {
-    async move {
-        if timeout != Duration::MAX {
-            between("timeout", timeout, Duration::ZERO)?;
+    let valid = if timeout == Duration::MAX { Ok(()) } else { between("timeout", timeout, Duration::ZERO) };
+    match valid {
+        Ok(()) => {
+            let asked = locker.ask(key, what, Patience::up_to(timeout));
+            Either::Left(asked.map(move |answer| expect(answer?.reply, key)))
         }
-        expect(locker.ask(key, what, Patience::up_to(timeout)).await?.reply, key)
+        Err(error) => Either::Right(ready(Err(error))),
     }
 }
 

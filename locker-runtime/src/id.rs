@@ -4,38 +4,59 @@ use crate::key::hex;
 use md5::{Digest, Md5};
 use std::{
     fmt,
-    hash::{BuildHasherDefault, Hasher},
+    hash::{BuildHasherDefault, Hash, Hasher},
 };
 use uuid::Uuid;
 
 /// 128 random bits that name one attempt to hold or await something; shown as 32 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Id(u128);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(from = "u128", into = "u128")
+)]
+pub struct Id {
+    // Two halves, because what holds a u128 is padded to multiples of 16 bytes, and every waiter holds some.
+    high: u64,
+    low: u64,
+}
 
 impl Id {
     /// A new random id (UUID version 4).
     #[must_use]
     pub fn random() -> Self {
-        Self(Uuid::new_v4().as_u128())
+        Self::from(Uuid::new_v4().as_u128())
     }
 
     /// The id that stands for a key chosen by a client, so that the same key finds its hold again.
     #[must_use]
     pub fn of(text: &str) -> Self {
-        Self(u128::from_be_bytes(Md5::digest(text).into()))
+        Self::from(u128::from_be_bytes(Md5::digest(text).into()))
     }
 
     /// The 32 hexadecimal digits back into an id.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+        (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok().map(Self::from)).flatten()
     }
 }
 
 impl From<u128> for Id {
+    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
     fn from(bits: u128) -> Self {
-        Self(bits)
+        Self { high: (bits >> 64) as u64, low: bits as u64 }
+    }
+}
+
+impl From<Id> for u128 {
+    fn from(Id { high, low }: Id) -> Self {
+        Self::from(high) << 64 | Self::from(low)
+    }
+}
+
+impl Hash for Id {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.low);
     }
 }
 
@@ -68,25 +89,24 @@ impl Hasher for LowHalf {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
-    fn write_u128(&mut self, bits: u128) {
-        self.0 = bits as u64;
+    fn write_u64(&mut self, bits: u64) {
+        self.0 = bits;
     }
 }
 
 impl Id {
     pub(crate) fn to_bytes(self) -> [u8; 16] {
-        self.0.to_be_bytes()
+        u128::from(self).to_be_bytes()
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a shard number needs few bits")]
     pub(crate) fn shard(self, count: usize) -> usize {
-        (self.0 >> 64) as usize % count
+        self.high as usize % count
     }
 
     /// A number below `bound` that differs from id to id: jitter without another source of randomness.
     pub(crate) fn jitter(self, bound: u32) -> u32 {
-        ((self.0 & 0xffff) as u32 * bound) >> 16
+        ((self.low & 0xffff) as u32 * bound) >> 16
     }
 }
 

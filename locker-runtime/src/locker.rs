@@ -18,8 +18,12 @@ use crate::{
     stores::Memory,
 };
 pub(crate) use attempt::{Answer, Asking, Patience};
-use futures_util::future::{Either, ready};
-use std::{sync::Arc, time::Duration};
+use futures_util::future::{BoxFuture, Either};
+use std::{
+    future::{Ready, ready},
+    sync::Arc,
+    time::Duration,
+};
 
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
 ///
@@ -218,12 +222,7 @@ impl Locker {
     }
 
     /// Repeats an idempotent request until it is certain or `patience` is over.
-    pub(crate) fn insist<'a>(
-        &'a self,
-        key: &'a Key,
-        request: Request,
-        patience: Duration,
-    ) -> impl Future<Output = Result<Told>> + Send + 'a {
+    pub(crate) fn insist<'a>(&'a self, key: &'a Key, request: Request, patience: Duration) -> Soon<'a, Told> {
         match self.at_once(key, &request) {
             Some(answer) => Either::Left(ready(answer.map(Told::at_once))),
             None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now() + patience))),
@@ -246,14 +245,8 @@ impl Locker {
         }
     }
 
-    /// One call, not waited for longer than `until`. A request that is not answered at once goes where it does not
-    /// widen every waiter's future.
-    fn call_until<'a>(
-        &'a self,
-        key: &'a Key,
-        request: Request,
-        until: Timestamp,
-    ) -> impl Future<Output = Result<Reply>> + Send + 'a {
+    /// One call, not waited for longer than `until`.
+    fn call_until<'a>(&'a self, key: &'a Key, request: Request, until: Timestamp) -> Soon<'a, Reply> {
         match self.at_once(key, &request) {
             Some(answer) => Either::Left(ready(answer)),
             None => Either::Right(Box::pin(async move {
@@ -271,6 +264,9 @@ impl Locker {
         }
     }
 }
+
+/// An answer that is here, or one on its way, which takes as little room as can be in whoever waits for it.
+pub(crate) type Soon<'a, T> = Either<Ready<Result<T>>, BoxFuture<'a, Result<T>>>;
 
 /// The certain answer to a request that may have been sent more than once.
 #[derive(Debug)]

@@ -99,9 +99,9 @@ pub struct Ask {
     /// Until a hold or a watchdog runs out; `None`: never.
     pub expires: Option<Duration>,
     /// Names a hold.
-    pub key: Option<String>,
+    pub key: Option<Box<str>>,
     /// What waiters of an event are told.
-    pub message: Option<String>,
+    pub message: Option<Box<str>>,
 }
 
 /// A request, decoded.
@@ -110,7 +110,7 @@ pub struct Decoded {
     /// What is asked.
     pub call: Call,
     /// For the log.
-    pub id: Option<String>,
+    pub id: Option<Box<str>>,
 }
 
 /// Reads a request.

@@ -9,7 +9,7 @@ use locker_runtime::{
     primitives::{inspection::Inspection, rate_limiter::Quota},
 };
 use serde::Serialize;
-use std::{pin::pin, task::Poll, time::Duration};
+use std::{task::Poll, time::Duration};
 
 /// Longer times are as good as for ever.
 pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
@@ -88,7 +88,8 @@ impl Act<'_> {
         let quota = Quota::token_bucket((*size).min(MOST_TOKENS), (*interval).min(LONGEST));
         let patience = if maxwait.is_zero() { Duration::ZERO } else { Duration::MAX };
         let limiter = self.server.locker.rate_limiter(self.name, quota).timeout(patience);
-        let mut acquire = pin!(limiter.acquire());
+        // Boxed, because every call that waits for something else has room for it, too.
+        let mut acquire = Box::pin(limiter.acquire());
         if let Poll::Ready(admission) = futures_util::poll!(acquire.as_mut()) {
             return admission.map(|_| Answer::done());
         }
@@ -105,10 +106,18 @@ impl Act<'_> {
 
     async fn acquire_slot(&self) -> Result<Answer> {
         let Self { server, name, ask, .. } = self;
-        let key = ask.key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-        let expires = for_ever_beyond(ask.expires);
-        let held = server.door.acquire(name, ask.size, &key, expires, self.maxwait()).await?;
-        Ok(Answer::text(key).with_fence(held.fence))
+        // Written out for a moment only: every call that waits has room for it.
+        let own = uuid::Uuid::new_v4();
+        let held = {
+            let key = self.key_or(own);
+            server.door.acquire(name, ask.size, &key, for_ever_beyond(ask.expires), self.maxwait())
+        };
+        let fence = held.await?.fence;
+        Ok(Answer::text(self.key_or(own)).with_fence(fence))
+    }
+
+    fn key_or(&self, own: uuid::Uuid) -> String {
+        self.ask.key.as_deref().map_or_else(|| own.to_string(), str::to_owned)
     }
 
     fn key(&self) -> &str {

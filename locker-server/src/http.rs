@@ -93,7 +93,8 @@ impl Http {
             return;
         };
         prepare(&stream);
-        connections.spawn(connection::serve(seat, stream));
+        // Boxed, because a task's own size is rounded up to much more.
+        connections.spawn(Box::pin(connection::serve(seat, stream)));
     }
 
     async fn answer(self: &Arc<Self>, request: hyper::Request<Incoming>, line: &Line) -> Reply {

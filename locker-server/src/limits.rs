@@ -77,12 +77,13 @@ pub struct Waits {
     most_per_name: usize,
 }
 
-/// A wait that counts while this lives.
+/// A place to wait at. A wait there counts from [`enter`](Self::enter) until this is dropped.
 #[derive(Debug)]
 pub struct Waiting<'a> {
     waits: &'a Waits,
     kind: Option<Kind>,
     name: &'a str,
+    counts: bool,
 }
 
 impl Waits {
@@ -98,30 +99,10 @@ impl Waits {
         self.all.now()
     }
 
-    /// Counts a wait at `name`.
-    ///
-    /// # Errors
-    /// 503 when too many wait in all, 429 when too many wait at this name.
-    pub fn enter<'a>(&'a self, kind: Option<Kind>, name: &'a str) -> Result<Waiting<'a>, Answer> {
-        if !self.all.enter() {
-            return Err(Answer::unavailable(format!("{} wait already, as many as may", self.all.most)));
-        }
-        let waiting = Waiting { waits: self, kind, name };
-        let mut names = self.of(kind);
-        let count = match names.entry(name.to_owned()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(0),
-        };
-        *count += 1;
-        let full = *count > self.most_per_name;
-        drop(names);
-        if full {
-            return Err(Answer::too_many(format!(
-                "{} wait at this name, as many as may",
-                self.most_per_name
-            )));
-        }
-        Ok(waiting)
+    /// A place to wait at. Nobody waits there yet.
+    #[must_use]
+    pub fn at<'a>(&'a self, (kind, name): (Option<Kind>, &'a str)) -> Waiting<'a> {
+        Waiting { waits: self, kind, name, counts: false }
     }
 
     fn of(&self, kind: Option<Kind>) -> MutexGuard<'_, HashMap<String, usize>> {
@@ -130,8 +111,35 @@ impl Waits {
     }
 }
 
+impl Waiting<'_> {
+    /// Counts a wait here.
+    ///
+    /// # Errors
+    /// 503 when too many wait in all, 429 when too many wait at this name.
+    pub fn enter(&mut self) -> Result<(), Answer> {
+        let Waits { all, most_per_name, .. } = self.waits;
+        if !all.enter() {
+            return Err(Answer::unavailable(format!("{} wait already, as many as may", all.most)));
+        }
+        self.counts = true;
+        let mut names = self.waits.of(self.kind);
+        let count = match names.entry(self.name.to_owned()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(0),
+        };
+        *count += 1;
+        if *count > *most_per_name {
+            return Err(Answer::too_many(format!("{most_per_name} wait at this name, as many as may")));
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        if !self.counts {
+            return;
+        }
         self.waits.all.leave();
         let mut names = self.waits.of(self.kind);
         if let Some(count) = names.get_mut(self.name) {
@@ -179,22 +187,27 @@ mod tests {
         assert_eq!([0, 1, 0, 1].map(|thing| seldom.is_due(thing)), [true, true, false, false]);
     }
 
+    fn enter<'a>(waits: &'a Waits, place: (Option<Kind>, &'a str)) -> Result<Waiting<'a>, Answer> {
+        let mut waiting = waits.at(place);
+        waiting.enter().map(|()| waiting)
+    }
+
     #[test]
     fn waits_are_capped_in_all_and_per_name() {
         let (waits, kind) = (Waits::new(3, 2), Some(Kind::Event));
-        let (first, _second) = (waits.enter(kind, "a").unwrap(), waits.enter(kind, "a").unwrap());
-        assert_eq!(waits.enter(kind, "a").unwrap_err().status, 429);
-        let _third = waits.enter(Some(Kind::Watchdog), "a").unwrap();
-        assert_eq!(waits.enter(None, "").unwrap_err().status, 503);
+        let (first, _second) = (enter(&waits, (kind, "a")).unwrap(), enter(&waits, (kind, "a")).unwrap());
+        assert_eq!(enter(&waits, (kind, "a")).unwrap_err().status, 429);
+        let _third = enter(&waits, (Some(Kind::Watchdog), "a")).unwrap();
+        assert_eq!(enter(&waits, (None, "")).unwrap_err().status, 503);
         assert_eq!(waits.now(), 3);
         drop(first);
-        assert!(waits.enter(kind, "a").is_ok());
+        assert!(enter(&waits, (kind, "a")).is_ok());
     }
 
     #[test]
     fn names_are_forgotten() {
         let (waits, kind) = (Waits::new(10, 10), Some(Kind::Event));
-        drop((waits.enter(kind, "a").unwrap(), waits.enter(kind, "a").unwrap()));
+        drop((enter(&waits, (kind, "a")).unwrap(), enter(&waits, (kind, "a")).unwrap()));
         assert_eq!(waits.now(), 0);
         assert!(waits.names.iter().all(|names| names.lock().unwrap().is_empty()));
     }

@@ -1,17 +1,19 @@
 //! What every transport shares: one way from a request to its answer.
 
 use crate::{
-    calls::{self, Answer, Call, Decoded, Kind, Method, name::quoted},
+    calls::{self, Answer, Call, Decoded, Method, name::quoted},
     carry_out::carry_out,
-    limits::{Gauge, Seldom, Waits},
+    limits::{Gauge, Seldom, Waiting, Waits},
     metrics::{Metrics, Via},
     names::Names,
 };
 use locker_runtime::{Door, Locker};
 use std::{
     future::Future,
+    future::poll_fn,
     pin::{Pin, pin},
     sync::Arc,
+    task::Poll,
     time::{Duration, Instant},
 };
 use tokio_util::sync::CancellationToken;
@@ -87,7 +89,7 @@ impl Server {
     ) -> impl Future<Output = Option<Answer>> + Send {
         async move {
             let work = pin!(carry_out(self, &decoded.call));
-            let answer = self.wait_for(decoded.call.place(), work, gone).await?;
+            let answer = self.wait_for(self.waits.at(decoded.call.place()), work, gone).await?;
             let answer = answer.unwrap_or_else(|answer| answer);
             self.metrics.answered(via, Some(&decoded.call), &answer);
             log(decoded, &answer);
@@ -127,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Waits for `work` at a place, within the caps on waits, until it is done, `gone` comes back (`None`), or the
+    /// Waits for `work`, within the caps on waits, until it is done, `gone` comes back (`None`), or the
     /// server is to go. What is done at once is no wait. Both futures are pinned by the caller: passed by value they
     /// would take their space twice.
     ///
@@ -142,25 +144,29 @@ impl Server {
     )]
     pub fn wait_for<'a, T>(
         &'a self,
-        place: (Option<Kind>, &'a str),
+        mut waiting: Waiting<'a>,
         mut work: Pin<&'a mut (impl Future<Output = T> + Send)>,
-        gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
+        mut gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
     ) -> impl Future<Output = Option<Result<T, Answer>>> + Send {
         async move {
-            if let std::task::Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
+            if let Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
                 return Some(Ok(done));
             }
             let started = Instant::now();
-            let _waiting = match self.waits.enter(place.0, place.1) {
-                Ok(waiting) => waiting,
-                Err(answer) => return Some(Err(answer)),
-            };
-            let done = tokio::select! {
-                biased;
-                () = gone => None,
-                () = self.shutdown.cancelled() => Some(Err(Answer::shutting_down())),
-                done = work => Some(Ok(done)),
-            };
+            if let Err(answer) = waiting.enter() {
+                return Some(Err(answer));
+            }
+            let mut ending = pin!(self.shutdown.cancelled());
+            let done = poll_fn(|context| {
+                if gone.as_mut().poll(context).is_ready() {
+                    Poll::Ready(None)
+                } else if ending.as_mut().poll(context).is_ready() {
+                    Poll::Ready(Some(Err(Answer::shutting_down())))
+                } else {
+                    work.as_mut().poll(context).map(|done| Some(Ok(done)))
+                }
+            })
+            .await;
             self.metrics.waited(started.elapsed());
             done
         }

@@ -182,7 +182,7 @@ impl Desk {
     async fn slot(&self, gone: &CancellationToken) -> Option<Vec<Bytes>> {
         let go = self
             .server
-            .wait_for((None, ""), pin!(self.slots.ask()), pin!(gone.cancelled()))
+            .wait_for(self.server.waits.at((None, "")), pin!(self.slots.ask()), pin!(gone.cancelled()))
             .await?
             .unwrap_or(false);
         Some(vec![Bytes::from_static(if go { b"go" } else { b"sorry" })])

@@ -68,6 +68,8 @@ impl Future for Sleep {
             let left = self.until.since(now);
             if left.is_zero() {
                 return Poll::Ready(());
+            } else if self.until == Timestamp::NEVER {
+                return Poll::Pending;
             } else if left > CLOSE {
                 self.state = State::Noted(NOTES.note(self.until, context.waker()));
                 return Poll::Pending;
@@ -229,6 +231,13 @@ mod tests {
             let poll = Pin::new(&mut Sleep::new(now, until)).poll(&mut Context::from_waker(Waker::noop()));
             assert_eq!(poll, Poll::Ready(()));
         }
+    }
+
+    #[test]
+    fn never_is_not_noted() {
+        let mut sleep = Sleep::new(Timestamp::now(), Timestamp::NEVER);
+        assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(matches!(sleep.state, State::Fresh(_)));
     }
 
     #[test]

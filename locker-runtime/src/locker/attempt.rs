@@ -11,7 +11,8 @@ use crate::{
     primitives::{GRANT_WINDOW, Reply, Request, Signal, TOMBSTONE, Wait},
     pushes::Subscription,
 };
-use std::time::Duration;
+use futures_util::{FutureExt, future::Either};
+use std::{future::poll_fn, task::Poll, time::Duration};
 
 impl Locker {
     /// The only waiting loop: send, and while queued wait for a push, the time to ask again, or the end of
@@ -25,20 +26,20 @@ impl Locker {
         let mut attempt = Attempt::start(self, key, what, patience);
         async move {
             loop {
-                let next = match attempt.send().await? {
+                // Taken apart, because what is whole is kept in every waiter.
+                let (granted, until, then) = match attempt.send().await? {
                     Step::Done(answer) => return Ok(answer),
-                    Step::Confirm { fence } => Ok(fence),
-                    Step::Wait { until, then } => Err((until, then)),
+                    Step::Confirm { fence } => (Some(fence), Timestamp::NEVER, Then::AskAgain),
+                    Step::Wait { until, then } => (None, until, then),
                 };
-                let fence = match next {
-                    Ok(fence) => fence,
-                    Err((until, then)) => {
-                        let signal = attempt.signal(until).await;
-                        match attempt.heard(signal, then)? {
-                            Step::Done(answer) => return Ok(answer),
-                            Step::Confirm { fence } => fence,
-                            Step::Wait { .. } => continue,
-                        }
+                let fence = if let Some(fence) = granted {
+                    fence
+                } else {
+                    let signal = attempt.signal(until).await;
+                    match attempt.heard(signal, then)? {
+                        Step::Done(answer) => return Ok(answer),
+                        Step::Confirm { fence } => fence,
+                        Step::Wait { .. } => continue,
                     }
                 };
                 if let Some(answer) = attempt.confirm(fence).await? {
@@ -159,33 +160,46 @@ impl<'a, A: Asking> Attempt<'a, A> {
 
     /// One attempt: a send, and what follows from the answer.
     async fn send(&mut self) -> Result<Step> {
-        let last = self.is_last();
-        let live = self.locker.store().liveness();
-        let wait = (!last).then(|| Wait { live, fair: self.what.fair() });
+        let wait =
+            (!self.is_last()).then(|| Wait { live: self.locker.store().liveness(), fair: self.what.fair() });
         let sent = if self.out { Timestamp::now() } else { self.started };
         let first = !std::mem::replace(&mut self.out, true);
         let bound = if self.tries_once() { Timestamp::NEVER } else { self.deadline };
+        let call = match self.locker.call_until(self.key, self.what.ask(wait), bound) {
+            Either::Left(answer) => return self.answered(answer.into_inner(), sent, first),
+            Either::Right(call) => call,
+        };
         // Until the answer is here, a dropped future must assume that the request may still arrive.
         let doubtful = std::mem::replace(&mut self.doubtful, true);
-        let answer = self.locker.call_until(self.key, self.what.ask(wait), bound).await;
+        let answer = call.await;
         self.doubtful = doubtful;
-        let late = live.is_some() && Timestamp::now() > sent + self.what.lease() / 2;
+        self.answered(answer, sent, first)
+    }
+
+    fn answered(&mut self, answer: Result<Reply>, sent: Timestamp, first: bool) -> Result<Step> {
         match answer {
             Ok(Reply::Queued { recheck_in, .. }) => Ok(self.wait_for(recheck_in)),
             Ok(Reply::Busy { retry_after }) => {
                 self.out = self.doubtful;
                 Err(self.exhausted(retry_after))
             }
-            Ok(Reply::Granted { fence }) if (late || !first) && self.what.confirm().is_some() => {
+            Ok(Reply::Granted { fence })
+                if (!first || self.is_late(sent)) && self.what.confirm().is_some() =>
+            {
                 Ok(Step::Confirm { fence })
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
-                let answer = Answer { reply, sent, doubtful, waited: Some(wait) };
+                let answer = Answer { reply, sent, doubtful: self.doubtful, waited: Some(wait) };
                 Ok(Step::Wait { until: Timestamp::now() + wait, then: Then::Take(Box::new(answer)) })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
             Err(error) => self.failed(error.with_key(self.key.as_str())),
         }
+    }
+
+    /// Whether much of a lease has gone since it was asked for.
+    fn is_late(&self, sent: Timestamp) -> bool {
+        self.locker.store().liveness().is_some() && Timestamp::now() > sent + self.what.lease() / 2
     }
 
     /// What the end of a wait means.
@@ -222,7 +236,16 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
-        match self.locker.insist(self.key, confirm, GRANT_WINDOW).await {
+        let call = match self.locker.insist(self.key, confirm, GRANT_WINDOW) {
+            Either::Left(told) => return self.confirmed(told.into_inner(), sent, fence),
+            Either::Right(call) => call,
+        };
+        let told = call.await;
+        self.confirmed(told, sent, fence)
+    }
+
+    fn confirmed(&mut self, told: Result<Told>, sent: Timestamp, fence: u64) -> Result<Option<Answer>> {
+        match told {
             Ok(Told { reply: Reply::Renewed { fence: granted }, sent: again, .. }) if granted == fence => {
                 let sent = again.unwrap_or(sent);
                 // A lease that is over when its holder hears of it is none.
@@ -238,11 +261,12 @@ impl<'a, A: Asking> Attempt<'a, A> {
         // Where calls are answered at once, the first wait begins with the attempt, and reading clocks is what costs.
         let at_once = self.locker.store().liveness().is_none() && !std::mem::replace(&mut self.waited, true);
         let now = if at_once { self.started } else { Timestamp::now() };
-        tokio::select! {
-            biased;
-            signal = self.mailbox.next() => Some(signal),
-            () = background::sleep_from(now, until) => None,
-        }
+        let mut sleep = background::sleep_from(now, until);
+        poll_fn(|context| match self.mailbox.poll_next(context) {
+            Poll::Ready(signal) => Poll::Ready(Some(signal)),
+            Poll::Pending => sleep.poll_unpin(context).map(|()| None),
+        })
+        .await
     }
 
     fn done(&mut self, reply: Reply, sent: Timestamp) -> Answer {

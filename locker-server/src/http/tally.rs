@@ -5,24 +5,25 @@
 /// calls wait, nothing else.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// How many bytes came behind the head, once there is one.
-    behind: Option<usize>,
+    /// How many bytes came behind the head, once there is one. Every connection has room for it.
+    behind: Option<u32>,
     lost: bool,
 }
 
 impl Tally {
     pub(super) fn add(&mut self, read: &[u8]) {
-        match (&mut self.behind, head(read)) {
-            _ if self.lost => {}
-            (Some(behind), _) => *behind += read.len(),
-            (None, Some(head)) => self.behind = Some(read.len() - head),
-            (None, None) => self.lost = true,
-        }
+        let behind = match (self.behind, head(read)) {
+            _ if self.lost => return,
+            (Some(behind), _) => read.len().checked_add(behind as usize),
+            (None, head) => head.map(|head| read.len() - head),
+        };
+        self.behind = behind.and_then(|behind| u32::try_from(behind).ok());
+        self.lost = self.behind.is_none();
     }
 
     /// Whether exactly a body of this length is behind the head; starts over with the next request.
     pub(super) fn claim(&mut self, length: usize) -> bool {
-        self.lost |= self.behind.take() != Some(length);
+        self.lost |= self.behind.take().map(|behind| behind as usize) != Some(length);
         !self.lost
     }
 }

@@ -243,7 +243,8 @@ impl Parcel {
                 {
                     return (invocation.by_digest(), Senders::One(sender));
                 }
-                let command = batch.command(calls.iter().map(|(invocation, _)| &**invocation));
+                let invocations: Vec<_> = calls.iter().map(|(invocation, _)| &**invocation).collect();
+                let command = batch.command(&invocations);
                 (command, Senders::Many(batch, calls.into_iter().map(|(_, sender)| sender).collect()))
             }
         }

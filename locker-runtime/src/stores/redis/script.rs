@@ -226,7 +226,7 @@ impl Batch {
     }
 
     /// The one command that makes `calls`.
-    pub(super) fn command<'a>(&self, calls: impl ExactSizeIterator<Item = &'a Invocation> + Clone) -> Cmd {
+    pub(super) fn command(&self, calls: &[&Invocation]) -> Cmd {
         let Text { body, digest } = self.script.text();
         if self.script.is_known() {
             self.with("EVALSHA", digest, calls)
@@ -235,31 +235,29 @@ impl Batch {
         }
     }
 
-    fn with<'a>(
-        &self,
-        name: &str,
-        script: &str,
-        calls: impl ExactSizeIterator<Item = &'a Invocation> + Clone,
-    ) -> Cmd {
+    fn with(&self, name: &str, script: &str, calls: &[&Invocation]) -> Cmd {
         let (keys, arguments) = (calls.len() * self.keys.len(), calls.len() * self.arguments.len());
         let mut command = Cmd::with_capacity(3 + keys + arguments, script.len() + 64 * (keys + arguments));
         command.arg(name).arg(script).arg(keys);
         let mut text = String::with_capacity(256);
         for place in self.keys {
-            calls.clone().for_each(|call| call.write_key(*place, &mut text, &mut command));
+            for call in calls {
+                call.write_key(*place, &mut text, &mut command);
+            }
         }
         for place in self.arguments {
-            let arguments = calls.clone().filter_map(|call| call.arguments.get(*place));
-            arguments.for_each(|argument| argument.write(&mut command));
+            for argument in calls.iter().filter_map(|call| call.arguments.get(*place)) {
+                argument.write(&mut command);
+            }
         }
         command
     }
 
     /// As [`Invocation::changed`], in full.
     #[cfg(test)]
-    pub(super) fn changed<'a>(
+    pub(super) fn changed(
         &self,
-        calls: impl ExactSizeIterator<Item = &'a Invocation> + Clone,
+        calls: &[&Invocation],
         change: &mut impl FnMut(&str) -> (String, String),
         now: u64,
     ) -> Cmd {

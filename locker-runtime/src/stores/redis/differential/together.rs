@@ -50,7 +50,11 @@ fn compare(
             };
             let invocations: Vec<_> =
                 together.iter().map(|(at, request)| sides[*at].invocation(request)).collect();
-            let command = batch.changed(invocations.iter(), &mut |text| texts.change(text), now.as_micros());
+            let command = batch.changed(
+                &invocations.iter().collect::<Vec<_>>(),
+                &mut |text| texts.change(text),
+                now.as_micros(),
+            );
             let answers: Vec<Value> = command.query(&mut connection).map_err(|error| error.to_string())?;
             assert_eq!(answers.len(), together.len());
             for ((at, request), answer) in together.into_iter().zip(answers) {
