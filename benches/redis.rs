@@ -2,7 +2,8 @@
 //!
 //! Raw is `SET NX PX` and a compare-and-delete script.
 //!
-//! `cargo bench --bench redis` starts its own server. `LOCKER_BENCH=pairs,rslock,blocking,commands,idle,hand_off` chooses.
+//! `cargo bench --bench redis` starts its own server. `LOCKER_BENCH=pairs,server,rslock,blocking,commands,idle,hand_off`
+//! chooses.
 
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
 
@@ -33,8 +34,9 @@ fn main() {
     }
     let Some(server) = RedisServer::start() else { return };
     let chosen = std::env::var("LOCKER_BENCH").unwrap_or_default();
-    let parts: [Part; 6] = [
+    let parts: [Part; 7] = [
         ("pairs", pairs),
+        ("server", server_time),
         ("blocking", blocking),
         ("commands", commands_per_grant),
         ("rslock", against_rslock),
@@ -95,6 +97,56 @@ where
     started.elapsed()
 }
 
+/// `times` acquires and releases by `tasks` tasks.
+fn locked(runtime: &Runtime, locker: &Locker, tasks: u32, times: u32) -> Duration {
+    spread(runtime, tasks, times, |task, times| {
+        let locker = locker.clone();
+        async move {
+            let name = task.to_string();
+            for _ in 0..times {
+                locker.lock(&name).acquire().await.unwrap().release().await.unwrap();
+            }
+        }
+    })
+}
+
+/// The same with raw commands.
+fn raw(runtime: &Runtime, connection: &MultiplexedConnection, tasks: u32, times: u32) -> Duration {
+    spread(runtime, tasks, times, |task, times| {
+        let (mut connection, release) = (connection.clone(), Script::new(RAW_RELEASE));
+        async move {
+            for _ in 0..times {
+                raw_pair(&mut connection, &release, &format!("raw:{task}")).await;
+            }
+        }
+    })
+}
+
+/// How much of its processor's time the server needs for a pair.
+fn server_time(server: &RedisServer) {
+    let runtime = runtime();
+    let locker = runtime.block_on(Locker::connect(&server.url())).expect("a connection");
+    let connection = runtime.block_on(raw_connection(server));
+    let used = || -> f64 {
+        let statistics: String = server.ask("INFO", &["cpu"]);
+        let seconds = |line: &str| line.strip_prefix("used_cpu_")?.split_once(':')?.1.parse::<f64>().ok();
+        let lines = statistics.lines().filter(|line| line.contains("_main_thread:"));
+        lines.filter_map(seconds).sum()
+    };
+    let per_pair = |times: u32, run: &dyn Fn(u32) -> Duration| {
+        run(times / 10);
+        let before = used();
+        run(times);
+        (used() - before) * 1e6 / f64::from(times)
+    };
+    println!("\nprocessor time of the server per pair");
+    for (tasks, times) in [(1, 10_000), (16, 60_000), (64, 60_000)] {
+        let ours = per_pair(times, &|times| locked(&runtime, &locker, tasks, times));
+        let theirs = per_pair(times, &|times| raw(&runtime, &connection, tasks, times));
+        println!("  {tasks:>2} tasks   locker {ours:>6.1} us   raw {theirs:>6.1} us");
+    }
+}
+
 fn pairs(server: &RedisServer) {
     let runtime = runtime();
     let locker = runtime.block_on(Locker::connect(&server.url())).expect("a connection");
@@ -104,33 +156,14 @@ fn pairs(server: &RedisServer) {
     let apart = apart.expect("a thread");
     let connection_apart = apart.block_on(raw_connection(server));
     for tasks in [1, 16, 64] {
-        let raw = |connection: &MultiplexedConnection, times| {
-            spread(&runtime, tasks, times, |task, times| {
-                let (mut connection, release) = (connection.clone(), Script::new(RAW_RELEASE));
-                async move {
-                    for _ in 0..times {
-                        raw_pair(&mut connection, &release, &format!("raw:{task}")).await;
-                    }
-                }
-            })
-        };
-        let ours = |times| {
-            spread(&runtime, tasks, times, |task, times| {
-                let locker = locker.clone();
-                async move {
-                    let name = task.to_string();
-                    for _ in 0..times {
-                        locker.lock(&name).acquire().await.unwrap().release().await.unwrap();
-                    }
-                }
-            })
-        };
         let times = if tasks == 1 { 3_000 } else { 20_000 };
         let title = format!("acquire + release, {tasks} tasks, time per pair");
         let subjects = vec![
-            subject("locker", ours),
-            subject("raw, connection on its own thread", |times| raw(&connection_apart, times)),
-            subject("raw, connection in the same runtime", |times| raw(&connection, times)),
+            subject("locker", |times| locked(&runtime, &locker, tasks, times)),
+            subject("raw, connection on its own thread", |times| {
+                raw(&runtime, &connection_apart, tasks, times)
+            }),
+            subject("raw, connection in the same runtime", |times| raw(&runtime, &connection, tasks, times)),
         ];
         compare(&title, times, 9, subjects);
     }
