@@ -4,7 +4,7 @@ use crate::{
     refusals::whole_cluster,
     support::{GENEROUS, LEASE, builder, hold, holder, in_time, scripts_run, until},
 };
-use locker::{Error, ErrorKind, Guard, Locker, Quota};
+use locker::{Error, ErrorKind, Guard, Locker, Quota, RateLimiter};
 use locker_harness::{RedisServer, Signal};
 use std::{collections::HashSet, time::Duration};
 use tokio::task::JoinSet;
@@ -156,6 +156,33 @@ async fn a_limit_counts_everybody_who_comes_at_once() {
         for refused in at_once(&server, (1..SIZE).map(take)).await {
             assert_eq!(refused.unwrap_err().kind(), ErrorKind::Limited, "{name}");
         }
+    }
+}
+
+/// Who asks first for more than is left has its turn before who asks then for less.
+#[tokio::test]
+async fn nobody_overtakes_who_is_asked_about_again() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server).await;
+    for quota in [Quota::fixed_window(10, HOUR), Quota::token_bucket(10, HOUR), Quota::gcra(10, HOUR)] {
+        let limiter = locker.rate_limiter(&format!("{quota:?}"), quota);
+        limiter.clone().tokens(8).acquire().await.unwrap();
+        let ask = |limiter: &RateLimiter, tokens, patience| {
+            let limiter = limiter.clone().tokens(tokens).timeout(patience);
+            tokio::spawn(async move { limiter.acquire().await })
+        };
+        server.signal(Signal::STOP);
+        let alone = ask(&locker.rate_limiter("goes out alone", quota), 1, HOUR);
+        let first = ask(&limiter, 5, 2 * HOUR);
+        let second = ask(&limiter, 1, Duration::ZERO);
+        in_time("everybody to have asked", tokio::spawn(tokio::task::yield_now())).await.unwrap();
+        server.signal(Signal::CONT);
+        in_time("the first call of all", alone).await.unwrap().unwrap();
+        let refused = in_time("the second", second).await.unwrap().expect_err("its turn comes later");
+        assert_eq!(refused.kind(), ErrorKind::Limited, "{quota:?}");
+        assert!(!first.is_finished(), "{quota:?}");
+        first.abort();
     }
 }
 

@@ -61,19 +61,13 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A script by its digest, with others in one command where that can be.
+    /// A script by its digest, with others in one command where that can be, answered within `limit`.
     pub(super) async fn run(
         &self,
         invocation: &Arc<Invocation>,
         limit: Duration,
     ) -> Result<RedisResult<Value>> {
-        if let batch @ Some(_) = invocation.batch() {
-            match self.send(Content::Script(Arc::clone(invocation), batch), limit).await? {
-                Ok(Value::Nil) => {}
-                answer => return Ok(answer),
-            }
-        }
-        self.send(Content::Script(Arc::clone(invocation), None), limit).await
+        self.send(Content::Script(Arc::clone(invocation), invocation.batch()), limit).await
     }
 
     /// One command, answered within `limit`.

@@ -15,7 +15,10 @@ for i, key in ipairs(KEYS) do
     limiters[key] = limiter
   end
   answers[i] = limiter and limiter.words == words and take(limiter, tonumber(ARGV[i]), time) or ''
-  if answers[i] ~= '' and not limiter.changed then
+  if answers[i] == '' then
+    -- Nobody overtakes who has to ask again.
+    limiters[key] = false
+  elseif not limiter.changed then
     limiter.changed, changed[#changed + 1] = true, limiter
   end
 end

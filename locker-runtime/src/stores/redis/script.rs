@@ -147,6 +147,10 @@ impl Invocation {
         Self { batch: self.batch.filter(|_| common), ..self }
     }
 
+    pub(super) fn key(&self) -> &Key {
+        &self.key
+    }
+
     /// What may make it together with others.
     pub(super) fn batch(&self) -> Option<&'static Batch> {
         self.batch
