@@ -120,6 +120,29 @@ fn send<'a>(
     answers.chunks_exact(2).map(read).collect()
 }
 
+/// A comparison on its way.
+struct Run {
+    connection: Connection,
+    texts: Texts,
+    rng: Rng,
+    sides: Vec<Side>,
+}
+
+impl Run {
+    fn start(server: &RedisServer, bug: Option<Bug>, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let sides = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+        let texts = Texts { bug, known: HashMap::new(), seeded: false };
+        Self { connection: server.connection(), texts, rng, sides }
+    }
+
+    /// The bug that was to be put in was put in.
+    fn end(self) {
+        let Texts { bug, seeded, .. } = self.texts;
+        assert!(bug.is_none() || seeded, "no script has the text that {bug:?} changes");
+    }
+}
+
 /// How many requests were answered alike; else the first difference and what led to it.
 fn compare(
     server: &RedisServer,
@@ -128,20 +151,18 @@ fn compare(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
-    let mut connection = server.connection();
-    let mut texts = Texts { bug, known: HashMap::new(), seeded: false };
-    let mut rng = Rng::with_seed(seed);
-    let mut sides: Vec<Side> = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+    let mut run = Run::start(server, bug, seed);
     let mut compared = 0;
     for _ in 0..rounds {
-        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(&mut rng, draw)).collect();
-        let answers = send(&mut connection, &mut texts, sides.iter().zip(&requests));
+        let Run { connection, texts, rng, sides } = &mut run;
+        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw)).collect();
+        let answers = send(connection, texts, sides.iter().zip(&requests));
         for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
             side.agree(request, answer, &published)?;
             compared += 1;
         }
     }
-    assert!(bug.is_none() || texts.seeded, "no script has the text that {bug:?} changes");
+    run.end();
     Ok(compared)
 }
 

@@ -76,7 +76,7 @@ impl Text {
 }
 
 /// One of `ARGV`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Argument {
     Number(u64),
     Signed(i64),
@@ -122,7 +122,7 @@ impl Argument {
 }
 
 /// One call of a script.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Invocation {
     script: &'static Script,
     key: Key,

@@ -1,13 +1,12 @@
 //! What is called together is one step each, too: the scripts that make many calls at once agree with the step, in the
 //! cases that they take, and do nothing in the others.
 
-use super::{Bug, KEYS, START, Side, Texts, milliseconds, requests, seed, send};
+use super::{Bug, KEYS, Run, START, milliseconds, requests, seed, send};
 use crate::primitives::Request;
-use fastrand::Rng;
 use locker_harness::RedisServer;
 use redis::Value;
 use requests::Draw;
-use std::{collections::HashMap, ptr};
+use std::ptr;
 
 /// How many requests were answered alike by a script that makes many; else the first difference.
 fn compare(
@@ -17,21 +16,19 @@ fn compare(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
-    let mut connection = server.connection();
-    let mut texts = Texts { bug, known: HashMap::new(), seeded: false };
-    let mut rng = Rng::with_seed(seed);
-    let mut sides: Vec<Side> = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+    let mut run = Run::start(server, bug, seed);
     let (mut taken, mut now) = (0, START);
     for _ in 0..rounds {
+        let Run { connection, texts, rng, sides } = &mut run;
         let steps = [0, 0, 0, 0, 1, 1, 2, 5, 5, 50, 50, 900, 2_001, 61_000];
-        now = now + milliseconds(&mut rng, &steps);
+        now = now + milliseconds(rng, &steps);
         // Some are asked twice at the same time.
         let mut calls: Vec<(usize, Request)> = Vec::new();
         for (at, side) in sides.iter_mut().enumerate() {
             side.now = now;
-            calls.push((at, draw(&side.ids, &mut rng)));
+            calls.push((at, draw(&side.ids, rng)));
             if rng.u8(..4) == 0 {
-                calls.push((at, draw(&side.ids, &mut rng)));
+                calls.push((at, draw(&side.ids, rng)));
             }
         }
 
@@ -55,7 +52,7 @@ fn compare(
                 &mut |text| texts.change(text),
                 now.as_micros(),
             );
-            let answers: Vec<Value> = command.query(&mut connection).map_err(|error| error.to_string())?;
+            let answers: Vec<Value> = command.query(connection).map_err(|error| error.to_string())?;
             assert_eq!(answers.len(), together.len());
             for ((at, request), answer) in together.into_iter().zip(answers) {
                 if answer == Value::BulkString(Vec::new()) {
@@ -66,13 +63,12 @@ fn compare(
                 }
             }
         }
-        let answers =
-            send(&mut connection, &mut texts, apart.iter().map(|(at, request)| (&sides[*at], request)));
+        let answers = send(connection, texts, apart.iter().map(|(at, request)| (&sides[*at], request)));
         for ((at, request), (answer, published)) in apart.iter().zip(answers) {
             sides[*at].agree(request, answer, &published)?;
         }
     }
-    assert!(bug.is_none() || texts.seeded, "no script has the text that {bug:?} changes");
+    run.end();
     Ok(taken)
 }
 
