@@ -30,12 +30,15 @@ pub(super) struct Rate {
     kept: u64,
     /// The time one token takes; without any tokens the time of one per interval.
     emission: f64,
+    /// The time that as many as may come at once take, and how much of a token's rounding may give away.
+    burst: f64,
+    slack: f64,
 }
 
 /// Nothing is let through.
 impl Default for Rate {
     fn default() -> Self {
-        Self { quota: Quota::default(), size: 0, interval: 0, kept: 0, emission: 0.0 }
+        Self { quota: Quota::default(), size: 0, interval: 0, kept: 0, emission: 0.0, burst: 0.0, slack: 0.0 }
     }
 }
 
@@ -43,8 +46,13 @@ impl From<Quota> for Rate {
     fn from(quota: Quota) -> Self {
         let (size, interval) = (quota.size(), quota.interval);
         let beats = if quota.algorithm == Algorithm::TokenBucket { 2 } else { 1 };
-        let emission = real(interval) / real(quota.count.max(1));
-        Self { quota, size, interval, kept: interval.saturating_mul(beats), emission }
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "nobody counts intervals of centuries by the microsecond"
+        )]
+        let emission = interval as f64 / real(quota.count.max(1));
+        let (burst, slack) = (real(size) * emission, emission * TOLERANCE);
+        Self { quota, size, interval, kept: interval.saturating_mul(beats), emission, burst, slack }
     }
 }
 
@@ -60,9 +68,8 @@ impl Meter {
                 if fits { start.max(now) } else { later(start, rate.interval) }
             }
             Self::Gcra { at, debt } => {
-                let Rate { size, emission, .. } = *rate;
-                let excess = debt + real(tokens) * emission - real(size) * emission;
-                if excess <= emission * TOLERANCE { at } else { later(at, ceiling(excess)) }
+                let excess = debt + real(tokens) * rate.emission - rate.burst;
+                if excess <= rate.slack { at } else { later(at, ceiling(excess)) }
             }
         }
     }
@@ -86,9 +93,8 @@ impl Meter {
             Self::Window { used, .. } => rate.size.saturating_sub(used),
             Self::Gcra { at, .. } if at > now => 0,
             Self::Gcra { debt, .. } => {
-                let Rate { size, emission, .. } = *rate;
-                let free = (real(size) * emission - debt + emission * TOLERANCE) / emission;
-                if size == 0 { 0 } else { whole(free) }
+                let free = (rate.burst - debt + rate.slack) / rate.emission;
+                if rate.size == 0 { 0 } else { whole(free) }
             }
         }
     }
@@ -153,14 +159,15 @@ impl Meter {
 /// How much of a token rounding may give away.
 const TOLERANCE: f64 = 1e-3;
 
-#[expect(clippy::cast_precision_loss, reason = "counts and times stay below 2^53")]
+/// Signed in between, which processors convert at once: counts and times stay below 2^53.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "below 2^53")]
 fn real(number: u64) -> f64 {
-    number as f64
+    number as i64 as f64
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped: `as` saturates")]
 fn whole(number: f64) -> u64 {
-    number.max(0.0) as u64
+    number.max(0.0) as i64 as u64
 }
 
 /// Rounded up.

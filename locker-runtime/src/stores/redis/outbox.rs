@@ -132,6 +132,8 @@ struct Writer {
     /// The keys that calls made together on their way are about. What else is about them stays in line: a call that
     /// has to be made again must not be overtaken.
     asked: HashSet<Key>,
+    /// What the server has been taught over this connection.
+    taught: Vec<&'static Batch>,
     /// The server takes no calls that are made together: keys of several slots in one call are too much for some
     /// that stand before a cluster.
     apart: bool,
@@ -152,7 +154,8 @@ impl Writer {
             }
             let parcels = self.gather();
             if !parcels.is_empty() {
-                let mut sending = Box::pin(send(connection.clone(), parcels));
+                let commands = parcels.into_iter().map(|parcel| parcel.open(&mut self.taught)).collect();
+                let mut sending = Box::pin(send(connection.clone(), commands));
                 // The first poll puts it in line.
                 match unconstrained(sending.as_mut()).now_or_never() {
                     Some((senders, answers)) => self.answer(senders, answers),
@@ -233,7 +236,7 @@ impl Writer {
             Ok(_) => Vec::new(),
             Err(error) => {
                 if errors::is_unknown_script(&error) {
-                    batch.forget();
+                    self.taught.retain(|taught| !ptr::eq(*taught, batch));
                 } else if !errors::certain(&error).is_temporary() {
                     self.apart = true;
                 }
@@ -246,12 +249,11 @@ impl Writer {
 /// Writes all of it at once, and comes back with the answers and with who waits for them.
 async fn send(
     mut connection: MultiplexedConnection,
-    parcels: Vec<Parcel>,
+    commands: Vec<(Cmd, Senders)>,
 ) -> (Vec<Senders>, RedisResult<Vec<Value>>) {
-    let mut pipeline = redis::Pipeline::with_capacity(parcels.len());
-    let mut senders = Vec::with_capacity(parcels.len());
-    for parcel in parcels {
-        let (command, sender) = parcel.open();
+    let mut pipeline = redis::Pipeline::with_capacity(commands.len());
+    let mut senders = Vec::with_capacity(commands.len());
+    for (command, sender) in commands {
         pipeline.add_command(command);
         senders.push(sender);
     }
@@ -289,7 +291,7 @@ impl Parcel {
         calls.iter().map(|(invocation, _)| invocation.key())
     }
 
-    fn open(self) -> (Cmd, Senders) {
+    fn open(self, taught: &mut Vec<&'static Batch>) -> (Cmd, Senders) {
         match self {
             Self::One(command, sender) => (command, Senders::One(sender)),
             Self::Many(batch, mut calls) => {
@@ -299,7 +301,11 @@ impl Parcel {
                     return (invocation.by_digest(), Senders::One(sender));
                 }
                 let invocations: Vec<_> = calls.iter().map(|(invocation, _)| &**invocation).collect();
-                (batch.command(&invocations), Senders::Many(batch, calls))
+                let is_new = !taught.iter().any(|taught| ptr::eq(*taught, batch));
+                if is_new {
+                    taught.push(batch);
+                }
+                (batch.command(&invocations, is_new), Senders::Many(batch, calls))
             }
         }
     }
@@ -344,7 +350,8 @@ mod tests {
 
     /// How many calls are in each command that can be written now, and who waits for the answers.
     fn written(writer: &mut Writer) -> (Vec<usize>, Vec<Senders>) {
-        let senders: Vec<_> = writer.gather().into_iter().map(|parcel| parcel.open().1).collect();
+        let parcels = writer.gather();
+        let senders: Vec<_> = parcels.into_iter().map(|parcel| parcel.open(&mut writer.taught).1).collect();
         let count = |senders: &Senders| match senders {
             Senders::One(_) => 1,
             Senders::Many(_, calls) => calls.len(),

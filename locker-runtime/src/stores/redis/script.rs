@@ -59,13 +59,6 @@ impl Script {
     fn text(&self) -> &Text {
         self.text.get_or_init(|| Text::new([self.first, CLOCK, &self.parts.concat()].concat()))
     }
-
-    fn is_known(&self) -> bool {
-        self.known.load(Ordering::Relaxed) || {
-            self.known.store(true, Ordering::Relaxed);
-            false
-        }
-    }
 }
 
 impl Text {
@@ -159,7 +152,11 @@ impl Invocation {
     /// Whether this process has called the script before. Then a server that does not know it has forgotten it: it may
     /// be another one, and may have forgotten more.
     pub(super) fn is_known(&self) -> bool {
-        self.script.is_known()
+        let known = &self.script.known;
+        known.load(Ordering::Relaxed) || {
+            known.store(true, Ordering::Relaxed);
+            false
+        }
     }
 
     /// The call by digest.
@@ -229,14 +226,10 @@ impl Batch {
         Self { script: Script::new(&[], parts), keys, arguments }
     }
 
-    /// The one command that makes `calls`.
-    pub(super) fn command(&self, calls: &[&Invocation]) -> Cmd {
+    /// The one command that makes `calls`; `in_full` for a server that does not know the script yet.
+    pub(super) fn command(&self, calls: &[&Invocation], in_full: bool) -> Cmd {
         let Text { body, digest } = self.script.text();
-        if self.script.is_known() {
-            self.with("EVALSHA", digest, calls)
-        } else {
-            self.with("EVAL", body, calls)
-        }
+        if in_full { self.with("EVAL", body, calls) } else { self.with("EVALSHA", digest, calls) }
     }
 
     fn with(&self, name: &str, script: &str, calls: &[&Invocation]) -> Cmd {
@@ -268,11 +261,6 @@ impl Batch {
         let mut command = self.with("EVAL", &change(&self.script.text().body).0, calls);
         command.arg(now);
         command
-    }
-
-    /// The server does not know the script: the next call brings it.
-    pub(super) fn forget(&self) {
-        self.script.known.store(false, Ordering::Relaxed);
     }
 }
 
