@@ -191,7 +191,7 @@ impl Redis {
                 if is_known {
                     self.mail.ask_again();
                 }
-                connection.call(invocation.in_full(), limit).await?
+                connection.run_in_full(&invocation, limit).await?
             }
             answer => answer,
         };

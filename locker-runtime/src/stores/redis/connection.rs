@@ -70,6 +70,15 @@ impl Connection {
         self.send(Content::Script(Arc::clone(invocation), invocation.batch()), limit).await
     }
 
+    /// A script with its whole text, for a server that does not know it.
+    pub(super) async fn run_in_full(
+        &self,
+        invocation: &Arc<Invocation>,
+        limit: Duration,
+    ) -> Result<RedisResult<Value>> {
+        self.send(Content::InFull(Arc::clone(invocation)), limit).await
+    }
+
     /// One command, answered within `limit`.
     pub(super) async fn call(&self, command: Cmd, limit: Duration) -> Result<RedisResult<Value>> {
         self.send(Content::Command(command), limit).await

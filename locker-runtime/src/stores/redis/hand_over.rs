@@ -137,8 +137,8 @@ impl Call<'_> {
 
     async fn tell_again(self, bequest: &Bequest) -> Result<Reply> {
         let _doubt = Doubt { call: self, from: bequest.from };
-        let (sent, command) = (Timestamp::now(), lock::bequeath(self.key, bequest).in_full());
-        self.answered(bequest, sent, self.connection.call(command, self.limit).await)
+        let (sent, invocation) = (Timestamp::now(), Arc::new(lock::bequeath(self.key, bequest)));
+        self.answered(bequest, sent, self.connection.run_in_full(&invocation, self.limit).await)
     }
 
     /// What the answer to a release with an heir means.
@@ -181,7 +181,7 @@ impl Call<'_> {
                 }
                 store.lines.doubt_all(key);
                 Box::pin(self.tell_all_before(id)).await?;
-                connection.call(invocation.in_full(), limit).await
+                connection.run_in_full(invocation, limit).await
             }
             answer => Ok(answer),
         }

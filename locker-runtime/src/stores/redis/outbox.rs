@@ -7,9 +7,12 @@
 
 use super::{
     errors,
-    script::{Batch, Invocation},
+    script::{Batch, Invocation, Script},
 };
-use crate::key::Key;
+use crate::{
+    key::Key,
+    sync::{Mutex, lock},
+};
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
@@ -47,13 +50,22 @@ pub(super) enum Content {
     Command(Cmd),
     /// A script by its digest, and by what it may be called together with others.
     Script(Arc<Invocation>, Option<&'static Batch>),
+    /// A script with its whole text.
+    InFull(Arc<Invocation>),
 }
 
 impl Content {
+    fn script(&self) -> Option<&'static Script> {
+        match self {
+            Self::Command(_) => None,
+            Self::Script(invocation, _) | Self::InFull(invocation) => Some(invocation.script()),
+        }
+    }
+
     fn key(&self) -> Option<&Key> {
         match self {
             Self::Command(_) => None,
-            Self::Script(invocation, _) => Some(invocation.key()),
+            Self::Script(invocation, _) | Self::InFull(invocation) => Some(invocation.key()),
         }
     }
 
@@ -62,6 +74,25 @@ impl Content {
         match self {
             Self::Command(command) => command,
             Self::Script(invocation, _) => invocation.by_digest(),
+            Self::InFull(invocation) => invocation.in_full(),
+        }
+    }
+}
+
+/// The scripts that the server has run over this connection: it knows them.
+#[derive(Clone, Debug, Default)]
+struct Run(Arc<Mutex<Vec<&'static Script>>>);
+
+impl Run {
+    fn has(&self, script: &'static Script) -> bool {
+        lock(&self.0).iter().any(|known| ptr::eq(*known, script))
+    }
+
+    fn note(&self, script: Option<&'static Script>, answer: &RedisResult<Value>) {
+        if let (Some(script), Ok(_)) = (script, answer)
+            && !self.has(script)
+        {
+            lock(&self.0).push(script);
         }
     }
 }
@@ -80,6 +111,7 @@ pub(super) struct Outbox {
     calls: mpsc::Sender<Call>,
     /// How many have not been answered yet.
     unanswered: AtomicUsize,
+    run: Run,
     /// Gone with the outbox: nobody waits for answers any more.
     _open: oneshot::Sender<()>,
 }
@@ -88,14 +120,15 @@ impl Outbox {
     /// An outbox, and what empties it over `connection` for as long as there is the outbox.
     pub(super) fn new(connection: MultiplexedConnection) -> (Self, impl Future<Output = ()> + Send) {
         let ((sender, calls), (open, closed)) = (mpsc::channel(WAITING), oneshot::channel());
-        let (writer, writes_to) = (Writer::default(), connection.clone());
+        let run = Run::default();
+        let (writer, writes_to) = (Writer { run: run.clone(), ..Writer::default() }, connection.clone());
         let writing = async move {
             tokio::select! {
                 () = writer.write(writes_to, calls) => {}
                 _ = closed => {}
             }
         };
-        (Self { connection, calls: sender, unanswered: AtomicUsize::new(0), _open: open }, writing)
+        (Self { connection, calls: sender, unanswered: AtomicUsize::new(0), run, _open: open }, writing)
     }
 
     /// What the server answers.
@@ -105,8 +138,11 @@ impl Outbox {
         let is_alone = self.unanswered.fetch_add(1, Ordering::Relaxed) == 0;
         let _answered = Unanswered(&self.unanswered);
         if is_alone {
+            let script = content.script();
             let answer = self.connection.clone().send_packed_command(&content.command()).await;
-            return answer.and_then(Value::extract_error);
+            let answer = answer.and_then(Value::extract_error);
+            self.run.note(script, &answer);
+            return answer;
         }
         let (answer, answered) = oneshot::channel();
         let closed = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
@@ -134,6 +170,9 @@ struct Writer {
     asked: HashSet<Key>,
     /// What the server has been taught over this connection.
     taught: Vec<&'static Batch>,
+    /// Only calls of scripts that have been run are made together: one that is left undone and then refused, because
+    /// the server does not know its script, would be overtaken.
+    run: Run,
     /// The server takes no calls that are made together: keys of several slots in one call are too much for some
     /// that stand before a cluster.
     apart: bool,
@@ -180,14 +219,17 @@ impl Writer {
             }
             let Call { content, answer } = call;
             match content {
-                Content::Script(invocation, Some(batch)) if !self.apart => {
+                Content::Script(invocation, Some(batch))
+                    if !self.apart && self.run.has(invocation.script()) =>
+                {
                     match parcels[open..].iter_mut().find_map(|parcel| parcel.of(batch)) {
                         Some(fellows) => fellows.push((invocation, answer)),
                         None => parcels.push(Parcel::Many(batch, vec![(invocation, answer)])),
                     }
                 }
                 content => {
-                    parcels.push(Parcel::One(content.command(), answer));
+                    let script = content.script();
+                    parcels.push(Parcel::One(content.command(), script, answer));
                     open = parcels.len();
                 }
             }
@@ -214,7 +256,11 @@ impl Writer {
         let mut again = Vec::new();
         for (senders, answer) in senders.into_iter().zip(answers) {
             match senders {
-                Senders::One(sender) => drop(sender.send(answer.extract_error())),
+                Senders::One(script, sender) => {
+                    let answer = answer.extract_error();
+                    self.run.note(script, &answer);
+                    drop(sender.send(answer));
+                }
                 Senders::Many(batch, calls) => {
                     let mut answers = self.answers(batch, answer).into_iter();
                     for (invocation, answer) in calls {
@@ -263,13 +309,13 @@ async fn send(
 
 /// What one command does.
 enum Parcel {
-    One(Cmd, Answer),
+    One(Cmd, Option<&'static Script>, Answer),
     Many(&'static Batch, Vec<(Arc<Invocation>, Answer)>),
 }
 
 /// Who waits for the answer to one command.
 enum Senders {
-    One(Answer),
+    One(Option<&'static Script>, Answer),
     Many(&'static Batch, Vec<(Arc<Invocation>, Answer)>),
 }
 
@@ -293,12 +339,12 @@ impl Parcel {
 
     fn open(self, taught: &mut Vec<&'static Batch>) -> (Cmd, Senders) {
         match self {
-            Self::One(command, sender) => (command, Senders::One(sender)),
+            Self::One(command, script, sender) => (command, Senders::One(script, sender)),
             Self::Many(batch, mut calls) => {
                 if calls.len() == 1
                     && let Some((invocation, sender)) = calls.pop()
                 {
-                    return (invocation.by_digest(), Senders::One(sender));
+                    return (invocation.by_digest(), Senders::One(Some(invocation.script()), sender));
                 }
                 let invocations: Vec<_> = calls.iter().map(|(invocation, _)| &**invocation).collect();
                 let is_new = !taught.iter().any(|taught| ptr::eq(*taught, batch));
@@ -319,7 +365,7 @@ impl Senders {
 
     fn all(self) -> Vec<Answer> {
         match self {
-            Self::One(sender) => vec![sender],
+            Self::One(_, sender) => vec![sender],
             Self::Many(_, calls) => calls.into_iter().map(|(_, sender)| sender).collect(),
         }
     }
@@ -327,8 +373,8 @@ impl Senders {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{id::Id, stores::redis::lock};
+    use super::{super::lock, *};
+    use crate::id::Id;
     use oneshot::Receiver;
 
     type Answered = Receiver<RedisResult<Value>>;
@@ -336,6 +382,7 @@ mod tests {
     /// A release of the lock at `key`, left in line.
     fn release(writer: &mut Writer, key: &str) -> Answered {
         let invocation = Arc::new(lock::release(&Key::new(key), Id::random(), 0));
+        writer.run.note(Some(invocation.script()), &Ok(Value::Nil));
         let (answer, answered) = oneshot::channel();
         let batch = invocation.batch();
         writer.line.push_back(Call { content: Content::Script(invocation, batch), answer });
@@ -353,7 +400,7 @@ mod tests {
         let parcels = writer.gather();
         let senders: Vec<_> = parcels.into_iter().map(|parcel| parcel.open(&mut writer.taught).1).collect();
         let count = |senders: &Senders| match senders {
-            Senders::One(_) => 1,
+            Senders::One(..) => 1,
             Senders::Many(_, calls) => calls.len(),
         };
         (senders.iter().map(count).collect(), senders)

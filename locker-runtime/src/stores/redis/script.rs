@@ -140,6 +140,10 @@ impl Invocation {
         Self { batch: self.batch.filter(|_| common), ..self }
     }
 
+    pub(super) fn script(&self) -> &'static Script {
+        self.script
+    }
+
     pub(super) fn key(&self) -> &Key {
         &self.key
     }
