@@ -10,4 +10,3 @@ mod start;
 mod support;
 #[cfg(feature = "redis-tls")]
 mod tls;
-mod together;

@@ -11,7 +11,6 @@ mod errors;
 mod hand_over;
 mod line;
 mod lock;
-mod outbox;
 mod pushes;
 mod script;
 mod shared;
@@ -59,7 +58,7 @@ pub(crate) struct Redis {
     link: Link,
     mail: Arc<Mail>,
     lines: Lines,
-    channel: Arc<str>,
+    channel: String,
     command_timeout: Duration,
 }
 
@@ -121,7 +120,7 @@ impl Redis {
                 link: Link::open(connector),
                 mail,
                 lines: Lines::default(),
-                channel: channel.into(),
+                channel,
                 command_timeout: opening.redis.command_timeout,
             }
         }))
@@ -171,7 +170,7 @@ impl Redis {
         loop {
             let mut command = redis::cmd("SCAN");
             command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let answer = connection.call(command, self.command_timeout).await?;
+            let answer = connection.call(&command, self.command_timeout).await?;
             let answer = answer.map_err(|error| errors::of_call(&error))?;
             let (next, found): (u64, Vec<String>) =
                 redis::from_redis_value(answer).map_err(|error| errors::unreadable(&error.to_string()))?;
@@ -184,14 +183,14 @@ impl Redis {
     }
 
     async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
-        let (connection, invocation) = (self.link.up(limit).await?, Arc::new(invocation));
+        let connection = self.link.up(limit).await?;
         let is_known = invocation.is_known();
-        let answer = match connection.run(&invocation, limit).await? {
+        let answer = match connection.call(invocation.by_digest(), limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
                 if is_known {
                     self.mail.ask_again();
                 }
-                connection.run_in_full(&invocation, limit).await?
+                connection.call(&invocation.in_full(), limit).await?
             }
             answer => answer,
         };

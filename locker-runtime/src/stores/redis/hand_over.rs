@@ -18,7 +18,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use redis::{RedisResult, Value};
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 use tokio::task::unconstrained;
 
 /// One call about the lock at a key.
@@ -37,8 +37,7 @@ impl Redis {
         match *request {
             Holding::Acquire { id, lease, .. } => {
                 let sent = Timestamp::now();
-                let invocation = lock::invocation(key, request, &self.channel);
-                let answer = self.invoke(invocation.together_if(self.lines.is_quiet(key)), limit).await?;
+                let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
                 let reply = lock::reply(&answer, request)?;
                 match reply {
                     Reply::Granted { fence } => {
@@ -91,10 +90,9 @@ impl Call<'_> {
         self.tell_all_before(id).await?;
         let Self { store, key, connection, .. } = self;
         match store.lines.release(key, id, connection.number, |id| self.waits(id)) {
-            Release::Plain { tell, quiet } => {
+            Release::Plain(tell) => {
                 let tell = if store.mail.boxes.is_empty() { 0 } else { tell };
-                let invocation = Arc::new(lock::release(key, id, tell).together_if(quiet));
-                let answer = Answer::of_call(self.send(id, &invocation).await?)?;
+                let answer = Answer::of_call(self.send(id, &lock::release(key, id, tell)).await?)?;
                 store.lines.told(key, answer.text(), |id| self.waits(id));
                 lock::released(&answer)
             }
@@ -105,7 +103,7 @@ impl Call<'_> {
 
     async fn hand_over(self, bequest: Bequest, until: Timestamp) -> Result<Reply> {
         let Self { store, key, .. } = self;
-        let (sent, invocation) = (Timestamp::now(), Arc::new(lock::bequeath(key, &bequest)));
+        let (sent, invocation) = (Timestamp::now(), lock::bequeath(key, &bequest));
         let _doubt = Doubt { call: self, from: bequest.from };
         // Polled once, it is in the queue of the connection: what the heir sends comes after it.
         let mut call = pin!(unconstrained(self.send(bequest.from, &invocation)));
@@ -137,8 +135,8 @@ impl Call<'_> {
 
     async fn tell_again(self, bequest: &Bequest) -> Result<Reply> {
         let _doubt = Doubt { call: self, from: bequest.from };
-        let (sent, invocation) = (Timestamp::now(), Arc::new(lock::bequeath(self.key, bequest)));
-        self.answered(bequest, sent, self.connection.run_in_full(&invocation, self.limit).await)
+        let (sent, command) = (Timestamp::now(), lock::bequeath(self.key, bequest).in_full());
+        self.answered(bequest, sent, self.connection.call(&command, self.limit).await)
     }
 
     /// What the answer to a release with an heir means.
@@ -165,23 +163,23 @@ impl Call<'_> {
 
     /// A request as it is.
     async fn about(self, id: Id, request: &Request) -> Result<Reply> {
-        let invocation = Arc::new(lock::invocation(self.key, request, &self.store.channel));
+        let invocation = lock::invocation(self.key, request, &self.store.channel);
         lock::reply(&Answer::of_call(self.send(id, &invocation).await?)?, request)
     }
 
     /// A call that speaks of `id`. A server that does not know the script has not carried out what was sent before
     /// either.
-    async fn send(self, id: Id, invocation: &Arc<Invocation>) -> Result<RedisResult<Value>> {
+    async fn send(self, id: Id, invocation: &Invocation) -> Result<RedisResult<Value>> {
         let Self { store, key, connection, limit } = self;
         let is_known = invocation.is_known();
-        match connection.run(invocation, limit).await? {
+        match connection.call(invocation.by_digest(), limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
                 if is_known {
                     store.mail.ask_again();
                 }
                 store.lines.doubt_all(key);
                 Box::pin(self.tell_all_before(id)).await?;
-                connection.run_in_full(invocation, limit).await
+                connection.call(&invocation.in_full(), limit).await
             }
             answer => Ok(answer),
         }

@@ -49,7 +49,7 @@ impl Case {
     }
 
     fn has_no_heir(&self, number: u128) -> bool {
-        matches!(self.release(number), Release::Plain { .. })
+        matches!(self.release(number), Release::Plain(_))
     }
 
     fn untold(&self, number: u128, connection: u64) -> Option<Id> {
