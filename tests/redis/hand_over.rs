@@ -323,3 +323,55 @@ async fn nothing_is_handed_on_after_a_release_that_came_too_late() {
     assert_eq!(server.ask::<i64>("DEL", &["lock:a"]), 1);
     turns.of(2).await.release().await.unwrap();
 }
+
+/// Whatever one task hears first: a hold that lasted is never said to be lost.
+async fn a_crowd_keeps_its_holds(mut disturb: impl FnMut(&RedisServer) -> bool) {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let held = Arc::new(AtomicBool::new(false));
+    let mut crowd = JoinSet::new();
+    for _ in 0..32 {
+        let (locker, held) = (locker.clone(), Arc::clone(&held));
+        crowd.spawn(async move {
+            for _ in 0..40 {
+                let guard = locker.lock("a").acquire().await.expect("the lock");
+                assert!(!held.swap(true, Ordering::SeqCst), "two hold the lock");
+                tokio::task::yield_now().await;
+                assert!(held.swap(false, Ordering::SeqCst));
+                guard.release().await.expect("a hold that lasted");
+            }
+        });
+    }
+    let mut disturbances = 0;
+    while !crowd.is_empty() {
+        if disturb(&server) {
+            disturbances += 1;
+        }
+        while let Some(member) = crowd.try_join_next() {
+            member.unwrap();
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(disturbances > 10, "{disturbances}");
+    until("the last release", || holder(&server, "lock:a").is_none()).await;
+    nobody_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_hold_is_said_to_be_lost_while_the_server_forgets_its_scripts_again_and_again() {
+    a_crowd_keeps_its_holds(|server| server.ask::<String>("SCRIPT", &["FLUSH"]) == "OK").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_hold_is_said_to_be_lost_while_connections_break_again_and_again() {
+    let mut next = std::time::Instant::now();
+    a_crowd_keeps_its_holds(move |server| {
+        let is_time = std::time::Instant::now() >= next;
+        if is_time {
+            next = std::time::Instant::now() + Duration::from_millis(20);
+            let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "PUBSUB", "SKIPME", "YES"]);
+        }
+        is_time
+    })
+    .await;
+}

@@ -26,7 +26,7 @@ use crate::{
     store::{Calling, Keys, Store},
     sync::{Mutex, lock},
 };
-use connection::{Connector, Link};
+use connection::{Connection, Connector, Link};
 use line::Lines;
 use once_cell::sync::Lazy;
 use pushes::Mail;
@@ -184,17 +184,38 @@ impl Redis {
 
     async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
         let connection = self.link.up(limit).await?;
+        self.invoke_over(&connection, &invocation, limit).await
+    }
+
+    async fn invoke_over(
+        &self,
+        connection: &Connection,
+        invocation: &Invocation,
+        limit: Duration,
+    ) -> Result<Answer> {
+        match self.invoke_known(connection, invocation, limit).await? {
+            Some(answer) => Ok(answer),
+            None => Answer::of_call(connection.call(&invocation.in_full(), limit).await?),
+        }
+    }
+
+    /// `None`: the server does not know the script, and has done nothing.
+    async fn invoke_known(
+        &self,
+        connection: &Connection,
+        invocation: &Invocation,
+        limit: Duration,
+    ) -> Result<Option<Answer>> {
         let is_known = invocation.is_known();
-        let answer = match connection.call(invocation.by_digest(), limit).await? {
+        match connection.call(invocation.by_digest(), limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
                 if is_known {
                     self.mail.ask_again();
                 }
-                connection.call(&invocation.in_full(), limit).await?
+                Ok(None)
             }
-            answer => answer,
-        };
-        Answer::of_call(answer)
+            answer => Answer::of_call(answer).map(Some),
+        }
     }
 
     /// A renewal is given up early enough for another one within the lease.

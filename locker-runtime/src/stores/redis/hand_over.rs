@@ -3,7 +3,6 @@
 use super::{
     Redis,
     connection::Connection,
-    errors,
     line::{Bequest, Release},
     lock,
     script::{Answer, Invocation},
@@ -17,7 +16,6 @@ use crate::{
     primitives::{Holding, Kind, Push, Reply, Signal, lock::Request},
 };
 use futures_util::FutureExt;
-use redis::{RedisResult, Value};
 use std::{pin::pin, time::Duration};
 use tokio::task::unconstrained;
 
@@ -37,7 +35,7 @@ impl Redis {
         match *request {
             Holding::Acquire { id, lease, .. } => {
                 let sent = Timestamp::now();
-                let answer = self.invoke(lock::invocation(key, request, &self.channel), limit).await?;
+                let answer = call.invoke(&lock::invocation(key, request, &self.channel)).await?;
                 let reply = lock::reply(&answer, request)?;
                 match reply {
                     Reply::Granted { fence } => {
@@ -57,14 +55,17 @@ impl Redis {
                 }
                 Ok(reply)
             }
-            Holding::Release { id, tombstone: false } => call.release(id).await,
+            Holding::Release { id, tombstone: false } => {
+                call.tell_what_got_lost(id).await?;
+                call.release(id).await
+            }
             Holding::Release { id, .. } | Holding::Cancel { id, .. } => {
-                call.tell_all_before(id).await?;
+                call.tell_what_got_lost(id).await?;
                 self.lines.over(key, id);
                 call.about(id, request).await
             }
             Holding::Renew { id, lease } => {
-                call.tell_all_before(id).await?;
+                call.tell_what_got_lost(id).await?;
                 let sent = Timestamp::now();
                 let reply = call.about(id, request).await?;
                 match reply {
@@ -78,7 +79,7 @@ impl Redis {
             // Whom it is about may be here, and was to choose its heir.
             Holding::Evict { .. } => {
                 self.lines.lost(key);
-                call.about(Id::from(0), request).await
+                lock::reply(&call.invoke(&lock::invocation(key, request, &self.channel)).await?, request)
             }
         }
     }
@@ -87,26 +88,25 @@ impl Redis {
 impl Call<'_> {
     /// Ends a hold. Who comes next is told at once where that is known and it waits in this process.
     async fn release(self, id: Id) -> Result<Reply> {
-        self.tell_all_before(id).await?;
         let Self { store, key, connection, .. } = self;
         match store.lines.release(key, id, connection.number, |id| self.waits(id)) {
             Release::Plain(tell) => {
                 let tell = if store.mail.boxes.is_empty() { 0 } else { tell };
-                let answer = Answer::of_call(self.send(id, &lock::release(key, id, tell)).await?)?;
+                let answer = self.say(id, &lock::release(key, id, tell)).await?;
                 store.lines.told(key, answer.text(), |id| self.waits(id));
                 lock::released(&answer)
             }
-            Release::Again(bequest) => self.tell_again(&bequest).await,
+            Release::Again(bequest) => self.settle(&bequest).await,
             Release::New(bequest, until) => self.hand_over(bequest, until).await,
         }
     }
 
     async fn hand_over(self, bequest: Bequest, until: Timestamp) -> Result<Reply> {
-        let Self { store, key, .. } = self;
+        let Self { store, key, connection, limit } = self;
         let (sent, invocation) = (Timestamp::now(), lock::bequeath(key, &bequest));
-        let _doubt = Doubt { call: self, from: bequest.from };
+        let mut doubt = Doubt::about(self, bequest.from);
         // Polled once, it is in the queue of the connection: what the heir sends comes after it.
-        let mut call = pin!(unconstrained(self.send(bequest.from, &invocation)));
+        let mut call = pin!(unconstrained(store.invoke_known(connection, &invocation, limit)));
         let first = call.as_mut().now_or_never();
         let signal = Signal::Held { fence: bequest.fence, until };
         if let Err(push) = store.mail.boxes.deliver(Push { key: key.clone(), id: bequest.heir, signal }) {
@@ -116,73 +116,76 @@ impl Call<'_> {
             Some(answer) => answer,
             None => call.await,
         };
-        let reply = self.answered(&bequest, sent, answer)?;
-        if reply == Reply::NotHeld {
-            // Then the heir has nothing either.
-            store.lines.lost(key);
-            Keeper::renew_all();
+        match doubt.unless_told(answer)? {
+            Some(answer) if lock::released(&answer)? == Reply::Released => {
+                self.carried_out(&bequest, sent, &answer);
+                Ok(Reply::Released)
+            }
+            // What led to this hold may not have reached the server, or this release.
+            _ => self.settle(&bequest).await,
         }
-        Ok(reply)
     }
 
-    /// Tells again what led to `id` holding and may have been lost on its way.
-    async fn tell_all_before(self, id: Id) -> Result<()> {
-        while let Some(bequest) = self.store.lines.untold(self.key, id, self.connection.number) {
-            self.tell_again(&bequest).await?;
+    /// How a release has ended that is told again as long as that is open.
+    async fn settle(self, bequest: &Bequest) -> Result<Reply> {
+        self.tell_again(bequest.heir).await?;
+        Ok(if bequest.was_carried_out() { Reply::Released } else { Reply::NotHeld })
+    }
+
+    /// Tells again what led to `id` holding, if some of it may not have reached the server.
+    async fn tell_what_got_lost(self, id: Id) -> Result<()> {
+        if self.store.lines.may_have_lost(self.key, id, self.connection.number) {
+            self.tell_again(id).await?;
         }
         Ok(())
     }
 
-    async fn tell_again(self, bequest: &Bequest) -> Result<Reply> {
-        let _doubt = Doubt { call: self, from: bequest.from };
-        let (sent, command) = (Timestamp::now(), lock::bequeath(self.key, bequest).in_full());
-        self.answered(bequest, sent, self.connection.call(&command, self.limit).await)
+    /// Tells again what led to `id` holding and has had no answer: one after the other, and by one caller at a time.
+    /// Of two copies of a release, the second is refused: whoever hears that first must not think that the first was.
+    async fn tell_again(self, id: Id) -> Result<()> {
+        let Self { store: Redis { lines, .. }, key, connection, limit } = self;
+        let Some(turn) = lines.turn(key) else { return Ok(()) };
+        let _turn = turn.lock().await;
+        while let Some(bequest) = lines.first_unanswered(key, id) {
+            let mut doubt = Doubt::about(self, bequest.from);
+            let (sent, command) = (Timestamp::now(), lock::bequeath(key, &bequest).in_full());
+            let answer = connection.call(&command, limit).await.and_then(Answer::of_call);
+            let answer = doubt.unless_told(answer)?;
+            if lock::released(&answer)? == Reply::Released {
+                self.carried_out(&bequest, sent, &answer);
+            } else if lines.refused(key, bequest.from) {
+                // Then the heir has nothing either.
+                lines.lost(key);
+                Keeper::renew_all();
+            }
+        }
+        Ok(())
     }
 
-    /// What the answer to a release with an heir means.
-    fn answered(
-        self,
-        bequest: &Bequest,
-        sent: Timestamp,
-        answer: Result<RedisResult<Value>>,
-    ) -> Result<Reply> {
+    fn carried_out(self, bequest: &Bequest, sent: Timestamp, answer: &Answer) {
         let Self { store: Redis { lines, .. }, key, .. } = self;
-        let answer = answer.and_then(Answer::of_call)?;
-        let reply = lock::released(&answer);
-        let held_since = matches!(reply, Ok(Reply::Released)).then_some(sent);
-        let by_others = !lines.answered(key, bequest.from, held_since);
-        match reply? {
-            Reply::Released => {
-                lines.told(key, answer.text(), |id| self.waits(id));
-                Ok(Reply::Released)
-            }
-            _ if by_others => Ok(Reply::Released),
-            reply => Ok(reply),
-        }
+        lines.carried_out(key, bequest.from, sent);
+        lines.told(key, answer.text(), |id| self.waits(id));
     }
 
     /// A request as it is.
     async fn about(self, id: Id, request: &Request) -> Result<Reply> {
-        let invocation = lock::invocation(self.key, request, &self.store.channel);
-        lock::reply(&Answer::of_call(self.send(id, &invocation).await?)?, request)
+        lock::reply(&self.say(id, &lock::invocation(self.key, request, &self.store.channel)).await?, request)
     }
 
-    /// A call that speaks of `id`. A server that does not know the script has not carried out what was sent before
-    /// either.
-    async fn send(self, id: Id, invocation: &Invocation) -> Result<RedisResult<Value>> {
-        let Self { store, key, connection, limit } = self;
-        let is_known = invocation.is_known();
-        match connection.call(invocation.by_digest(), limit).await? {
-            Err(error) if errors::is_unknown_script(&error) => {
-                if is_known {
-                    store.mail.ask_again();
-                }
-                store.lines.doubt_all(key);
-                Box::pin(self.tell_all_before(id)).await?;
-                connection.call(&invocation.in_full(), limit).await
-            }
-            answer => Ok(answer),
+    /// A call about a hold of `id`. As long as something that led to the hold has had no answer, being refused means
+    /// nothing.
+    async fn say(self, id: Id, invocation: &Invocation) -> Result<Answer> {
+        let answer = self.invoke(invocation).await?;
+        if !lock::is_refusal(&answer) || self.store.lines.first_unanswered(self.key, id).is_none() {
+            return Ok(answer);
         }
+        self.tell_again(id).await?;
+        self.invoke(invocation).await
+    }
+
+    async fn invoke(self, invocation: &Invocation) -> Result<Answer> {
+        self.store.invoke_over(self.connection, invocation, self.limit).await
     }
 
     fn waits(self, id: Id) -> bool {
@@ -194,10 +197,22 @@ impl Call<'_> {
 struct Doubt<'a> {
     call: Call<'a>,
     from: Id,
+    doubtful: bool,
+}
+
+impl<'a> Doubt<'a> {
+    fn about(call: Call<'a>, from: Id) -> Self {
+        Self { call, from, doubtful: true }
+    }
+
+    fn unless_told<T>(&mut self, answer: Result<T>) -> Result<T> {
+        self.doubtful = answer.as_ref().is_err_and(|error| !error.is_certain());
+        answer
+    }
 }
 
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
-        self.call.store.lines.doubt(self.call.key, self.from);
+        self.call.store.lines.not_answered(self.call.key, self.from, self.doubtful);
     }
 }

@@ -7,7 +7,9 @@
 //! - Redis keeps the lock for the one who releases until it hears of the heir; the heir's lease ends when his would
 //!   have ended, until a renewal of its own.
 //! - Releases go out in order, on one connection. One whose answer stays away is told again, with the same heir,
-//!   before anything is said of the heir ([`Lines::untold`]).
+//!   before anything is said of the heir ([`Lines::may_have_lost`]).
+//! - Answers are worked on in any order. That a release was carried out is certain, and so are those before it; that it
+//!   was refused is certain only when those before it have had their answers, and every copy of it has.
 //! - A release that names an heir never becomes one that names none: then Redis could choose another.
 
 use crate::{
@@ -20,6 +22,7 @@ use crate::{
 };
 use std::{
     collections::{HashMap, VecDeque},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -40,6 +43,21 @@ pub(super) struct Bequest {
     pub(super) tell: usize,
     /// The connection it went out on; none when its answer did not come.
     sent_on: Option<u64>,
+    /// A copy of it may have been carried out unheard.
+    doubtful: bool,
+    /// Whether it was carried out, once that is known.
+    fate: Arc<OnceLock<bool>>,
+}
+
+impl Bequest {
+    pub(super) fn was_carried_out(&self) -> bool {
+        self.fate.get() == Some(&true)
+    }
+
+    fn end(&self, carried_out: bool) {
+        // The first to know is right: who was refused after that sent a second copy.
+        let _ = self.fate.set(carried_out);
+    }
 }
 
 /// How a release is to be sent.
@@ -69,6 +87,8 @@ struct Line {
     bequests: VecDeque<Bequest>,
     /// Nothing here is of use after that.
     stale_at: Timestamp,
+    /// Whose turn it is to tell releases again.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Line {
@@ -109,9 +129,7 @@ impl Lines {
         let is_full = line.bequests.len() >= UNANSWERED;
         let Some((heir, lease)) = line.heir(now, waits).filter(|_| !is_full) else {
             line.end();
-            if line.bequests.is_empty() {
-                lines.remove(key);
-            }
+            tidy(&mut lines, key);
             return Release::Plain(TELL);
         };
         let runs_low = line.following.len() < TELL / 4 && !std::mem::replace(&mut line.asked, true);
@@ -120,50 +138,75 @@ impl Lines {
         line.until = line.until.min(now + lease);
         line.stale_at = line.until + lease + TOMBSTONE;
         let tell = if runs_low { TELL } else { 0 };
-        let bequest = Bequest { from: id, heir, lease, fence: line.fence, tell, sent_on: Some(connection) };
+        let bequest = Bequest {
+            from: id,
+            heir,
+            lease,
+            fence: line.fence,
+            tell,
+            sent_on: Some(connection),
+            doubtful: false,
+            fate: Arc::default(),
+        };
         line.bequests.push_back(bequest.clone());
         Release::New(bequest, line.until)
     }
 
-    /// A release that led to `id` holding and may not have reached the server: to be told again, over `connection`,
-    /// before anything is said of `id`.
-    pub(super) fn untold(&self, key: &Key, id: Id, connection: u64) -> Option<Bequest> {
+    /// Whether a release that led to `id` holding may not have reached the server over `connection`.
+    pub(super) fn may_have_lost(&self, key: &Key, id: Id, connection: u64) -> bool {
+        let lines = lock(&self.0);
+        let Some(Line { bequests, .. }) = lines.get(key) else { return false };
+        let led = bequests.iter().position(|bequest| bequest.heir == id).map_or(0, |last| last + 1);
+        bequests.iter().take(led).any(|bequest| bequest.sent_on != Some(connection))
+    }
+
+    /// The first of the releases that led to `id` holding and have had no answer.
+    pub(super) fn first_unanswered(&self, key: &Key, id: Id) -> Option<Bequest> {
         let lines = lock(&self.0);
         let bequests = &lines.get(key)?.bequests;
-        let last = bequests.iter().position(|bequest| bequest.heir == id)?;
-        bequests.iter().take(last + 1).find(|bequest| bequest.sent_on != Some(connection)).cloned()
+        bequests.iter().any(|bequest| bequest.heir == id).then(|| bequests.front().cloned())?
     }
 
-    /// The release of `from` has had its answer, and so have those before it. With the time since when its heir
-    /// surely holds, if the server has carried it out just now. `false`: it had one already.
-    pub(super) fn answered(&self, key: &Key, from: Id, held_since: Option<Timestamp>) -> bool {
+    /// To be locked by who tells releases at `key` again.
+    pub(super) fn turn(&self, key: &Key) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        lock(&self.0).get(key).map(|line| Arc::clone(&line.turn))
+    }
+
+    /// The release of `from`, sent at that time, was carried out, and so were those before it.
+    pub(super) fn carried_out(&self, key: &Key, from: Id, sent: Timestamp) {
         let mut lines = lock(&self.0);
-        let Some(line) = lines.get_mut(key) else { return false };
-        let Some(at) = line.bequests.iter().position(|bequest| bequest.from == from) else { return false };
-        let done = line.bequests.drain(..=at).next_back();
-        let heir = done.filter(|done| line.holder == Some(done.heir));
-        if let (Some(done), Some(since)) = (heir, held_since) {
-            line.until = line.until.max(deadline(since, done.lease));
+        let Some(line) = lines.get_mut(key) else { return };
+        let Some(at) = line.bequests.iter().position(|bequest| bequest.from == from) else { return };
+        for bequest in line.bequests.drain(..=at) {
+            bequest.end(true);
+            if bequest.from == from && line.holder == Some(bequest.heir) {
+                line.until = line.until.max(deadline(sent, bequest.lease));
+            }
         }
-        if line.holder.is_none() && line.bequests.is_empty() {
-            lines.remove(key);
-        }
-        true
+        tidy(&mut lines, key);
     }
 
-    /// The release of `from` ended without an answer; nothing if it has had one.
-    pub(super) fn doubt(&self, key: &Key, from: Id) {
+    /// The release of `from`, with none before it, was refused. Says whether the hold was lost; else an earlier copy
+    /// may have ended it.
+    pub(super) fn refused(&self, key: &Key, from: Id) -> bool {
+        let mut lines = lock(&self.0);
+        let Some(Line { bequests, .. }) = lines.get_mut(key) else { return false };
+        if bequests.front().is_none_or(|first| first.from != from) {
+            return false;
+        }
+        let Some(bequest) = bequests.pop_front() else { return false };
+        bequest.end(bequest.doubtful);
+        tidy(&mut lines, key);
+        !bequest.doubtful
+    }
+
+    /// The release of `from` ended without an answer, or was not carried out; nothing if it has been told otherwise.
+    pub(super) fn not_answered(&self, key: &Key, from: Id, doubtful: bool) {
         let mut lines = lock(&self.0);
         let bequests = lines.get_mut(key).map(|line| line.bequests.iter_mut());
         if let Some(bequest) = bequests.and_then(|mut all| all.find(|bequest| bequest.from == from)) {
             bequest.sent_on = None;
-        }
-    }
-
-    /// The server does not know the script of releases: none that is on its way is carried out.
-    pub(super) fn doubt_all(&self, key: &Key) {
-        if let Some(line) = lock(&self.0).get_mut(key) {
-            line.bequests.iter_mut().for_each(|bequest| bequest.sent_on = None);
+            bequest.doubtful |= doubtful;
         }
     }
 
@@ -253,9 +296,14 @@ impl Lines {
         let mut lines = lock(&self.0);
         let Some(line) = lines.get_mut(key).filter(|line| which(line)) else { return };
         line.end();
-        if line.bequests.is_empty() {
-            lines.remove(key);
-        }
+        tidy(&mut lines, key);
+    }
+}
+
+/// Forgets a line that nobody holds and nothing is on its way at.
+fn tidy(lines: &mut HashMap<Key, Line>, key: &Key) {
+    if lines.get(key).is_some_and(|line| line.holder.is_none() && line.bequests.is_empty()) {
+        lines.remove(key);
     }
 }
 

@@ -100,6 +100,11 @@ pub(super) fn released(answer: &Answer) -> Result<Reply> {
     }
 }
 
+/// Whether an answer says that there was no hold, or may mean that.
+pub(super) fn is_refusal(answer: &Answer) -> bool {
+    matches!(answer.word(), "not_held" | "lost" | "cancelled")
+}
+
 fn queued(answer: &Answer, request: &Request) -> Reply {
     let (ahead, left) = (answer.number(0), Duration::from_millis(answer.number(1)));
     let Holding::Acquire { id, wait: Some(wait), .. } = *request else {

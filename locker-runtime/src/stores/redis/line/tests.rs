@@ -52,12 +52,21 @@ impl Case {
         matches!(self.release(number), Release::Plain(_))
     }
 
-    fn untold(&self, number: u128, connection: u64) -> Option<Id> {
-        self.lines.untold(&self.key, id(number), connection).map(|bequest| bequest.from)
+    fn may_have_lost(&self, number: u128, connection: u64) -> bool {
+        self.lines.may_have_lost(&self.key, id(number), connection)
     }
 
-    fn answered(&self, number: u128) -> bool {
-        self.lines.answered(&self.key, id(number), Some(Timestamp::now()))
+    /// Whose release is the first without an answer that led to `number` holding.
+    fn unanswered(&self, number: u128) -> Option<Id> {
+        self.lines.first_unanswered(&self.key, id(number)).map(|bequest| bequest.from)
+    }
+
+    fn carried_out(&self, number: u128) {
+        self.lines.carried_out(&self.key, id(number), Timestamp::now());
+    }
+
+    fn not_answered(&self, number: u128, doubtful: bool) {
+        self.lines.not_answered(&self.key, id(number), doubtful);
     }
 
     /// Time passes until the present hold is over.
@@ -76,7 +85,8 @@ fn each_hands_on_to_the_next_with_a_higher_fence_and_the_last_to_nobody() {
     assert_eq!(case.heir(1), (id(2), 101));
     assert_eq!(case.heir(2), (id(3), 102));
     assert!(case.has_no_heir(3));
-    assert!(case.answered(1) && case.answered(2));
+    case.carried_out(1);
+    case.carried_out(2);
     assert!(case.is_empty());
 }
 
@@ -98,15 +108,55 @@ fn what_got_no_answer_or_went_out_elsewhere_is_told_again_before_its_heir_speaks
     let case = Case::line(4);
     case.heir(1);
     case.heir(2);
-    assert_eq!(case.untold(3, 7), None);
-    assert_eq!(case.untold(3, 8), Some(id(1)));
-    case.lines.doubt(&case.key, id(2));
-    assert_eq!((case.untold(3, 7), case.untold(2, 7), case.untold(1, 7)), (Some(id(2)), None, None));
-    case.lines.doubt_all(&case.key);
-    assert_eq!(case.untold(3, 7), Some(id(1)));
-    assert!(case.answered(2), "2 is answered");
-    assert!(!case.answered(1), "so is what came before it");
-    assert_eq!(case.untold(3, 8), None);
+    assert_eq!((case.may_have_lost(3, 7), case.may_have_lost(3, 8)), (false, true));
+    case.not_answered(2, true);
+    let lost = |number| case.may_have_lost(number, 7);
+    assert_eq!((lost(4), lost(3), lost(2), lost(1)), (false, true, false, false));
+    let unanswered = |number| case.unanswered(number);
+    assert_eq!((unanswered(3), unanswered(2), unanswered(1)), (Some(id(1)), Some(id(1)), None));
+    case.carried_out(2);
+    assert_eq!((unanswered(3), unanswered(2)), (None, None), "what came before it was carried out too");
+    assert!(!case.may_have_lost(3, 8));
+}
+
+/// What the release of 1 turns out to have been.
+fn fate(case: &Case) -> Bequest {
+    let Release::New(bequest, _) = case.release(1) else { panic!("no heir") };
+    bequest
+}
+
+#[test]
+fn who_was_refused_has_lost_unless_an_earlier_copy_may_have_ended_the_hold() {
+    for (doubtful, lost) in [(None, true), (Some(false), true), (Some(true), false)] {
+        let case = Case::line(3);
+        let bequest = fate(&case);
+        if let Some(doubtful) = doubtful {
+            case.not_answered(1, doubtful);
+        }
+        assert_eq!(case.lines.refused(&case.key, id(1)), lost);
+        assert_eq!(bequest.was_carried_out(), !lost);
+        assert_eq!(case.unanswered(2), None);
+    }
+}
+
+#[test]
+fn a_second_copy_that_is_refused_after_the_first_was_carried_out_changes_nothing() {
+    let case = Case::line(4);
+    let bequest = fate(&case);
+    case.heir(2);
+    case.carried_out(1);
+    assert!(!case.lines.refused(&case.key, id(1)), "it has had its answer");
+    assert!(bequest.was_carried_out());
+    assert_eq!(case.unanswered(3), Some(id(2)));
+}
+
+#[test]
+fn only_the_first_without_an_answer_can_be_refused() {
+    let case = Case::line(4);
+    case.heir(1);
+    case.heir(2);
+    assert!(!case.lines.refused(&case.key, id(2)));
+    assert_eq!(case.unanswered(3), Some(id(1)));
 }
 
 #[test]
@@ -169,7 +219,11 @@ fn an_answer_lengthens_what_may_be_handed_on_only_if_the_release_was_carried_out
         let case = Case::line(3);
         case.heir(1);
         case.wait();
-        case.lines.answered(&case.key, id(1), carried_out.then(Timestamp::now));
+        if carried_out {
+            case.carried_out(1);
+        } else {
+            case.lines.refused(&case.key, id(1));
+        }
         assert_eq!(case.has_no_heir(2), !carried_out);
     }
 }
