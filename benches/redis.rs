@@ -129,9 +129,10 @@ fn server_time(server: &RedisServer) {
     let connection = runtime.block_on(raw_connection(server));
     let used = || -> f64 {
         let statistics: String = server.ask("INFO", &["cpu"]);
-        let seconds = |line: &str| line.strip_prefix("used_cpu_")?.split_once(':')?.1.parse::<f64>().ok();
-        let lines = statistics.lines().filter(|line| line.contains("_main_thread:"));
-        lines.filter_map(seconds).sum()
+        let lines = statistics.lines().filter_map(|line| line.split_once("_main_thread:"));
+        let seconds: Vec<f64> = lines.map(|(_, seconds)| seconds.parse().expect("seconds")).collect();
+        assert_eq!(seconds.len(), 2, "system and user time of the main thread (Redis 6.2 and later)");
+        seconds.iter().sum()
     };
     let per_pair = |times: u32, run: &dyn Fn(u32) -> Duration| {
         run(times / 10);

@@ -9,8 +9,7 @@ use crate::{
 };
 use locker_runtime::{Door, Locker};
 use std::{
-    future::Future,
-    future::poll_fn,
+    future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::Arc,
     task::Poll,

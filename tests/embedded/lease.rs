@@ -182,6 +182,7 @@ async fn a_busy_executor_starves_no_renewal() {
     let guard = locker.lock("a").acquire().await.unwrap();
     let started = Instant::now();
     while started.elapsed() < LEASE * 4 {
+        // What is tested: the thread gives nobody else a turn.
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(guard.is_held());

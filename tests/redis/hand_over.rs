@@ -338,7 +338,9 @@ async fn a_crowd_keeps_its_holds(mut disturb: impl FnMut(&RedisServer) -> bool) 
                 assert!(!held.swap(true, Ordering::SeqCst), "two hold the lock");
                 tokio::task::yield_now().await;
                 assert!(held.swap(false, Ordering::SeqCst));
-                guard.release().await.expect("a hold that lasted");
+                // Where connections keep breaking, it may also be unknown whether the release has arrived.
+                let error = guard.release().await.err().filter(locker::Error::is_certain);
+                assert!(error.is_none(), "of a hold that lasted: {error:?}");
             }
         });
     }

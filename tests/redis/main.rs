@@ -10,3 +10,4 @@ mod start;
 mod support;
 #[cfg(feature = "redis-tls")]
 mod tls;
+mod together;

@@ -159,7 +159,7 @@ async fn a_server_that_reads_its_data_refuses() {
 const CLUSTER: [&str; 2] = ["--cluster-enabled", "yes"];
 
 /// A node that has all slots.
-async fn whole_cluster() -> Option<RedisServer> {
+pub(crate) async fn whole_cluster() -> Option<RedisServer> {
     let server = RedisServer::with(&CLUSTER)?;
     let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
     slots_of(&server, "ADDSLOTS", &slots);

@@ -160,6 +160,7 @@ async fn the_header_time_out_fires() {
             break;
         }
         assert!(started.elapsed() < GENEROUS, "it may drip for ever");
+        // What is tested: each byte comes long before the time-out since the last one.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     for (stream, expected) in [(&mut silent, [0, 408]), (&mut half, [0, 408]), (&mut body, [400, 400])] {

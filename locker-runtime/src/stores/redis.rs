@@ -11,6 +11,7 @@ mod errors;
 mod hand_over;
 mod line;
 mod lock;
+mod outbox;
 mod pushes;
 mod script;
 mod shared;
@@ -58,7 +59,7 @@ pub(crate) struct Redis {
     link: Link,
     mail: Arc<Mail>,
     lines: Lines,
-    channel: String,
+    channel: Arc<str>,
     command_timeout: Duration,
 }
 
@@ -120,7 +121,7 @@ impl Redis {
                 link: Link::open(connector),
                 mail,
                 lines: Lines::default(),
-                channel,
+                channel: channel.into(),
                 command_timeout: opening.redis.command_timeout,
             }
         }))
@@ -170,7 +171,7 @@ impl Redis {
         loop {
             let mut command = redis::cmd("SCAN");
             command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let answer = connection.call(&command, self.command_timeout).await?;
+            let answer = connection.call(command, self.command_timeout).await?;
             let answer = answer.map_err(|error| errors::of_call(&error))?;
             let (next, found): (u64, Vec<String>) =
                 redis::from_redis_value(answer).map_err(|error| errors::unreadable(&error.to_string()))?;
@@ -184,18 +185,18 @@ impl Redis {
 
     async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
         let connection = self.link.up(limit).await?;
-        self.invoke_over(&connection, &invocation, limit).await
+        self.invoke_over(&connection, &Arc::new(invocation), limit).await
     }
 
     async fn invoke_over(
         &self,
         connection: &Connection,
-        invocation: &Invocation,
+        invocation: &Arc<Invocation>,
         limit: Duration,
     ) -> Result<Answer> {
         match self.invoke_known(connection, invocation, limit).await? {
             Some(answer) => Ok(answer),
-            None => Answer::of_call(connection.call(&invocation.in_full(), limit).await?),
+            None => Answer::of_call(connection.run_in_full(invocation, limit).await?),
         }
     }
 
@@ -203,11 +204,11 @@ impl Redis {
     async fn invoke_known(
         &self,
         connection: &Connection,
-        invocation: &Invocation,
+        invocation: &Arc<Invocation>,
         limit: Duration,
     ) -> Result<Option<Answer>> {
         let is_known = invocation.is_known();
-        match connection.call(invocation.by_digest(), limit).await? {
+        match connection.run(invocation, limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
                 if is_known {
                     self.mail.ask_again();

@@ -82,9 +82,6 @@ fn size(value: &str) -> Result<u64, Answer> {
 }
 
 fn text(encoded: &str) -> Result<Cow<'_, str>, Answer> {
-    if !encoded.contains(['+', '%']) {
-        return Ok(Cow::Borrowed(encoded));
-    }
     let refused = || bad(format!("{} is not properly encoded UTF-8", quoted(encoded)));
     if !encoded.contains('+') {
         return unescape(encoded).ok_or_else(refused);

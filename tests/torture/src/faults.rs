@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-const FAULTS: [&str; 9] = [
+const FAULTS: [&str; 10] = [
     "kill-worker",
     "stop-worker",
     "kill-redis",
@@ -22,6 +22,7 @@ const FAULTS: [&str; 9] = [
     "execute-and-reset",
     "half-close",
     "delay",
+    "forget-scripts",
 ];
 
 pub(crate) struct Chaos {
@@ -122,6 +123,12 @@ impl Chaos {
             "reset" => self.network(Fault::Reset, 1, 300),
             "drop-replies" => self.network(Fault::DropReplies, 50, 1_500),
             "execute-and-reset" => self.network(Fault::ExecuteAndReset, 1, 100),
+            "forget-scripts" => {
+                for _ in 0..self.rng.u8(1..20) {
+                    let _: String = self.server.ask("SCRIPT", &["FLUSH"]);
+                    self.pause(0, 20);
+                }
+            }
             "half-close" => self.network(Fault::HalfClose, 1, 300),
             _ => self.network(Fault::Delay(Duration::from_millis(120)), 100, 1_000),
         }

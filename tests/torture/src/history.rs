@@ -16,6 +16,8 @@ struct Recorded {
     holds: BTreeMap<String, BTreeMap<(u32, u64, u64), Hold>>,
     missed: u64,
     lost: u64,
+    /// Holds that were called lost while their leases ran.
+    lost_early: Vec<String>,
 }
 
 /// What was found.
@@ -40,7 +42,7 @@ impl History {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["missed", _] => recorded.missed += 1,
-            [state @ ("holding" | "released" | "lost"), name, fence, asked, entered, seen, "."] => {
+            [state @ ("holding" | "released" | "lost" | "early"), name, fence, asked, entered, seen, "."] => {
                 let number = |text: &str| text.parse().ok();
                 let (Some(fence), Some(asked), Some(entered)) =
                     (number(fence), number(asked), number(entered))
@@ -49,6 +51,9 @@ impl History {
                 };
                 recorded.lost += u64::from(state == "lost");
                 let hold = Hold { worker, fence, asked, entered, seen: number(seen) };
+                if state == "early" {
+                    recorded.lost_early.push(format!("called lost while its lease ran on {name}: {hold:?}"));
+                }
                 recorded.holds.entry(name.to_owned()).or_default().insert((worker, fence, entered), hold);
             }
             _ => {}
@@ -58,7 +63,12 @@ impl History {
     /// Judges everything; order of service only where the weather was calm.
     pub(crate) fn judge(&self, calm_until: u64) -> Verdict {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut verdict = Verdict { missed: recorded.missed, lost: recorded.lost, ..Verdict::default() };
+        let mut verdict = Verdict {
+            missed: recorded.missed,
+            lost: recorded.lost,
+            problems: recorded.lost_early.clone(),
+            ..Verdict::default()
+        };
         for (name, holds) in &recorded.holds {
             let holds: Vec<Hold> = holds.values().cloned().collect();
             verdict.grants += holds.len();
@@ -131,6 +141,13 @@ mod tests {
             (2, "released a 2 0 19 2"),
         ]);
         assert_eq!(history.judge(0).problems.len(), 1);
+    }
+
+    #[test]
+    fn a_hold_that_is_called_lost_while_its_lease_runs_is_a_problem() {
+        let history = told(&[(1, "lost a 1 0 10 20 ."), (1, "early a 2 0 21 30 .")]);
+        let problems = history.judge(0).problems;
+        assert!(problems.len() == 1 && problems[0].starts_with("called lost"), "{problems:?}");
     }
 
     #[test]

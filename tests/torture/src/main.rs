@@ -52,7 +52,7 @@ struct Plan {
     /// Of the random faults; printed, so that a run can be repeated (its timing cannot).
     #[arg(long)]
     seed: Option<u64>,
-    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,execute-and-reset,half-close,delay`.
+    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,execute-and-reset,half-close,delay,forget-scripts`.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use crate::resource::Resource;
 use clap::Args;
-use locker_runtime::{Guard, Locker};
+use locker_runtime::{ErrorKind, Guard, Locker};
 use std::{
     io::Write,
     time::{Duration, Instant},
@@ -59,8 +59,7 @@ impl Work {
             };
             let stay = Duration::from_millis(rng.u64(..12));
             let seen = protected(&guard, &mut resource, &name, stay, |seen| tell("holding", Some(seen)));
-            let state = if guard.release_blocking().is_ok() { "released" } else { "lost" };
-            tell(state, seen)?;
+            tell(end(guard), seen)?;
         }
     }
 
@@ -74,6 +73,16 @@ impl Work {
             }
         }
         None
+    }
+}
+
+/// Releases, and says how that went: a hold that is called lost while its lease surely runs is called lost too early.
+fn end(guard: Guard) -> &'static str {
+    let surely_until = Instant::now() + guard.remaining();
+    match guard.release_blocking() {
+        Ok(()) => "released",
+        Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < surely_until => "early",
+        Err(_) => "lost",
     }
 }
 

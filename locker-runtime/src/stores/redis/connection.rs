@@ -4,11 +4,13 @@
 
 use super::{
     errors,
+    outbox::{self, Content, Outbox},
     pushes::{Mail, Outlet},
+    script::Invocation,
     startup,
 };
 use crate::{Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp};
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value};
 use std::{
     sync::{
         Arc,
@@ -17,9 +19,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::{Notify, watch};
-
-/// How many commands may wait to be written before their senders do.
-const OUTGOING: usize = 4096;
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -50,7 +49,7 @@ pub(super) enum Status {
 pub(super) struct Connection {
     /// No other one of this process has it.
     pub(super) number: u64,
-    multiplexed: MultiplexedConnection,
+    outbox: Outbox,
     last_answer: AtomicU64,
     broken: Arc<Notify>,
 }
@@ -62,18 +61,40 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
+    /// A script by its digest, with others in one command where that can be, answered within `limit`.
+    pub(super) async fn run(
+        &self,
+        invocation: &Arc<Invocation>,
+        limit: Duration,
+    ) -> Result<RedisResult<Value>> {
+        self.send(Content::Script(Arc::clone(invocation), invocation.batch()), limit).await
+    }
+
+    /// A script with its whole text, for a server that does not know it.
+    pub(super) async fn run_in_full(
+        &self,
+        invocation: &Arc<Invocation>,
+        limit: Duration,
+    ) -> Result<RedisResult<Value>> {
+        self.send(Content::InFull(Arc::clone(invocation)), limit).await
+    }
+
     /// One command, answered within `limit`.
-    pub(super) async fn call(&self, command: &Cmd, limit: Duration) -> Result<RedisResult<Value>> {
-        let (mut connection, sent) = (self.multiplexed.clone(), Timestamp::now());
+    pub(super) async fn call(&self, command: Cmd, limit: Duration) -> Result<RedisResult<Value>> {
+        self.send(Content::Command(command), limit).await
+    }
+
+    async fn send(&self, content: Content, limit: Duration) -> Result<RedisResult<Value>> {
+        let sent = Timestamp::now();
         tokio::select! {
             biased;
-            answer = connection.send_packed_command(command) => {
+            answer = self.outbox.send(content) => {
                 if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
                     self.broken.notify_one();
                 } else {
                     self.last_answer.store(Timestamp::now().as_micros(), Ordering::Relaxed);
                 }
-                Ok(answer.and_then(Value::extract_error))
+                Ok(answer)
             }
             () = background::sleep(limit) => {
                 if self.last_answer.load(Ordering::Relaxed) < sent.as_micros() {
@@ -182,7 +203,7 @@ impl Connector {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(OUTGOING)
+            .set_pipeline_buffer_size(outbox::UNANSWERED)
             .set_push_sender(outlet);
         let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut multiplexed = connected.map_err(|error| self.refused(&error))?;
@@ -192,7 +213,9 @@ impl Connector {
         }
         multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Connection { number, multiplexed, last_answer: AtomicU64::new(0), broken }))
+        let (outbox, writing) = Outbox::new(multiplexed);
+        background::spawn(writing);
+        Ok(Arc::new(Connection { number, outbox, last_answer: AtomicU64::new(0), broken }))
     }
 
     fn refused(&self, error: &RedisError) -> Error {

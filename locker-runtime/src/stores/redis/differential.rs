@@ -3,19 +3,25 @@
 
 mod bugs;
 mod requests;
+mod together;
 
-use super::{lock, pushes::Message, script::Answer, shared};
+use super::{
+    lock,
+    pushes::Message,
+    script::{Answer, Invocation},
+    shared,
+};
 use crate::{
     clock::Timestamp,
     id::Id,
     key::Key,
-    primitives::{AnyState, Context, Push, Reply, Request},
+    primitives::{AnyState, Context, Holding, Push, Reply, Request},
 };
 use fastrand::Rng;
 use locker_harness::RedisServer;
 use redis::{Connection, Value};
 use requests::Draw;
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 const CLOCK: &str = include_str!("differential_clock.lua");
 const KEYS: usize = 100;
@@ -40,6 +46,16 @@ impl Side {
         let steps = [0, 0, 0, 1, 1, 2, 5, 50, 900, 2_000, 2_001, 30_000, 61_000];
         self.now = self.now + milliseconds(rng, &steps);
         draw(&self.ids, rng)
+    }
+
+    /// As the store makes it.
+    fn invocation(&self, request: &Request) -> Invocation {
+        let channel = Arc::from("channel");
+        match request {
+            Request::Lock(Holding::Release { id, tombstone: false }) => lock::release(&self.key, *id, 0),
+            Request::Lock(request) => lock::invocation(&self.key, request, &channel),
+            request => shared::invocation(&self.key, request, &channel).expect("of a kind"),
+        }
     }
 
     fn step(&mut self, request: &Request) -> (Reply, Vec<Push>) {
@@ -80,19 +96,15 @@ impl Texts {
     }
 }
 
-/// Sends one call per side in one go; every call is followed by a look at what it published.
-fn send(
+/// Sends calls in one go; every call is followed by a look at what it published.
+fn send<'a>(
     connection: &mut Connection,
     texts: &mut Texts,
-    sides: &[Side],
-    requests: &[Request],
+    calls: impl Iterator<Item = (&'a Side, &'a Request)>,
 ) -> Vec<(Value, Vec<String>)> {
     let mut pipeline = redis::pipe();
-    for (side, request) in sides.iter().zip(requests) {
-        let call = match request {
-            Request::Lock(request) => lock::invocation(&side.key, request, "channel"),
-            request => shared::invocation(&side.key, request, "channel").expect("of a kind"),
-        };
+    for (side, request) in calls {
+        let call = side.invocation(request);
         let (by_digest, in_full) = call.changed(&mut |text| texts.change(text), side.now.as_micros());
         let pushes = format!("{{{}}}:pushes", side.key);
         pipeline.add_command(if side.history.len() < 10 { in_full } else { by_digest });
@@ -108,6 +120,29 @@ fn send(
     answers.chunks_exact(2).map(read).collect()
 }
 
+/// A comparison on its way.
+struct Run {
+    connection: Connection,
+    texts: Texts,
+    rng: Rng,
+    sides: Vec<Side>,
+}
+
+impl Run {
+    fn start(server: &RedisServer, bug: Option<Bug>, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let sides = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+        let texts = Texts { bug, known: HashMap::new(), seeded: false };
+        Self { connection: server.connection(), texts, rng, sides }
+    }
+
+    /// The bug that was to be put in was put in.
+    fn end(self) {
+        let Texts { bug, seeded, .. } = self.texts;
+        assert!(bug.is_none() || seeded, "no script has the text that {bug:?} changes");
+    }
+}
+
 /// How many requests were answered alike; else the first difference and what led to it.
 fn compare(
     server: &RedisServer,
@@ -116,20 +151,18 @@ fn compare(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
-    let mut connection = server.connection();
-    let mut texts = Texts { bug, known: HashMap::new(), seeded: false };
-    let mut rng = Rng::with_seed(seed);
-    let mut sides: Vec<Side> = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+    let mut run = Run::start(server, bug, seed);
     let mut compared = 0;
     for _ in 0..rounds {
-        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(&mut rng, draw)).collect();
-        let answers = send(&mut connection, &mut texts, &sides, &requests);
+        let Run { connection, texts, rng, sides } = &mut run;
+        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw)).collect();
+        let answers = send(connection, texts, sides.iter().zip(&requests));
         for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
             side.agree(request, answer, &published)?;
             compared += 1;
         }
     }
-    assert!(bug.is_none() || texts.seeded, "no script has the text that {bug:?} changes");
+    run.end();
     Ok(compared)
 }
 

@@ -2,22 +2,33 @@
 -- then is deleted first, and what would have been published is kept in a list.
 
 local NOW = tonumber(table.remove(ARGV))
-local EXPIRIES, PUSHES = '{' .. KEYS[1] .. '}:expiries', '{' .. KEYS[1] .. '}:pushes'
 local call = redis.call
 
-local recorded = call('HGETALL', EXPIRIES)
-for i = 1, #recorded, 2 do
-  if tonumber(recorded[i + 1]) <= NOW then
-    call('DEL', recorded[i])
-  end
-  if call('EXISTS', recorded[i]) == 0 then
-    call('HDEL', EXPIRIES, recorded[i])
+-- A helper key holds the key it helps in braces.
+local function beside(key, name)
+  return '{' .. (string.match(key, '^{(.*)}') or key) .. '}:' .. name
+end
+
+local PUSHES = beside(KEYS[1], 'pushes')
+
+local looked_at = {}
+for _, key in ipairs(KEYS) do
+  local expiries = beside(key, 'expiries')
+  local recorded = looked_at[expiries] and {} or call('HGETALL', expiries)
+  looked_at[expiries] = true
+  for i = 1, #recorded, 2 do
+    if tonumber(recorded[i + 1]) <= NOW then
+      call('DEL', recorded[i])
+    end
+    if call('EXISTS', recorded[i]) == 0 then
+      call('HDEL', expiries, recorded[i])
+    end
   end
 end
 
 local function expire(key, milliseconds)
   if call('EXISTS', key) == 1 then
-    call('HSET', EXPIRIES, key, string.format('%.0f', NOW + milliseconds * 1000))
+    call('HSET', beside(key, 'expiries'), key, string.format('%.0f', NOW + milliseconds * 1000))
   end
 end
 
@@ -52,7 +63,7 @@ end
 
 function commands.PTTL(key)
   if call('EXISTS', key) == 0 then return -2 end
-  local at = call('HGET', EXPIRIES, key)
+  local at = call('HGET', beside(key, 'expiries'), key)
   return at and (at - NOW) / 1000 or -1
 end
 
@@ -61,10 +72,9 @@ function commands.PUBLISH(channel, message)
   return 1
 end
 
-local redis = {
-  error_reply = redis.error_reply,
-  call = function(command, ...)
-    return (commands[command] or function(...) return call(command, ...) end)(...)
-  end,
-}
+local function moved(command, ...)
+  return (commands[command] or function(...) return call(command, ...) end)(...)
+end
+
+local redis = {error_reply = redis.error_reply, call = moved, pcall = moved}
 

@@ -16,7 +16,7 @@ use crate::{
     primitives::{Holding, Kind, Push, Reply, Signal, lock::Request},
 };
 use futures_util::FutureExt;
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::task::unconstrained;
 
 /// One call about the lock at a key.
@@ -35,7 +35,9 @@ impl Redis {
         match *request {
             Holding::Acquire { id, lease, .. } => {
                 let sent = Timestamp::now();
-                let answer = call.invoke(&lock::invocation(key, request, &self.channel)).await?;
+                let invocation = lock::invocation(key, request, &self.channel);
+                let invocation = Arc::new(invocation.together_if(self.lines.is_quiet(key)));
+                let answer = call.invoke(&invocation).await?;
                 let reply = lock::reply(&answer, request)?;
                 match reply {
                     Reply::Granted { fence } => {
@@ -79,7 +81,7 @@ impl Redis {
             // Whom it is about may be here, and was to choose its heir.
             Holding::Evict { .. } => {
                 self.lines.lost(key);
-                lock::reply(&call.invoke(&lock::invocation(key, request, &self.channel)).await?, request)
+                lock::reply(&call.invoke(&call.invocation(request)).await?, request)
             }
         }
     }
@@ -90,9 +92,10 @@ impl Call<'_> {
     async fn release(self, id: Id) -> Result<Reply> {
         let Self { store, key, connection, .. } = self;
         match store.lines.release(key, id, connection.number, |id| self.waits(id)) {
-            Release::Plain(tell) => {
+            Release::Plain { tell, quiet } => {
                 let tell = if store.mail.boxes.is_empty() { 0 } else { tell };
-                let answer = self.say(id, &lock::release(key, id, tell)).await?;
+                let invocation = Arc::new(lock::release(key, id, tell).together_if(quiet));
+                let answer = self.say(id, &invocation).await?;
                 store.lines.told(key, answer.text(), |id| self.waits(id));
                 lock::released(&answer)
             }
@@ -103,7 +106,7 @@ impl Call<'_> {
 
     async fn hand_over(self, bequest: Bequest, until: Timestamp) -> Result<Reply> {
         let Self { store, key, connection, limit } = self;
-        let (sent, invocation) = (Timestamp::now(), lock::bequeath(key, &bequest));
+        let (sent, invocation) = (Timestamp::now(), Arc::new(lock::bequeath(key, &bequest)));
         let mut doubt = Doubt::about(self, bequest.from);
         // Polled once, it is in the queue of the connection: what the heir sends comes after it.
         let mut call = pin!(unconstrained(store.invoke_known(connection, &invocation, limit)));
@@ -148,8 +151,8 @@ impl Call<'_> {
         let _turn = turn.lock().await;
         while let Some(bequest) = lines.first_unanswered(key, id) {
             let mut doubt = Doubt::about(self, bequest.from);
-            let (sent, command) = (Timestamp::now(), lock::bequeath(key, &bequest).in_full());
-            let answer = connection.call(&command, limit).await.and_then(Answer::of_call);
+            let (sent, invocation) = (Timestamp::now(), Arc::new(lock::bequeath(key, &bequest)));
+            let answer = connection.run_in_full(&invocation, limit).await.and_then(Answer::of_call);
             let answer = doubt.unless_told(answer)?;
             if lock::released(&answer)? == Reply::Released {
                 self.carried_out(&bequest, sent, &answer);
@@ -170,12 +173,12 @@ impl Call<'_> {
 
     /// A request as it is.
     async fn about(self, id: Id, request: &Request) -> Result<Reply> {
-        lock::reply(&self.say(id, &lock::invocation(self.key, request, &self.store.channel)).await?, request)
+        lock::reply(&self.say(id, &self.invocation(request)).await?, request)
     }
 
     /// A call about a hold of `id`. As long as something that led to the hold has had no answer, being refused means
     /// nothing.
-    async fn say(self, id: Id, invocation: &Invocation) -> Result<Answer> {
+    async fn say(self, id: Id, invocation: &Arc<Invocation>) -> Result<Answer> {
         let answer = self.invoke(invocation).await?;
         if !lock::is_refusal(&answer) || self.store.lines.first_unanswered(self.key, id).is_none() {
             return Ok(answer);
@@ -184,7 +187,11 @@ impl Call<'_> {
         self.invoke(invocation).await
     }
 
-    async fn invoke(self, invocation: &Invocation) -> Result<Answer> {
+    fn invocation(self, request: &Request) -> Arc<Invocation> {
+        Arc::new(lock::invocation(self.key, request, &self.store.channel))
+    }
+
+    async fn invoke(self, invocation: &Arc<Invocation>) -> Result<Answer> {
         self.store.invoke_over(self.connection, invocation, self.limit).await
     }
 

@@ -63,8 +63,8 @@ impl Bequest {
 /// How a release is to be sent.
 #[derive(Debug)]
 pub(super) enum Release {
-    /// Without an heir. With the number of waiters of whom Redis is to tell.
-    Plain(usize),
+    /// Without an heir. Redis is to tell of so many waiters; if it is `quiet`, none of this process is known.
+    Plain { tell: usize, quiet: bool },
     /// With one who is to be told that it holds until then.
     New(Bequest, Timestamp),
     /// As it was sent before.
@@ -83,6 +83,8 @@ struct Line {
     following: VecDeque<(Id, Duration)>,
     /// What is to be told about them was asked for.
     asked: bool,
+    /// Somebody of this process has joined the queue since the holder came.
+    wanted: bool,
     /// Releases that have not been answered, in their order.
     bequests: VecDeque<Bequest>,
     /// Nothing here is of use after that.
@@ -107,6 +109,7 @@ impl Line {
         self.holder = None;
         self.following.clear();
         self.asked = false;
+        self.wanted = false;
     }
 }
 
@@ -115,22 +118,28 @@ impl Line {
 pub(super) struct Lines(Mutex<HashMap<Key, Line>>);
 
 impl Lines {
+    /// Whether nobody of this process is known to hold the lock at `key`.
+    pub(super) fn is_quiet(&self, key: &Key) -> bool {
+        !lock(&self.0).contains_key(key)
+    }
+
     /// How `id` is to be released at `key` over `connection`; `waits` tells who still waits here.
     pub(super) fn release(&self, key: &Key, id: Id, connection: u64, waits: impl Fn(Id) -> bool) -> Release {
         let mut lines = lock(&self.0);
-        let Some(line) = lines.get_mut(key) else { return Release::Plain(TELL) };
+        let Some(line) = lines.get_mut(key) else { return Release::Plain { tell: TELL, quiet: true } };
         if let Some(bequest) = line.bequests.iter().find(|bequest| bequest.from == id) {
             return Release::Again(bequest.clone());
         }
         if line.holder != Some(id) {
-            return Release::Plain(TELL);
+            return Release::Plain { tell: TELL, quiet: false };
         }
         let now = Timestamp::now();
         let is_full = line.bequests.len() >= UNANSWERED;
         let Some((heir, lease)) = line.heir(now, waits).filter(|_| !is_full) else {
+            let quiet = !line.wanted;
             line.end();
             tidy(&mut lines, key);
-            return Release::Plain(TELL);
+            return Release::Plain { tell: TELL, quiet };
         };
         let runs_low = line.following.len() < TELL / 4 && !std::mem::replace(&mut line.asked, true);
         line.holder = Some(heir);
@@ -271,6 +280,7 @@ impl Lines {
     pub(super) fn queued(&self, key: &Key, id: Id, before: Option<Id>, lease: Duration) {
         let mut lines = lock(&self.0);
         let Some(line) = lines.get_mut(key).filter(|line| line.holder.is_some()) else { return };
+        line.wanted = true;
         let last = line.following.back().map(|(id, _)| *id);
         if last == before || (last.is_none() && before == line.holder) {
             line.following.push_back((id, lease));

@@ -3,7 +3,7 @@
 use super::{
     Redis,
     line::Bequest,
-    script::{Answer, Invocation, Script},
+    script::{Answer, Batch, Invocation, Script},
 };
 use crate::{
     Result,
@@ -11,20 +11,32 @@ use crate::{
     key::Key,
     primitives::{self, Holding, Reply, Wait, lock::Request},
 };
-use std::{fmt, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 const COMMON: &str = include_str!("lock.lua");
-static ACQUIRE: Script =
-    Script::with_first(include_str!("lock_acquire_free.lua"), &[COMMON, include_str!("lock_acquire.lua")]);
-static RENEW: Script =
-    Script::with_first(include_str!("lock_renew.lua"), &[COMMON, include_str!("lock_renew_lost.lua")]);
-static RELEASE: Script =
-    Script::with_first(include_str!("lock_release.lua"), &[COMMON, include_str!("lock_release_rest.lua")]);
-static EVICT: Script = Script::new(&[COMMON, include_str!("lock_evict.lua")]);
-static CANCEL: Script = Script::new(&[COMMON, include_str!("lock_cancel.lua")]);
+const HELPERS: &[&str] = &["f", "q", "w", "y", "x:"];
+static ACQUIRE: Script = Script::with_first(
+    HELPERS,
+    include_str!("lock_acquire_free.lua"),
+    &[COMMON, include_str!("lock_acquire.lua")],
+);
+static RENEW: Script = Script::with_first(
+    HELPERS,
+    include_str!("lock_renew.lua"),
+    &[COMMON, include_str!("lock_renew_lost.lua")],
+);
+static RELEASE: Script = Script::with_first(
+    HELPERS,
+    include_str!("lock_release.lua"),
+    &[COMMON, include_str!("lock_release_rest.lua")],
+);
+static ACQUIRE_MANY: Batch = Batch::new(&[include_str!("lock_acquire_many.lua")], &[0, 1, 2, 5], &[0, 1]);
+static RELEASE_MANY: Batch = Batch::new(&[include_str!("lock_release_many.lua")], &[0, 2], &[0]);
+static EVICT: Script = Script::new(HELPERS, &[COMMON, include_str!("lock_evict.lua")]);
+static CANCEL: Script = Script::new(HELPERS, &[COMMON, include_str!("lock_cancel.lua")]);
 
 /// The call that carries `request` out.
-pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Invocation {
+pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Invocation {
     match *request {
         Holding::Acquire { id, lease, wait, ask: () } => {
             let mode = wait.map_or("no", |wait| if wait.fair { "fair" } else { "unfair" });
@@ -33,43 +45,33 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Invocat
                 .argument(milliseconds(lease))
                 .argument(mode)
                 .argument(milliseconds(live))
-                .argument(channel)
+                .argument(Arc::clone(channel))
+                .together(&ACQUIRE_MANY)
         }
         Holding::Renew { id, lease } => on(&RENEW, key, id).argument(milliseconds(lease)),
-        Holding::Release { id, tombstone } => on(&RELEASE, key, id).argument(u8::from(tombstone)),
-        Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(u8::from(tombstone)),
+        Holding::Release { id, tombstone } => on(&RELEASE, key, id).argument(tombstone),
+        Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
         Holding::Evict { up_to } => on(&EVICT, key, Id::from(0)).argument(up_to),
     }
 }
 
 /// The release of `id`, asking who of at most `tell` waiters comes after the next holder.
 pub(super) fn release(key: &Key, id: Id, tell: usize) -> Invocation {
-    on(&RELEASE, key, id).argument(0).argument(tell)
+    end(key, id, tell).together(&RELEASE_MANY)
 }
 
 /// A release that names the next holder.
 pub(super) fn bequeath(key: &Key, bequest: &Bequest) -> Invocation {
-    let Bequest { from, heir, lease, fence, tell, .. } = bequest;
-    release(key, *from, *tell).argument(heir).argument(milliseconds(*lease)).argument(fence)
+    let Bequest { from, heir, lease, fence, tell, .. } = *bequest;
+    end(key, from, tell).argument(heir).argument(milliseconds(lease)).argument(fence)
+}
+
+fn end(key: &Key, id: Id, tell: usize) -> Invocation {
+    on(&RELEASE, key, id).argument(false).argument(tell as u64)
 }
 
 fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
-    let helper = |name| Helper { key, name };
-    let tombstone = format_args!("{{{key}}}:x:{id}");
-    let invocation = script.on([&key, &helper("f"), &helper("q"), &helper("w"), &helper("y"), &tombstone]);
-    invocation.argument(id)
-}
-
-/// A key that lies in the same slot of a cluster as `key`.
-pub(super) struct Helper<'a> {
-    pub(super) key: &'a Key,
-    pub(super) name: &'static str,
-}
-
-impl fmt::Display for Helper<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{{{}}}:{}", self.key, self.name)
-    }
+    script.on(key).argument(id)
 }
 
 /// Rounded up: a lease may last longer, never shorter.

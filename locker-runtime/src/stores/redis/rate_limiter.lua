@@ -4,9 +4,9 @@
 --          in line, as "w <start> <used>" or "g <at> <debt>"; line: 1 while anybody is in line or remembered
 -- {K}:w    id -> "<tokens> <at> <told> <give up> <live until> <channel>", times in microseconds, 'inf': never
 -- {K}:a    ids whose turn has come while they were told another   {K}:b  ids that are refused
--- ARGV[5]  tokens   ARGV[6]  'w' fixed window, 'b' token bucket, 'g' GCRA   ARGV[7]  count
--- ARGV[8]  interval in microseconds   ARGV[9]  burst, '-': none given   ARGV[10]  patience in microseconds, 'inf'
--- ARGV[11] 1: refuse this id from now on, a copy of its request may still arrive
+-- ARGV[5]  tokens   ARGV[7]  patience in microseconds, 'inf'
+-- ARGV[6]  the settings: '<w fixed window, b token bucket, g GCRA> <count> <interval in microseconds> <burst, -: none>'
+-- ARGV[8]  1: refuse this id from now on, a copy of its request may still arrive
 --
 -- {'admitted', microseconds to wait, remaining, microseconds until all is free}
 -- | {'limited', microseconds until a turn or -1, remaining, microseconds until all is free}
@@ -253,7 +253,7 @@ if op == 'inspect' then
   local used = math.max(0, quota.size - remaining(meter, quota))
   return {'inspected', quota.size, used, queued(), reset_after(meter, quota), -1, 0, 0}
 elseif op == 'cancel' then
-  if ARGV[11] == '1' then
+  if ARGV[8] == '1' then
     has_line = true
     remember(refused, id)
   end
@@ -264,7 +264,7 @@ elseif op == 'cancel' then
   return {'cancelled'}
 end
 
-local tokens, give_up = tonumber(ARGV[5]), time + tonumber(ARGV[10])
+local tokens, give_up = tonumber(ARGV[5]), time + tonumber(ARGV[7])
 local live_until = live and time + live * 1000 or NEVER
 
 if has_line then
@@ -291,9 +291,8 @@ if has_line then
   end
 end
 
-local words = string.format('%s %s %s %s', ARGV[6], ARGV[7], ARGV[8], ARGV[9])
-if words ~= quota.words then
-  local new = read_quota(words)
+if ARGV[6] ~= quota.words then
+  local new = read_quota(ARGV[6])
   meter = under(meter, quota, new)
   quota = new
   plan()

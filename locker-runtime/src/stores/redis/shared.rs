@@ -2,8 +2,8 @@
 
 use super::{
     Redis,
-    lock::{Helper, milliseconds},
-    script::{Answer, Invocation, Script},
+    lock::milliseconds,
+    script::{Answer, Argument, Batch, Invocation, Script},
 };
 use crate::{
     Result,
@@ -17,12 +17,15 @@ use crate::{
         semaphore, watchdog,
     },
 };
-use std::{fmt, time::Duration};
+use std::{sync::Arc, time::Duration};
+
+const HELPERS: &[&str] = &["q", "w", "a", "b", "z", "f"];
 
 macro_rules! scripts {
-    ($($name:ident = $kind:literal: $(first $first:literal,)? $($file:literal),+;)+) => {
+    ($($name:ident = $kind:literal: $(first $($first:literal)+,)? $($file:literal),+;)+) => {
         $(static $name: Script = Script::with_first(
-            concat!($(include_str!($first))?),
+            HELPERS,
+            concat!($($(include_str!($first)),+)?),
             &[include_str!("shared.lua"), $(include_str!($file)),+],
         );)+
 
@@ -38,7 +41,7 @@ macro_rules! scripts {
 
 scripts! {
     SEMAPHORE = "semaphore": "semaphore.lua";
-    RATE = "rate": first "rate_limiter_free.lua", "rate_limiter.lua";
+    RATE = "rate": first "rate_limiter_take.lua" "rate_limiter_free.lua", "rate_limiter.lua";
     EVENT = "event": "watchers.lua", "event.lua";
     WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
     BARRIER = "barrier": "watchers.lua", "barrier.lua";
@@ -46,10 +49,15 @@ scripts! {
     COUNTER = "counter": "counter.lua";
 }
 
-static ANY: Script = Script::new(&[include_str!("any.lua")]);
+static RATE_MANY: Batch = Batch::new(
+    &[include_str!("rate_limiter_take.lua"), include_str!("rate_limiter_many.lua")],
+    &[0],
+    &[4, 5],
+);
+static ANY: Script = Script::new(&["q", "w", "a", "b", "z", "y", "f"], &[include_str!("any.lua")]);
 
 /// The call that carries `request` out; `None` for the lock and what is about any kind.
-pub(super) fn invocation(key: &Key, request: &Request, channel: &str) -> Option<Invocation> {
+pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Option<Invocation> {
     let start = Start { key, channel };
     Some(match request {
         Request::Semaphore(request) => of_semaphore(request, start),
@@ -74,27 +82,31 @@ pub(super) fn delete(key: &Key) -> Invocation {
 
 /// Asks how what lives at a key looks; `None` when it is of no known kind.
 pub(super) fn inspect(key: &Key, kind: &str) -> Option<Invocation> {
-    of_kind(kind).map(|script| Start { key, channel: "-" }.begin(script, "inspect", Id::from(0), None))
+    of_kind(kind)
+        .map(|script| Start { key, channel: &Arc::from("-") }.begin(script, "inspect", Id::from(0), None))
 }
 
-fn about_any(key: &Key, operation: &str) -> Invocation {
-    let of = |name| Helper { key, name };
-    ANY.on([key, &of("q"), &of("w"), &of("a"), &of("b"), &of("z"), &of("y"), &of("f")]).argument(operation)
+fn about_any(key: &Key, operation: &'static str) -> Invocation {
+    ANY.on(key).argument(operation)
 }
 
 /// What the calls of one key have in common.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     key: &'a Key,
-    channel: &'a str,
+    channel: &'a Arc<str>,
 }
 
 impl Start<'_> {
-    fn begin(self, script: &'static Script, operation: &str, id: Id, wait: Option<Wait>) -> Invocation {
+    fn begin(
+        self,
+        script: &'static Script,
+        operation: &'static str,
+        id: Id,
+        wait: Option<Wait>,
+    ) -> Invocation {
         let Self { key, channel } = self;
-        let of = |name| Helper { key, name };
-        let keys = [key, &of("q") as &dyn fmt::Display, &of("w"), &of("a"), &of("b"), &of("z"), &of("f")];
-        let call = script.on(keys).argument(operation).argument(id).argument(channel);
+        let call = script.on(key).argument(operation).argument(id).argument(Arc::clone(channel));
         match wait {
             Some(wait) => call.argument(milliseconds(wait.live.unwrap_or(Redis::LIVENESS))),
             None => call.argument("no"),
@@ -106,12 +118,12 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
     let begin = |operation, id, wait| start.begin(&SEMAPHORE, operation, id, wait);
     match *request {
         Holding::Acquire { id, lease, wait, ask } => begin("acquire", id, wait)
-            .argument(Lease(lease))
+            .argument(until(lease))
             .argument(if wait.is_none_or(|wait| wait.fair) { "fair" } else { "unfair" })
             .argument(ask.size.min(semaphore::MAX_SIZE))
             .argument(ask.permits.min(semaphore::MAX_SIZE))
             .argument(ask.key),
-        Holding::Renew { id, lease } => begin("renew", id, None).argument(Lease(lease)),
+        Holding::Renew { id, lease } => begin("renew", id, None).argument(until(lease)),
         Holding::Release { id, tombstone } => refusing(begin("release", id, None), 5, tombstone),
         Holding::Cancel { id, tombstone } => refusing(begin("cancel", id, None), 5, tombstone),
         Holding::Evict { up_to } => begin("evict", Id::from(0), None).argument(up_to),
@@ -120,29 +132,36 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
 
 /// The arguments from number 5 on that this operation has not, then whether the id is to be refused.
 fn refusing(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
-    (0..missing).fold(call, |call, _| call.argument("-")).argument(u8::from(tombstone))
+    (0..missing).fold(call, |call, _| call.argument("-")).argument(tombstone)
 }
 
 fn of_rate_limiter(request: &rate_limiter::Request, start: Start<'_>) -> Invocation {
     match *request {
         rate_limiter::Request::Take { id, tokens, quota, patience, wait } => {
-            let Quota { algorithm, count, interval, burst } = quota;
-            let call = start.begin(&RATE, "take", id, wait).argument(tokens).argument(letter(algorithm));
-            let call = call.argument(count).argument(interval);
-            let call = if burst == NO_BURST { call.argument("-") } else { call.argument(burst) };
-            if patience == Duration::MAX { call.argument("inf") } else { call.argument(patience.as_micros()) }
+            let call = start.begin(&RATE, "take", id, wait).argument(tokens).argument(words(quota));
+            let patience = match u64::try_from(patience.as_micros()) {
+                Ok(patience) => patience.into(),
+                Err(_) => Argument::from("inf"),
+            };
+            call.argument(patience).together(&RATE_MANY)
         }
         rate_limiter::Request::Cancel { id, tombstone } => {
-            refusing(start.begin(&RATE, "cancel", id, None), 6, tombstone)
+            refusing(start.begin(&RATE, "cancel", id, None), 3, tombstone)
         }
     }
 }
 
-fn letter(algorithm: Algorithm) -> char {
-    match algorithm {
+/// The settings of a limiter as the script knows them.
+fn words(Quota { algorithm, count, interval, burst }: Quota) -> Arc<str> {
+    let letter = match algorithm {
         Algorithm::FixedWindow => 'w',
         Algorithm::TokenBucket => 'b',
         Algorithm::Gcra => 'g',
+    };
+    if burst == NO_BURST {
+        format!("{letter} {count} {interval} -").into()
+    } else {
+        format!("{letter} {count} {interval} {burst}").into()
     }
 }
 
@@ -151,7 +170,7 @@ fn of_event(request: &event::Request, start: Start<'_>) -> Invocation {
     match request {
         event::Request::Wait { id, wait } => begin("wait", *id, *wait),
         event::Request::Send { id, message, keep } => {
-            begin("send", *id, None).argument(message).argument(milliseconds(*keep))
+            begin("send", *id, None).argument(Arc::clone(message)).argument(milliseconds(*keep))
         }
         event::Request::Reset => begin("reset", Id::from(0), None),
         event::Request::Cancel { id } => begin("cancel", *id, None),
@@ -197,12 +216,8 @@ fn of_counter(request: &counter::Request, start: Start<'_>) -> Invocation {
 }
 
 /// A lease in milliseconds, or without end.
-struct Lease(Duration);
-
-impl fmt::Display for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == Duration::MAX { f.write_str("inf") } else { milliseconds(self.0).fmt(f) }
-    }
+fn until(lease: Duration) -> Argument {
+    if lease == Duration::MAX { "inf".into() } else { milliseconds(lease).into() }
 }
 
 /// What the answer to `request` means.

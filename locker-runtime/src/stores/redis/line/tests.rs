@@ -49,7 +49,7 @@ impl Case {
     }
 
     fn has_no_heir(&self, number: u128) -> bool {
-        matches!(self.release(number), Release::Plain(_))
+        matches!(self.release(number), Release::Plain { .. })
     }
 
     fn may_have_lost(&self, number: u128, connection: u64) -> bool {

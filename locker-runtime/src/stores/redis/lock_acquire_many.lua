@@ -1,0 +1,33 @@
+-- Takes many locks for many callers, each one that is free, that nobody waits for and whose id is not refused: what
+-- lock_acquire_free.lua does, in one call.
+--
+-- KEYS     of all calls K, then of all {K}:f, {K}:q, {K}:x:id
+-- ARGV     of all calls the id, then of all the lease in milliseconds
+--
+-- for each 'granted FENCE', or '' where nothing was done: that call has to be made by itself
+
+local many = #KEYS / 4
+local clear = redis.call('EXISTS', unpack(KEYS, 2 * many + 1)) == 0
+local clock, answers = redis.call('TIME'), {}
+-- Microseconds as text: 16 digits until the year 2286, so that texts compare as numbers do.
+local time = clock[1] .. string.sub(clock[2] + 1000000, 2)
+
+for i = 1, many do
+  local id, lease = ARGV[i], ARGV[many + i]
+  answers[i] = ''
+  if (clear or redis.call('EXISTS', KEYS[2 * many + i], KEYS[3 * many + i]) == 0)
+    and redis.call('SET', KEYS[i], id, 'NX', 'PX', lease) then
+    local fence, record = time, KEYS[many + i]
+    local before = redis.pcall('SET', record, fence .. ' ' .. id, 'PX', lease + 60000, 'GET')
+    if type(before) == 'table' then
+      redis.call('DEL', KEYS[i])
+    else
+      if before and before >= fence then
+        fence = string.format('%.0f', math.max(fence, (string.match(before, '^%d+') or 0) + 1))
+        redis.call('SET', record, fence .. ' ' .. id, 'PX', lease + 60000)
+      end
+      answers[i] = 'granted ' .. fence
+    end
+  end
+end
+return answers
