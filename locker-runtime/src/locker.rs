@@ -258,6 +258,9 @@ impl Locker {
 
     /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet.
     pub(crate) fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
+        if self.store().liveness().is_some() {
+            return None;
+        }
         match self.store().call(key, request) {
             Calling::Ready(answer) => Some(answer.into_inner().map_err(|error| error.with_key(key.as_str()))),
             Calling::Pending(_) => None,

@@ -196,7 +196,7 @@ impl Redis {
     ) -> Result<Answer> {
         match self.invoke_known(connection, invocation, limit).await? {
             Some(answer) => Ok(answer),
-            None => Answer::of_call(connection.run_in_full(invocation, limit).await?),
+            None => Answer::of_call(Box::pin(connection.run_in_full(invocation, limit)).await?),
         }
     }
 

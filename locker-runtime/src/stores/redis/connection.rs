@@ -45,6 +45,9 @@ pub(super) enum Status {
     Down(Error),
 }
 
+/// What the server has answered, if an answer came in time.
+pub(super) type Answered = Result<RedisResult<Value>>;
+
 /// A connection that messages arrive on.
 pub(super) struct Connection {
     /// No other one of this process has it.
@@ -62,29 +65,29 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// A script by its digest, with others in one command where that can be, answered within `limit`.
-    pub(super) async fn run(
+    pub(super) fn run(
         &self,
         invocation: &Arc<Invocation>,
         limit: Duration,
-    ) -> Result<RedisResult<Value>> {
-        self.send(Content::Script(Arc::clone(invocation), invocation.batch()), limit).await
+    ) -> impl Future<Output = Answered> {
+        self.send(Content::Script(Arc::clone(invocation), invocation.batch()), limit)
     }
 
     /// A script with its whole text, for a server that does not know it.
-    pub(super) async fn run_in_full(
+    pub(super) fn run_in_full(
         &self,
         invocation: &Arc<Invocation>,
         limit: Duration,
-    ) -> Result<RedisResult<Value>> {
-        self.send(Content::InFull(Arc::clone(invocation)), limit).await
+    ) -> impl Future<Output = Answered> {
+        self.send(Content::InFull(Arc::clone(invocation)), limit)
     }
 
     /// One command, answered within `limit`.
-    pub(super) async fn call(&self, command: Cmd, limit: Duration) -> Result<RedisResult<Value>> {
-        self.send(Content::Command(command), limit).await
+    pub(super) fn call(&self, command: Cmd, limit: Duration) -> impl Future<Output = Answered> {
+        self.send(Content::Command(command), limit)
     }
 
-    async fn send(&self, content: Content, limit: Duration) -> Result<RedisResult<Value>> {
+    async fn send(&self, content: Content, limit: Duration) -> Answered {
         let sent = Timestamp::now();
         tokio::select! {
             biased;
@@ -129,6 +132,10 @@ impl Link {
             Status::Down(error) if !error.is_temporary() => return Err(error.clone()),
             _ => {}
         }
+        Box::pin(self.wait(limit)).await
+    }
+
+    async fn wait(&self, limit: Duration) -> Result<Arc<Connection>> {
         let mut status = self.status.clone();
         tokio::select! {
             biased;

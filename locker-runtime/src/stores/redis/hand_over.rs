@@ -131,14 +131,14 @@ impl Call<'_> {
 
     /// How a release has ended that is told again as long as that is open.
     async fn settle(self, bequest: &Bequest) -> Result<Reply> {
-        self.tell_again(bequest.heir).await?;
+        Box::pin(self.tell_again(bequest.heir)).await?;
         Ok(if bequest.was_carried_out() { Reply::Released } else { Reply::NotHeld })
     }
 
     /// Tells again what led to `id` holding, if some of it may not have reached the server.
     async fn tell_what_got_lost(self, id: Id) -> Result<()> {
         if self.store.lines.may_have_lost(self.key, id, self.connection.number) {
-            self.tell_again(id).await?;
+            Box::pin(self.tell_again(id)).await?;
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Call<'_> {
         if !lock::is_refusal(&answer) || self.store.lines.first_unanswered(self.key, id).is_none() {
             return Ok(answer);
         }
-        self.tell_again(id).await?;
+        Box::pin(self.tell_again(id)).await?;
         self.invoke(invocation).await
     }
 

@@ -25,7 +25,10 @@ use std::{
     },
 };
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::{
+        mpsc::{self, error::TrySendError},
+        oneshot,
+    },
     task::unconstrained,
 };
 
@@ -38,9 +41,8 @@ const AT_ONCE: usize = 512;
 /// How many a script makes together: the server does nothing else meanwhile.
 const TOGETHER: usize = 64;
 
-/// How often is written before an answer comes. The fewer, the more calls gather meanwhile; with two the server has
-/// work while the answers to what it did before are on their way.
-pub(super) const UNANSWERED: usize = 2;
+/// How often is written before an answer comes, at most.
+pub(super) const UNANSWERED: usize = 4;
 
 type Answer = oneshot::Sender<RedisResult<Value>>;
 
@@ -138,16 +140,23 @@ impl Outbox {
         let is_alone = self.unanswered.fetch_add(1, Ordering::Relaxed) == 0;
         let _answered = Unanswered(&self.unanswered);
         if is_alone {
-            let script = content.script();
-            let answer = self.connection.clone().send_packed_command(&content.command()).await;
-            let answer = answer.and_then(Value::extract_error);
-            self.run.note(script, &answer);
-            return answer;
+            return Box::pin(self.send_at_once(content)).await;
         }
         let (answer, answered) = oneshot::channel();
         let closed = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        self.calls.send(Call { content, answer }).await.map_err(|_| closed())?;
+        match self.calls.try_send(Call { content, answer }) {
+            Err(TrySendError::Full(call)) => Box::pin(self.calls.send(call)).await.map_err(|_| closed())?,
+            sent => sent.map_err(|_| closed())?,
+        }
         answered.await.map_err(|_| closed())?
+    }
+
+    async fn send_at_once(&self, content: Content) -> RedisResult<Value> {
+        let script = content.script();
+        let answer = self.connection.clone().send_packed_command(&content.command()).await;
+        let answer = answer.and_then(Value::extract_error);
+        self.run.note(script, &answer);
+        answer
     }
 }
 
@@ -168,6 +177,8 @@ struct Writer {
     /// The keys that calls made together on their way are about. What else is about them stays in line: a call that
     /// has to be made again must not be overtaken.
     asked: HashSet<Key>,
+    /// How many have been written and not answered.
+    on_their_way: usize,
     /// What the server has been taught over this connection.
     taught: Vec<&'static Batch>,
     /// Only calls of scripts that have been run are made together: one that is left undone and then refused, because
@@ -183,7 +194,7 @@ impl Writer {
         let (mut taken, mut unanswered) = (Vec::with_capacity(AT_ONCE), FuturesUnordered::new());
         loop {
             tokio::select! {
-                count = calls.recv_many(&mut taken, AT_ONCE), if unanswered.len() < UNANSWERED => {
+                count = calls.recv_many(&mut taken, AT_ONCE), if self.line.len() < AT_ONCE => {
                     if count == 0 {
                         return;
                     }
@@ -191,7 +202,7 @@ impl Writer {
                 }
                 Some((senders, answers)) = unanswered.next() => self.answer(senders, answers),
             }
-            let parcels = self.gather();
+            let parcels = if self.is_time(unanswered.len()) { self.gather() } else { Vec::new() };
             if !parcels.is_empty() {
                 let commands = parcels.into_iter().map(|parcel| parcel.open(&mut self.taught)).collect();
                 let mut sending = Box::pin(send(connection.clone(), commands));
@@ -202,6 +213,12 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Whether to write while so many writes have no answer yet: what follows at once would be little, and then again
+    /// little. With several on their way the server has work while answers are worked on.
+    fn is_time(&self, unanswered: usize) -> bool {
+        unanswered == 0 || (unanswered < UNANSWERED && self.line.len() * 2 >= self.on_their_way)
     }
 
     /// Takes from the line what can be written now. What can be made together is put together, but not past what
@@ -235,14 +252,18 @@ impl Writer {
             }
         }
         for parcel in &parcels {
+            self.on_their_way += parcel.len();
             self.asked.extend(parcel.keys().cloned());
         }
         parcels
     }
 
     fn answer(&mut self, senders: Vec<Senders>, answers: RedisResult<Vec<Value>>) {
-        for invocation in senders.iter().flat_map(Senders::invocations) {
-            self.asked.remove(invocation.key());
+        for sender in &senders {
+            self.on_their_way -= sender.len();
+            for invocation in sender.invocations() {
+                self.asked.remove(invocation.key());
+            }
         }
         let answers = match answers {
             Ok(answers) => answers,
@@ -328,6 +349,10 @@ impl Parcel {
         }
     }
 
+    fn len(&self) -> usize {
+        if let Self::Many(_, calls) = self { calls.len() } else { 1 }
+    }
+
     /// What calls made together are about.
     fn keys(&self) -> impl Iterator<Item = &Key> {
         let calls = match self {
@@ -358,6 +383,10 @@ impl Parcel {
 }
 
 impl Senders {
+    fn len(&self) -> usize {
+        if let Self::Many(_, calls) = self { calls.len() } else { 1 }
+    }
+
     fn invocations(&self) -> impl Iterator<Item = &Invocation> {
         let calls = if let Self::Many(_, calls) = self { &calls[..] } else { &[] };
         calls.iter().map(|(invocation, _)| &**invocation)
@@ -436,6 +465,23 @@ mod tests {
         let _waiting = (release(&mut writer, "a"), release(&mut writer, "b"), other(&mut writer));
         let _behind = (release(&mut writer, "c"), release(&mut writer, "d"));
         assert_eq!(written(&mut writer).0, [2, 1, 2]);
+    }
+
+    #[test]
+    fn more_is_written_only_when_much_has_gathered_beside_what_is_on_its_way() {
+        let mut writer = Writer::default();
+        let mut calls: Vec<_> = (0..8).map(|number| release(&mut writer, &number.to_string())).collect();
+        assert!(writer.is_time(0));
+        let (_, first) = written(&mut writer);
+        for number in 8..11 {
+            calls.push(release(&mut writer, &number.to_string()));
+        }
+        assert!(writer.is_time(0) && !writer.is_time(1), "three behind eight");
+        calls.push(other(&mut writer));
+        assert!(writer.is_time(1) && !writer.is_time(UNANSWERED), "four behind eight");
+        writer.answer(first, Ok(vec![texts(&["released"; 8])]));
+        assert_eq!(written(&mut writer).0, [3, 1]);
+        assert_eq!(writer.on_their_way, 4);
     }
 
     #[test]
