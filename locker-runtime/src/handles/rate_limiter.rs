@@ -91,9 +91,14 @@ impl RateLimiter {
         if !self.is_valid {
             self.check()?;
         }
-        if let Some(answer) = self.at_once() {
-            return answer;
+        match self.at_once() {
+            Some(answer) => answer,
+            // Boxed: few admissions of the embedded store wait, and moving room for it costs as much as asking.
+            None => Box::pin(self.wait()).await,
         }
+    }
+
+    async fn wait(&self) -> Result<Admission> {
         let (id, deadline) = (Id::random(), Timestamp::now() + self.timeout);
         let what = Taking { id, deadline, limiter: self };
         let answer = self.locker.ask(&self.key, &what, Patience::up_to(self.timeout)).await;
@@ -139,7 +144,6 @@ impl RateLimiter {
     /// In the embedded store most admissions need no waiting: they are asked for without a mailbox and without an id,
     /// because nobody could ask for them again.
     fn at_once(&self) -> Option<Result<Admission>> {
-        self.locker.store().liveness().is_none().then_some(())?;
         let Self { tokens, quota, timeout, .. } = *self;
         let id = Id::from(0);
         let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
