@@ -174,9 +174,11 @@ impl Drop for Unanswered<'_> {
 struct Writer {
     /// What is to be written, in this order.
     line: VecDeque<Call>,
-    /// The keys that calls made together on their way are about. What else is about them stays in line: a call that
+    /// The keys that calls made together on their way are about. What else is about them is held back: a call that
     /// has to be made again must not be overtaken.
     asked: HashSet<Key>,
+    /// What is held back until an answer comes; before anything in line.
+    held: VecDeque<Call>,
     /// How many have been written and not answered.
     on_their_way: usize,
     /// What the server has been taught over this connection.
@@ -194,7 +196,7 @@ impl Writer {
         let (mut taken, mut unanswered) = (Vec::with_capacity(AT_ONCE), FuturesUnordered::new());
         loop {
             tokio::select! {
-                count = calls.recv_many(&mut taken, AT_ONCE), if self.line.len() < AT_ONCE => {
+                count = calls.recv_many(&mut taken, AT_ONCE), if self.line.len() + self.held.len() < AT_ONCE => {
                     if count == 0 {
                         return;
                     }
@@ -231,7 +233,7 @@ impl Writer {
                 continue;
             }
             if call.content.key().is_some_and(|key| self.asked.contains(key)) {
-                self.line.push_back(call);
+                self.held.push_back(call);
                 continue;
             }
             let Call { content, answer } = call;
@@ -265,6 +267,9 @@ impl Writer {
                 self.asked.remove(invocation.key());
             }
         }
+        let mut held = std::mem::take(&mut self.held);
+        held.append(&mut self.line);
+        self.line = held;
         let answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
