@@ -4,6 +4,7 @@ mod connection;
 mod guard;
 mod reply;
 mod tally;
+mod timer;
 mod tokens;
 mod wire;
 

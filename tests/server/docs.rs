@@ -113,7 +113,9 @@ impl Shell {
 
     fn start(&self, line: &str) -> Child {
         let mut shell = Command::new("sh");
-        shell.arg("-c").arg(format!("KEY=$(cat key)\n{line}\nprintf %s \"$KEY\" >key"));
+        // Others may end long after the variable was set anew.
+        let keep = if line.starts_with("KEY=") { "printf %s \"$KEY\" >key" } else { "" };
+        shell.arg("-c").arg(format!("KEY=$(cat key)\n{line}\n{keep}"));
         shell.current_dir(&self.0).env("CURL_HOME", self.0.path());
         shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }

@@ -7,13 +7,14 @@
 use super::{
     Http,
     reply::{Reply, reply},
+    timer::Timer,
     wire::Wire,
 };
 use crate::calls::Answer;
 use hyper::{
     HeaderMap, Version, header::CONNECTION, http::request::Parts, server::conn::http1, service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::{
     convert::Infallible,
     future::{Future, pending, poll_fn},
@@ -150,7 +151,7 @@ impl Drop for Seat {
 async fn talk(http: &Arc<Http>, line: &Line, resumed: bool) -> Option<Parked> {
     let service = service_fn(async |request| Ok::<_, Infallible>(http.answer(request, line).await));
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(Timer::default())
         .header_read_timeout(http.header_timeout)
         .max_buf_size(http.header_size)
         .serve_connection(TokioIo::new(line.wire.clone()), service);
