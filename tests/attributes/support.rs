@@ -2,10 +2,11 @@
 
 use locker::{ErrorKind, Guard, KeyPart, Locker};
 use std::{
+    cell::RefCell,
     future::Future,
     io,
     pin::Pin,
-    sync::{Arc, LazyLock, Mutex},
+    sync::{LazyLock, Once},
     task::{Context, Poll, Waker},
 };
 
@@ -49,12 +50,16 @@ pub(crate) fn start<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    /// What was told on this thread.
+    static TOLD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Log;
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        TOLD.with_borrow_mut(|told| told.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -63,10 +68,16 @@ impl io::Write for Log {
 }
 
 /// What is told through `tracing` while `call` runs on this thread.
+///
+/// By a subscriber for all threads: beside one of a thread's own, `tracing` may remember that nobody listens to what
+/// another thread tells first.
 pub(crate) fn told(call: impl FnOnce()) -> String {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
-    tracing::subscriber::with_default(subscriber, call);
-    String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| {
+        let subscriber = tracing_subscriber::fmt().with_writer(|| Log).with_ansi(false).finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+    TOLD.take();
+    call();
+    String::from_utf8(TOLD.take()).unwrap()
 }
