@@ -24,7 +24,8 @@ trap finish EXIT
 ulimit -n "$(ulimit -Hn)"
 
 cat >"$work/pairs.lua" <<'LUA'
--- A release comes long after its acquire, on whichever connection: the answer to that has come by then.
+-- A release comes long after its acquire, on whichever connection: the answer to that has come by then, also where a
+-- thread of the server had to stand still for some milliseconds.
 local id = tostring({}):match("0x%x+")
 local taken, given, asked = 0, 0, false
 function request()
@@ -33,7 +34,7 @@ function request()
         asked = true
         return wrk.format("GET", "/healthz")
     end
-    if taken - given <= 512 then
+    if taken - given <= 8192 then
         taken = taken + 1
         return wrk.format("POST", "/v1/semaphore/bench/acquire?size=1000000000&key=" .. id .. "-" .. taken)
     end
