@@ -207,12 +207,10 @@ impl Redis {
         invocation: &Arc<Invocation>,
         limit: Duration,
     ) -> Result<Option<Answer>> {
-        let is_known = invocation.is_known();
         match connection.run(invocation, limit).await? {
             Err(error) if errors::is_unknown_script(&error) => {
-                if is_known {
-                    self.mail.ask_again();
-                }
+                // It has known it over this connection, and may have forgotten more.
+                self.mail.ask_again();
                 Ok(None)
             }
             answer => Answer::of_call(answer).map(Some),

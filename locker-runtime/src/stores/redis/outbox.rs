@@ -137,6 +137,13 @@ impl Outbox {
     ///
     /// Polled once, the call is in line: what is sent later comes after it.
     pub(super) async fn send(&self, content: Content) -> RedisResult<Value> {
+        let content = match content {
+            // Refused as unknown and sent again, it would be overtaken by what is sent meanwhile.
+            Content::Script(invocation, _) if !self.run.has(invocation.script()) => {
+                Content::InFull(invocation)
+            }
+            content => content,
+        };
         let is_alone = self.unanswered.fetch_add(1, Ordering::Relaxed) == 0;
         let _answered = Unanswered(&self.unanswered);
         if is_alone {
@@ -183,8 +190,6 @@ struct Writer {
     on_their_way: usize,
     /// What the server has been taught over this connection.
     taught: Vec<&'static Batch>,
-    /// Only calls of scripts that have been run are made together: one that is left undone and then refused, because
-    /// the server does not know its script, would be overtaken.
     run: Run,
     /// The server takes no calls that are made together: keys of several slots in one call are too much for some
     /// that stand before a cluster.
@@ -238,9 +243,7 @@ impl Writer {
             }
             let Call { content, answer } = call;
             match content {
-                Content::Script(invocation, Some(batch))
-                    if !self.apart && self.run.has(invocation.script()) =>
-                {
+                Content::Script(invocation, Some(batch)) if !self.apart => {
                     match parcels[open..].iter_mut().find_map(|parcel| parcel.of(batch)) {
                         Some(fellows) => fellows.push((invocation, answer)),
                         None => parcels.push(Parcel::Many(batch, vec![(invocation, answer)])),
@@ -416,7 +419,6 @@ mod tests {
     /// A release of the lock at `key`, left in line.
     fn release(writer: &mut Writer, key: &str) -> Answered {
         let invocation = Arc::new(lock::release(&Key::new(key), Id::random(), 0));
-        writer.run.note(Some(invocation.script()), &Ok(Value::Nil));
         let (answer, answered) = oneshot::channel();
         let batch = invocation.batch();
         writer.line.push_back(Call { content: Content::Script(invocation, batch), answer });

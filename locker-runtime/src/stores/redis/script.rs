@@ -8,13 +8,7 @@ use crate::{
 };
 use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
-use std::{
-    fmt::Write,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::{fmt::Write, sync::Arc};
 
 const CLOCK: &str = include_str!("clock.lua");
 
@@ -26,8 +20,6 @@ pub(super) struct Script {
     first: &'static str,
     parts: &'static [&'static str],
     text: OnceCell<Text>,
-    /// This process has called it before.
-    known: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -48,7 +40,7 @@ impl Script {
         first: &'static str,
         parts: &'static [&'static str],
     ) -> Self {
-        Self { helpers, first, parts, text: OnceCell::new(), known: AtomicBool::new(false) }
+        Self { helpers, first, parts, text: OnceCell::new() }
     }
 
     /// A call about `key`; [`Invocation::argument`] adds what else it needs.
@@ -151,16 +143,6 @@ impl Invocation {
     /// What may make it together with others.
     pub(super) fn batch(&self) -> Option<&'static Batch> {
         self.batch
-    }
-
-    /// Whether this process has called the script before. Then a server that does not know it has forgotten it: it may
-    /// be another one, and may have forgotten more.
-    pub(super) fn is_known(&self) -> bool {
-        let known = &self.script.known;
-        known.load(Ordering::Relaxed) || {
-            known.store(true, Ordering::Relaxed);
-            false
-        }
     }
 
     /// The call by digest.
