@@ -3,12 +3,13 @@
 use super::{
     Redis,
     connection::Connection,
+    errors,
     line::{Bequest, Release},
     lock,
     script::{Answer, Invocation},
 };
 use crate::{
-    Result,
+    Result, background,
     clock::Timestamp,
     id::Id,
     key::Key,
@@ -145,7 +146,18 @@ impl Call<'_> {
 
     /// Tells again what led to `id` holding and has had no answer: one after the other, and by one caller at a time.
     /// Of two copies of a release, the second is refused: whoever hears that first must not think that the first was.
+    ///
+    /// All of it within one limit, also the wait for the turn: behind callers who talk to a connection that is dead by
+    /// now, a renewal would else come too late.
     async fn tell_again(self, id: Id) -> Result<()> {
+        tokio::select! {
+            biased;
+            told = self.tell_in_turn(id) => told,
+            () = background::sleep(self.limit) => Err(errors::lost("earlier releases were not told in time")),
+        }
+    }
+
+    async fn tell_in_turn(self, id: Id) -> Result<()> {
         let Self { store: Redis { lines, .. }, key, connection, limit } = self;
         let Some(turn) = lines.turn(key) else { return Ok(()) };
         let _turn = turn.lock().await;
@@ -221,5 +233,36 @@ impl<'a> Doubt<'a> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         self.call.store.lines.not_answered(self.call.key, self.from, self.doubtful);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{blocking::block_on, stores::Opening};
+    use locker_harness::RedisServer;
+
+    #[test]
+    fn a_renewal_waits_no_longer_than_its_limit_for_the_turn_to_tell_what_came_before() {
+        const LEASE: Duration = Duration::from_secs(30);
+        let Some(server) = RedisServer::start() else { return };
+        let (first, heir) = (Id::from(1), Id::from(2));
+        let _: String = server.ask("SET", &["lock:a", &first.to_string(), "PX", "30000"]);
+        block_on(async {
+            let (store, key) =
+                (Redis::open(&server.url(), &Opening::default()).await.unwrap(), Key::new("lock:a"));
+            store.lines.held(&key, first, 7, (Timestamp::now(), LEASE), |_| true);
+            store.lines.queued(&key, heir, Some(first), LEASE);
+            // On a connection that is none any more.
+            assert!(matches!(store.lines.release(&key, first, u64::MAX, |_| true), Release::New(..)));
+            let renew = Request::Renew { id: heir, lease: LEASE };
+            let turn = store.lines.turn(&key).unwrap();
+            let taken = turn.lock().await;
+            let error = store.lock(&key, &renew, Duration::from_millis(50)).await.unwrap_err();
+            assert!(error.is_temporary() && !error.is_certain(), "{error}");
+            drop(taken);
+            let reply = store.lock(&key, &renew, Duration::from_secs(30)).await.unwrap();
+            assert_eq!(reply, Reply::Renewed { fence: 8 });
+        });
     }
 }

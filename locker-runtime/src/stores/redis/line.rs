@@ -9,7 +9,8 @@
 //! - Releases go out in order, on one connection. One whose answer stays away is told again, with the same heir,
 //!   before anything is said of the heir ([`Lines::may_have_lost`]).
 //! - Answers are worked on in any order. That a release was carried out is certain, and so are those before it; that it
-//!   was refused is certain only when those before it have had their answers, and every copy of it has.
+//!   was refused is certain only when those before it have had their answers, and no copy of it was carried out
+//!   unheard.
 //! - A release that names an heir never becomes one that names none: then Redis could choose another.
 
 use crate::{
@@ -55,7 +56,7 @@ impl Bequest {
     }
 
     fn end(&self, carried_out: bool) {
-        // The first to know is right: who was refused after that sent a second copy.
+        // Read only by a release whose own copy was not carried out; what was told first counts.
         let _ = self.fate.set(carried_out);
     }
 }
