@@ -6,6 +6,7 @@ use locker::{
     store::{Calling, Store},
     stores::Memory,
 };
+use locker_harness::until;
 use std::{
     io,
     sync::{
@@ -36,17 +37,15 @@ impl Log {
 
     /// Waits for a line with all the words; fails after a generous time.
     async fn wait_for(&self, words: &[&str]) -> String {
-        let found = async {
-            loop {
-                let text = self.text();
-                if let Some(line) = text.lines().find(|line| words.iter().all(|word| line.contains(word))) {
-                    return line.to_owned();
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let found = tokio::time::timeout(Duration::from_secs(30), found).await;
-        found.unwrap_or_else(|_| panic!("no line with {words:?} in\n{}", self.text()))
+        let mut found = None;
+        until(&format!("a line with {words:?}"), async || {
+            let text = self.text();
+            let line = text.lines().find(|line| words.iter().all(|word| line.contains(word)));
+            found = line.map(str::to_owned);
+            found.is_some()
+        })
+        .await;
+        found.unwrap()
     }
 }
 

@@ -168,7 +168,7 @@ pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker
     locker.counter(&name).add(-3).await.unwrap();
     door.delete(&door.key("counter", &name)).await.unwrap();
     let started = std::time::Instant::now();
-    until("the slot is over", || started.elapsed() > SHORT * 2).await;
+    until("the slot is over", async || started.elapsed() > SHORT * 2).await;
     assert_eq!(listed().await, Vec::<String>::new());
 }
 

@@ -1,6 +1,6 @@
 //! Laws of the event.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
@@ -54,12 +54,7 @@ pub(crate) async fn no_wait_misses_a_send(locker: Locker) {
 pub(crate) async fn a_sent_event_is_kept_as_long_as_it_was_told(locker: Locker) {
     let event = locker.event(&fresh_name()).keep(SHORT);
     event.send("").await.unwrap();
-    in_time("the event being forgotten", async {
-        while event.wait(Duration::ZERO).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    until("the event being forgotten", async || event.wait(Duration::ZERO).await.is_err()).await;
     event.send("again").await.unwrap();
     assert!(event.keep(Duration::ZERO).send("x").await.unwrap_err().to_string().contains("keep"));
 }
@@ -69,7 +64,7 @@ pub(crate) async fn blocking_calls_work(locker: Locker) {
     let waiter = event.clone();
     let waiting = std::thread::spawn(move || waiter.wait_blocking(GENEROUS));
     event.send_blocking("hello").unwrap();
-    crate::support::until("the thread has it", || waiting.is_finished()).await;
+    crate::support::until("the thread has it", async || waiting.is_finished()).await;
     assert_eq!(waiting.join().unwrap().unwrap(), "hello");
     event.reset_blocking().unwrap();
 }

@@ -153,7 +153,7 @@ pub(crate) async fn a_renewed_lease_outlives_its_length(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT * 3).max_hold(GENEROUS).acquire().await.unwrap();
     let started = std::time::Instant::now();
-    until("three leases have passed", || started.elapsed() > SHORT * 9).await;
+    until("three leases have passed", async || started.elapsed() > SHORT * 9).await;
     assert!(guard.is_held());
     assert!(locker.lock(&name).try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -171,7 +171,7 @@ pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {
 pub(crate) async fn release_after_loss_says_so(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
-    until("the lease is over", || !guard.is_held()).await;
+    until("the lease is over", async || !guard.is_held()).await;
     let error = guard.release().await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Lost, false));
 }
@@ -205,6 +205,6 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
     });
     assert!(locker.lock(&name).try_acquire_blocking().unwrap().is_none());
     guard.release_blocking().unwrap();
-    until("the thread has had its turn", || waiting.is_finished()).await;
+    until("the thread has had its turn", async || waiting.is_finished()).await;
     waiting.join().unwrap();
 }

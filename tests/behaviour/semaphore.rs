@@ -94,7 +94,7 @@ pub(crate) async fn a_renewed_hold_outlives_its_lease(locker: Locker) {
     let name = fresh_name();
     let guard = locker.semaphore(&name, 1).lease(SHORT * 3).max_hold(GENEROUS).acquire().await.unwrap();
     let started = std::time::Instant::now();
-    until("three leases have passed", || started.elapsed() > SHORT * 9).await;
+    until("three leases have passed", async || started.elapsed() > SHORT * 9).await;
     assert!(guard.is_held());
     assert!(locker.semaphore(&name, 1).try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();

@@ -8,11 +8,9 @@ use std::{
     future::Future,
     pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
 };
 
-/// Longer than anything takes that works.
-pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
+pub(crate) use locker_harness::{GENEROUS, in_time, until};
 
 /// A locker on a store that lasts as long as this value.
 pub(crate) struct Opened {
@@ -38,22 +36,6 @@ pub(crate) async fn redis() -> Option<Opened> {
 pub(crate) fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("test {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Waits until `condition` holds; fails after a generous time.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    in_time(what, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
-}
-
-/// The value of `future`; fails when it takes longer than anything that works.
-pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let value = tokio::time::timeout(GENEROUS, future).await;
-    value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
 }
 
 /// Starts a call that has to wait, and comes back when the store has it in its queue.

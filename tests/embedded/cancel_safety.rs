@@ -6,6 +6,7 @@ use locker::{
     store::{Calling, Store},
     stores::Memory,
 };
+use locker_harness::{in_time, until};
 use std::{
     future::{Future, poll_fn},
     pin::pin,
@@ -55,12 +56,7 @@ fn poll_and_drop<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> 
 }
 
 async fn unused(store: &Memory) {
-    let gone = async {
-        while store.users() > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("nobody to hold or wait");
+    until("nobody to hold or wait", async || store.users() == 0).await;
 }
 
 const MOST_POLLS: usize = 12;
@@ -124,7 +120,7 @@ async fn waiting_for_a_loss_may_be_dropped_and_begun_again() {
     for polls in 0..3 {
         assert!(poll_and_drop(guard.lost(), polls).is_none());
     }
-    tokio::time::timeout(Duration::from_secs(30), guard.lost()).await.expect("the loss is told");
+    in_time("the loss", guard.lost()).await;
 }
 
 #[tokio::test]

@@ -1,9 +1,8 @@
 //! Many names, many waiters.
 
 use locker::{Guard, Locker, stores::Memory};
+use locker_harness::{in_time, until};
 use std::{future::Future, pin::Pin, task::Poll, time::Duration};
-
-const GENEROUS: Duration = Duration::from_secs(120);
 
 fn on(store: &Memory) -> Locker {
     Locker::builder().store(store.clone()).build_blocking().unwrap()
@@ -60,7 +59,7 @@ async fn a_hundred_thousand_waiters_cost_memory_only_and_are_served_in_order() {
         assert!(guard.fence() > last);
         last = guard.fence();
         guard.release().await.unwrap();
-        guard = tokio::time::timeout(GENEROUS, waiter).await.expect("served in the order of asking").unwrap();
+        guard = in_time("the next in the order of asking", waiter).await.unwrap();
     }
     guard.release().await.unwrap();
     assert!(store.is_empty());
@@ -80,7 +79,7 @@ async fn waiters_that_vanish_from_the_middle_are_gone_at_once() {
     let last = waiters.pop().unwrap();
     drop(waiters);
     guard.release().await.unwrap();
-    tokio::time::timeout(GENEROUS, last).await.unwrap().unwrap().release().await.unwrap();
+    in_time("the last", last).await.unwrap().release().await.unwrap();
     assert!(store.is_empty());
 }
 
@@ -91,12 +90,7 @@ async fn a_forgotten_guard_leaves_no_entry_when_its_lease_is_over() {
     let request = locker.lock("forgotten").lease(Duration::from_millis(20)).renew(false);
     std::mem::forget(request.acquire().await.unwrap());
     assert_eq!(store.len(), 1);
-    let swept = async {
-        while !store.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(GENEROUS, swept).await.expect("nobody asks for it, and it is still forgotten");
+    until("it being forgotten though nobody asks for it", async || store.is_empty()).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use locker::{
     store::{Calling, Store},
     stores::Memory,
 };
+use locker_harness::{GENEROUS, in_time, until};
 use std::{
     future::pending,
     pin::Pin,
@@ -18,7 +19,6 @@ use std::{
 };
 
 const LEASE: Duration = Duration::from_millis(300);
-const GENEROUS: Duration = Duration::from_secs(30);
 
 /// The embedded store behind a line that can be cut.
 #[derive(Clone, Debug)]
@@ -77,15 +77,6 @@ impl Line {
     fn is(&self, state: u8) {
         self.state.store(state, Ordering::SeqCst);
     }
-
-    async fn until(&self, what: &str, condition: impl Fn() -> bool) {
-        let held = async {
-            while !condition() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(GENEROUS, held).await.unwrap_or_else(|_| panic!("waited for {what}"));
-    }
 }
 
 #[tokio::test]
@@ -94,10 +85,10 @@ async fn a_renewal_that_fails_for_a_while_is_not_a_loss() {
     let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
     line.is(CUT);
     let before = guard.remaining();
-    line.until("a renewal to be overdue", || guard.remaining() < Duration::from_millis(1800)).await;
+    until("a renewal to be overdue", async || guard.remaining() < Duration::from_millis(1800)).await;
     assert!(guard.is_held() && before > guard.remaining());
     line.is(UP);
-    line.until("a renewal", || guard.remaining() > Duration::from_secs(2)).await;
+    until("a renewal", async || guard.remaining() > Duration::from_secs(2)).await;
     guard.release().await.unwrap();
 }
 
@@ -106,11 +97,11 @@ async fn a_holder_cut_off_for_its_lease_is_told_that_it_is_lost() {
     let (line, locker) = Line::new();
     let guard = locker.lock("a").acquire().await.unwrap();
     line.is(CUT);
-    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss");
+    in_time("the loss", guard.lost()).await;
     assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
     line.is(UP);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    line.until("the release of what was lost", || line.store.users() == 0).await;
+    until("the release of what was lost", async || line.store.users() == 0).await;
 }
 
 #[tokio::test]
@@ -135,7 +126,7 @@ async fn an_acquire_whose_answers_are_lost_leaves_nothing_behind() {
     let error = request.acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     line.is(UP);
-    line.until("the cancel", || line.store.users() == 0).await;
+    until("the cancel", async || line.store.users() == 0).await;
     locker.lock("a").try_acquire().await.unwrap().expect("free").release().await.unwrap();
 }
 
@@ -145,12 +136,12 @@ async fn an_acquire_is_repeated_until_its_answer_is_heard() {
     line.is(DEAF);
     let (other, state) = (locker.clone(), line.clone());
     let acquiring = tokio::spawn(async move { other.lock("a").timeout(GENEROUS).acquire().await });
-    line.until("the grant nobody heard of", || state.store.users() == 1).await;
+    until("the grant nobody heard of", async || state.store.users() == 1).await;
     line.is(UP);
     let guard = acquiring.await.unwrap().unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    line.until("the release", || line.store.users() == 0).await;
+    until("the release", async || line.store.users() == 0).await;
 }
 
 #[tokio::test]
@@ -160,7 +151,7 @@ async fn a_release_whose_answer_is_lost_was_a_release() {
     line.is(DEAF);
     let state = line.clone();
     let releasing = tokio::spawn(guard.release());
-    line.until("the release", || state.store.users() == 0).await;
+    until("the release", async || state.store.users() == 0).await;
     line.is(UP);
     releasing.await.unwrap().expect("the first copy did it, and nobody else can have ended the hold");
 }
@@ -172,7 +163,7 @@ async fn a_dropped_guard_is_released_once_the_line_is_up_again() {
     line.is(CUT);
     drop(guard);
     line.is(UP);
-    line.until("the release in the background", || line.store.users() == 0).await;
+    until("the release in the background", async || line.store.users() == 0).await;
 }
 
 /// The application's only thread is blocked for several leases: renewals go on elsewhere.
@@ -194,7 +185,7 @@ async fn a_busy_executor_starves_no_renewal() {
 async fn a_hold_that_is_not_renewed_is_never_renewed() {
     let (line, locker) = Line::new();
     let guard = locker.lock("a").renew(false).acquire().await.unwrap();
-    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the end of the lease");
+    in_time("the end of the lease", guard.lost()).await;
     assert_eq!(line.renewals.load(Ordering::SeqCst), 0);
 }
 
@@ -205,7 +196,7 @@ async fn many_holds_are_kept_by_one_task() {
     for number in 0..500 {
         guards.push(locker.lock(&format!("name {number}")).lease(LEASE * 2).acquire().await.unwrap());
     }
-    line.until("two renewals of each", || line.renewals.load(Ordering::SeqCst) >= 1000).await;
+    until("two renewals of each", async || line.renewals.load(Ordering::SeqCst) >= 1000).await;
     assert!(guards.iter().all(locker::Guard::is_held));
     for guard in guards {
         guard.release().await.unwrap();
@@ -229,7 +220,7 @@ async fn a_waiter_that_hears_too_late_queues_again() {
     let other = locker.lock("a").timeout(GENEROUS).acquire().await.unwrap();
     assert!(is_pending(&mut waiter), "its lease is over and another holds");
     other.release().await.unwrap();
-    let guard = tokio::time::timeout(GENEROUS, waiter).await.expect("the next hand-over").unwrap();
+    let guard = in_time("the next hand-over", waiter).await.unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }

@@ -37,11 +37,11 @@ async fn an_acquire_given_up_without_an_answer_leaves_nothing_behind() {
     proxy.set(Fault::DropReplies);
     let request = locker.lock("a").timeout(Duration::from_millis(700));
     let acquire = tokio::spawn(async move { request.acquire().await.map(drop) });
-    until("the request being carried out", || holder(&server, "lock:a").is_some()).await;
+    until("the request being carried out", async || holder(&server, "lock:a").is_some()).await;
     let error = in_time("the end of patience", acquire).await.unwrap().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut), "{error}");
     proxy.set(Fault::None);
-    until("the phantom being cancelled", || holder(&server, "lock:a").is_none()).await;
+    until("the phantom being cancelled", async || holder(&server, "lock:a").is_none()).await;
     let tombstones: Vec<String> = server.ask("KEYS", &["{lock:a}:x:*"]);
     assert_eq!(tombstones.len(), 1);
     hold(&locker, "a").await.release().await.unwrap();
@@ -57,7 +57,7 @@ async fn a_late_acquire_meets_its_tombstone() {
     guard.release().await.unwrap();
     let before = scripts_run(&server);
     proxy.set(Fault::None);
-    until("the late copy", || scripts_run(&server) > before).await;
+    until("the late copy", async || scripts_run(&server) > before).await;
     assert_eq!(holder(&server, "lock:a"), None);
 }
 
@@ -71,13 +71,13 @@ async fn an_acquire_dropped_in_flight_holds_for_nobody() {
             std::future::poll_fn(|context| std::task::Poll::Ready(acquire.as_mut().poll(context)));
         assert!(first_look.await.is_pending());
     }
-    until("the cancel over a new connection", || {
+    until("the cancel over a new connection", async || {
         server.ask::<Vec<String>>("KEYS", &["{lock:a}:x:*"]).len() == 1
     })
     .await;
     let before = scripts_run(&server);
     proxy.set(Fault::None);
-    until("the late acquire", || scripts_run(&server) > before).await;
+    until("the late acquire", async || scripts_run(&server) > before).await;
     assert_eq!((holder(&server, "lock:a"), waiting(&server, "lock:a")), (None, 0));
 }
 
@@ -107,7 +107,7 @@ async fn a_release_without_an_answer_is_unavailable_and_goes_on_in_the_backgroun
     let error = in_time("an answer", guard.release()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false));
     proxy.set(Fault::None);
-    until("the release", || holder(&server, "lock:a").is_none()).await;
+    until("the release", async || holder(&server, "lock:a").is_none()).await;
 }
 
 #[tokio::test]
@@ -116,8 +116,8 @@ async fn a_renewal_that_times_out_is_tried_over_a_fresh_connection() {
     let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
     let before = proxy.accepted();
     proxy.set_for_open(Fault::DropRequests);
-    until("another connection", || proxy.accepted() > before).await;
-    until("a renewal over it", || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
+    until("another connection", async || proxy.accepted() > before).await;
+    until("a renewal over it", async || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }
@@ -152,9 +152,9 @@ async fn survives(break_it: impl AsyncFn(&RedisServer, &Proxy)) {
     let before = hold(&other, "a").await;
     let (first, second) = (locker.clone(), locker.clone());
     let first = tokio::spawn(async move { hold(&first, "a").await });
-    until("the first in line", || waiting(&server, "lock:a") == 1).await;
+    until("the first in line", async || waiting(&server, "lock:a") == 1).await;
     let second = tokio::spawn(async move { hold(&second, "a").await });
-    until("the second in line", || waiting(&server, "lock:a") == 2).await;
+    until("the second in line", async || waiting(&server, "lock:a") == 2).await;
     break_it(&server, &proxy).await;
     in_time("work over a new connection", locker.lock("b").acquire()).await.unwrap().release().await.unwrap();
     before.release().await.unwrap();
@@ -171,7 +171,7 @@ async fn waiters_and_holders_survive_a_reset() {
     survives(async |_, proxy| {
         let before = proxy.accepted();
         proxy.set(Fault::Reset);
-        until("a new try", || proxy.accepted() > before).await;
+        until("a new try", async || proxy.accepted() > before).await;
         proxy.set(Fault::None);
     })
     .await;
@@ -182,7 +182,7 @@ async fn waiters_and_holders_survive_a_half_close() {
     survives(async |_, proxy| {
         let before = proxy.accepted();
         proxy.set_for_open(Fault::HalfClose);
-        until("a new connection", || proxy.accepted() > before).await;
+        until("a new connection", async || proxy.accepted() > before).await;
     })
     .await;
 }
@@ -192,7 +192,7 @@ async fn waiters_and_holders_survive_a_network_that_swallows_everything() {
     survives(async |_, proxy| {
         let before = proxy.accepted();
         proxy.set_for_open(Fault::DropReplies);
-        until("a new connection", || proxy.accepted() > before).await;
+        until("a new connection", async || proxy.accepted() > before).await;
     })
     .await;
 }
@@ -203,7 +203,7 @@ async fn waiters_and_holders_survive_client_kill() {
         let before = proxy.accepted();
         let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]);
         let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "pubsub"]);
-        until("a new connection", || proxy.accepted() > before).await;
+        until("a new connection", async || proxy.accepted() > before).await;
     })
     .await;
 }
@@ -227,14 +227,14 @@ async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
     let message = format!("lock granted {ghost} 7 lock:ghost");
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("the ghost's end", || holder(&server, "lock:ghost").is_none()).await;
+    until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
     // The same message about a hold that is in use does not end it: it came before.
     let guard = hold(&connect(&server.url()).await, "a").await;
     let waiter = tokio::spawn({
         let locker = locker.clone();
         async move { hold(&locker, "a").await }
     });
-    until("the waiter", || waiting(&server, "lock:a") == 1).await;
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     guard.release().await.unwrap();
     let guard = in_time("the hand-over", waiter).await.unwrap();
     let message = format!("lock granted {} {} lock:a", guard.id(), guard.fence());
@@ -242,7 +242,7 @@ async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
     let message = format!("lock granted {ghost} 8 lock:ghost");
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("a later message having been read", || holder(&server, "lock:ghost").is_none()).await;
+    until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
     guard.release().await.unwrap();
 }
@@ -256,7 +256,7 @@ async fn a_message_about_a_grant_that_was_answered_before_does_not_end_it() {
         let request = locker.lock("a").retry_delay(Duration::from_millis(50));
         async move { request.acquire().await }
     });
-    until("the waiter", || waiting(&server, "lock:a") == 1).await;
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
     let fence = guard.fence() + 1;
     let _: () = redis::pipe()
@@ -277,7 +277,7 @@ async fn a_message_about_a_grant_that_was_answered_before_does_not_end_it() {
     {
         let _: i64 = server.ask("PUBLISH", &[&channels[0], &message]);
     }
-    until("a later message having been read", || holder(&server, "lock:ghost").is_none()).await;
+    until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
     granted.release().await.unwrap();
 }
@@ -306,7 +306,7 @@ async fn a_late_message_about_an_old_grant_does_not_lend_its_fence_to_a_new_one(
         let locker = locker.clone();
         async move { hold(&locker, "a").await }
     });
-    until("the waiter", || waiting(&server, "lock:a") == 1).await;
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
     let (old, new) = (guard.fence() + 1, guard.fence() + 2);
     let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
@@ -332,7 +332,7 @@ async fn a_waiter_whose_process_is_gone_is_skipped() {
         let locker = locker.clone();
         async move { hold(&locker, "a").await }
     });
-    until("both in line", || waiting(&server, "lock:a") == 2).await;
+    until("both in line", async || waiting(&server, "lock:a") == 2).await;
     guard.release().await.unwrap();
     let guard = in_time("the living waiter", other).await.unwrap();
     guard.release().await.unwrap();
@@ -358,16 +358,16 @@ async fn one_connection_carries_commands_and_messages() {
             tokio::spawn(async move { hold(&locker, "a").await.release().await })
         })
         .collect();
-    until("all in line", || waiting(&server, "lock:a") == 50).await;
+    until("all in line", async || waiting(&server, "lock:a") == 50).await;
     let clients = || server.ask::<String>("CLIENT", &["LIST"]);
-    until("one connection of ours beside the one that asks", || clients().lines().count() == 2).await;
+    until("one connection of ours beside the one that asks", async || clients().lines().count() == 2).await;
     assert!(clients().lines().any(|client| client.contains(" sub=1 ")), "{}", clients());
     guard.release().await.unwrap();
     for waiter in waiters {
         in_time("a waiter", waiter).await.unwrap().unwrap();
     }
     drop(lockers);
-    until("the connection being closed", || {
+    until("the connection being closed", async || {
         clients().lines().count() == 1 && server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).is_empty()
     })
     .await;

@@ -41,7 +41,7 @@ impl Turns {
             let guard = request.acquire().await.expect("the lock");
             drop(sender.send((number, guard)));
         });
-        until("the place in the queue", || waiting(server, "lock:a") > ahead).await;
+        until("the place in the queue", async || waiting(server, "lock:a") > ahead).await;
         // Whose answer comes after the waiter's.
         hold(locker, "another").await.release().await.unwrap();
     }
@@ -128,7 +128,7 @@ async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
     let second = turns.of(1).await;
     in_time("the release", release).await.unwrap().unwrap();
     let _: i64 = server.ask("PEXPIRE", &["lock:a", "3000"]);
-    until("a renewal", || server.ask::<i64>("PTTL", &["lock:a"]) > 4_000).await;
+    until("a renewal", async || server.ask::<i64>("PTTL", &["lock:a"]) > 4_000).await;
     second.check().unwrap();
     second.release().await.unwrap();
     nobody_is_left(&server);
@@ -164,7 +164,7 @@ async fn a_release_dropped_on_its_way_arrives_before_that_of_its_heir() {
     assert_eq!(holder(&server, "lock:a"), Some(id));
     proxy.set(Fault::None);
     in_time("the release", second.release()).await.unwrap();
-    until("the end", || holder(&server, "lock:a").is_none()).await;
+    until("the end", async || holder(&server, "lock:a").is_none()).await;
     nobody_is_left(&server);
 }
 
@@ -186,7 +186,7 @@ async fn releases_that_hang_are_told_again_in_their_order_and_their_late_copies_
     let next = hold(&locker, "a").await;
     let before = crate::support::scripts_run(&server);
     proxy.set(Fault::None);
-    until("the late copies", || crate::support::scripts_run(&server) >= before + 4).await;
+    until("the late copies", async || crate::support::scripts_run(&server) >= before + 4).await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(next.id()));
     next.release().await.unwrap();
 }
@@ -238,7 +238,7 @@ async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
 async fn who_has_given_up_is_passed_over() {
     let Some((server, _proxy, locker, mut turns, first)) = line(1).await else { return };
     let quitter = tokio::spawn(locker.lock("a").acquire());
-    until("the quitter's place", || waiting(&server, "lock:a") == 1).await;
+    until("the quitter's place", async || waiting(&server, "lock:a") == 1).await;
     turns.queue(&server, &locker).await;
     quitter.abort();
     assert!(quitter.await.unwrap_err().is_cancelled());
@@ -304,7 +304,7 @@ async fn a_crowd_that_comes_and_goes_never_overlaps() {
     while let Some(member) = in_time("the crowd", crowd.join_next()).await {
         member.unwrap();
     }
-    until("the last release", || holder(&server, "lock:a").is_none()).await;
+    until("the last release", async || holder(&server, "lock:a").is_none()).await;
     nobody_is_left(&server);
 }
 
@@ -317,7 +317,7 @@ async fn nothing_is_handed_on_after_a_release_that_came_too_late() {
     let release = tokio::spawn(first.release());
     let second = turns.of(1).await;
     let _: String = server.ask("SET", &["lock:a", "another", "PX", "60000"]);
-    until("half of the lease to be over", || second.remaining() < LEASE / 2).await;
+    until("half of the lease to be over", async || second.remaining() < LEASE / 2).await;
     proxy.set(Fault::None);
     drop(in_time("the end of the second hold", second.release()).await);
     drop(in_time("the end of the first hold", release).await);
@@ -366,7 +366,7 @@ async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: impl Fn(&Re
     })
     .await;
     assert!(disturbances > 10, "{disturbances}");
-    until("the last release", || holder(&server, "lock:a").is_none()).await;
+    until("the last release", async || holder(&server, "lock:a").is_none()).await;
     nobody_is_left(&server);
 }
 

@@ -98,7 +98,8 @@ async fn rust_and_the_python_decorator_take_turns() {
         alternations += turns.windows(2).filter(|pair| pair[0] != pair[1]).count();
     }
     assert!(alternations >= 500, "{alternations}");
-    until("the end of all locks", || eternal_keys(&server).iter().all(|key| key.starts_with("turns:"))).await;
+    until("the end of all locks", async || eternal_keys(&server).iter().all(|key| key.starts_with("turns:")))
+        .await;
 }
 
 /// Python cannot take what Rust holds, and the other way round; each sees the other's token.
@@ -122,7 +123,7 @@ async fn the_layout_is_a_plain_string_with_a_time_to_live() {
         let locker = locker.clone();
         async move { locker.lock_on("bank.withdraw", &[&"6222", &100]).acquire().await.unwrap() }
     });
-    until("the waiter", || crate::support::waiting(&server, &key) == 1).await;
+    until("the waiter", async || crate::support::waiting(&server, &key) == 1).await;
     assert_eq!(server.ask::<String>("GET", &[&key]), "token");
     assert_eq!(server.ask::<i64>("EXPIRE", &[&key, "0"]), 1);
     in_time("the waiter's turn", waiter).await.unwrap().release().await.unwrap();

@@ -26,10 +26,10 @@ async fn holds_and_waiters_survive_a_restart_with_persistence() {
         let locker = locker.clone();
         async move { hold(&locker, "a").await }
     });
-    until("the waiter", || waiting(&server, "lock:a") == 1).await;
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     server.restart();
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
-    until("a renewal after the restart", || server.ask::<i64>("PTTL", &["lock:a"]) > 4_500).await;
+    until("a renewal after the restart", async || server.ask::<i64>("PTTL", &["lock:a"]) > 4_500).await;
     assert!(guard.is_held());
     guard.release().await.unwrap();
     let next = in_time("the waiter", waiter).await.unwrap();
@@ -60,7 +60,7 @@ async fn holds_are_lost_with_flushall_and_waiters_come_back() {
         let locker = locker.clone();
         async move { hold(&locker, "a").await }
     });
-    until("the waiter", || waiting(&server, "lock:a") == 1).await;
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     let _: String = server.ask("FLUSHALL", &[]);
     let next = in_time("the waiter", waiter).await.unwrap();
     in_time("the loss", guard.lost()).await;
@@ -108,7 +108,7 @@ async fn an_async_body_is_cancelled_when_its_lock_is_lost() {
         let dropped = AtomicBool::new(false);
         (work_for_ever(7, &dropped).await, dropped.load(SeqCst))
     });
-    until("the body to be in", || server.ask::<i64>("DBSIZE", &[]) > 0).await;
+    until("the body to be in", async || server.ask::<i64>("DBSIZE", &[]) > 0).await;
     let _: String = server.ask("FLUSHALL", &[]);
     let (result, dropped) = in_time("the cancellation", body).await.unwrap();
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Lost);

@@ -163,8 +163,10 @@ pub(crate) async fn whole_cluster() -> Option<RedisServer> {
     let server = RedisServer::with(&CLUSTER)?;
     let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
     slots_of(&server, "ADDSLOTS", &slots);
-    until("the cluster to be up", || server.ask::<String>("CLUSTER", &["INFO"]).contains("cluster_state:ok"))
-        .await;
+    until("the cluster to be up", async || {
+        server.ask::<String>("CLUSTER", &["INFO"]).contains("cluster_state:ok")
+    })
+    .await;
     Some(server)
 }
 
@@ -191,7 +193,7 @@ async fn second_node(first: &RedisServer) -> (RedisServer, String) {
     let second = RedisServer::with(&CLUSTER).expect("another server");
     let id: String = second.ask("CLUSTER", &["MYID"]);
     let _: String = first.ask("CLUSTER", &["MEET", "127.0.0.1", &second.port().to_string()]);
-    until("the nodes to know each other", || {
+    until("the nodes to know each other", async || {
         let knows = |server: &RedisServer| {
             let nodes: String = server.ask("CLUSTER", &["NODES"]);
             nodes.lines().count() == 2 && nodes.contains(&id) && !nodes.contains("handshake")
@@ -233,7 +235,7 @@ async fn a_node_without_the_slot_is_not_waited_for() {
         assert!(error.is_certain() && error.to_string().contains(code), "{error}");
         assert!(error.to_string().contains("node of a cluster"), "{error}");
     };
-    until("the second node to know the slots", || {
+    until("the second node to know the slots", async || {
         second.ask::<String>("CLUSTER", &["INFO"]).contains("cluster_state:ok")
     })
     .await;
@@ -258,12 +260,12 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
         let other = other.clone();
         async move { other.lock("a").acquire().await.map(drop) }
     });
-    until("both in line", || waiting(&server, "lock:a") == 2).await;
+    until("both in line", async || waiting(&server, "lock:a") == 2).await;
     set(&server, "maxmemory", "1");
     assert_eq!(server.ask::<i64>("PEXPIRE", &["lock:a", "2500"]), 1);
-    until("a renewal", || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
+    until("a renewal", async || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
     impatient.abort();
-    until("the cancelled waiter to be gone", || waiting(&server, "lock:a") == 1).await;
+    until("the cancelled waiter to be gone", async || waiting(&server, "lock:a") == 1).await;
     guard.release().await.unwrap();
     let next = in_time("the hand-over", waiter).await.unwrap();
     next.release().await.unwrap();

@@ -70,7 +70,7 @@ async fn the_documented_permissions_are_enough() {
         let locker = locker.clone();
         async move { hold(&locker, "a").await.release().await }
     });
-    until("the waiter", || waiting(&server, "shop:lock:a") == 1).await;
+    until("the waiter", async || waiting(&server, "shop:lock:a") == 1).await;
     assert!(locker.lock("a").try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap();

@@ -2,9 +2,9 @@
 
 use locker::{Guard, Locker, LockerBuilder};
 use locker_harness::RedisServer;
-use std::{collections::HashMap, future::Future, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-pub(crate) use locker_harness::GENEROUS;
+pub(crate) use locker_harness::{GENEROUS, in_time, until};
 
 /// Long enough not to matter, short enough for the fall-back timers to be seen.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
@@ -19,22 +19,6 @@ pub(crate) async fn connect(url: &str) -> Locker {
 
 pub(crate) async fn hold(locker: &Locker, name: &str) -> Guard {
     in_time("the lock", locker.lock(name).acquire()).await.expect("the lock")
-}
-
-/// The value of `future`; fails when it takes longer than anything that works.
-pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let value = tokio::time::timeout(GENEROUS, future).await;
-    value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
-}
-
-/// Waits until `condition` holds.
-pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    in_time(what, async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
 }
 
 /// Who holds the lock at `key`, as the server has it.

@@ -209,7 +209,7 @@ async fn who_waits_behind_a_dead_connection_is_told() {
     server.signal(Signal::CONT);
     let locker_works = async { hold(&locker, "after that").await.release().await.unwrap() };
     in_time("the locker to work again", locker_works).await;
-    until("what may have been taken to be free", || {
+    until("what may have been taken to be free", async || {
         let keys: Vec<String> = server.ask("KEYS", &["lock:*"]);
         keys.is_empty()
     })

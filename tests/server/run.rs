@@ -1,6 +1,6 @@
 //! `locker run`, `ls` and `unlock`.
 
-use crate::support::binary;
+use crate::support::{binary, until};
 use locker_runtime::Locker;
 use locker_server::{
     cli::{Run, Where},
@@ -57,11 +57,8 @@ async fn a_command_whose_lock_is_lost_is_ended() {
     for script in ["exec sleep 600", "trap '' TERM; exec sleep 600"] {
         let locker = Locker::memory();
         let run = Run { lease: Duration::from_millis(100), ..shell("a", script) };
-        let (under, ended) = (under(&locker, &run), async {
-            while !force(&locker, "a").await.unwrap() {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        });
+        let ended = until("a holder", async || force(&locker, "a").await.unwrap());
+        let under = under(&locker, &run);
         assert_eq!(tokio::join!(under, ended).0, 75, "{script}");
     }
 }
@@ -69,10 +66,16 @@ async fn a_command_whose_lock_is_lost_is_ended() {
 #[tokio::test]
 async fn the_lease_is_renewed_while_the_command_runs() {
     let locker = Locker::memory();
-    let run = Run { lease: Duration::from_millis(200), ..shell("a", "sleep 1.5") };
+    let directory = tempfile::tempdir().unwrap();
+    let end = directory.path().join("end");
+    let script = format!("until [ -e '{}' ]; do sleep 0.02; done", end.display());
+    let run = Run { lease: Duration::from_millis(200), ..shell("a", &script) };
     let (code, taken) = tokio::join!(under(&locker, &run), async {
-        tokio::time::sleep(Duration::from_millis(1200)).await;
-        locker.lock("a").try_acquire().await.unwrap().is_some()
+        // Several leases.
+        tokio::time::sleep(run.lease * 6).await;
+        let taken = locker.lock("a").try_acquire().await.unwrap().is_some();
+        std::fs::write(end, "").unwrap();
+        taken
     });
     assert_eq!((code, taken), (0, false));
 }

@@ -1,9 +1,8 @@
 //! Several servers on one Redis are one: they share holds, tokens, order and wake-ups, and one goes on without the
 //! others.
 
-use crate::support::{Answer, GENEROUS, Server, until};
+use crate::support::{Server, in_time, until};
 use locker_harness::{RedisServer, Signal};
-use tokio::task::JoinHandle;
 
 /// Two servers and the Redis they share; `None` where there is no Redis to be had.
 fn two() -> Option<(RedisServer, Server, Server)> {
@@ -16,10 +15,6 @@ fn on(redis: &RedisServer) -> Server {
     Server::start(&["--store", &redis.url()])
 }
 
-async fn answered(what: &str, waiter: JoinHandle<Answer>) -> Answer {
-    tokio::time::timeout(GENEROUS, waiter).await.unwrap_or_else(|_| panic!("waited for: {what}")).unwrap()
-}
-
 #[tokio::test]
 async fn slots_are_shared_and_a_release_wakes_a_waiter_of_the_other_server() {
     let Some((_redis, one, other)) = two() else { return };
@@ -27,7 +22,7 @@ async fn slots_are_shared_and_a_release_wakes_a_waiter_of_the_other_server() {
     assert_eq!(other.post("/v1/semaphore/s/acquire?key=b&maxwait=0").await.status, 408);
     let waiter = other.queue("/v1/semaphore/s/acquire?key=b", "semaphore/s", 0).await;
     assert_eq!(other.post("/v1/semaphore/s/release?key=a").await.status, 204, "released at the other one");
-    let woken = answered("the waiter", waiter).await;
+    let woken = in_time("the waiter", waiter).await.unwrap();
     assert_eq!((woken.status, woken.body.as_str()), (200, "b"));
     assert_eq!(one.post("/v1/semaphore/s/release?key=b").await.status, 204);
 }
@@ -45,7 +40,7 @@ async fn order_holds_across_servers() {
     let mut holder = "first".to_owned();
     for (number, waiter) in waiters.into_iter().enumerate() {
         assert_eq!(one.post(&format!("/v1/semaphore/s/release?key={holder}")).await.status, 204);
-        holder = answered("the next in line", waiter).await.body;
+        holder = in_time("the next in line", waiter).await.unwrap().body;
         assert_eq!(holder, format!("k{number}"));
     }
 }
@@ -66,7 +61,7 @@ async fn an_event_sent_at_one_reaches_those_who_wait_at_the_other() {
     let Some((_redis, one, other)) = two() else { return };
     let waiter = other.queue("/v1/event/e/wait", "event/e", 0).await;
     assert_eq!(one.post("/v1/event/e/send?message=now").await.status, 204);
-    let told = answered("the event", waiter).await;
+    let told = in_time("the event", waiter).await.unwrap();
     assert_eq!((told.status, told.body.as_str()), (200, "now"));
     assert_eq!(other.post("/v1/event/e/send").await.status, 409);
 }
@@ -92,7 +87,7 @@ async fn a_waiter_of_a_killed_server_stands_in_nobodys_way() {
     one.ended();
     assert!(dead.await.is_err(), "its connection broke");
     assert_eq!(other.post("/v1/semaphore/s/release?key=a").await.status, 204);
-    assert_eq!(answered("the one behind the dead one", alive).await.body, "alive");
+    assert_eq!(in_time("the one behind the dead one", alive).await.unwrap().body, "alive");
 }
 
 #[tokio::test]

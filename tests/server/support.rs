@@ -5,11 +5,9 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
-    time::{Duration, Instant},
 };
 
-/// Longer than anything takes that works.
-pub(crate) const GENEROUS: Duration = Duration::from_mins(1);
+pub(crate) use locker_harness::{GENEROUS, in_time, until};
 
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_locker"));
@@ -100,14 +98,7 @@ impl Drop for Server {
 }
 
 pub(crate) fn ended(process: &mut Child) -> ExitStatus {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = process.try_wait().unwrap() {
-            return status;
-        }
-        assert!(started.elapsed() < GENEROUS, "it goes on");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    locker_harness::eventually("the end of the process", || process.try_wait().unwrap())
 }
 
 /// An answer in the parts that matter.
@@ -186,15 +177,6 @@ pub(crate) fn rest(stream: &mut TcpStream) -> String {
     match stream.read_to_end(&mut answer) {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the connection stays open"),
         _ => String::from_utf8_lossy(&answer).into_owned(),
-    }
-}
-
-/// Waits until `condition` holds; fails after a generous time.
-pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let started = Instant::now();
-    while !condition().await {
-        assert!(started.elapsed() < GENEROUS, "waited for: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

@@ -1,11 +1,7 @@
 //! Waiting: in order, woken at once, given up without a trace.
 
-use crate::support::{GENEROUS, Server, rest, until};
+use crate::support::{Server, in_time, rest, until};
 use std::io::Write;
-
-async fn in_time<T>(what: &str, task: tokio::task::JoinHandle<T>) -> T {
-    tokio::time::timeout(GENEROUS, task).await.unwrap_or_else(|_| panic!("waited for: {what}")).unwrap()
-}
 
 #[tokio::test]
 async fn semaphore_slots_are_given_in_order() {
@@ -19,7 +15,7 @@ async fn semaphore_slots_are_given_in_order() {
     let mut holder = "first".to_owned();
     for waiter in waiters {
         assert_eq!(server.post(&format!("/v1/semaphore/s/release?key={holder}")).await.status, 204);
-        holder = in_time("the next in line", waiter).await.body;
+        holder = in_time("the next in line", waiter).await.unwrap().body;
     }
     assert_eq!(holder, "k9");
 }
@@ -35,9 +31,9 @@ async fn tokens_are_given_in_order() {
         async move { crate::support::answer(crate::support::client().post(url)).await.status }
     });
     let started = std::time::Instant::now();
-    assert_eq!(in_time("the first", first).await.status, 204);
+    assert_eq!(in_time("the first", first).await.unwrap().status, 204);
     let between = started.elapsed();
-    assert_eq!(in_time("the second", second).await, 204);
+    assert_eq!(in_time("the second", second).await.unwrap(), 204);
     assert!(started.elapsed() > between);
 }
 
@@ -49,7 +45,7 @@ async fn a_larger_size_wakes_waiters() {
         assert!(server.post(&path(1)).await.status < 300);
         let waiter = server.queue(&path(1), &format!("{kind}/n"), 0).await;
         assert!(server.post(&path(3)).await.status < 300);
-        assert!(in_time("the one woken", waiter).await.status < 300, "{kind}");
+        assert!(in_time("the one woken", waiter).await.unwrap().status < 300, "{kind}");
     }
 }
 
@@ -62,7 +58,7 @@ async fn size_zero_parks_everybody_until_it_is_raised() {
         assert_eq!(server.post(&path("size=0&maxwait=20")).await.status, 408);
         let waiter = server.queue(&path("size=0"), &format!("{kind}/n"), 0).await;
         assert!(server.post(&path("size=2")).await.status < 300);
-        assert!(in_time("the one parked", waiter).await.status < 300, "{kind}");
+        assert!(in_time("the one parked", waiter).await.unwrap().status < 300, "{kind}");
     }
 }
 
@@ -76,7 +72,7 @@ async fn a_smaller_semaphore_evicts_nobody() {
     assert_eq!(server.post("/v1/semaphore/s/release?key=a").await.status, 204);
     server.until_waiting("semaphore/s", 1).await;
     assert_eq!(server.post("/v1/semaphore/s/release?key=b").await.status, 204);
-    assert_eq!(in_time("the slot", waiter).await.body, "c");
+    assert_eq!(in_time("the slot", waiter).await.unwrap().body, "c");
 }
 
 #[tokio::test]
@@ -88,7 +84,7 @@ async fn a_send_reaches_everybody_who_waits() {
     }
     assert_eq!(server.post("/v1/event/e/send?message=now").await.status, 204);
     for waiter in waiters {
-        assert_eq!(in_time("the event", waiter).await.body, "now");
+        assert_eq!(in_time("the event", waiter).await.unwrap().body, "now");
     }
 }
 
@@ -101,7 +97,7 @@ async fn an_expiring_watchdog_reaches_everybody_who_waits() {
     ];
     assert_eq!(server.post("/v1/watchdog/w/kick?expires=50").await.status, 204);
     for waiter in waiters {
-        assert_eq!(in_time("the watchdog", waiter).await.status, 204);
+        assert_eq!(in_time("the watchdog", waiter).await.unwrap().status, 204);
     }
 }
 
@@ -116,7 +112,7 @@ async fn deleting_a_name_ends_its_waits_with_409() {
         let name = path.rsplit_once('/').unwrap().0;
         let waiter = server.queue(&format!("/v1/{path}"), name, 0).await;
         assert_eq!(server.delete(&format!("/v1/{name}")).await.status, 204);
-        assert_eq!(in_time("the end of the wait", waiter).await.status, 409, "{path}");
+        assert_eq!(in_time("the end of the wait", waiter).await.unwrap().status, 409, "{path}");
     }
 }
 
@@ -157,7 +153,7 @@ async fn the_next_in_line_is_not_held_up_by_who_hung_up() {
     let gone = hanging(&server, "/v1/tokenbucket/b/acquire?interval=300", b"", "tokenbucket/b", 1).await;
     let next = server.queue("/v1/tokenbucket/b/acquire?interval=300", "tokenbucket/b", 1).await;
     drop(gone);
-    assert_eq!(in_time("a token", next).await.status, 204);
+    assert_eq!(in_time("a token", next).await.unwrap().status, 204);
     assert_eq!(server.post("/v1/tokenbucket/b/acquire?interval=300&maxwait=0").await.status, 408);
 }
 

@@ -6,12 +6,40 @@ mod redis_server;
 pub use proxy::{Fault, Proxy};
 pub use redis_server::{RedisServer, Signal, free_port};
 
-use std::time::{Duration, Instant};
+use std::{
+    future::Future,
+    time::{Duration, Instant},
+};
 
 /// Longer than anything takes that works.
-pub const GENEROUS: Duration = Duration::from_secs(30);
+pub const GENEROUS: Duration = Duration::from_secs(60);
 
-/// What `find` finds; fails after a generous time.
+/// Between two looks at a condition: nothing tells of it, and who looks all the time keeps it from coming about.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
+/// The value of `future`; fails when it takes longer than anything that works.
+///
+/// # Panics
+/// When it takes longer.
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let value = tokio::time::timeout(GENEROUS, future).await;
+    value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
+}
+
+/// Waits until `condition` holds; fails after a generous time.
+///
+/// # Panics
+/// When it never holds.
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    in_time(what, async {
+        while !condition().await {
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    })
+    .await;
+}
+
+/// What `find` finds, for who has no runtime; fails after a generous time.
 ///
 /// # Panics
 /// When nothing was found.
@@ -22,7 +50,7 @@ pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(started.elapsed() < GENEROUS, "waited {GENEROUS:?} for: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(BETWEEN_LOOKS);
     }
 }
 
