@@ -1,0 +1,249 @@
+//! What empties an outbox.
+
+use super::{Call, Content, Run};
+use crate::{
+    key::Key,
+    stores::redis::{errors, script::Batch},
+};
+use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use redis::{Pipeline, RedisResult, Value, aio::MultiplexedConnection};
+use std::{
+    collections::{HashSet, VecDeque},
+    ptr,
+};
+use tokio::{sync::mpsc, task::unconstrained};
+
+/// How many calls are written at once.
+const AT_ONCE: usize = 512;
+
+/// How many a script makes together: the server does nothing else meanwhile.
+const TOGETHER: usize = 64;
+
+/// How often is written before an answer comes, at most.
+pub(in super::super) const UNANSWERED: usize = 4;
+
+/// What empties an outbox.
+#[derive(Default)]
+pub(super) struct Writer {
+    /// What is to be written, in this order.
+    line: VecDeque<Call>,
+    /// The keys that calls made together on their way are about. What else is about them is held back: a call that
+    /// has to be made again must not be overtaken.
+    asked: HashSet<Key>,
+    /// What is held back until an answer comes; before anything in line.
+    held: VecDeque<Call>,
+    /// How many have been written and not answered.
+    on_their_way: usize,
+    /// What the server has been taught over this connection.
+    taught: Vec<&'static Batch>,
+    run: Run,
+    /// The server takes no calls that are made together: keys of several slots in one call are too much for some
+    /// that stand before a cluster.
+    apart: bool,
+}
+
+impl Writer {
+    pub(super) fn new(run: Run) -> Self {
+        Self { run, ..Self::default() }
+    }
+
+    /// Writes what comes, until no more can come.
+    pub(super) async fn write(mut self, connection: MultiplexedConnection, mut calls: mpsc::Receiver<Call>) {
+        let (mut taken, mut unanswered) = (Vec::with_capacity(AT_ONCE), FuturesUnordered::new());
+        loop {
+            tokio::select! {
+                count = calls.recv_many(&mut taken, AT_ONCE), if self.line.len() + self.held.len() < AT_ONCE => {
+                    if count == 0 {
+                        return;
+                    }
+                    self.line.extend(taken.drain(..));
+                }
+                Some((parcels, answers)) = unanswered.next() => self.answer(parcels, answers),
+            }
+            let parcels = if self.is_time(unanswered.len()) { self.gather() } else { Vec::new() };
+            if !parcels.is_empty() {
+                let mut sending = Box::pin(send(connection.clone(), self.pipeline(&parcels), parcels));
+                // The first poll puts it in line.
+                match unconstrained(sending.as_mut()).now_or_never() {
+                    Some((parcels, answers)) => self.answer(parcels, answers),
+                    None => unanswered.push(sending),
+                }
+            }
+        }
+    }
+
+    /// Whether to write while so many writes have no answer yet: what follows at once would be little, and then again
+    /// little. With several on their way the server has work while answers are worked on.
+    fn is_time(&self, unanswered: usize) -> bool {
+        unanswered == 0 || (unanswered < UNANSWERED && self.line.len() * 2 >= self.on_their_way)
+    }
+
+    /// Takes from the line what can be written now. What can be made together is put together, but not past what
+    /// cannot.
+    fn gather(&mut self) -> Vec<Parcel> {
+        let (mut parcels, mut open) = (Vec::<Parcel>::new(), 0);
+        for call in std::mem::take(&mut self.line) {
+            if call.answer.is_closed() {
+                // Nobody waits for it any more, and nothing of it has been sent.
+                continue;
+            }
+            if call.content.key().is_some_and(|key| self.asked.contains(key)) {
+                self.held.push_back(call);
+                continue;
+            }
+            match call.content {
+                Content::Script(_, Some(batch)) if !self.apart => {
+                    match parcels[open..].iter_mut().find_map(|parcel| parcel.of(batch)) {
+                        Some(fellows) => fellows.push(call),
+                        None => parcels.push(Parcel::Many(batch, vec![call])),
+                    }
+                }
+                _ => {
+                    parcels.push(Parcel::One(call));
+                    open = parcels.len();
+                }
+            }
+        }
+        for parcel in &mut parcels {
+            parcel.seal();
+            self.on_their_way += parcel.len();
+            self.asked.extend(parcel.keys().cloned());
+        }
+        parcels
+    }
+
+    /// What `parcels` are on the wire.
+    fn pipeline(&mut self, parcels: &[Parcel]) -> Pipeline {
+        let mut pipeline = Pipeline::with_capacity(parcels.len());
+        for parcel in parcels {
+            pipeline.add_command(match parcel {
+                Parcel::One(call) => call.content.command(),
+                Parcel::Many(batch, calls) => {
+                    let is_new = !self.taught.iter().any(|taught| ptr::eq(*taught, *batch));
+                    if is_new {
+                        self.taught.push(batch);
+                    }
+                    let invocations: Vec<_> =
+                        calls.iter().filter_map(|call| call.content.invocation()).collect();
+                    batch.command(&invocations, is_new)
+                }
+            });
+        }
+        pipeline
+    }
+
+    fn answer(&mut self, parcels: Vec<Parcel>, answers: RedisResult<Vec<Value>>) {
+        for parcel in &parcels {
+            self.on_their_way -= parcel.len();
+            for key in parcel.keys() {
+                self.asked.remove(key);
+            }
+        }
+        let mut held = std::mem::take(&mut self.held);
+        held.append(&mut self.line);
+        self.line = held;
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(error) => {
+                for call in parcels.into_iter().flat_map(Parcel::calls) {
+                    drop(call.answer.send(Err(error.clone())));
+                }
+                return;
+            }
+        };
+        let mut again = Vec::new();
+        for (parcel, answer) in parcels.into_iter().zip(answers) {
+            match parcel {
+                Parcel::One(Call { content, answer: sender }) => {
+                    let answer = answer.extract_error();
+                    self.run.note(content.script(), &answer);
+                    drop(sender.send(answer));
+                }
+                Parcel::Many(batch, calls) => {
+                    let mut answers = self.answers(batch, answer).into_iter();
+                    for call in calls {
+                        match answers.next().filter(|answer| *answer != Value::BulkString(Vec::new())) {
+                            Some(done) => drop(call.answer.send(Ok(done))),
+                            None => again.push(call.apart()),
+                        }
+                    }
+                }
+            }
+        }
+        again.into_iter().rev().for_each(|call| self.line.push_front(call));
+    }
+
+    /// The answers to calls made together; none when the server has refused to make them.
+    fn answers(&mut self, batch: &'static Batch, answer: Value) -> Vec<Value> {
+        match answer.extract_error() {
+            Ok(Value::Array(answers)) => answers,
+            Ok(_) => Vec::new(),
+            Err(error) => {
+                if errors::is_unknown_script(&error) {
+                    self.taught.retain(|taught| !ptr::eq(*taught, batch));
+                } else if !errors::certain(&error).is_temporary() {
+                    self.apart = true;
+                }
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Writes all of it at once, and comes back with the answers and with who waits for them.
+async fn send(
+    mut connection: MultiplexedConnection,
+    pipeline: Pipeline,
+    parcels: Vec<Parcel>,
+) -> (Vec<Parcel>, RedisResult<Vec<Value>>) {
+    let answers = connection.send_packed_commands(&pipeline, 0, parcels.len()).await;
+    (parcels, answers)
+}
+
+/// What one command does.
+enum Parcel {
+    One(Call),
+    /// Those of a script that makes them together.
+    Many(&'static Batch, Vec<Call>),
+}
+
+impl Parcel {
+    /// The calls that `batch` makes here, while there is room for more.
+    fn of(&mut self, batch: &'static Batch) -> Option<&mut Vec<Call>> {
+        match self {
+            Self::Many(own, calls) if ptr::eq(*own, batch) && calls.len() < TOGETHER => Some(calls),
+            _ => None,
+        }
+    }
+
+    /// Nothing is added any more: what has remained alone is made by itself.
+    fn seal(&mut self) {
+        if let Self::Many(_, calls) = self
+            && calls.len() == 1
+            && let Some(call) = calls.pop()
+        {
+            *self = Self::One(call);
+        }
+    }
+
+    fn len(&self) -> usize {
+        if let Self::Many(_, calls) = self { calls.len() } else { 1 }
+    }
+
+    /// What calls made together are about.
+    fn keys(&self) -> impl Iterator<Item = &Key> {
+        let calls = if let Self::Many(_, calls) = self { &calls[..] } else { &[] };
+        calls.iter().filter_map(|call| call.content.key())
+    }
+
+    fn calls(self) -> impl Iterator<Item = Call> {
+        let (one, many) = match self {
+            Self::One(call) => (Some(call), Vec::new()),
+            Self::Many(_, calls) => (None, calls),
+        };
+        one.into_iter().chain(many)
+    }
+}
+
+#[cfg(test)]
+mod tests;
