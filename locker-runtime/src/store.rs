@@ -47,7 +47,7 @@ pub type Keys<'a> = Pin<Box<dyn Future<Output = Result<Vec<Key>>> + Send + 'a>>;
 
 /// A call on its way: answered at once by a store of this process (nothing is allocated), later by others.
 pub enum Calling<'a> {
-    /// The answer is here.
+    /// The answer is here. Expected only of a store without a [`liveness`](Store::liveness).
     Ready(Ready<Result<Reply>>),
     /// The answer comes.
     Pending(Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>),

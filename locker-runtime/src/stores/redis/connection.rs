@@ -64,7 +64,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A script by its digest, with others in one command where that can be, answered within `limit`.
+    /// A script, with others in one command where that can be, answered within `limit`.
     pub(super) fn run(
         &self,
         invocation: &Arc<Invocation>,
