@@ -225,32 +225,45 @@ impl Locker {
     pub(crate) fn insist<'a>(&'a self, key: &'a Key, request: Request, patience: Duration) -> Soon<'a, Told> {
         match self.at_once(key, &request) {
             Some(answer) => Either::Left(ready(answer.map(Told::at_once))),
-            None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now() + patience))),
+            None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now(), patience))),
         }
     }
 
-    async fn repeat(&self, key: &Key, request: Request, until: Timestamp) -> Result<Told> {
+    async fn repeat(
+        &self,
+        key: &Key,
+        request: Request,
+        mut sent: Timestamp,
+        patience: Duration,
+    ) -> Result<Told> {
         let (mut backoff, mut repeated, mut cause) = (Backoff::default(), false, Cause::default());
+        let until = sent + patience;
         loop {
-            let sent = Some(Timestamp::now());
-            let answer = self.call_until(key, request.clone(), until).await;
+            let answer = self.call_until(key, request.clone(), sent, until).await;
             match answer.map_err(|error| cause.explain(error)) {
                 Err(error) if error.is_temporary() && Timestamp::now() < until => {
                     repeated |= !error.is_certain();
                     background::sleep(backoff.next_delay()).await;
+                    sent = Timestamp::now();
                 }
                 Err(error) => return Err(if repeated { error.unknown() } else { error }),
-                Ok(reply) => return Ok(Told { reply, repeated, sent }),
+                Ok(reply) => return Ok(Told { reply, repeated, sent: Some(sent) }),
             }
         }
     }
 
-    /// One call, not waited for longer than `until`.
-    fn call_until<'a>(&'a self, key: &'a Key, request: Request, until: Timestamp) -> Soon<'a, Reply> {
+    /// One call, made `now` and not waited for longer than `until`.
+    fn call_until<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Soon<'a, Reply> {
         match self.at_once(key, &request) {
             Some(answer) => Either::Left(ready(answer)),
             None => Either::Right(Box::pin(async move {
-                let answer = in_time(self.store().call(key, &request), until).await;
+                let answer = in_time(self.store().call(key, &request), now, until).await;
                 answer.map_err(|error| error.with_key(key.as_str()))
             })),
         }
@@ -288,11 +301,11 @@ impl Told {
     }
 }
 
-async fn in_time(call: Calling<'_>, until: Timestamp) -> Result<Reply> {
+async fn in_time(call: Calling<'_>, now: Timestamp, until: Timestamp) -> Result<Reply> {
     tokio::select! {
         biased;
         answer = call => answer,
-        () = background::sleep_until(until) =>
+        () = background::sleep_from(now, until) =>
             Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time").unknown()),
     }
 }

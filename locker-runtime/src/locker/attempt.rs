@@ -165,7 +165,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
         let sent = if self.out { Timestamp::now() } else { self.started };
         let first = !std::mem::replace(&mut self.out, true);
         let bound = if self.tries_once() { Timestamp::NEVER } else { self.deadline };
-        let call = match self.locker.call_until(self.key, self.what.ask(wait), bound) {
+        let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {
             Either::Left(answer) => return self.answered(answer.into_inner(), sent, first),
             Either::Right(call) => call,
         };

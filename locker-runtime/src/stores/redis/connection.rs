@@ -53,7 +53,6 @@ pub(super) struct Connection {
     /// No other one of this process has it.
     pub(super) number: u64,
     outbox: Outbox,
-    last_answer: AtomicU64,
     broken: Arc<Notify>,
 }
 
@@ -94,13 +93,11 @@ impl Connection {
             answer = self.outbox.send(content) => {
                 if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
                     self.broken.notify_one();
-                } else {
-                    self.last_answer.store(Timestamp::now().as_micros(), Ordering::Relaxed);
                 }
                 Ok(answer)
             }
-            () = background::sleep(limit) => {
-                if self.last_answer.load(Ordering::Relaxed) < sent.as_micros() {
+            () = background::sleep_from(sent, sent + limit) => {
+                if !self.outbox.has_heard_since(sent) {
                     self.broken.notify_one();
                 }
                 Err(errors::lost(&format!("waited {limit:?}")))
@@ -222,7 +219,7 @@ impl Connector {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let (outbox, writing) = Outbox::new(multiplexed);
         background::spawn(writing);
-        Ok(Arc::new(Connection { number, outbox, last_answer: AtomicU64::new(0), broken }))
+        Ok(Arc::new(Connection { number, outbox, broken }))
     }
 
     fn refused(&self, error: &RedisError) -> Error {

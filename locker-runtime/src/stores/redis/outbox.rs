@@ -14,26 +14,25 @@ pub(super) use writer::UNANSWERED;
 
 use super::script::{Batch, Invocation, Script};
 use crate::{
+    clock::Timestamp,
     key::Key,
     sync::{Mutex, lock},
 };
-use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
+    collections::VecDeque,
     future::Future,
     ptr,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
-use tokio::sync::{
-    mpsc::{self, error::TrySendError},
-    oneshot,
-};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use writer::Writer;
 
-/// How many calls may wait to be written before their senders do.
-const WAITING: usize = 4096;
+/// How many calls may be unanswered before others wait with theirs.
+const ROOM: usize = 8192;
 
 type Answer = oneshot::Sender<RedisResult<Value>>;
 
@@ -73,20 +72,32 @@ impl Content {
     }
 }
 
-/// The scripts that the server has run over this connection: it knows them.
+/// What has been heard over this connection.
 #[derive(Clone, Debug, Default)]
-struct Run(Arc<Mutex<Vec<&'static Script>>>);
+struct Heard(Arc<Facts>);
 
-impl Run {
-    fn has(&self, script: &'static Script) -> bool {
-        lock(&self.0).iter().any(|known| ptr::eq(*known, script))
+#[derive(Debug, Default)]
+struct Facts {
+    /// When something came last, in microseconds.
+    last: AtomicU64,
+    /// The scripts that the server has run: it knows them.
+    run: Mutex<Vec<&'static Script>>,
+}
+
+impl Heard {
+    fn something(&self) {
+        self.0.last.store(Timestamp::now().as_micros(), Ordering::Relaxed);
     }
 
-    fn note(&self, script: Option<&'static Script>, answer: &RedisResult<Value>) {
+    fn has_run(&self, script: &'static Script) -> bool {
+        lock(&self.0.run).iter().any(|known| ptr::eq(*known, script))
+    }
+
+    fn answer(&self, script: Option<&'static Script>, answer: &RedisResult<Value>) {
         if let (Some(script), Ok(_)) = (script, answer)
-            && !self.has(script)
+            && !self.has_run(script)
         {
-            lock(&self.0).push(script);
+            lock(&self.0.run).push(script);
         }
     }
 }
@@ -109,14 +120,61 @@ impl Call {
     }
 }
 
+/// Calls that wait to be written.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    enough: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    calls: VecDeque<Call>,
+    /// How many there have to be for the writer to be woken: for fewer it would not do anything.
+    wanted: usize,
+}
+
+impl Line {
+    fn join(&self, call: Call) {
+        let mut waiting = lock(&self.waiting);
+        waiting.calls.push_back(call);
+        let is_enough = waiting.calls.len() == waiting.wanted;
+        drop(waiting);
+        if is_enough {
+            self.enough.notify_one();
+        }
+    }
+
+    /// Moves those who wait to the end of `line`, at most so many. Nobody is woken until it is known again how many
+    /// are enough.
+    fn take(&self, most: usize, line: &mut VecDeque<Call>) {
+        let mut waiting = lock(&self.waiting);
+        waiting.wanted = usize::MAX;
+        let count = most.min(waiting.calls.len());
+        line.extend(waiting.calls.drain(..count));
+    }
+
+    /// Comes back when so many wait.
+    async fn until(&self, wanted: usize) {
+        let is_enough = {
+            let mut waiting = lock(&self.waiting);
+            waiting.wanted = wanted;
+            waiting.calls.len() >= wanted
+        };
+        if !is_enough {
+            self.enough.notified().await;
+        }
+    }
+}
+
 /// Where calls are left.
 #[derive(Debug)]
 pub(super) struct Outbox {
     connection: MultiplexedConnection,
-    calls: mpsc::Sender<Call>,
-    /// How many have not been answered yet.
-    unanswered: AtomicUsize,
-    run: Run,
+    line: Arc<Line>,
+    /// A permit for each call that may be unanswered.
+    room: Semaphore,
+    heard: Heard,
     /// Gone with the outbox: nobody waits for answers any more.
     _open: oneshot::Sender<()>,
 }
@@ -124,16 +182,21 @@ pub(super) struct Outbox {
 impl Outbox {
     /// An outbox, and what empties it over `connection` for as long as there is the outbox.
     pub(super) fn new(connection: MultiplexedConnection) -> (Self, impl Future<Output = ()> + Send) {
-        let ((sender, calls), (open, closed)) = (mpsc::channel(WAITING), oneshot::channel());
-        let run = Run::default();
-        let (writer, writes_to) = (Writer::new(run.clone()), connection.clone());
+        let ((open, closed), line, heard) = (oneshot::channel(), Arc::<Line>::default(), Heard::default());
+        let writer = Writer::new(Arc::clone(&line), heard.clone());
+        let writes_to = connection.clone();
         let writing = async move {
             tokio::select! {
-                () = writer.write(writes_to, calls) => {}
+                () = writer.write(writes_to) => {}
                 _ = closed => {}
             }
         };
-        (Self { connection, calls: sender, unanswered: AtomicUsize::new(0), run, _open: open }, writing)
+        (Self { connection, line, room: Semaphore::new(ROOM), heard, _open: open }, writing)
+    }
+
+    /// Whether anything has come since `time`.
+    pub(super) fn has_heard_since(&self, time: Timestamp) -> bool {
+        self.heard.0.last.load(Ordering::Relaxed) >= time.as_micros()
     }
 
     /// What the server answers.
@@ -142,22 +205,22 @@ impl Outbox {
     pub(super) async fn send(&self, content: Content) -> RedisResult<Value> {
         let content = match content {
             // Refused as unknown and sent again, it would be overtaken by what is sent meanwhile.
-            Content::Script(invocation, _) if !self.run.has(invocation.script()) => {
+            Content::Script(invocation, _) if !self.heard.has_run(invocation.script()) => {
                 Content::InFull(invocation)
             }
             content => content,
         };
-        let is_alone = self.unanswered.fetch_add(1, Ordering::Relaxed) == 0;
-        let _answered = Unanswered(&self.unanswered);
+        let is_alone = self.room.available_permits() == ROOM;
+        let closed = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        let _room = match self.room.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => Box::pin(self.room.acquire()).await.map_err(|_| closed())?,
+        };
         if is_alone {
             return Box::pin(self.send_at_once(content)).await;
         }
         let (answer, answered) = oneshot::channel();
-        let closed = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
-        match self.calls.try_send(Call { content, answer }) {
-            Err(TrySendError::Full(call)) => Box::pin(self.calls.send(call)).await.map_err(|_| closed())?,
-            sent => sent.map_err(|_| closed())?,
-        }
+        self.line.join(Call { content, answer });
         answered.await.map_err(|_| closed())?
     }
 
@@ -165,16 +228,10 @@ impl Outbox {
         let script = content.script();
         let answer = self.connection.clone().send_packed_command(&content.command()).await;
         let answer = answer.and_then(Value::extract_error);
-        self.run.note(script, &answer);
+        if !answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+            self.heard.something();
+        }
+        self.heard.answer(script, &answer);
         answer
-    }
-}
-
-/// Counts a call until it is answered, or nobody waits for the answer any more.
-struct Unanswered<'a>(&'a AtomicUsize);
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,6 @@
 //! What empties an outbox.
 
-use super::{Call, Content, Run};
+use super::{Call, Content, Heard, Line};
 use crate::{
     key::Key,
     stores::redis::{errors, script::Batch},
@@ -10,8 +10,9 @@ use redis::{Pipeline, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     collections::{HashSet, VecDeque},
     ptr,
+    sync::Arc,
 };
-use tokio::{sync::mpsc, task::unconstrained};
+use tokio::task::unconstrained;
 
 /// How many calls are written at once.
 const AT_ONCE: usize = 512;
@@ -27,6 +28,8 @@ pub(in super::super) const UNANSWERED: usize = 4;
 pub(super) struct Writer {
     /// What is to be written, in this order.
     line: VecDeque<Call>,
+    /// What comes after it.
+    calls: Arc<Line>,
     /// The keys that calls made together on their way are about. What else is about them is held back: a call that
     /// has to be made again must not be overtaken.
     asked: HashSet<Key>,
@@ -36,31 +39,28 @@ pub(super) struct Writer {
     on_their_way: usize,
     /// What the server has been taught over this connection.
     taught: Vec<&'static Batch>,
-    run: Run,
+    heard: Heard,
     /// The server takes no calls that are made together: keys of several slots in one call are too much for some
     /// that stand before a cluster.
     apart: bool,
 }
 
 impl Writer {
-    pub(super) fn new(run: Run) -> Self {
-        Self { run, ..Self::default() }
+    pub(super) fn new(calls: Arc<Line>, heard: Heard) -> Self {
+        Self { calls, heard, ..Self::default() }
     }
 
-    /// Writes what comes, until no more can come.
-    pub(super) async fn write(mut self, connection: MultiplexedConnection, mut calls: mpsc::Receiver<Call>) {
-        let (mut taken, mut unanswered) = (Vec::with_capacity(AT_ONCE), FuturesUnordered::new());
+    /// Writes what comes.
+    pub(super) async fn write(mut self, connection: MultiplexedConnection) {
+        let mut unanswered = FuturesUnordered::new();
         loop {
+            let wanted = self.wanted(unanswered.len());
             tokio::select! {
-                count = calls.recv_many(&mut taken, AT_ONCE), if self.line.len() + self.held.len() < AT_ONCE => {
-                    if count == 0 {
-                        return;
-                    }
-                    self.line.extend(taken.drain(..));
-                }
+                () = self.calls.until(wanted), if wanted < AT_ONCE => {}
                 Some((parcels, answers)) = unanswered.next() => self.answer(parcels, answers),
             }
-            let parcels = if self.is_time(unanswered.len()) { self.gather() } else { Vec::new() };
+            self.calls.take(AT_ONCE.saturating_sub(self.line.len()), &mut self.line);
+            let parcels = if self.wanted(unanswered.len()) == 0 { self.gather() } else { Vec::new() };
             if !parcels.is_empty() {
                 let mut sending = Box::pin(send(connection.clone(), self.pipeline(&parcels), parcels));
                 // The first poll puts it in line.
@@ -72,17 +72,22 @@ impl Writer {
         }
     }
 
-    /// Whether to write while so many writes have no answer yet: what follows at once would be little, and then again
-    /// little. With several on their way the server has work while answers are worked on.
-    fn is_time(&self, unanswered: usize) -> bool {
-        unanswered == 0 || (unanswered < UNANSWERED && self.line.len() * 2 >= self.on_their_way)
+    /// How many more calls have to be there for the next write, while so many have no answer yet. What follows at once
+    /// would be little, and then again little. With several on their way the server has work while answers are worked
+    /// on.
+    fn wanted(&self, unanswered: usize) -> usize {
+        match unanswered {
+            0 => 1_usize.saturating_sub(self.line.len()),
+            UNANSWERED.. => usize::MAX,
+            _ => self.on_their_way.div_ceil(2).max(1).saturating_sub(self.line.len()),
+        }
     }
 
     /// Takes from the line what can be written now. What can be made together is put together, but not past what
     /// cannot.
     fn gather(&mut self) -> Vec<Parcel> {
         let (mut parcels, mut open) = (Vec::<Parcel>::new(), 0);
-        for call in std::mem::take(&mut self.line) {
+        for call in self.line.drain(..) {
             if call.answer.is_closed() {
                 // Nobody waits for it any more, and nothing of it has been sent.
                 continue;
@@ -143,7 +148,10 @@ impl Writer {
         held.append(&mut self.line);
         self.line = held;
         let answers = match answers {
-            Ok(answers) => answers,
+            Ok(answers) => {
+                self.heard.something();
+                answers
+            }
             Err(error) => {
                 for call in parcels.into_iter().flat_map(Parcel::calls) {
                     drop(call.answer.send(Err(error.clone())));
@@ -156,7 +164,7 @@ impl Writer {
             match parcel {
                 Parcel::One(Call { content, answer: sender }) => {
                     let answer = answer.extract_error();
-                    self.run.note(content.script(), &answer);
+                    self.heard.answer(content.script(), &answer);
                     drop(sender.send(answer));
                 }
                 Parcel::Many(batch, calls) => {

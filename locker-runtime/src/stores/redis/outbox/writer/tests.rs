@@ -63,14 +63,14 @@ fn nothing_is_put_together_past_what_stands_between() {
 fn more_is_written_only_when_much_has_gathered_beside_what_is_on_its_way() {
     let mut writer = Writer::default();
     let mut calls: Vec<_> = (0..8).map(|number| release(&mut writer, &number.to_string())).collect();
-    assert!(writer.is_time(0));
+    assert_eq!(writer.wanted(0), 0);
     let (_, first) = written(&mut writer);
     for number in 8..11 {
         calls.push(release(&mut writer, &number.to_string()));
     }
-    assert!(writer.is_time(0) && !writer.is_time(1), "three behind eight");
+    assert_eq!((writer.wanted(0), writer.wanted(1)), (0, 1), "three behind eight");
     calls.push(other(&mut writer));
-    assert!(writer.is_time(1) && !writer.is_time(UNANSWERED), "four behind eight");
+    assert_eq!((writer.wanted(1), writer.wanted(UNANSWERED)), (0, usize::MAX), "four behind eight");
     writer.answer(first, Ok(vec![texts(&["released"; 8])]));
     assert_eq!(written(&mut writer).0, [3, 1]);
     assert_eq!(writer.on_their_way, 4);
@@ -118,4 +118,30 @@ fn a_server_that_refuses_several_slots_is_asked_one_by_one() {
     writer.answer(parcels, Ok(vec![refusal.unwrap()]));
     let _c = release(&mut writer, "c");
     assert_eq!(written(&mut writer).0, [1, 1, 1]);
+}
+
+#[test]
+fn the_writer_is_woken_when_enough_wait_and_not_before() {
+    let line = Line::default();
+    let join = || {
+        let content = Content::Command(redis::cmd("PING"));
+        line.join(Call { content, answer: oneshot::channel().0 });
+    };
+    let mut two = Box::pin(line.until(2));
+    assert!(two.as_mut().now_or_never().is_none());
+    join();
+    assert!(two.as_mut().now_or_never().is_none(), "one is not enough");
+    join();
+    two.now_or_never().expect("two are");
+    line.until(2).now_or_never().expect("they are still there");
+    let mut taken = VecDeque::new();
+    line.take(1, &mut taken);
+    assert_eq!(taken.len(), 1);
+    join();
+    line.take(8, &mut taken);
+    assert_eq!(taken.len(), 3);
+    let mut one = Box::pin(line.until(1));
+    assert!(one.as_mut().now_or_never().is_none(), "nobody was woken while it was open how many are enough");
+    join();
+    one.now_or_never().expect("one is");
 }
