@@ -8,7 +8,7 @@ mod support;
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter as Governor};
 use locker::{Locker, Quota};
-use locker_harness::RedisServer;
+use locker_harness::{RedisServer, in_both_places};
 use redis::{AsyncConnectionConfig, Client, Script, aio::MultiplexedConnection};
 use std::{
     cell::Cell,
@@ -116,6 +116,8 @@ if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
 return count <= tonumber(ARGV[2]) and 1 or 0";
 
 fn on_redis() {
+    const APART: &str = "raw INCR + PEXPIRE script, connection on its own thread";
+    const WITHIN: &str = "raw, connection in the same runtime";
     let Some(server) = RedisServer::start() else { return };
     let runtime = runtime();
     // As the locker's: on a thread of its own, where a busy executor starves no renewal.
@@ -154,17 +156,6 @@ fn on_redis() {
             started.elapsed()
         }
     };
-    compare(
-        "one admission on redis, one caller",
-        2_000,
-        15,
-        vec![
-            subject("raw INCR + PEXPIRE script, connection on its own thread", raw(&connection_apart)),
-            subject("raw, connection in the same runtime", raw(&within)),
-            subject("fixed window", of(Quota::fixed_window(plenty, second))),
-            subject("gcra", of(Quota::gcra(plenty, second))),
-        ],
-    );
     let pipelined_raw = |connection: &MultiplexedConnection| {
         let (script, connection, runtime) = (script.clone(), connection.clone(), &runtime);
         move |times: u32| {
@@ -189,19 +180,29 @@ fn on_redis() {
             }
         })
     };
-    compare(
-        "one admission on redis, 64 callers at once",
-        20_000,
-        9,
-        vec![
-            subject(
-                "raw INCR + PEXPIRE script, connection on its own thread",
-                pipelined_raw(&connection_apart),
-            ),
-            subject("raw, connection in the same runtime", pipelined_raw(&within)),
-            subject("fixed window", pipelined),
-        ],
-    );
+    in_both_places(&server, |place| {
+        compare(
+            &format!("one admission on redis, one caller{place}"),
+            2_000,
+            15,
+            vec![
+                subject(APART, raw(&connection_apart)),
+                subject(WITHIN, raw(&within)),
+                subject("fixed window", of(Quota::fixed_window(plenty, second))),
+                subject("gcra", of(Quota::gcra(plenty, second))),
+            ],
+        );
+        compare(
+            &format!("one admission on redis, 64 callers at once{place}"),
+            20_000,
+            9,
+            vec![
+                subject(APART, pipelined_raw(&connection_apart)),
+                subject(WITHIN, pipelined_raw(&within)),
+                subject("fixed window", pipelined),
+            ],
+        );
+    });
 }
 
 fn together<F: Future<Output = ()> + Send + 'static>(

@@ -10,7 +10,7 @@
 mod support;
 
 use locker::Locker;
-use locker_harness::RedisServer;
+use locker_harness::{RedisServer, in_both_places};
 use redis::{AsyncConnectionConfig, Client, Script, aio::MultiplexedConnection};
 use std::{
     fmt::Write,
@@ -156,18 +156,22 @@ fn pairs(server: &RedisServer) {
     let apart = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let apart = apart.expect("a thread");
     let connection_apart = apart.block_on(raw_connection(server));
-    for tasks in [1, 16, 64] {
-        let times = if tasks == 1 { 3_000 } else { 20_000 };
-        let title = format!("acquire + release, {tasks} tasks, time per pair");
-        let subjects = vec![
-            subject("locker", |times| locked(&runtime, &locker, tasks, times)),
-            subject("raw, connection on its own thread", |times| {
-                raw(&runtime, &connection_apart, tasks, times)
-            }),
-            subject("raw, connection in the same runtime", |times| raw(&runtime, &connection, tasks, times)),
-        ];
-        compare(&title, times, 9, subjects);
-    }
+    in_both_places(server, |place| {
+        for tasks in [1, 16, 64] {
+            let times = if tasks == 1 { 3_000 } else { 40_000 };
+            let title = format!("acquire + release, {tasks} tasks, time per pair{place}");
+            let subjects = vec![
+                subject("locker", |times| locked(&runtime, &locker, tasks, times)),
+                subject("raw, connection on its own thread", |times| {
+                    raw(&runtime, &connection_apart, tasks, times)
+                }),
+                subject("raw, connection in the same runtime", |times| {
+                    raw(&runtime, &connection, tasks, times)
+                }),
+            ];
+            compare(&title, times, 9, subjects);
+        }
+    });
 }
 
 fn blocking(server: &RedisServer) {

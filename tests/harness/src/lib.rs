@@ -1,8 +1,10 @@
 //! What the tests start and break: real Redis servers, and the network between them and a client.
 
+mod processors;
 mod proxy;
 mod redis_server;
 
+pub use processors::in_both_places;
 pub use proxy::{Fault, Proxy};
 pub use redis_server::{RedisServer, Signal, free_port};
 

@@ -18,7 +18,7 @@ pub struct RedisServer {
     /// A shell that kills the server when its standard input closes, as it does when this process dies. It ends after
     /// the server, so that the port is free.
     keeper: Option<Child>,
-    pid: Option<Pid>,
+    pub(crate) pid: Option<Pid>,
     port: u16,
     arguments: Vec<String>,
     directory: tempfile::TempDir,
