@@ -64,14 +64,14 @@ def is_closed(stream):
     stream.close()
 
 
-def shaken(endpoint):
-    """A TCP connection after the handshake of a DEALER, by hand."""
+def shaken(endpoint, kind=b"DEALER"):
+    """A TCP connection after the handshake, by hand."""
     stream = raw(endpoint)
     stream.sendall(b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
     greeting = b""
     while len(greeting) < 64:
         greeting += stream.recv(64 - len(greeting))
-    ready = b"\x05READY" + b"\x0bSocket-Type" + (6).to_bytes(4, "big") + b"DEALER"
+    ready = b"\x05READY" + b"\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
     stream.sendall(b"\x04" + bytes([len(ready)]) + ready)
     return stream
 
@@ -227,6 +227,35 @@ def beyond_the_cap_is_closed(endpoint, pid):
     for client in here:
         call(client, "let me go")
         client.recv_multipart()
+
+
+def listeners_beyond_the_cap_are_closed(endpoint, publisher):
+    """The cap is 3, for both kinds of connections together."""
+    client = connect(zmq.REQ, endpoint)
+
+    def listen():
+        listener = connect(zmq.SUB, publisher)
+        listener.subscribe("")
+        is_told(listener)
+        return listener
+
+    def is_told(listener):
+        request(client, "let me go")
+        while not listener.poll(50):
+            request(client, "let me go")
+        while listener.poll(0):
+            listener.recv_multipart()
+
+    here = [listen() for _ in range(2)]
+    assert ask("full") == "counted"
+    for _ in range(20):
+        is_closed(shaken(publisher, b"SUB"))
+    for listener in here:
+        is_told(listener)
+    assert ask("refused") == "counted"
+    here.pop().close()
+    listen()
+    is_told(here[0])
 
 
 def who_never_reads_does_no_harm(endpoint, pid):

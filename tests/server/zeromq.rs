@@ -120,22 +120,42 @@ fn half_open_handshakes_do_no_harm() {
     Python::run(&["half_open_handshakes_do_no_harm", &server.zmq()]);
 }
 
+const CONNECTIONS: &str = "locker_zmq_connections";
+const REFUSED: &str = r#"locker_refused_connections_total{transport="zeromq"}"#;
+
+async fn metric(server: &Server, name: &str) -> u64 {
+    let text = server.get("/metrics").await.body;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    line.unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
 #[tokio::test]
 async fn connections_are_capped() {
     let server = Server::start(&["--max-zmq-connections", "3"]);
     let mut client = Python::start(&["beyond_the_cap_is_closed", &server.zmq(), &server.pid().to_string()]);
-    let metric = async |name: &str| {
-        let text = server.get("/metrics").await.body;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        line.unwrap_or_else(|| panic!("no {name} in {text}"))
-    };
-    let refused = async || metric(r#"locker_refused_connections_total{transport="zeromq"}"#).await;
     assert_eq!(client.line(), "full");
-    assert_eq!((metric("locker_zmq_connections").await, refused().await), (3, 0));
+    assert_eq!((metric(&server, CONNECTIONS).await, metric(&server, REFUSED).await), (3, 0));
     client.tell("counted");
     assert_eq!(client.line(), "one too many");
-    until("the last is refused, too", async || refused().await > 500).await;
-    assert_eq!(metric("locker_zmq_connections").await, 3);
+    until("the last is refused, too", async || metric(&server, REFUSED).await > 500).await;
+    assert_eq!(metric(&server, CONNECTIONS).await, 3);
+    client.tell("counted");
+    client.finish();
+    assert_eq!(server.errors().matches("--max-zmq-connections is reached").count(), 1, "{}", server.errors());
+}
+
+#[tokio::test]
+async fn listeners_are_capped() {
+    let publisher = format!("tcp://127.0.0.1:{}", free_port());
+    let most = ["--max-requests", "1000000000", "--in-seconds", "3600", "--max-zmq-connections", "3"];
+    let server = Server::start(&[&most[..], &["--publish", &publisher]].concat());
+    let mut client = Python::start(&["listeners_beyond_the_cap_are_closed", &server.zmq(), &publisher]);
+    assert_eq!(client.line(), "full");
+    assert_eq!((metric(&server, CONNECTIONS).await, metric(&server, REFUSED).await), (3, 0));
+    client.tell("counted");
+    assert_eq!(client.line(), "refused");
+    until("the last is refused, too", async || metric(&server, REFUSED).await >= 20).await;
+    until("those who stay are there", async || metric(&server, CONNECTIONS).await == 3).await;
     client.tell("counted");
     client.finish();
     assert_eq!(server.errors().matches("--max-zmq-connections is reached").count(), 1, "{}", server.errors());
