@@ -30,6 +30,16 @@ impl io::Write for Log {
     }
 }
 
+struct ShownOnFailure<'a>(&'a Log);
+
+impl Drop for ShownOnFailure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("what was told:\n{}", self.0.text());
+        }
+    }
+}
+
 impl Log {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
@@ -37,6 +47,7 @@ impl Log {
 
     /// Waits for a line with all the words; fails after a generous time.
     async fn wait_for(&self, words: &[&str]) -> String {
+        let _shown = ShownOnFailure(self);
         let mut found = None;
         until(&format!("a line with {words:?}"), async || {
             let text = self.text();

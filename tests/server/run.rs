@@ -71,8 +71,15 @@ async fn the_lease_is_renewed_while_the_command_runs() {
     let script = format!("until [ -e '{}' ]; do sleep 0.02; done", end.display());
     let run = Run { lease: Duration::from_millis(200), ..shell("a", &script) };
     let (code, taken) = tokio::join!(under(&locker, &run), async {
-        // Several leases.
-        tokio::time::sleep(run.lease * 6).await;
+        let (door, mut renewals, mut before) = (locker.door(), 0, Duration::MAX);
+        until("renewals for several leases", async || {
+            let state = door.inspect(&door.key("lock", "a")).await.unwrap();
+            let left = state.and_then(|state| state.holders.first()?.time_left).unwrap_or_default();
+            renewals += u32::from(left > before);
+            before = left;
+            renewals == 15
+        })
+        .await;
         let taken = locker.lock("a").try_acquire().await.unwrap().is_some();
         std::fs::write(end, "").unwrap();
         taken

@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Longer than anything takes that works.
-pub const GENEROUS: Duration = Duration::from_secs(60);
+pub const GENEROUS: Duration = Duration::from_secs(30);
 
 /// Between two looks at a condition: nothing tells of it, and who looks all the time keeps it from coming about.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
