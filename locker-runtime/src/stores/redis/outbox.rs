@@ -4,7 +4,7 @@
 //! that are there are written at once, and those that one script can make together become one call of it: what a call
 //! costs the server is mostly what comes before and after its work. What such a script leaves undone is called by
 //! itself, before anything later about the same key: calls about one key keep their order. A write that follows others
-//! waits for their answers until it is worth it.
+//! waits for their answers until it is worth it; nobody wakes the writer before.
 //!
 //! A script goes out with its text until the server has run it over this connection, then by its digest.
 
@@ -120,9 +120,9 @@ impl Call {
     }
 }
 
-/// Calls that wait to be written.
+/// Calls that the writer has not taken yet.
 #[derive(Debug, Default)]
-struct Line {
+struct Queue {
     waiting: Mutex<Waiting>,
     enough: Notify,
 }
@@ -134,7 +134,7 @@ struct Waiting {
     wanted: usize,
 }
 
-impl Line {
+impl Queue {
     fn join(&self, call: Call) {
         let mut waiting = lock(&self.waiting);
         waiting.calls.push_back(call);
@@ -171,7 +171,7 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Outbox {
     connection: MultiplexedConnection,
-    line: Arc<Line>,
+    queue: Arc<Queue>,
     /// A permit for each call that may be unanswered.
     room: Semaphore,
     heard: Heard,
@@ -182,8 +182,8 @@ pub(super) struct Outbox {
 impl Outbox {
     /// An outbox, and what empties it over `connection` for as long as there is the outbox.
     pub(super) fn new(connection: MultiplexedConnection) -> (Self, impl Future<Output = ()> + Send) {
-        let ((open, closed), line, heard) = (oneshot::channel(), Arc::<Line>::default(), Heard::default());
-        let writer = Writer::new(Arc::clone(&line), heard.clone());
+        let ((open, closed), queue, heard) = (oneshot::channel(), Arc::<Queue>::default(), Heard::default());
+        let writer = Writer::new(Arc::clone(&queue), heard.clone());
         let writes_to = connection.clone();
         let writing = async move {
             tokio::select! {
@@ -191,7 +191,7 @@ impl Outbox {
                 _ = closed => {}
             }
         };
-        (Self { connection, line, room: Semaphore::new(ROOM), heard, _open: open }, writing)
+        (Self { connection, queue, room: Semaphore::new(ROOM), heard, _open: open }, writing)
     }
 
     /// Whether anything has come since `time`.
@@ -220,7 +220,7 @@ impl Outbox {
             return Box::pin(self.send_at_once(content)).await;
         }
         let (answer, answered) = oneshot::channel();
-        self.line.join(Call { content, answer });
+        self.queue.join(Call { content, answer });
         answered.await.map_err(|_| closed())?
     }
 

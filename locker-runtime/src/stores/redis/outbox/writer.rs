@@ -1,6 +1,6 @@
 //! What empties an outbox.
 
-use super::{Call, Content, Heard, Line};
+use super::{Call, Content, Heard, Queue};
 use crate::{
     key::Key,
     stores::redis::{errors, script::Batch},
@@ -29,7 +29,7 @@ pub(super) struct Writer {
     /// What is to be written, in this order.
     line: VecDeque<Call>,
     /// What comes after it.
-    calls: Arc<Line>,
+    queue: Arc<Queue>,
     /// The keys that calls made together on their way are about. What else is about them is held back: a call that
     /// has to be made again must not be overtaken.
     asked: HashSet<Key>,
@@ -46,8 +46,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(calls: Arc<Line>, heard: Heard) -> Self {
-        Self { calls, heard, ..Self::default() }
+    pub(super) fn new(queue: Arc<Queue>, heard: Heard) -> Self {
+        Self { queue, heard, ..Self::default() }
     }
 
     /// Writes what comes.
@@ -56,10 +56,10 @@ impl Writer {
         loop {
             let wanted = self.wanted(unanswered.len());
             tokio::select! {
-                () = self.calls.until(wanted), if wanted < AT_ONCE => {}
+                () = self.queue.until(wanted), if wanted < AT_ONCE => {}
                 Some((parcels, answers)) = unanswered.next() => self.answer(parcels, answers),
             }
-            self.calls.take(AT_ONCE.saturating_sub(self.line.len()), &mut self.line);
+            self.queue.take(AT_ONCE.saturating_sub(self.line.len()), &mut self.line);
             let parcels = if self.wanted(unanswered.len()) == 0 { self.gather() } else { Vec::new() };
             if !parcels.is_empty() {
                 let mut sending = Box::pin(send(connection.clone(), self.pipeline(&parcels), parcels));

@@ -122,25 +122,25 @@ fn a_server_that_refuses_several_slots_is_asked_one_by_one() {
 
 #[test]
 fn the_writer_is_woken_when_enough_wait_and_not_before() {
-    let line = Line::default();
+    let queue = Queue::default();
     let join = || {
         let content = Content::Command(redis::cmd("PING"));
-        line.join(Call { content, answer: oneshot::channel().0 });
+        queue.join(Call { content, answer: oneshot::channel().0 });
     };
-    let mut two = Box::pin(line.until(2));
+    let mut two = Box::pin(queue.until(2));
     assert!(two.as_mut().now_or_never().is_none());
     join();
     assert!(two.as_mut().now_or_never().is_none(), "one is not enough");
     join();
     two.now_or_never().expect("two are");
-    line.until(2).now_or_never().expect("they are still there");
+    queue.until(2).now_or_never().expect("they are still there");
     let mut taken = VecDeque::new();
-    line.take(1, &mut taken);
+    queue.take(1, &mut taken);
     assert_eq!(taken.len(), 1);
     join();
-    line.take(8, &mut taken);
+    queue.take(8, &mut taken);
     assert_eq!(taken.len(), 3);
-    let mut one = Box::pin(line.until(1));
+    let mut one = Box::pin(queue.until(1));
     assert!(one.as_mut().now_or_never().is_none(), "nobody was woken while it was open how many are enough");
     join();
     one.now_or_never().expect("one is");
