@@ -1,4 +1,4 @@
-//! What the tests start and break: real Redis servers, and the network between them and a client.
+//! What the tests start and break: real Redis servers, and the network between them and a client. And how they wait.
 
 mod processors;
 mod proxy;
