@@ -235,3 +235,6 @@ impl Outbox {
         answer
     }
 }
+
+#[cfg(test)]
+mod tests;
