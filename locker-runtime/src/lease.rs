@@ -131,7 +131,7 @@ impl Hold {
         let kept = self.finish();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
         let hold = Arc::clone(self);
-        self.locker.send_off(&self.key, self.release_request(), self.lease + TOMBSTONE, move |answer| {
+        self.locker.send_off(&self.key, self.release_request(), self.lease.saturating_add(TOMBSTONE), move |answer| {
             match answer {
                 Ok(told) => drop(hold.judge(kept, told.repeated || again, &told.reply)),
                 Err(error) => {

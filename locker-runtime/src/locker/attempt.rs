@@ -338,7 +338,7 @@ impl<A: Asking> Drop for Attempt<'_, A> {
     fn drop(&mut self) {
         if self.out {
             let cancel = self.what.cancel(self.doubtful);
-            self.locker.send_off(self.key, cancel, self.what.lease() + TOMBSTONE, |_| ());
+            self.locker.send_off(self.key, cancel, self.what.lease().saturating_add(TOMBSTONE), |_| ());
         }
     }
 }
