@@ -23,6 +23,7 @@ struct Inner {
     key: Option<String>,
     retry_after: Option<Duration>,
     certain: bool,
+    unsent: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -80,6 +81,7 @@ impl Error {
             key: None,
             retry_after: None,
             certain: true,
+            unsent: false,
             source: None,
         }))
     }
@@ -110,6 +112,17 @@ impl Error {
     pub fn unknown(mut self) -> Self {
         self.0.certain = false;
         self
+    }
+
+    /// Marks that there was nobody to send it to: whatever the kind, it may be said later.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn unsent(mut self) -> Self {
+        self.0.unsent = true;
+        self
+    }
+
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.0.unsent
     }
 
     /// The kind, to branch on.

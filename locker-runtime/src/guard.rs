@@ -1,7 +1,7 @@
 //! What a caller holds.
 
 use crate::{
-    Error, Result,
+    Result,
     blocking::block_on,
     lease::{Hold, Keeper},
     request::Release,
@@ -88,7 +88,7 @@ impl Guard {
             return self.check();
         }
         let result = self.hold.release().await;
-        if !result.as_ref().is_err_and(Error::is_temporary) {
+        if !result.as_ref().is_err_and(|error| error.is_temporary() || error.is_unsent()) {
             self.release = Release::OnExpiry;
         }
         result

@@ -71,7 +71,7 @@ impl Hold {
             fence,
             lease: settings.lease,
             renew: settings.renew,
-            end: answer.sent + settings.longest_hold(),
+            end: answer.since + settings.longest_hold(),
             deadline: AtomicU64::new(deadline(answer.sent, settings.lease).as_micros()),
             phase: AtomicU8::new(SAFE),
             lost: Notify::new(),
@@ -131,14 +131,17 @@ impl Hold {
         let kept = self.finish();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
         let hold = Arc::clone(self);
-        self.locker.send_off(&self.key, self.release_request(), self.lease.saturating_add(TOMBSTONE), move |answer| {
-            match answer {
+        self.locker.send_off(
+            &self.key,
+            self.release_request(),
+            self.lease.saturating_add(TOMBSTONE),
+            move |answer| match answer {
                 Ok(told) => drop(hold.judge(kept, told.repeated || again, &told.reply)),
                 Err(error) => {
                     event!(WARN, hold, "not released: others wait until the lease is over", error = error);
                 }
-            }
-        });
+            },
+        );
     }
 
     /// Says once, never silently, that a hold was gone when it was to be released.

@@ -205,8 +205,8 @@ impl Locker {
         &*self.0.store
     }
 
-    /// Sends `request` without anybody waiting for it, again and again until it is certain or `give_up` has passed.
-    /// Answered inline where the store can.
+    /// Sends `request` without anybody waiting for it, again and again until it is certain or `give_up` has passed; also
+    /// where nobody could be reached for a reason that usually does not pass, such as a password. Answered inline where the store can.
     pub(crate) fn send_off(
         &self,
         key: &Key,
@@ -218,14 +218,27 @@ impl Locker {
             return then(answer.map(Told::at_once));
         }
         let (locker, key) = (self.clone(), key.clone());
-        background::spawn(async move { then(locker.insist(&key, request, give_up).await) });
+        background::spawn(async move {
+            let sent = Timestamp::now();
+            then(
+                locker
+                    .repeat(&key, request, sent, give_up, |error| error.is_temporary() || error.is_unsent())
+                    .await,
+            );
+        });
     }
 
     /// Repeats an idempotent request until it is certain or `patience` is over.
     pub(crate) fn insist<'a>(&'a self, key: &'a Key, request: Request, patience: Duration) -> Soon<'a, Told> {
         match self.at_once(key, &request) {
             Some(answer) => Either::Left(ready(answer.map(Told::at_once))),
-            None => Either::Right(Box::pin(self.repeat(key, request, Timestamp::now(), patience))),
+            None => Either::Right(Box::pin(self.repeat(
+                key,
+                request,
+                Timestamp::now(),
+                patience,
+                Error::is_temporary,
+            ))),
         }
     }
 
@@ -235,13 +248,14 @@ impl Locker {
         request: Request,
         mut sent: Timestamp,
         patience: Duration,
+        passes: impl Fn(&Error) -> bool,
     ) -> Result<Told> {
         let (mut backoff, mut repeated, mut cause) = (Backoff::default(), false, Cause::default());
         let until = sent + patience;
         loop {
             let answer = self.call_until(key, request.clone(), sent, until).await;
             match answer.map_err(|error| cause.explain(error)) {
-                Err(error) if error.is_temporary() && Timestamp::now() < until => {
+                Err(error) if passes(&error) && Timestamp::now() < until => {
                     repeated |= !error.is_certain();
                     background::sleep(backoff.next_delay()).await;
                     sent = Timestamp::now();

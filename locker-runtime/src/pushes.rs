@@ -125,6 +125,19 @@ impl Subscription<'_> {
         self.open = true;
     }
 
+    /// From here on nobody waits under this id.
+    pub(crate) fn close(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let mut shard = lock(self.pushes.shard(self.id));
+        shard.remove(&self.id);
+        if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
+            let keep = shard.len() * 2;
+            shard.shrink_to(keep);
+        }
+    }
+
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
         let mut shard = lock(self.pushes.shard(self.id));
         let mailbox = shard.entry(self.id).or_default();
@@ -145,14 +158,6 @@ impl Subscription<'_> {
 
 impl Drop for Subscription<'_> {
     fn drop(&mut self) {
-        if !self.open {
-            return;
-        }
-        let mut shard = lock(self.pushes.shard(self.id));
-        shard.remove(&self.id);
-        if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
-            let keep = shard.len() * 2;
-            shard.shrink_to(keep);
-        }
+        self.close();
     }
 }

@@ -223,6 +223,10 @@ impl Asking for Attempt<'_> {
         self.of.settings.lease
     }
 
+    fn renews(&self) -> bool {
+        self.of.settings.renew
+    }
+
     fn fair(&self) -> bool {
         self.of.settings.fair
     }

@@ -386,3 +386,75 @@ async fn try_acquire_with_nobody_there_is_unavailable_and_works_again_later() {
     assert!(guard.remaining() <= LEASE);
     guard.release().await.unwrap();
 }
+
+/// A process that stands still takes messages, and does nothing about them.
+#[tokio::test]
+async fn a_waiter_that_does_not_come_when_it_is_woken_is_passed_over() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let (stopped, channel) = ("0123456789abcdef0123456789abcdef", "locker:push:stopped");
+    let mut listener = server.connection();
+    let mut listener = listener.as_pubsub();
+    listener.subscribe(channel).unwrap();
+    let guard = hold(&locker, "a").await;
+    let now: (u64, u64) = server.ask("TIME", &[]);
+    let alive = (now.0 + 600) * 1_000_000;
+    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", stopped]);
+    let waiter = format!("60000 {alive} unfair {channel}");
+    let _: i64 = server.ask("HSET", &["{lock:a}:w", stopped, &waiter]);
+    let other = tokio::spawn({
+        let locker = locker.clone();
+        async move { hold(&locker, "a").await }
+    });
+    until("both in line", async || waiting(&server, "lock:a") == 2).await;
+    let before = scripts_run(&server);
+    guard.release().await.unwrap();
+    let guard = in_time("the waiter behind it", other).await.unwrap();
+    assert!(scripts_run(&server) < before + 20, "nobody looks again and again");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_release_refused_at_the_door_is_made_when_the_door_is_open() {
+    let Some(server) = RedisServer::start() else { return };
+    let set = |password: &str| -> String {
+        server.ask("ACL", &["SETUSER", "shop", "on", "resetpass", password, "~*", "&*", "+@all"])
+    };
+    set(">secret");
+    let url = server.url().replace("redis://", "redis://shop:secret@");
+    let locker = builder(&url).lease(Duration::from_secs(600)).build().await.unwrap();
+    let (released, dropped) = (hold(&locker, "a").await, hold(&locker, "b").await);
+    set(">other");
+    let _: i64 = server.ask("CLIENT", &["KILL", "USER", "shop"]);
+    until("the refusal", async || {
+        locker
+            .lock("c")
+            .timeout(Duration::ZERO)
+            .acquire()
+            .await
+            .is_err_and(|e| e.kind() == ErrorKind::Misused)
+    })
+    .await;
+    assert_eq!(released.release().await.unwrap_err().kind(), ErrorKind::Misused);
+    drop(dropped);
+    set(">secret");
+    for key in ["lock:a", "lock:b"] {
+        until("the release", async || holder(&server, key).is_none()).await;
+    }
+}
+
+#[tokio::test]
+async fn who_is_in_a_hurry_does_not_keep_others_from_connecting() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let hasty = builder(&proxy.url()).timeout(Duration::from_millis(150)).build().await.unwrap();
+    let patient = connect(&proxy.url()).await;
+    // Connecting takes several round trips.
+    proxy.set(Fault::Delay(Duration::from_millis(40)));
+    for _ in 0..3 {
+        let before = proxy.accepted();
+        let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "pubsub"]);
+        until("another connection", async || proxy.accepted() > before).await;
+        hold(&patient, "a").await.release().await.unwrap();
+    }
+    drop(hasty);
+}

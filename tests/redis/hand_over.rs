@@ -381,3 +381,21 @@ async fn no_hold_is_said_to_be_lost_while_connections_break_again_and_again() {
     let kill = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("PUBSUB").take();
     a_crowd_keeps_its_holds(20, true, kill).await;
 }
+
+#[tokio::test]
+async fn an_heir_whose_lease_is_not_renewed_has_all_of_it() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let of = |seconds| Duration::from_secs(seconds);
+    let first = locker.lock("a").lease(of(50)).acquire().await.unwrap();
+    let heir = tokio::spawn(locker.lock("a").lease(of(60)).renew(false).acquire());
+    until("the place in the queue", async || waiting(&server, "lock:a") == 1).await;
+    // Whose answer comes after the waiter's.
+    hold(&locker, "another").await.release().await.unwrap();
+    first.release().await.unwrap();
+    let heir = in_time("the heir", heir).await.unwrap().unwrap();
+    assert!(heir.remaining() > of(55), "{:?}", heir.remaining());
+    assert!(server.ask::<i64>("PTTL", &["lock:a"]) > 55_000);
+    heir.release().await.unwrap();
+    nobody_is_left(&server);
+}

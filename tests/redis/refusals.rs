@@ -2,7 +2,7 @@
 
 use crate::support::{GENEROUS, builder, hold, holder, in_time, until, version, waiting};
 use locker::{Error, ErrorKind, Locker};
-use locker_harness::{RedisServer, eventually, free_port};
+use locker_harness::{Proxy, RedisServer, eventually, free_port};
 use std::time::Duration;
 
 /// Nothing gets lost on the way here, and a busy machine may take its time.
@@ -310,4 +310,17 @@ async fn a_prefix_with_braces_is_refused() {
     };
     assert_eq!(error.kind(), ErrorKind::Misused);
     assert!(error.to_string().contains("braces"), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_that_leads_to_another_master_is_followed() {
+    let (Some(old), Some(new)) = (RedisServer::start(), RedisServer::start()) else { return };
+    let proxy = Proxy::to(old.port());
+    let locker = connect(&proxy.url()).await;
+    locker.lock("a").acquire().await.unwrap().release().await.unwrap();
+    proxy.lead_to(new.port());
+    let _: String = old.ask("REPLICAOF", &["127.0.0.1", &new.port().to_string()]);
+    let guard = in_time("the new master", locker.lock("a").timeout(GENEROUS).acquire()).await.unwrap();
+    assert_eq!(new.ask::<Option<String>>("GET", &["lock:a"]).as_deref(), Some(guard.id()));
+    guard.release().await.unwrap();
 }

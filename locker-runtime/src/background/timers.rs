@@ -88,7 +88,8 @@ impl Drop for Sleep {
 }
 
 fn tick(now: Timestamp, until: Timestamp) -> tokio::time::Sleep {
-    const LONGEST: Duration = Duration::from_secs(24 * 3600);
+    // Tokio's clock stands still while the machine is suspended.
+    const LONGEST: Duration = Duration::from_secs(1);
     let _entered = enter();
     tokio::time::sleep_until(instant(now) + until.since(now).min(LONGEST))
 }

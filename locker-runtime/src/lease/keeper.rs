@@ -127,7 +127,8 @@ impl Keeper {
         let sent = Timestamp::now();
         let request = hold.kind.renew(hold.id, hold.lease);
         let again = match hold.locker.store().call(&hold.key, &request).await {
-            Ok(Reply::Renewed { .. }) => {
+            // With a higher fence it is another hold, granted to a late copy of the request after this one had ended.
+            Ok(Reply::Renewed { fence }) if fence <= hold.fence => {
                 hold.renewed(sent);
                 hold.renew_at()
             }

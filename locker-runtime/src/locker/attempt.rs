@@ -66,6 +66,11 @@ pub(crate) trait Asking {
         GRANT_WINDOW
     }
 
+    /// Whether it is kept when that is over.
+    fn renews(&self) -> bool {
+        true
+    }
+
     fn fair(&self) -> bool {
         true
     }
@@ -97,6 +102,8 @@ pub(crate) struct Answer {
     pub(crate) reply: Reply,
     /// Just before the request was sent that the reply answers: leases are counted from here.
     pub(crate) sent: Timestamp,
+    /// When the caller had it.
+    pub(crate) since: Timestamp,
     /// Whether an earlier copy of the request may still arrive.
     pub(crate) doubtful: bool,
     /// How long it took, when it was not had at once.
@@ -130,10 +137,18 @@ struct Attempt<'a, A: Asking> {
     count: u32,
     backoff: Backoff,
     cause: Cause,
-    /// Something of this attempt may be at the store.
-    out: bool,
+    trace: Trace,
     doubtful: bool,
     waited: bool,
+}
+
+/// What of an attempt may be at the store.
+#[derive(Clone, Copy, PartialEq)]
+enum Trace {
+    Nothing,
+    Request,
+    /// A place in line: something may be handed over to it at any time, whatever is answered.
+    Place,
 }
 
 impl<'a, A: Asking> Attempt<'a, A> {
@@ -152,7 +167,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             count: 1,
             backoff,
             cause: Cause::default(),
-            out: false,
+            trace: Trace::Nothing,
             doubtful: false,
             waited: false,
         }
@@ -160,10 +175,12 @@ impl<'a, A: Asking> Attempt<'a, A> {
 
     /// One attempt: a send, and what follows from the answer.
     async fn send(&mut self) -> Result<Step> {
-        let wait =
-            (!self.is_last()).then(|| Wait { live: self.locker.store().liveness(), fair: self.what.fair() });
-        let sent = if self.out { Timestamp::now() } else { self.started };
-        let first = !std::mem::replace(&mut self.out, true);
+        let wait = (!self.is_last()).then(|| Wait { live: self.live(), fair: self.what.fair() });
+        let first = self.trace == Trace::Nothing;
+        let sent = if first { self.started } else { Timestamp::now() };
+        if first {
+            self.trace = Trace::Request;
+        }
         let bound = if self.tries_once() { Timestamp::NEVER } else { self.deadline };
         let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {
             Either::Left(answer) => return self.answered(answer.into_inner(), sent, first),
@@ -178,9 +195,12 @@ impl<'a, A: Asking> Attempt<'a, A> {
 
     fn answered(&mut self, answer: Result<Reply>, sent: Timestamp, first: bool) -> Result<Step> {
         match answer {
-            Ok(Reply::Queued { recheck_in, .. }) => Ok(self.wait_for(recheck_in)),
+            Ok(Reply::Queued { recheck_in, .. }) => {
+                self.trace = Trace::Place;
+                Ok(self.wait_for(recheck_in))
+            }
             Ok(Reply::Busy { retry_after }) => {
-                self.out = self.doubtful;
+                self.refused();
                 Err(self.exhausted(retry_after))
             }
             Ok(Reply::Granted { fence })
@@ -189,12 +209,20 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Ok(Step::Confirm { fence })
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
-                let answer = Answer { reply, sent, doubtful: self.doubtful, waited: Some(wait) };
-                Ok(Step::Wait { until: Timestamp::now() + wait, then: Then::Take(Box::new(answer)) })
+                let since = Timestamp::now() + wait;
+                let answer = Answer { reply, sent, since, doubtful: self.doubtful, waited: Some(wait) };
+                Ok(Step::Wait { until: since, then: Then::Take(Box::new(answer)) })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
             Err(error) => self.failed(error.with_key(self.key.as_str())),
         }
+    }
+
+    /// How long a place in line is kept without being heard of: longer than until the next time.
+    fn live(&self) -> Option<Duration> {
+        let least = self.locker.store().liveness();
+        let next = self.max_retry.map_or(Duration::ZERO, |_| self.retry_delay.saturating_mul(3));
+        least.map(|least| least.max(next))
     }
 
     /// Whether much of a lease has gone since it was asked for.
@@ -220,13 +248,15 @@ impl<'a, A: Asking> Attempt<'a, A> {
         }
     }
 
-    /// A lease that was told with its end, unless much of it is gone already.
+    /// A lease that was told with its end, unless much of it is gone already. Across a network it ends with that of the
+    /// one before: only a renewal makes it whole.
     fn held(&mut self, fence: u64, until: Timestamp) -> Option<Answer> {
         let lease = self.what.lease();
         let now = Timestamp::now();
-        if now + lease / 2 < until {
+        let is_whole = self.what.renews() || self.locker.store().liveness().is_none();
+        if is_whole && now + lease / 2 < until {
             let waited = Some(now.since(self.started));
-            return Some(Answer { waited, ..self.done(Reply::Granted { fence }, until - lease) });
+            return Some(Answer { since: now, waited, ..self.done(Reply::Granted { fence }, until - lease) });
         }
         self.mailbox.reopen();
         None
@@ -270,9 +300,16 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     fn done(&mut self, reply: Reply, sent: Timestamp) -> Answer {
-        self.out = false;
+        self.trace = Trace::Nothing;
         let waited = (sent > self.started).then(|| sent.since(self.started));
-        Answer { reply, sent, doubtful: self.doubtful, waited }
+        Answer { reply, sent, since: sent, doubtful: self.doubtful, waited }
+    }
+
+    /// The request has not been carried out.
+    fn refused(&mut self) {
+        if self.trace == Trace::Request && !self.doubtful {
+            self.trace = Trace::Nothing;
+        }
     }
 
     fn tries_once(&self) -> bool {
@@ -297,7 +334,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
     fn failed(&mut self, error: Error) -> Result<Step> {
         let error = self.cause.explain(error);
         self.doubtful |= !error.is_certain();
-        self.out = self.doubtful;
+        self.refused();
         let delay = match self.max_retry {
             Some(_) => self.retry_delay,
             None => self.backoff.next_delay().min(self.retry_delay),
@@ -329,16 +366,21 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     fn deleted(&mut self) -> Error {
-        self.out = false;
+        self.trace = Trace::Nothing;
         Error::new(ErrorKind::Conflict, "the name was deleted meanwhile").with_key(self.key.as_str())
     }
 }
 
 impl<A: Asking> Drop for Attempt<'_, A> {
     fn drop(&mut self) {
-        if self.out {
+        // Before it is taken back: nobody may hand anything over to it any more.
+        self.mailbox.close();
+        if self.trace != Trace::Nothing {
             let cancel = self.what.cancel(self.doubtful);
             self.locker.send_off(self.key, cancel, self.what.lease().saturating_add(TOMBSTONE), |_| ());
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

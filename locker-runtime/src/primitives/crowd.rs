@@ -46,6 +46,12 @@ impl<A> Waiter<A> {
         if self.wait.live.is_some() { self.lease.min(GRANT_WINDOW) } else { self.lease }
     }
 
+    /// Until when somebody is taken to be alive who is woken now: like one that something is granted to, a waiter of
+    /// another process has the grant window to come.
+    pub(crate) fn woken_until(&self, now: Timestamp) -> Timestamp {
+        if self.wait.live.is_some() { self.live_until.min(now + GRANT_WINDOW) } else { self.live_until }
+    }
+
     /// What a waiter is told that was granted something now.
     pub(crate) fn signal(&self, fence: u64, now: Timestamp) -> Signal {
         match self.wait.live {

@@ -1,7 +1,7 @@
 //! The exclusive lock: one holder, a first-in-first-out queue, direct hand-off.
 
 use super::{
-    Context, Holding, Reply, Signal, Wait,
+    Context, GRANT_WINDOW, Holding, Reply, Signal, Wait,
     crowd::{Crowd, Waiter},
     inspection::{Held, Inspection},
 };
@@ -223,13 +223,16 @@ impl State {
                 let fence = self.grant(id, waiter.grant(), context.now);
                 context.push(id, waiter.signal(fence, context.now));
             } else {
+                let live_until = waiter.woken_until(context.now);
+                crowd.queue.join(id, Waiter { live_until, ..waiter });
                 return context.push(id, Signal::Wake);
             }
         }
     }
 
     fn enqueue(&mut self, id: Id, waiter: Waiter<()>, now: Timestamp) -> Reply {
-        let time_left = self.time_left(now);
+        // Free, it is kept for the one at the head, who was woken.
+        let time_left = if self.holder.is_some() { self.time_left(now) } else { GRANT_WINDOW };
         let queue = &mut self.crowd().queue;
         queue.join(id, waiter);
         queue.keep(waiter.live_until);

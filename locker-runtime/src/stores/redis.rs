@@ -72,6 +72,9 @@ type Name = (String, Options);
 /// Longer than anybody waits for a connection who would rather know.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// What connecting may take at least, however short the time-outs of those are who want it: a few round trips.
+const LEAST: Duration = Duration::from_secs(1);
+
 impl Redis {
     /// How long a waiter keeps its place without being heard of.
     pub(crate) const LIVENESS: Duration = Duration::from_secs(30);
@@ -103,9 +106,9 @@ impl Redis {
         let checks =
             startup::Checks { allow_eviction: opening.redis.allow_eviction, prefix: opening.prefix.clone() };
         let channel = format!("locker:push:{}", Id::random());
-        // A little less than the caller waits, so that he is told what failed.
-        let patience = patience(opening) * 9 / 10;
-        let haste = patience.min(opening.redis.command_timeout * 2);
+        // A little less than the caller waits, so that he is told what failed; but others come after him who wait longer.
+        let patience = (patience(opening) * 9 / 10).max(LEAST);
+        let haste = (opening.redis.command_timeout * 2).clamp(LEAST, CONNECT);
         Ok(Arc::new_cyclic(|store| {
             let mail = Arc::new(Mail::new(Weak::clone(store)));
             let connector = Connector {
@@ -173,9 +176,11 @@ impl Redis {
             command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
             let answer = connection.call(command, self.command_timeout).await?;
             let answer = answer.map_err(|error| errors::of_call(&error))?;
-            let (next, found): (u64, Vec<String>) =
+            let (next, found): (u64, Vec<Vec<u8>>) =
                 redis::from_redis_value(answer).map_err(|error| errors::unreadable(&error.to_string()))?;
-            keys.extend(found.iter().filter(|key| !key.contains(['{', '}'])).map(|key| Key::new(key)));
+            // Ours are texts.
+            let found = found.into_iter().filter_map(|key| String::from_utf8(key).ok());
+            keys.extend(found.filter(|key| !key.contains(['{', '}'])).map(|key| Key::new(&key)));
             cursor = next;
             if cursor == 0 {
                 return Ok(keys.into_iter().collect());

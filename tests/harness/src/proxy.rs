@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU16, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -48,6 +48,7 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
+    port: Arc<AtomicU16>,
     weather: Arc<watch::Sender<Weather>>,
     accepted: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
@@ -105,14 +106,20 @@ impl Proxy {
         };
         let weather = Arc::new(watch::channel(Weather::default()).0);
         let accepted = Arc::new(AtomicUsize::new(0));
-        runtime.spawn(accept(listener, port, Arc::clone(&weather), Arc::clone(&accepted)));
-        Self { address, weather, accepted, runtime: Some(runtime) }
+        let port = Arc::new(AtomicU16::new(port));
+        runtime.spawn(accept(listener, Arc::clone(&port), Arc::clone(&weather), Arc::clone(&accepted)));
+        Self { address, port, weather, accepted, runtime: Some(runtime) }
     }
 
     /// The URL of a Redis server behind it.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
+    }
+
+    /// New connections lead to another port, as a name that means another machine from now on.
+    pub fn lead_to(&self, port: u16) {
+        self.port.store(port, Ordering::SeqCst);
     }
 
     /// Breaks or mends the network from now on.
@@ -148,12 +155,13 @@ impl Drop for Proxy {
 
 async fn accept(
     listener: TcpListener,
-    port: u16,
+    port: Arc<AtomicU16>,
     weather: Arc<watch::Sender<Weather>>,
     accepted: Arc<AtomicUsize>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
         let line = Line { number: accepted.fetch_add(1, Ordering::SeqCst), weather: Arc::clone(&weather) };
+        let port = port.load(Ordering::SeqCst);
         tokio::spawn(async move {
             if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
                 drop(client.set_nodelay(true));

@@ -54,6 +54,7 @@ pub(super) struct Connection {
     pub(super) number: u64,
     outbox: Outbox,
     broken: Arc<Notify>,
+    since: Timestamp,
 }
 
 impl std::fmt::Debug for Connection {
@@ -91,7 +92,7 @@ impl Connection {
         tokio::select! {
             biased;
             answer = self.outbox.send(content) => {
-                if answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
+                if answer.as_ref().is_err_and(|error| self.is_spoilt_by(error)) {
                     self.broken.notify_one();
                 }
                 Ok(answer)
@@ -104,7 +105,17 @@ impl Connection {
             }
         }
     }
+
+    /// Whether another connection is needed: this one is broken, or leads to a master no more. The address may lead to
+    /// the new one, though not at once.
+    fn is_spoilt_by(&self, error: &RedisError) -> bool {
+        let is_old = || Timestamp::now() > self.since + LEAST;
+        error.is_unrecoverable_error() || (errors::is_of_a_replica(error) && is_old())
+    }
 }
+
+/// How long a connection is kept at least that leads to a replica.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// The present connection, for whoever has something to send.
 #[derive(Clone, Debug)]
@@ -126,7 +137,7 @@ impl Link {
     pub(super) async fn up(&self, limit: Duration) -> Result<Arc<Connection>> {
         match &*self.status.borrow() {
             Status::Up(connection) => return Ok(Arc::clone(connection)),
-            Status::Down(error) if !error.is_temporary() => return Err(error.clone()),
+            Status::Down(error) if !error.is_temporary() => return Err(error.clone().unsent()),
             _ => {}
         }
         Box::pin(self.wait(limit)).await
@@ -142,7 +153,7 @@ impl Link {
         let status = status.borrow();
         match &*status {
             Status::Up(connection) => Ok(Arc::clone(connection)),
-            Status::Down(error) => Err(error.clone()),
+            Status::Down(error) => Err(error.clone().unsent()),
             Status::Connecting => Err(Error::new(
                 ErrorKind::Unavailable,
                 format!("no connection to {} within {limit:?}", self.address),
@@ -219,7 +230,7 @@ impl Connector {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let (outbox, writing) = Outbox::new(multiplexed);
         background::spawn(writing);
-        Ok(Arc::new(Connection { number, outbox, broken }))
+        Ok(Arc::new(Connection { number, outbox, broken, since: Timestamp::now() }))
     }
 
     fn refused(&self, error: &RedisError) -> Error {

@@ -31,6 +31,11 @@ pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
+/// Whether it is a replica that answers, or one that has lost its master.
+pub(super) fn is_of_a_replica(error: &RedisError) -> bool {
+    is_answer(error) && matches!(code(error, &text(error)), "READONLY" | "MASTERDOWN" | "NOMASTERLINK")
+}
+
 /// Whether Redis itself answered with this error.
 fn is_answer(error: &RedisError) -> bool {
     use redis::ErrorKind as K;

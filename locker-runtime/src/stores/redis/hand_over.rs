@@ -189,10 +189,12 @@ impl Call<'_> {
     }
 
     /// A call about a hold of `id`. As long as something that led to the hold has had no answer, being refused means
-    /// nothing.
+    /// nothing: also when it had none before, for others may have told it meanwhile.
     async fn say(self, id: Id, invocation: &Arc<Invocation>) -> Result<Answer> {
+        let is_open = || self.store.lines.first_unanswered(self.key, id).is_some();
+        let was_open = is_open();
         let answer = self.invoke(invocation).await?;
-        if !lock::is_refusal(&answer) || self.store.lines.first_unanswered(self.key, id).is_none() {
+        if !lock::is_refusal(&answer) || !(was_open || is_open()) {
             return Ok(answer);
         }
         Box::pin(self.tell_again(id)).await?;
@@ -239,8 +241,8 @@ impl Drop for Doubt<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{blocking::block_on, stores::Opening};
-    use locker_harness::RedisServer;
+    use crate::{blocking::block_on, primitives::Wait, stores::Opening};
+    use locker_harness::{RedisServer, eventually};
 
     #[test]
     fn a_renewal_waits_no_longer_than_its_limit_for_the_turn_to_tell_what_came_before() {
@@ -263,6 +265,55 @@ mod tests {
             drop(taken);
             let reply = store.lock(&key, &renew, Duration::from_secs(30)).await.unwrap();
             assert_eq!(reply, Reply::Renewed { fence: 8 });
+        });
+    }
+
+    /// The copy that led to a hold may be told by another while the holder's own call is refused.
+    #[test]
+    fn a_refusal_before_what_led_to_the_hold_was_answered_means_nothing() {
+        const LEASE: Duration = Duration::from_secs(30);
+        let Some(server) = RedisServer::start() else { return };
+        let (first, heir) = (Id::from(1), Id::from(2));
+        let _: String = server.ask("SET", &["lock:a", &first.to_string(), "PX", "30000"]);
+        block_on(async {
+            let (store, key) =
+                (Redis::open(&server.url(), &Opening::default()).await.unwrap(), Key::new("lock:a"));
+            let number = store.link.up(LEASE).await.unwrap().number;
+            store.lines.held(&key, first, 7, (Timestamp::now(), LEASE), |_| true);
+            store.lines.queued(&key, heir, Some(first), LEASE);
+            assert!(matches!(store.lines.release(&key, first, number, |_| true), Release::New(..)));
+            let release = Request::Release { id: heir, tombstone: false };
+            let mut call = Box::pin(store.lock(&key, &release, LEASE));
+            assert!(call.as_mut().now_or_never().is_none(), "it is on its way");
+            // The server has refused it, and then carried out what led to the hold.
+            let refused = || server.ask::<String>("INFO", &["commandstats"]).contains("cmdstat_eval:");
+            eventually("the refusal", || refused().then_some(()));
+            let _: String = server.ask("SET", &["lock:a", &heir.to_string(), "PX", "30000"]);
+            store.lines.carried_out(&key, first, Timestamp::now());
+            assert_eq!(call.await.unwrap(), Reply::Released);
+        });
+        assert_eq!(server.ask::<Option<String>>("GET", &["lock:a"]), None);
+    }
+
+    #[test]
+    fn those_who_wait_look_often_as_long_as_others_take_part_who_tell_nobody() {
+        const LEASE: Duration = Duration::from_secs(30);
+        let Some(server) = RedisServer::start() else { return };
+        let wait = Some(Wait { live: Some(LEASE), fair: true });
+        let acquire = |id: u128| Request::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () };
+        block_on(async {
+            let (store, key) =
+                (Redis::open(&server.url(), &Opening::default()).await.unwrap(), Key::new("lock:a"));
+            assert!(matches!(store.lock(&key, &acquire(1), LEASE).await, Ok(Reply::Granted { .. })));
+            let recheck = async |id| match store.lock(&key, &acquire(id), LEASE).await.unwrap() {
+                Reply::Queued { recheck_in, .. } => recheck_in.unwrap(),
+                other => panic!("{other:?}"),
+            };
+            assert!(recheck(2).await > Duration::from_secs(1));
+            let _: String = server.ask("SET", &["{lock:a}:y", "1", "PX", "60000"]);
+            for id in [2, 3] {
+                assert!(recheck(id).await < Duration::from_millis(200), "{id}");
+            }
         });
     }
 }

@@ -66,6 +66,9 @@ local function pump(time)
         return hold(waiter, fence, math.min(lease, GRANT_WINDOW), lease)
       end
     elseif publish(channel, string.format('lock wake %s 0 %s', waiter, lock)) > 0 then
+      -- It has the grant window to come.
+      live_until = math.min(live_until, time + GRANT_WINDOW * 1000)
+      redis.call('HSET', waiters, waiter, string.format('%.0f %.0f %s %s', lease, live_until, mode, channel))
       return
     else
       leave(waiter)

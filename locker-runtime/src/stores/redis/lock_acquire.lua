@@ -9,7 +9,7 @@
 --
 -- 'granted FENCE', followed by 1 if it was granted in the queue: there is a message about it, which may come later
 -- | {'queued', who is right before: an id, '-' for nobody, '' if that is not known, AHEAD,
---    MILLISECONDS-THE-HOLDER-HAS-LEFT, 1-IF-FOREIGN}
+--    MILLISECONDS-THE-HOLDER-HAS-LEFT (or whoever was woken has to come), 1-IF-FOREIGNERS-TAKE-PART}
 -- | 'busy MILLISECONDS-LEFT' | 'cancelled'
 
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -64,10 +64,8 @@ elseif not holder then
   return grant(time)
 end
 
-local is_foreign = 0
 if holder and not fence_of(holder, recorded) then
   set(foreign, 1, MINUTE)
-  is_foreign = 1
 end
 
 if mode == 'no' then
@@ -77,11 +75,11 @@ end
 
 local ticket = redis.call('ZSCORE', queue, id)
 local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-local before = ''
+local before, is_foreign = '', redis.call('EXISTS', foreign)
 if not ticket then
   ticket = (last[2] or 0) + 1
   redis.call('ZADD', queue, ticket, id)
-  if mode == 'fair' and redis.call('EXISTS', foreign) == 0 then
+  if mode == 'fair' and is_foreign == 0 then
     before = last[1] or '-'
   end
 end
@@ -91,4 +89,5 @@ if not last[2] or left(queue) < live then
   expire(waiters, live)
 end
 local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
-return {'queued', before, ahead, holder and left(lock) or 0, is_foreign}
+-- A free one is kept for the one at the head, who was woken.
+return {'queued', before, ahead, holder and left(lock) or GRANT_WINDOW, is_foreign}
