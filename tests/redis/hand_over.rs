@@ -268,7 +268,8 @@ async fn nobody_of_another_process_is_passed() {
     nobody_is_left(&server);
 }
 
-/// What many do at once, some of whom lose patience or are dropped at any moment.
+/// What many do at once, some of whom lose patience or are dropped at any moment. Were the lock left to nobody, then
+/// for longer than the test may take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_that_comes_and_goes_never_overlaps() {
     const GRANTS: u64 = 4_000;
@@ -283,9 +284,10 @@ async fn a_crowd_that_comes_and_goes_never_overlaps() {
         crowd.spawn(async move {
             while grants.load(Ordering::SeqCst) < GRANTS {
                 let patience = Duration::from_micros(fastrand::u64(1..20_000));
-                let request = locker.lock("a");
-                let guard = match fastrand::u8(..3) {
+                let request = locker.lock("a").lease(Duration::from_secs(60));
+                let guard = match fastrand::u8(..5) {
                     0 => request.timeout(patience).acquire().await.ok(),
+                    2 => request.max_retry(2).retry_delay(patience / 4).acquire().await.ok(),
                     1 => tokio::time::timeout(patience, request.acquire()).await.ok().map(Result::unwrap),
                     _ => Some(request.acquire().await.unwrap()),
                 };
@@ -297,7 +299,11 @@ async fn a_crowd_that_comes_and_goes_never_overlaps() {
                 }
                 grants.fetch_add(1, Ordering::SeqCst);
                 assert!(held.swap(false, Ordering::SeqCst));
-                if fastrand::u8(..8) == 0 { drop(guard) } else { guard.release().await.unwrap() }
+                match fastrand::u8(..8) {
+                    0 => drop(guard),
+                    1 => drop(tokio::time::timeout(patience / 40, guard.release()).await.map(Result::unwrap)),
+                    _ => guard.release().await.unwrap(),
+                }
             }
         });
     }

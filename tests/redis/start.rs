@@ -99,7 +99,7 @@ fn every_command_is_tried_and_documented() {
 async fn a_missing_permission_is_named() {
     let Some(server) = RedisServer::start() else { return };
     let url = server.url().replace("redis://", "redis://shop:secret@");
-    for permission in ["+set", "+zadd", "+publish", "+time", "+eval", "+subscribe"] {
+    for permission in ["+set", "+zadd", "+publish", "+time", "+eval", "+evalsha", "+subscribe"] {
         let rules = documented_permissions();
         assert!(rules.iter().any(|rule| rule == permission), "{permission} is documented");
         set_user(&server, &rules.into_iter().filter(|rule| rule != permission).collect::<Vec<_>>());

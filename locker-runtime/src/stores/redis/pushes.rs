@@ -7,7 +7,7 @@ use crate::{
     id::{Id, IdMap},
     key::Key,
     lease::Keeper,
-    primitives::{GRANT_WINDOW, Kind, Push, Signal},
+    primitives::{GRANT_WINDOW, Kind, Push, Signal, TOMBSTONE},
     pushes::Pushes,
     store::Store,
     sync::{Mutex, lock},
@@ -93,12 +93,16 @@ impl Mail {
     }
 
     /// Somebody was granted something who does not wait any more: the next in line need not wait for the end of the
-    /// grant.
+    /// grant. What the server gave ends by itself soon; what was handed over here lasts for a lease.
     pub(super) fn hand_back(&self, kind: Kind, push: Push) {
         let Some(store) = self.store.upgrade() else { return };
         background::spawn(async move {
-            let (cancel, until) = (kind.cancel(push.id, false), Timestamp::now() + GRANT_WINDOW);
-            while store.call(&push.key, &cancel).await.is_err() && Timestamp::now() < until {
+            let lasts = match push.signal {
+                Signal::Held { until, .. } => until + TOMBSTONE,
+                _ => Timestamp::now() + GRANT_WINDOW,
+            };
+            let cancel = kind.cancel(push.id, false);
+            while store.call(&push.key, &cancel).await.is_err() && Timestamp::now() < lasts {
                 background::sleep(Duration::from_millis(100)).await;
             }
         });

@@ -28,13 +28,15 @@ impl Checks {
         let mut probe = redis::cmd("EVAL");
         probe.arg(include_str!("permissions.lua")).arg(2).arg(&key).arg(format!("{{{key}}}:q")).arg(channel);
         let answer = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
-        let denied = match answer.and_then(|denied| Ok(from_redis_value::<Vec<String>>(denied)?)) {
+        let mut denied = match answer.and_then(|denied| Ok(from_redis_value::<Vec<String>>(denied)?)) {
             Ok(denied) => denied,
-            Err(error) if error.code() == Some("NOPERM") => {
-                vec![error.detail().unwrap_or_default().to_owned()]
-            }
-            Err(error) => return Err(errors::of_call(&error)),
+            Err(error) => vec![not_permitted(&error).ok_or_else(|| errors::of_call(&error))?],
         };
+        // Known scripts are called by their digest: this one is unknown.
+        let mut known = redis::cmd("EVALSHA");
+        known.arg("0".repeat(40)).arg(0);
+        let answer = connection.send_packed_command(&known).await.and_then(Value::extract_error);
+        denied.extend(answer.err().as_ref().and_then(not_permitted));
         if denied.is_empty() { Ok(()) } else { Err(self.lacking(&denied.join(", "))) }
     }
 
@@ -48,6 +50,10 @@ impl Checks {
             ),
         )
     }
+}
+
+fn not_permitted(error: &RedisError) -> Option<String> {
+    (error.code() == Some("NOPERM")).then(|| error.detail().unwrap_or_default().to_owned())
 }
 
 /// Which server this is. `HELLO` is answered to everybody.
