@@ -270,16 +270,15 @@ async fn nobody_of_another_process_is_passed() {
 
 /// What many do at once, some of whom lose patience or are dropped at any moment. Were the lock left to nobody, then
 /// for longer than the test may take.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_comes_and_goes_never_overlaps() {
+async fn a_crowd_comes_and_goes(members: usize, processes: usize) {
     const GRANTS: u64 = 4_000;
     let Some(server) = RedisServer::start() else { return };
     let lockers = [connect(&server.url()).await, connect(&format!("{}/0", server.url())).await];
     let (held, last, grants) =
         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut crowd = JoinSet::new();
-    for number in 0..24 {
-        let locker = lockers[usize::from(number % 3 == 0)].clone();
+    for number in 0..members {
+        let locker = lockers[usize::from(number % 3 == 0) % processes].clone();
         let (held, last, grants) = (Arc::clone(&held), Arc::clone(&last), Arc::clone(&grants));
         crowd.spawn(async move {
             while grants.load(Ordering::SeqCst) < GRANTS {
@@ -312,6 +311,16 @@ async fn a_crowd_that_comes_and_goes_never_overlaps() {
     }
     until("the last release", async || holder(&server, "lock:a").is_none()).await;
     nobody_is_left(&server);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_comes_and_goes_never_overlaps() {
+    a_crowd_comes_and_goes(24, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_of_one_process_that_comes_and_goes_never_overlaps() {
+    a_crowd_comes_and_goes(8, 1).await;
 }
 
 /// A release with an heir that comes after the lease was not carried out: the heir has nothing to hand on, and the
