@@ -6,7 +6,7 @@ use crate::{
     returns::{Returned, async_trait_output, refuse_lazy},
 };
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::{
     Attribute, Block, Error, Expr, ExprAsync, Path, Result, ReturnType, Signature, Stmt, Token, Visibility,
     parse::{ParseStream, Parser},
@@ -180,7 +180,8 @@ fn async_trait(signature: &Signature, body: &Group) -> Option<(Path, Vec<Stmt>)>
     }
 }
 
-/// A generated name that cannot meet one of the user's.
+/// A generated name that cannot meet one of the user's: hygiene keeps it from variables only, and a pattern that is
+/// called as a unit struct, constant or static in scope means that.
 pub(crate) fn hidden(name: &str) -> Ident {
-    Ident::new(name, Span::mixed_site())
+    format_ident!("__locker_{name}", span = Span::mixed_site())
 }

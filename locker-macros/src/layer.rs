@@ -14,7 +14,7 @@ use syn::{Error, Path, Result, spanned::Spanned};
 
 /// `request`, `entered`, `hold`, `error` as generated code calls them.
 pub(crate) fn names() -> (Ident, Ident, Ident, Ident) {
-    (hidden("request"), hidden("entered"), hidden("_hold"), hidden("error"))
+    (hidden("request"), hidden("entered"), hidden("hold"), hidden("error"))
 }
 
 /// An attribute and its options.

@@ -8,7 +8,7 @@ use crate::{
     layer::Layer,
     params::in_brackets,
 };
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{Result, ext::IdentExt, spanned::Spanned};
 
@@ -58,7 +58,8 @@ impl Layer {
         let (runtime, locker) = (&self.runtime, hidden("locker"));
         let Some(given) = &self.options.locker else { return quote!(let #locker = #runtime::global();) };
         let expr = in_brackets(&given.value);
-        let source = Ident::new("source", Span::mixed_site().located_at(given.value.span()));
+        let mut source = hidden("source");
+        source.set_span(source.span().located_at(given.value.span()));
         quote!(let #source = &#expr; let #locker = #runtime::locker(#source);)
     }
 

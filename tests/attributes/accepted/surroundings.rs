@@ -54,6 +54,63 @@ mod shadowed {
     }
 }
 
+/// Names of unit structs, constants and statics cannot be bound by a pattern.
+#[allow(dead_code, non_camel_case_types, non_upper_case_globals, reason = "they are here to be in the way")]
+mod bound {
+    use ::locker::{Error, Result, limit_concurrency, lock_on_argument, rate_limit};
+
+    struct request;
+    struct entered;
+    struct hold;
+    struct _hold;
+    struct error;
+    struct key;
+    struct locker;
+    struct parameter_0;
+    const value: u8 = 0;
+    const outcome: u8 = 0;
+    static one: u8 = 0;
+    static source: u8 = 0;
+    static LOCKER: ::std::sync::LazyLock<::locker::Locker> =
+        ::std::sync::LazyLock::new(::locker::Locker::memory);
+
+    #[lock_on_argument(args(0), guard = lease)]
+    pub(super) fn plain(_: u8, id: u8) -> Result<u8> {
+        lease.check()?;
+        Ok(id)
+    }
+
+    #[lock_on_argument(args(id), on_lost = "error", locker = LOCKER)]
+    pub(super) fn plain_checked(id: u8) -> Result<u8> {
+        Ok(id)
+    }
+
+    #[limit_concurrency(size = 2, args(0), guard = lease)]
+    pub(super) async fn asynchronous(id: u8) -> Result<u8> {
+        lease.check()?;
+        Ok(id)
+    }
+
+    #[lock_on_argument(args(id), on_lost = "error")]
+    pub(super) async fn checked(id: u8) -> Result<u8> {
+        Ok(id)
+    }
+
+    #[lock_on_argument(each(id, more), on_lost = "continue")]
+    pub(super) async fn each(id: u8, more: u8) -> Result<u8> {
+        Ok(id + more)
+    }
+
+    #[rate_limit(size = 5, interval = 1, args(id), on_error = zero)]
+    pub(super) fn limited(id: u8) -> u8 {
+        id
+    }
+
+    fn zero(_: Error) -> u8 {
+        0
+    }
+}
+
 mod elsewhere {
     pub(super) use ::locker as library;
 }
@@ -100,6 +157,12 @@ async fn nothing_in_scope_is_relied_upon() {
     assert_eq!(without_prelude::each(1, 2).await.unwrap(), 3);
     assert_eq!(shadowed::asynchronous(1).await.unwrap(), 1);
     assert_eq!(shadowed::plain(1).unwrap(), 1);
+    assert_eq!(bound::plain(1, 2).unwrap(), 2);
+    assert_eq!(bound::plain_checked(1).unwrap(), 1);
+    assert_eq!(bound::asynchronous(1).await.unwrap(), 1);
+    assert_eq!(bound::checked(1).await.unwrap(), 1);
+    assert_eq!(bound::each(1, 2).await.unwrap(), 3);
+    assert_eq!(bound::limited(1), 1);
     by_path().unwrap();
     assert_eq!(by_macro((1, 0), 2), Some(3));
 }
