@@ -106,11 +106,36 @@ impl Part {
 }
 
 pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
+    let mut after_mark = false;
+    tokens.into_iter().any(|token| {
+        let in_macro = std::mem::replace(&mut after_mark, is_mark(&token));
+        match token {
+            TokenTree::Ident(ident) => ident == *name,
+            TokenTree::Group(group) => {
+                mentions(group.stream(), name) || in_macro && formats(group.stream(), name)
+            }
+            _ => false,
+        }
+    })
+}
+
+fn is_mark(token: &TokenTree) -> bool {
+    matches!(token, TokenTree::Punct(mark) if mark.as_char() == '!')
+}
+
+/// Whether a text among the arguments of a macro has the name in braces, as `format!("{id}")` takes it.
+fn formats(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => ident == *name,
-        TokenTree::Group(group) => mentions(group.stream(), name),
+        TokenTree::Literal(literal) => braced(&literal.to_string()).any(|word| name.unraw() == word),
+        TokenTree::Group(group) => formats(group.stream(), name),
         _ => false,
     })
+}
+
+/// The words in braces: names, and what else a format has.
+fn braced(text: &str) -> impl Iterator<Item = &str> {
+    let inside = text.split('{').skip(1).filter_map(|after| after.split('}').next());
+    inside.flat_map(|format| format.split(|letter: char| letter != '_' && !letter.is_alphanumeric()))
 }
 
 const NOT_A_PART: &str =

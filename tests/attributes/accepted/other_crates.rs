@@ -126,7 +126,7 @@ trait Twice {
 
 impl Twice for Stall {}
 
-struct State(locker::Locker);
+struct State<T = locker::Locker>(T);
 
 #[async_trait]
 trait Handler {
@@ -138,6 +138,17 @@ trait Handler {
 }
 
 impl Handler for Stall {}
+
+#[async_trait]
+trait InText {
+    #[lock_on_argument(name = "other.crates", args(format!("{count:>0$}", 2), vec![format!("{{{text}}}")][0]), guard = lease, locker = LOCKER)]
+    async fn in_text(&self, (count, _): (u32, u32), State(text): State<&str>) -> Done<String> {
+        ready((count, text)).await;
+        Ok(lease.key().to_owned())
+    }
+}
+
+impl InText for Stall {}
 
 #[lock_on_argument(name = "other.crates", args(1), locker = state, guard = lease)]
 async fn handle(State(state): State, id: u8) -> Done<String> {
@@ -191,6 +202,11 @@ async fn locker_comes_out_of_a_pattern() {
     let state = || State(LOCKER.clone());
     assert_eq!(Stall(1).handle(state(), 41).await.unwrap(), key(&[&41]));
     assert_eq!(handle(state(), 41).await.unwrap(), key(&[&41]));
+}
+
+#[tokio::test]
+async fn names_in_formats_are_bindings_of_patterns() {
+    assert_eq!(Stall(1).in_text((42, 0), State("a")).await.unwrap(), key(&[&"42", &"{a}"]));
 }
 
 #[tokio::test]
