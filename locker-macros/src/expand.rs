@@ -38,7 +38,8 @@ fn surround(function: &mut Function, layers: &[Layer]) -> Result<TokenStream> {
     let lockers: Vec<Part> = layers.iter().filter_map(Layer::locker_as_part).collect();
     let parts: Vec<&Part> = layers.iter().flat_map(Layer::parts).chain(&lockers).collect();
     let access = function.open(&parts)?;
-    let mut body = function.innermost(&access.inside);
+    let (captures, inside) = (function.captures(layers, &parts), access.inside);
+    let mut body = function.innermost(&quote!(#captures #inside));
     let mut statements = TokenStream::new();
     for layer in layers.iter().rev() {
         statements = layer.wrap(function, &body)?;

@@ -108,13 +108,17 @@ impl Layer {
         quote_spanned!(at=> <#returned as #runtime::Outcome>::refused(#error))
     }
 
+    /// Whether a closure keeps `return` and `?` of a plain body from what comes after it.
+    pub(crate) fn runs_in_closure(&self, function: &Function) -> bool {
+        let error = chosen(self.options.on_lost.as_ref()).as_deref() == Some("error");
+        error && function.is_plain() && !function.returned.is_never()
+    }
+
     fn run(&self, function: &Function, body: &TokenStream) -> TokenStream {
         let on_lost = chosen(self.options.on_lost.as_ref());
         match (self.kind, function.is_plain(), on_lost.as_deref()) {
             (Kind::Rate, ..) => body.clone(),
-            (_, true, Some("error")) if !function.returned.is_never() => {
-                self.run_plain_checked(function, body)
-            }
+            (_, true, _) if self.runs_in_closure(function) => self.run_plain_checked(function, body),
             (_, true, _) => self.run_plain(function, body),
             (_, false, Some("error")) => self.run_async_checked(function, body),
             (_, false, Some("continue")) => self.run_async(function, body),

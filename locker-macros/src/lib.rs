@@ -3,6 +3,7 @@
 //! Applications use the crate `locker-rs` (library name `locker`), which re-exports them.
 
 mod args;
+mod captures;
 mod constants;
 mod contradictions;
 mod duration;

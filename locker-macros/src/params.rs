@@ -8,7 +8,7 @@ use crate::{
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::{
-    Attribute, Error, Expr, FnArg, Pat, PatType, Result, Signature, Stmt,
+    Attribute, Error, Expr, FieldPat, FnArg, Pat, PatType, Result, Signature, Stmt,
     visit::{self, Visit},
 };
 
@@ -20,6 +20,8 @@ pub(crate) struct Param {
     bound: Vec<Ident>,
     /// The statement by which `#[async_trait]` takes the pattern apart.
     unpacked_by: Option<usize>,
+    /// Whether that statement now stands before the first key.
+    hoisted: bool,
 }
 
 impl Param {
@@ -34,7 +36,7 @@ impl Param {
             statements.iter().enumerate().find_map(|(at, statement)| Some((at, unpacked(statement, name)?)))
         });
         let (unpacked_by, pat) = unpacking.map_or((None, pat), |(at, pat)| (Some(at), pat));
-        Self { whole, bound: bindings(pat), unpacked_by }
+        Self { whole, bound: bindings(pat, |_| true), unpacked_by, hoisted: false }
     }
 
     fn is_pattern(&self) -> bool {
@@ -42,7 +44,7 @@ impl Param {
     }
 }
 
-fn typed(signature: &Signature) -> impl Iterator<Item = &PatType> {
+pub(crate) fn typed(signature: &Signature) -> impl Iterator<Item = &PatType> {
     signature
         .inputs
         .iter()
@@ -67,17 +69,36 @@ fn unpacked<'a>(statement: &'a Stmt, name: &Ident) -> Option<&'a Pat> {
     }
 }
 
-fn bindings(pat: &Pat) -> Vec<Ident> {
-    struct Bindings(Vec<Ident>);
+fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident> {
+    struct Bindings(Vec<Ident>, fn(&FieldPat) -> bool);
     impl<'ast> Visit<'ast> for Bindings {
         fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
             self.0.push(pat.ident.clone());
             visit::visit_pat_ident(self, pat);
         }
+
+        fn visit_field_pat(&mut self, field: &'ast FieldPat) {
+            if (self.1)(field) {
+                visit::visit_field_pat(self, field);
+            }
+        }
     }
-    let mut bindings = Bindings(Vec::new());
+    let mut bindings = Bindings(Vec::new(), in_field);
     bindings.visit_pat(pat);
     bindings.0
+}
+
+/// The names that the pattern binds however the crate is configured.
+pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
+    bindings(pat, |field| field.attrs.is_empty())
+}
+
+/// The attributes that go along when what a parameter binds is bound elsewhere.
+pub(crate) fn kept(param: &PatType) -> impl Iterator<Item = &Attribute> {
+    param
+        .attrs
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("cfg") || attribute.path().is_ident("allow"))
 }
 
 /// How the parts of the keys reach the parameters, and what has to move for it.
@@ -126,7 +147,7 @@ impl Function {
             match (param.is_pattern(), param.unpacked_by, whole, named) {
                 (true, _, Some(whole), true) => return Err(both(index, whole.span())),
                 (true, None, Some(_), false) => access.inside.extend(self.rename(index)),
-                (true, Some(statement), None, true) => access.before.extend(self.hoist(statement)),
+                (true, Some(statement), None, true) => access.before.extend(self.hoist(index, statement)),
                 (false, _, whole, named) if named || whole.is_some() => self.touch(index),
                 _ => {}
             }
@@ -143,18 +164,27 @@ impl Function {
         let param = params.nth(index)?;
         let name = renamed(index);
         let pat = std::mem::replace(&mut *param.pat, syn::parse_quote!(#name));
-        let kept = param.attrs.iter().filter(|attribute: &&Attribute| {
-            attribute.path().is_ident("cfg") || attribute.path().is_ident("allow")
-        });
+        let kept = kept(param);
         let pat = (!matches!(pat, Pat::Wild(_))).then_some(pat)?;
         Some(quote!(#(#kept)* let #pat = { #name };))
     }
 
-    fn hoist(&mut self, statement: usize) -> Option<TokenStream> {
+    fn hoist(&mut self, index: usize, statement: usize) -> Option<TokenStream> {
         let Form::AsyncTrait(_, statements) = &mut self.form else { return None };
         let hoisted = statements[statement].to_token_stream();
         statements[statement] = verbatim(TokenStream::new());
+        self.params[index].hoisted = true;
         Some(hoisted)
+    }
+
+    /// The names that were bound before the first key instead of in the body.
+    pub(crate) fn hoisted(&self) -> impl DoubleEndedIterator<Item = &Ident> {
+        self.params.iter().filter(|param| param.hoisted).flat_map(|param| &param.bound)
+    }
+
+    /// Whether the part is the position of this parameter.
+    pub(crate) fn is_at(&self, part: &Part, name: &Ident) -> bool {
+        matches!(part, Part::Position(at, _) if self.params.get(*at).is_some_and(|param| param.whole.as_ref() == Some(name)))
     }
 
     /// After `let name = name;` of `#[async_trait]`, so that a name used by the key only does not count as unused.

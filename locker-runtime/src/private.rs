@@ -21,7 +21,9 @@ pub use core::{
     time::Duration,
 };
 pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_key};
-pub use hold::{Hold, Holder, acquire, acquire_blocking, call, cancel_on_lost, leave, leave_checked};
+pub use hold::{
+    Hold, Holder, acquire, acquire_blocking, call, cancel_on_lost, capture, leave, leave_checked,
+};
 pub use limits::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
 pub use outcome::{FromLocker, Outcome, never};
 

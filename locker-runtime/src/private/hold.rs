@@ -151,6 +151,9 @@ fn log(released: Result<()>) {
     }
 }
 
+/// Does nothing: that it is mentioned moves the value into the block around a body.
+pub const fn capture<T>(_: &T) {}
+
 /// Calls `body` at once: what `return` and `?` in it leave is only the body.
 pub fn call<T>(body: impl FnOnce() -> T) -> T {
     body()

@@ -5,6 +5,7 @@ use locker::{Guard, lock_on_argument};
 use std::{
     fmt::{self, Display},
     future::ready,
+    sync::{Mutex, MutexGuard},
 };
 
 struct Path<T>(T);
@@ -145,7 +146,7 @@ impl Display for Hidden {
     }
 }
 
-struct Hidden(std::sync::Mutex<u8>);
+struct Hidden(Mutex<u8>);
 
 #[lock_on_argument(args(text), locker = LOCKER, guard = lease, on_error = zero)]
 fn plain_temporary_at_the_end(text: &Hidden) -> u8 {
@@ -156,6 +157,64 @@ fn plain_temporary_at_the_end(text: &Hidden) -> u8 {
 fn zero(_: locker::Error) -> u8 {
     0
 }
+
+/// What a name in use elsewhere means is never unused.
+#[lock_on_argument(args(in_text, format!("{in_text:>3}")), locker = LOCKER, on_lost = "error")]
+#[tracing::instrument(skip_all, fields(below))]
+async fn used_elsewhere(in_text: u8, (by_key, _left): (u8, String), below: &str) -> Done {
+    ready(by_key).await;
+    Ok(())
+}
+
+#[allow(clippy::unused_async, reason = "the parameters matter")]
+#[lock_on_argument(args(0, by_name, format!("{in_a_text}")), locker = LOCKER)]
+async fn used_by_the_key_only(by_position: u8, by_name: u8, in_a_text: u8) -> Done {
+    Ok(())
+}
+
+#[lock_on_argument(locker = LOCKER, on_lost = "error")]
+fn moved_into_a_closure(
+    mut a: u8,
+    b: &mut Point,
+    #[cfg(any())] absent: Absent,
+    _: String,
+    _c: MutexGuard<'_, u8>,
+) -> Done<u8> {
+    a += 1;
+    b.x = a;
+    Ok(a)
+}
+
+struct Configured {
+    #[cfg(any())]
+    absent: Absent,
+    present: u8,
+}
+
+#[lock_on_argument(args(present), locker = LOCKER)]
+async fn configured(
+    Configured {
+        #[cfg(any())]
+        absent,
+        mut present,
+    }: Configured,
+    (Ok(either) | Err(either)): Result<u8, u8>,
+    #[allow(unused_variables, reason = "kept")] unused: u8,
+) -> Done<u8> {
+    present += ready(either).await;
+    Ok(present)
+}
+
+macro_rules! with_parameters {
+    ($name:ident, $($parameter:pat_param = $type:ty),*) => {
+        #[lock_on_argument(args(a), locker = LOCKER)]
+        async fn $name(a: u8, $($parameter: $type),*) -> Done<u8> {
+            Ok(ready(a).await)
+        }
+    };
+}
+
+with_parameters!(parameters_of_a_macro, _b = u8, (_c, _) = (String, u8), _ = String);
 
 fn takes_a_guard(_: &Guard) {}
 
@@ -208,8 +267,21 @@ async fn positions_count_parameters_as_written() {
 
 #[tokio::test]
 async fn bodies_that_end_in_a_temporary_are_accepted() {
-    let hidden = || Hidden(std::sync::Mutex::new(9));
+    let hidden = || Hidden(Mutex::new(9));
     assert_eq!(temporary_at_the_end(hidden()).await, 9);
     assert_eq!(plain_temporary_at_the_end(&hidden()), 9);
     binds_the_guard().unwrap();
+}
+
+#[tokio::test]
+async fn arguments_that_the_body_leaves_alone_are_accepted() {
+    used_elsewhere(1, (2, String::new()), "a").await.unwrap();
+    used_by_the_key_only(1, 2, 3).await.unwrap();
+    assert_eq!(
+        moved_into_a_closure(1, &mut Point { x: 1, y: 2 }, String::new(), Mutex::new(3).lock().unwrap())
+            .unwrap(),
+        2
+    );
+    assert_eq!(configured(Configured { present: 1 }, Ok(2), 3).await.unwrap(), 3);
+    assert_eq!(parameters_of_a_macro(1, 2, (String::new(), 3), String::new()).await.unwrap(), 1);
 }

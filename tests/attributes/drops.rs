@@ -1,0 +1,176 @@
+//! Arguments are dropped when the body ends, in reverse order, before the release: as an async function by itself drops
+//! them, and a plain one with `on_lost = "error"`.
+
+use crate::support::{Done, LOCKER, start, take};
+use async_trait::async_trait;
+use locker::lock_on_argument;
+use std::{
+    cell::RefCell,
+    future::{pending, ready},
+    mem::take as drain,
+    pin::pin,
+};
+
+thread_local! {
+    static DROPPED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes that it was dropped while the lock was held.
+struct Noted(&'static str);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let held = take("drops", &[]).is_none();
+        DROPPED.with_borrow_mut(|dropped| dropped.push(if held { self.0 } else { "after the release" }));
+    }
+}
+
+/// What was dropped on this thread since the last call.
+fn dropped() -> Vec<&'static str> {
+    DROPPED.with_borrow_mut(drain)
+}
+
+fn use_up(_: Noted) {}
+
+/// The same function without an attribute, then with each of the ways to run a body.
+macro_rules! every_way {
+    ($function:ident($($arguments:tt)*) $body:tt) => {
+        mod $function {
+            use super::*;
+
+            pub(super) async fn native($($arguments)*) -> Done $body
+
+            #[lock_on_argument(name = "drops", locker = LOCKER)]
+            pub(super) async fn cancelled($($arguments)*) -> Done $body
+
+            #[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "continue")]
+            pub(super) async fn continued($($arguments)*) -> Done $body
+
+            #[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "error")]
+            pub(super) async fn checked($($arguments)*) -> Done $body
+        }
+    };
+}
+
+macro_rules! all_drop_as_the_native {
+    ($function:ident($($argument:expr),*)) => {
+        let guard = take("drops", &[]);
+        $function::native($($argument),*).await.unwrap();
+        drop(guard);
+        let native = dropped();
+        assert!(!native.contains(&"after the release"), "{native:?}");
+        $function::cancelled($($argument),*).await.unwrap();
+        assert_eq!(dropped(), native, "cancelled");
+        $function::continued($($argument),*).await.unwrap();
+        assert_eq!(dropped(), native, "continued");
+        $function::checked($($argument),*).await.unwrap();
+        assert_eq!(dropped(), native, "checked");
+    };
+}
+
+every_way! { three(a: Noted, b: Noted, c: Noted) {
+    let _first_mentioned = (&c.0, &a.0, &b.0);
+    ready(()).await;
+    Ok(())
+} }
+
+every_way! { unused(_a: Noted, b: Noted, _c: Noted) {
+    ready(b.0).await;
+    Ok(())
+} }
+
+every_way! { partly_moved(a: (Noted, Noted, u8), b: Noted) {
+    use_up(a.1);
+    ready(b.0).await;
+    Ok(())
+} }
+
+every_way! { patterns((a, b): (Noted, Noted), mut c: Noted) {
+    c.0 = "changed";
+    ready((b.0, a.0, c.0)).await;
+    Ok(())
+} }
+
+#[tokio::test]
+async fn async_arguments_are_dropped_as_without_the_attribute() {
+    all_drop_as_the_native!(three(Noted("a"), Noted("b"), Noted("c")));
+    all_drop_as_the_native!(unused(Noted("a"), Noted("b"), Noted("c")));
+    all_drop_as_the_native!(partly_moved((Noted("a.0"), Noted("a.1"), 0), Noted("b")));
+    all_drop_as_the_native!(patterns((Noted("a"), Noted("b")), Noted("c")));
+}
+
+#[lock_on_argument(name = "drops", locker = LOCKER)]
+async fn waits(_a: Noted, b: Noted) -> Done {
+    ready(b.0).await;
+    pending().await
+}
+
+#[test]
+fn arguments_of_a_dropped_future_are_dropped_before_the_release() {
+    assert!(start(pin!(waits(Noted("a"), Noted("b")))).is_pending());
+    assert_eq!(dropped(), ["b", "a"]);
+}
+
+#[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "error")]
+fn plain(_a: Noted, b: Noted, (c, _d): (Noted, Noted)) -> Done {
+    let _first_mentioned = (&c.0, &b.0);
+    Ok(())
+}
+
+#[test]
+fn arguments_of_a_closure_are_dropped_before_the_release() {
+    plain(Noted("a"), Noted("b"), (Noted("c"), Noted("d"))).unwrap();
+    assert_eq!(dropped(), ["d", "c", "b", "a"]);
+}
+
+impl Noted {
+    #[lock_on_argument(name = "drops", locker = LOCKER)]
+    async fn consumed(self, b: Self) -> Done {
+        ready(b.0).await;
+        Ok(())
+    }
+
+    #[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "error")]
+    fn consumed_at_once(self: Box<Self>, _b: Self) -> Done {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn receiver_is_dropped_last() {
+    Noted("self").consumed(Noted("b")).await.unwrap();
+    assert_eq!(dropped(), ["b", "self"]);
+    Box::new(Noted("self")).consumed_at_once(Noted("b")).unwrap();
+    assert_eq!(dropped(), ["b", "self"]);
+}
+
+#[async_trait(?Send)]
+trait Consume {
+    #[lock_on_argument(name = "drops", locker = state.0, args())]
+    async fn consume(self, state: (&locker::Locker, Noted), (_b, c): (Noted, Noted)) -> Done
+    where
+        Self: Sized,
+    {
+        ready((c.0, state.0)).await;
+        Ok(())
+    }
+
+    #[lock_on_argument(name = "drops", locker = state)]
+    async fn consume_pattern(self, (state, _a): (&locker::Locker, Noted), b: Noted) -> Done
+    where
+        Self: Sized,
+    {
+        ready((b.0, state)).await;
+        Ok(())
+    }
+}
+
+impl Consume for Noted {}
+
+#[tokio::test]
+async fn async_trait_drops_them_as_it_does() {
+    Noted("self").consume((&LOCKER, Noted("a")), (Noted("b"), Noted("c"))).await.unwrap();
+    assert_eq!(dropped(), ["c", "b", "a", "self"]);
+    Noted("self").consume_pattern((&LOCKER, Noted("a")), Noted("b")).await.unwrap();
+    assert_eq!(dropped(), ["b", "self", "a"], "what a key or a locker needs is taken apart before");
+}
