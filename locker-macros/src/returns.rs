@@ -133,6 +133,10 @@ pub(crate) fn refuse_lazy(kind: Kind, output: &ReturnType) -> Result<()> {
     lazy.found.map_or(Ok(()), Err)
 }
 
+const FUTURES: [&str; 4] = ["Future", "IntoFuture", "TryFuture", "FusedFuture"];
+const STREAMS: [&str; 4] = ["Stream", "TryStream", "FusedStream", "AsyncIterator"];
+const ITERATORS: [&str; 4] = ["Iterator", "DoubleEndedIterator", "ExactSizeIterator", "FusedIterator"];
+
 struct Lazy {
     kind: Kind,
     found: Option<Error>,
@@ -141,7 +145,10 @@ struct Lazy {
 impl Lazy {
     fn found(&mut self, name: &dyn ToTokens, what: &str) {
         let end = if self.kind == Kind::Rate { "its turn would come" } else { "the lock would end" };
-        let message = format!("{end} before the work of the returned `{what}` starts: make it `async fn`");
+        // An async function that only hands out a stream would be as lazy.
+        let collect = if what.contains("Future") { "" } else { " and collect the items in its body" };
+        let message =
+            format!("{end} before the work of the returned `{what}` starts: make it `async fn`{collect}");
         self.found.get_or_insert_with(|| Error::new_spanned(name, message));
     }
 }
@@ -151,8 +158,8 @@ impl<'ast> Visit<'ast> for Lazy {
         let TypeParamBound::Trait(bound) = bound else { return };
         let name = bound.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
         match &*name {
-            "Future" | "IntoFuture" | "Stream" => self.found(bound, &name),
-            "Iterator" | "DoubleEndedIterator" if self.kind != Kind::Rate => self.found(bound, &name),
+            lazy if FUTURES.contains(&lazy) || STREAMS.contains(&lazy) => self.found(bound, lazy),
+            lazy if ITERATORS.contains(&lazy) && self.kind != Kind::Rate => self.found(bound, lazy),
             _ => visit::visit_trait_bound(self, bound),
         }
     }

@@ -26,6 +26,9 @@ fn opaque(k: u8) -> Done<impl Fn(u8) -> u8> { Ok(move |more| more + k) }
 #[lock_on_argument(args(k), locker = LOCKER)]
 async fn async_opaque(k: u8) -> Done<impl Fn(u8) -> u8> { Ok(move |more| more + k) }
 
+#[lock_on_argument(args(k), locker = LOCKER)]
+async fn lazy(k: u8) -> Done<impl ExactSizeIterator<Item = u8>> { Ok(0..k) }
+
 #[rate_limit(size = 5, interval = 1, args(0), locker = LOCKER)]
 #[limit_concurrency(size = 5, args(0), locker = LOCKER)]
 async fn stacked(k: u8) -> Done<u8> { Ok(k) }
@@ -78,6 +81,7 @@ async fn bodies_on_one_line_are_accepted() {
     assert_eq!(plain_checked(1).unwrap(), 1);
     assert_eq!(opaque(1).unwrap()(2), 3);
     assert_eq!(async_opaque(1).await.unwrap()(2), 3);
+    assert_eq!(lazy(3).await.unwrap().len(), 3);
     assert_eq!(stacked(1).await.unwrap() + limited(1).unwrap(), 2);
     nothing(1).await;
     plain_nothing(1);

@@ -16,6 +16,22 @@ fn pay_aliased(account: u64) -> BoxFuture<'static, locker::Result<u64>> {
     Box::pin(async move { Ok(account) })
 }
 
+trait TryFuture {}
+trait FusedFuture {}
+
+impl TryFuture for u64 {}
+impl FusedFuture for u64 {}
+
+#[lock_on_argument(args(0))]
+fn pay_fallibly(account: u64) -> impl TryFuture {
+    account
+}
+
+#[lock_on_argument(args(0))]
+fn pay_fused(account: u64) -> impl FusedFuture {
+    account
+}
+
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 fn main() {}
