@@ -49,6 +49,7 @@ impl Layer {
     pub(crate) fn check(&self, function: &Function) -> Result<()> {
         function.check(self.kind)?;
         self.options.check_guard(&function.names())?;
+        function.check_parts(&self.parts().collect::<Vec<_>>())?;
         if function.is_plain() {
             self.options.check_plain_function()?;
         }

@@ -9,6 +9,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::{
     Attribute, Error, Expr, FieldPat, FnArg, Pat, PatType, Result, Signature, Stmt,
+    ext::IdentExt,
     visit::{self, Visit},
 };
 
@@ -115,8 +116,32 @@ impl Function {
         self.params.iter().flat_map(|param| param.bound.clone()).collect()
     }
 
-    fn has_constant(&self, name: &Ident) -> bool {
-        self.signature.generics.const_params().any(|param| param.ident == *name)
+    /// Of this function, of what is around it, or of the module.
+    fn may_be_constant(&self, name: &Ident) -> bool {
+        let own = self.signature.generics.const_params().any(|param| param.ident == *name);
+        own || name.unraw().to_string().starts_with(char::is_uppercase)
+    }
+
+    /// Refuses a parameter that is given by its position and by its name.
+    pub(crate) fn check_parts(&self, parts: &[&Part]) -> Result<()> {
+        for (at, part) in parts.iter().enumerate() {
+            let same = parts[..at].iter().find_map(|before| self.same(before, part));
+            if let Some((index, name)) = same {
+                let message = format!("`{name}` is given twice, for it is position {index}");
+                return Err(Error::new(part.span(), message));
+            }
+        }
+        Ok(())
+    }
+
+    fn same<'a>(&self, one: &'a Part, other: &'a Part) -> Option<(usize, &'a Ident)> {
+        match (one, other) {
+            (Part::Position(index, _), Part::Name(name)) | (Part::Name(name), Part::Position(index, _)) => {
+                let param = self.params.get(*index).filter(|param| !param.is_pattern())?;
+                (param.whole.as_ref() == Some(name)).then_some((*index, name))
+            }
+            _ => None,
+        }
     }
 
     /// The value of a part, borrowed for the key.
@@ -129,7 +154,7 @@ impl Function {
                 Ok(name.to_token_stream())
             }
             Part::Name(name) if name == "self" && self.has_receiver() => Ok(name.to_token_stream()),
-            Part::Name(name) if self.names().contains(name) || self.has_constant(name) => {
+            Part::Name(name) if self.names().contains(name) || self.may_be_constant(name) => {
                 Ok(name.to_token_stream())
             }
             Part::Name(name) => Err(self.unknown(name)),

@@ -4,7 +4,7 @@ use crate::duration::ungrouped;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{
-    Error, Expr, Lit, Result, Token, UnOp,
+    BinOp, Error, Expr, Lit, Result, Token, UnOp,
     ext::IdentExt,
     parse::{ParseStream, Parser},
     punctuated::Punctuated,
@@ -74,7 +74,10 @@ impl Part {
                 Some(name) if path.qself.is_none() && path.attrs.is_empty() => Self::Name(name.clone()),
                 _ => Self::Value(expr),
             }),
-            Expr::Infer(_) | Expr::Range(_) | Expr::Verbatim(_) => refuse(&expr, NOT_A_PART),
+            Expr::Binary(binary) if is_assignment(binary.op) => refuse(&expr, NOT_A_PART),
+            Expr::Assign(_) | Expr::Infer(_) | Expr::Range(_) | Expr::Verbatim(_) => {
+                refuse(&expr, NOT_A_PART)
+            }
             _ => Ok(Self::Value(expr)),
         }
     }
@@ -136,6 +139,23 @@ fn formats(tokens: TokenStream, name: &Ident) -> bool {
 fn braced(text: &str) -> impl Iterator<Item = &str> {
     let inside = text.split('{').skip(1).filter_map(|after| after.split('}').next());
     inside.flat_map(|format| format.split(|letter: char| letter != '_' && !letter.is_alphanumeric()))
+}
+
+fn is_assignment(op: BinOp) -> bool {
+    use BinOp as B;
+    matches!(
+        op,
+        B::AddAssign(_)
+            | B::SubAssign(_)
+            | B::MulAssign(_)
+            | B::DivAssign(_)
+            | B::RemAssign(_)
+            | B::BitXorAssign(_)
+            | B::BitAndAssign(_)
+            | B::BitOrAssign(_)
+            | B::ShlAssign(_)
+            | B::ShrAssign(_)
+    )
 }
 
 const NOT_A_PART: &str =
