@@ -3,6 +3,7 @@
 use crate::{
     duration::{Time, ungrouped},
     kind::Kind,
+    limits::MOST,
     parts::Parts,
 };
 use proc_macro2::{Ident, Span};
@@ -45,9 +46,10 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn parse(kind: Kind, tokens: proc_macro2::TokenStream) -> Result<Self> {
+    /// `at` is where the attribute stands.
+    pub(crate) fn parse(kind: Kind, tokens: proc_macro2::TokenStream, at: Span) -> Result<Self> {
         let options = (|input: ParseStream| Self::parse_all(kind, input)).parse2(tokens)?;
-        options.check(kind)?;
+        options.check(kind, at)?;
         Ok(options)
     }
 
@@ -70,7 +72,9 @@ impl Options {
             "each" => set_once(&mut self.each, option, input, Parts::parse),
             "name" => set_once(&mut self.name, option, input, text),
             "timeout" => set_once(&mut self.timeout, option, input, value),
-            "max_retry" => set_once(&mut self.max_retry, option, input, count),
+            "max_retry" => set_once(&mut self.max_retry, option, input, |option, input| {
+                count(option, input, u32::MAX.into())
+            }),
             "retry_delay" => set_once(&mut self.retry_delay, option, input, value),
             "renew" => set_once(&mut self.renew, option, input, switch),
             "max_hold" => set_once(&mut self.max_hold, option, input, value),
@@ -88,12 +92,12 @@ impl Options {
             "mode" => set_once(&mut self.mode, option, input, |option, input| {
                 choice(option, input, &["read", "write"])
             }),
-            "size" => set_once(&mut self.size, option, input, count),
+            "size" => set_once(&mut self.size, option, input, |option, input| count(option, input, MOST)),
             "interval" => set_once(&mut self.interval, option, input, value),
             "algorithm" => set_once(&mut self.algorithm, option, input, |option, input| {
                 choice(option, input, &["token_bucket", "fixed_window", "gcra"])
             }),
-            _ => set_once(&mut self.burst, option, input, count),
+            _ => set_once(&mut self.burst, option, input, |option, input| count(option, input, MOST)),
         }
     }
 }
@@ -179,19 +183,19 @@ fn choice(option: &Ident, input: ParseStream, choices: &[&str]) -> Result<LitStr
     if choices.contains(&text.value().as_str()) { Ok(text) } else { expected(option, at, &what) }
 }
 
-/// A number of at least 1, or a constant that the compiler evaluates.
-fn count(option: &Ident, input: ParseStream) -> Result<Expr> {
+/// A number from 1 to `most`, or a constant that the compiler evaluates.
+fn count(option: &Ident, input: ParseStream, most: u64) -> Result<Expr> {
     equals(option, input)?;
     let at = input.span();
     let expr: Expr = input.parse()?;
     let number = "a whole number from 1, without suffix, or a constant";
     match ungrouped(&expr) {
         Expr::Lit(literal) => match &literal.lit {
-            syn::Lit::Int(int)
-                if int.suffix().is_empty() && int.base10_parse::<u64>().is_ok_and(|n| n > 0) =>
-            {
-                Ok(expr)
-            }
+            syn::Lit::Int(int) if int.suffix().is_empty() => match int.base10_parse::<u64>() {
+                Ok(0) => expected(option, at, number),
+                Ok(n) if n <= most => Ok(expr),
+                _ => expected(option, at, &format!("at most {most}")),
+            },
             _ => expected(option, at, number),
         },
         Expr::Unary(_) => expected(option, at, number),

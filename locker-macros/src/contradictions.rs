@@ -2,14 +2,31 @@
 
 use crate::{
     args::{Given, Options},
+    duration::Time,
     kind::Kind,
+    limits::{LONGEST, SHORTEST, SHORTEST_INTERVAL},
 };
-use proc_macro2::Ident;
+use proc_macro2::{Ident, Span};
+use std::time::Duration;
 use syn::{Error, LitStr, Result};
 
 impl<T> Given<T> {
     fn refuse(&self, why: &str) -> Result<()> {
         Err(Error::new(self.option.span(), why))
+    }
+}
+
+impl Given<Time> {
+    fn check_limits(&self, shortest: Duration) -> Result<()> {
+        let Some(known) = self.value.known() else { return Ok(()) };
+        let limit = if known < shortest {
+            if known.is_zero() { "longer than zero".to_owned() } else { format!("at least {shortest:?}") }
+        } else if known > LONGEST {
+            "at most 10 years".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(self.value.span(), format!("`{}` must be {limit}", self.option)))
     }
 }
 
@@ -19,18 +36,18 @@ pub(crate) fn chosen(option: Option<&Given<LitStr>>) -> Option<String> {
 }
 
 impl Options {
-    pub(crate) fn check(&self, kind: Kind) -> Result<()> {
-        self.check_required(kind)?;
+    pub(crate) fn check(&self, kind: Kind, at: Span) -> Result<()> {
+        self.check_required(kind, at)?;
         self.check_durations()?;
         self.check_each()?;
         self.check_renewal()?;
         self.check_burst()
     }
 
-    fn check_required(&self, kind: Kind) -> Result<()> {
+    fn check_required(&self, kind: Kind, at: Span) -> Result<()> {
         let lacks = |option: &str| {
             let message = format!("`{kind}` needs `{option}`: {}", kind.example());
-            Err(Error::new(proc_macro2::Span::call_site(), message))
+            Err(Error::new(at, message))
         };
         match kind {
             Kind::Rate | Kind::Semaphore if self.size.is_none() => lacks("size"),
@@ -40,13 +57,17 @@ impl Options {
     }
 
     fn check_durations(&self) -> Result<()> {
-        for given in [&self.lease, &self.max_hold, &self.interval].into_iter().flatten() {
-            if given.value.is_zero() {
-                let message = format!("`{}` must be longer than zero", given.option);
-                return Err(Error::new(given.value.span(), message));
-            }
+        let limits = [
+            (&self.lease, SHORTEST),
+            (&self.max_hold, SHORTEST),
+            (&self.retry_delay, SHORTEST),
+            (&self.interval, SHORTEST_INTERVAL),
+            (&self.timeout, Duration::ZERO),
+        ];
+        for (given, shortest) in limits {
+            given.as_ref().map_or(Ok(()), |given| given.check_limits(shortest))?;
         }
-        let known = |given: &Option<Given<crate::duration::Time>>| given.as_ref()?.value.known();
+        let known = |given: &Option<Given<Time>>| given.as_ref()?.value.known();
         match (&self.max_hold, known(&self.max_hold), known(&self.lease)) {
             (Some(given), Some(hold), Some(lease)) if hold < lease => {
                 Err(Error::new(given.value.span(), "`max_hold` must not be shorter than the lease"))

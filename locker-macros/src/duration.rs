@@ -15,10 +15,6 @@ pub(crate) enum Time {
 }
 
 impl Time {
-    pub(crate) fn is_zero(&self) -> bool {
-        self.known() == Some(Duration::ZERO)
-    }
-
     pub(crate) fn known(&self) -> Option<Duration> {
         match self {
             Self::Known(duration, _) => Some(*duration),

@@ -7,11 +7,12 @@ use crate::{
     parts::Part,
     runtime_path::library_name,
 };
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{
     Attribute, Error, Meta, Result,
     parse::{ParseStream, Parser},
+    spanned::Spanned,
 };
 
 /// The item as the attribute `kind` with `args` leaves it. On a mistake the item stays, so that editors keep working.
@@ -25,7 +26,7 @@ pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> Tok
 
 fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStream) -> Result<TokenStream> {
     let mut function = Function::parse(kind, item)?;
-    let mut layers = vec![Layer::parse(kind, args)?];
+    let mut layers = vec![Layer::parse(kind, args, Span::call_site())?];
     for attribute in stack {
         layers.push(of_attribute(&attribute)?);
     }
@@ -76,5 +77,8 @@ fn of_attribute(attribute: &Attribute) -> Result<Layer> {
             return Err(Error::new_spanned(value, message));
         }
     };
-    Ok(Layer { taken_from: Some(attribute.path().clone()), ..Layer::parse(kind, tokens)? })
+    Ok(Layer {
+        taken_from: Some(attribute.path().clone()),
+        ..Layer::parse(kind, tokens, attribute.path().span())?
+    })
 }

@@ -27,8 +27,8 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    pub(crate) fn parse(kind: Kind, tokens: TokenStream) -> Result<Self> {
-        let options = Options::parse(kind, tokens)?;
+    pub(crate) fn parse(kind: Kind, tokens: TokenStream, at: Span) -> Result<Self> {
+        let options = Options::parse(kind, tokens, at)?;
         let runtime = runtime_path(options.runtime.as_ref().map(|given| &given.value));
         Ok(Self { kind, options, runtime, taken_from: None })
     }
@@ -49,6 +49,7 @@ impl Layer {
     pub(crate) fn check(&self, function: &Function) -> Result<()> {
         function.check(self.kind)?;
         self.options.check_guard(&function.names())?;
+        self.options.check_constants(function)?;
         function.check_parts(&self.parts().collect::<Vec<_>>())?;
         if function.is_plain() {
             self.options.check_plain_function()?;

@@ -11,6 +11,7 @@ mod expand;
 mod function;
 mod kind;
 mod layer;
+mod limits;
 mod params;
 mod parts;
 mod request;

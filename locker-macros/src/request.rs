@@ -18,7 +18,7 @@ impl Layer {
     pub(crate) fn request(&self, function: &Function) -> Result<TokenStream> {
         let runtime = &self.runtime;
         let (identity, digest) = self.identity(function);
-        let (checks, locker) = (self.checks(function), self.locker());
+        let (constants, locker) = (self.constants(function), self.locker());
         let (source, key) = (hidden("locker"), hidden("key"));
         let open = format_ident!("{}_key", self.key_word());
         let parts = self.parts().map(|part| {
@@ -26,12 +26,12 @@ impl Layer {
             Ok(quote_spanned!(Span::mixed_site().located_at(part.span())=> #key.part(&#value);))
         });
         let parts = parts.collect::<Result<TokenStream>>()?;
-        let finish = self.finish();
+        let finish = self.finish(function);
         let used = self.taken_from.as_ref().map(|path| quote!(#[allow(unused_imports)] use #path as _;));
         Ok(quote!({
             #used
             #identity
-            #checks
+            #constants
             #locker
             let mut #key = #runtime::#open(#source, #digest);
             #parts
@@ -63,10 +63,11 @@ impl Layer {
         quote!(let #source = &#expr; let #locker = #runtime::locker(#source);)
     }
 
-    fn finish(&self) -> TokenStream {
-        let (runtime, settings, word) = (&self.runtime, self.settings(), format_ident!("{}", self.word()));
+    fn finish(&self, function: &Function) -> TokenStream {
+        let (runtime, settings, word) =
+            (&self.runtime, self.settings(function), format_ident!("{}", self.word()));
         let (locker, key, one) = (hidden("locker"), hidden("key"), hidden("one"));
-        let more = self.more();
+        let more = self.more(function);
         let request = |key| quote!(#runtime::#word(#locker, &__LOCKER_FUNCTION, #key #more) #settings);
         let request = if self.options.each.is_some() {
             let request = request(one.to_token_stream());
@@ -92,21 +93,21 @@ impl Layer {
     }
 
     /// What a semaphore and a rate limit are made with, beyond the key.
-    fn more(&self) -> TokenStream {
+    fn more(&self, function: &Function) -> TokenStream {
         let (runtime, options) = (&self.runtime, &self.options);
         let Some(size) = &options.size else { return TokenStream::new() };
-        let size = Self::count(&size.value);
+        let size = self.count(function, "size", &size.value);
         let Some(interval) = &options.interval else { return quote!(, #size) };
-        let interval = self.time(&interval.value);
+        let interval = self.time(function, "interval", &interval.value);
         let algorithm = chosen(options.algorithm.as_ref()).unwrap_or_else(|| "token_bucket".to_owned());
         let algorithm = format_ident!("{algorithm}");
-        let burst = options.burst.as_ref().map(|burst| Self::count(&burst.value));
+        let burst = options.burst.as_ref().map(|burst| self.count(function, "burst", &burst.value));
         let burst = burst.map(|burst| quote!(.burst(#burst)));
         quote!(, #runtime::Quota::#algorithm(#size, #interval) #burst)
     }
 
     /// `.lease(..).timeout(..)`, one call per option given.
-    fn settings(&self) -> TokenStream {
+    fn settings(&self, function: &Function) -> TokenStream {
         let (runtime, options) = (&self.runtime, &self.options);
         let durations = [
             ("lease", &options.lease),
@@ -115,7 +116,8 @@ impl Layer {
             ("max_hold", &options.max_hold),
         ];
         let durations = durations.into_iter().filter_map(|(name, given)| {
-            let (name, value) = (format_ident!("{name}"), self.time(&given.as_ref()?.value));
+            let value = self.time(function, name, &given.as_ref()?.value);
+            let name = format_ident!("{name}");
             Some(quote!(.#name(#value)))
         });
         let switches = [("renew", &options.renew), ("fair", &options.fair)];
@@ -123,7 +125,8 @@ impl Layer {
             let (name, value) = (format_ident!("{name}"), &given.as_ref()?.value);
             Some(quote!(.#name(#value)))
         });
-        let attempts = options.max_retry.as_ref().map(|given| Self::count(&given.value));
+        let attempts =
+            options.max_retry.as_ref().map(|given| self.count(function, "max_retry", &given.value));
         let attempts = attempts.map(|attempts| quote!(.max_retry(#attempts)));
         let once = (self.on_expiry() && options.timeout.is_none())
             .then(|| quote!(.timeout(#runtime::Duration::ZERO)));

@@ -36,8 +36,8 @@ impl Default for Settings {
     }
 }
 
-const SHORTEST: Duration = Duration::from_millis(1);
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
 impl Settings {
     /// Refuses what cannot be meant, by name.

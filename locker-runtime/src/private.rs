@@ -1,5 +1,6 @@
 //! What the attributes' code calls. No promises are made about anything in here.
 
+mod checks;
 mod each;
 mod hold;
 mod limits;
@@ -11,12 +12,17 @@ pub use crate::{
     key::{Function, FunctionDigest, KeyBuilder},
     request::LockRequest,
 };
+pub use checks::{
+    LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, checked_interval, checked_max_retry,
+    checked_size, checked_time, checked_timeout,
+};
 pub use core::{
     convert::Infallible,
     mem::drop,
     module_path,
     option::Option::{None, Some},
     pin::pin,
+    primitive::{u32, u64},
     result::Result::{Err, Ok},
     time::Duration,
 };
@@ -67,36 +73,4 @@ pub fn lock_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuil
 /// The request for the lock `key`.
 pub fn lock(locker: &Locker, function: &Function, key: Key) -> LockRequest {
     locker.request(Kind::Lock, key).function(function.name())
-}
-
-/// Refuses a duration of zero where the constant is evaluated: at compile time.
-///
-/// # Panics
-/// When it is zero.
-pub const fn check_longer_than_zero(duration: Duration) {
-    assert!(!duration.is_zero(), "this duration must be longer than zero");
-}
-
-/// Refuses a `max_hold` below the lease.
-///
-/// # Panics
-/// When it is.
-pub const fn check_max_hold(max_hold: Duration, lease: Duration) {
-    assert!(max_hold.as_nanos() >= lease.as_nanos(), "`max_hold` must not be shorter than the lease");
-}
-
-/// Refuses `max_retry = 0`.
-///
-/// # Panics
-/// When it is 0.
-pub const fn check_max_retry(max_retry: u32) {
-    assert!(max_retry > 0, "`max_retry` counts attempts: at least 1");
-}
-
-/// Refuses `size = 0` and `burst = 0`.
-///
-/// # Panics
-/// When it is 0.
-pub const fn check_size(size: u64) {
-    assert!(size > 0, "a size of 0 would let nobody in");
 }

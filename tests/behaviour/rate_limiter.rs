@@ -143,11 +143,12 @@ pub(crate) async fn bad_settings_are_refused_by_name(locker: Locker) {
     let name = fresh_name();
     let five = Quota::gcra(5, MINUTE);
     for (quota, tokens, says) in [
-        (Quota::fixed_window(1, Duration::ZERO), 1, "interval 0s is too short: give at least 1µs"),
+        (Quota::fixed_window(1, Duration::from_nanos(1)), 1, "interval is too short: give at least 1µs"),
         (Quota::token_bucket(1, Duration::MAX), 1, "interval"),
         (Quota::token_bucket(1 << 60, MINUTE), 1, "size 1152921504606846976 is too large"),
         (Quota::fixed_window(1, MINUTE).burst(2), 1, "burst belongs to gcra"),
         (five.burst(0), 1, "burst 0 is out of range: give 1 to"),
+        (five.burst(u64::MAX), 1, "burst is too large: give at most 9007199254740991"),
         (five, 0, "tokens 0: give at least 1"),
         (five, 6, "tokens 6 can never be had at once: at most 5"),
         (five.burst(2), 3, "tokens 3 can never be had at once: at most 2"),

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{clock::Timestamp, id::Id};
 use meter::{Meter, Rate};
-#[cfg(feature = "redis")]
-pub(crate) use quota::NO_BURST;
 pub use quota::{Algorithm, Quota};
+#[cfg(feature = "redis")]
+pub(crate) use quota::{MAX_COUNT, NO_BURST, SHORTEST};
 use std::time::Duration;
 
 /// What can be asked of a rate limiter.

@@ -1,7 +1,7 @@
 //! Every option in every form.
 
 use crate::support::{Done, Failure, LOCKER};
-use locker::{Locker, lock_on_argument};
+use locker::{Locker, limit_concurrency, lock_on_argument, rate_limit};
 use std::{sync::Arc, time::Duration};
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -83,6 +83,58 @@ impl Service {
     }
 }
 
+struct Pool<const N: u64>(u64);
+
+impl<const N: u64> Pool<N> {
+    const SIZE: u64 = N;
+
+    #[limit_concurrency(size = N, expr = LEASE, max_hold = Duration::from_secs(N), args(N), locker = LOCKER)]
+    fn enter(&self) -> Done<u64> {
+        Ok(self.0)
+    }
+
+    #[rate_limit(size = N, interval = Duration::from_secs(N), algorithm = "gcra", burst = N, args(N), locker = LOCKER)]
+    async fn ask(&self) -> Done<u64> {
+        Ok(self.0)
+    }
+
+    #[limit_concurrency(size = Self::SIZE, expr = LEASE, max_hold = "1m", args(N, ATTEMPTS), locker = LOCKER)]
+    fn associated() -> Done<u64> {
+        Ok(N)
+    }
+}
+
+trait Leased {
+    const LEASE: Duration;
+}
+
+impl Leased for u8 {
+    const LEASE: Duration = LEASE;
+}
+
+trait Trying<const ATTEMPTS: u32> {
+    #[lock_on_argument(max_retry = ATTEMPTS, args(ATTEMPTS), timeout = Duration::MAX, locker = LOCKER)]
+    fn attempts(&self) -> Done<u32> {
+        Ok(ATTEMPTS)
+    }
+}
+
+struct Generic<T>(T);
+
+impl<T: Leased> Generic<T> {
+    #[lock_on_argument(lease = T::LEASE, max_hold = T::LEASE, retry_delay = T::LEASE, args(by), locker = LOCKER)]
+    async fn lease(&self, by: u8) -> Done<u8> {
+        Ok(by)
+    }
+
+    #[lock_on_argument(lease = T::LEASE, max_hold = "1m", each(ATTEMPTS, 0), locker = LOCKER)]
+    async fn leases(&self, by: u8) -> Done<u8> {
+        Ok(by)
+    }
+}
+
+impl Trying<3> for Generic<u8> {}
+
 #[lock_on_argument(name = "options.each", each(from, to), locker = LOCKER)]
 fn transfer(from: u64, to: u64) -> Done<u64> {
     Ok(from + to)
@@ -106,4 +158,15 @@ async fn the_locker_is_any_expression() {
     assert!(service.on_borrowed());
     assert!(service.on_temporary::<3>().await);
     assert!(service.by_parameter::<3>().await);
+}
+
+#[tokio::test]
+async fn constants_may_be_generic() {
+    assert_eq!(Pool::<7>(7).enter().unwrap(), 7);
+    assert_eq!(Pool::<7>(7).ask().await.unwrap(), 7);
+    assert_eq!(Pool::<7>::associated().unwrap(), 7);
+    let generic = Generic(0_u8);
+    assert_eq!(generic.lease(1).await.unwrap(), 1);
+    assert_eq!(generic.leases(1).await.unwrap(), 1);
+    assert_eq!(generic.attempts().unwrap(), 3);
 }

@@ -102,6 +102,9 @@ impl Quota {
     /// Refuses what cannot be meant, by name.
     pub(crate) fn check(&self, tokens: u64) -> Result<()> {
         let misused = |message: String| Err(Error::new(ErrorKind::Misused, message));
+        if self.interval == 0 {
+            return misused(format!("interval is too short: give at least {SHORTEST:?}"));
+        }
         between("interval", self.interval(), SHORTEST)?;
         if self.count > MAX_COUNT {
             return misused(format!("size {} is too large: give at most {MAX_COUNT}", self.count));
@@ -112,7 +115,8 @@ impl Quota {
                 return misused("burst belongs to gcra: the other algorithms have none".into());
             }
             1..=MAX_COUNT => {}
-            burst => return misused(format!("burst {burst} is out of range: give 1 to {MAX_COUNT}")),
+            0 => return misused(format!("burst 0 is out of range: give 1 to {MAX_COUNT}")),
+            _ => return misused(format!("burst is too large: give at most {MAX_COUNT}")),
         }
         match self.size() {
             _ if tokens == 0 => misused("tokens 0: give at least 1".into()),
@@ -125,9 +129,9 @@ impl Quota {
     }
 }
 
-const SHORTEST: Duration = Duration::from_micros(1);
+pub(crate) const SHORTEST: Duration = Duration::from_micros(1);
 
 pub(crate) const NO_BURST: u64 = u64::MAX;
 
 /// What every store can count to exactly.
-const MAX_COUNT: u64 = (1 << 53) - 1;
+pub(crate) const MAX_COUNT: u64 = (1 << 53) - 1;
