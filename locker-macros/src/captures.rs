@@ -5,7 +5,7 @@
 use crate::{
     function::{Form, Function},
     layer::Layer,
-    params::{kept, typed, unconditional},
+    params::{although_underscored, kept, typed, unconditional},
     parts::{Part, mentions},
 };
 use proc_macro2::{Ident, TokenStream};
@@ -59,8 +59,7 @@ impl Function {
 }
 
 fn capture(runtime: &TokenStream, name: &Ident) -> TokenStream {
-    let allowed =
-        name.to_string().starts_with('_').then(|| quote!(#[allow(clippy::used_underscore_binding)]));
+    let allowed = although_underscored(name);
     quote!(#allowed #runtime::capture(&#name);)
 }
 

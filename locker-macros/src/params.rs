@@ -5,11 +5,12 @@ use crate::{
     kind::likeness,
     parts::Part,
 };
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::{
     Attribute, Error, Expr, FieldPat, FnArg, Pat, PatType, Result, Signature, Stmt,
     ext::IdentExt,
+    spanned::Spanned,
     visit::{self, Visit},
 };
 
@@ -162,6 +163,12 @@ impl Function {
         }
     }
 
+    /// What a part needs to be let stand by lints that its author could do nothing about.
+    pub(crate) fn allowed(&self, part: &Part) -> Option<TokenStream> {
+        let Part::Position(index, _) = part else { return None };
+        although_underscored(self.params.get(*index)?.whole.as_ref()?)
+    }
+
     /// Gives whole values a name and bindings a place where the keys can see them.
     pub(crate) fn open(&mut self, parts: &[&Part]) -> Result<Access> {
         let mut access = Access::default();
@@ -276,6 +283,16 @@ pub(crate) fn in_brackets(expr: &Expr) -> TokenStream {
         | E::Try(_)
         | E::Unary(_) => expr.to_token_stream(),
         E::Group(group) => in_brackets(&group.expr),
-        _ => quote!((#expr)),
+        _ => {
+            // Brackets from here to there would make lints point at the whole attribute.
+            let mut brackets = Group::new(Delimiter::Parenthesis, expr.to_token_stream());
+            brackets.set_span(Span::mixed_site().located_at(expr.span()));
+            brackets.to_token_stream()
+        }
     }
+}
+
+/// Lets generated code use a name that its owner does not.
+pub(crate) fn although_underscored(name: &Ident) -> Option<TokenStream> {
+    name.to_string().starts_with('_').then(|| quote!(#[allow(clippy::used_underscore_binding)]))
 }

@@ -22,8 +22,8 @@ impl Layer {
         let (source, key) = (hidden("locker"), hidden("key"));
         let open = format_ident!("{}_key", self.key_word());
         let parts = self.parts().map(|part| {
-            let value = function.value_of(part)?;
-            Ok(quote_spanned!(Span::mixed_site().located_at(part.span())=> #key.part(&#value);))
+            let (value, allowed) = (function.value_of(part)?, function.allowed(part));
+            Ok(quote_spanned!(Span::mixed_site().located_at(part.span())=> #allowed #key.part(&#value);))
         });
         let parts = parts.collect::<Result<TokenStream>>()?;
         let finish = self.finish(function);

@@ -185,6 +185,11 @@ fn moved_into_a_closure(
     Ok(a)
 }
 
+#[lock_on_argument(args(0), locker = LOCKER)]
+fn position_of_an_unused_one(_id: u8) -> Done {
+    Ok(())
+}
+
 struct Configured {
     #[cfg(any())]
     absent: Absent,
@@ -276,6 +281,7 @@ async fn bodies_that_end_in_a_temporary_are_accepted() {
 #[tokio::test]
 async fn arguments_that_the_body_leaves_alone_are_accepted() {
     used_elsewhere(1, (2, String::new()), "a").await.unwrap();
+    position_of_an_unused_one(1).unwrap();
     used_by_the_key_only(1, 2, 3).await.unwrap();
     assert_eq!(
         moved_into_a_closure(1, &mut Point { x: 1, y: 2 }, String::new(), Mutex::new(3).lock().unwrap())
