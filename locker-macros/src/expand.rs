@@ -15,8 +15,12 @@ use syn::{
     spanned::Spanned,
 };
 
-/// The item as the attribute `kind` with `args` leaves it. On a mistake the item stays, so that editors keep working.
+/// The item as the attribute `kind` with `args` leaves it; with `__used`, by which an attribute that another one took
+/// along is named once more, nothing. On a mistake the item stays, so that editors keep working.
 pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
+    if args.to_string() == "__used" {
+        return TokenStream::new();
+    }
     let (stack, item) = take_ours(item);
     expand(kind, args, stack, item.clone()).unwrap_or_else(|error| {
         let error = error.into_compile_error();

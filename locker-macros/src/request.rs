@@ -27,7 +27,7 @@ impl Layer {
         });
         let parts = parts.collect::<Result<TokenStream>>()?;
         let finish = self.finish(function);
-        let used = self.taken_from.as_ref().map(|path| quote!(#[allow(unused_imports)] use #path as _;));
+        let used = self.taken_from.as_ref().map(|path| quote!(#[#path(__used)] const _: () = ();));
         Ok(quote!({
             #used
             #identity

@@ -8,16 +8,16 @@ use proc_macro2::TokenStream;
 use quote::quote;
 
 impl Layer {
-    /// Never ends before the result is there; the drop of the hold releases, after the body's temporaries.
+    /// Never ends before the result is there; the drop of the hold releases, after the body's temporaries. A body that
+    /// always panics leaves nothing unreachable.
     pub(crate) fn run_plain(&self, function: &Function, body: &TokenStream) -> TokenStream {
         let (guard, value) = (self.guard(), hidden("value"));
-        match function.returned.annotation(&self.runtime) {
+        let runtime = &self.runtime;
+        match function.returned.annotation(runtime) {
             None => quote!({ #guard #body }),
             Some(returned) => quote!({
                 #guard
-                #[allow(clippy::diverging_sub_expression)]
-                let #value: #returned = #body;
-                #[allow(unreachable_code)]
+                let #value: #returned = if false { #runtime::never() } else #body;
                 #value
             }),
         }

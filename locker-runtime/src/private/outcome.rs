@@ -37,7 +37,7 @@ impl<E: From<Error>> FromLocker for E {
     }
 }
 
-/// A value that is never made: tells an async block what it returns.
+/// A value that is never made: tells a block what it returns, or that it may end.
 ///
 /// # Panics
 /// When called, which generated code does not.

@@ -111,6 +111,29 @@ mod bound {
     }
 }
 
+/// Where `allow` is an error.
+#[forbid(warnings, unused_imports, unreachable_code)]
+mod forbidding {
+    use locker::{Result, limit_concurrency, lock_on_argument, rate_limit};
+
+    #[lock_on_argument(args(id))]
+    #[rate_limit(size = 5, interval = 1, args(id))]
+    #[limit_concurrency(size = 5, args(id), on_lost = "error")]
+    pub(super) fn plain(id: u8) -> Result<u8> {
+        Ok(id)
+    }
+
+    #[lock_on_argument(args(id))]
+    pub(super) fn panics(id: u8) -> Result<u8> {
+        panic!("{id}")
+    }
+
+    #[lock_on_argument(args(id))]
+    pub(super) async fn panics_later(id: u8) -> Result<u8> {
+        panic!("{id}")
+    }
+}
+
 mod elsewhere {
     pub(super) use ::locker as library;
 }
@@ -163,6 +186,9 @@ async fn nothing_in_scope_is_relied_upon() {
     assert_eq!(bound::checked(1).await.unwrap(), 1);
     assert_eq!(bound::each(1, 2).await.unwrap(), 3);
     assert_eq!(bound::limited(1), 1);
+    assert_eq!(forbidding::plain(1).unwrap(), 1);
+    std::panic::catch_unwind(|| forbidding::panics(1)).unwrap_err();
+    tokio::spawn(forbidding::panics_later(1)).await.unwrap_err();
     by_path().unwrap();
     assert_eq!(by_macro((1, 0), 2), Some(3));
 }
