@@ -90,9 +90,16 @@ fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident> {
     bindings.0
 }
 
-/// The names that the pattern binds however the crate is configured.
+/// The names that the pattern binds however the crate is configured, and that are no unit structs.
 pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
-    bindings(pat, |field| field.attrs.is_empty())
+    let mut names = bindings(pat, |field| field.attrs.is_empty());
+    names.retain(|name| !is_upper(name));
+    names
+}
+
+/// Whether it is written as constants, const parameters and unit structs are.
+fn is_upper(name: &Ident) -> bool {
+    name.unraw().to_string().starts_with(char::is_uppercase)
 }
 
 /// The attributes that go along when what a parameter binds is bound elsewhere.
@@ -120,7 +127,7 @@ impl Function {
     /// Of this function, of what is around it, or of the module.
     fn may_be_constant(&self, name: &Ident) -> bool {
         let own = self.signature.generics.const_params().any(|param| param.ident == *name);
-        own || name.unraw().to_string().starts_with(char::is_uppercase)
+        own || is_upper(name)
     }
 
     /// Refuses a parameter that is given by its position and by its name.

@@ -5,6 +5,7 @@ use locker::{Guard, lock_on_argument};
 use std::{
     fmt::{self, Display},
     future::ready,
+    marker::PhantomData,
     sync::{Mutex, MutexGuard},
 };
 
@@ -196,6 +197,11 @@ struct Configured {
     present: u8,
 }
 
+#[lock_on_argument(args(id), locker = LOCKER)]
+async fn unit_struct<T: Send>(PhantomData: PhantomData<T>, id: u8) -> Done<u8> {
+    Ok(ready(id).await)
+}
+
 #[lock_on_argument(args(present), locker = LOCKER)]
 async fn configured(
     Configured {
@@ -288,6 +294,7 @@ async fn arguments_that_the_body_leaves_alone_are_accepted() {
             .unwrap(),
         2
     );
+    assert_eq!(unit_struct(PhantomData::<u8>, 3).await.unwrap(), 3);
     assert_eq!(configured(Configured { present: 1 }, Ok(2), 3).await.unwrap(), 3);
     assert_eq!(parameters_of_a_macro(1, 2, (String::new(), 3), String::new()).await.unwrap(), 1);
 }
