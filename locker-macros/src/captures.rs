@@ -5,8 +5,9 @@
 use crate::{
     function::{Form, Function},
     layer::Layer,
-    params::{although_underscored, kept, typed, unconditional},
+    params::{although_underscored, typed},
     parts::{Part, mentions},
+    patterns::{kept, unconditional},
 };
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -23,22 +24,21 @@ impl Function {
             Form::Plain if !layers.iter().any(|layer| layer.runs_in_closure(self)) => TokenStream::new(),
             Form::AsyncTrait(..) => self.hoisted().rev().map(capture).collect(),
             Form::Plain | Form::Async => {
-                let typed = typed(&self.signature).collect::<Vec<_>>();
-                let params = typed.into_iter().rev().flat_map(|param| {
-                    let kept = kept(param).collect::<Vec<_>>();
-                    let names = unconditional(&param.pat);
-                    names
-                        .iter()
-                        .rev()
-                        .map(|name| {
-                            let capture = capture(name);
-                            quote!(#(#kept)* #capture)
-                        })
-                        .collect::<Vec<_>>()
-                });
-                params.chain(self.captured_receiver(runtime)).collect()
+                self.captured_params(capture).chain(self.captured_receiver(runtime)).collect()
             }
         }
+    }
+
+    fn captured_params(&self, capture: impl Fn(&Ident) -> TokenStream) -> impl Iterator<Item = TokenStream> {
+        let params = typed(&self.signature).collect::<Vec<_>>();
+        params.into_iter().rev().map(move |param| {
+            let names = unconditional(&param.pat);
+            let captures = names.iter().rev().map(|name| {
+                let (kept, capture) = (kept(param), capture(name));
+                quote!(#(#kept)* #capture)
+            });
+            captures.collect()
+        })
     }
 
     /// A receiver by reference has nothing to drop.

@@ -14,6 +14,7 @@ mod layer;
 mod limits;
 mod params;
 mod parts;
+mod patterns;
 mod request;
 mod returns;
 mod run;

@@ -4,15 +4,11 @@ use crate::{
     function::{Form, Function, hidden},
     kind::likeness,
     parts::Part,
+    patterns::{bindings, binds, is_upper, kept, unpacked},
 };
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
-use syn::{
-    Attribute, Error, Expr, FieldPat, FnArg, Pat, PatType, Result, Signature, Stmt,
-    ext::IdentExt,
-    spanned::Spanned,
-    visit::{self, Visit},
-};
+use syn::{Error, Expr, FnArg, Pat, PatType, Result, Signature, Stmt, spanned::Spanned};
 
 /// One parameter, `self` not counted.
 pub(crate) struct Param {
@@ -55,59 +51,6 @@ pub(crate) fn typed(signature: &Signature) -> impl Iterator<Item = &PatType> {
 
 fn verbatim(tokens: TokenStream) -> Stmt {
     Stmt::Item(syn::Item::Verbatim(tokens))
-}
-
-fn binds(pat: &Pat, name: &Ident) -> bool {
-    matches!(pat, Pat::Ident(pat) if pat.ident == *name)
-}
-
-/// The pattern of `let PATTERN = { let name = name; name };`.
-fn unpacked<'a>(statement: &'a Stmt, name: &Ident) -> Option<&'a Pat> {
-    let Stmt::Local(local) = statement else { return None };
-    let Expr::Block(init) = &*local.init.as_ref()?.expr else { return None };
-    match init.block.stmts.last()? {
-        Stmt::Expr(Expr::Path(path), None) if path.path.is_ident(name) => Some(&local.pat),
-        _ => None,
-    }
-}
-
-fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident> {
-    struct Bindings(Vec<Ident>, fn(&FieldPat) -> bool);
-    impl<'ast> Visit<'ast> for Bindings {
-        fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
-            self.0.push(pat.ident.clone());
-            visit::visit_pat_ident(self, pat);
-        }
-
-        fn visit_field_pat(&mut self, field: &'ast FieldPat) {
-            if (self.1)(field) {
-                visit::visit_field_pat(self, field);
-            }
-        }
-    }
-    let mut bindings = Bindings(Vec::new(), in_field);
-    bindings.visit_pat(pat);
-    bindings.0
-}
-
-/// The names that the pattern binds however the crate is configured, and that are no unit structs.
-pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
-    let mut names = bindings(pat, |field| field.attrs.is_empty());
-    names.retain(|name| !is_upper(name));
-    names
-}
-
-/// Whether it is written as constants, const parameters and unit structs are.
-fn is_upper(name: &Ident) -> bool {
-    name.unraw().to_string().starts_with(char::is_uppercase)
-}
-
-/// The attributes that go along when what a parameter binds is bound elsewhere.
-pub(crate) fn kept(param: &PatType) -> impl Iterator<Item = &Attribute> {
-    param
-        .attrs
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("cfg") || attribute.path().is_ident("allow"))
 }
 
 /// How the parts of the keys reach the parameters, and what has to move for it.

@@ -1,0 +1,62 @@
+//! Patterns: what they bind.
+
+use proc_macro2::Ident;
+use syn::{
+    Attribute, Expr, FieldPat, Pat, PatType, Stmt,
+    ext::IdentExt,
+    visit::{self, Visit},
+};
+
+pub(crate) fn binds(pat: &Pat, name: &Ident) -> bool {
+    matches!(pat, Pat::Ident(pat) if pat.ident == *name)
+}
+
+/// The pattern of `let PATTERN = { let name = name; name };`.
+pub(crate) fn unpacked<'a>(statement: &'a Stmt, name: &Ident) -> Option<&'a Pat> {
+    let Stmt::Local(local) = statement else { return None };
+    let Expr::Block(init) = &*local.init.as_ref()?.expr else { return None };
+    match init.block.stmts.last()? {
+        Stmt::Expr(Expr::Path(path), None) if path.path.is_ident(name) => Some(&local.pat),
+        _ => None,
+    }
+}
+
+/// The names that the pattern binds, in those of its fields that `in_field` lets pass.
+pub(crate) fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident> {
+    struct Bindings(Vec<Ident>, fn(&FieldPat) -> bool);
+    impl<'ast> Visit<'ast> for Bindings {
+        fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
+            self.0.push(pat.ident.clone());
+            visit::visit_pat_ident(self, pat);
+        }
+
+        fn visit_field_pat(&mut self, field: &'ast FieldPat) {
+            if (self.1)(field) {
+                visit::visit_field_pat(self, field);
+            }
+        }
+    }
+    let mut bindings = Bindings(Vec::new(), in_field);
+    bindings.visit_pat(pat);
+    bindings.0
+}
+
+/// The names that the pattern binds however the crate is configured, and that are no unit structs.
+pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
+    let mut names = bindings(pat, |field| field.attrs.is_empty());
+    names.retain(|name| !is_upper(name));
+    names
+}
+
+/// Whether it is written as constants, const parameters and unit structs are.
+pub(crate) fn is_upper(name: &Ident) -> bool {
+    name.unraw().to_string().starts_with(char::is_uppercase)
+}
+
+/// The attributes that go along when what a parameter binds is bound elsewhere.
+pub(crate) fn kept(param: &PatType) -> impl Iterator<Item = &Attribute> {
+    param
+        .attrs
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("cfg") || attribute.path().is_ident("allow"))
+}
