@@ -134,7 +134,8 @@ impl<W> Queue<W> {
         let tickets = &mut self.tickets;
         self.line.retain(|place| {
             let stays = place.taken().is_some_and(|(id, waiter)| keep(id, waiter));
-            if !stays {
+            // The gap that somebody left is not the place where the same one is now.
+            if !stays && place.waiter.is_some() {
                 tickets.remove(&place.id);
             }
             stays
@@ -170,6 +171,19 @@ mod tests {
         assert!(queue.leave(Id::from(3)) && !queue.leave(Id::from(3)));
         assert_eq!(queue.head().map(|(id, ())| id), Some(Id::from(1)));
         assert_eq!((queue.ahead(Id::from(2)), queue.len()), (1, 2));
+    }
+
+    #[test]
+    fn whoever_came_back_is_still_found_when_others_are_dropped() {
+        let mut queue = Queue::default();
+        for id in [1, 2, 3_u128] {
+            queue.join(Id::from(id), ());
+        }
+        queue.leave(Id::from(2));
+        queue.join(Id::from(2), ());
+        queue.retain(|id, ()| id != Id::from(3));
+        assert!(queue.contains(Id::from(2)) && queue.leave(Id::from(2)));
+        assert_eq!(queue.len(), 1);
     }
 
     proptest::proptest! {
