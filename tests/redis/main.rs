@@ -4,6 +4,7 @@ mod addresses;
 mod failures;
 mod hand_over;
 mod interop;
+mod limiters;
 mod loss;
 mod refusals;
 mod start;

@@ -39,11 +39,16 @@ pub(crate) fn version(server: &RedisServer) -> String {
 
 /// How often the server has run a script.
 pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
+    commands_run(server, |name| matches!(name, "evalsha" | "eval"))
+}
+
+/// How often the server has run these commands, in scripts too.
+pub(crate) fn commands_run(server: &RedisServer, counts: impl Fn(&str) -> bool) -> u64 {
     let statistics: String = server.ask("INFO", &["commandstats"]);
     let calls = |line: &str| {
-        let (name, rest) = line.split_once(":calls=")?;
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         let count = rest.split(',').next()?.parse::<u64>().ok()?;
-        matches!(name, "cmdstat_evalsha" | "cmdstat_eval").then_some(count)
+        counts(name).then_some(count)
     };
     statistics.lines().filter_map(calls).sum()
 }

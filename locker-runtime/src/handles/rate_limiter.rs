@@ -19,7 +19,8 @@ use std::time::Duration;
 /// Lets so much through and no more: made by [`Locker::rate_limiter`], and to be used again and again.
 ///
 /// Every call is told its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
-/// A caller that gives up before its turn gives its tokens back.
+/// A caller that gives up before its turn gives its tokens back; with more than 64 in line behind and before it, they
+/// stay unused.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -86,7 +87,7 @@ impl RateLimiter {
     /// taken, never more than asked for.
     ///
     /// # Cancel safety
-    /// Cancel safe: tokens whose turn has not come are given back.
+    /// Cancel safe: tokens whose turn has not come are given back, or stay unused where more than 64 wait.
     pub async fn acquire(&self) -> Result<Admission> {
         if !self.is_valid {
             self.check()?;

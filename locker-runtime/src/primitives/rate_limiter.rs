@@ -32,7 +32,8 @@ pub enum Request {
         /// How to wait while no turn is in sight (size 0); `None` refuses.
         wait: Option<Wait>,
     },
-    /// Give up a turn that has not come: those behind move up.
+    /// Give up a turn that has not come: those behind move up, unless more than 64 are left in line. Then
+    /// the turn stays unused until somebody leaves a shorter line, the settings change or nobody waits any more.
     Cancel {
         /// The attempt.
         id: Id,
@@ -40,6 +41,10 @@ pub enum Request {
         tombstone: bool,
     },
 }
+
+/// In a longer line nobody moves up when somebody leaves: everybody behind would have to ask again, and a crowd that
+/// leaves would cost its square.
+pub(crate) const MOVES_UP: usize = 64;
 
 /// The state of one rate limiter.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +61,7 @@ pub struct State {
 #[derive(Clone, Debug, Default)]
 struct Line {
     queue: Queue<Turn>,
-    /// The meter after everybody in the queue.
+    /// The meter after everybody in the queue, and after those who left it while it was long.
     tail: Meter,
     admitted: Tombstones,
     refused: Tombstones,
@@ -194,8 +199,13 @@ impl State {
     }
 
     fn leave(&mut self, id: Id, context: &mut Context<'_>) {
-        if self.line.as_mut().is_some_and(|line| line.queue.leave(id)) {
+        let Some(line) = self.line.as_deref_mut() else { return };
+        let in_sight = line.queue.get(id).is_some_and(|turn| turn.at < Timestamp::NEVER);
+        line.queue.leave(id);
+        if in_sight && line.queue.len() <= MOVES_UP {
             self.plan(context);
+        } else {
+            self.settle(context.now);
         }
     }
 

@@ -160,6 +160,118 @@ proptest! {
     }
 }
 
+/// Everybody who asked and has not left before its turn: when it comes, and how many tokens it takes.
+struct Crowd {
+    limiter: Bench<State>,
+    quota: Quota,
+    turns: Vec<Option<(u64, u64)>>,
+}
+
+impl Crowd {
+    /// So many who ask at once, each for one token.
+    fn of(number: u64, quota: Quota) -> Self {
+        let mut crowd = Self { limiter: Bench::new(), quota, turns: Vec::new() };
+        (0..number).for_each(|_| crowd.join(1));
+        crowd
+    }
+
+    fn ask(&mut self, number: usize, tokens: u64) -> (u64, u64) {
+        let reply = self.limiter.ask(&take(number as u128, tokens, self.quota, Duration::MAX));
+        let Reply::Admitted { wait, .. } = reply else { panic!("{reply:?}") };
+        ((self.limiter.now + wait).as_micros(), tokens)
+    }
+
+    fn join(&mut self, tokens: u64) {
+        let turn = self.ask(self.turns.len(), tokens);
+        self.turns.push(Some(turn));
+    }
+
+    /// One whose turn has come has nothing to give back.
+    fn leave(&mut self, number: usize) {
+        self.limiter.ask(&Request::Cancel { id: Id::from(number as u128), tombstone: false });
+        let now = self.limiter.now.as_micros();
+        self.turns[number] = self.turns[number].filter(|(at, _)| *at <= now);
+    }
+
+    /// Who was woken asks again, and is never put off.
+    fn move_up(&mut self) {
+        for id in self.limiter.pushed() {
+            let number = (0..self.turns.len()).find(|number| Id::from(*number as u128) == id).unwrap();
+            let (told, tokens) = self.turns[number].unwrap();
+            let turn = self.ask(number, tokens);
+            assert!(turn.0 <= told, "another's leaving put {number} off");
+            self.turns[number] = Some(turn);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_crowd_that_leaves_never_lets_more_through(
+        acts in prop::collection::vec((0..8_u8, 1..4_u64, 0..300_usize, 0..INTERVAL), 0..300),
+        which in 0..3_usize,
+    ) {
+        let per = Duration::from_micros(INTERVAL);
+        let quota = [Quota::fixed_window(3, per), Quota::token_bucket(3, per), Quota::gcra(5, per).burst(3)][which];
+        let mut crowd = Crowd::of(100, quota);
+        for (act, tokens, who, pause) in acts {
+            match act {
+                0..=3 => crowd.leave(who % crowd.turns.len()),
+                4..=6 => crowd.join(tokens),
+                _ => crowd.limiter.now = crowd.limiter.now + Duration::from_micros(pause),
+            }
+            crowd.move_up();
+        }
+        let bound = if which == 2 { 3 + 5 + 1 } else { 6 };
+        prop_assert!(densest(&crowd.turns, INTERVAL) <= bound);
+    }
+}
+
+#[test]
+fn in_a_long_line_nobody_moves_up() {
+    let per = Duration::from_micros(INTERVAL);
+    for quota in [Quota::fixed_window(1, per), Quota::token_bucket(1, per), Quota::gcra(1, per)] {
+        let mut crowd = Crowd::of(101, quota);
+        let told = crowd.turns[100];
+        (1..=35).for_each(|number| crowd.leave(number));
+        assert_eq!(crowd.limiter.pushed(), [], "{quota:?}");
+        assert_eq!(crowd.ask(100, 1), told.unwrap(), "{quota:?}");
+        crowd.leave(36);
+        assert_eq!(crowd.limiter.pushed().len(), MOVES_UP, "{quota:?}");
+        assert_eq!(crowd.ask(100, 1).0, told.unwrap().0 - 36 * INTERVAL, "{quota:?}");
+    }
+}
+
+/// Whose turns have come does not matter either: what counts is who was let through.
+#[test]
+fn what_nobody_waits_for_is_free_again() {
+    let per = Duration::from_micros(INTERVAL);
+    for quota in [Quota::fixed_window(1, per), Quota::token_bucket(1, per), Quota::gcra(1, per)] {
+        let mut crowd = Crowd::of(101, quota);
+        (2..=36).for_each(|number| crowd.leave(number));
+        (38..=100).rev().for_each(|number| crowd.leave(number));
+        crowd.leave(37);
+        crowd.limiter.pass(100);
+        assert_eq!(crowd.limiter.state.waiting(), 1);
+        crowd.join(1);
+        assert_eq!(crowd.turns[101].unwrap().0, crowd.turns[1].unwrap().0 + INTERVAL, "{quota:?}");
+    }
+}
+
+#[test]
+fn who_is_parked_leaves_without_a_word() {
+    let quota = Quota::fixed_window(0, Duration::from_micros(INTERVAL));
+    let mut limiter = Bench::<State>::new();
+    for id in 0..3 {
+        limiter.ask(&take(id, 1, quota, Duration::MAX));
+    }
+    for id in 0..3 {
+        limiter.ask(&Request::Cancel { id: Id::from(id), tombstone: false });
+    }
+    assert_eq!(limiter.pushed(), []);
+    assert!(limiter.state.is_idle(), "nothing is left");
+}
+
 #[test]
 fn a_slot_starts_with_its_first_request_and_a_bucket_keeps_its_beat() {
     let per = Duration::from_micros(INTERVAL);

@@ -227,6 +227,7 @@ alike! {
     lock: 1_200;
     semaphore: 1_200;
     rate_limiter: 1_200;
+    rate_limiter_with_a_long_line: 400;
     event: 300;
     watchdog: 300;
     barrier: 300;

@@ -14,6 +14,8 @@
 
 local admitted, refused = KEYS[4], KEYS[5]
 local NEVER, TOLERANCE = math.huge, 0.001
+-- In a longer line nobody moves up when somebody leaves.
+local MOVES_UP = 64
 
 local found = redis.call('HMGET', key, 'kind', 'quota', 'meter', 'tail', 'line')
 if not is_of('rate', found[1]) then
@@ -214,6 +216,15 @@ local function plan()
   settle()
 end
 
+local function take_out(place)
+  leave(id)
+  if place.at < NEVER and queued() <= MOVES_UP then
+    plan()
+  else
+    settle()
+  end
+end
+
 local function save()
   local idle = math.max(idle_from(meter, quota), idle_from(tail, quota)) - time
   if not has_line and (is_new(meter) or idle <= 0) then
@@ -257,8 +268,9 @@ elseif op == 'cancel' then
     has_line = true
     remember(refused, id)
   end
-  if leave(id) then
-    plan()
+  local place = in_line(id)
+  if place then
+    take_out(place)
   end
   save()
   return {'cancelled'}
@@ -276,8 +288,7 @@ if has_line then
   local place = in_line(id)
   if place then
     if (place.at < NEVER and place.at > give_up) or (place.at == NEVER and not live) then
-      leave(id)
-      plan()
+      take_out(place)
       return limit(place.at)
     end
     place.told, place.give_up = place.at, give_up

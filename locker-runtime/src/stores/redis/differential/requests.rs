@@ -95,6 +95,24 @@ pub(super) fn rate_limiter(ids: &[Id], rng: &mut Rng) -> Request {
     Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
 }
 
+/// Turns are hours away, so that more wait than move up when somebody leaves.
+pub(super) fn rate_limiter_with_a_long_line(ids: &[Id], rng: &mut Rng) -> Request {
+    let id = Id::from(rng.u128(1..200));
+    if rng.u8(..3) == 0 {
+        return Request::RateLimiter(rate_limiter::Request::Cancel { id, tombstone: rng.u8(..20) == 0 });
+    }
+    let hour = Duration::from_hours(1);
+    let quota = match (rng.u8(..150), ids.len() % 3) {
+        (0, _) => Quota::token_bucket(one_of(rng, &[0, 2]), hour),
+        (_, 0) => Quota::fixed_window(3, hour),
+        (_, 1) => Quota::token_bucket(3, hour),
+        _ => Quota::gcra(3, hour).burst(2),
+    };
+    let patience = if rng.u8(..20) == 0 { hour } else { Duration::MAX };
+    let tokens = one_of(rng, &[1, 1, 2]);
+    Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
+}
+
 pub(super) fn event(ids: &[Id], rng: &mut Rng) -> Request {
     let id = one_of(rng, ids);
     Request::Event(match rng.u8(..8) {
