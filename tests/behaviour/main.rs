@@ -91,6 +91,7 @@ laws! {
         turns_come_in_the_order_of_asking,
         size_zero_parks_until_it_is_raised,
         changed_settings_apply_at_once_and_keep_what_was_used,
+        a_pause_gives_nothing_back,
         growing_wakes_those_whose_turn_comes_earlier,
         who_gives_up_gives_the_turn_to_the_next,
         what_lies_beyond_the_timeout_is_refused_at_once_and_takes_nothing,

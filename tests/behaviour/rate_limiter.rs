@@ -99,6 +99,18 @@ pub(crate) async fn changed_settings_apply_at_once_and_keep_what_was_used(locker
     }
 }
 
+pub(crate) async fn a_pause_gives_nothing_back(locker: Locker) {
+    for running in all(3, MINUTE) {
+        for paused in all(0, MINUTE) {
+            let name = fresh_name();
+            let [running, paused] = [running, paused].map(|quota| locker.rate_limiter(&name, quota));
+            running.clone().tokens(3).acquire().await.unwrap();
+            assert_eq!(paused.try_acquire().await.unwrap(), None);
+            assert_eq!(running.try_acquire().await.unwrap(), None, "after {paused:?}");
+        }
+    }
+}
+
 pub(crate) async fn growing_wakes_those_whose_turn_comes_earlier(locker: Locker) {
     for (small, large) in all(1, MINUTE).into_iter().zip(all(3, MINUTE)) {
         let name = fresh_name();

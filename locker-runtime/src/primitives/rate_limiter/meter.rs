@@ -126,12 +126,10 @@ impl Meter {
                 Self::Gcra { at: now, debt: real(used) * new.emission }
             }
             (Self::Gcra { debt, .. }, Algorithm::Gcra) => {
-                let used = if old.quota.count == 0 { 0.0 } else { debt / old.emission };
-                Self::Gcra { at: now, debt: used * new.emission }
+                Self::Gcra { at: now, debt: debt / old.emission * new.emission }
             }
             (Self::Gcra { debt, .. }, _) => {
-                let used = if old.quota.count == 0 { 0.0 } else { (debt / old.emission).ceil() };
-                Self::Window { start: now, used: whole(used) }
+                Self::Window { start: now, used: whole((debt / old.emission).ceil()) }
             }
             (window @ Self::Window { .. }, _) => window,
         }

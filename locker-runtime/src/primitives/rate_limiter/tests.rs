@@ -259,6 +259,31 @@ fn what_nobody_waits_for_is_free_again() {
 }
 
 #[test]
+fn what_was_used_is_kept_over_any_other_settings() {
+    let slow = Duration::from_micros(INTERVAL);
+    let kinds = [Quota::fixed_window, Quota::token_bucket, Quota::gcra];
+    for first in kinds.map(|kind| kind(10, slow)) {
+        for between in kinds
+            .iter()
+            .flat_map(|kind| [kind(0, slow), kind(0, slow * 50), kind(3, slow), kind(99, slow * 2)])
+        {
+            let mut limiter = Bench::<State>::new();
+            limiter.ask(&take(1, 10, first, Duration::ZERO));
+            limiter.ask(&Request::Take {
+                id: Id::from(2),
+                tokens: 99,
+                quota: between,
+                patience: Duration::ZERO,
+                wait: None,
+            });
+            let reply = limiter.ask(&take(3, 1, first, Duration::ZERO));
+            let used = matches!(reply, Reply::Limited { remaining: 0, retry_after: Some(after), .. } if after <= slow);
+            assert!(used, "{first:?}, {between:?}: {reply:?}");
+        }
+    }
+}
+
+#[test]
 fn who_is_parked_leaves_without_a_word() {
     let quota = Quota::fixed_window(0, Duration::from_micros(INTERVAL));
     let mut limiter = Bench::<State>::new();

@@ -136,7 +136,7 @@ local function under(meter, old, new)
   if not meter.gcra then
     return new.algorithm == 'g' and {gcra = true, at = time, debt = meter.used * new.emission} or meter
   end
-  local used = old.count == 0 and 0 or meter.debt / old.emission
+  local used = meter.debt / old.emission
   if new.algorithm == 'g' then
     return {gcra = true, at = time, debt = used * new.emission}
   end
