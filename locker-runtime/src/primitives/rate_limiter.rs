@@ -4,7 +4,8 @@ mod meter;
 mod quota;
 
 use super::{
-    Context, GRANT_WINDOW, Reply, Signal, Wait, inspection::Inspection, queue::Queue, tombstones::Tombstones,
+    Context, GRANT_WINDOW, Reply, Signal, TOMBSTONE, Wait, inspection::Inspection, queue::Queue,
+    tombstones::Tombstones,
 };
 use crate::{clock::Timestamp, id::Id};
 use meter::{Meter, Rate};
@@ -65,6 +66,9 @@ struct Line {
     tail: Meter,
     admitted: Tombstones,
     refused: Tombstones,
+    /// When all of it is forgotten: a store that lets its data expire keeps it for a minute after the last turn in
+    /// sight; those who have none ask again sooner. In the embedded store nobody asks again, and nothing is forgotten.
+    kept_until: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +88,7 @@ struct Turn {
 /// Laws: turns are given in the order of asking; between changes of the settings, the turns in any interval stay
 /// within the algorithm's bound; what is refused or cancelled before its turn takes nothing.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
+    state.expire(context.now);
     state.settle(context.now);
     state.forget(context.now);
     if std::mem::take(&mut state.is_as_new) {
@@ -96,19 +101,21 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
     match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
-            if let Some(reply) = state.again(id, give_up, wait, context) {
-                return reply;
-            }
-            if state.rate.quota != quota {
-                state.change(quota, context);
-            }
-            state.take(id, tokens, give_up, wait, context.now)
+            let reply = state.again(id, give_up, wait, context).unwrap_or_else(|| {
+                if state.rate.quota != quota {
+                    state.change(quota, context);
+                }
+                state.take(id, tokens, give_up, wait, context.now)
+            });
+            state.keep(wait, context.now);
+            reply
         }
         Request::Cancel { id, tombstone } => {
             if tombstone {
                 state.line().refused.add(id, context.now);
             }
             state.leave(id, context);
+            state.keep(None, context.now);
             Reply::Cancelled
         }
     }
@@ -250,6 +257,19 @@ impl State {
         }
         if line.queue.is_empty() && line.admitted.is_empty() && line.refused.is_empty() {
             self.line = None;
+        }
+    }
+
+    fn keep(&mut self, wait: Option<Wait>, now: Timestamp) {
+        let idle = self.meter.idle_from(&self.rate).max(self.tail().idle_from(&self.rate)).max(now);
+        let Some(line) = self.line.as_deref_mut() else { return };
+        let is_here = wait.is_some_and(|wait| wait.live.is_none()) || line.kept_until == Timestamp::NEVER;
+        line.kept_until = if is_here { Timestamp::NEVER } else { idle + TOMBSTONE };
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        if self.line.as_ref().is_some_and(|line| line.kept_until <= now) {
+            *self = Self::default();
         }
     }
 

@@ -237,7 +237,14 @@ local function save()
   elseif found[5] then
     redis.call('HDEL', key, 'line', 'tail')
   end
-  expire(key, math.ceil(math.max(idle, 0) / 1000) + (has_line and DAY or 0))
+  local kept = math.ceil(math.max(idle, 0) / 1000)
+  if has_line then
+    -- What is in sight has come by then, and whose turn is not asks again within seconds.
+    kept = kept + MINUTE
+    expire(queue, kept)
+    expire(waiters, kept)
+  end
+  expire(key, kept)
 end
 
 local function admit(wait)
@@ -320,8 +327,7 @@ if (when < NEVER and when > give_up) or (when == NEVER and (not live or quota.si
 end
 has_line = true
 tail = after(tail, tokens, when, quota)
-local ahead = join(string.format('%.0f %.0f %.0f %.0f %.0f %s', tokens, when, when, give_up, live_until, channel),
-  math.max(live or 0, math.ceil(math.max(idle_from(tail, quota) - time, 0) / 1000)) + DAY)
+local ahead = join(string.format('%.0f %.0f %.0f %.0f %.0f %s', tokens, when, when, give_up, live_until, channel), MINUTE)
 if when == NEVER then
   save()
   return {'queued', ahead}
