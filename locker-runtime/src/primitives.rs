@@ -96,9 +96,9 @@ pub enum Reply {
     Admitted {
         /// How long to sleep first.
         wait: Duration,
-        /// How many tokens are left for others now.
+        /// How many tokens are left for others then, as far as is known now.
         remaining: u64,
-        /// When all of them are free again.
+        /// How long after that all of them are free again.
         reset_after: Duration,
     },
     /// No tokens for you, and none were taken.

@@ -88,6 +88,7 @@ laws! {
         lets_its_size_through_at_once_and_then_says_when,
         several_tokens_are_taken_all_or_nothing,
         callers_wait_for_their_turn,
+        who_waited_is_told_what_is_left_at_its_turn,
         turns_come_in_the_order_of_asking,
         size_zero_parks_until_it_is_raised,
         changed_settings_apply_at_once_and_keep_what_was_used,

@@ -5,6 +5,7 @@ use locker::{Error, ErrorKind, Locker, Quota};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(200);
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn all(size: u64, per: Duration) -> [Quota; 3] {
@@ -50,6 +51,16 @@ pub(crate) async fn callers_wait_for_their_turn(locker: Locker) {
             in_time("a turn", limiter.acquire()).await.unwrap();
             assert!(started.elapsed() + Duration::from_millis(10) >= SHORT * turn, "{quota:?} is early");
         }
+    }
+}
+
+pub(crate) async fn who_waited_is_told_what_is_left_at_its_turn(locker: Locker) {
+    for quota in all(5, SECOND) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
+        limiter.clone().tokens(5).acquire().await.unwrap();
+        let waited = in_time("its turn", limiter.clone().tokens(2).acquire()).await.unwrap();
+        let left = if quota == Quota::gcra(5, SECOND) { 0 } else { 3 };
+        assert_eq!((waited.remaining, waited.reset_after), (left, SECOND), "{quota:?}");
     }
 }
 

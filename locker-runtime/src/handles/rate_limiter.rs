@@ -32,13 +32,14 @@ pub struct RateLimiter {
     is_valid: bool,
 }
 
-/// Being let through.
+/// Being let through. Of a call that had to wait this is how it stands when its turn comes, as far as the store knew
+/// when it told the turn: who asked later is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Admission {
     /// How many tokens are left for others.
     pub remaining: u64,
-    /// When all of them are free again.
+    /// How long it takes until all of them are free again.
     pub reset_after: Duration,
 }
 

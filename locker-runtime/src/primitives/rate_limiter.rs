@@ -183,9 +183,12 @@ impl State {
     }
 
     fn admitted(&self, wait: Duration, now: Timestamp) -> Reply {
-        let (tail, rate) = (self.tail(), &self.rate);
-        let remaining = if wait.is_zero() { tail.remaining(rate, now) } else { 0 };
-        Reply::Admitted { wait, remaining, reset_after: tail.reset_after(rate, now) }
+        let (tail, rate, turn) = (self.tail(), &self.rate, now + wait);
+        Reply::Admitted {
+            wait,
+            remaining: tail.remaining(rate, turn),
+            reset_after: tail.reset_after(rate, turn),
+        }
     }
 
     fn limited(&self, retry_after: Option<Duration>, now: Timestamp) -> Reply {

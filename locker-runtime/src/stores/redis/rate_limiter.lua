@@ -8,7 +8,7 @@
 -- ARGV[6]  the settings: '<w fixed window, b token bucket, g GCRA> <count> <interval in microseconds> <burst, -: none>'
 -- ARGV[8]  1: refuse this id from now on, a copy of its request may still arrive
 --
--- {'admitted', microseconds to wait, remaining, microseconds until all is free}
+-- {'admitted', microseconds to wait, and then: remaining, microseconds until all is free}
 -- | {'limited', microseconds until a turn or -1, remaining, microseconds until all is free}
 -- | {'queued', ahead} | {'cancelled'} | {'wrong_kind'}
 
@@ -99,9 +99,9 @@ local function after(meter, tokens, when, quota)
   return {start = when, used = tokens}
 end
 
-local function remaining(meter, quota)
-  meter = at(meter, quota, time)
-  if (meter.start or meter.at) > time then
+local function remaining(meter, quota, when)
+  meter = at(meter, quota, when)
+  if (meter.start or meter.at) > when then
     return 0
   elseif not meter.gcra then
     return math.max(0, quota.size - meter.used)
@@ -112,12 +112,12 @@ local function remaining(meter, quota)
   return math.floor(math.max(0, free))
 end
 
-local function reset_after(meter, quota)
-  meter = at(meter, quota, time)
+local function reset_after(meter, quota, when)
+  meter = at(meter, quota, when)
   if meter.gcra then
-    return math.max(0, meter.at + math.ceil(meter.debt) - time)
+    return math.max(0, meter.at + math.ceil(meter.debt) - when)
   end
-  return meter.used == 0 and 0 or math.max(0, meter.start + quota.interval - time)
+  return meter.used == 0 and 0 or math.max(0, meter.start + quota.interval - when)
 end
 
 local function idle_from(meter, quota)
@@ -249,13 +249,12 @@ end
 
 local function admit(wait)
   save()
-  local left_over = wait == 0 and remaining(tail, quota) or 0
-  return {'admitted', wait, left_over, reset_after(tail, quota)}
+  return {'admitted', wait, remaining(tail, quota, time + wait), reset_after(tail, quota, time + wait)}
 end
 
 local function limit(when)
   save()
-  return {'limited', when < NEVER and when - time or -1, remaining(tail, quota), reset_after(tail, quota)}
+  return {'limited', when < NEVER and when - time or -1, remaining(tail, quota, time), reset_after(tail, quota, time)}
 end
 
 settle()
@@ -268,8 +267,8 @@ if op == 'inspect' then
   if not has_line and is_new(meter) then
     return {'unknown'}
   end
-  local used = math.max(0, quota.size - remaining(meter, quota))
-  return {'inspected', quota.size, used, queued(), reset_after(meter, quota), -1, 0, 0}
+  local used = math.max(0, quota.size - remaining(meter, quota, time))
+  return {'inspected', quota.size, used, queued(), reset_after(meter, quota, time), -1, 0, 0}
 elseif op == 'cancel' then
   if ARGV[8] == '1' then
     has_line = true
