@@ -25,8 +25,8 @@ pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
 /// How much is left: the fields of draft-ietf-httpapi-ratelimit-headers, those of its present versions (`RateLimit`
 /// and `RateLimit-Policy`) and those of its first ones, which more clients read.
 pub(super) fn tell(headers: &mut HeaderMap, quota: &Quota, remaining: u64, reset_after: Duration) {
-    let (size, window, reset) = (quota.size(), seconds(quota.interval()), seconds(reset_after));
-    set(headers, "ratelimit-policy", &format!("\"default\";q={size};w={window}"));
+    let ((size, window), reset) = (quota.per_window(), seconds(reset_after));
+    set(headers, "ratelimit-policy", &format!("\"default\";q={size};w={}", seconds(window)));
     set(headers, "ratelimit", &format!("\"default\";r={remaining};t={reset}"));
     set(headers, "ratelimit-limit", &size.to_string());
     set(headers, "ratelimit-remaining", &remaining.to_string());
@@ -76,6 +76,24 @@ mod tests {
         }
         let lost = refuse::<()>(&Error::new(ErrorKind::Misused, "x"));
         assert!(!lost.headers().contains_key(RETRY_AFTER), "trying again does not help");
+    }
+
+    #[test]
+    fn the_policy_is_a_quota_that_holds_and_is_not_less_than_what_is_left() {
+        let gcra = |count, burst| Quota::gcra(count, Duration::from_secs(60)).burst(burst);
+        for (quota, policy, limit) in [
+            (gcra(60, 10), "\"default\";q=60;w=60", "60"),
+            (gcra(60, 60), "\"default\";q=60;w=60", "60"),
+            (gcra(60, 90), "\"default\";q=90;w=90", "90"),
+            (gcra(7, 10), "\"default\";q=10;w=86", "10"),
+            (gcra(0, 10), "\"default\";q=0;w=60", "0"),
+        ] {
+            let mut headers = HeaderMap::new();
+            tell(&mut headers, &quota, quota.size(), Duration::ZERO);
+            assert_eq!(headers["ratelimit-policy"], policy);
+            assert_eq!(headers["ratelimit-limit"], limit);
+            assert!(quota.size() <= limit.parse().unwrap());
+        }
     }
 
     #[test]

@@ -92,6 +92,15 @@ impl Quota {
         Duration::from_micros(self.interval)
     }
 
+    /// How many are let through in the long run in how much time: as many as may come at once at least.
+    #[cfg(feature = "tower")]
+    pub(crate) fn per_window(&self) -> (u64, Duration) {
+        let most = self.count.max(self.size());
+        let micros = (u128::from(most) * u128::from(self.interval)).div_ceil(u128::from(self.count.max(1)));
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
+        (most, if most == self.count { self.interval() } else { Duration::from_micros(micros) })
+    }
+
     const fn new(algorithm: Algorithm, count: u64, interval: Duration) -> Self {
         let micros = interval.as_micros();
         #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
