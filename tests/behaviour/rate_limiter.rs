@@ -133,6 +133,18 @@ pub(crate) async fn growing_wakes_those_whose_turn_comes_earlier(locker: Locker)
     }
 }
 
+pub(crate) async fn who_is_put_off_beyond_its_timeout_is_told_its_turn(locker: Locker) {
+    for (fast, slow) in all(1, MINUTE).into_iter().zip(all(1, MINUTE * 60)) {
+        let name = fresh_name();
+        let limiter = locker.rate_limiter(&name, fast).timeout(MINUTE * 2);
+        limiter.acquire().await.unwrap();
+        let waiting = queued(&locker, limiter.acquire()).await;
+        assert_eq!(locker.rate_limiter(&name, slow).try_acquire().await.unwrap(), None);
+        let after = retry_after(&in_time("the refusal", waiting).await.unwrap_err());
+        assert!(after > MINUTE * 50 && after <= MINUTE * 60, "{slow:?} says {after:?}");
+    }
+}
+
 pub(crate) async fn who_gives_up_gives_the_turn_to_the_next(locker: Locker) {
     for quota in all(1, MINUTE) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(MINUTE * 4);

@@ -101,7 +101,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
     match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
-            let reply = state.again(id, give_up, wait, context).unwrap_or_else(|| {
+            let reply = state.again(id, tokens, give_up, wait, context).unwrap_or_else(|| {
                 if state.rate.quota != quota {
                     state.change(quota, context);
                 }
@@ -132,6 +132,7 @@ impl State {
     fn again(
         &mut self,
         id: Id,
+        tokens: u64,
         give_up: Timestamp,
         wait: Option<Wait>,
         context: &mut Context<'_>,
@@ -141,13 +142,14 @@ impl State {
             return Some(self.admitted(Duration::ZERO, context.now));
         }
         if line.refused.has(id) {
-            return Some(self.limited(None, context.now));
+            let turn = self.tail().turn(tokens, &self.rate, context.now);
+            return Some(self.limited(turn, context.now));
         }
         let mut turn = *line.queue.get(id)?;
         let (in_sight, ahead) = (turn.at < Timestamp::NEVER, line.queue.ahead(id));
         if (in_sight && turn.at > give_up) || (!in_sight && wait.is_none()) {
             self.leave(id, context);
-            return Some(self.limited(in_sight.then(|| turn.at.since(context.now)), context.now));
+            return Some(self.limited(turn.at, context.now));
         }
         (turn.told, turn.give_up) = (turn.at, give_up);
         turn.live_until = wait.map_or(turn.live_until, |wait| wait.live_until(context.now));
@@ -169,7 +171,7 @@ impl State {
         }
         let in_sight = at < Timestamp::NEVER;
         if (in_sight && at > give_up) || (!in_sight && wait.is_none()) || is_never(at, &rate.quota) {
-            return self.limited(in_sight.then(|| at.since(now)), now);
+            return self.limited(at, now);
         }
         let live_until = wait.map_or(Timestamp::NEVER, |wait| wait.live_until(now));
         let line = self.line();
@@ -191,10 +193,10 @@ impl State {
         }
     }
 
-    fn limited(&self, retry_after: Option<Duration>, now: Timestamp) -> Reply {
+    fn limited(&self, turn: Timestamp, now: Timestamp) -> Reply {
         let (tail, rate) = (self.tail(), &self.rate);
         Reply::Limited {
-            retry_after,
+            retry_after: (turn < Timestamp::NEVER).then(|| turn.since(now)),
             remaining: tail.remaining(rate, now),
             reset_after: tail.reset_after(rate, now),
         }

@@ -289,7 +289,7 @@ if has_line then
   if remembers(admitted, id) then
     return admit(0)
   elseif remembers(refused, id) then
-    return limit(NEVER)
+    return limit(turn(tail, tokens, quota))
   end
   local place = in_line(id)
   if place then
