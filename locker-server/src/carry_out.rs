@@ -9,7 +9,7 @@ use locker_runtime::{
     primitives::{inspection::Inspection, rate_limiter::Quota},
 };
 use serde::Serialize;
-use std::{task::Poll, time::Duration};
+use std::time::Duration;
 
 /// Longer times are as good as for ever.
 pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
@@ -84,24 +84,12 @@ impl Act<'_> {
 
     /// The turn is waited for until `maxwait` even when it lies beyond: another call may enlarge the bucket meanwhile.
     async fn acquire_token(&self) -> Result<Answer> {
-        let Ask { size, interval, maxwait, .. } = self.ask;
+        let Ask { size, interval, .. } = self.ask;
         let quota = Quota::token_bucket((*size).min(MOST_TOKENS), (*interval).min(LONGEST));
-        let patience = if maxwait.is_zero() { Duration::ZERO } else { Duration::MAX };
-        let limiter = self.server.locker.rate_limiter(self.name, quota).timeout(patience);
+        let limiter =
+            self.server.locker.rate_limiter(self.name, quota).timeout(self.maxwait()).hold_out(true);
         // Boxed, because every call that waits for something else has room for it, too.
-        let mut acquire = Box::pin(limiter.acquire());
-        if let Poll::Ready(admission) = futures_util::poll!(acquire.as_mut()) {
-            return admission.map(|_| Answer::done());
-        }
-        // A store across a network needs a moment even where nobody waits.
-        if maxwait.is_zero() || *maxwait > LONGEST {
-            return acquire.await.map(|_| Answer::done());
-        }
-        tokio::select! {
-            biased;
-            () = Box::pin(tokio::time::sleep(*maxwait)) => Ok(Answer::timed_out(None)),
-            admission = acquire => admission.map(|_| Answer::done()),
-        }
+        Box::pin(limiter.acquire()).await.map(|_| Answer::done())
     }
 
     async fn acquire_slot(&self) -> Result<Answer> {

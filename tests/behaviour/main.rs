@@ -95,6 +95,7 @@ laws! {
         a_pause_gives_nothing_back,
         growing_wakes_those_whose_turn_comes_earlier,
         who_is_put_off_beyond_its_timeout_is_told_its_turn,
+        who_holds_out_waits_for_a_turn_that_lies_beyond_the_timeout,
         who_gives_up_gives_the_turn_to_the_next,
         what_lies_beyond_the_timeout_is_refused_at_once_and_takes_nothing,
         bad_settings_are_refused_by_name,

@@ -145,6 +145,24 @@ pub(crate) async fn who_is_put_off_beyond_its_timeout_is_told_its_turn(locker: L
     }
 }
 
+pub(crate) async fn who_holds_out_waits_for_a_turn_that_lies_beyond_the_timeout(locker: Locker) {
+    for (small, large) in all(1, MINUTE).into_iter().zip(all(3, MINUTE)) {
+        let name = fresh_name();
+        let limiter = locker.rate_limiter(&name, small).hold_out(true);
+        limiter.acquire().await.unwrap();
+        let started = Instant::now();
+        let late = in_time("the end", limiter.clone().timeout(SHORT).acquire()).await.unwrap_err();
+        assert!(started.elapsed() >= SHORT);
+        let after = retry_after(&late);
+        assert!(after > MINUTE / 2 && after < MINUTE, "{small:?} says {after:?}");
+
+        let limiter = limiter.timeout(GENEROUS);
+        let waiting = queued(&locker, limiter.acquire()).await;
+        locker.rate_limiter(&name, large).acquire().await.unwrap();
+        in_time("the turn that was brought forward", waiting).await.unwrap();
+    }
+}
+
 pub(crate) async fn who_gives_up_gives_the_turn_to_the_next(locker: Locker) {
     for quota in all(1, MINUTE) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(MINUTE * 4);

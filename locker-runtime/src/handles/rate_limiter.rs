@@ -28,6 +28,7 @@ pub struct RateLimiter {
     quota: Quota,
     tokens: u64,
     timeout: Duration,
+    holds_out: bool,
     /// Whether quota, tokens and timeout are within their limits.
     is_valid: bool,
 }
@@ -45,7 +46,7 @@ pub struct Admission {
 
 impl RateLimiter {
     pub(crate) fn new(locker: Locker, key: Key, quota: Quota, timeout: Duration) -> Self {
-        Self { locker, key, quota, tokens: 1, timeout, is_valid: false }.checked()
+        Self { locker, key, quota, tokens: 1, timeout, holds_out: false, is_valid: false }.checked()
     }
 
     fn checked(mut self) -> Self {
@@ -66,6 +67,14 @@ impl RateLimiter {
         self.checked()
     }
 
+    /// Whether to wait until the timeout ends for a turn that lies beyond it: other settings, or somebody who gives
+    /// up, may bring it forward. Default: refused at once.
+    #[must_use]
+    pub fn hold_out(mut self, hold_out: bool) -> Self {
+        self.holds_out = hold_out;
+        self
+    }
+
     /// How many tokens to take, all or nothing. Default 1, at most the quota's size.
     #[must_use]
     pub fn tokens(mut self, tokens: u64) -> Self {
@@ -82,8 +91,8 @@ impl RateLimiter {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// `Limited` when the turn would not come within the timeout: at once, [`Error::retry_after`] says when to come
-    /// back (nothing when the size is 0). `Misused` when the quota, the tokens or the timeout are out of range;
+    /// `Limited` when the turn would not come within the timeout: at once, unless it is to [`hold_out`](Self::hold_out).
+    /// [`Error::retry_after`] says when to come back (nothing when the size is 0). `Misused` when the quota, the tokens or the timeout are out of range;
     /// `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`: tokens may have been
     /// taken, never more than asked for.
     ///
@@ -106,7 +115,7 @@ impl RateLimiter {
         let answer = self.locker.ask(&self.key, &what, Patience::up_to(self.timeout)).await;
         match answer {
             Ok(answer) => self.admission(&answer.reply),
-            Err(error) if error.kind() == ErrorKind::TimedOut => Err(self.limited(None)),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Err(self.limited(error.retry_after())),
             Err(error) => Err(error),
         }
     }
@@ -188,14 +197,19 @@ impl Asking for Taking<'_> {
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        let RateLimiter { tokens, quota, timeout, .. } = *self.limiter;
+        let RateLimiter { tokens, quota, timeout, holds_out, .. } = *self.limiter;
         let left = self.deadline.since(Timestamp::now());
-        let patience = if timeout == Duration::MAX { timeout } else { left };
+        let is_patient = timeout == Duration::MAX || (holds_out && wait.is_some());
+        let patience = if is_patient { Duration::MAX } else { left };
         Request::RateLimiter(rate_limiter::Request::Take { id: self.id, tokens, quota, patience, wait })
     }
 
     fn cancel(&self, tombstone: bool) -> Request {
         Request::RateLimiter(rate_limiter::Request::Cancel { id: self.id, tombstone })
+    }
+
+    fn holds_out(&self) -> bool {
+        self.limiter.holds_out
     }
 
     fn hope(&self) -> &'static str {

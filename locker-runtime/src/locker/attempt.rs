@@ -75,6 +75,11 @@ pub(crate) trait Asking {
         true
     }
 
+    /// Whether to wait until the deadline for a turn that lies beyond it.
+    fn holds_out(&self) -> bool {
+        false
+    }
+
     /// What did not happen when a wait was in vain.
     fn hope(&self) -> &'static str {
         "acquired"
@@ -122,6 +127,8 @@ enum Then {
     GiveUp,
     /// The turn that was told has come. Boxed: every waiter has room for this, few need it.
     Take(Box<Answer>),
+    /// The turn that was told lies beyond the deadline, by so much.
+    TooLate(Box<Duration>),
 }
 
 /// One attempt on its way. Dropped before it is done, it is taken back.
@@ -209,7 +216,11 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Ok(Step::Confirm { fence })
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
-                let since = Timestamp::now() + wait;
+let since = Timestamp::now() + wait;
+                if since > self.deadline && self.what.holds_out() {
+                    let then = Then::TooLate(Box::new(since.since(self.deadline)));
+                    return Ok(Step::Wait { until: self.deadline, then });
+                }
                 let answer = Answer { reply, sent, since, doubtful: self.doubtful, waited: Some(wait) };
                 Ok(Step::Wait { until: since, then: Then::Take(Box::new(answer)) })
             }
@@ -245,6 +256,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             }
             (None, Then::Take(answer)) => Ok(Step::Done(self.done(answer.reply, answer.sent))),
             (None, Then::GiveUp) => Err(self.timed_out()),
+            (None, Then::TooLate(by)) => Err(self.timed_out().with_retry_after(*by)),
         }
     }
 
