@@ -34,7 +34,7 @@ pub struct RateLimiter {
 }
 
 /// Being let through. Of a call that had to wait this is how it stands when its turn comes, as far as the store knew
-/// when it told the turn: who asked later is not counted.
+/// when it told the turn: who asked after that is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Admission {

@@ -89,6 +89,7 @@ struct Turn {
 /// within the algorithm's bound; what is refused or cancelled before its turn takes nothing.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.expire(context.now);
+    state.follow_clock(context);
     state.settle(context.now);
     state.forget(context.now);
     if std::mem::take(&mut state.is_as_new) {
@@ -275,6 +276,14 @@ impl State {
     fn expire(&mut self, now: Timestamp) {
         if self.line.as_ref().is_some_and(|line| line.kept_until <= now) {
             *self = Self::default();
+        }
+    }
+
+    /// After a clock was set back nobody waits for it to come where it was.
+    fn follow_clock(&mut self, context: &mut Context<'_>) {
+        if let Some(meter) = self.meter.set_back(context.now) {
+            self.meter = meter;
+            self.plan(context);
         }
     }
 

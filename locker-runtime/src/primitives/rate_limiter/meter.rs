@@ -135,6 +135,15 @@ impl Meter {
         }
     }
 
+    /// What was used was used by now: if it lies ahead, the clock was set back. It counts from now on then.
+    pub(super) fn set_back(self, now: Timestamp) -> Option<Self> {
+        match self {
+            Self::Window { start, used } if start > now => Some(Self::Window { start: now, used }),
+            Self::Gcra { at, debt } if at > now => Some(Self::Gcra { at: now, debt }),
+            _ => None,
+        }
+    }
+
     /// The meter moved on to `now`; one that lies ahead stays.
     pub(super) fn at(self, rate: &Rate, now: Timestamp) -> Self {
         match self {

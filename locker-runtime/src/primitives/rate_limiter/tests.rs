@@ -284,6 +284,27 @@ fn what_was_used_is_kept_over_any_other_settings() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_makes_nobody_wait_for_it() {
+    let per = Duration::from_micros(INTERVAL);
+    for quota in [Quota::fixed_window(2, per), Quota::token_bucket(2, per), Quota::gcra(2, per)] {
+        let mut limiter = Bench::<State>::new();
+        limiter.ask(&take(1, 2, quota, Duration::ZERO));
+        limiter.ask(&take(2, 2, quota, Duration::MAX));
+        limiter.now = limiter.now - Duration::from_secs(600);
+        let reply = limiter.ask(&take(3, 2, quota, Duration::MAX));
+        assert_eq!(limiter.pushed(), [Id::from(2)], "{quota:?}");
+        let again = limiter.ask(&take(2, 2, quota, Duration::MAX));
+        assert!(matches!(again, Reply::Admitted { wait, .. } if wait == per), "{quota:?}: {again:?}");
+        assert!(matches!(reply, Reply::Admitted { wait, .. } if wait == per * 2), "{quota:?}: {reply:?}");
+        limiter.pass(1000);
+        assert!(
+            matches!(limiter.ask(&take(4, 1, quota, Duration::ZERO)), Reply::Admitted { .. }),
+            "{quota:?}"
+        );
+    }
+}
+
+#[test]
 fn who_is_parked_leaves_without_a_word() {
     let quota = Quota::fixed_window(0, Duration::from_micros(INTERVAL));
     let mut limiter = Bench::<State>::new();

@@ -42,9 +42,9 @@ impl Side {
         Self { key: Key::new(&format!("k{number}")), state: None, ids, now: START, history: Vec::new() }
     }
 
-    fn request(&mut self, rng: &mut Rng, draw: Draw) -> Request {
+    fn request(&mut self, rng: &mut Rng, draw: Draw, back: &[u64]) -> Request {
         let steps = [0, 0, 0, 1, 1, 2, 5, 50, 900, 2_000, 2_001, 30_000, 61_000];
-        self.now = self.now + milliseconds(rng, &steps);
+        self.now = self.now + milliseconds(rng, &steps) - milliseconds(rng, back);
         draw(&self.ids, rng)
     }
 
@@ -151,11 +151,23 @@ fn compare(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
+    compare_while_set_back(server, draw, &[0], rounds, bug, seed)
+}
+
+/// The same with a clock that each time may be set back by so many milliseconds.
+fn compare_while_set_back(
+    server: &RedisServer,
+    draw: Draw,
+    back: &[u64],
+    rounds: usize,
+    bug: Option<Bug>,
+    seed: u64,
+) -> Result<usize, String> {
     let mut run = Run::start(server, bug, seed);
     let mut compared = 0;
     for _ in 0..rounds {
         let Run { connection, texts, rng, sides } = &mut run;
-        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw)).collect();
+        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw, back)).collect();
         let answers = send(connection, texts, sides.iter().zip(&requests));
         for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
             side.agree(request, answer, &published)?;
@@ -205,11 +217,20 @@ fn reply(answer: &Answer, request: &Request) -> crate::Result<Reply> {
 }
 
 fn alike(draw: Draw, rounds: usize) {
+    alike_while_set_back(draw, &[0], rounds);
+}
+
+fn alike_while_set_back(draw: Draw, back: &[u64], rounds: usize) {
     let Some(server) = RedisServer::start() else { return };
     let seed = seed();
-    let compared = compare(&server, draw, rounds, None, seed);
+    let compared = compare_while_set_back(&server, draw, back, rounds, None, seed);
     let compared = compared.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
     assert_eq!(compared, rounds * KEYS);
+}
+
+#[test]
+fn rate_limiters_answer_alike_when_the_clock_is_set_back() {
+    alike_while_set_back(requests::rate_limiter_once_each, &[0, 0, 0, 0, 1, 40, 900, 30_000, 90_000], 400);
 }
 
 macro_rules! alike {

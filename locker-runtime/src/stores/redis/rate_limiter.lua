@@ -145,6 +145,11 @@ end
 
 local quota = read_quota(found[2] or 'w 0 0 -')
 local meter = read_meter(found[3])
+-- What was used was used by now: if it lies ahead, the clock was set back. It counts from now on then.
+local set_back = (meter.start or meter.at) > time
+if set_back then
+  meter[meter.gcra and 'at' or 'start'] = time
+end
 local has_line = found[5] == '1'
 local tail = has_line and read_meter(found[4]) or meter
 
@@ -257,6 +262,9 @@ local function limit(when)
   return {'limited', when < NEVER and when - time or -1, remaining(tail, quota, time), reset_after(tail, quota, time)}
 end
 
+if set_back and op ~= 'inspect' then
+  plan()
+end
 settle()
 -- What nobody waits at and nothing was used of is as new.
 if not has_line and idle_from(meter, quota) <= time then

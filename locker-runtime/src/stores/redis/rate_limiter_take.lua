@@ -15,7 +15,7 @@ local function take(limiter, tokens, time)
   local count, interval = limiter.count, limiter.interval
   if limiter.kind == 'w' then
     local used, till = limiter.other + tokens, limiter.one + interval
-    if time < till and used <= count then
+    if limiter.one <= time and time < till and used <= count then
       limiter.other = used
       return string.format('admitted 0 %.0f %.0f', count - used, till - time)
     end

@@ -113,6 +113,18 @@ pub(super) fn rate_limiter_with_a_long_line(ids: &[Id], rng: &mut Rng) -> Reques
     Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
 }
 
+/// Nobody asks again.
+pub(super) fn rate_limiter_once_each(ids: &[Id], rng: &mut Rng) -> Request {
+    let (one, interval) = (Id::from(rng.u128(..)), milliseconds(rng, &[50, 50, 50, 900]));
+    let quota = match ids.len() % 3 {
+        0 => Quota::fixed_window(3, interval),
+        1 => Quota::token_bucket(3, interval),
+        _ => Quota::gcra(3, interval).burst(2),
+    };
+    let (tokens, patience) = (one_of(rng, &[1, 1, 2]), milliseconds(rng, &[0, 10, 60, 200, 5_000]));
+    Request::RateLimiter(rate_limiter::Request::Take { id: one, tokens, quota, patience, wait: wait(rng) })
+}
+
 pub(super) fn event(ids: &[Id], rng: &mut Rng) -> Request {
     let id = one_of(rng, ids);
     Request::Event(match rng.u8(..8) {
