@@ -99,6 +99,7 @@ laws! {
         who_gives_up_gives_the_turn_to_the_next,
         what_lies_beyond_the_timeout_is_refused_at_once_and_takes_nothing,
         bad_settings_are_refused_by_name,
+        the_largest_settings_work,
         blocking_calls_work;
     rwlock:
         readers_share_and_a_writer_is_alone,

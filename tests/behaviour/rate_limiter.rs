@@ -216,6 +216,25 @@ pub(crate) async fn bad_settings_are_refused_by_name(locker: Locker) {
     assert!(limiter.acquire().await.unwrap_err().to_string().contains("timeout"));
 }
 
+pub(crate) async fn the_largest_settings_work(locker: Locker) {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let most = (1 << 53) - 1;
+    for (quota, tokens) in [
+        (Quota::gcra(1, DAY).burst(most), 1 << 40),
+        (Quota::gcra(1, DAY * 3_650).burst(1_000_000), 1_000_000),
+        (Quota::gcra(most, DAY * 3_650), most),
+        (Quota::fixed_window(most, DAY * 3_650), most),
+        (Quota::token_bucket(most, DAY * 3_650), most),
+    ] {
+        let limiter = locker.rate_limiter(&fresh_name(), quota).tokens(tokens);
+        let admission = limiter.acquire().await.unwrap();
+        // The last of sixteen digits may be lost.
+        assert!(admission.remaining.abs_diff(quota.size() - tokens) <= 1, "{quota:?}: {admission:?}");
+        let rest = limiter.tokens(quota.size()).try_acquire().await.unwrap();
+        assert_eq!(rest, None, "{quota:?}");
+    }
+}
+
 pub(crate) async fn blocking_calls_work(locker: Locker) {
     let name = fresh_name();
     let limiter = locker.rate_limiter(&name, Quota::fixed_window(1, MINUTE));

@@ -184,5 +184,8 @@ fn ceiling(number: f64) -> u64 {
 }
 
 fn later(time: Timestamp, micros: u64) -> Timestamp {
-    Timestamp::from_micros(time.as_micros().saturating_add(micros))
+    Timestamp::from_micros(time.as_micros().saturating_add(micros).min(LATEST))
 }
+
+/// In the year 2255: what comes later comes then, because every store counts exactly up to here.
+const LATEST: u64 = 1 << 53;

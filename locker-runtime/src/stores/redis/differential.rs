@@ -249,6 +249,7 @@ alike! {
     semaphore: 1_200;
     rate_limiter: 1_200;
     rate_limiter_with_a_long_line: 400;
+    rate_limiter_with_large_numbers: 400;
     event: 300;
     watchdog: 300;
     barrier: 300;

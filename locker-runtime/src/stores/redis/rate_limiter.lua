@@ -55,6 +55,10 @@ local function is_new(meter)
   return not meter.gcra and meter.start == 0 and meter.used == 0
 end
 
+local function later(when, micros)
+  return math.min(when + micros, LATEST)
+end
+
 -- The meter moved on to a time; one that lies ahead stays.
 local function at(meter, quota, when)
   if meter.gcra then
@@ -65,10 +69,10 @@ local function at(meter, quota, when)
   end
   if quota.algorithm == 'g' then
     return {gcra = true, at = when, debt = 0}
-  elseif when < meter.start + quota.interval then
+  elseif when < later(meter.start, quota.interval) then
     return meter
-  elseif when < meter.start + quota.interval + quota.alignment then
-    return {start = meter.start + quota.interval, used = 0}
+  elseif when < later(meter.start, quota.interval + quota.alignment) then
+    return {start = later(meter.start, quota.interval), used = 0}
   end
   return {start = when, used = 0}
 end
@@ -80,10 +84,10 @@ local function turn(meter, tokens, quota)
   meter = at(meter, quota, time)
   if meter.gcra then
     local excess = meter.debt + tokens * quota.emission - quota.size * quota.emission
-    return excess <= quota.emission * TOLERANCE and meter.at or meter.at + math.ceil(excess)
+    return excess <= quota.emission * TOLERANCE and meter.at or later(meter.at, math.ceil(excess))
   end
   local fits = tokens <= math.max(0, quota.size - meter.used)
-  return fits and math.max(meter.start, time) or meter.start + quota.interval
+  return fits and math.max(meter.start, time) or later(meter.start, quota.interval)
 end
 
 local function after(meter, tokens, when, quota)
@@ -115,16 +119,16 @@ end
 local function reset_after(meter, quota, when)
   meter = at(meter, quota, when)
   if meter.gcra then
-    return math.max(0, meter.at + math.ceil(meter.debt) - when)
+    return math.max(0, later(meter.at, math.ceil(meter.debt)) - when)
   end
-  return meter.used == 0 and 0 or math.max(0, meter.start + quota.interval - when)
+  return meter.used == 0 and 0 or math.max(0, later(meter.start, quota.interval) - when)
 end
 
 local function idle_from(meter, quota)
   if meter.gcra then
-    return meter.at + math.ceil(meter.debt)
+    return later(meter.at, math.ceil(meter.debt))
   end
-  return meter.start + quota.interval + quota.alignment
+  return later(meter.start, quota.interval + quota.alignment)
 end
 
 -- The same use, counted by another quota.
@@ -246,10 +250,10 @@ local function save()
   if has_line then
     -- What is in sight has come by then, and whose turn is not asks again within seconds.
     kept = kept + MINUTE
-    expire(queue, kept)
-    expire(waiters, kept)
+    expire(queue, text(kept))
+    expire(waiters, text(kept))
   end
-  expire(key, kept)
+  expire(key, text(kept))
 end
 
 local function admit(wait)

@@ -1,5 +1,12 @@
 -- Admissions that are due at once and have nobody before them.
 
+-- In the year 2255: what comes later comes then, because numbers are exact up to here.
+local LATEST = 2 ^ 53
+
+local function till_reset(time, debt)
+  return math.min(time + math.ceil(debt), LATEST) - time
+end
+
 -- A limiter whose settings are still `words` and that nobody is in line at.
 local function free_limiter(key, words)
   local found = redis.call('HMGET', key, 'quota', 'meter', 'line')
@@ -14,7 +21,7 @@ end
 local function take(limiter, tokens, time)
   local count, interval = limiter.count, limiter.interval
   if limiter.kind == 'w' then
-    local used, till = limiter.other + tokens, limiter.one + interval
+    local used, till = limiter.other + tokens, math.min(limiter.one + interval, LATEST)
     if limiter.one <= time and time < till and used <= count then
       limiter.other = used
       return string.format('admitted 0 %.0f %.0f', count - used, till - time)
@@ -27,7 +34,7 @@ local function take(limiter, tokens, time)
   if time >= limiter.one and tokens <= size and after - size * emission <= tolerance then
     limiter.one, limiter.other = time, after
     local remaining = math.floor(math.max(0, (size * emission - after + tolerance) / emission))
-    return string.format('admitted 0 %.0f %.0f', remaining, math.ceil(after))
+    return string.format('admitted 0 %.0f %.0f', remaining, till_reset(time, after))
   end
 end
 
@@ -36,7 +43,8 @@ local function save_limiter(limiter)
     redis.call('HSET', limiter.key, 'meter', string.format('w %.0f %.0f', limiter.one, limiter.other))
   else
     redis.call('HSET', limiter.key, 'meter', string.format('g %.0f %.17g', limiter.one, limiter.other))
-    redis.call('PEXPIRE', limiter.key, math.ceil(math.ceil(limiter.other) / 1000))
+    local kept = math.ceil(till_reset(limiter.one, limiter.other) / 1000)
+    redis.call('PEXPIRE', limiter.key, string.format('%.0f', kept))
   end
 end
 

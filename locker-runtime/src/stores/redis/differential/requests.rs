@@ -113,6 +113,32 @@ pub(super) fn rate_limiter_with_a_long_line(ids: &[Id], rng: &mut Rng) -> Reques
     Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
 }
 
+/// All that the limits of the settings allow.
+pub(super) fn rate_limiter_with_large_numbers(ids: &[Id], rng: &mut Rng) -> Request {
+    const MOST: u64 = (1 << 53) - 1;
+    let day = Duration::from_hours(24);
+    let id = if rng.bool() { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
+    if rng.u8(..6) == 0 {
+        return Request::RateLimiter(rate_limiter::Request::Cancel { id, tombstone: false });
+    }
+    let count = one_of(rng, &[1, 1, 10, 1 << 40, MOST, 0]);
+    let interval = one_of(rng, &[Duration::from_micros(1), day, 3_650 * day]);
+    let quota = match rng.u8(..20) {
+        0 => Quota::fixed_window(count, interval),
+        1 => Quota::token_bucket(count, interval),
+        2 => Quota::gcra(count, interval),
+        3 => Quota::gcra(count, interval).burst(one_of(rng, &[7, 1 << 52, MOST])),
+        _ => match ids.len() % 3 {
+            0 => Quota::token_bucket(MOST, 3_650 * day),
+            1 => Quota::gcra(1, 3_650 * day).burst(1_000_000),
+            _ => Quota::gcra(1, day).burst(MOST),
+        },
+    };
+    let tokens = one_of(rng, &[1, 1, 1_000_000, 1 << 40, MOST / 2, MOST]);
+    let patience = one_of(rng, &[Duration::ZERO, day, 3_650 * day, Duration::MAX]);
+    Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
+}
+
 /// Nobody asks again.
 pub(super) fn rate_limiter_once_each(ids: &[Id], rng: &mut Rng) -> Request {
     let (one, interval) = (Id::from(rng.u128(..)), milliseconds(rng, &[50, 50, 50, 900]));
