@@ -216,7 +216,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Ok(Step::Confirm { fence })
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
-let since = Timestamp::now() + wait;
+                self.trace = Trace::Place;
+                let since = Timestamp::now() + wait;
                 if since > self.deadline && self.what.holds_out() {
                     let then = Then::TooLate(Box::new(since.since(self.deadline)));
                     return Ok(Step::Wait { until: self.deadline, then });
