@@ -1,6 +1,6 @@
 //! Laws of holding by name, looking at names and forgetting them: what a server is built on.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
 use locker::{ErrorKind, Locker, Quota};
 use std::time::Duration;
 
@@ -36,6 +36,23 @@ pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Lo
     assert_eq!(in_time("the other wait", third).await.unwrap().fence, fence);
     assert!(door.renew(&name, "me", MINUTE).await.unwrap());
     assert!(door.release(&name, "me").await.unwrap());
+}
+
+pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    door.acquire(&name, 1, "holder", Duration::MAX, Duration::ZERO).await.unwrap();
+    let late = in_time("the time-out", door.acquire(&name, 1, "late", Duration::MAX, SHORT)).await;
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+    waiting_at(&locker, "semaphore", &name, 0).await;
+    drop(queued(&locker, door.acquire(&name, 1, "dropped", Duration::MAX, GENEROUS)).await);
+    waiting_at(&locker, "semaphore", &name, 0).await;
+    let next = queued(&locker, door.acquire(&name, 1, "next", Duration::MAX, GENEROUS)).await;
+    assert!(door.release(&name, "holder").await.unwrap());
+    in_time("the next", next).await.unwrap();
+    for gone in ["late", "dropped"] {
+        assert!(!door.release(&name, gone).await.unwrap(), "{gone} holds nothing");
+    }
+    assert!(door.release(&name, "next").await.unwrap());
 }
 
 pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
