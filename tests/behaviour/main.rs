@@ -69,6 +69,8 @@ laws! {
         shrinking_evicts_nobody_and_lets_in_nobody_until_enough_have_left,
         size_zero_parks_everybody_until_it_is_raised,
         a_dropped_waiter_leaves_no_trace,
+        permits_freed_in_a_row_reach_as_many_who_may_be_overtaken,
+        who_overtakes_and_raises_the_size_leaves_the_rest_to_those_who_wait,
         what_can_never_be_had_is_refused_at_once,
         blocking_calls_work;
     event:
@@ -105,7 +107,8 @@ laws! {
     rwlock:
         readers_share_and_a_writer_is_alone,
         a_run_of_readers_is_granted_together,
-        a_waiting_writer_is_not_passed_by_readers;
+        a_waiting_writer_is_not_passed_by_readers,
+        readers_who_may_be_overtaken_are_let_in_together_with_those_behind_them;
     together:
         a_barrier_opens_when_everybody_is_there_round_after_round,
         who_leaves_a_barrier_does_not_count,

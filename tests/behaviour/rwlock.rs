@@ -1,11 +1,18 @@
 //! Laws of the read/write lock.
 
 use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use futures_util::future::join_all;
 use locker::Locker;
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
 };
+
+/// Before a waiter asks again by itself.
+const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn readers_share_and_a_writer_is_alone(locker: Locker) {
     let (name, inside) = (fresh_name(), Arc::new(AtomicI64::new(0)));
@@ -64,4 +71,17 @@ pub(crate) async fn a_waiting_writer_is_not_passed_by_readers(locker: Locker) {
     drop((reader, second));
     in_time("the writer", writer).await.unwrap().release().await.unwrap();
     assert!(locker.read_lock(&name).try_acquire().await.unwrap().is_some());
+}
+
+pub(crate) async fn readers_who_may_be_overtaken_are_let_in_together_with_those_behind_them(locker: Locker) {
+    let name = fresh_name();
+    let writer = locker.write_lock(&name).acquire().await.unwrap();
+    let mut readers = Vec::new();
+    for fair in [false, false, false, true] {
+        let request = locker.read_lock(&name).fair(fair).timeout(SOON).retry_delay(GENEROUS);
+        readers.push(queued(&locker, request.acquire()).await);
+    }
+    writer.release().await.unwrap();
+    let held = join_all(readers).await;
+    assert!(held.iter().all(Result::is_ok), "{held:?}");
 }

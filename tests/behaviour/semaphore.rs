@@ -1,6 +1,6 @@
 //! Laws of the semaphore.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::{
     sync::{
@@ -11,6 +11,9 @@ use std::{
 };
 
 const SHORT: Duration = Duration::from_millis(120);
+
+/// Before a waiter asks again by itself.
+const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn never_more_than_its_size_hold(locker: Locker) {
     let (name, inside, most) = (fresh_name(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -141,6 +144,36 @@ pub(crate) async fn a_dropped_waiter_leaves_no_trace(locker: Locker) {
     drop(greedy);
     in_time("the one behind it", modest).await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
+}
+
+pub(crate) async fn permits_freed_in_a_row_reach_as_many_who_may_be_overtaken(locker: Locker) {
+    let name = fresh_name();
+    let one = locker.semaphore(&name, 2).acquire().await.unwrap();
+    let two = locker.semaphore(&name, 2).acquire().await.unwrap();
+    let unfair = locker.semaphore(&name, 2).fair(false).timeout(SOON).retry_delay(GENEROUS);
+    let first = queued(&locker, unfair.clone().acquire()).await;
+    let second = queued(&locker, unfair.acquire()).await;
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    let (first, second) = tokio::join!(first, second);
+    first.unwrap().release().await.unwrap();
+    second.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn who_overtakes_and_raises_the_size_leaves_the_rest_to_those_who_wait(locker: Locker) {
+    let name = fresh_name();
+    let held = locker.semaphore(&name, 1).acquire().await.unwrap();
+    let unfair =
+        queued(&locker, locker.semaphore(&name, 1).fair(false).timeout(SOON).retry_delay(GENEROUS).acquire())
+            .await;
+    let fair =
+        queued(&locker, locker.semaphore(&name, 1).timeout(SOON).retry_delay(GENEROUS).acquire()).await;
+    let third =
+        locker.semaphore(&name, 4).fair(false).timeout(SOON).retry_delay(GENEROUS).acquire().await.unwrap();
+    let (unfair, fair) = tokio::join!(unfair, fair);
+    for guard in [held, unfair.unwrap(), fair.unwrap(), third] {
+        guard.release().await.unwrap();
+    }
 }
 
 pub(crate) async fn what_can_never_be_had_is_refused_at_once(locker: Locker) {

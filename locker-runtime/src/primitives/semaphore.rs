@@ -142,25 +142,45 @@ impl State {
         if self.crowd.queue.get(id).is_none() {
             self.size = ask.size.min(MAX_SIZE);
         }
-        let overtakes = self.crowd.may_be_overtaken(wait);
-        if !overtakes {
+        if !self.crowd.may_be_overtaken(wait) {
             self.hand_over(context);
         }
+        let overtakes = self.crowd.may_be_overtaken(wait);
+        let in_line = self.crowd.queue.contains(id);
+        let reply = self.take(id, lease, wait, ask, overtakes, context.now);
+        // What who overtakes leaves, or its size has opened, is for those who wait.
+        if overtakes || in_line && !self.crowd.queue.contains(id) {
+            self.hand_over(context);
+        }
+        reply
+    }
+
+    /// Has it, is put in the queue, or is sent away.
+    fn take(
+        &mut self,
+        id: Id,
+        lease: Duration,
+        wait: Option<Wait>,
+        ask: Permits,
+        overtakes: bool,
+        now: Timestamp,
+    ) -> Reply {
         if let Some(reply) = self.granted_to(&ask) {
-            self.leave(id, context);
-            self.holders.confirm(ask.key, id, context.now, lease);
+            self.crowd.queue.leave(id);
+            self.holders.confirm(ask.key, id, now, lease);
             return reply;
         }
-        if self.fits(ask.permits) && (overtakes || self.crowd.queue.is_empty()) {
+        let is_next = || self.crowd.queue.head().is_none_or(|(head, _)| head == id);
+        if self.fits(ask.permits) && (overtakes || is_next()) {
             self.crowd.queue.leave(id);
-            return Reply::Granted { fence: self.grant(id, &ask, context.now, lease, false) };
+            return Reply::Granted { fence: self.grant(id, &ask, now, lease, false) };
         }
         let Some(wait) = wait else {
-            self.leave(id, context);
-            let retry_after = self.holders.next_end().map_or(Duration::ZERO, |end| end.since(context.now));
+            self.crowd.queue.leave(id);
+            let retry_after = self.holders.next_end().map_or(Duration::ZERO, |end| end.since(now));
             return Reply::Busy { retry_after };
         };
-        self.enqueue(id, Waiter::new(lease, wait, ask, context.now), context.now)
+        self.enqueue(id, Waiter::new(lease, wait, ask, now), now)
     }
 
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
@@ -222,13 +242,6 @@ impl State {
         self.last_fence = fence;
         self.holders.add(id, ask, now, now + lease, fence, unconfirmed);
         fence
-    }
-
-    /// Whoever leaves may have been in the way of others.
-    fn leave(&mut self, id: Id, context: &mut Context<'_>) {
-        if self.crowd.queue.leave(id) {
-            self.hand_over(context);
-        }
     }
 
     /// Serves the living waiters at the head while there are permits; one that may be overtaken is only woken.

@@ -25,28 +25,31 @@ const LEASE: Duration = Duration::from_secs(1);
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 const SCHEDULES: usize = 20_000;
 
+const TWO: Kind = Kind::Semaphore { size: 2, permits: 1 };
+
 struct World {
     store: Shards,
     key: Key,
+    kind: Kind,
     inside: AtomicUsize,
 }
 
 impl World {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { store: Shards::default(), key: Key::new("k"), inside: AtomicUsize::new(0) })
+    fn of(kind: Kind) -> Arc<Self> {
+        Arc::new(Self { store: Shards::default(), key: Key::new("k"), kind, inside: AtomicUsize::new(0) })
     }
 
     fn ask(&self, id: u128, fair: bool) -> Reply {
-        let request = Kind::Lock.acquire(Id::from(id), LEASE, Some(Wait { live: None, fair }));
+        let request = self.kind.acquire(Id::from(id), LEASE, Some(Wait { live: None, fair }));
         self.store.call(&self.key, &request, START)
     }
 
     fn release(&self, id: u128) -> Reply {
-        self.store.call(&self.key, &Kind::Lock.release(Id::from(id), false), START)
+        self.store.call(&self.key, &self.kind.release(Id::from(id), false), START)
     }
 
     fn cancel(&self, id: u128) {
-        self.store.call(&self.key, &Kind::Lock.cancel(Id::from(id), false), START);
+        self.store.call(&self.key, &self.kind.cancel(Id::from(id), false), START);
     }
 
     /// Waits for the lock as the waiting loop does.
@@ -61,7 +64,8 @@ impl World {
 
     fn hold_and_release(&self, id: u128, fair: bool) {
         self.acquire(id, fair);
-        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two hold at once");
+        let most = if self.kind == TWO { 2 } else { 1 };
+        assert!(self.inside.fetch_add(1, Ordering::SeqCst) < most, "more than {most} hold at once");
         thread::yield_now();
         self.inside.fetch_sub(1, Ordering::SeqCst);
         assert_eq!(self.release(id), Reply::Released);
@@ -74,9 +78,9 @@ impl World {
 }
 
 /// Runs the parts as threads under many schedules; a waiter that is never woken is a deadlock, which shuttle finds.
-fn check(parts: &'static [fn(&World)]) {
+fn check(kind: Kind, parts: &'static [fn(&World)]) {
     let run = move || {
-        let world = World::new();
+        let world = World::of(kind);
         let threads: Vec<_> = parts
             .iter()
             .map(|part| {
@@ -97,69 +101,97 @@ fn check(parts: &'static [fn(&World)]) {
 
 #[test]
 fn every_waiter_has_its_turn() {
-    check(&[
-        |world| world.hold_and_release(1, true),
-        |world| world.hold_and_release(2, true),
-        |world| world.hold_and_release(3, true),
-    ]);
+    check(
+        Kind::Lock,
+        &[
+            |world| world.hold_and_release(1, true),
+            |world| world.hold_and_release(2, true),
+            |world| world.hold_and_release(3, true),
+        ],
+    );
 }
 
 #[test]
 fn callers_who_may_overtake_all_get_through() {
-    check(&[
-        |world| world.hold_and_release(1, false),
-        |world| world.hold_and_release(2, false),
-        |world| world.hold_and_release(3, true),
-    ]);
+    check(
+        Kind::Lock,
+        &[
+            |world| world.hold_and_release(1, false),
+            |world| world.hold_and_release(2, false),
+            |world| world.hold_and_release(3, true),
+        ],
+    );
+}
+
+#[test]
+fn those_who_want_permits_and_may_overtake_all_get_through() {
+    check(
+        TWO,
+        &[
+            |world| world.hold_and_release(1, false),
+            |world| world.hold_and_release(2, false),
+            |world| world.hold_and_release(3, false),
+            |world| world.hold_and_release(4, true),
+        ],
+    );
 }
 
 #[test]
 fn a_waiter_that_gives_up_stops_nobody() {
-    check(&[
-        |world| world.hold_and_release(1, true),
-        |world| {
-            let _mailbox = world.store.pushes.subscribe(Id::from(2));
-            world.ask(2, true);
-            thread::yield_now();
-            world.cancel(2);
-        },
-        |world| world.hold_and_release(3, true),
-    ]);
+    check(
+        Kind::Lock,
+        &[
+            |world| world.hold_and_release(1, true),
+            |world| {
+                let _mailbox = world.store.pushes.subscribe(Id::from(2));
+                world.ask(2, true);
+                thread::yield_now();
+                world.cancel(2);
+            },
+            |world| world.hold_and_release(3, true),
+        ],
+    );
 }
 
 #[test]
 fn a_mailbox_closed_before_the_cancel_loses_nothing() {
-    check(&[
-        |world| world.hold_and_release(1, true),
-        |world| {
-            let mailbox = world.store.pushes.subscribe(Id::from(2));
-            world.ask(2, true);
-            drop(mailbox);
-            thread::yield_now();
-            world.cancel(2);
-        },
-        |world| world.hold_and_release(3, false),
-    ]);
+    check(
+        Kind::Lock,
+        &[
+            |world| world.hold_and_release(1, true),
+            |world| {
+                let mailbox = world.store.pushes.subscribe(Id::from(2));
+                world.ask(2, true);
+                drop(mailbox);
+                thread::yield_now();
+                world.cancel(2);
+            },
+            |world| world.hold_and_release(3, false),
+        ],
+    );
 }
 
 #[test]
 fn the_lease_of_a_dead_holder_hands_over() {
-    check(&[
-        |world| {
-            world.ask(1, true);
-            // It dies here; once it has the lock, its lease runs out.
-            world.store.tick(START + LEASE);
-        },
-        |world| {
-            let mut mailbox = world.store.pushes.subscribe(Id::from(2));
-            while !matches!(world.ask(2, true), Reply::Granted { .. }) {
+    check(
+        Kind::Lock,
+        &[
+            |world| {
+                world.ask(1, true);
+                // It dies here; once it has the lock, its lease runs out.
                 world.store.tick(START + LEASE);
-                if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
-                    break;
+            },
+            |world| {
+                let mut mailbox = world.store.pushes.subscribe(Id::from(2));
+                while !matches!(world.ask(2, true), Reply::Granted { .. }) {
+                    world.store.tick(START + LEASE);
+                    if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
+                        break;
+                    }
                 }
-            }
-            world.cancel(2);
-            world.cancel(1);
-        },
-    ]);
+                world.cancel(2);
+                world.cancel(1);
+            },
+        ],
+    );
 }

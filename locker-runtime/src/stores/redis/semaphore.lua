@@ -115,19 +115,45 @@ local function pump()
   end
 end
 
--- Whoever leaves may have been in the way of others.
-local function leave_to_others()
-  if leave(id) then
-    pump()
-  end
-end
-
 for _, over in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(time))) do
   finish(over)
 end
 forget(tombstones)
 if ARGV[10] == '1' then
   remember(tombstones, id)
+end
+
+-- Has it, is put in the line, or is sent away; and whether it has left the line.
+local function take(overtakes)
+  local held, _, _, attempt, unconfirmed = holder(name)
+  if held then
+    if unconfirmed == '1' and attempt == id then
+      redis.call('HSET', key, 'h:' .. name,
+        (string.gsub(redis.call('HGET', key, 'h:' .. name), '1$', '0')))
+      hold_until(name, lease)
+    end
+    return {'granted', held, 1}, leave(id)
+  end
+  local permits = tonumber(ARGV[8])
+  if taken + permits <= size and (overtakes or (head() or id) == id) then
+    grant(id, name, permits, lease, 0)
+    return {'granted', fence}, leave(id)
+  end
+  if not live then
+    return {'busy', next_end() or 0}, leave(id)
+  end
+  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
+  keep(key, live)
+  local record = string.format('%s %.0f %s %.0f %s %s', ARGV[5], time + live * 1000, mode, permits, name, channel)
+  return {'queued', join(record, live), next_end() or -1}
+end
+
+-- Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
+local function may_be_overtaken()
+  if live and mode == 'unfair' then
+    local first, _, _, first_mode = head()
+    return not first or first_mode ~= 'fair'
+  end
 end
 
 local function acquire()
@@ -141,35 +167,17 @@ local function acquire()
       redis.call('HSET', key, 'size', text(size))
     end
   end
-  local first, _, _, first_mode = head()
-  local overtakes = live and mode == 'unfair' and (not first or first_mode ~= 'fair')
+  local overtakes = may_be_overtaken()
   if not overtakes then
     pump()
+    overtakes = may_be_overtaken()
   end
-  local held, _, _, attempt, unconfirmed = holder(name)
-  if held then
-    leave_to_others()
-    if unconfirmed == '1' and attempt == id then
-      redis.call('HSET', key, 'h:' .. name,
-        (string.gsub(redis.call('HGET', key, 'h:' .. name), '1$', '0')))
-      hold_until(name, lease)
-    end
-    return {'granted', held, 1}
+  local reply, has_left = take(overtakes)
+  -- What who overtakes leaves, or its size has opened, is for those who wait.
+  if overtakes or has_left then
+    pump()
   end
-  local permits = tonumber(ARGV[8])
-  if taken + permits <= size and (overtakes or redis.call('EXISTS', queue) == 0) then
-    leave(id)
-    grant(id, name, permits, lease, 0)
-    return {'granted', fence}
-  end
-  if not live then
-    leave_to_others()
-    return {'busy', next_end() or 0}
-  end
-  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
-  keep(key, live)
-  local record = string.format('%s %.0f %s %.0f %s %s', ARGV[5], time + live * 1000, mode, permits, name, channel)
-  return {'queued', join(record, live), next_end() or -1}
+  return reply
 end
 
 local function renew()
