@@ -120,7 +120,7 @@ impl LockRequest {
     ///
     /// # Errors
     /// `TimedOut` or `RetriesExhausted` when it did not come, `Unavailable` when the store cannot serve, `Misused`
-    /// when a setting is wrong, `Conflict` when the key belongs to another kind of primitive.
+    /// when a setting is wrong or the size of a semaphore was lowered below what is waited for, `Conflict` when the key belongs to another kind of primitive.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and gives back what may have been granted meanwhile; the
@@ -181,7 +181,7 @@ impl LockRequest {
 
     fn hold(self, id: Id, answer: &Answer) -> Result<Guard> {
         let Reply::Granted { fence } = answer.reply else {
-            return Err(unexpected(&answer.reply).with_key(self.key.as_str()));
+            return Err(self.kind.refusal(&answer.reply).with_key(self.key.as_str()));
         };
         let Self { locker, kind, key, settings, release, function, .. } = self;
         let hold = Hold::new(locker, kind, key, id, fence, settings, answer, function);

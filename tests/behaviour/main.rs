@@ -71,6 +71,7 @@ laws! {
         a_dropped_waiter_leaves_no_trace,
         permits_freed_in_a_row_reach_as_many_who_may_be_overtaken,
         who_overtakes_and_raises_the_size_leaves_the_rest_to_those_who_wait,
+        who_wants_more_than_a_lowered_size_is_told_and_stands_in_nobodys_way,
         what_can_never_be_had_is_refused_at_once,
         blocking_calls_work;
     event:

@@ -176,6 +176,24 @@ pub(crate) async fn who_overtakes_and_raises_the_size_leaves_the_rest_to_those_w
     }
 }
 
+pub(crate) async fn who_wants_more_than_a_lowered_size_is_told_and_stands_in_nobodys_way(locker: Locker) {
+    let name = fresh_name();
+    let held = locker.semaphore(&name, 3).acquire().await.unwrap();
+    let greedy = queued(&locker, locker.semaphore(&name, 3).permits(3).timeout(SOON).acquire()).await;
+    let modest = queued(&locker, locker.semaphore(&name, 3).timeout(SOON).acquire()).await;
+    let parked = queued(&locker, locker.semaphore(&name, 0).timeout(SOON).acquire()).await;
+    waiting_at(&locker, "semaphore", &name, 3).await;
+    let fourth = locker.semaphore(&name, 2).try_acquire().await.unwrap();
+    assert!(fourth.is_none(), "the permit goes to who has waited");
+    let modest = in_time("the modest one", modest).await.unwrap();
+    let error = in_time("the refusal", greedy).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misused);
+    assert!(error.to_string().contains("permits 3 can never be had at once any more"), "{error}");
+    held.release().await.unwrap();
+    in_time("the parked one", parked).await.unwrap().release().await.unwrap();
+    modest.release().await.unwrap();
+}
+
 pub(crate) async fn what_can_never_be_had_is_refused_at_once(locker: Locker) {
     let name = fresh_name();
     for (size, permits, says) in

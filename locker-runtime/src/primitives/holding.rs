@@ -1,7 +1,7 @@
 //! What is asked about something that is held, and the kinds of it.
 
-use super::{Request, Wait, rwlock::Mode, semaphore::Permits};
-use crate::{Error, ErrorKind, Result, id::Id};
+use super::{Reply, Request, Wait, rwlock::Mode, semaphore::Permits};
+use crate::{Error, ErrorKind, Result, id::Id, request::unexpected};
 use std::time::Duration;
 
 /// A request about something that is held: the same for every primitive with holders, `A` being what it asks for.
@@ -74,6 +74,17 @@ impl Kind {
                 misused(format!("permits {permits} can never be had at once: there are {size}"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Why it was not granted.
+    pub(crate) fn refusal(self, reply: &Reply) -> Error {
+        match (self, reply) {
+            (Self::Semaphore { permits, .. }, Reply::Cancelled) => Error::new(
+                ErrorKind::Misused,
+                format!("permits {permits} can never be had at once any more: the size was lowered"),
+            ),
+            _ => unexpected(reply),
         }
     }
 

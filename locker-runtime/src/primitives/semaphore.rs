@@ -44,8 +44,8 @@ pub struct State {
 /// Carries out one request on one semaphore.
 ///
 /// Laws: the permits of unexpired holds never exceed the size they were granted under; fences rise; waiters are
-/// served in the order they joined (one who does not fit yet is not passed), the dead ones skipped; every request
-/// may be repeated with the same id; a repeated request does not resize.
+/// served in the order they joined (one who does not fit yet is not passed), the dead ones skipped and those refused
+/// who want more than there are; every request may be repeated with the same id; a repeated request does not resize.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match *request {
@@ -170,6 +170,10 @@ impl State {
             self.holders.confirm(ask.key, id, now, lease);
             return reply;
         }
+        if self.never_fits(ask.permits) {
+            self.refuse(id, now);
+            return Reply::Cancelled;
+        }
         let is_next = || self.crowd.queue.head().is_none_or(|(head, _)| head == id);
         if self.fits(ask.permits) && (overtakes || is_next()) {
             self.crowd.queue.leave(id);
@@ -237,6 +241,17 @@ impl State {
         self.holders.taken().checked_add(permits).is_some_and(|taken| taken <= self.size)
     }
 
+    /// More than there are, or will be unless somebody raises the size.
+    fn never_fits(&self, permits: u64) -> bool {
+        self.size > 0 && permits > self.size
+    }
+
+    /// Asking again is answered alike, so that it does not resize.
+    fn refuse(&mut self, id: Id, now: Timestamp) {
+        self.crowd.queue.leave(id);
+        self.crowd.tombstones.add(id, now);
+    }
+
     fn grant(&mut self, id: Id, ask: &Permits, now: Timestamp, lease: Duration, unconfirmed: bool) -> u64 {
         let fence = (self.last_fence + 1).max(now.as_micros());
         self.last_fence = fence;
@@ -244,13 +259,17 @@ impl State {
         fence
     }
 
-    /// Serves the living waiters at the head while there are permits; one that may be overtaken is only woken.
+    /// Serves the living waiters at the head while there are permits; one that may be overtaken is only woken, and so
+    /// is one whose permits can never be had.
     fn hand_over(&mut self, context: &mut Context<'_>) {
         while let Some((id, &waiter)) = self.crowd.queue.head() {
             if waiter.live_until <= context.now {
                 self.crowd.queue.leave(id);
             } else if self.holders.fence(waiter.ask.key).is_some() {
                 self.crowd.queue.leave(id);
+                context.push(id, Signal::Wake);
+            } else if self.never_fits(waiter.ask.permits) {
+                self.refuse(id, context.now);
                 context.push(id, Signal::Wake);
             } else if !self.fits(waiter.ask.permits) {
                 return;

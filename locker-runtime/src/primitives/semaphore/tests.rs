@@ -84,11 +84,16 @@ struct Model {
     size: u64,
     held: Vec<Held>,
     line: Vec<Place>,
+    refused: HashSet<u128>,
 }
 
 impl Model {
     fn fits(&self, permits: u64) -> bool {
         self.held.iter().map(|held| held.permits).sum::<u64>() + permits <= self.size
+    }
+
+    fn never_fits(&self, permits: u64) -> bool {
+        self.size > 0 && permits > self.size
     }
 
     fn holds(&self, key: u128) -> bool {
@@ -100,6 +105,9 @@ impl Model {
         while let Some(&Place { by, key, permits, fair }) = self.line.first() {
             if self.holds(key) {
                 self.line.remove(0);
+            } else if self.never_fits(permits) {
+                self.line.remove(0);
+                self.refused.insert(by);
             } else if fair && self.fits(permits) {
                 self.line.remove(0);
                 self.held.push(Held { key, by, permits, until: now + LEASE });
@@ -112,6 +120,13 @@ impl Model {
     fn act(&mut self, act: &Act, now: Timestamp) -> &'static str {
         self.held.retain(|held| held.until > now);
         match *act {
+            Act::Acquire { id, key, .. } if self.refused.contains(&id) => {
+                if self.holds(key) {
+                    "granted"
+                } else {
+                    "cancelled"
+                }
+            }
             Act::Acquire { id, key, size, permits, wait } => {
                 let waits = self.line.iter().any(|place| place.by == id);
                 self.size = if waits { self.size } else { size };
@@ -123,6 +138,10 @@ impl Model {
                 let said = if self.holds(key) {
                     self.line.retain(|place| place.by != id);
                     "granted"
+                } else if self.never_fits(permits) {
+                    self.refused.insert(id);
+                    self.line.retain(|place| place.by != id);
+                    "cancelled"
                 } else if self.fits(permits)
                     && (overtakes || self.line.first().is_none_or(|head| head.by == id))
                 {
@@ -220,6 +239,7 @@ proptest! {
             told.extend(semaphore.pushed());
             // What ends by itself is noticed by the tick.
             let served = matches!(said, "passed" | "renewed" | "lost" | "not_held")
+                || matches!(act, Act::Acquire { id, .. } if model.refused.contains(id))
                 || model.line.first().is_none_or(|head| {
                     !model.fits(head.permits) || told.contains(&Id::from(head.by))
                 });

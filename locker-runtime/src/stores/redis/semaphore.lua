@@ -31,6 +31,11 @@ local function holder(of)
   return tonumber(held_fence), tonumber(permits), since, attempt, unconfirmed
 end
 
+local function write(of, held_fence, permits, since, attempt, unconfirmed)
+  redis.call('HSET', key, 'h:' .. of,
+    string.format('%.0f %.0f %s %s %d', held_fence, permits, since, attempt, unconfirmed))
+end
+
 local function finish(of)
   local _, permits, _, attempt = holder(of)
   redis.call('ZREM', ends, of)
@@ -68,8 +73,8 @@ end
 local function grant(attempt, of, permits, milliseconds, unconfirmed)
   fence = math.max(fence + 1, time)
   taken = taken + permits
-  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size), 'fence', text(fence), 'taken', text(taken),
-    'h:' .. of, string.format('%.0f %.0f %.0f %s %s', fence, permits, time, attempt, unconfirmed))
+  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size), 'fence', text(fence), 'taken', text(taken))
+  write(of, fence, permits, text(time), attempt, unconfirmed)
   if of ~= attempt then
     redis.call('HSET', names, attempt, of)
   end
@@ -89,7 +94,13 @@ local function head()
   return first, string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (.*)$')
 end
 
--- Serves the living waiters at the head while there are permits; one that may be overtaken is only woken.
+-- More than there are, or will be unless somebody raises the size.
+local function never_fits(permits)
+  return size > 0 and permits > size
+end
+
+-- Serves the living waiters at the head while there are permits; one that may be overtaken is only woken, and so is
+-- one whose permits can never be had: asking again is answered alike, so that it does not resize.
 local function pump()
   while true do
     local waiter, waiter_lease, live_until, how, permits, of, to = head()
@@ -99,6 +110,10 @@ local function pump()
       leave(waiter)
     elseif holder(of) then
       leave(waiter)
+      tell('wake', waiter, to)
+    elseif never_fits(permits) then
+      leave(waiter)
+      remember(tombstones, waiter)
       tell('wake', waiter, to)
     elseif taken + permits > size then
       return
@@ -125,16 +140,19 @@ end
 
 -- Has it, is put in the line, or is sent away; and whether it has left the line.
 local function take(overtakes)
-  local held, _, _, attempt, unconfirmed = holder(name)
+  local held, held_permits, since, attempt, unconfirmed = holder(name)
   if held then
     if unconfirmed == '1' and attempt == id then
-      redis.call('HSET', key, 'h:' .. name,
-        (string.gsub(redis.call('HGET', key, 'h:' .. name), '1$', '0')))
+      write(name, held, held_permits, since, attempt, 0)
       hold_until(name, lease)
     end
     return {'granted', held, 1}, leave(id)
   end
   local permits = tonumber(ARGV[8])
+  if never_fits(permits) then
+    remember(tombstones, id)
+    return {'cancelled'}, leave(id)
+  end
   if taken + permits <= size and (overtakes or (head() or id) == id) then
     grant(id, name, permits, lease, 0)
     return {'granted', fence}, leave(id)
@@ -181,9 +199,9 @@ local function acquire()
 end
 
 local function renew()
-  local held = holder(id)
+  local held, permits, since, attempt = holder(id)
   if held then
-    redis.call('HSET', key, 'h:' .. id, (string.gsub(redis.call('HGET', key, 'h:' .. id), '%d$', '0')))
+    write(id, held, permits, since, attempt, 0)
     hold_until(id, lease)
     return {'renewed', held}
   end

@@ -52,14 +52,17 @@ pub(super) fn lock(ids: &[Id], rng: &mut Rng) -> Request {
 pub(super) fn semaphore(ids: &[Id], rng: &mut Rng) -> Request {
     let chosen = [Id::of("a"), Id::of("b")];
     let names: Vec<Id> = ids.iter().copied().chain(chosen).collect();
-    let ask = |id: Id, rng: &mut Rng| Permits {
-        size: one_of(rng, &[0, 1, 2, 2, 2, 3, 5]),
-        permits: one_of(rng, &[1, 1, 1, 2, 3]),
-        key: if ids.iter().position(|each| *each == id).is_some_and(|place| place % 2 == 0) {
+    let ask = |id: Id, rng: &mut Rng| {
+        let size = one_of(rng, &[0, 1, 2, 2, 2, 3, 5]);
+        let permits = one_of(rng, &[1, 1, 1, 2, 3]);
+        // Who wants more than there are is refused for a minute.
+        let most = if size == 0 || rng.u8(..16) == 0 { permits } else { size };
+        let key = if ids.iter().position(|each| *each == id).is_some_and(|place| place % 2 == 0) {
             id
         } else {
             one_of(rng, &chosen)
-        },
+        };
+        Permits { size, permits: permits.min(most), key }
     };
     let mut request = holding(ids, rng, ask, &names);
     if let Holding::Acquire { lease, .. } = &mut request
