@@ -55,6 +55,25 @@ pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locke
     assert!(door.release(&name, "next").await.unwrap());
 }
 
+pub(crate) async fn a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    door.acquire(&name, 1, "other", MINUTE, Duration::ZERO).await.unwrap();
+    let got = queued(&locker, door.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
+    let told = queued(&locker, door.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
+    assert!(door.release(&name, "other").await.unwrap());
+    let fence = in_time("the wait that is told", told).await.unwrap().fence;
+    drop(got);
+    // The cancel of the dropped wait is sent before this.
+    let probe = queued(&locker, door.acquire(&name, 1, "third", MINUTE, GENEROUS)).await;
+    let again = door.acquire(&name, 1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    assert_eq!(again.fence, fence);
+    let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+    let left = state.holders[0].time_left.unwrap();
+    assert!(left > MINUTE / 2, "it was confirmed by the wait that was told: {left:?}");
+    drop(probe);
+    assert!(door.release(&name, "me").await.unwrap());
+}
+
 pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
     let (door, name) = (locker.door(), fresh_name());
     door.acquire(&name, 1, "me", Duration::MAX, Duration::ZERO).await.unwrap();

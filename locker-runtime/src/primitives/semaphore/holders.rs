@@ -19,7 +19,8 @@ pub(super) struct Holders {
 
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    attempt: Id,
+    /// The one that got it, as long as no other was told of it.
+    attempt: Option<Id>,
     since: Timestamp,
     until: Timestamp,
     fence: u64,
@@ -62,7 +63,7 @@ impl Holders {
         if name != attempt {
             self.names.insert(attempt, name);
         }
-        let permits = ask.permits;
+        let (attempt, permits) = (Some(attempt), ask.permits);
         self.by_name.insert(name, Holder { attempt, since, until, fence, permits, unconfirmed });
         self.ends.insert((until, name));
         self.taken += permits;
@@ -77,10 +78,14 @@ impl Holders {
         Some(holder.fence)
     }
 
-    /// The attempt that a hold was handed to has been heard of: its lease starts.
+    /// An attempt was told of a hold, whose lease starts if it was handed over. If another one got it, it is nobody's
+    /// from now on: what one was told of does not end because another gives up.
     pub(super) fn confirm(&mut self, name: Id, attempt: Id, now: Timestamp, lease: Duration) {
-        let by_it = |holder: &Holder| holder.unconfirmed && holder.attempt == attempt;
-        if self.by_name.get(&name).is_some_and(by_it) {
+        let Some(holder) = self.by_name.get_mut(&name) else { return };
+        if let Some(other) = holder.attempt.take_if(|by| *by != attempt) {
+            self.names.remove(&other);
+        }
+        if holder.unconfirmed {
             self.renew(name, now + lease);
         }
     }
@@ -88,7 +93,7 @@ impl Holders {
     pub(super) fn end(&mut self, name: Id) -> bool {
         let Some(holder) = self.by_name.remove(&name) else { return false };
         self.ends.remove(&(holder.until, name));
-        self.names.remove(&holder.attempt);
+        holder.attempt.and_then(|attempt| self.names.remove(&attempt));
         self.taken -= holder.permits;
         true
     }
@@ -96,7 +101,7 @@ impl Holders {
     /// Ends what this very attempt was granted, not what others hold under the same name.
     pub(super) fn end_attempt(&mut self, attempt: Id) {
         let name = self.names.get(&attempt).copied().unwrap_or(attempt);
-        if self.by_name.get(&name).is_some_and(|holder| holder.attempt == attempt) {
+        if self.by_name.get(&name).is_some_and(|holder| holder.attempt == Some(attempt)) {
             self.end(name);
         }
     }

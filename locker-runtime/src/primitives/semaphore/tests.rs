@@ -64,6 +64,8 @@ fn request(act: &Act, state: &State) -> Option<Request> {
     })
 }
 
+const NOBODY: u128 = u128::MAX;
+
 struct Held {
     key: u128,
     by: u128,
@@ -135,7 +137,8 @@ impl Model {
                     self.serve(now);
                 }
                 let overtakes = wait == MAY_BE_OVERTAKEN && self.line.first().is_none_or(|head| !head.fair);
-                let said = if self.holds(key) {
+                let said = if let Some(held) = self.held.iter_mut().find(|held| held.key == key) {
+                    held.by = if held.by == id { id } else { NOBODY };
                     self.line.retain(|place| place.by != id);
                     "granted"
                 } else if self.never_fits(permits) {

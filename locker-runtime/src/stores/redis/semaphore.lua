@@ -15,6 +15,8 @@
 
 local ends, names, tombstones, last_fence = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
+-- Not an attempt: they are random.
+local NOBODY = '0'
 local GRANT_WINDOW, FOR_EVER = 2000, 100 * 365 * DAY
 
 local found = redis.call('HMGET', key, 'kind', 'size', 'fence', 'taken')
@@ -142,8 +144,14 @@ end
 local function take(overtakes)
   local held, held_permits, since, attempt, unconfirmed = holder(name)
   if held then
-    if unconfirmed == '1' and attempt == id then
-      write(name, held, held_permits, since, attempt, 0)
+    -- If another attempt got it, it is nobody's from now on: what one was told of does not end because another gives
+    -- up.
+    if attempt ~= id then
+      redis.call('HDEL', names, attempt)
+      attempt = NOBODY
+    end
+    write(name, held, held_permits, since, attempt, 0)
+    if unconfirmed == '1' then
       hold_until(name, lease)
     end
     return {'granted', held, 1}, leave(id)
