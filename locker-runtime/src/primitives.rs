@@ -15,6 +15,7 @@ pub mod latch;
 pub mod lock;
 mod queue;
 pub mod rate_limiter;
+mod remembered;
 pub mod rwlock;
 pub mod semaphore;
 #[cfg(test)]
@@ -31,7 +32,7 @@ use std::{sync::Arc, time::Duration};
 /// How long a hold lasts that was handed to a waiter of another process, until the waiter confirms it.
 pub const GRANT_WINDOW: Duration = Duration::from_secs(2);
 
-/// How long a tombstone refuses a late attempt.
+/// How long a tombstone refuses a late attempt, and an answer is remembered that may get lost.
 pub const TOMBSTONE: Duration = Duration::from_secs(60);
 
 /// How long a sent event, an expired watchdog, a latch and a counter are remembered that nobody changes.

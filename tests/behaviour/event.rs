@@ -6,6 +6,9 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(120);
 
+/// Before a waiter asks again by itself.
+const SOON: Duration = Duration::from_secs(4);
+
 pub(crate) async fn a_send_reaches_everybody_who_waits_and_everybody_later(locker: Locker) {
     let event = locker.event(&fresh_name());
     let mut waiting = Vec::new();
@@ -49,6 +52,20 @@ pub(crate) async fn no_wait_misses_a_send(locker: Locker) {
         in_time("the send", send).await.unwrap().unwrap();
         assert_eq!(in_time("the wait", wait).await.unwrap().unwrap(), message);
     }
+}
+
+pub(crate) async fn who_waits_at_a_send_has_its_message_whatever_comes_after(locker: Locker) {
+    let event = locker.event(&fresh_name());
+    let one = queued(&locker, event.wait(SOON)).await;
+    event.send("first").await.unwrap();
+    event.reset().await.unwrap();
+    let two = queued(&locker, event.wait(SOON)).await;
+    event.clone().keep(Duration::from_millis(1)).send("second").await.unwrap();
+    until("the second being forgotten", async || event.wait(Duration::ZERO).await.is_err()).await;
+    event.send("third").await.unwrap();
+    assert_eq!(one.await.unwrap(), "first");
+    assert_eq!(two.await.unwrap(), "second");
+    assert_eq!(event.wait(Duration::ZERO).await.unwrap(), "third");
 }
 
 pub(crate) async fn a_sent_event_is_kept_as_long_as_it_was_told(locker: Locker) {

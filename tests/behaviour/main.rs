@@ -80,6 +80,7 @@ laws! {
         a_second_send_is_a_conflict_until_the_reset,
         a_wait_ends_at_its_timeout,
         no_wait_misses_a_send,
+        who_waits_at_a_send_has_its_message_whatever_comes_after,
         a_sent_event_is_kept_as_long_as_it_was_told,
         blocking_calls_work;
     watchdog:

@@ -1,6 +1,8 @@
 //! The event: sent once, seen by everybody who waits then or later, until it is reset.
 
-use super::{Context, Reply, Signal, Wait, inspection::Inspection, watchers::Watchers};
+use super::{
+    Context, Reply, Signal, Wait, inspection::Inspection, remembered::Remembered, watchers::Watchers,
+};
 use crate::{clock::Timestamp, id::Id};
 use std::{sync::Arc, time::Duration};
 
@@ -38,6 +40,8 @@ pub enum Request {
 pub struct State {
     sent: Option<Sent>,
     watchers: Watchers,
+    /// What those will be answered who waited at a send: it may be over when they ask again.
+    told: Remembered<Arc<str>>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +53,8 @@ struct Sent {
 
 /// Carries out one request on one event.
 ///
-/// Laws: of many sends one succeeds until the reset; after it every wait is answered with its message.
+/// Laws: of many sends one succeeds until the reset; after it every wait is answered with its message, and so is,
+/// whatever comes after, every wait that it found in line.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match request {
@@ -61,6 +66,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
         }
         Request::Cancel { id } => {
             state.watchers.leave(*id);
+            state.told.forget(*id);
             Reply::Cancelled
         }
     }
@@ -69,12 +75,20 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
 impl State {
     fn forget(&mut self, now: Timestamp) {
         self.watchers.forget_until(now);
+        self.told.forget_until(now);
         if self.sent.as_ref().is_some_and(|sent| sent.until <= now) {
             self.sent = None;
         }
     }
 
     fn wait(&mut self, id: Id, wait: Option<Wait>, now: Timestamp) -> Reply {
+        if let Some(message) = self.told.get(id).cloned() {
+            // Where answers do not get lost, nobody asks twice.
+            if wait.is_some_and(|wait| wait.live.is_none()) {
+                self.told.forget(id);
+            }
+            return Reply::Message(message);
+        }
         if let Some(sent) = &self.sent {
             self.watchers.leave(id);
             return Reply::Message(sent.message.clone());
@@ -87,6 +101,7 @@ impl State {
             return if sent.by == id { Reply::Done } else { Reply::Conflict };
         }
         self.sent = Some(Sent { by: id, message: message.clone(), until: context.now + keep });
+        self.watchers.ids().for_each(|id| self.told.keep(id, message.clone(), context.now));
         self.watchers.dismiss(Signal::Wake, context);
         Reply::Done
     }
@@ -104,7 +119,8 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        self.sent.as_ref().map(|sent| sent.until)
+        let sent = self.sent.as_ref().map(|sent| sent.until);
+        sent.into_iter().chain(self.told.next_end()).min()
     }
 
     fn users(&self) -> usize {
@@ -112,7 +128,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.sent.is_none() && self.watchers.is_empty()
+        self.sent.is_none() && self.watchers.is_empty() && self.told.is_empty()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {
@@ -126,7 +142,7 @@ impl super::State for State {
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
-        self.sent = None;
+        (self.sent, self.told) = (None, Remembered::default());
         self.watchers.dismiss(Signal::Deleted, context);
     }
 }

@@ -7,7 +7,10 @@ use super::{
 };
 use crate::{clock::Timestamp, id::Id};
 use proptest::prelude::*;
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 fn asks() -> impl Strategy<Value = Vec<(u8, u128, u64)>> {
     prop::collection::vec((0..10_u8, 0..6_u128, 0..80_u64), 1..120)
@@ -18,7 +21,7 @@ proptest! {
     fn an_event_is_what_was_sent_last_and_not_reset(asks in asks()) {
         let mut event = Bench::<event::State>::new();
         let mut sent: Option<(u128, Timestamp)> = None;
-        let mut waiting: Vec<u128> = Vec::new();
+        let (mut waiting, mut told) = (Vec::<u128>::new(), HashMap::<u128, u128>::new());
         for (number, (kind, who, pause)) in asks.into_iter().enumerate() {
             event.pass(pause);
             sent = sent.filter(|(_, until)| *until > event.now);
@@ -27,7 +30,7 @@ proptest! {
                 0..=4 => {
                     let reply = event.ask(&event::Request::Wait { id, wait: HERE });
                     waiting.retain(|waiter| *waiter != who);
-                    if let Some((message, _)) = sent {
+                    if let Some(message) = told.remove(&who).or(sent.map(|(message, _)| message)) {
                         prop_assert_eq!(reply, Reply::Message(message.to_string().into()));
                     } else {
                         prop_assert!(matches!(reply, Reply::Queued { .. }), "{:?}", reply);
@@ -45,6 +48,7 @@ proptest! {
                         let mut woken = event.pushed();
                         woken.sort_unstable();
                         waiting.sort_unstable();
+                        told.extend(waiting.iter().map(|waiter| (*waiter, by)));
                         prop_assert_eq!(woken, waiting.drain(..).map(Id::from).collect::<Vec<_>>());
                     }
                 }
@@ -55,9 +59,10 @@ proptest! {
                 _ => {
                     event.ask(&event::Request::Cancel { id });
                     waiting.retain(|waiter| *waiter != who);
+                    told.remove(&who);
                 }
             }
-            prop_assert_eq!(event.state.is_idle(), sent.is_none() && waiting.is_empty());
+            prop_assert_eq!(event.state.is_idle(), sent.is_none() && waiting.is_empty() && told.is_empty());
         }
     }
 

@@ -1,6 +1,8 @@
 -- The event. A script, because of many sends one may succeed, and no wait may fall between looking and joining.
 --
 -- K        by, message: who has sent it, and what; the key lives as long as the event stays sent
+-- {K}:b    of those who waited at a send: id -> "sent <id of the send>", and that -> message: it may be over when they
+--          ask again
 -- ARGV[5]  message   ARGV[6]  milliseconds to keep it
 --
 -- {'message', text} | {'queued', ahead, -1} | {'busy', 0} | {'done'} | {'conflict'} | {'cancelled'} | {'wrong_kind'}
@@ -14,7 +16,10 @@ if op == 'inspect' then
   local ends_in = found[2] and math.floor(left(key) * 1000) or -1
   return {found[1] and 'inspected' or 'unknown', -1, -1, redis.call('ZCARD', queue), ends_in, found[2] and 1 or 0, 0, 0}
 elseif op == 'wait' then
-  if found[2] then
+  local told = answer_to(id)
+  if told then
+    return {'message', answer_to(told)}
+  elseif found[2] then
     leave(id)
     return {'message', found[3]}
   end
@@ -29,11 +34,18 @@ elseif op == 'send' then
   end
   redis.call('HSET', key, 'kind', 'event', 'by', id, 'message', ARGV[5])
   expire(key, tonumber(ARGV[6]))
+  local waiting, told = redis.call('ZRANGE', queue, 0, -1), 'sent ' .. id
+  for _, waiter in ipairs(waiting) do
+    remember_answer(waiter, told)
+  end
+  if waiting[1] then
+    remember_answer(told, ARGV[5])
+  end
   dismiss('wake')
   return {'done'}
 elseif op == 'reset' then
   redis.call('DEL', key)
-  local kept = left(queue)
+  local kept = math.max(left(queue), left(ends))
   if kept > 0 then
     redis.call('HSET', key, 'kind', 'event')
     expire(key, kept)
@@ -41,7 +53,8 @@ elseif op == 'reset' then
   return {'done'}
 end
 leave(id)
-if not found[2] and redis.call('EXISTS', queue) == 0 then
+forget_answer(id)
+if not found[2] and redis.call('EXISTS', queue, ends) == 0 then
   redis.call('DEL', key)
 end
 return {'cancelled'}

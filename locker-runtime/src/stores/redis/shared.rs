@@ -42,7 +42,7 @@ macro_rules! scripts {
 scripts! {
     SEMAPHORE = "semaphore": "semaphore.lua";
     RATE = "rate": first "rate_limiter_take.lua" "rate_limiter_free.lua", "rate_limiter.lua";
-    EVENT = "event": "watchers.lua", "event.lua";
+    EVENT = "event": "watchers.lua", "remembered.lua", "event.lua";
     WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
     BARRIER = "barrier": "watchers.lua", "barrier.lua";
     LATCH = "latch": "watchers.lua", "latch.lua";

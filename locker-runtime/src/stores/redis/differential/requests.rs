@@ -155,12 +155,14 @@ pub(super) fn rate_limiter_once_each(ids: &[Id], rng: &mut Rng) -> Request {
 }
 
 pub(super) fn event(ids: &[Id], rng: &mut Rng) -> Request {
-    let id = one_of(rng, ids);
+    const MESSAGES: [&str; 4] = ["", "x", "two words\n", "\u{e9}"];
+    let number = rng.usize(..ids.len());
+    let id = ids[number];
     Request::Event(match rng.u8(..8) {
         0..=3 => event::Request::Wait { id, wait: wait(rng) },
         4 => event::Request::Send {
             id,
-            message: one_of(rng, &["", "x", "two words\n", "\u{e9}"]).into(),
+            message: MESSAGES[number % MESSAGES.len()].into(),
             keep: milliseconds(rng, &[1, 50, 1_000, 60_000]),
         },
         5 => event::Request::Reset,
@@ -200,6 +202,9 @@ pub(super) fn counter(ids: &[Id], rng: &mut Rng) -> Request {
     Request::Counter(match rng.u8(..6) {
         0 => counter::Request::Get,
         1 => counter::Request::Set { value: one_of(rng, &[0, 7, -MOST, MOST]) },
-        _ => counter::Request::Add { id, by: one_of(rng, &[1, -1, 5, MOST, -MOST, i64::MIN, i64::MAX]) },
+        _ => counter::Request::Add {
+            id,
+            by: one_of(rng, &[1, -1, 5, MOST, -MOST, i64::MIN, i64::MAX]),
+        },
     })
 }

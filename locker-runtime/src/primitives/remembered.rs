@@ -1,0 +1,92 @@
+//! What is known of ids for a while: what they were answered, because the answer may get lost, or that an attempt of
+//! theirs may still arrive.
+
+use super::TOMBSTONE;
+use crate::{clock::Timestamp, id::Id};
+use std::collections::{HashMap, VecDeque};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Remembered<V> {
+    known: HashMap<Id, (Timestamp, V)>,
+    /// By their ends; those that were forgotten earlier go when they come to the front.
+    order: VecDeque<(Timestamp, Id)>,
+}
+
+impl<V> Default for Remembered<V> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), order: VecDeque::new() }
+    }
+}
+
+impl<V> Remembered<V> {
+    /// Remembers the first value of an id.
+    pub(crate) fn keep(&mut self, id: Id, value: V, now: Timestamp) {
+        let end = now + TOMBSTONE;
+        if !self.has(id) {
+            self.known.insert(id, (end, value));
+            self.order.push_back((end, id));
+        }
+    }
+
+    pub(crate) fn has(&self, id: Id) -> bool {
+        self.known.contains_key(&id)
+    }
+
+    pub(crate) fn get(&self, id: Id) -> Option<&V> {
+        self.known.get(&id).map(|(_, value)| value)
+    }
+
+    pub(crate) fn forget(&mut self, id: Id) {
+        if self.known.remove(&id).is_some() {
+            self.drop_front(|_| false);
+        }
+    }
+
+    pub(crate) fn forget_until(&mut self, now: Timestamp) {
+        self.drop_front(|end| end <= now);
+    }
+
+    fn drop_front(&mut self, is_over: impl Fn(Timestamp) -> bool) {
+        while let Some(&(end, id)) = self.order.front() {
+            let is_known = self.known.get(&id).is_some_and(|(until, _)| *until == end);
+            if is_known && !is_over(end) {
+                return;
+            }
+            if is_known {
+                self.known.remove(&id);
+            }
+            self.order.pop_front();
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    pub(crate) fn next_end(&self) -> Option<Timestamp> {
+        self.order.front().map(|(until, _)| *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn each_is_known_from_its_first_value_to_its_own_end() {
+        let (mut remembered, start) = (Remembered::default(), Timestamp::from_micros(1));
+        let (one, two, second) = (Id::from(1), Id::from(2), Duration::from_secs(1));
+        remembered.keep(one, "a", start);
+        remembered.keep(one, "b", start);
+        remembered.keep(two, "c", start);
+        assert_eq!(remembered.get(one), Some(&"a"));
+        remembered.forget(one);
+        remembered.keep(one, "d", start + second);
+        remembered.forget_until(start + TOMBSTONE);
+        assert_eq!((remembered.get(one), remembered.get(two)), (Some(&"d"), None));
+        assert_eq!(remembered.next_end(), Some(start + second + TOMBSTONE));
+        remembered.forget(one);
+        assert!(remembered.is_empty() && remembered.next_end().is_none());
+    }
+}
