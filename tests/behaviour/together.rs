@@ -72,6 +72,21 @@ pub(crate) async fn a_counter_loses_no_change(locker: Locker) {
     assert!(counter.set(1 << 53).await.unwrap_err().to_string().contains("out of range"));
 }
 
+pub(crate) async fn what_no_counter_can_add_is_refused_by_name(locker: Locker) {
+    let name = fresh_name();
+    let counter = locker.counter(&name);
+    counter.set(-5).await.unwrap();
+    for by in [(1 << 53) + 3, -(1 << 53), i64::MAX, i64::MIN] {
+        let error = counter.add(by).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misused);
+        assert!(
+            error.to_string().contains("by") && error.to_string().contains("9007199254740991"),
+            "{error}"
+        );
+    }
+    assert_eq!(counter.get().await.unwrap(), -5);
+}
+
 pub(crate) async fn several_locks_are_had_together_or_not_at_all(locker: Locker) {
     let [one, two, three] = [fresh_name(), fresh_name(), fresh_name()];
     let held = locker.lock(&two).acquire().await.unwrap();

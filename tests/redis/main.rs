@@ -6,6 +6,7 @@ mod hand_over;
 mod interop;
 mod limiters;
 mod loss;
+mod primitives;
 mod refusals;
 mod start;
 mod support;

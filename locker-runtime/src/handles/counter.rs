@@ -9,7 +9,7 @@ use crate::{
     locker::Locker,
     primitives::{
         Reply, Request,
-        counter::{self, MAX_VALUE},
+        counter::{self, MAX_VALUE, is_exact},
     },
     request::unexpected,
 };
@@ -31,12 +31,13 @@ impl Counter {
     /// Adds `by` (negative to subtract) and returns the sum.
     ///
     /// # Errors
-    /// `Conflict` when the sum is out of range, or the name is of another kind; `Unavailable`: it may have been
+    /// `Misused` when `by` is out of range; `Conflict` when the sum is, or the name is of another kind; `Unavailable`: it may have been
     /// added.
     ///
     /// # Cancel safety
     /// When the future is dropped it may have been added.
     pub async fn add(&self, by: i64) -> Result<i64> {
+        check("by", by)?;
         self.ask(counter::Request::Add { id: Id::random(), by }).await
     }
 
@@ -60,10 +61,7 @@ impl Counter {
     /// # Cancel safety
     /// When the future is dropped it may have been set.
     pub async fn set(&self, value: i64) -> Result<()> {
-        if value.unsigned_abs() > MAX_VALUE.unsigned_abs() {
-            let message = format!("value {value} is out of range: give -{MAX_VALUE} to {MAX_VALUE}");
-            return Err(Error::new(ErrorKind::Misused, message));
-        }
+        check("value", value)?;
         self.ask(counter::Request::Set { value }).await.map(drop)
     }
 
@@ -97,4 +95,12 @@ impl Counter {
             reply => Err(unexpected(&reply).with_key(self.key.as_str())),
         }
     }
+}
+
+fn check(what: &str, number: i64) -> Result<()> {
+    if is_exact(number) {
+        return Ok(());
+    }
+    let message = format!("{what} {number} is out of range: give -{MAX_VALUE} to {MAX_VALUE}");
+    Err(Error::new(ErrorKind::Misused, message))
 }

@@ -1,15 +1,15 @@
 //! The counter: a number that many change and nobody loses a change of.
 
-use super::{Context, KEEP, Reply, inspection::Inspection, tombstones::Tombstones};
+use super::{Context, KEEP, Reply, inspection::Inspection, remembered::Remembered};
 use crate::{clock::Timestamp, id::Id};
 
 /// What can be asked of a counter. Every answer is the value after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Request {
-    /// Add `by`; what leaves the range of +-(2^53 - 1) is refused.
+    /// Add `by`; what is not within +-(2^53 - 1), or leaves that range, is refused.
     Add {
-        /// The attempt: repeating it does not add again.
+        /// The attempt: repeating it does not add again, and is answered with its sum again.
         id: Id,
         /// How much, negative to subtract.
         by: i64,
@@ -28,11 +28,16 @@ pub enum Request {
 pub struct State {
     value: i64,
     until: Timestamp,
-    seen: Tombstones,
+    sums: Remembered<i64>,
 }
 
 /// The largest value either way: what every store can count to exactly.
 pub const MAX_VALUE: i64 = (1 << 53) - 1;
+
+/// Whether every store can count with it exactly.
+pub(crate) fn is_exact(number: i64) -> bool {
+    number.unsigned_abs() <= MAX_VALUE.unsigned_abs()
+}
 
 /// Carries out one request on one counter.
 ///
@@ -41,26 +46,29 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
     state.forget(context.now);
     match *request {
         Request::Get => Reply::Value(state.value),
-        Request::Add { id, .. } if state.seen.has(id) => Reply::Value(state.value),
-        Request::Add { id, by } => {
-            let sum =
-                state.value.checked_add(by).filter(|sum| sum.unsigned_abs() <= MAX_VALUE.unsigned_abs());
-            let Some(sum) = sum else { return Reply::Conflict };
-            state.seen.add(id, context.now);
-            state.set(sum, context.now)
-        }
+        Request::Add { id, by } => state.add(id, by, context.now),
         Request::Set { value } => state.set(value, context.now),
     }
 }
 
 impl State {
+    fn add(&mut self, id: Id, by: i64, now: Timestamp) -> Reply {
+        if let Some(sum) = self.sums.get(id) {
+            return Reply::Value(*sum);
+        }
+        let sum = Some(by).filter(|by| is_exact(*by)).map(|by| self.value + by);
+        let Some(sum) = sum.filter(|sum| is_exact(*sum)) else { return Reply::Conflict };
+        self.sums.keep(id, sum, now);
+        self.set(sum, now)
+    }
+
     fn set(&mut self, value: i64, now: Timestamp) -> Reply {
         (self.value, self.until) = (value, now + KEEP);
         Reply::Value(value)
     }
 
     fn forget(&mut self, now: Timestamp) {
-        self.seen.forget_until(now);
+        self.sums.forget_until(now);
         if self.until <= now {
             self.value = 0;
         }
@@ -80,7 +88,7 @@ impl super::State for State {
 
     fn next_tick(&self) -> Option<Timestamp> {
         let kept = (self.value != 0).then_some(self.until);
-        kept.into_iter().chain(self.seen.next_end()).min()
+        kept.into_iter().chain(self.sums.next_end()).min()
     }
 
     fn users(&self) -> usize {
@@ -88,7 +96,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.value == 0 && self.seen.is_empty()
+        self.value == 0 && self.sums.is_empty()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

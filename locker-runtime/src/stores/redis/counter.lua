@@ -1,18 +1,16 @@
 -- The counter. A script, because a repeated addition must not count twice.
 --
 -- K        value; the key lives a day after the last change
--- {K}:a    ids that have added
+-- {K}:b    ids that have added -> the sum they were answered
 -- ARGV[5]  how much, or what to set it to
 --
 -- {'value', value} | {'conflict'} | {'wrong_kind'}
 
-local seen = KEYS[4]
 local found = redis.call('HMGET', key, 'kind', 'value')
 if not is_of('counter', found[1]) then
   return {'wrong_kind'}
 end
 local value = tonumber(found[2] or 0)
-forget(seen)
 
 local function set_to(number)
   redis.call('HSET', key, 'kind', 'counter', 'value', text(number))
@@ -27,12 +25,14 @@ elseif op == 'get' then
 elseif op == 'set' then
   return set_to(tonumber(ARGV[5]))
 end
-if remembers(seen, id) then
-  return {'value', value}
+local answered = answer_to(id)
+if answered then
+  return {'value', tonumber(answered)}
 end
-local sum = value + tonumber(ARGV[5])
-if math.abs(sum) >= 2 ^ 53 then
+local by = tonumber(ARGV[5])
+local sum = value + by
+if math.abs(by) >= 2 ^ 53 or math.abs(sum) >= 2 ^ 53 then
   return {'conflict'}
 end
-remember(seen, id)
+remember_answer(id, text(sum))
 return set_to(sum)

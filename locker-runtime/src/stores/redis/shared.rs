@@ -46,7 +46,7 @@ scripts! {
     WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
     BARRIER = "barrier": "watchers.lua", "barrier.lua";
     LATCH = "latch": "watchers.lua", "latch.lua";
-    COUNTER = "counter": "counter.lua";
+    COUNTER = "counter": "remembered.lua", "counter.lua";
 }
 
 static RATE_MANY: Batch = Batch::new(

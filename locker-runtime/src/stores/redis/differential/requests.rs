@@ -204,7 +204,7 @@ pub(super) fn counter(ids: &[Id], rng: &mut Rng) -> Request {
         1 => counter::Request::Set { value: one_of(rng, &[0, 7, -MOST, MOST]) },
         _ => counter::Request::Add {
             id,
-            by: one_of(rng, &[1, -1, 5, MOST, -MOST, i64::MIN, i64::MAX]),
+            by: one_of(rng, &[1, -1, 5, MOST, -MOST, MOST + 1, -MOST - 1, MOST + 4, i64::MIN, i64::MAX]),
         },
     })
 }
