@@ -21,7 +21,7 @@ use crate::{
     config::between,
     key::Key,
     locker::{Asking, Locker, Patience},
-    primitives::{Reply, Request},
+    primitives::{Reply, Request, counter::MAX_VALUE},
     request::unexpected,
 };
 use futures_util::{FutureExt, future::Either};
@@ -29,6 +29,16 @@ use std::{future::ready, time::Duration};
 
 /// How long a request that nobody waits in line for is tried.
 const PERSISTENCE: Duration = Duration::from_secs(10);
+
+/// Refuses what not every store can count to exactly.
+fn countable(what: &str, number: u64) -> Result<()> {
+    const MOST: u64 = MAX_VALUE.unsigned_abs();
+    if number <= MOST {
+        return Ok(());
+    }
+    let message = format!("{what} {number} is out of range: give at most {MOST}");
+    Err(Error::new(ErrorKind::Misused, message))
+}
 
 /// Sends an idempotent request until its answer is certain.
 async fn tell(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {

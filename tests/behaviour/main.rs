@@ -118,6 +118,7 @@ laws! {
         a_latch_opens_for_good_when_it_was_counted_down,
         a_counter_loses_no_change,
         what_no_counter_can_add_is_refused_by_name,
+        parties_and_counts_beyond_the_exact_numbers_are_refused_by_name,
         several_locks_are_had_together_or_not_at_all,
         locks_wanted_in_different_orders_never_dead_lock,
         losing_one_of_several_locks_is_told;

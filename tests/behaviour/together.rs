@@ -87,6 +87,20 @@ pub(crate) async fn what_no_counter_can_add_is_refused_by_name(locker: Locker) {
     assert_eq!(counter.get().await.unwrap(), -5);
 }
 
+pub(crate) async fn parties_and_counts_beyond_the_exact_numbers_are_refused_by_name(locker: Locker) {
+    let name = fresh_name();
+    for number in [1 << 53, u64::MAX] {
+        let parties = locker.barrier(&name, number).wait(Duration::ZERO).await.unwrap_err();
+        let waits = locker.latch(&name, number).wait(Duration::ZERO).await.unwrap_err();
+        let counts = locker.latch(&name, number).count_down().await.unwrap_err();
+        for (error, what) in [(parties, "parties"), (waits, "count"), (counts, "count")] {
+            assert_eq!(error.kind(), ErrorKind::Misused);
+            assert!(error.to_string().contains(&format!("{what} {number} is out of range")), "{error}");
+        }
+    }
+    assert_eq!(locker.latch(&name, (1 << 53) - 1).count_down().await.unwrap(), (1 << 53) - 2);
+}
+
 pub(crate) async fn several_locks_are_had_together_or_not_at_all(locker: Locker) {
     let [one, two, three] = [fresh_name(), fresh_name(), fresh_name()];
     let held = locker.lock(&two).acquire().await.unwrap();

@@ -1,7 +1,9 @@
 //! What only a server across a network can do to the primitives beside the lock.
 
-use crate::support::{connect, in_time, until};
+use crate::support::{GENEROUS, connect, in_time, scripts_run, until, waiting};
+use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
+use std::time::Duration;
 
 #[tokio::test]
 async fn an_addition_whose_answer_is_lost_is_answered_with_its_own_sum() {
@@ -19,4 +21,22 @@ async fn an_addition_whose_answer_is_lost_is_answered_with_its_own_sum() {
     proxy.set(Fault::None);
     assert_eq!(in_time("the answer", adding).await.unwrap().unwrap(), 1);
     assert_eq!(direct.counter("a").get().await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_late_copy_of_an_arrival_whose_caller_has_left_does_not_count() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    behind.barrier("known", 1).wait(GENEROUS).await.unwrap();
+    proxy.set_for_open(Fault::HoldRequests);
+    behind.barrier("a", 2).wait(Duration::from_millis(100)).await.unwrap_err();
+    until("the caller being taken back", async || server.ask::<usize>("ZCARD", &["{barrier:a}:a"]) == 1)
+        .await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "barrier:a"), 0);
+    let alone = direct.barrier("a", 2).wait(Duration::ZERO).await.unwrap_err();
+    assert_eq!(alone.kind(), ErrorKind::TimedOut);
 }

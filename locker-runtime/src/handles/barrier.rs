@@ -1,6 +1,6 @@
 //! Waiting for each other.
 
-use super::wait;
+use super::{countable, wait};
 use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
@@ -30,7 +30,7 @@ impl Barrier {
     /// Waits until enough callers do. Whoever gives up does not count any more.
     ///
     /// # Errors
-    /// `Misused` with 0 parties; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind;
+    /// `Misused` with 0 parties, or more than 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind;
     /// `Unavailable`.
     ///
     /// # Cancel safety
@@ -39,6 +39,7 @@ impl Barrier {
         if self.parties == 0 {
             return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));
         }
+        countable("parties", self.parties)?;
         let what = Arriving { id: Id::random(), parties: self.parties };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
@@ -66,8 +67,8 @@ impl Asking for Arriving {
         Request::Barrier(barrier::Request::Arrive { id: self.id, parties: self.parties, wait })
     }
 
-    fn cancel(&self, _tombstone: bool) -> Request {
-        Request::Barrier(barrier::Request::Cancel { id: self.id })
+    fn cancel(&self, tombstone: bool) -> Request {
+        Request::Barrier(barrier::Request::Cancel { id: self.id, tombstone })
     }
 
     fn hope(&self) -> &'static str {

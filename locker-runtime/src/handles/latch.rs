@@ -1,6 +1,6 @@
 //! Counting down, and waiting for the end of it.
 
-use super::{tell, wait};
+use super::{countable, tell, wait};
 use crate::{
     Error, Result,
     blocking::block_on,
@@ -31,11 +31,12 @@ impl Latch {
     /// Counts down by one, and returns how often it has still to be done.
     ///
     /// # Errors
-    /// `Conflict` when the name is of another kind; `Unavailable`: it may have been counted.
+    /// `Misused` with a count over 2^53 - 1; `Conflict` when the name is of another kind; `Unavailable`: it may have been counted.
     ///
     /// # Cancel safety
     /// When the future is dropped it may have been counted.
     pub async fn count_down(&self) -> Result<u64> {
+        countable("count", self.count)?;
         let request = latch::Request::CountDown { id: Id::random(), count: self.count };
         match tell(&self.locker, &self.key, Request::Latch(request)).await? {
             Reply::Value(left) => Ok(left.unsigned_abs()),
@@ -46,11 +47,12 @@ impl Latch {
     /// Waits until the latch is open. Zero looks once; [`Duration::MAX`] waits for ever.
     ///
     /// # Errors
-    /// `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
+    /// `Misused` as above; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
+        countable("count", self.count)?;
         let what = Waiting { id: Id::random(), count: self.count };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }

@@ -22,6 +22,8 @@ pub enum Request {
     Cancel {
         /// The caller.
         id: Id,
+        /// Do not count this id from now on: an arrival of its may still be on its way.
+        tombstone: bool,
     },
 }
 
@@ -30,20 +32,24 @@ pub enum Request {
 pub struct State {
     parties: u64,
     here: Watchers,
+    /// Those who have passed, and those who have left and may seem to arrive once more: none of them counts.
     passed: Tombstones,
 }
 
 /// Carries out one request on one barrier.
 ///
 /// Laws: nobody passes before as many are there as the barrier has parties; those who made a round full pass
-/// together, and each passes once.
+/// together, and each passes once; who has left with a tombstone is not counted when an arrival of its comes late.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match *request {
         Request::Arrive { id, .. } if state.passed.has(id) => Reply::Done,
         Request::Arrive { id, parties, wait } => state.arrive(id, parties, wait, context),
-        Request::Cancel { id } => {
+        Request::Cancel { id, tombstone } => {
             state.here.leave(id);
+            if tombstone {
+                state.passed.add(id, context.now);
+            }
             Reply::Cancelled
         }
     }

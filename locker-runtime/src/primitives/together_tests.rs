@@ -100,8 +100,10 @@ proptest! {
         for (number, (kind, who, _)) in asks.into_iter().enumerate() {
             if kind == 0 {
                 let gone = here.get(usize::try_from(who).unwrap()).copied().unwrap_or_else(Id::random);
-                barrier.ask(&barrier::Request::Cancel { id: gone });
+                barrier.ask(&barrier::Request::Cancel { id: gone, tombstone: true });
                 here.retain(|id| *id != gone);
+                let late = barrier::Request::Arrive { id: gone, parties, wait: HERE };
+                prop_assert_eq!(barrier.ask(&late), Reply::Done, "who has left does not count");
                 continue;
             }
             let id = Id::from(1000 + number as u128);

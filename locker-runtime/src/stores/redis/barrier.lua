@@ -1,8 +1,9 @@
 -- The barrier. A script, because the one who makes the round full must find all the others.
 --
 -- K        parties
--- {K}:w    id -> "<channel>"   {K}:b  id -> live until, of those who are here   {K}:a  ids that have passed
--- ARGV[5]  parties
+-- {K}:w    id -> "<channel>"   {K}:b  id -> live until, of those who are here   {K}:a  ids that have passed,
+--          and of those who have left and may seem to arrive once more
+-- ARGV[5]  parties   ARGV[6]  1: do not count this id from now on
 --
 -- {'done'} | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
 
@@ -24,6 +25,9 @@ if op == 'inspect' then
 elseif op == 'cancel' then
   leave(id)
   redis.call('ZREM', lives, id)
+  if ARGV[6] == '1' then
+    remember(passed, id)
+  end
   if redis.call('EXISTS', queue, passed) == 0 then
     redis.call('DEL', key)
   end

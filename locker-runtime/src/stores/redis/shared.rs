@@ -193,7 +193,9 @@ fn of_barrier(request: &barrier::Request, start: Start<'_>) -> Invocation {
         barrier::Request::Arrive { id, parties, wait } => {
             start.begin(&BARRIER, "arrive", id, wait).argument(parties)
         }
-        barrier::Request::Cancel { id } => start.begin(&BARRIER, "cancel", id, None),
+        barrier::Request::Cancel { id, tombstone } => {
+            refusing(start.begin(&BARRIER, "cancel", id, None), 1, tombstone)
+        }
     }
 }
 

@@ -182,7 +182,7 @@ pub(super) fn watchdog(ids: &[Id], rng: &mut Rng) -> Request {
 pub(super) fn barrier(ids: &[Id], rng: &mut Rng) -> Request {
     let id = if rng.u8(..4) == 0 { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
     Request::Barrier(match rng.u8(..6) {
-        0 => barrier::Request::Cancel { id },
+        0 => barrier::Request::Cancel { id, tombstone: rng.bool() },
         _ => barrier::Request::Arrive { id, parties: one_of(rng, &[1, 2, 3, 3, 3]), wait: wait(rng) },
     })
 }
