@@ -40,3 +40,20 @@ async fn a_late_copy_of_an_arrival_whose_caller_has_left_does_not_count() {
     let alone = direct.barrier("a", 2).wait(Duration::ZERO).await.unwrap_err();
     assert_eq!(alone.kind(), ErrorKind::TimedOut);
 }
+
+#[tokio::test]
+async fn a_woken_waiter_that_does_not_come_is_passed_over_after_the_grant_window() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let guard = direct.semaphore("a", 1).acquire().await.unwrap();
+    let request = behind.semaphore("a", 1).fair(false).timeout(GENEROUS).retry_delay(GENEROUS);
+    let silent = tokio::spawn(request.acquire());
+    until("the first in line", async || waiting(&server, "semaphore:a") == 1).await;
+    let next = tokio::spawn(direct.semaphore("a", 1).timeout(Duration::from_secs(8)).acquire());
+    until("the second in line", async || waiting(&server, "semaphore:a") == 2).await;
+    proxy.set(Fault::DropReplies);
+    guard.release().await.unwrap();
+    in_time("the second in line", next).await.unwrap().unwrap().release().await.unwrap();
+    silent.abort();
+}

@@ -46,10 +46,11 @@ impl<A> Waiter<A> {
         if self.wait.live.is_some() { self.lease.min(GRANT_WINDOW) } else { self.lease }
     }
 
-    /// Until when somebody is taken to be alive who is woken now: like one that something is granted to, a waiter of
-    /// another process has the grant window to come.
-    pub(crate) fn woken_until(&self, now: Timestamp) -> Timestamp {
-        if self.wait.live.is_some() { self.live_until.min(now + GRANT_WINDOW) } else { self.live_until }
+    /// One that was told to ask has the grant window to do so, like one that was granted something: its process may
+    /// stand still. Asking again renews it.
+    pub(crate) fn woken(self, now: Timestamp) -> Self {
+        let until = if self.wait.live.is_some() { now + GRANT_WINDOW } else { Timestamp::NEVER };
+        Self { live_until: self.live_until.min(until), ..self }
     }
 
     /// What a waiter is told that was granted something now.

@@ -223,8 +223,7 @@ impl State {
                 let fence = self.grant(id, waiter.grant(), context.now);
                 context.push(id, waiter.signal(fence, context.now));
             } else {
-                let live_until = waiter.woken_until(context.now);
-                crowd.queue.join(id, Waiter { live_until, ..waiter });
+                crowd.queue.join(id, waiter.woken(context.now));
                 return context.push(id, Signal::Wake);
             }
         }

@@ -279,6 +279,7 @@ impl State {
                 let fence = self.grant(id, &waiter.ask, context.now, waiter.grant(), unconfirmed);
                 context.push(id, Signal::Granted { fence });
             } else {
+                self.crowd.queue.join(id, waiter.woken(context.now));
                 return context.push(id, Signal::Wake);
             }
         }

@@ -319,3 +319,21 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_heard_of() {
     assert!(matches!(semaphore.ask(&waiting), Reply::Granted { .. }));
     assert_eq!(semaphore.state.holders()[0].3, semaphore.now + Duration::from_secs(59), "only once");
 }
+
+#[test]
+fn a_woken_waiter_elsewhere_has_the_grant_window_to_come() {
+    let away = |fair| Some(Wait { live: Some(Duration::from_secs(30)), fair });
+    let mut semaphore = Bench::<State>::new();
+    semaphore.ask(&acquire(1, 1, 1, 1, None));
+    for (id, fair) in [(2, false), (3, true), (4, true)] {
+        assert!(matches!(semaphore.ask(&acquire(id, id, 1, 1, away(fair))), Reply::Queued { .. }));
+    }
+    semaphore.ask(&release(1));
+    assert_eq!(semaphore.pushed(), [Id::from(2)]);
+    semaphore.pass(1_999);
+    assert!(matches!(semaphore.ask(&acquire(3, 3, 1, 1, away(true))), Reply::Queued { .. }));
+    semaphore.pass(1);
+    assert!(matches!(semaphore.ask(&acquire(4, 4, 1, 1, away(true))), Reply::Queued { .. }));
+    assert_eq!(semaphore.state.holders()[0].0, Id::from(3), "in its turn");
+    assert_eq!(semaphore.state.waiting(), 1, "the one that did not come is gone");
+}

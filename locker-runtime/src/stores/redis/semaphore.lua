@@ -89,6 +89,10 @@ local function next_end()
   return first and first < math.huge and first - time or nil
 end
 
+local function place(waiter_lease, live_until, how, permits, of, to)
+  return string.format('%s %.0f %s %.0f %s %s', waiter_lease, live_until, how, permits, of, to)
+end
+
 local function head()
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   if not first then return end
@@ -125,6 +129,9 @@ local function pump()
         grant(waiter, of, permits, math.min(tonumber(waiter_lease), GRANT_WINDOW), 1)
       end
     elseif tell('wake', waiter, to) > 0 then
+      -- It has the grant window to ask, which renews it: its process may stand still.
+      local window = math.min(tonumber(live_until), time + GRANT_WINDOW * 1000)
+      redis.call('HSET', waiters, waiter, place(waiter_lease, window, how, permits, of, to))
       return
     else
       leave(waiter)
@@ -170,7 +177,7 @@ local function take(overtakes)
   end
   redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
   keep(key, live)
-  local record = string.format('%s %.0f %s %.0f %s %s', ARGV[5], time + live * 1000, mode, permits, name, channel)
+  local record = place(ARGV[5], time + live * 1000, mode, permits, name, channel)
   return {'queued', join(record, live), next_end() or -1}
 end
 
