@@ -1,6 +1,6 @@
 //! What only a server across a network can do to the primitives beside the lock.
 
-use crate::support::{GENEROUS, connect, in_time, scripts_run, until, waiting};
+use crate::support::{GENEROUS, connect, eternal_keys, in_time, scripts_run, until, waiting};
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
@@ -56,4 +56,19 @@ async fn a_woken_waiter_that_does_not_come_is_passed_over_after_the_grant_window
     guard.release().await.unwrap();
     in_time("the second in line", next).await.unwrap().unwrap().release().await.unwrap();
     silent.abort();
+}
+
+#[tokio::test]
+async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = locker.semaphore("a", 2).acquire().await.unwrap();
+    // As if the clock had been half a minute ahead.
+    let ahead = guard.fence() + 30_000_000;
+    let _: i64 = server.ask("HSET", &["semaphore:a", "fence", &ahead.to_string()]);
+    let door = locker.door();
+    assert!(door.delete(&door.key("semaphore", "a")).await.unwrap());
+    let next = locker.semaphore("a", 2).acquire().await.unwrap();
+    assert!(next.fence() > ahead, "{} after {ahead}", next.fence());
+    assert_eq!(eternal_keys(&server), [""; 0]);
 }

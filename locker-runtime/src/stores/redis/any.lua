@@ -1,7 +1,7 @@
 -- Which primitive lives at a key, and forgetting it whatever it is. A script, because those who wait must be told
 -- and forgotten in one step.
 --
--- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:z, {K}:y, and {K}:f, the fence, which stays
+-- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:z, {K}:y, and {K}:f, the fence, which stays for a minute
 -- ARGV[1]  'kind' or 'delete'
 --
 -- {'kind', name} | {'inspected', ..} of a lock | {'unknown'} | {'deleted'}
@@ -22,6 +22,10 @@ if ARGV[1] == 'delete' then
     if channel then
       publish(channel, string.format('%s deleted %s 0 %s', kind, waiter, key))
     end
+  end
+  local fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
+  if fence then
+    set(KEYS[8], fence, 60000)
   end
   redis.call('DEL', unpack(KEYS, 1, 7))
   return {'deleted'}
