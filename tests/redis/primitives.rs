@@ -72,3 +72,37 @@ async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
     assert!(next.fence() > ahead, "{} after {ahead}", next.fence());
     assert_eq!(eternal_keys(&server), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_semaphore_that_somebody_else_deletes_serves_those_who_wait() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.semaphore("a", 2).permits(2).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for count in 1..=2 {
+        let request = locker.semaphore("a", 2).timeout(Duration::from_secs(20)).retry_delay(GENEROUS);
+        waiters.push(tokio::spawn(request.acquire()));
+        until("the waiter", async || waiting(&server, "semaphore:a") == count).await;
+    }
+    let _: i64 = server.ask("DEL", &["semaphore:a"]);
+    assert!(locker.semaphore("a", 2).try_acquire().await.unwrap().is_none(), "it is for those who wait");
+    for waiter in waiters {
+        in_time("a waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_waiter_that_finds_its_semaphore_deleted_makes_it_anew() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.semaphore("a", 1).acquire().await.unwrap();
+    let request = locker.semaphore("a", 1).timeout(GENEROUS).retry_delay(Duration::from_millis(200));
+    let waiter = tokio::spawn(request.acquire());
+    until("the waiter", async || waiting(&server, "semaphore:a") == 1).await;
+    let _: i64 = server.ask("DEL", &["semaphore:a"]);
+    let next = in_time("the waiter", waiter).await.unwrap().unwrap();
+    assert!(next.fence() > lost.fence());
+    let _ = lost.release().await;
+    next.release().await.unwrap();
+}

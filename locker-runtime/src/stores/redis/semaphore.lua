@@ -194,11 +194,12 @@ local function acquire()
     local held = holder(name)
     return held and {'granted', held, 1} or {'cancelled'}
   end
-  if not redis.call('ZSCORE', queue, id) then
+  -- Where somebody else has deleted the key, who waits brings the size back.
+  if not found[1] then
     size = tonumber(ARGV[7])
-    if found[1] then
-      redis.call('HSET', key, 'size', text(size))
-    end
+  elseif not redis.call('ZSCORE', queue, id) then
+    size = tonumber(ARGV[7])
+    redis.call('HSET', key, 'size', text(size))
   end
   local overtakes = may_be_overtaken()
   if not overtakes then

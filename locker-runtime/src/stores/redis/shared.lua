@@ -1,4 +1,5 @@
 -- What the scripts of every primitive but the lock share: names, the line of those who wait, ids to be remembered.
+-- Before it stands KIND, what the primitive calls itself: its key may be gone that says so.
 --
 -- KEYS[1]  K      hash: 'kind', and what the primitive keeps
 -- KEYS[2]  {K}:q  ids of those who wait, by ticket
@@ -34,7 +35,7 @@ local function keep(name, milliseconds)
 end
 
 local function tell(signal, waiter, to, fence)
-  return publish(to, string.format('%s %s %s %s %s', redis.call('HGET', key, 'kind'), signal, waiter, fence or '0', key))
+  return publish(to, string.format('%s %s %s %s %s', KIND, signal, waiter, fence or '0', key))
 end
 
 local function leave(waiter)

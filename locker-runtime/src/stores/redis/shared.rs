@@ -26,7 +26,11 @@ macro_rules! scripts {
         $(static $name: Script = Script::with_first(
             HELPERS,
             concat!($($(include_str!($first)),+)?),
-            &[include_str!("shared.lua"), $(include_str!($file)),+],
+            &[
+                concat!("local KIND = '", $kind, "'\n"),
+                include_str!("shared.lua"),
+                $(include_str!($file)),+
+            ],
         );)+
 
         /// The script of the primitive that calls itself `kind` in its key.
