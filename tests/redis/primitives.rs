@@ -106,3 +106,21 @@ async fn a_waiter_that_finds_its_semaphore_deleted_makes_it_anew() {
     let _ = lost.release().await;
     next.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let (door, minute) = (locker.door(), Duration::from_secs(60));
+    let keys = ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"];
+    let times_to_live = || keys.map(|key| server.ask::<i64>("PTTL", &[key]));
+    door.acquire("a", 3, "short", minute, Duration::ZERO).await.unwrap();
+    door.acquire("a", 3, "endless", Duration::MAX, Duration::ZERO).await.unwrap();
+    door.acquire("a", 3, "other", Duration::MAX, Duration::ZERO).await.unwrap();
+    assert!(door.release("a", "endless").await.unwrap());
+    assert!(times_to_live().iter().all(|left| *left > 1_000_000), "one without end is left");
+    assert!(door.release("a", "other").await.unwrap());
+    let left = times_to_live();
+    assert!(left.iter().all(|left| (100_000..=120_000).contains(left)), "{left:?}");
+    assert!(door.release("a", "short").await.unwrap());
+}

@@ -25,6 +25,8 @@ if not is_of('semaphore', found[1]) then
 end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
 local fence = tonumber(found[3] or redis.call('GET', last_fence) or 0)
+-- Whether a hold has ended in this call.
+local ended = false
 
 local function holder(of)
   local record = redis.call('HGET', key, 'h:' .. of)
@@ -44,9 +46,25 @@ local function finish(of)
   if not permits then return end
   redis.call('HDEL', key, 'h:' .. of)
   redis.call('HDEL', names, attempt)
-  taken = taken - permits
+  taken, ended = taken - permits, true
   redis.call('HSET', key, 'taken', text(taken))
   return true
+end
+
+-- Milliseconds for the keys, so that nothing is forgotten that still holds.
+local function kept(milliseconds)
+  return math.min(milliseconds, FOR_EVER) + MINUTE
+end
+
+-- A hold without end that is over keeps nothing: the keys live as long as those that are left.
+local function keep_no_longer()
+  local last = redis.call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
+  if not last then return end
+  local milliseconds = math.max(kept(math.ceil((tonumber(last) - time) / 1000)), left(queue))
+  if left(key) <= milliseconds then return end
+  for _, each in ipairs({key, ends, names}) do
+    expire(each, milliseconds)
+  end
 end
 
 -- What is idle leaves only its fence behind.
@@ -56,13 +74,10 @@ local function done(reply)
     set(last_fence, text(fence), MINUTE)
   elseif taken == 0 then
     expire(key, math.max(1, left(queue)))
+  elseif ended then
+    keep_no_longer()
   end
   return reply
-end
-
--- Milliseconds for the keys, so that nothing is forgotten that still holds.
-local function kept(milliseconds)
-  return math.min(milliseconds, FOR_EVER) + MINUTE
 end
 
 local function hold_until(of, milliseconds)
