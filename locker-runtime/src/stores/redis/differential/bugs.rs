@@ -1,6 +1,6 @@
 //! The comparison is compared: scripts with a bug in them do not agree with the step.
 
-use super::{Bug, compare, requests, shows};
+use super::{Bug, compare, requests, requests::Draw, shows};
 use locker_harness::RedisServer;
 
 /// Bugs that other implementations have had, and what a slip would make of this one.
@@ -52,6 +52,32 @@ const BUGS: [Bug; 21] = [
     ("eviction hands nothing over", "redis.call('DEL', lock)\nhand_over()", "redis.call('DEL', lock)"),
 ];
 
+/// What a slip would make of the other primitives.
+const OTHER_BUGS: [(Draw, Bug); 13] = [
+    (
+        requests::semaphore,
+        ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
+    ),
+    (
+        requests::semaphore,
+        ("who leaves hands nothing on", "if overtakes or has_left then", "if overtakes then"),
+    ),
+    (requests::semaphore, ("overtaking who keeps its turn", "first_mode ~= 'fair'", "true")),
+    (requests::semaphore, ("what can never be had is waited for", "size > 0 and permits > size", "false")),
+    (requests::semaphore, ("who is refused may resize", "remember(tombstones, waiter)\n      tell", "tell")),
+    (requests::semaphore, ("a woken head is waited for", "time + GRANT_WINDOW * 1000)", "1e18)")),
+    (
+        requests::semaphore,
+        ("a hold told to another stays the first one's", "if attempt ~= id then", "if false then"),
+    ),
+    (requests::event, ("who waited at a send misses it", "if told then", "if false then")),
+    (requests::event, ("what was told is told after a cancel", "leave(id)\nforget_answer(id)", "leave(id)")),
+    (requests::counter, ("another's sum", "tonumber(answered)", "value")),
+    (requests::counter, ("sums that are rounded", "math.abs(by) >= 2 ^ 53 or", "")),
+    (requests::barrier, ("late arrivals count", "ARGV[6] == '1'", "false")),
+    (requests::barrier, ("who has left may not come back", "ARGV[6] == '1'", "true")),
+];
+
 #[test]
 fn seeded_bugs_are_found() {
     let Some(server) = RedisServer::start() else { return };
@@ -60,5 +86,14 @@ fn seeded_bugs_are_found() {
         .filter(|bug| !shows(&server, |seed| compare(&server, requests::lock, 150, Some(*bug), seed)))
         .map(|(name, _, _)| name)
         .collect();
+    assert_eq!(missed, [""; 0]);
+}
+
+#[test]
+fn seeded_bugs_of_the_other_primitives_are_found() {
+    let Some(server) = RedisServer::start() else { return };
+    let found = |draw: Draw, bug: Bug| shows(&server, |seed| compare(&server, draw, 150, Some(bug), seed));
+    let missed: Vec<_> =
+        OTHER_BUGS.into_iter().filter(|(draw, bug)| !found(*draw, *bug)).map(|(_, bug)| bug.0).collect();
     assert_eq!(missed, [""; 0]);
 }
