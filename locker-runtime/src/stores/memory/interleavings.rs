@@ -14,7 +14,7 @@ use shuttle::{
     future::block_on,
     scheduler::{PctScheduler, RandomScheduler},
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -32,11 +32,13 @@ struct World {
     key: Key,
     kind: Kind,
     inside: AtomicUsize,
+    both: Barrier,
 }
 
 impl World {
     fn of(kind: Kind) -> Arc<Self> {
-        Arc::new(Self { store: Shards::default(), key: Key::new("k"), kind, inside: AtomicUsize::new(0) })
+        let (inside, both) = (AtomicUsize::new(0), Barrier::new(2));
+        Arc::new(Self { store: Shards::default(), key: Key::new("k"), kind, inside, both })
     }
 
     fn ask(&self, id: u128, fair: bool) -> Reply {
@@ -68,6 +70,13 @@ impl World {
         assert!(self.inside.fetch_add(1, Ordering::SeqCst) < most, "more than {most} hold at once");
         thread::yield_now();
         self.inside.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!(self.release(id), Reply::Released);
+    }
+
+    /// Holds until another does, too.
+    fn hold_beside_another(&self, id: u128, fair: bool) {
+        self.acquire(id, fair);
+        self.both.wait();
         assert_eq!(self.release(id), Reply::Released);
     }
 
@@ -124,14 +133,14 @@ fn callers_who_may_overtake_all_get_through() {
 }
 
 #[test]
-fn those_who_want_permits_and_may_overtake_all_get_through() {
+fn no_permit_stays_free_while_callers_wait_who_may_be_overtaken() {
     check(
         TWO,
         &[
             |world| world.hold_and_release(1, false),
             |world| world.hold_and_release(2, false),
-            |world| world.hold_and_release(3, false),
-            |world| world.hold_and_release(4, true),
+            |world| world.hold_beside_another(3, false),
+            |world| world.hold_beside_another(4, false),
         ],
     );
 }
