@@ -36,6 +36,12 @@ impl Door {
         Self(locker)
     }
 
+    /// Whether the store is in this process: a call that need not wait is then answered when it is first polled.
+    #[must_use]
+    pub fn is_embedded(&self) -> bool {
+        self.0.store().liveness().is_none()
+    }
+
     /// The key of a name of a kind (`lock`, `semaphore`, `rate`, `event`, `watchdog`, ..).
     #[must_use]
     pub fn key(&self, kind: &str, name: &str) -> Key {
@@ -68,7 +74,7 @@ impl Door {
         async move {
             check_lease(what.lease)?;
             // In the embedded store most permits are free: they are asked for without a mailbox.
-            if self.0.store().liveness().is_none()
+            if self.is_embedded()
                 && let Some(Ok(Reply::Granted { fence })) = self.0.at_once(&key, &what.ask(None))
             {
                 return Ok(Held { fence });

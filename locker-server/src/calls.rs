@@ -85,6 +85,22 @@ impl Call {
             _ => (None, ""),
         }
     }
+
+    /// Whether it waits for something that may take its time; every other call is over when the store has answered.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        matches!(self, Self::Act { action, ask, .. } if action.waits() && !ask.maxwait.is_zero())
+    }
+
+    /// The same with `maxwait=0`.
+    #[must_use]
+    pub fn without_waiting(&self) -> Self {
+        let mut call = self.clone();
+        if let Self::Act { ask, .. } = &mut call {
+            ask.maxwait = Duration::ZERO;
+        }
+        call
+    }
 }
 
 /// Checked parameters with their defaults; what an action does not need is not looked at.
@@ -203,6 +219,10 @@ fn millis(ms: i64) -> Duration {
 }
 
 impl Action {
+    fn waits(self) -> bool {
+        matches!(self, Self::AcquireToken | Self::AcquireSlot | Self::WaitEvent | Self::WaitWatchdog)
+    }
+
     fn needs_key(self) -> bool {
         matches!(self, Self::ReleaseSlot | Self::RenewSlot)
     }

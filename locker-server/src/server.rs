@@ -87,9 +87,18 @@ impl Server {
         gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
     ) -> impl Future<Output = Option<Answer>> + Send {
         async move {
-            let work = pin!(carry_out(self, &decoded.call));
-            let answer = self.wait_for(self.waits.at(decoded.call.place()), work, gone).await?;
-            let answer = answer.unwrap_or_else(|answer| answer);
+            let call = &decoded.call;
+            let work = pin!(carry_out(self, call));
+            let answer = if call.may_wait() {
+                match self.wait_for(self.waits.at(call.place()), work, gone).await {
+                    Ended::Done(answer) => answer,
+                    Ended::Gone => return None,
+                    Ended::Going => Answer::shutting_down(),
+                    Ended::Full(full) => Box::pin(self.without_waiting(call, full)).await,
+                }
+            } else {
+                work.await
+            };
             self.metrics.answered(via, Some(&decoded.call), &answer);
             log(decoded, &answer);
             Some(answer)
@@ -128,12 +137,20 @@ impl Server {
         }
     }
 
-    /// Waits for `work`, within the caps on waits, until it is done, `gone` comes back (`None`), or the
-    /// server is to go. What is done at once is no wait. Both futures are pinned by the caller: passed by value they
-    /// would take their space twice.
-    ///
-    /// # Errors
-    /// 503 or 429 when too many wait, 503 when the server is going.
+    /// There is no room for one more to wait: a call that need not wait is carried out all the same. `full` then means
+    /// that nothing was taken.
+    async fn without_waiting(&self, call: &Call, full: Answer) -> Answer {
+        // In the embedded store it has been asked for, and had to wait.
+        if self.door.is_embedded() {
+            return full;
+        }
+        let answer = carry_out(self, &call.without_waiting()).await;
+        if answer.status == 408 { full } else { answer }
+    }
+
+    /// Waits for `work`, within the caps on waits. What the embedded store answers at once is no wait; what asks a
+    /// store across a network counts from before it asks, so that a refused call has asked for nothing. Both futures
+    /// are pinned by the caller: passed by value they would take their space twice.
     ///
     /// # Cancel safety
     /// As `work`.
@@ -146,30 +163,45 @@ impl Server {
         mut waiting: Waiting<'a>,
         mut work: Pin<&'a mut (impl Future<Output = T> + Send)>,
         mut gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
-    ) -> impl Future<Output = Option<Result<T, Answer>>> + Send {
+    ) -> impl Future<Output = Ended<T>> + Send {
         async move {
-            if let Poll::Ready(done) = futures_util::poll!(work.as_mut()) {
-                return Some(Ok(done));
+            if self.door.is_embedded()
+                && let Poll::Ready(done) = futures_util::poll!(work.as_mut())
+            {
+                return Ended::Done(done);
             }
             let started = Instant::now();
-            if let Err(answer) = waiting.enter() {
-                return Some(Err(answer));
+            if let Err(full) = waiting.enter() {
+                return Ended::Full(full);
             }
             let mut ending = pin!(self.shutdown.cancelled());
-            let done = poll_fn(|context| {
+            let ended = poll_fn(|context| {
                 if gone.as_mut().poll(context).is_ready() {
-                    Poll::Ready(None)
+                    Poll::Ready(Ended::Gone)
                 } else if ending.as_mut().poll(context).is_ready() {
-                    Poll::Ready(Some(Err(Answer::shutting_down())))
+                    Poll::Ready(Ended::Going)
                 } else {
-                    work.as_mut().poll(context).map(|done| Some(Ok(done)))
+                    work.as_mut().poll(context).map(Ended::Done)
                 }
             })
             .await;
             self.metrics.waited(started.elapsed());
-            done
+            ended
         }
     }
+}
+
+/// How a wait has ended.
+#[derive(Debug)]
+pub enum Ended<T> {
+    /// With what was waited for.
+    Done(T),
+    /// Before it began: too many wait already, and nothing was asked for or it was taken back. With 503 or 429.
+    Full(Answer),
+    /// Nobody is there any more to take the answer.
+    Gone,
+    /// The server is going.
+    Going,
 }
 
 /// Names and ids as a client wrote them, escaped; never keys.

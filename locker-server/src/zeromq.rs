@@ -10,7 +10,7 @@ use crate::{
     calls::Answer,
     cli::Serve,
     metrics::Via,
-    server::{Request, Server},
+    server::{Ended, Request, Server},
 };
 use bytes::Bytes;
 use connections::Connections;
@@ -180,11 +180,16 @@ impl Desk {
     }
 
     async fn slot(&self, gone: &CancellationToken) -> Option<Vec<Bytes>> {
-        let go = self
-            .server
-            .wait_for(self.server.waits.at((None, "")), pin!(self.slots.ask()), pin!(gone.cancelled()))
-            .await?
-            .unwrap_or(false);
+        let ask = pin!(self.slots.ask());
+        let go = if self.slots.may_wait() {
+            match self.server.wait_for(self.server.waits.at((None, "")), ask, pin!(gone.cancelled())).await {
+                Ended::Done(go) => go,
+                Ended::Gone => return None,
+                Ended::Full(_) | Ended::Going => false,
+            }
+        } else {
+            ask.await
+        };
         Some(vec![Bytes::from_static(if go { b"go" } else { b"sorry" })])
     }
 }

@@ -90,6 +90,40 @@ async fn a_waiter_of_a_killed_server_stands_in_nobodys_way() {
     assert_eq!(in_time("the one behind the dead one", alive).await.unwrap().body, "alive");
 }
 
+/// Every call asks Redis and so takes a moment, but few of them wait.
+#[tokio::test]
+async fn the_caps_on_waits_refuse_nothing_that_does_not_wait() {
+    let Some(redis) = RedisServer::start() else { return };
+    let caps = ["--max-waits-per-name", "1", "--max-waits", "2"];
+    let server = Server::start(&[&["--store", &redis.url()][..], &caps].concat());
+    assert_eq!(server.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
+    let waiter = server.queue("/v1/semaphore/s/acquire?key=b", "semaphore/s", 0).await;
+    assert_eq!(server.post("/v1/semaphore/s/acquire?key=c").await.status, 429);
+    let event = server.queue("/v1/event/e/wait", "event/e", 0).await;
+    let watchdog = server.post("/v1/watchdog/w/wait").await;
+    assert_eq!((watchdog.status, watchdog.header("retry-after")), (503, Some("1")));
+    for (path, status) in [
+        ("semaphore/s/acquire?maxwait=0", 408),
+        ("semaphore/s/renew?key=a", 204),
+        ("semaphore/free/acquire?key=a", 200),
+        ("tokenbucket/free/acquire", 204),
+        ("watchdog/w/kick", 204),
+        ("event/sent/send", 204),
+        ("event/sent/wait", 204),
+        ("event/e/send", 204),
+    ] {
+        assert_eq!(server.post(&format!("/v1/{path}")).await.status, status, "{path}");
+    }
+    assert_eq!(in_time("the event", event).await.unwrap().status, 204);
+    let _event = server.queue("/v1/event/other/wait", "event/other", 0).await;
+    assert_eq!(server.get("/v1").await.status, 200);
+    assert_eq!(server.delete("/v1/semaphore/free").await.status, 204);
+    assert_eq!(server.post("/v1/semaphore/s/release?key=a").await.status, 204);
+    assert_eq!(in_time("the slot", waiter).await.unwrap().body, "b", "nothing refused stands in line");
+    assert_eq!(server.post("/v1/semaphore/s/release?key=b").await.status, 204);
+    assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
+}
+
 #[tokio::test]
 async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
     let Some(mut redis) = RedisServer::start() else { return };

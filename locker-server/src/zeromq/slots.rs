@@ -15,6 +15,7 @@ pub(super) const TOPIC: &str = "go";
 pub(super) struct Slots {
     server: Arc<Server>,
     limiter: RateLimiter,
+    waits: bool,
     publisher: Option<Publisher>,
     /// So that a server which has itself among its peers counts nothing twice.
     own: Bytes,
@@ -28,7 +29,18 @@ impl Slots {
         publisher: Option<Publisher>,
     ) -> Self {
         let limiter = server.locker.rate_limiter(NAME, quota).timeout(grace);
-        Self { server, limiter, publisher, own: uuid::Uuid::new_v4().to_string().into() }
+        Self {
+            server,
+            limiter,
+            waits: !grace.is_zero(),
+            publisher,
+            own: uuid::Uuid::new_v4().to_string().into(),
+        }
+    }
+
+    /// Whether a `sorry` may be held back.
+    pub(super) fn may_wait(&self) -> bool {
+        self.waits
     }
 
     /// Whether one more may pass.
