@@ -84,29 +84,33 @@ impl AsyncRead for Wire {
         }
         loop {
             ready!(self.0.stream.poll_read_ready(context))?;
-            let room = buffer.remaining();
-            match self.0.stream.try_read_buf(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(read) => {
-                    let filled = buffer.filled();
-                    self.side().tally.add(&filled[filled.len() - read..]);
-                    if read > 0 && read < room {
-                        self.drained();
-                    }
-                    return Poll::Ready(Ok(()));
-                }
-                Err(error) => return Poll::Ready(Err(error)),
+            if let Some(read) = self.read(buffer)? {
+                let filled = buffer.filled();
+                self.side().tally.add(&filled[filled.len() - read..]);
+                return Poll::Ready(Ok(()));
             }
         }
     }
 }
 
 impl Wire {
-    /// After a short read there is nothing more: the next look waits for news without asking the system first.
-    fn drained(&self) {
-        let nothing: io::Result<()> =
-            self.0.stream.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
-        drop(nothing);
+    /// How much there was to read; `None`: nothing yet. After a short read there is nothing more: the next look waits
+    /// for news without asking the system first. Both within one `try_io`, which forgets only the news from before
+    /// the read: what has come since stays known.
+    fn read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<Option<usize>> {
+        let (room, mut short) = (buffer.remaining(), None);
+        let read = self.0.stream.try_io(Interest::READABLE, || {
+            let read = self.0.stream.try_read_buf(buffer)?;
+            if read > 0 && read < room {
+                short = Some(read);
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(read)
+        });
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(short),
+            read => read.map(Some),
+        }
     }
 
     fn write(
