@@ -1,6 +1,7 @@
 //! The locker: a store with defaults, and how it is asked.
 
 mod attempt;
+mod errands;
 
 use crate::{
     Error, ErrorKind, Result, background,
@@ -18,6 +19,7 @@ use crate::{
     stores::Memory,
 };
 pub(crate) use attempt::{Answer, Asking, Patience};
+use errands::Errands;
 use futures_util::future::{BoxFuture, Either};
 use std::{
     future::{Ready, ready},
@@ -44,6 +46,7 @@ struct Inner {
     settings: Settings,
     prefix: String,
     key_format: KeyFormat,
+    errands: Errands,
 }
 
 impl Locker {
@@ -53,7 +56,7 @@ impl Locker {
         prefix: String,
         key_format: KeyFormat,
     ) -> Self {
-        Self(Arc::new(Inner { store, settings, prefix, key_format }))
+        Self(Arc::new(Inner { store, settings, prefix, key_format, errands: Errands::default() }))
     }
 
     /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
@@ -185,6 +188,18 @@ impl Locker {
         self.0.key_format
     }
 
+    /// Waits until everything is done that this locker and its clones send from the background: releases of dropped
+    /// guards, and the taking back of attempts that were given up. For a process that is about to end: what it leaves
+    /// undone others wait for until a lease is over.
+    ///
+    /// With a store that cannot be reached this takes as long as a lease; put a time-out around it.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn settled(&self) {
+        self.0.errands.done().await;
+    }
+
     pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
         LockRequest::new(self.clone(), kind, key, self.0.settings)
     }
@@ -217,14 +232,12 @@ impl Locker {
         if let Some(answer) = self.at_once(key, &request) {
             return then(answer.map(Told::at_once));
         }
-        let (locker, key) = (self.clone(), key.clone());
+let (locker, key, errand) = (self.clone(), key.clone(), self.0.errands.begin());
         background::spawn(async move {
-            let sent = Timestamp::now();
-            then(
-                locker
-                    .repeat(&key, request, sent, give_up, |error| error.is_temporary() || error.is_unsent())
-                    .await,
-            );
+            let (sent, passes) =
+                (Timestamp::now(), |error: &Error| error.is_temporary() || error.is_unsent());
+            then(locker.repeat(&key, request, sent, give_up, passes).await);
+            drop(errand);
         });
     }
 

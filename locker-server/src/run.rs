@@ -25,10 +25,20 @@ const UNAVAILABLE: u8 = 69;
 /// `EX_USAGE`: the call is wrong.
 const MISUSED: u8 = 64;
 
+/// How long the end waits for what is given back from the background: a hold, a place in the queue.
+const GIVING_BACK: Duration = Duration::from_secs(2);
+
 /// Holds a lock while a command runs.
 pub async fn run(options: Run) -> ExitCode {
     match open(&options.store).await {
-        Ok(locker) => under(&locker, &options).await.into(),
+        Ok(locker) => {
+            let code = under(&locker, &options).await;
+            // The background ends with the process.
+            if tokio::time::timeout(GIVING_BACK, locker.settled()).await.is_err() {
+                tracing::warn!("{}: not given back, others wait until the lease is over", options.name);
+            }
+            code.into()
+        }
         Err(error) => fail(&error).into(),
     }
 }

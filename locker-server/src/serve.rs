@@ -161,7 +161,11 @@ impl Running {
         tracing::info!("{name}: shutting down");
         self.server.shutdown.cancel();
         let mut tasks = std::mem::take(&mut self.tasks);
-        let all = async { while tasks.join_next().await.is_some() {} };
+        let locker = self.server.locker.clone();
+        let all = async {
+            while tasks.join_next().await.is_some() {}
+            locker.settled().await;
+        };
         tokio::select! {
             left = tokio::time::timeout(FAREWELL, all) => {
                 if left.is_err() {

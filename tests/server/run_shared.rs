@@ -1,11 +1,12 @@
 //! `locker run`, `ls` and `unlock` between processes, on a real Redis.
 
 use crate::support::{binary, ended};
-use locker_harness::{RedisServer, Signal, eventually, free_port};
+use locker_harness::{Fault, Proxy, RedisServer, Signal, eventually, free_port};
 use rustix::process::{Pid, kill_process};
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Output, Stdio},
+    time::Duration,
 };
 
 fn locker(redis: &RedisServer, arguments: &[&str]) -> Command {
@@ -86,6 +87,27 @@ fn who_waits_can_be_interrupted() {
     until_one_waits(&redis);
     signal(&second, Signal::INT);
     assert_eq!(ended(&mut second).code(), Some(128 + 2));
+}
+
+/// Its answers come late, so that it has ended before it was heard unless it waits for that.
+#[test]
+fn who_gives_up_has_left_the_queue_before_it_ends() {
+    let Some(redis) = RedisServer::start() else { return };
+    let far = Proxy::to(redis.port());
+    let _first = Killed(holder(&redis, &[]));
+    for (timeout, signalled, code) in [("60s", true, 128 + 15), ("2s", false, 75)] {
+        let mut second = locker(&redis, &["run", "a", "--timeout", timeout, "--", "true"]);
+        let mut second = second.env("LOCKER_URL", far.url()).spawn().unwrap();
+        until_one_waits(&redis);
+        far.set(Fault::Delay(Duration::from_millis(200)));
+        if signalled {
+            signal(&second, Signal::TERM);
+        }
+        assert_eq!(ended(&mut second).code(), Some(code));
+        far.set(Fault::None);
+        let lines = String::from_utf8(output(locker(&redis, &["ls"])).stdout).unwrap();
+        assert!(lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "0"])), "{lines}");
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! others.
 
 use crate::support::{Server, in_time, until};
-use locker_harness::{RedisServer, Signal};
+use locker_harness::{Fault, Proxy, RedisServer, Signal};
+use std::time::Duration;
 
 /// Two servers and the Redis they share; `None` where there is no Redis to be had.
 fn two() -> Option<(RedisServer, Server, Server)> {
@@ -122,6 +123,21 @@ async fn the_caps_on_waits_refuse_nothing_that_does_not_wait() {
     assert_eq!(in_time("the slot", waiter).await.unwrap().body, "b", "nothing refused stands in line");
     assert_eq!(server.post("/v1/semaphore/s/release?key=b").await.status, 204);
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
+}
+
+/// Its answers come late, so that it has ended before it was heard unless it waits for that.
+#[tokio::test]
+async fn a_server_that_ends_takes_its_waiters_out_of_the_line() {
+    let Some(redis) = RedisServer::start() else { return };
+    let far = Proxy::to(redis.port());
+    let (mut ending, other) = (Server::start(&["--store", &far.url()]), on(&redis));
+    assert_eq!(other.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
+    let waiter = ending.queue("/v1/semaphore/s/acquire?key=b", "semaphore/s", 0).await;
+    far.set(Fault::Delay(Duration::from_millis(200)));
+    ending.signal(Signal::TERM);
+    assert_eq!(in_time("the end of the wait", waiter).await.unwrap().status, 503);
+    assert_eq!(ending.ended().code(), Some(0));
+    assert!(other.get("/v1/semaphore/s").await.body.contains("\"waiting\":0"));
 }
 
 #[tokio::test]

@@ -1,0 +1,69 @@
+//! What is on its way without anybody waiting for it.
+
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+use tokio::sync::Notify;
+
+/// How many errands are out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Errands(Arc<Count>);
+
+#[derive(Debug, Default)]
+struct Count {
+    out: AtomicUsize,
+    none: Notify,
+}
+
+/// One errand, over when dropped.
+#[derive(Debug)]
+pub(super) struct Errand(Arc<Count>);
+
+impl Errands {
+    pub(super) fn begin(&self) -> Errand {
+        self.0.out.fetch_add(1, Ordering::AcqRel);
+        Errand(Arc::clone(&self.0))
+    }
+
+    /// Waits until none is out.
+    pub(super) async fn done(&self) {
+        loop {
+            let mut none = pin!(self.0.none.notified());
+            none.as_mut().enable();
+            if self.0.out.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        if self.0.out.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.none.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn are_done_when_the_last_one_is() {
+        let errands = Errands::default();
+        assert!(errands.done().now_or_never().is_some());
+        let (first, second) = (errands.begin(), errands.begin());
+        let mut done = Box::pin(errands.done());
+        drop(first);
+        assert!(done.as_mut().now_or_never().is_none());
+        drop(second);
+        assert!(done.now_or_never().is_some());
+    }
+}
