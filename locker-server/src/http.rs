@@ -16,7 +16,7 @@ use crate::{
     server::{Request, Server},
 };
 use bytes::Bytes;
-use connection::{Line, Seat};
+use connection::{Gone, Line, Seat};
 pub use guard::Guard;
 use http_body_util::{BodyExt, Limited};
 use hyper::{
@@ -98,23 +98,23 @@ impl Http {
         connections.spawn(Box::pin(connection::serve(seat, stream)));
     }
 
-    async fn answer(self: &Arc<Self>, request: hyper::Request<Incoming>, line: &Line) -> Reply {
+    async fn answer(self: &Arc<Self>, request: hyper::Request<Incoming>, line: &Line) -> Result<Reply, Gone> {
         if let Some(answer) = line.take_answer() {
-            return reply(answer);
+            return Ok(reply(answer));
         }
         let (head, body) = request.into_parts();
         if let Err(answer) = self.guard.check_origin(&head.headers, head.version, line.local) {
-            return reply(answer);
+            return Ok(reply(answer));
         }
         let path = head.uri.path();
         if let "/healthz" | "/readyz" | "/openapi.json" = path {
-            return reply(self.own(&head.method, path).await);
+            return Ok(reply(self.own(&head.method, path).await));
         }
         if let Err(answer) = self.guard.check_token(&head.headers) {
-            return reply(answer);
+            return Ok(reply(answer));
         }
         if path == "/metrics" {
-            return reply(self.own(&head.method, path).await);
+            return Ok(reply(self.own(&head.method, path).await));
         }
         match self.call(&head, body).await {
             Ok((decoded, length)) => {
@@ -122,7 +122,7 @@ impl Http {
                 let work = async move { server.answer(Via::Http, &decoded, pin!(wire.hung_up())).await };
                 line.wait_for(Box::pin(work), &head, length).await
             }
-            Err(answer) => reply(answer),
+            Err(answer) => Ok(reply(answer)),
         }
     }
 

@@ -20,6 +20,9 @@ use tokio_util::sync::CancellationToken;
 /// How long the store may take to show that it is there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long calls that do not wait may still take once the server is to go.
+const LAST_CALLS: Duration = Duration::from_secs(2);
+
 /// A running server, without its sockets.
 #[derive(Debug)]
 pub struct Server {
@@ -71,8 +74,8 @@ impl Server {
         decoded.inspect_err(|answer| self.metrics.answered(via, None, answer))
     }
 
-    /// Answers a request that has been read. `gone` comes back when nobody is there any more to take the answer: the
-    /// call is then given up, and `None` returned.
+    /// Answers a request that has been read. `gone` comes back when nobody is there any more to take the answer: a
+    /// call that waits is then given up, and `None` returned; every other one is carried out all the same.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped call leaves its queue and takes nothing.
@@ -97,7 +100,7 @@ impl Server {
                     Ended::Full(full) => Box::pin(self.without_waiting(call, full)).await,
                 }
             } else {
-                work.await
+                self.to_its_end(work).await
             };
             self.metrics.answered(via, Some(&decoded.call), &answer);
             log(decoded, &answer);
@@ -134,6 +137,23 @@ impl Server {
                     "--max-zmq-connections is reached: further ZeroMQ connections are closed"
                 ),
             }
+        }
+    }
+
+    /// Carries out what does not wait, whoever is gone meanwhile; only a server that is going may end before a store
+    /// that does not answer.
+    async fn to_its_end(&self, mut work: Pin<&mut (impl Future<Output = Answer> + Send)>) -> Answer {
+        if let Poll::Ready(answer) = futures_util::poll!(work.as_mut()) {
+            return answer;
+        }
+        let late = async {
+            self.shutdown.cancelled().await;
+            tokio::time::sleep(LAST_CALLS).await;
+        };
+        tokio::select! {
+            biased;
+            answer = work => answer,
+            () = Box::pin(late) => Answer::shutting_down(),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Several servers on one Redis are one: they share holds, tokens, order and wake-ups, and one goes on without the
 //! others.
 
-use crate::support::{Server, in_time, until};
+use crate::support::{Server, in_time, rest, until};
 use locker_harness::{Fault, Proxy, RedisServer, Signal};
-use std::time::Duration;
+use std::{io::Write, net::Shutdown, time::Duration};
 
 /// Two servers and the Redis they share; `None` where there is no Redis to be had.
 fn two() -> Option<(RedisServer, Server, Server)> {
@@ -123,6 +123,36 @@ async fn the_caps_on_waits_refuse_nothing_that_does_not_wait() {
     assert_eq!(in_time("the slot", waiter).await.unwrap().body, "b", "nothing refused stands in line");
     assert_eq!(server.post("/v1/semaphore/s/release?key=b").await.status, 204);
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
+}
+
+/// The store is far, so that the client has gone before it answers.
+#[tokio::test]
+async fn what_does_not_wait_is_carried_out_for_a_client_that_has_gone() {
+    let Some(redis) = RedisServer::start() else { return };
+    let far = Proxy::to(redis.port());
+    let (server, near) = (Server::start(&["--store", &far.url()]), on(&redis));
+    let send = |path: &str, pipelined: &str| {
+        let mut stream = server.connect();
+        let request = format!("POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n{pipelined}");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    };
+    assert_eq!(near.post("/v1/semaphore/s/acquire?key=k").await.status, 200);
+    far.set(Fault::Delay(Duration::from_millis(30)));
+    let mut half = send("semaphore/s/release?key=k", "");
+    half.shutdown(Shutdown::Write).unwrap();
+    let answer = rest(&mut half);
+    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
+    for (name, pipelined) in [("alone", ""), ("pipelined", "GET /healthz HTTP/1.1\r\n")] {
+        drop(send(&format!("event/{name}/send"), pipelined));
+        let wait = format!("/v1/event/{name}/wait?maxwait=0");
+        until("it is sent", async || near.get(&wait).await.status == 204).await;
+    }
+    let mut waiting = send("event/e/wait", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    near.until_waiting("event/e", 1).await;
+    waiting.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut waiting), "", "which waits is ended without an answer");
+    until("nobody waits", async || near.get("/v1/event/e").await.status == 404).await;
 }
 
 /// Its answers come late, so that it has ended before it was heard unless it waits for that.

@@ -16,7 +16,6 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use std::{
-    convert::Infallible,
     future::{Future, pending, poll_fn},
     net::IpAddr,
     pin::Pin,
@@ -27,6 +26,11 @@ use tokio::net::TcpStream;
 
 /// A call on its way; `None`: its client is gone.
 pub(super) type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
+
+/// The client has gone while its call waited.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the client has gone")]
+pub(super) struct Gone;
 
 const GO_ON: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 const CLOSE: &[u8] = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
@@ -92,7 +96,7 @@ impl Line {
     }
 
     /// Waits for a call: on the connection, or parked when the library holds nothing else of this client.
-    pub(super) async fn wait_for(&self, mut work: Work, head: &Parts, body: usize) -> Reply {
+    pub(super) async fn wait_for(&self, mut work: Work, head: &Parts, body: usize) -> Result<Reply, Gone> {
         let parkable = self.wire.holds_nothing_more(body) && head.version == Version::HTTP_11;
         let answer = match futures_util::poll!(work.as_mut()) {
             Poll::Ready(answer) => answer,
@@ -102,7 +106,7 @@ impl Line {
             }
             Poll::Pending => work.await,
         };
-        reply(answer.unwrap_or_else(Answer::shutting_down))
+        answer.map(reply).ok_or(Gone)
     }
 }
 
@@ -149,8 +153,10 @@ impl Drop for Seat {
 
 /// Lets the library serve the connection until it ends (`None`) or a call is parked.
 async fn talk(http: &Arc<Http>, line: &Line, resumed: bool) -> Option<Parked> {
-    let service = service_fn(async |request| Ok::<_, Infallible>(http.answer(request, line).await));
+    let service = service_fn(async |request| http.answer(request, line).await);
     let connection = http1::Builder::new()
+        // A client that has sent all it wants to send may still read; who waits is looked after by the call.
+        .half_close(true)
         .timer(Timer::default())
         .header_read_timeout(http.header_timeout)
         .max_buf_size(http.header_size)

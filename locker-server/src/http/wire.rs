@@ -55,8 +55,8 @@ impl Wire {
         self.0.side.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Comes back when the peer has closed its end. The HTTP library sees that only while nothing unread is before
-    /// the end: a client that pipelines and goes away would keep its place in a queue.
+    /// Comes back when the peer has closed its end, also where something unread is before the end: a client that
+    /// pipelines and goes away would otherwise keep its place in a queue.
     ///
     /// # Cancel safety
     /// Cancel safe.
