@@ -9,7 +9,7 @@ use crate::{
     primitives::{Holding, Reply, Request, Wait, inspection::Inspection, semaphore::Permits},
     request::unexpected,
 };
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 /// Holding by name, looking at names, ending what others hold, forgetting names: made by [`Locker::door`]. Nothing
 /// here is renewed or released by itself.
@@ -46,6 +46,15 @@ impl Door {
     #[must_use]
     pub fn key(&self, kind: &str, name: &str) -> Key {
         Key::named(self.0.prefix(), kind, name)
+    }
+
+    /// A name as [`names`](Self::names) lists it: itself, owned: the md5 that stands for a name that keys cannot spell,
+    /// because it has braces or control characters or is too long.
+    #[must_use]
+    pub fn stored_name<'a>(&self, kind: &str, name: &'a str) -> Cow<'a, str> {
+        let key = self.key(kind, name);
+        let stored = &key.as_str()[self.0.prefix().len() + kind.len() + 1..];
+        if stored == name { Cow::Borrowed(name) } else { Cow::Owned(stored.to_owned()) }
     }
 
     /// Takes a permit of the semaphore `name` of `size` for the client that calls itself `holder`.

@@ -6,6 +6,7 @@ use crate::{
 };
 use locker_runtime::Door;
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -77,7 +78,7 @@ impl Names {
         match door.names().await {
             Ok(names) => {
                 for kind in Kind::ALL {
-                    self.keep(kind, before, &names);
+                    self.keep(door, kind, before, &names);
                 }
             }
             Err(error) => tracing::warn!(%error, "the names in use cannot be listed"),
@@ -85,10 +86,12 @@ impl Names {
         *asked = Some(Instant::now());
     }
 
-    fn keep(&self, kind: Kind, before: u32, names: &[(String, String)]) {
+    fn keep(&self, door: &Door, kind: Kind, before: u32, names: &[(String, String)]) {
         let (mut known, word) = (self.of(kind), word(kind));
         let used = |name: &str| {
-            names.binary_search_by(|(kind, other)| (kind.as_str(), other.as_str()).cmp(&(word, name))).is_ok()
+            let stored = door.stored_name(word, name);
+            let place = names.binary_search_by(|(kind, other)| (&**kind, &**other).cmp(&(word, &*stored)));
+            place.is_ok()
         };
         let had = known.len();
         known.retain(|name, seen| *seen > before || used(name));
@@ -96,6 +99,15 @@ impl Names {
         if known.capacity() > 1024 && known.len() < known.capacity() / 8 {
             known.shrink_to_fit();
         }
+    }
+
+    /// The names of a kind that keys cannot spell, by what stands for them there.
+    pub(crate) fn respelt(&self, door: &Door, kind: Kind) -> HashMap<String, String> {
+        let stored = |name: &str| match door.stored_name(word(kind), name) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(stored) => Some((stored, name.to_owned())),
+        };
+        self.of(kind).keys().filter_map(|name| stored(name)).collect()
     }
 
     fn of(&self, kind: Kind) -> MutexGuard<'_, HashMap<Box<str>, u32>> {
@@ -107,6 +119,16 @@ impl Names {
 mod tests {
     use super::*;
     use locker_runtime::Locker;
+
+    #[tokio::test]
+    async fn names_that_keys_cannot_spell_are_known_to_be_in_use() {
+        let locker = Locker::memory();
+        let (door, names) = (locker.door(), Names::new(1));
+        assert_eq!(names.admit(&door, Kind::Semaphore, "{a}").await, None);
+        door.acquire("{a}", 1, "k", Duration::MAX, Duration::ZERO).await.unwrap();
+        assert_eq!(names.admit(&door, Kind::Semaphore, "b").await.unwrap().status, 429);
+        assert_eq!(names.respelt(&door, Kind::Semaphore).into_values().collect::<Vec<_>>(), ["{a}"]);
+    }
 
     #[tokio::test]
     async fn names_that_are_idle_make_room() {

@@ -83,7 +83,7 @@ async fn names_are_short_and_printable() {
         assert_eq!(server.get(&format!("/v1/event/{name}/send")).await.status, 400, "{name}");
     }
     let listed = server.get("/v1").await.body;
-    for name in ["a b", "ünïcödé", "€", "a+b"] {
+    for name in ["a b", "ünïcödé", "€", "a+b", "{braces}"] {
         assert!(listed.contains(&format!("\"{name}\"")), "{name} in {listed}");
     }
 }
@@ -213,6 +213,19 @@ async fn names_are_capped() {
     assert_eq!(server.post("/v1/semaphore/a/acquire?size=2").await.status, 200, "known names go on");
     assert_eq!(server.post("/v1/semaphore/b/release?key=k").await.status, 204);
     until("a name has become free", async || server.post("/v1/event/d/send").await.status == 204).await;
+}
+
+/// Keys cannot spell them.
+#[tokio::test]
+async fn names_with_braces_are_capped_too() {
+    let server = Server::start(&["--max-names", "1"]);
+    assert_eq!(server.post("/v1/semaphore/%7Ba%7D/acquire?key=k").await.status, 200);
+    for name in ["%7Bb%7D", "c"] {
+        assert_eq!(server.post(&format!("/v1/semaphore/{name}/acquire")).await.status, 429, "{name}");
+    }
+    assert_eq!(server.post("/v1/semaphore/%7Ba%7D/release?key=k").await.status, 204);
+    until("it has become free", async || server.post("/v1/event/%7Bb%7D/send").await.status == 204).await;
+    assert_eq!(server.get("/v1").await.body, r#"[{"kind":"event","name":"{b}"}]"#);
 }
 
 #[tokio::test]
