@@ -232,7 +232,7 @@ impl Locker {
         if let Some(answer) = self.at_once(key, &request) {
             return then(answer.map(Told::at_once));
         }
-let (locker, key, errand) = (self.clone(), key.clone(), self.0.errands.begin());
+        let (locker, key, errand) = (self.clone(), key.clone(), self.0.errands.begin());
         background::spawn(async move {
             let (sent, passes) =
                 (Timestamp::now(), |error: &Error| error.is_temporary() || error.is_unsent());

@@ -141,8 +141,10 @@ async fn show(server: &Server, kind: Kind, name: &str) -> Result<Answer> {
 /// Names with a slash are not a client's.
 async fn list(server: &Server) -> Result<Answer> {
     let names = server.door.names().await?;
+    let respelt = Kind::ALL.map(|kind| server.names.respelt(&server.door, kind));
     let known = |(word_of, name): (String, String)| {
         let kind = Kind::ALL.into_iter().find(|kind| word(*kind) == word_of)?;
+        let name = respelt[kind as usize].get(&name).cloned().unwrap_or(name);
         (!name.contains('/')).then(|| Name { kind: kind.segment(), name })
     };
     json(&names.into_iter().filter_map(known).collect::<Vec<_>>())

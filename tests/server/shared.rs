@@ -178,7 +178,12 @@ async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
     redis.kill();
     until("the loss to be noticed", async || server.get("/readyz").await.status == 503).await;
     assert_eq!(server.get("/healthz").await.status, 200, "the server itself is well");
-    assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 503);
+    for kind in ["semaphore", "tokenbucket"] {
+        for maxwait in [0, 300] {
+            let path = format!("/v1/{kind}/s/acquire?maxwait={maxwait}");
+            assert_eq!(server.post(&path).await.status, 503, "{path}");
+        }
+    }
     redis.restart();
     until("the store to be back", async || server.get("/readyz").await.status == 200).await;
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
