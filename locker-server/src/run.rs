@@ -131,15 +131,26 @@ fn ended_by(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(1)
 }
 
+/// Those that come from now on. What whoever started this has told to ignore (`nohup`: `SIGHUP`) stays ignored, here
+/// and, since nothing is set for it, in the command.
 fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
     let (sender, receiver) = mpsc::channel(16);
-    for passed in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
+    let (all, ignored) =
+        ([Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2], ignored());
+    for passed in all.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0) {
         let (mut stream, sender) = (signal(SignalKind::from_raw(passed.as_raw()))?, sender.clone());
         tokio::spawn(
             async move { while stream.recv().await.is_some() && sender.send(passed).await.is_ok() {} },
         );
     }
     Ok(receiver)
+}
+
+/// One bit per signal. Only Linux tells it without unsafe code: elsewhere none counts as ignored.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 async fn open(store: &Where) -> Result<Locker, Error> {

@@ -23,7 +23,11 @@ fn holder(redis: &RedisServer, options: &[&str]) -> Child {
 /// Runs a script that says `held`.
 fn running(redis: &RedisServer, options: &[&str], script: &str) -> Child {
     let line = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
-    let mut child = locker(redis, &line).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    said_held(locker(redis, &line))
+}
+
+fn said_held(mut command: Command) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "held\n");
@@ -77,6 +81,20 @@ fn signals_are_passed_on() {
     let mut child = running(&redis, &[], script);
     signal(&child, Signal::USR1);
     assert_eq!(ended(&mut child).code(), Some(42));
+}
+
+#[test]
+fn what_is_ignored_stays_ignored() {
+    let Some(redis) = RedisServer::start() else { return };
+    let (script, program) =
+        ("echo held; read -r line; kill -HUP $$; exit 7", binary().get_program().to_owned());
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program);
+    command.args(["run", "a", "--", "sh", "-c", script]).env("LOCKER_URL", redis.url());
+    let mut child = said_held(command);
+    signal(&child, Signal::HUP);
+    drop(child.stdin.take());
+    assert_eq!(ended(&mut child).code(), Some(7));
 }
 
 #[test]
