@@ -29,8 +29,21 @@ const START_IT_FIRST: &str =
 
 /// Serves until a signal comes.
 pub async fn serve(options: Serve) -> ExitCode {
-    match start(options).await {
-        Ok(running) => running.until_signalled().await,
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
+    let [Ok(terminate), Ok(interrupt)] = kinds.map(signal) else {
+        tracing::error!("signals cannot be handled");
+        return ExitCode::FAILURE;
+    };
+    let mut signals = Signals { terminate, interrupt };
+    let started = tokio::select! {
+        started = start(options) => started,
+        name = signals.next() => {
+            tracing::info!("{name}: ending before all is there to be served");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match started {
+        Ok(running) => running.until_signalled(signals).await,
         Err(reason) => {
             tracing::error!("{reason}");
             ExitCode::FAILURE
@@ -38,15 +51,18 @@ pub async fn serve(options: Serve) -> ExitCode {
     }
 }
 
+/// Those that end a server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
 struct Running {
     server: Arc<Server>,
     tasks: JoinSet<()>,
-    signals: [Signal; 2],
 }
 
 async fn start(options: Serve) -> Result<Running, String> {
-    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
-    let [Ok(terminate), Ok(interrupt)] = signals else { return Err("signals cannot be handled".into()) };
     let http = listen(&options).await?;
     let guard = guard(&options)?;
     let server = Arc::new(server(&options).await?);
@@ -63,7 +79,7 @@ async fn start(options: Serve) -> Result<Running, String> {
         tasks.spawn(sockets.serve());
     }
     tokio::spawn(upkeep(server.clone()));
-    Ok(Running { server, tasks, signals: [terminate, interrupt] })
+    Ok(Running { server, tasks })
 }
 
 async fn server(options: &Serve) -> Result<Server, String> {
@@ -156,12 +172,11 @@ async fn upkeep(server: Arc<Server>) {
 }
 
 impl Running {
-    async fn until_signalled(mut self) -> ExitCode {
-        let name = self.signal().await;
+    async fn until_signalled(self, mut signals: Signals) -> ExitCode {
+        let name = signals.next().await;
         tracing::info!("{name}: shutting down");
         self.server.shutdown.cancel();
-        let mut tasks = std::mem::take(&mut self.tasks);
-        let locker = self.server.locker.clone();
+        let (mut tasks, locker) = (self.tasks, self.server.locker.clone());
         let all = async {
             while tasks.join_next().await.is_some() {}
             locker.settled().await;
@@ -173,18 +188,19 @@ impl Running {
                 }
                 ExitCode::SUCCESS
             }
-            name = self.signal() => {
+            name = signals.next() => {
                 tracing::warn!("{name} again: ending at once");
                 ExitCode::FAILURE
             }
         }
     }
+}
 
-    async fn signal(&mut self) -> &'static str {
-        let [terminate, interrupt] = &mut self.signals;
+impl Signals {
+    async fn next(&mut self) -> &'static str {
         tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
         }
     }
 }

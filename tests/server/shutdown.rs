@@ -56,6 +56,21 @@ async fn a_second_signal_ends_it_at_once() {
     assert_eq!(server.ended().code(), Some(1));
 }
 
+/// The store takes the connection and says nothing.
+#[test]
+fn a_signal_ends_a_server_that_waits_for_its_store() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let store = format!("redis://{}", silent.local_addr().unwrap());
+        let mut process = binary();
+        process.args(["serve", "--http", "127.0.0.1:0", "--zmq", "off", "--store", &store]);
+        let mut process = process.spawn().unwrap();
+        let _connected = silent.accept().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&process), signal).unwrap();
+        assert_eq!(ended(&mut process).code(), Some(0));
+    }
+}
+
 /// Nothing listens, something listens that says nothing, and the password is wrong.
 #[test]
 fn a_store_that_does_not_answer_is_an_error() {
