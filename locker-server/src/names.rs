@@ -18,6 +18,9 @@ use std::{
 /// How often the store is asked which names are still in use, when as many as may be are thought to be.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
+/// The part of the time, as its inverse, that a store may be busy with that.
+const SELDOM: u32 = 10;
+
 /// The names that this server has been called with, and that may be in use since.
 #[derive(Debug)]
 pub struct Names {
@@ -25,7 +28,8 @@ pub struct Names {
     count: AtomicUsize,
     most: usize,
     round: AtomicU32,
-    asked: tokio::sync::Mutex<Option<Instant>>,
+    /// The store is not asked again before.
+    rest: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl Names {
@@ -37,7 +41,7 @@ impl Names {
             count: AtomicUsize::new(0),
             most,
             round: AtomicU32::new(0),
-            asked: tokio::sync::Mutex::default(),
+            rest: tokio::sync::Mutex::default(),
         }
     }
 
@@ -70,8 +74,8 @@ impl Names {
 
     /// Names that came after the question was sent stay, whatever the answer.
     async fn forget_idle(&self, door: &Door) {
-        let mut asked = self.asked.lock().await;
-        if asked.is_some_and(|asked| asked.elapsed() < ASK_EVERY) {
+        let (mut rest, asked) = (self.rest.lock().await, Instant::now());
+        if rest.is_some_and(|rest| asked < rest) {
             return;
         }
         let before = self.round.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +87,7 @@ impl Names {
             }
             Err(error) => tracing::warn!(%error, "the names in use cannot be listed"),
         }
-        *asked = Some(Instant::now());
+        *rest = Some(Instant::now() + ASK_EVERY.max(asked.elapsed() * SELDOM));
     }
 
     fn keep(&self, door: &Door, kind: Kind, before: u32, names: &[(String, String)]) {
@@ -141,7 +145,7 @@ mod tests {
         let refused = names.admit(&door, Kind::Event, "a").await.unwrap();
         assert_eq!(refused.status, 429);
         assert!(door.release("b", "b").await.unwrap());
-        *names.asked.lock().await = None;
+        *names.rest.lock().await = None;
         assert_eq!(names.admit(&door, Kind::Event, "a").await, None);
         assert_eq!(names.count.load(Ordering::Relaxed), 2);
     }

@@ -170,6 +170,19 @@ async fn a_server_that_ends_takes_its_waiters_out_of_the_line() {
     assert!(other.get("/v1/semaphore/s").await.body.contains("\"waiting\":0"));
 }
 
+/// Redis keeps what they were for another minute.
+#[tokio::test]
+async fn names_whose_holds_have_expired_are_not_in_use() {
+    let Some(redis) = RedisServer::start() else { return };
+    let server = Server::start(&["--store", &redis.url(), "--max-names", "1"]);
+    assert_eq!(server.post("/v1/semaphore/s/acquire?expires=50").await.status, 200);
+    until("another name may be used", async || {
+        server.post("/v1/semaphore/t/acquire?expires=50").await.status == 200
+    })
+    .await;
+    until("no name is in use", async || server.get("/v1").await.body == "[]").await;
+}
+
 #[tokio::test]
 async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
     let Some(mut redis) = RedisServer::start() else { return };
