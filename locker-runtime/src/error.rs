@@ -131,6 +131,12 @@ impl Error {
         self.0.kind
     }
 
+    /// What went wrong, without the key.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
     /// The key the call was about, when there was one.
     #[must_use]
     pub fn key(&self) -> Option<&str> {

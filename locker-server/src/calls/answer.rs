@@ -138,7 +138,7 @@ impl From<Error> for Answer {
                 Self::timed_out(retry_after)
             }
             ErrorKind::Lost | ErrorKind::NotHeld => Self::conflict("nothing is held under this key"),
-            ErrorKind::Conflict => Self::conflict("the state does not allow this call"),
+            ErrorKind::Conflict => Self::conflict(error.message().to_owned()),
             ErrorKind::Misused => Self::bad_request(error.to_string()),
             _ => {
                 tracing::warn!(%error, "the store did not answer");
