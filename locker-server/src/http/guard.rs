@@ -36,19 +36,19 @@ impl Guard {
         {
             return Err(Answer::forbidden("a web page may not call this server"));
         }
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = match (hosts.next(), hosts.next()) {
+            (Some(host), None) => Some(host.to_str().unwrap_or_default()),
+            (None, None) if version < Version::HTTP_11 => None,
+            _ => return Err(Answer::bad_request("give one Host header")),
+        };
         if let Some(origin) = headers.get(ORIGIN) {
             let origin = origin.to_str().unwrap_or_default();
-            let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-            if !host.is_some_and(|host| self.is_ours(host, local)) {
+            if !host.is_some_and(|host| is_of(origin, host)) {
                 return Err(Answer::forbidden(format!("the origin {} is foreign", quoted(origin))));
             }
         }
-        let mut hosts = headers.get_all(HOST).iter();
-        match (hosts.next(), hosts.next()) {
-            (Some(host), None) => self.check_host(host.to_str().unwrap_or_default(), local),
-            (None, None) if version < Version::HTTP_11 => Ok(()),
-            _ => Err(Answer::bad_request("give one Host header")),
-        }
+        host.map_or(Ok(()), |host| self.check_host(host, local))
     }
 
     fn check_host(&self, host: &str, local: IpAddr) -> Result<(), Answer> {
@@ -81,6 +81,12 @@ impl Guard {
         host.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|ours| ours == "*" || ours.eq_ignore_ascii_case(host))
     }
+}
+
+/// Whether a page of this origin came from this host, the port included: what listens on another one is somebody else.
+fn is_of(origin: &str, host: &str) -> bool {
+    let page = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+    page.is_some_and(|page| page.eq_ignore_ascii_case(host))
 }
 
 fn without_port(host: &str) -> &str {
@@ -150,10 +156,16 @@ mod tests {
             (ORIGIN, "null", 403),
             (ORIGIN, "ftp://localhost", 403),
             (ORIGIN, "http://localhost:5505", 0),
-            (ORIGIN, "https://locker.internal", 0),
+            (ORIGIN, "https://LOCALHOST:5505", 0),
+            (ORIGIN, "http://localhost:5506", 403),
+            (ORIGIN, "http://localhost", 403),
+            (ORIGIN, "http://127.0.0.1:5505", 403),
+            (ORIGIN, "https://locker.internal", 403),
         ] {
-            assert_eq!(check(&[(HOST, "localhost"), (name, value)]), expected, "{value}");
+            assert_eq!(check(&[(HOST, "localhost:5505"), (name, value)]), expected, "{value}");
         }
+        assert_eq!(check(&[(HOST, "locker.internal"), (ORIGIN, "https://locker.internal")]), 0);
+        assert_eq!(check(&[(HOST, "evil.example"), (ORIGIN, "http://evil.example")]), 403);
     }
 
     #[test]
