@@ -104,14 +104,14 @@ impl Http {
         }
         let (head, body) = request.into_parts();
         if let Err(answer) = self.guard.check_origin(&head.headers, head.version, line.local) {
-            return Ok(reply(answer));
+            return Ok(reply(self.refused(answer)));
         }
         let path = head.uri.path();
         if let "/healthz" | "/readyz" | "/openapi.json" = path {
             return Ok(reply(self.own(&head.method, path).await));
         }
         if let Err(answer) = self.guard.check_token(&head.headers) {
-            return Ok(reply(answer));
+            return Ok(reply(self.refused(answer)));
         }
         if path == "/metrics" {
             return Ok(reply(self.own(&head.method, path).await));
@@ -129,13 +129,19 @@ impl Http {
     /// What is asked, and the length of the body.
     async fn call(&self, head: &Parts, body: Incoming) -> Result<(Decoded, usize), Answer> {
         let length = length(head);
-        let form = self.form(head, body).await?;
+        let form = self.form(head, body).await.map_err(|answer| self.refused(answer))?;
         let Ok(form) = std::str::from_utf8(&form) else {
-            return Err(Answer::bad_request("the body is not UTF-8"));
+            return Err(self.refused(Answer::bad_request("the body is not UTF-8")));
         };
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         let request = Request { via: Via::Http, method: method(&head.method), path, query, form };
         Ok((self.server.read(request)?, length))
+    }
+
+    /// Counts an answer to what was not read as a call.
+    fn refused(&self, answer: Answer) -> Answer {
+        self.server.metrics.answered(Via::Http, None, &answer);
+        answer
     }
 
     /// What is about the server and not about names.

@@ -151,6 +151,28 @@ async fn web_pages_may_not_call() {
     assert_eq!(server.get("/v1/event/e/wait?maxwait=0").await.status, 408, "the page has sent nothing");
 }
 
+#[tokio::test]
+async fn what_is_refused_is_counted() {
+    let tokens = file(&"t".repeat(32));
+    let server = Server::start(&["--token-file", path(&tokens)]);
+    let token = format!("Bearer {}", "t".repeat(32));
+    let send = client().post(server.url("/v1/event/e/send"));
+    let known = send.try_clone().unwrap().header("authorization", &token);
+    for (request, status) in [
+        (send.try_clone().unwrap(), 401),
+        (send.header("origin", "http://evil.example"), 403),
+        (known.try_clone().unwrap().body("x".repeat(10_000)), 413),
+        (known.body("x"), 415),
+    ] {
+        assert_eq!(answer(request).await.status, status);
+    }
+    let metrics = answer(client().get(server.url("/metrics")).header("authorization", &token)).await.body;
+    for status in [401, 403, 413, 415] {
+        let line = format!(r#"locker_requests_total{{call="none",status="{status}",transport="http"}} 1"#);
+        assert!(metrics.contains(&line), "{line} in\n{metrics}");
+    }
+}
+
 #[test]
 fn peers_that_share_a_store_are_refused() {
     let shared = [
