@@ -4,6 +4,7 @@
 
 mod file;
 
+use crate::carry_out::LONGEST;
 use clap::{Args, Parser, Subcommand};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -68,7 +69,7 @@ pub struct Serve {
     pub in_seconds: Duration,
     /// How long a `sorry` may be held back to become a `go` when the next slot starts meanwhile
     #[arg(long, env = "LOCKER_GRACE", default_value = "0s", value_name = "TIME", help_heading = TIME_SLOTS)]
-    #[arg(value_parser = humantime::parse_duration)]
+    #[arg(value_parser = duration)]
     pub grace: Duration,
     /// Tell every `go` to the servers that have this one as --peer
     #[arg(long, env = "LOCKER_PUBLISH", value_name = "ENDPOINT", help_heading = TIME_SLOTS)]
@@ -109,7 +110,7 @@ pub struct Serve {
     pub header_size: u32,
     /// How long a request may take to arrive; idle connections are closed after it, too
     #[arg(long, env = "LOCKER_HEADER_TIMEOUT", default_value = "5s", value_name = "TIME", help_heading = LIMITS)]
-    #[arg(value_parser = longer_than_nothing)]
+    #[arg(value_parser = up_to_a_day)]
     pub header_timeout: Duration,
     /// How long a sent event is remembered
     #[arg(long, env = "LOCKER_EVENT_TTL", default_value = "24h", value_name = "TIME", help_heading = LIMITS)]
@@ -155,10 +156,10 @@ pub struct Run {
     #[arg(long, env = "LOCKER_LEASE", default_value = "30s", value_name = "TIME", value_parser = longer_than_nothing)]
     pub lease: Duration,
     /// How long to wait for the lock; 0s tries once
-    #[arg(long, env = "LOCKER_TIMEOUT", default_value = "10s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "LOCKER_TIMEOUT", default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
     /// How long after SIGTERM the command is killed when the lock was lost
-    #[arg(long, env = "LOCKER_KILL_AFTER", default_value = "5s", value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "LOCKER_KILL_AFTER", default_value = "5s", value_name = "TIME", value_parser = duration)]
     pub kill_after: Duration,
     /// The exit code when the lock was not acquired in time
     #[arg(long, env = "LOCKER_CONFLICT_EXIT_CODE", default_value = "75", value_name = "CODE")]
@@ -199,26 +200,59 @@ pub struct Unlock {
     pub store: Where,
 }
 
-/// Reads the command line, the variables and the file; ends the program with a message when one is wrong.
-#[must_use]
-pub fn parse() -> Cli {
-    file::parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit())
+/// `EX_USAGE`: the call is wrong.
+pub const MISUSED: u8 = 64;
+
+/// Reads the command line, the variables and the file.
+///
+/// # Errors
+/// The exit code, when that is all there is to do: with a message one of them is wrong, or help was asked for.
+pub fn parse() -> Result<Cli, u8> {
+    file::parse_from(std::env::args_os()).map_err(|error| {
+        let code = if error.use_stderr() { MISUSED } else { 0 };
+        // Nobody reads it any more.
+        drop(error.print());
+        code
+    })
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || "give a number of seconds greater than 0, such as 0.8".to_owned();
+    let wrong = || "give a number of seconds greater than 0, such as 0.8, and at most 10 years".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     match Duration::try_from_secs_f64(seconds) {
-        Ok(time) if time >= Duration::from_millis(1) => Ok(time),
+        Ok(time) if time >= Duration::from_millis(1) && time <= LONGEST => Ok(time),
         _ => Err(wrong()),
     }
 }
 
-fn longer_than_nothing(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(time) if !time.is_zero() => Ok(time),
-        Ok(_) => Err("give more than 0".into()),
+        Ok(time) if time <= LONGEST => Ok(time),
+        Ok(_) => Err("give at most 10 years".into()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+fn longer_than_nothing(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time.is_zero() { Err("give more than 0".into()) } else { Ok(time) }
+}
+
+fn up_to_a_day(text: &str) -> Result<Duration, String> {
+    let time = longer_than_nothing(text)?;
+    if time > Duration::from_hours(24) { Err("give at most 24h".into()) } else { Ok(time) }
+}
+
+impl Cli {
+    /// What clap cannot check: options that do not go together.
+    fn check(&self) -> Result<(), &'static str> {
+        let Command::Serve(serve) = &self.command else { return Ok(()) };
+        match (serve.http.as_str(), serve.zmq.as_str()) {
+            ("off", "off") => Err("--http off and --zmq off: nothing would be served"),
+            (_, "off") if serve.publish.is_some() => Err("--publish goes with ZeroMQ, and --zmq is off"),
+            (_, "off") if !serve.peers.is_empty() => Err("--peer goes with ZeroMQ, and --zmq is off"),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     carry_out::LONGEST,
-    cli::{Ls, Run, Unlock, Where},
+    cli::{Ls, MISUSED, Run, Unlock, Where},
 };
 use locker_runtime::{Error, ErrorKind, Guard, Locker};
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,8 +22,6 @@ use tokio::{
 const LOST: u8 = 75;
 /// `EX_UNAVAILABLE`: the store does not answer.
 const UNAVAILABLE: u8 = 69;
-/// `EX_USAGE`: the call is wrong.
-const MISUSED: u8 = 64;
 
 /// How long the end waits for what is given back from the background: a hold, a place in the queue.
 const GIVING_BACK: Duration = Duration::from_secs(2);

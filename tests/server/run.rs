@@ -111,6 +111,21 @@ async fn locks_are_listed_and_ended() {
 }
 
 #[test]
+fn wrong_arguments_are_told_apart_from_what_the_command_exits_with() {
+    for arguments in [
+        &["run"][..],
+        &["run", "a"],
+        &["run", "a", "--lease", "soon", "--", "true"],
+        &["run", "a", "--lease", "11y", "--", "true"],
+        &["run", "a", "--nonsense", "--", "true"],
+        &["nonsense"],
+    ] {
+        assert_eq!(binary().args(arguments).output().unwrap().status.code(), Some(64), "{arguments:?}");
+    }
+    assert_eq!(binary().args(["run", "--help"]).output().unwrap().status.code(), Some(0));
+}
+
+#[test]
 fn stores_that_protect_nothing_are_refused() {
     for (store, expected) in [
         (None, "LOCKER_URL"),

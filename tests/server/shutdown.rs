@@ -132,12 +132,25 @@ fn wrong_options_are_named() {
         (&["--store", "nonsense://"], "nonsense"),
         (&["--max-requests", "0"], "--max-requests"),
         (&["--in-seconds", "0"], "--in-seconds"),
+        (&["--in-seconds", "1e9"], "--in-seconds"),
         (&["--grace", "soon"], "--grace"),
+        (&["--grace", "11y"], "--grace"),
+        (&["--event-ttl", "11y"], "--event-ttl"),
+        (&["--header-timeout", "10000000000y"], "--header-timeout"),
+        (&["--header-timeout", "25h"], "--header-timeout"),
+        (&["--http", "off", "--zmq", "off"], "--http off and --zmq off"),
+        (&["--zmq", "off", "--publish", "tcp://127.0.0.1:0"], "--publish"),
+        (&["--zmq", "off", "--peer", "tcp://127.0.0.1:1"], "--peer"),
         (&["--config", "/nowhere/file"], "/nowhere/file"),
         (&["--curve-clients-file", "x"], "--curve-key-file"),
     ] {
         let mut process = binary();
-        let output = process.arg("serve").args(arguments).output().unwrap();
+        // Whatever else the ports of this machine are used for.
+        let ports = [("LOCKER_HTTP", "127.0.0.1:0"), ("LOCKER_ZMQ", "tcp://127.0.0.1:0")];
+        process.arg("serve").args(arguments).envs(ports).stdout(std::process::Stdio::piped());
+        let mut process = process.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        ended(&mut process);
+        let output = process.wait_with_output().unwrap();
         let reason = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && reason.contains(expected), "{arguments:?}: {reason}");
     }

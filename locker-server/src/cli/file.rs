@@ -19,7 +19,9 @@ pub(super) fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Resu
                 .map_err(|reason| wrong(&mut Cli::command(), &format!("{}: {reason}", path.display())))?;
         }
     }
-    Cli::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
+    cli.check().map_err(|reason| wrong(&mut command, reason))?;
+    Ok(cli)
 }
 
 fn wrong(command: &mut Command, reason: &str) -> Error {
@@ -45,12 +47,13 @@ fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
     if !options.contains(&name) {
         return Err(format!("unknown option {name}: known are {}", options.join(", ")));
     }
-    let id = serve
-        .get_arguments()
-        .find(|option| option.get_long() == Some(name))
-        .map(|option| option.get_id().clone());
-    let id = id.ok_or("no such option")?;
-    let values = texts(value).ok_or_else(|| format!("{name}: give a text, a number or a list of texts"))?;
+    let option =
+        serve.get_arguments().find(|option| option.get_long() == Some(name)).ok_or("no such option")?;
+    let (id, many) = (option.get_id().clone(), option.get_value_delimiter().is_some());
+    let values = match value {
+        Value::Array(_) if !many => return Err(format!("{name}: give one value, not a list")),
+        value => texts(value).ok_or_else(|| format!("{name}: give a text, a number or a list of texts"))?,
+    };
     Ok(command.mut_subcommand("serve", |serve| serve.mut_arg(id, |option| option.default_values(values))))
 }
 
@@ -101,6 +104,8 @@ mod tests {
             ("config = \"other\"\n", "unknown option config"),
             ("http = \n", "TOML"),
             ("http = true\n", "give a text, a number or a list of texts"),
+            ("http = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n", "http: give one value"),
+            ("http = []\n", "http: give one value"),
             ("in-seconds = -1\n", "greater than 0"),
             ("header-size = 10\n", "8192"),
         ] {
