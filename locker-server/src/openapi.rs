@@ -2,7 +2,7 @@
 
 use crate::calls::{
     Kind,
-    table::{ROWS, Row},
+    table::{Action, ROWS, Row},
 };
 use utoipa::openapi::{
     HttpMethod, InfoBuilder, KnownFormat, ObjectBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder,
@@ -11,10 +11,14 @@ use utoipa::openapi::{
     schema::Schema,
 };
 
-const EVERYWHERE: [(&str, &str); 5] = [
+const EVERYWHERE: [(&str, &str); 9] = [
     ("400", "the request is malformed; the body says why"),
     ("401", "the token is missing or wrong"),
     ("403", "the request was driven by a web page"),
+    ("405", "the path has other methods: see Allow"),
+    ("413", "the body is too large"),
+    ("415", "the body is not a form"),
+    ("431", "the request line with its headers is too large"),
     ("429", "too many wait at this name, or too many names are in use"),
     ("503", "the store does not answer, too many wait, or the server is shutting down"),
 ];
@@ -54,8 +58,10 @@ fn action(row: &Row) -> PathItem {
     let parameters = || {
         let needed = |name: &str| name == "key" && row.parameters[0] == "key";
         std::iter::once(name())
-            .chain(row.parameters.iter().map(move |parameter| query(parameter, needed(parameter))))
-            .chain([query("id", false)])
+            .chain(
+                row.parameters.iter().map(move |parameter| query(parameter, needed(parameter), row.action)),
+            )
+            .chain([query("id", false, row.action)])
     };
     let id = format!("{}-{}", row.kind.segment(), row.segment);
     PathItemBuilder::new()
@@ -105,7 +111,7 @@ fn name() -> Parameter {
         .build()
 }
 
-fn query(name: &str, needed: bool) -> Parameter {
+fn query(name: &str, needed: bool, action: Action) -> Parameter {
     let (text, default) = match name {
         "size" => ("tokens or slots", Some(1)),
         "interval" => ("milliseconds between two refills, at least 1", Some(1000)),
@@ -120,18 +126,28 @@ fn query(name: &str, needed: bool) -> Parameter {
         .parameter_in(ParameterIn::Query)
         .required(if needed { Required::True } else { Required::False })
         .description(Some(text))
-        .schema(Some(schema(name, default)))
+        .schema(Some(schema(default, least(name, action))))
         .build()
 }
 
-fn schema(name: &str, default: Option<i64>) -> RefOr<Schema> {
+/// What is smaller is 400.
+fn least(name: &str, action: Action) -> Option<i64> {
+    match name {
+        "interval" => Some(1),
+        "expires" if action == Action::KickWatchdog => Some(1),
+        "expires" | "size" => Some(0),
+        _ => None,
+    }
+}
+
+fn schema(default: Option<i64>, least: Option<i64>) -> RefOr<Schema> {
     let object = ObjectBuilder::new();
     match default {
         None => object.schema_type(Type::String).into(),
         Some(default) => object
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-            .minimum((name == "size" || name == "expires").then_some(0))
+            .minimum(least)
             .default(Some(default.into()))
             .into(),
     }
@@ -157,5 +173,12 @@ mod tests {
             }
         }
         assert!(document["paths"]["/v1/event/{name}"]["delete"].is_object());
+        let least = |path: &str, name: &str| {
+            let given = document["paths"][path]["post"]["parameters"].as_array().unwrap();
+            given.iter().find(|one| one["name"] == name).unwrap()["schema"]["minimum"].as_f64()
+        };
+        assert_eq!(least("/v1/watchdog/{name}/kick", "expires"), Some(1.0));
+        assert_eq!(least("/v1/semaphore/{name}/acquire", "expires"), Some(0.0));
+        assert_eq!(least("/v1/tokenbucket/{name}/acquire", "interval"), Some(1.0));
     }
 }
