@@ -92,20 +92,29 @@ impl Server {
         async move {
             let call = &decoded.call;
             let work = pin!(carry_out(self, call));
-            let answer = if call.may_wait() {
-                match self.wait_for(self.waits.at(call.place()), work, gone).await {
-                    Ended::Done(answer) => answer,
+            if !call.may_wait() {
+                let answer = self.to_its_end(work).await;
+                return Some(self.answered(via, decoded, answer));
+            }
+            // In brackets, so that how it has ended takes no room beside the wait.
+            let without_waiting = {
+                let ended = self.wait_for(self.waits.at(call.place()), work, gone).await;
+                match ended {
+                    Ended::Done(answer) => return Some(self.answered(via, decoded, answer)),
                     Ended::Gone => return None,
-                    Ended::Going => Answer::shutting_down(),
-                    Ended::Full(full) => Box::pin(self.without_waiting(call, full)).await,
+                    Ended::Going => return Some(self.answered(via, decoded, Answer::shutting_down())),
+                    Ended::Full(full) => Box::pin(self.without_waiting(call, full)),
                 }
-            } else {
-                self.to_its_end(work).await
             };
-            self.metrics.answered(via, Some(&decoded.call), &answer);
-            log(decoded, &answer);
-            Some(answer)
+            let answer = without_waiting.await;
+            Some(self.answered(via, decoded, answer))
         }
+    }
+
+    fn answered(&self, via: Via, decoded: &Decoded, answer: Answer) -> Answer {
+        self.metrics.answered(via, Some(&decoded.call), &answer);
+        log(decoded, &answer);
+        answer
     }
 
     /// Whether the store answers.
