@@ -6,6 +6,7 @@ mod reply;
 mod tally;
 mod timer;
 mod tokens;
+mod unreadable;
 mod wire;
 
 use crate::{

@@ -134,6 +134,28 @@ fn headers_and_bodies_are_capped() {
     assert_eq!(status(&server.raw(most.as_bytes())), 204);
 }
 
+/// What the HTTP library refuses has never been seen by the server.
+#[test]
+fn what_cannot_be_read_is_refused_like_everything_else() {
+    let server = Server::start(&[]);
+    let long =
+        format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nPadding: {}\r\n\r\n", "x".repeat(9 * 1024));
+    for (bytes, expected) in [
+        (long.as_bytes(), 431),
+        (b"GET /v1/event/x/wait?key=\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /v1/event/a<b HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+    ] {
+        let answer = server.raw(bytes);
+        assert_eq!(status(&answer), expected, "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        for field in ["cache-control: no-store", "x-content-type-options: nosniff", "connection: close"] {
+            assert!(head.contains(field), "{field}: {answer}");
+        }
+        assert!(head.ends_with(&format!("content-length: {}", body.len())) && body.len() > 10, "{answer}");
+    }
+}
+
 #[test]
 fn a_larger_header_size_can_be_configured() {
     let server = Server::start(&["--header-size", "16384"]);

@@ -1,6 +1,6 @@
 //! A connection that can be watched for its end while a call waits.
 
-use super::tally::Tally;
+use super::{tally::Tally, unreadable};
 use std::{
     future::poll_fn,
     io,
@@ -27,11 +27,13 @@ struct Inner {
     side: Mutex<Side>,
 }
 
-/// What is known of what was read.
+/// What is known of what was read, and what is put in between.
 #[derive(Debug, Default)]
 struct Side {
     /// To be read before anything else.
     primed: &'static [u8],
+    /// Still to be written, in place of what the library has written.
+    owed: &'static [u8],
     tally: Tally,
 }
 
@@ -113,6 +115,13 @@ impl Wire {
         }
     }
 
+    /// Whether the library refuses a request by itself: then another answer is written for it.
+    fn replaces(&self, written: &[u8]) -> bool {
+        let Some(refusal) = unreadable::refusal(written) else { return false };
+        self.side().owed = refusal;
+        true
+    }
+
     fn write(
         &self,
         context: &mut Context<'_>,
@@ -130,6 +139,9 @@ impl Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.replaces(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         self.write(context, |stream| stream.try_write(bytes))
     }
 
@@ -138,6 +150,11 @@ impl AsyncWrite for Wire {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [only] = slices
+            && self.replaces(only)
+        {
+            return Poll::Ready(Ok(only.len()));
+        }
         self.write(context, |stream| stream.try_write_vectored(slices))
     }
 
@@ -145,11 +162,19 @@ impl AsyncWrite for Wire {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let owed = self.side().owed;
+            if owed.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            let written = ready!(self.write(context, |stream| stream.try_write(owed)))?;
+            self.side().owed = &owed[written..];
+        }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(context))?;
         Poll::Ready(match socket2::SockRef::from(&self.0.stream).shutdown(std::net::Shutdown::Write) {
             Err(error) if error.kind() != io::ErrorKind::NotConnected => Err(error),
             _ => Ok(()),
