@@ -5,10 +5,13 @@ use crate::calls::{
     table::{Action, ROWS, Row},
 };
 use utoipa::openapi::{
-    HttpMethod, InfoBuilder, KnownFormat, ObjectBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder,
-    RefOr, Required, ResponseBuilder, ResponsesBuilder, SchemaFormat, Type,
+    ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, KnownFormat, ObjectBuilder, OpenApi,
+    OpenApiBuilder, PathItem, PathsBuilder, RefOr, Required, ResponseBuilder, ResponsesBuilder, SchemaFormat,
+    Type,
     path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItemBuilder},
+    request_body::{RequestBody, RequestBodyBuilder},
     schema::Schema,
+    security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
 };
 
 const EVERYWHERE: [(&str, &str); 9] = [
@@ -50,7 +53,15 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
         .title("locker")
         .description(Some("Locks, rate limits and coordination. Times are milliseconds. The paths of the first eight calls exist without /v1, too."))
         .version(env!("CARGO_PKG_VERSION"));
-    let document: OpenApi = OpenApiBuilder::new().info(info.build()).paths(paths.build()).build();
+    let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
+    let needs_token = SecurityRequirement::new("token", [""; 0]);
+    let document: OpenApi = OpenApiBuilder::new()
+        .info(info.build())
+        .paths(paths.build())
+        .components(Some(ComponentsBuilder::new().security_scheme("token", bearer).build()))
+        // None is needed where the server was started without tokens.
+        .security(Some([SecurityRequirement::default(), needs_token]))
+        .build();
     document.to_pretty_json()
 }
 
@@ -64,9 +75,26 @@ fn action(row: &Row) -> PathItem {
             .chain([query("id", false, row.action)])
     };
     let id = format!("{}-{}", row.kind.segment(), row.segment);
+    let mut post = operation(&id, row.summary, parameters(), row.answers);
+    post.request_body = Some(form(row).into());
     PathItemBuilder::new()
-        .operation(HttpMethod::Post, operation(&id, row.summary, parameters(), row.answers))
+        .operation(HttpMethod::Post, post)
         .operation(HttpMethod::Get, operation(&format!("{id}-get"), row.summary, parameters(), row.answers))
+        .build()
+}
+
+/// The parameters as a form, in place of the query.
+fn form(row: &Row) -> RequestBody {
+    let fields = row.parameters.iter().chain(&["id"]);
+    let object = fields.fold(ObjectBuilder::new(), |object, name| {
+        object.property(*name, schema(text_and_default(name).1, least(name, row.action)))
+    });
+    RequestBodyBuilder::new()
+        .description(Some("the parameters may come as a form instead"))
+        .content(
+            "application/x-www-form-urlencoded",
+            ContentBuilder::new().schema(Some(object.build())).build(),
+        )
         .build()
 }
 
@@ -112,15 +140,7 @@ fn name() -> Parameter {
 }
 
 fn query(name: &str, needed: bool, action: Action) -> Parameter {
-    let (text, default) = match name {
-        "size" => ("tokens or slots", Some(1)),
-        "interval" => ("milliseconds between two refills, at least 1", Some(1000)),
-        "expires" => ("milliseconds; 0: never (semaphores only)", Some(60_000)),
-        "maxwait" => ("milliseconds to wait; negative: for ever; 0: not at all", Some(-1)),
-        "key" => ("names the hold; a random UUID if it is left out", None),
-        "message" => ("what the waiters are told", None),
-        _ => ("written to the log", None),
-    };
+    let (text, default) = text_and_default(name);
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Query)
@@ -128,6 +148,18 @@ fn query(name: &str, needed: bool, action: Action) -> Parameter {
         .description(Some(text))
         .schema(Some(schema(default, least(name, action))))
         .build()
+}
+
+fn text_and_default(name: &str) -> (&'static str, Option<i64>) {
+    match name {
+        "size" => ("tokens or slots", Some(1)),
+        "interval" => ("milliseconds between two refills, at least 1", Some(1000)),
+        "expires" => ("milliseconds; 0: never (semaphores only)", Some(60_000)),
+        "maxwait" => ("milliseconds to wait; negative: for ever; 0: not at all", Some(-1)),
+        "key" => ("names the hold; a random UUID if it is left out", None),
+        "message" => ("what the waiters are told", None),
+        _ => ("written to the log", None),
+    }
 }
 
 /// What is smaller is 400.
@@ -177,6 +209,11 @@ mod tests {
             let given = document["paths"][path]["post"]["parameters"].as_array().unwrap();
             given.iter().find(|one| one["name"] == name).unwrap()["schema"]["minimum"].as_f64()
         };
+        let kick = &document["paths"]["/v1/watchdog/{name}/kick"]["post"];
+        let fields =
+            &kick["requestBody"]["content"]["application/x-www-form-urlencoded"]["schema"]["properties"];
+        assert_eq!(fields["expires"]["minimum"].as_f64(), Some(1.0));
+        assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
         assert_eq!(least("/v1/watchdog/{name}/kick", "expires"), Some(1.0));
         assert_eq!(least("/v1/semaphore/{name}/acquire", "expires"), Some(0.0));
         assert_eq!(least("/v1/tokenbucket/{name}/acquire", "interval"), Some(1.0));
