@@ -211,3 +211,20 @@ impl Hold {
 pub(crate) fn deadline(sent: Timestamp, lease: Duration) -> Timestamp {
     sent + lease.saturating_sub(lease / 1000)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn max_hold_counts_from_when_it_is_held_and_the_lease_from_when_it_was_asked_for() {
+        let of = Duration::from_secs;
+        let (sent, since) = (Timestamp::now(), Timestamp::now() + of(2));
+        let settings = Settings { lease: of(10), max_hold: Some(of(10)), ..Settings::default() };
+        let answer =
+            Answer { reply: Reply::Granted { fence: 1 }, sent, since, doubtful: false, waited: None };
+        let (key, id) = (Key::new("lock:a"), Id::from(1));
+        let hold = Hold::new(Locker::memory(), Kind::Lock, key, id, 1, settings, &answer, "");
+        assert_eq!((hold.end, hold.deadline()), (since + of(10), deadline(sent, of(10))));
+    }
+}

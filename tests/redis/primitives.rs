@@ -1,6 +1,6 @@
 //! What only a server across a network can do to the primitives beside the lock.
 
-use crate::support::{GENEROUS, connect, eternal_keys, in_time, scripts_run, until, waiting};
+use crate::support::{GENEROUS, connect, eternal_keys, hold, in_time, scripts_run, until, waiting};
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
@@ -123,4 +123,14 @@ async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
     let left = times_to_live();
     assert!(left.iter().all(|left| (100_000..=120_000).contains(left)), "{left:?}");
     assert!(door.release("a", "short").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_text_does_not_keep_names_from_being_listed() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = hold(&locker, "a").await;
+    let _: () = redis::cmd("SET").arg(&[0xff_u8, 0xfe][..]).arg(1).query(&mut server.connection()).unwrap();
+    assert_eq!(locker.door().names().await.unwrap(), [("lock".to_owned(), "a".to_owned())]);
+    guard.release().await.unwrap();
 }
