@@ -9,9 +9,10 @@ use super::{
 };
 use crate::{clock::Timestamp, id::Id};
 use meter::{Meter, Rate};
-pub use quota::{Algorithm, Quota};
 #[cfg(feature = "redis")]
-pub(crate) use quota::{MAX_COUNT, NO_BURST, SHORTEST};
+pub(crate) use quota::NO_BURST;
+pub use quota::{Algorithm, Quota};
+pub(crate) use quota::{MAX_COUNT, SHORTEST};
 use std::time::Duration;
 
 /// What can be asked of a rate limiter.
