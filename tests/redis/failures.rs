@@ -1,22 +1,12 @@
 //! Every row of the table of ambiguous failures that a network or a client can cause.
 
 use crate::support::{
-    GENEROUS, LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, until, waiting,
+    LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
+    waiting,
 };
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{pin::pin, time::Duration};
-
-macro_rules! server_behind_proxy {
-    () => {{
-        let Some(server) = RedisServer::start() else { return };
-        let proxy = Proxy::to(server.port());
-        let locker = connect(&proxy.url()).await;
-        // The server knows the scripts from here on: the first answer to a call is its result.
-        hold(&locker, "known").await.release().await.unwrap();
-        (server, proxy, locker)
-    }};
-}
 
 #[tokio::test]
 async fn an_acquire_whose_answer_is_lost_is_asked_again_with_the_same_id() {
@@ -220,125 +210,6 @@ async fn a_slow_network_only_makes_it_slower() {
 }
 
 #[tokio::test]
-async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let ghost = "0123456789abcdef0123456789abcdef";
-    let message = format!("lock granted {ghost} 7 lock:ghost");
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
-    // The same message about a hold that is in use does not end it: it came before.
-    let guard = hold(&connect(&server.url()).await, "a").await;
-    let waiter = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
-    guard.release().await.unwrap();
-    let guard = in_time("the hand-over", waiter).await.unwrap();
-    let message = format!("lock granted {} {} lock:a", guard.id(), guard.fence());
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    let message = format!("lock granted {ghost} 8 lock:ghost");
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
-    assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
-    guard.release().await.unwrap();
-}
-
-/// Redis 7.2 and later send a client its own messages after the answer; an old connection may bring one even later.
-#[tokio::test]
-async fn a_message_about_a_grant_that_was_answered_before_does_not_end_it() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let guard = hold(&locker, "a").await;
-    let waiter = tokio::spawn({
-        let request = locker.lock("a").retry_delay(Duration::from_millis(50));
-        async move { request.acquire().await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
-    let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
-    let fence = guard.fence() + 1;
-    let _: () = redis::pipe()
-        .atomic()
-        .del(&["{lock:a}:q", "{lock:a}:w"])
-        .cmd("SET")
-        .arg(&["{lock:a}:f", &format!("{fence} {id}"), "PX", "60000"])
-        .cmd("SET")
-        .arg(&["lock:a", &id, "PX", "6000"])
-        .query(&mut server.connection())
-        .unwrap();
-    let granted = in_time("the answer to asking again", waiter).await.unwrap().unwrap();
-    assert_eq!((granted.fence(), granted.id()), (fence, id.as_str()));
-    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let ghost = "0123456789abcdef0123456789abcdef";
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    for message in [format!("lock granted {id} {fence} lock:a"), format!("lock granted {ghost} 8 lock:ghost")]
-    {
-        let _: i64 = server.ask("PUBLISH", &[&channels[0], &message]);
-    }
-    until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
-    assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
-    granted.release().await.unwrap();
-}
-
-/// What is given to the one who asks, by the very call with which he asks.
-#[tokio::test]
-async fn a_grant_by_asking_again_lasts() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let door = locker.door();
-    for _ in 0..10 {
-        let (short, long) = (Duration::from_millis(60), LEASE);
-        door.acquire("a", 1, "first", short, GENEROUS).await.unwrap();
-        door.acquire("a", 1, "second", long, GENEROUS).await.unwrap();
-        hold(&locker, "later").await.release().await.unwrap();
-        assert!(door.release("a", "second").await.unwrap());
-    }
-    assert_eq!(eternal_keys(&server), [""; 0]);
-}
-
-/// Granted, not confirmed in time, queued again, granted again: the first message may come after all that.
-#[tokio::test]
-async fn a_late_message_about_an_old_grant_does_not_lend_its_fence_to_a_new_one() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let guard = hold(&locker, "a").await;
-    let waiter = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
-    let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
-    let (old, new) = (guard.fence() + 1, guard.fence() + 2);
-    let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
-    let _: String = server.ask("SET", &["{lock:a}:f", &format!("{new} {id}"), "PX", "60000"]);
-    let _: String = server.ask("SET", &["lock:a", &id, "PX", "6000"]);
-    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("lock granted {id} {old} lock:a")]);
-    let granted = in_time("the waiter's turn", waiter).await.unwrap();
-    assert_eq!((granted.fence(), granted.id()), (new, id.as_str()));
-    granted.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn a_waiter_whose_process_is_gone_is_skipped() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let guard = hold(&locker, "a").await;
-    let now: (u64, u64) = server.ask("TIME", &[]);
-    let alive = (now.0 + 60) * 1_000_000;
-    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", "0123456789abcdef0123456789abcdef"]);
-    let waiter = format!("60000 {alive} fair locker:push:nobody");
-    let _: i64 = server.ask("HSET", &["{lock:a}:w", "0123456789abcdef0123456789abcdef", &waiter]);
-    let other = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("both in line", async || waiting(&server, "lock:a") == 2).await;
-    guard.release().await.unwrap();
-    let guard = in_time("the living waiter", other).await.unwrap();
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
 async fn a_server_that_forgets_its_scripts_gets_them_again() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
@@ -384,32 +255,6 @@ async fn try_acquire_with_nobody_there_is_unavailable_and_works_again_later() {
     server.restart();
     let guard = hold(&locker, "a").await;
     assert!(guard.remaining() <= LEASE);
-    guard.release().await.unwrap();
-}
-
-/// A process that stands still takes messages, and does nothing about them.
-#[tokio::test]
-async fn a_waiter_that_does_not_come_when_it_is_woken_is_passed_over() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let (stopped, channel) = ("0123456789abcdef0123456789abcdef", "locker:push:stopped");
-    let mut listener = server.connection();
-    let mut listener = listener.as_pubsub();
-    listener.subscribe(channel).unwrap();
-    let guard = hold(&locker, "a").await;
-    let now: (u64, u64) = server.ask("TIME", &[]);
-    let alive = (now.0 + 600) * 1_000_000;
-    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", stopped]);
-    let waiter = format!("60000 {alive} unfair {channel}");
-    let _: i64 = server.ask("HSET", &["{lock:a}:w", stopped, &waiter]);
-    let other = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("both in line", async || waiting(&server, "lock:a") == 2).await;
-    let before = scripts_run(&server);
-    guard.release().await.unwrap();
-    let guard = in_time("the waiter behind it", other).await.unwrap();
-    assert!(scripts_run(&server) < before + 20, "nobody looks again and again");
     guard.release().await.unwrap();
 }
 

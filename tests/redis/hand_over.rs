@@ -1,22 +1,11 @@
 //! Hand-overs within one process, which Redis hears of when the next one holds already.
 
-use crate::support::{LEASE, connect, eternal_keys, hold, holder, in_time, until, waiting};
+use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, until, waiting};
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::{
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    task::Poll,
-    time::Duration,
-};
+use std::{pin::pin, task::Poll, time::Duration};
 use tokio::{
-    sync::{
-        Semaphore,
-        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    },
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     task::JoinSet,
 };
 
@@ -70,11 +59,6 @@ async fn line(count: usize) -> Option<(RedisServer, Proxy, Locker, Turns, Guard)
     before.release().await.unwrap();
     let first = turns.of(0).await;
     Some((server, proxy, locker, turns, first))
-}
-
-fn nobody_is_left(server: &RedisServer) {
-    assert_eq!((holder(server, "lock:a"), waiting(server, "lock:a")), (None, 0));
-    assert_eq!(eternal_keys(server), [""; 0]);
 }
 
 #[tokio::test]
@@ -268,61 +252,6 @@ async fn nobody_of_another_process_is_passed() {
     nobody_is_left(&server);
 }
 
-/// What many do at once, some of whom lose patience or are dropped at any moment. Were the lock left to nobody, then
-/// for longer than the test may take.
-async fn a_crowd_comes_and_goes(members: usize, processes: usize) {
-    const GRANTS: u64 = 4_000;
-    let Some(server) = RedisServer::start() else { return };
-    let lockers = [connect(&server.url()).await, connect(&format!("{}/0", server.url())).await];
-    let (held, last, grants) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    let mut crowd = JoinSet::new();
-    for number in 0..members {
-        let locker = lockers[usize::from(number % 3 == 0) % processes].clone();
-        let (held, last, grants) = (Arc::clone(&held), Arc::clone(&last), Arc::clone(&grants));
-        crowd.spawn(async move {
-            while grants.load(Ordering::SeqCst) < GRANTS {
-                let patience = Duration::from_micros(fastrand::u64(1..20_000));
-                let request = locker.lock("a").lease(Duration::from_secs(60));
-                let guard = match fastrand::u8(..5) {
-                    0 => request.timeout(patience).acquire().await.ok(),
-                    2 => request.max_retry(2).retry_delay(patience / 4).acquire().await.ok(),
-                    1 => tokio::time::timeout(patience, request.acquire()).await.ok().map(Result::unwrap),
-                    _ => Some(request.acquire().await.unwrap()),
-                };
-                let Some(guard) = guard else { continue };
-                assert!(!held.swap(true, Ordering::SeqCst), "two hold the lock");
-                assert!(last.swap(guard.fence(), Ordering::SeqCst) < guard.fence(), "the fence fell");
-                if fastrand::bool() {
-                    tokio::task::yield_now().await;
-                }
-                grants.fetch_add(1, Ordering::SeqCst);
-                assert!(held.swap(false, Ordering::SeqCst));
-                match fastrand::u8(..8) {
-                    0 => drop(guard),
-                    1 => drop(tokio::time::timeout(patience / 40, guard.release()).await.map(Result::unwrap)),
-                    _ => guard.release().await.unwrap(),
-                }
-            }
-        });
-    }
-    while let Some(member) = in_time("the crowd", crowd.join_next()).await {
-        member.unwrap();
-    }
-    until("the last release", async || holder(&server, "lock:a").is_none()).await;
-    nobody_is_left(&server);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_comes_and_goes_never_overlaps() {
-    a_crowd_comes_and_goes(24, 2).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_one_process_that_comes_and_goes_never_overlaps() {
-    a_crowd_comes_and_goes(8, 1).await;
-}
-
 /// A release with an heir that comes after the lease was not carried out: the heir has nothing to hand on, and the
 /// answer is not the beginning of its lease.
 #[tokio::test]
@@ -340,61 +269,6 @@ async fn nothing_is_handed_on_after_a_release_that_came_too_late() {
     assert!(turns.receiver.try_recv().is_err(), "the lock is another's");
     assert_eq!(server.ask::<i64>("DEL", &["lock:a"]), 1);
     turns.of(2).await.release().await.unwrap();
-}
-
-/// Whatever one task hears first, a hold that lasted is never said to be lost, while the server is disturbed again after
-/// every `holds`. `unknown`: it may be unknown whether a release has arrived.
-async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd) {
-    let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
-    let mut connection = server.connection();
-    let (held, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(Semaphore::new(0)));
-    let mut crowd = JoinSet::new();
-    for _ in 0..32 {
-        let (locker, held, ended) = (locker.clone(), Arc::clone(&held), Arc::clone(&ended));
-        crowd.spawn(async move {
-            for _ in 0..40 {
-                let guard = locker.lock("a").acquire().await.expect("the lock");
-                assert!(!held.swap(true, Ordering::SeqCst), "two hold the lock");
-                tokio::task::yield_now().await;
-                assert!(held.swap(false, Ordering::SeqCst));
-                let error = guard.release().await.err().filter(|error| !unknown || error.is_certain());
-                assert!(error.is_none(), "of a hold that lasted: {error:?}");
-                ended.add_permits(1);
-            }
-        });
-    }
-    let mut disturbances = 0;
-    in_time("the crowd", async {
-        loop {
-            tokio::select! {
-                member = crowd.join_next() => match member {
-                    Some(member) => member.unwrap(),
-                    None => break,
-                },
-                some = ended.acquire_many(holds) => {
-                    some.unwrap().forget();
-                    disturb.exec(&mut connection).unwrap();
-                    disturbances += 1;
-                }
-            }
-        }
-    })
-    .await;
-    assert!(disturbances > 10, "{disturbances}");
-    until("the last release", async || holder(&server, "lock:a").is_none()).await;
-    nobody_is_left(&server);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_hold_is_said_to_be_lost_while_the_server_forgets_its_scripts_again_and_again() {
-    a_crowd_keeps_its_holds(0, false, redis::cmd("SCRIPT").arg("FLUSH").take()).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_hold_is_said_to_be_lost_while_connections_break_again_and_again() {
-    let kill = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("PUBSUB").take();
-    a_crowd_keeps_its_holds(20, true, kill).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What only a server across a network can do to locks: faults, restarts, wrong addresses, other clients.
 
 mod addresses;
+mod crowds;
 mod failures;
 mod hand_over;
 mod interop;
@@ -13,3 +14,4 @@ mod support;
 #[cfg(feature = "redis-tls")]
 mod tls;
 mod together;
+mod waiters;

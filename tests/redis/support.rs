@@ -58,3 +58,21 @@ pub(crate) fn eternal_keys(server: &RedisServer) -> Vec<String> {
     let keys: Vec<String> = server.ask("KEYS", &["*"]);
     keys.into_iter().filter(|key| server.ask::<i64>("PTTL", &[key]) == -1).collect()
 }
+
+pub(crate) fn nobody_is_left(server: &RedisServer) {
+    assert_eq!((holder(server, "lock:a"), waiting(server, "lock:a")), (None, 0));
+    assert_eq!(eternal_keys(server), [""; 0]);
+}
+
+/// A server, a proxy before it, and a locker behind that.
+macro_rules! server_behind_proxy {
+    () => {{
+        let Some(server) = locker_harness::RedisServer::start() else { return };
+        let proxy = locker_harness::Proxy::to(server.port());
+        let locker = crate::support::connect(&proxy.url()).await;
+        // The server knows the scripts from here on: the first answer to a call is its result.
+        crate::support::hold(&locker, "known").await.release().await.unwrap();
+        (server, proxy, locker)
+    }};
+}
+pub(crate) use server_behind_proxy;

@@ -141,6 +141,7 @@ impl Chaos {
         self.proxy.set(Fault::None);
     }
 
+    /// How long a fault lasts: no condition ends it.
     fn pause(&mut self, shortest: u64, longest: u64) {
         thread::sleep(Duration::from_millis(self.rng.u64(shortest..=longest)));
     }

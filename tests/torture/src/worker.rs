@@ -112,6 +112,7 @@ fn protected(
             _ if started.elapsed() >= stay => return seen,
             _ => {}
         }
+        // How often it looks at its guard: what is judged is the time between two looks, not that of this pause.
         std::thread::sleep(Duration::from_micros(200));
     }
 }
