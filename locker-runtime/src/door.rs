@@ -52,8 +52,8 @@ impl Door {
         Key::named(self.0.prefix(), kind, name)
     }
 
-    /// A name as [`names`](Self::names) lists it: itself, owned: the md5 that stands for a name that keys cannot spell,
-    /// because it has braces or control characters or is too long.
+    /// A name as [`names`](Self::names) lists it. Borrowed, it is the name itself; owned, the md5 that stands for a name
+    /// that keys cannot spell, because it has braces or control characters or is too long.
     #[must_use]
     pub fn stored_name<'a>(&self, kind: &str, name: &'a str) -> Cow<'a, str> {
         let key = self.key(kind, name);

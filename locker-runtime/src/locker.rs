@@ -221,7 +221,8 @@ impl Locker {
     }
 
     /// Sends `request` without anybody waiting for it, again and again until it is certain or `give_up` has passed; also
-    /// where nobody could be reached for a reason that usually does not pass, such as a password. Answered inline where the store can.
+    /// where nobody could be reached for a reason that usually does not pass, such as a password. Answered inline where
+    /// the store can.
     pub(crate) fn send_off(
         &self,
         key: &Key,

@@ -120,7 +120,8 @@ impl LockRequest {
     ///
     /// # Errors
     /// `TimedOut` or `RetriesExhausted` when it did not come, `Unavailable` when the store cannot serve, `Misused`
-    /// when a setting is wrong or the size of a semaphore was lowered below what is waited for, `Conflict` when the key belongs to another kind of primitive.
+    /// when a setting is wrong or the size of a semaphore was lowered below what is waited for, `Conflict` when the key
+    /// belongs to another kind of primitive.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and gives back what may have been granted meanwhile; the

@@ -30,8 +30,8 @@ impl Barrier {
     /// Waits until enough callers do. Whoever gives up does not count any more.
     ///
     /// # Errors
-    /// `Misused` with 0 parties, or more than 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind;
-    /// `Unavailable`.
+    /// `Misused` with 0 parties, or more than 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is
+    /// of another kind; `Unavailable`.
     ///
     /// # Cancel safety
     /// When the future is dropped just as the round becomes full, the others go on without this caller.

@@ -31,8 +31,8 @@ impl Counter {
     /// Adds `by` (negative to subtract) and returns the sum.
     ///
     /// # Errors
-    /// `Misused` when `by` is out of range; `Conflict` when the sum is, or the name is of another kind; `Unavailable`: it may have been
-    /// added.
+    /// `Misused` when `by` is out of range; `Conflict` when the sum is, or the name is of another kind; `Unavailable`:
+    /// it may have been added.
     ///
     /// # Cancel safety
     /// When the future is dropped it may have been added.

@@ -31,7 +31,8 @@ impl Latch {
     /// Counts down by one, and returns how often it has still to be done.
     ///
     /// # Errors
-    /// `Misused` with a count over 2^53 - 1; `Conflict` when the name is of another kind; `Unavailable`: it may have been counted.
+    /// `Misused` with a count over 2^53 - 1; `Conflict` when the name is of another kind; `Unavailable`: it may have
+    /// been counted.
     ///
     /// # Cancel safety
     /// When the future is dropped it may have been counted.
@@ -47,7 +48,8 @@ impl Latch {
     /// Waits until the latch is open. Zero looks once; [`Duration::MAX`] waits for ever.
     ///
     /// # Errors
-    /// `Misused` as above; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
+    /// `Misused` with a count over 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another
+    /// kind; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -19,8 +19,7 @@ use std::time::Duration;
 /// Lets so much through and no more: made by [`Locker::rate_limiter`], and to be used again and again.
 ///
 /// Every call is told its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
-/// A caller that gives up before its turn gives its tokens back; with more than 64 in line behind and before it, they
-/// stay unused.
+/// A caller that gives up before its turn gives its tokens back; while more than 64 others wait, they stay unused.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -92,9 +91,10 @@ impl RateLimiter {
     ///
     /// # Errors
     /// `Limited` when the turn would not come within the timeout: at once, unless it is to [`hold_out`](Self::hold_out).
-    /// [`Error::retry_after`] says when to come back (nothing when the size is 0). `Misused` when the quota, the tokens or the timeout are out of range;
-    /// `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`: tokens may have been
-    /// taken, never more than asked for.
+    /// [`Error::retry_after`] says when to come back (nothing when the size is 0). `Misused` when the quota, the tokens
+    /// or the timeout are out of range; `Conflict` when the name is deleted meanwhile or is of another kind;
+    /// `Unavailable`: tokens may have been taken. Where an answer gets lost on the way from a server, they may be taken
+    /// twice: the safe side.
     ///
     /// # Cancel safety
     /// Cancel safe: tokens whose turn has not come are given back, or stay unused where more than 64 wait.

@@ -106,7 +106,8 @@ impl Redis {
         let checks =
             startup::Checks { allow_eviction: opening.redis.allow_eviction, prefix: opening.prefix.clone() };
         let channel = format!("locker:push:{}", Id::random());
-        // A little less than the caller waits, so that he is told what failed; but others come after him who wait longer.
+        // A little less than the caller waits, so that he is told what failed; but others come after him who wait
+        // longer.
         let patience = (patience(opening) * 9 / 10).max(LEAST);
         let haste = (opening.redis.command_timeout * 2).clamp(LEAST, CONNECT);
         Ok(Arc::new_cyclic(|store| {

@@ -109,13 +109,13 @@ impl Connection {
     /// Whether another connection is needed: this one is broken, or leads to a master no more. The address may lead to
     /// the new one, though not at once.
     fn is_spoilt_by(&self, error: &RedisError) -> bool {
-        let is_old = || Timestamp::now() > self.since + LEAST;
+        let is_old = || Timestamp::now() > self.since + BETWEEN_MASTERS;
         error.is_unrecoverable_error() || (errors::is_of_a_replica(error) && is_old())
     }
 }
 
 /// How long a connection is kept at least that leads to a replica.
-const LEAST: Duration = Duration::from_secs(1);
+const BETWEEN_MASTERS: Duration = Duration::from_secs(1);
 
 /// The present connection, for whoever has something to send.
 #[derive(Clone, Debug)]
