@@ -1,11 +1,12 @@
-//! What must be true of the holds of one lock.
+//! What must be true of the holds of one lock, semaphore or read/write lock.
 //!
-//! A lock is granted some time between `asked` and `entered`, and surely held from `entered` to `seen`, the last moment
-//! of which [`Guard::check`](locker_runtime::Guard::check) said so. Fences rise from grant to grant. So every pair of
-//! holds, in the order of their fences, obeys two laws:
+//! It is granted some time between `asked` and `entered`, and surely held from `entered` to `seen`, the last moment
+//! of which [`Guard::check`](locker_runtime::Guard::check) said so. Fences rise from grant to grant. So the holds, in the
+//! order of their fences, obey two laws:
 //!
-//! 1. the second does not enter while the first is surely held;
-//! 2. the second had not entered yet when the first was asked for.
+//! 1. nobody enters while those before surely hold so much that the whole does not suffice for both (of a lock, any
+//!    hold is the whole);
+//! 2. of each pair, the second had not entered yet when the first was asked for.
 //!
 //! One thing is excused, by having no `seen`: a guard that says `Lost` when it is first looked at. Its process stood
 //! still between the grant and that look for longer than the lease, so it was surely held at no moment, and others may
@@ -20,17 +21,19 @@ use std::time::Duration;
 pub(crate) struct Hold {
     pub(crate) worker: u32,
     pub(crate) fence: u64,
+    /// How much of the whole it takes.
+    pub(crate) share: u64,
     pub(crate) asked: u64,
     pub(crate) entered: u64,
     /// The last moment at which the guard was surely held.
     pub(crate) seen: Option<u64>,
 }
 
-/// What breaks the laws.
-pub(crate) fn broken(holds: &[Hold]) -> Vec<String> {
+/// What breaks the laws where `whole` is all that can be held.
+pub(crate) fn broken(holds: &[Hold], whole: u64) -> Vec<String> {
     let mut holds: Vec<&Hold> = holds.iter().collect();
     holds.sort_by_key(|hold| (hold.fence, hold.entered));
-    [fences_given_twice(&holds), entered_too_early(&holds), asked_too_late(&holds)].concat()
+    [fences_given_twice(&holds), entered_too_early(&holds, whole), asked_too_late(&holds)].concat()
 }
 
 fn fences_given_twice(holds: &[&Hold]) -> Vec<String> {
@@ -38,18 +41,23 @@ fn fences_given_twice(holds: &[&Hold]) -> Vec<String> {
     twice.map(|pair| format!("one fence twice: {:?} and {:?}", pair[0], pair[1])).collect()
 }
 
-/// The first law. Of all lower fences the one that was held longest is enough.
-fn entered_too_early(holds: &[&Hold]) -> Vec<String> {
+/// The first law. Those of lower fences that nobody who comes later could meet are forgotten.
+fn entered_too_early(holds: &[&Hold], whole: u64) -> Vec<String> {
+    let mut earliest: Vec<u64> = holds.iter().map(|hold| hold.entered).collect();
+    for at in (1..earliest.len()).rev() {
+        earliest[at - 1] = earliest[at - 1].min(earliest[at]);
+    }
     let mut problems = Vec::new();
-    let mut longest: Option<&Hold> = None;
-    for hold in holds {
-        if let Some(before) = longest.filter(|before| Some(hold.entered) < before.seen) {
-            let what = if hold.entered < before.entered { "fence going back" } else { "overlap" };
-            problems.push(format!("{what}: {before:?} and {hold:?}"));
+    let mut lasting: Vec<&Hold> = Vec::new();
+    for (hold, earliest) in holds.iter().zip(earliest) {
+        lasting.retain(|before| Some(earliest) < before.seen);
+        let there: Vec<&&Hold> = lasting.iter().filter(|before| Some(hold.entered) < before.seen).collect();
+        if there.iter().map(|before| before.share).sum::<u64>() + hold.share > whole {
+            let back = there.iter().any(|before| hold.entered < before.entered);
+            let what = if back { "fence going back" } else { "overlap" };
+            problems.push(format!("{what}: {there:?} and {hold:?}"));
         }
-        if longest.is_none_or(|before| hold.seen > before.seen) {
-            longest = Some(hold);
-        }
+        lasting.push(hold);
     }
     problems
 }
@@ -87,14 +95,43 @@ mod tests {
     use super::*;
 
     fn hold(fence: u64, asked: u64, entered: u64, seen: impl Into<Option<u64>>) -> Hold {
-        Hold { worker: 1, fence, asked, entered, seen: seen.into() }
+        Hold { worker: 1, fence, share: 1, asked, entered, seen: seen.into() }
     }
 
     fn problems(holds: &[Hold]) -> Vec<String> {
-        let found = broken(holds);
+        problems_of(1, holds)
+    }
+
+    fn problems_of(whole: u64, holds: &[Hold]) -> Vec<String> {
+        let found = broken(holds, whole);
         let backwards: Vec<Hold> = holds.iter().rev().cloned().collect();
-        assert_eq!(broken(&backwards), found, "the order in which they were told does not matter");
+        assert_eq!(broken(&backwards, whole), found, "the order in which they were told does not matter");
         found
+    }
+
+    #[test]
+    fn as_many_as_there_are_places_hold_together_and_no_more() {
+        let together = [hold(1, 0, 10, 20), hold(2, 0, 12, 30), hold(3, 0, 20, 40)];
+        assert_eq!(problems_of(2, &together), [""; 0]);
+        let found = problems_of(2, &[&together[..], &[hold(4, 0, 29, 29)]].concat());
+        assert!(found.len() == 1 && found[0].starts_with("overlap"), "{found:?}");
+    }
+
+    #[test]
+    fn one_who_takes_several_places_counts_as_several() {
+        let several = |share, hold| Hold { share, ..hold };
+        let (reader, writer) = (hold(1, 0, 10, 20), several(9, hold(2, 0, 20, 30)));
+        assert_eq!(problems_of(9, &[reader.clone(), writer.clone(), hold(3, 0, 30, 40)]), [""; 0]);
+        assert_eq!(problems_of(9, &[reader, writer.clone(), hold(3, 0, 29, 40)]).len(), 1);
+        assert_eq!(problems_of(9, &[hold(1, 0, 10, 21), writer]).len(), 1);
+    }
+
+    /// Each has told late that it entered; what counts is the order of grants.
+    #[test]
+    fn places_are_counted_in_the_order_of_fences() {
+        assert_eq!(problems_of(2, &[hold(1, 0, 30, 40), hold(2, 0, 10, 20), hold(3, 0, 25, 29)]), [""; 0]);
+        let found = problems_of(2, &[hold(1, 0, 30, 40), hold(2, 0, 10, 26), hold(3, 0, 25, 29)]);
+        assert_eq!(found.len(), 1, "{found:?}");
     }
 
     #[test]

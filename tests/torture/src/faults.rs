@@ -69,10 +69,12 @@ impl Chaos {
     ) -> Self {
         let (url, resource) = (proxy.url(), resource.url());
         let (names, callers) = (plan.names.to_string(), plan.callers.to_string());
+        let kinds: Vec<String> = plan.kinds.iter().map(|kind| kind.text()).collect();
+        let kinds = kinds.join(",");
         let start = move || {
             let mut child = Command::new(std::env::current_exe().expect("this program"))
                 .args(["worker", "--url", &url, "--resource", &resource])
-                .args(["--names", &names, "--callers", &callers])
+                .args(["--kinds", &kinds, "--names", &names, "--callers", &callers])
                 .stdout(Stdio::piped())
                 .spawn()
                 .expect("a worker");

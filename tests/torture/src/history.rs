@@ -1,6 +1,10 @@
 //! What the workers say, and what must be true of it.
 
-use crate::checks::{Hold, broken, inversions};
+use crate::{
+    checks::{Hold, broken, inversions},
+    kinds::{self, Kind},
+    limits::Admitted,
+};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -14,6 +18,9 @@ pub(crate) struct History(Arc<Mutex<Recorded>>);
 struct Recorded {
     /// By name; of each the worker, its fence and the moment it entered.
     holds: BTreeMap<String, BTreeMap<(u32, u64, u64), Hold>>,
+    /// By name of a limiter.
+    admitted: BTreeMap<String, Vec<Admitted>>,
+    refused: u64,
     missed: u64,
     lost: u64,
     /// Holds that were called lost while their leases ran.
@@ -27,7 +34,9 @@ pub(crate) struct Verdict {
     pub(crate) fenced_updates: u64,
     pub(crate) plain_updates: u64,
     pub(crate) plain_lost: u64,
-    grants: usize,
+    grants: BTreeMap<String, usize>,
+    admitted: usize,
+    refused: u64,
     too_late: usize,
     missed: u64,
     lost: u64,
@@ -40,17 +49,36 @@ impl History {
     pub(crate) fn read(&self, worker: u32, line: &str) {
         let mut recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let words: Vec<&str> = line.split(' ').collect();
+        let number = |text: &str| text.parse().ok();
         match words[..] {
             ["missed", _] => recorded.missed += 1,
-            [state @ ("holding" | "released" | "lost" | "early"), name, fence, asked, entered, seen, "."] => {
-                let number = |text: &str| text.parse().ok();
-                let (Some(fence), Some(asked), Some(entered)) =
-                    (number(fence), number(asked), number(entered))
+            ["refused", _] => recorded.refused += 1,
+            ["admitted", name, tokens, asked, entered, "."] => {
+                let (Some(tokens), Some(asked), Some(entered)) =
+                    (number(tokens), number(asked), number(entered))
+                else {
+                    return;
+                };
+                let admitted = Admitted { asked, entered, tokens };
+                recorded.admitted.entry(name.to_owned()).or_default().push(admitted);
+            }
+            [
+                state @ ("holding" | "released" | "lost" | "early"),
+                name,
+                fence,
+                share,
+                asked,
+                entered,
+                seen,
+                ".",
+            ] => {
+                let (Some(fence), Some(share), Some(asked), Some(entered)) =
+                    (number(fence), number(share), number(asked), number(entered))
                 else {
                     return;
                 };
                 recorded.lost += u64::from(state == "lost");
-                let hold = Hold { worker, fence, asked, entered, seen: number(seen) };
+                let hold = Hold { worker, fence, share, asked, entered, seen: number(seen) };
                 if state == "early" {
                     recorded.lost_early.push(format!("called lost while its lease ran on {name}: {hold:?}"));
                 }
@@ -65,17 +93,20 @@ impl History {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verdict = Verdict {
             missed: recorded.missed,
+            refused: recorded.refused,
             lost: recorded.lost,
             problems: recorded.lost_early.clone(),
             ..Verdict::default()
         };
         for (name, holds) in &recorded.holds {
             let holds: Vec<Hold> = holds.values().cloned().collect();
-            verdict.grants += holds.len();
+            *verdict.grants.entry(kind(name).to_owned()).or_default() += holds.len();
             verdict.too_late += holds.iter().filter(|hold| hold.seen.is_none()).count();
-            verdict
-                .problems
-                .extend(broken(&holds).into_iter().map(|problem| format!("on {name}, {problem}")));
+            verdict.problems.extend(
+                broken(&holds, Kind::of(name).map_or(1, Kind::whole))
+                    .into_iter()
+                    .map(|problem| format!("on {name}, {problem}")),
+            );
             let unfair = inversions(&holds);
             verdict.inversions += unfair.len();
             let calm = unfair.into_iter().filter(|(_, second)| second.entered < calm_until);
@@ -85,16 +116,26 @@ impl History {
                 }),
             );
         }
-        if verdict.grants == verdict.too_late {
-            verdict.problems.push("nobody got a lock".into());
+        for (name, admitted) in &recorded.admitted {
+            verdict.admitted += admitted.len();
+            let broken = kinds::limit(name).broken(admitted);
+            verdict.problems.extend(broken.into_iter().map(|problem| format!("on {name}, {problem}")));
+        }
+        if verdict.grants.values().sum::<usize>() == verdict.too_late && verdict.admitted == 0 {
+            verdict.problems.push("nobody got anything".into());
         }
         verdict
     }
 }
 
+fn kind(name: &str) -> &str {
+    name.split(':').next().unwrap_or(name)
+}
+
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} grants, {} given up, {} lost and told so", self.grants, self.missed, self.lost)?;
+        writeln!(f, "grants: {:?}; {} given up, {} lost and told so", self.grants, self.missed, self.lost)?;
+        writeln!(f, "{} let through by limiters, {} refused", self.admitted, self.refused)?;
         writeln!(f, "{} guards dead when first looked at, nothing written under them", self.too_late)?;
         writeln!(f, "{} served out of turn, over reconnects and restarts", self.inversions)?;
         writeln!(f, "{} updates under a fence, none lost unless listed below", self.fenced_updates)?;
@@ -121,43 +162,65 @@ mod tests {
     #[test]
     fn a_hold_is_told_of_several_times_and_counts_once() {
         let history = told(&[
-            (1, "holding a 1 0 10 11 ."),
-            (1, "holding a 1 0 10 15 ."),
-            (1, "released a 1 0 10 20 ."),
-            (2, "released a 2 0 21 30 ."),
-            (3, "lost a 3 0 90 - ."),
+            (1, "holding a 1 1 0 10 11 ."),
+            (1, "holding a 1 1 0 10 15 ."),
+            (1, "released a 1 1 0 10 20 ."),
+            (2, "released a 2 1 0 21 30 ."),
+            (3, "lost a 3 1 0 90 - ."),
         ]);
         let verdict = history.judge(0);
-        assert_eq!((verdict.grants, verdict.too_late, verdict.lost), (3, 1, 1));
+        assert_eq!((verdict.grants["a"], verdict.too_late, verdict.lost), (3, 1, 1));
         assert_eq!(verdict.problems, [""; 0]);
     }
 
     #[test]
     fn a_hold_whose_worker_was_killed_at_work_is_judged() {
         let history = told(&[
-            (1, "holding a 1 0 10 20 ."),
-            (1, "released a 1 0 10 30"),
-            (2, "holding a 2 0 19 25 ."),
-            (2, "released a 2 0 19 2"),
+            (1, "holding a 1 1 0 10 20 ."),
+            (1, "released a 1 1 0 10 30"),
+            (2, "holding a 2 1 0 19 25 ."),
+            (2, "released a 2 1 0 19 2"),
         ]);
         assert_eq!(history.judge(0).problems.len(), 1);
     }
 
     #[test]
     fn a_hold_that_is_called_lost_while_its_lease_runs_is_a_problem() {
-        let history = told(&[(1, "lost a 1 0 10 20 ."), (1, "early a 2 0 21 30 .")]);
+        let history = told(&[(1, "lost a 1 1 0 10 20 ."), (1, "early a 2 1 0 21 30 .")]);
         let problems = history.judge(0).problems;
         assert!(problems.len() == 1 && problems[0].starts_with("called lost"), "{problems:?}");
     }
 
     #[test]
+    fn each_kind_is_judged_by_its_own_measure() {
+        let two = |name: &str| {
+            let line = |fence: u64| format!("released {name} {fence} 1 0 10 20 .");
+            told(&[(1, &line(1)), (2, &line(2))]).judge(0).problems.len()
+        };
+        assert_eq!([two("lock:0"), two("semaphore:0"), two("read-write:0")], [1, 0, 0]);
+        let writing = told(&[
+            (1, "released read-write:0 1 1 0 10 20 ."),
+            (2, "released read-write:0 2 1000 0 19 20 ."),
+        ]);
+        assert_eq!(writing.judge(0).problems.len(), 1);
+        let admitted = told(&[
+            (1, "admitted limiter:1 5 10 11 ."),
+            (1, "refused limiter:1"),
+            (2, "admitted limiter:1 1 10 1"),
+        ]);
+        assert_eq!(admitted.judge(0).problems, [""; 0]);
+        admitted.read(2, "admitted limiter:1 1 10 12 .");
+        assert_eq!(admitted.judge(0).problems.len(), 1);
+    }
+
+    #[test]
     fn a_history_without_holds_proves_nothing() {
-        assert_eq!(told(&[(1, "missed a"), (1, "lost a 1 0 90 - .")]).judge(0).problems.len(), 1);
+        assert_eq!(told(&[(1, "missed a"), (1, "lost a 1 1 0 90 - .")]).judge(0).problems.len(), 1);
     }
 
     #[test]
     fn holds_of_different_locks_may_overlap() {
-        let history = told(&[(1, "released a 2 0 10 20 ."), (2, "released b 1 0 10 20 .")]);
+        let history = told(&[(1, "released a 2 1 0 10 20 ."), (2, "released b 1 1 0 10 20 .")]);
         assert_eq!(history.judge(0).problems, [""; 0]);
     }
 }

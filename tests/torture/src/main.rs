@@ -1,4 +1,4 @@
-//! Real worker processes on few locks while workers, network and server break; then the history is judged.
+//! Real worker processes on few locks, semaphores, read/write locks and limiters while workers, network and server break; then the history is judged.
 //!
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
 //! checked.
@@ -6,19 +6,23 @@
 mod checks;
 mod faults;
 mod history;
+mod kinds;
+mod limits;
 mod resource;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
 use faults::Chaos;
 use history::{History, Verdict};
+use kinds::Kind;
 use locker_harness::{Proxy, RedisServer, eventually};
+use locker_runtime::Locker;
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-/// Tortures the locks on Redis and judges what happened.
+/// Tortures what is held on Redis and judges what happened.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -44,10 +48,13 @@ struct Plan {
     #[arg(long, default_value_t = 5)]
     workers: usize,
     /// Callers in each of them.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 6)]
     callers: usize,
-    /// Locks they share.
-    #[arg(long, default_value_t = 3)]
+    /// What they take.
+    #[arg(long, value_delimiter = ',', default_value = "lock,semaphore,read-write,limiter")]
+    kinds: Vec<Kind>,
+    /// How many of each kind they share.
+    #[arg(long, default_value_t = 2)]
     names: usize,
     /// Of the random faults; printed, so that a run can be repeated (its timing cannot).
     #[arg(long)]
@@ -78,8 +85,10 @@ fn torture(plan: &Plan) -> ExitCode {
         return ExitCode::SUCCESS;
     };
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..));
-    let Plan { seconds, workers, callers, names, .. } = plan;
-    println!("seed {seed}, {workers} workers with {callers} callers each on {names} names for {seconds} s");
+    let Plan { seconds, workers, callers, names, kinds, .. } = plan;
+    println!(
+        "seed {seed}, {workers} workers with {callers} callers each on {names} of {kinds:?} for {seconds} s"
+    );
     let proxy = Proxy::to(server.port());
     let history = History::default();
     let mut chaos = Chaos::new(plan, seed, server, proxy, &resource, history.clone());
@@ -91,14 +100,21 @@ fn torture(plan: &Plan) -> ExitCode {
     }
     let (server, counts) = chaos.end();
     let mut verdict = history.judge(calm_until);
-    resource::judge(&resource, plan.names, &mut verdict);
-    leaks(&server, &mut verdict);
+    resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::ReadWrite]), &mut verdict);
+    leaks(&server, plan, &mut verdict);
     println!("{counts}");
     report(&verdict)
 }
 
+impl Plan {
+    fn names_of(&self, kinds: &[Kind]) -> Vec<String> {
+        let wanted = self.kinds.iter().filter(|kind| kinds.contains(kind));
+        wanted.flat_map(|kind| (0..self.names).map(|number| kind.name(number))).collect()
+    }
+}
+
 /// After everybody has gone, nothing stays: no hold, no key for ever, no subscription.
-fn leaks(server: &RedisServer, verdict: &mut Verdict) {
+fn leaks(server: &RedisServer, plan: &Plan, verdict: &mut Verdict) {
     eventually("the last subscription's end", || {
         server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).is_empty().then_some(())
     });
@@ -106,6 +122,13 @@ fn leaks(server: &RedisServer, verdict: &mut Verdict) {
         let keys: Vec<String> = server.ask("KEYS", &["lock:*"]);
         keys.is_empty().then_some(())
     });
+    let locker = Locker::connect_blocking(&server.url()).expect("the server");
+    for name in plan.names_of(&[Kind::Lock, Kind::Semaphore, Kind::ReadWrite]) {
+        let kind = Kind::of(&name).expect("a name of ours");
+        if let Err(error) = kind.ask(&locker, &name, kind.whole()).acquire_blocking() {
+            verdict.problems.push(format!("leak: not all of {name} is free: {error}"));
+        }
+    }
     let keys: Vec<String> = server.ask("KEYS", &["*"]);
     let eternal = keys.iter().filter(|key| server.ask::<i64>("PTTL", &[key]) == -1).cloned();
     verdict.problems.extend(eternal.map(|key| format!("leak: {key} never expires")));

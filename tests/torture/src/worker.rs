@@ -1,6 +1,9 @@
 //! One process that takes locks, changes what they protect, and says what it saw.
 
-use crate::resource::Resource;
+use crate::{
+    kinds::{self, Kind},
+    resource::Resource,
+};
 use clap::Args;
 use locker_runtime::{ErrorKind, Guard, Locker};
 use std::{
@@ -18,6 +21,8 @@ pub(crate) struct Work {
     /// The server of what they protect.
     #[arg(long)]
     pub(crate) resource: String,
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) kinds: Vec<Kind>,
     #[arg(long)]
     pub(crate) names: usize,
     /// Threads that call.
@@ -46,19 +51,34 @@ impl Work {
         let mut resource = Resource::open(&self.resource)?;
         let mut rng = fastrand::Rng::new();
         loop {
-            let name = rng.usize(..self.names).to_string();
+            let kind = rng.choice(self.kinds.iter().copied())?;
+            let name = kind.name(rng.usize(..self.names));
+            // Some give up while they wait.
+            let patience = Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) });
+            if kind == Kind::Limiter {
+                pass(locker, &name, rng.u64(1..3), patience.min(Duration::from_millis(400)))?;
+                continue;
+            }
+            let share = kind.share(&mut rng);
             let asked = now();
-            let Ok(guard) = locker.lock(&name).timeout(Duration::from_secs(3)).acquire_blocking() else {
+            let request = kind.ask(locker, &name, share).timeout(patience);
+            let Ok(guard) = request.acquire_blocking() else {
                 say(&format!("missed {name}"))?;
                 continue;
             };
             let (entered, fence) = (now(), guard.fence());
             let tell = |state: &str, seen: Option<u64>| {
                 let seen = seen.map_or("-".into(), |seen| seen.to_string());
-                say(&format!("{state} {name} {fence} {asked} {entered} {seen} ."))
+                say(&format!("{state} {name} {fence} {share} {asked} {entered} {seen} ."))
             };
             let stay = Duration::from_millis(rng.u64(..12));
-            let seen = protected(&guard, &mut resource, &name, stay, |seen| tell("holding", Some(seen)));
+            let change = |resource: &mut Resource, change| match change {
+                _ if share < kind.whole() => {}
+                1 => resource.add_plainly(&name),
+                _ => resource.add_fenced(&name, fence),
+            };
+            let seen =
+                protected(&guard, stay, |seen| tell("holding", Some(seen)), |at| change(&mut resource, at));
             tell(end(guard), seen)?;
         }
     }
@@ -86,14 +106,23 @@ fn end(guard: Guard) -> &'static str {
     }
 }
 
-/// Changes both counters, and returns the last moment at which the guard was surely held; `None`: it never was, and
+/// Asks a limiter to be let through, and says when.
+fn pass(locker: &Locker, name: &str, tokens: u64, patience: Duration) -> Option<()> {
+    let asked = now();
+    match kinds::limiter(locker, name).tokens(tokens).timeout(patience).acquire_blocking() {
+        Ok(_) => say(&format!("admitted {name} {tokens} {asked} {} .", now())),
+        Err(error) if error.kind() == ErrorKind::Limited => say(&format!("refused {name}")),
+        Err(_) => say(&format!("missed {name}")),
+    }
+}
+
+/// Makes both changes, and returns the last moment at which the guard was surely held; `None`: it never was, and
 /// nothing was changed. Before each change it tells that moment, so that a change is known of whose worker is killed.
 fn protected(
     guard: &Guard,
-    resource: &mut Resource,
-    name: &str,
     stay: Duration,
     tell: impl Fn(u64) -> Option<()>,
+    mut change: impl FnMut(u32),
 ) -> Option<u64> {
     let (started, mut seen, mut changes) = (Instant::now(), None, 0);
     loop {
@@ -107,8 +136,7 @@ fn protected(
         }
         changes += 1;
         match changes {
-            1 => resource.add_plainly(name),
-            2 => resource.add_fenced(name, guard.fence()),
+            1 | 2 => change(changes),
             _ if started.elapsed() >= stay => return seen,
             _ => {}
         }

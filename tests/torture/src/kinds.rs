@@ -1,0 +1,79 @@
+//! What is tortured, and how much of each may be had at once.
+
+use crate::limits::Limit;
+use clap::ValueEnum;
+use locker_runtime::{LockRequest, Locker, Quota, RateLimiter};
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    Lock,
+    Semaphore,
+    ReadWrite,
+    Limiter,
+}
+
+/// More than there are callers: a writer takes as much as all readers together.
+const EVERYBODY: u64 = 1_000;
+const PERMITS: u64 = 3;
+
+const WINDOW: Limit = Limit::Window { size: 10, interval: Duration::from_millis(300) };
+const PACED: Limit = Limit::Paced { burst: 5, every: Duration::from_millis(50) };
+
+impl Kind {
+    /// As it is written in a command line.
+    pub(crate) fn text(self) -> String {
+        self.to_possible_value().expect("no kind is hidden").get_name().to_owned()
+    }
+
+    pub(crate) fn name(self, number: usize) -> String {
+        format!("{}:{number}", self.text())
+    }
+
+    /// The kind of what was called `name`.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        Self::from_str(name.split(':').next()?, false).ok()
+    }
+
+    /// All that can be held of one name at a time.
+    pub(crate) fn whole(self) -> u64 {
+        match self {
+            Self::Lock => 1,
+            Self::Semaphore => PERMITS,
+            Self::ReadWrite => EVERYBODY,
+            Self::Limiter => 0,
+        }
+    }
+
+    /// As much as one caller takes: all of a lock, some permits, reading or writing.
+    pub(crate) fn share(self, rng: &mut fastrand::Rng) -> u64 {
+        match self {
+            Self::Semaphore => rng.u64(1..PERMITS),
+            Self::ReadWrite if rng.u8(..3) > 0 => 1,
+            _ => self.whole(),
+        }
+    }
+
+    /// Asks for `share` of what is called `name`.
+    pub(crate) fn ask(self, locker: &Locker, name: &str, share: u64) -> LockRequest {
+        match self {
+            Self::Semaphore => locker.semaphore(name, PERMITS).permits(share),
+            Self::ReadWrite if share < EVERYBODY => locker.read_lock(name),
+            Self::ReadWrite => locker.write_lock(name),
+            Self::Lock | Self::Limiter => locker.lock(name),
+        }
+    }
+}
+
+/// The limit of the limiter called `name`: some count by windows, some pace.
+pub(crate) fn limit(name: &str) -> Limit {
+    if name.ends_with(['1', '3', '5', '7', '9']) { PACED } else { WINDOW }
+}
+
+pub(crate) fn limiter(locker: &Locker, name: &str) -> RateLimiter {
+    let quota = match limit(name) {
+        Limit::Window { size, interval } => Quota::fixed_window(size, interval),
+        Limit::Paced { burst, every } => Quota::gcra(1, every).burst(burst),
+    };
+    locker.rate_limiter(name, quota)
+}
