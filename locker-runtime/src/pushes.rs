@@ -46,10 +46,7 @@ impl Pushes {
         let mut shard = lock(self.shard(push.id));
         let Entry::Occupied(mut mailbox) = shard.entry(push.id) else { return Err(push) };
         let mailbox = mailbox.get_mut();
-        if push.signal != Signal::Wake || mailbox.signal.is_none() {
-            mailbox.signal = Some(push.signal);
-        }
-        let waker = mailbox.waker.take();
+        let waker = mailbox.put(push.signal);
         drop(shard);
         if let Some(waker) = waker {
             waker.wake();
@@ -60,7 +57,8 @@ impl Pushes {
     /// Tells every waiter to ask again: what was pushed meanwhile may have been missed.
     pub fn wake_all(&self) {
         for shard in self.shards.iter() {
-            let wakers: Vec<_> = lock(shard).values_mut().filter_map(Mailbox::stir).collect();
+            let wakers: Vec<_> =
+                lock(shard).values_mut().filter_map(|mailbox| mailbox.put(Signal::Wake)).collect();
             wakers.into_iter().for_each(Waker::wake);
         }
     }
@@ -89,8 +87,16 @@ impl Pushes {
 }
 
 impl Mailbox {
-    fn stir(&mut self) -> Option<Waker> {
-        self.signal.get_or_insert(Signal::Wake);
+    /// What says more stays: asking again answers whatever a look would, and a grant whatever asking would.
+    fn put(&mut self, signal: Signal) -> Option<Waker> {
+        let weight = |signal: &Signal| match signal {
+            Signal::Look { .. } => 0,
+            Signal::Wake => 1,
+            Signal::Granted { .. } | Signal::Held { .. } | Signal::Deleted => 2,
+        };
+        if self.signal.as_ref().is_none_or(|there| weight(there) <= weight(&signal)) {
+            self.signal = Some(signal);
+        }
         self.waker.take()
     }
 }

@@ -296,6 +296,10 @@ impl Store for Redis {
         &self.mail.boxes
     }
 
+    fn trouble(&self) -> Option<Error> {
+        self.link.trouble()
+    }
+
     fn liveness(&self) -> Option<Duration> {
         Some(Self::LIVENESS)
     }
