@@ -136,7 +136,8 @@ Examples:
 Calls: GET or POST /v1/<kind>/<name>/<action>
   tokenbucket/acquire  semaphore/acquire,release,renew  event/wait,send  watchdog/wait,kick
   with size, interval, expires, maxwait (ms), key, message; GET /openapi.json says it all.
-SIGTERM and SIGINT answer the waiters with 503 and end the server; a second one ends it at once.";
+SIGTERM, SIGINT and SIGHUP (unless it is ignored, as under nohup) answer the waiters with 503 and end the
+server; a second one ends it at once.";
 
 /// Which store `run`, `ls` and `unlock` look at.
 #[derive(Args, Clone, Debug)]

@@ -13,4 +13,5 @@ mod openapi;
 pub mod run;
 pub mod serve;
 pub mod server;
+mod signals;
 pub mod zeromq;

@@ -3,6 +3,7 @@
 use crate::{
     carry_out::LONGEST,
     cli::{Ls, MISUSED, Run, Unlock, Where},
+    signals,
 };
 use locker_runtime::{Error, ErrorKind, Guard, Locker};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +15,6 @@ use std::{
 };
 use tokio::{
     process::{Child, Command},
-    signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
 
@@ -43,7 +43,7 @@ pub async fn run(options: Run) -> ExitCode {
 
 /// As [`run`], on a locker that is open; returns the exit code.
 pub async fn under(locker: &Locker, options: &Run) -> u8 {
-    let mut signals = match signals() {
+    let mut signals = match passed_on() {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "signals cannot be passed on");
@@ -129,26 +129,10 @@ fn ended_by(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(1)
 }
 
-/// Those that come from now on. What whoever started this has told to ignore (`nohup`: `SIGHUP`) stays ignored, here
-/// and, since nothing is set for it, in the command.
-fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
-    let (sender, receiver) = mpsc::channel(16);
-    let (all, ignored) =
-        ([Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2], ignored());
-    for passed in all.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0) {
-        let (mut stream, sender) = (signal(SignalKind::from_raw(passed.as_raw()))?, sender.clone());
-        tokio::spawn(
-            async move { while stream.recv().await.is_some() && sender.send(passed).await.is_ok() {} },
-        );
-    }
-    Ok(receiver)
-}
-
-/// One bit per signal. Only Linux tells it without unsafe code: elsewhere none counts as ignored.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+/// Those that are passed on. What is ignored stays ignored, here and, since nothing is set for it, in the command.
+fn passed_on() -> std::io::Result<mpsc::Receiver<Signal>> {
+    let all = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+    signals::caught(all.into_iter().filter(|signal| !signals::is_ignored(*signal)))
 }
 
 async fn open(store: &Where) -> Result<Locker, Error> {
