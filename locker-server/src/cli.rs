@@ -4,8 +4,8 @@
 
 mod file;
 
-use crate::carry_out::LONGEST;
-use clap::{Args, Parser, Subcommand};
+use crate::{calls, carry_out::LONGEST};
+use clap::{Arg, Args, Parser, Subcommand};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Distributed locks, rate limits and coordination for every language
@@ -152,6 +152,7 @@ pub struct Where {
 #[command(after_help = RUN)]
 pub struct Run {
     /// The lock
+    #[arg(value_parser = name)]
     pub name: String,
     /// How long others wait if this machine dies; renewed while the command runs
     #[arg(long, env = "LOCKER_LEASE", default_value = "30s", value_name = "TIME", value_parser = longer_than_nothing)]
@@ -195,6 +196,7 @@ pub struct Ls {
 #[derive(Args, Clone, Debug)]
 pub struct Unlock {
     /// The lock
+    #[arg(value_parser = name)]
     pub name: String,
     /// The store.
     #[command(flatten)]
@@ -217,6 +219,23 @@ pub fn parse() -> Result<Cli, u8> {
     })
 }
 
+/// An empty name is most likely an unset variable: whoever has none would share one lock.
+fn name(text: &str) -> Result<String, String> {
+    calls::name::check(text).map(|()| text.to_owned())
+}
+
+/// Lets options take what starts with a dash, so that a negative number or time is refused for its range.
+fn taking_negatives(command: clap::Command) -> clap::Command {
+    let is_time = |arg: &Arg| arg.get_value_names().is_some_and(|names| names == ["TIME"]);
+    command.mut_subcommands(|command| {
+        command.mut_args(|arg| match arg.get_long() {
+            Some(_) if is_time(&arg) => arg.allow_hyphen_values(true),
+            Some(_) => arg.allow_negative_numbers(true),
+            None => arg,
+        })
+    })
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "give a number of seconds greater than 0, such as 0.8, and at most 10 years".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
@@ -230,6 +249,9 @@ fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if time <= LONGEST => Ok(time),
         Ok(_) => Err("give at most 10 years".into()),
+        Err(_) if text.starts_with('-') => {
+            Err("a time cannot be negative: give one such as 500ms, at most 10 years".into())
+        }
         Err(error) => Err(error.to_string()),
     }
 }

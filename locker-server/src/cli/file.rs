@@ -11,7 +11,7 @@ use toml::{Table, Value};
 /// A value of the file is the default that a variable or an option overrides.
 pub(super) fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
     let arguments: Vec<_> = arguments.into_iter().collect();
-    let mut command = Cli::command();
+    let mut command = super::taking_negatives(Cli::command());
     if let Some(path) = file(&command, &arguments) {
         let table = read(&path).map_err(|reason| wrong(&mut command, &reason))?;
         for (name, value) in table {
