@@ -5,7 +5,7 @@
 mod file;
 
 use crate::{calls, carry_out::LONGEST};
-use clap::{Arg, Args, Parser, Subcommand};
+use clap::{Arg, Args, Parser, Subcommand, builder::BoolishValueParser};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Distributed locks, rate limits and coordination for every language
@@ -59,6 +59,9 @@ pub struct Serve {
         hide_env_values = true
     )]
     pub store: String,
+    /// What is accepted of the store.
+    #[command(flatten)]
+    pub eviction: Eviction,
     /// How many `go` the time-slot limiter (ZeroMQ) answers per slot
     #[arg(long, env = "LOCKER_MAX_REQUESTS", default_value = "1", value_name = "N", help_heading = TIME_SLOTS)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -139,12 +142,23 @@ Calls: GET or POST /v1/<kind>/<name>/<action>
 SIGTERM, SIGINT and SIGHUP (unless it is ignored, as under nohup) answer the waiters with 503 and end the
 server; a second one ends it at once.";
 
+/// Whether a store may forget.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Eviction {
+    /// Accept a Redis that drops keys when its memory is full, locks included
+    #[arg(long, env = "LOCKER_ALLOW_EVICTION", value_parser = BoolishValueParser::new())]
+    pub allow_eviction: bool,
+}
+
 /// Which store `run`, `ls` and `unlock` look at.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Where {
     /// The store that all users of the lock share: redis://host
     #[arg(long, env = "LOCKER_URL", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
+    /// What is accepted of it.
+    #[command(flatten)]
+    pub eviction: Eviction,
 }
 
 /// Options of `locker run`.
@@ -230,8 +244,8 @@ fn taking_negatives(command: clap::Command) -> clap::Command {
     command.mut_subcommands(|command| {
         command.mut_args(|arg| match arg.get_long() {
             Some(_) if is_time(&arg) => arg.allow_hyphen_values(true),
-            Some(_) => arg.allow_negative_numbers(true),
-            None => arg,
+            Some(_) if arg.get_action().takes_values() => arg.allow_negative_numbers(true),
+            _ => arg,
         })
     })
 }

@@ -14,4 +14,5 @@ pub mod run;
 pub mod serve;
 pub mod server;
 mod signals;
+mod store;
 pub mod zeromq;

@@ -3,7 +3,7 @@
 use crate::{
     carry_out::LONGEST,
     cli::{Ls, MISUSED, Run, Unlock, Where},
-    signals,
+    signals, store,
 };
 use locker_runtime::{Error, ErrorKind, Guard, Locker};
 use rustix::process::{Pid, Signal, kill_process};
@@ -135,9 +135,9 @@ fn passed_on() -> std::io::Result<mpsc::Receiver<Signal>> {
     signals::caught(all.into_iter().filter(|signal| !signals::is_ignored(*signal)))
 }
 
-async fn open(store: &Where) -> Result<Locker, Error> {
+async fn open(options: &Where) -> Result<Locker, Error> {
     let misused = |reason: &str| Err(Error::new(ErrorKind::Misused, reason));
-    match store.store.as_deref() {
+    match options.store.as_deref() {
         None => misused("no store: give --store redis://host or set LOCKER_URL"),
         Some(url) if url.starts_with("memory:") => misused(
             "memory:// is the memory of one process and would exclude nobody else: give --store redis://host",
@@ -145,7 +145,7 @@ async fn open(store: &Where) -> Result<Locker, Error> {
         Some(url) if url.starts_with("http:") || url.starts_with("https:") => misused(
             "a running server is not a store yet: give the redis:// URL that the server has as --store",
         ),
-        Some(url) => Locker::connect(url).await,
+        Some(url) => store::open(url, options.eviction).await,
     }
 }
 

@@ -7,10 +7,10 @@ use crate::{
     metrics::Metrics,
     names::Names,
     server::Server,
-    signals,
+    signals, store,
     zeromq::{self, Sockets},
 };
-use locker_runtime::{ErrorKind, Locker};
+use locker_runtime::ErrorKind;
 use rustix::process::Signal;
 use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
@@ -83,7 +83,7 @@ async fn start(options: Serve) -> Result<Running, String> {
 }
 
 async fn server(options: &Serve) -> Result<Server, String> {
-    let locker = Locker::builder().url(&options.store).build().await;
+    let locker = store::open(&options.store, options.eviction).await;
     let locker = locker.map_err(|error| {
         let hint = if error.kind() == ErrorKind::Unavailable { START_IT_FIRST } else { "" };
         format!("store {}: {error}{hint}", without_password(&options.store))

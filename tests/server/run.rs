@@ -15,7 +15,7 @@ fn options(name: &str, command: &[&str]) -> Run {
         timeout: Duration::from_secs(30),
         kill_after: Duration::from_millis(50),
         conflict_exit_code: 75,
-        store: Where { store: None },
+        store: Where::default(),
         command: command.iter().map(Into::into).collect(),
     }
 }

@@ -120,6 +120,29 @@ fn a_store_that_does_not_answer_is_an_error() {
 }
 
 #[test]
+fn a_store_that_evicts_is_refused_unless_allowed() {
+    let Some(redis) = RedisServer::with(&["--maxmemory-policy", "volatile-lru"]) else { return };
+    let serve = ["serve", "--http", "127.0.0.1:0", "--zmq", "off"];
+    let run = ["run", "a", "--", "true"];
+    let start = |arguments: &[&str]| {
+        let mut command = binary();
+        command.args(arguments).env("LOCKER_STORE", redis.url()).env("LOCKER_URL", redis.url());
+        command
+    };
+    for (arguments, code) in [(&serve[..], 1), (&run, 64), (&["ls"], 64), (&["unlock", "a"], 64)] {
+        let output = start(arguments).output().unwrap();
+        let reason = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{reason}");
+        assert!(reason.contains("volatile-lru") && reason.contains("--allow-eviction"), "{reason}");
+        assert!(!reason.contains("(true)"), "{reason}");
+    }
+    let _server = Server::start(&["--store", &redis.url(), "--allow-eviction"]);
+    let allowed = start(&["run", "--allow-eviction", "a", "--", "true"]).status().unwrap();
+    assert!(allowed.success());
+    assert!(start(&run).env("LOCKER_ALLOW_EVICTION", "1").status().unwrap().success());
+}
+
+#[test]
 fn a_port_in_use_is_an_error() {
     let server = Server::start(&[]);
     for (option, address) in [("--http", server.http().to_string()), ("--zmq", server.zmq())] {
