@@ -104,7 +104,7 @@ impl Http {
             return Ok(reply(answer));
         }
         let (head, body) = request.into_parts();
-        if let Err(answer) = self.guard.check_origin(&head.headers, head.version, line.local) {
+        if let Err(answer) = self.guard.check_origin(&head, line.local) {
             return Ok(reply(self.refused(answer)));
         }
         let path = head.uri.path();

@@ -151,6 +151,16 @@ async fn web_pages_may_not_call() {
     assert_eq!(server.get("/v1/event/e/wait?maxwait=0").await.status, 408, "the page has sent nothing");
 }
 
+#[test]
+fn a_target_that_names_a_host_is_checked_like_the_header() {
+    let server = Server::start(&[]);
+    for (target, status) in [("http://evil.example/v1", 403), ("http://localhost/v1", 200), ("/v1", 200)] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let answer = server.raw(request.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_refused_is_counted() {
     let tokens = file(&"t".repeat(32));
