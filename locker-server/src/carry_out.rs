@@ -127,7 +127,7 @@ fn done_or_not_held(held: bool) -> Answer {
 
 async fn delete(server: &Server, kind: Kind, name: &str) -> Result<Answer> {
     let deleted = server.door.delete(&server.door.key(word(kind), name)).await?;
-    tracing::info!(kind = kind.segment(), name = quoted(name), deleted, "delete");
+    tracing::info!(kind = kind.segment(), name = %quoted(name), deleted, "delete");
     Ok(if deleted { Answer::done() } else { Answer::no_such_name(name) })
 }
 

@@ -178,7 +178,8 @@ async fn what_is_refused_is_counted() {
     }
     let metrics = answer(client().get(server.url("/metrics")).header("authorization", &token)).await.body;
     for status in [401, 403, 413, 415] {
-        let line = format!(r#"locker_requests_total{{call="none",status="{status}",transport="http"}} 1"#);
+        let line =
+            format!(r#"locker_requests_total{{call="event/send",status="{status}",transport="http"}} 1"#);
         assert!(metrics.contains(&line), "{line} in\n{metrics}");
     }
 }

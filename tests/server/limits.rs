@@ -54,6 +54,35 @@ async fn malformed_queries_are_400_with_a_reason() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_is_counted_as_the_call_that_its_path_names() {
+    let server = Server::start(&[]);
+    for (path, status) in [
+        ("/v1/tokenbucket/b/acquire?nonsense=1", 400),
+        ("/v1/event/%00/wait", 400),
+        ("/v1/event/%00", 400),
+        ("/v1?nonsense=1", 400),
+        ("/v1/nothing", 404),
+    ] {
+        assert_eq!(server.get(path).await.status, status, "{path}");
+    }
+    assert_eq!(server.delete("/v1/watchdog/w/kick").await.status, 405);
+    assert_eq!(server.delete("/v1/event/%00").await.status, 400);
+    let metrics = server.get("/metrics").await.body;
+    for (call, status) in [
+        ("tokenbucket/acquire", 400),
+        ("event/wait", 400),
+        ("show", 400),
+        ("list", 400),
+        ("none", 404),
+        ("watchdog/kick", 405),
+        ("delete", 400),
+    ] {
+        let line = format!(r#"locker_requests_total{{call="{call}",status="{status}",transport="http"}} 1"#);
+        assert!(metrics.contains(&line), "{line} in\n{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn the_largest_numbers_are_taken() {
     let server = Server::start(&[]);
     let most = i64::MAX;

@@ -84,10 +84,13 @@ fn crowds_are_served() {
     assert_eq!(Python::run(&["crowds_are_served", &server.zmq()]), "go 700\n");
 }
 
-#[test]
-fn clients_may_vanish() {
+#[tokio::test]
+async fn clients_may_vanish() {
     let server = Server::start(&[]);
     Python::run(&["may_vanish", &server.zmq()]);
+    let gone = r#"locker_requests_total{call="semaphore/acquire",status="gone",transport="zeromq"}"#;
+    until("each is counted", async || server.get("/metrics").await.body.contains(&format!("{gone} 200")))
+        .await;
 }
 
 #[test]
