@@ -86,7 +86,8 @@ pub struct Serve {
     /// Accept this Host header besides localhost and the server's own addresses; * accepts any (repeatable)
     #[arg(long, env = "LOCKER_ALLOW_HOST", value_delimiter = ',', value_name = "NAME", help_heading = ACCESS)]
     pub allow_host: Vec<String>,
-    /// The CURVE secret key of the ZeroMQ side (40 characters of Z85); servers that are peers share it
+    /// The CURVE secret key of the ZeroMQ side (40 characters of Z85); servers that are peers share it, and without
+    /// --curve-clients-file nobody else is let in
     #[arg(long, env = "LOCKER_CURVE_KEY_FILE", value_name = "FILE", help_heading = ACCESS)]
     pub curve_key_file: Option<PathBuf>,
     /// The CURVE public keys of the clients that may connect, one a line

@@ -115,6 +115,26 @@ fn curve_lets_known_keys_in_and_nobody_else() {
     Python::run(&["encrypted", &endpoint, server_public, public, secret]);
 }
 
+/// Peers share the server's key, so that it may be all there is.
+#[test]
+fn a_curve_key_without_clients_is_warned_of() {
+    let keys = Python::run(&["curve_keys"]);
+    let keys: Vec<_> = keys.split_whitespace().collect();
+    let [own_public, own_secret, public, _] = keys[..] else { panic!("{keys:?}") };
+    let (own, nobody, clients) = (file(own_secret), file("\n"), file(public));
+    let key = ["--curve-key-file", path(&own)];
+    let start = |more: &[&str]| Server::start_at("off", "tcp://127.0.0.1:0", &[&key[..], more].concat());
+    let alone = start(&[]);
+    for (server, warned) in [
+        (&alone, true),
+        (&start(&["--curve-clients-file", path(&nobody)]), true),
+        (&start(&["--curve-clients-file", path(&clients)]), false),
+    ] {
+        assert_eq!(server.errors().contains("--curve-clients-file"), warned, "{}", server.errors());
+    }
+    Python::run(&["encrypted", &alone.zmq(), own_public, own_public, own_secret]);
+}
+
 #[test]
 fn curve_keys_are_checked() {
     for text in ["", "short", &"!".repeat(41)] {

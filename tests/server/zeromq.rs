@@ -112,6 +112,12 @@ fn a_huge_frame_is_refused() {
 }
 
 #[test]
+fn beyond_the_cap_is_no_message() {
+    let server = Server::start(&[]);
+    Python::run(&["beyond_the_cap_is_no_message", &server.zmq()]);
+}
+
+#[test]
 fn many_frames_are_refused() {
     let server = Server::start(&[]);
     Python::run(&["many_frames_are_refused", &server.zmq()]);
