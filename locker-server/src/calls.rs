@@ -5,7 +5,7 @@ pub mod name;
 mod parameters;
 pub mod table;
 
-pub use answer::Answer;
+pub use answer::{Answer, JSON, TEXT};
 pub use parameters::{NAMES as PARAMETERS, Parameters};
 use std::time::Duration;
 use table::Action;

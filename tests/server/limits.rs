@@ -96,6 +96,18 @@ async fn the_largest_numbers_are_taken() {
     ] {
         assert_eq!(server.get(&format!("/v1/{path}?{all}")).await.status, status, "{path}");
     }
+    let state = async |kind: &str| -> serde_json::Value {
+        serde_json::from_str(&server.get(&format!("/v1/{kind}/n")).await.body).unwrap()
+    };
+    let (most_counted, ten_years): (u64, u64) = ((1 << 53) - 1, 10 * 365 * 24 * 3_600_000);
+    let semaphore = state("semaphore").await;
+    assert_eq!(
+        (&semaphore["size"], &semaphore["holders"][0]["time_left"]),
+        (&most_counted.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(state("tokenbucket").await["size"], most_counted);
+    let left = state("watchdog").await["time_left"].as_u64().unwrap();
+    assert!((ten_years - 3_600_000..=ten_years).contains(&left), "{left}");
     let waiter = server.queue(&format!("/v1/watchdog/n/wait?{all}"), "watchdog/n", 0).await;
     assert_eq!(server.post("/v1/watchdog/n/kick?expires=1").await.status, 204);
     assert_eq!(waiter.await.unwrap().status, 204);
