@@ -27,6 +27,9 @@ use std::{
     time::Duration,
 };
 
+/// How long a request that nobody waits in line for is tried.
+pub(crate) const PERSISTENCE: Duration = Duration::from_secs(5);
+
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
 ///
 /// ```

@@ -3,6 +3,7 @@
 use crate::{
     carry_out::LONGEST,
     cli::{Ls, MISUSED, Run, Unlock, Where},
+    signals, store,
 };
 use locker_runtime::{Error, ErrorKind, Guard, Locker};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,7 +15,6 @@ use std::{
 };
 use tokio::{
     process::{Child, Command},
-    signal::unix::{SignalKind, signal},
     sync::mpsc,
 };
 
@@ -43,7 +43,7 @@ pub async fn run(options: Run) -> ExitCode {
 
 /// As [`run`], on a locker that is open; returns the exit code.
 pub async fn under(locker: &Locker, options: &Run) -> u8 {
-    let mut signals = match signals() {
+    let mut signals = match passed_on() {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "signals cannot be passed on");
@@ -129,31 +129,15 @@ fn ended_by(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(1)
 }
 
-/// Those that come from now on. What whoever started this has told to ignore (`nohup`: `SIGHUP`) stays ignored, here
-/// and, since nothing is set for it, in the command.
-fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
-    let (sender, receiver) = mpsc::channel(16);
-    let (all, ignored) =
-        ([Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2], ignored());
-    for passed in all.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0) {
-        let (mut stream, sender) = (signal(SignalKind::from_raw(passed.as_raw()))?, sender.clone());
-        tokio::spawn(
-            async move { while stream.recv().await.is_some() && sender.send(passed).await.is_ok() {} },
-        );
-    }
-    Ok(receiver)
+/// Those that are passed on. What is ignored stays ignored, here and, since nothing is set for it, in the command.
+fn passed_on() -> std::io::Result<mpsc::Receiver<Signal>> {
+    let all = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+    signals::caught(all.into_iter().filter(|signal| !signals::is_ignored(*signal)))
 }
 
-/// One bit per signal. Only Linux tells it without unsafe code: elsewhere none counts as ignored.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-async fn open(store: &Where) -> Result<Locker, Error> {
+async fn open(options: &Where) -> Result<Locker, Error> {
     let misused = |reason: &str| Err(Error::new(ErrorKind::Misused, reason));
-    match store.store.as_deref() {
+    match options.store.as_deref() {
         None => misused("no store: give --store redis://host or set LOCKER_URL"),
         Some(url) if url.starts_with("memory:") => misused(
             "memory:// is the memory of one process and would exclude nobody else: give --store redis://host",
@@ -161,7 +145,7 @@ async fn open(store: &Where) -> Result<Locker, Error> {
         Some(url) if url.starts_with("http:") || url.starts_with("https:") => misused(
             "a running server is not a store yet: give the redis:// URL that the server has as --store",
         ),
-        Some(url) => Locker::connect(url).await,
+        Some(url) => store::open(url, options.eviction).await,
     }
 }
 

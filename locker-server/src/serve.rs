@@ -7,13 +7,15 @@ use crate::{
     metrics::Metrics,
     names::Names,
     server::Server,
+    signals, store,
     zeromq::{self, Sockets},
 };
-use locker_runtime::{ErrorKind, Locker};
+use locker_runtime::ErrorKind;
+use rustix::process::Signal;
 use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpSocket},
-    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -29,12 +31,13 @@ const START_IT_FIRST: &str =
 
 /// Serves until a signal comes.
 pub async fn serve(options: Serve) -> ExitCode {
-    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
-    let [Ok(terminate), Ok(interrupt)] = kinds.map(signal) else {
-        tracing::error!("signals cannot be handled");
-        return ExitCode::FAILURE;
+    let mut signals = match Signals::caught() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "signals cannot be handled");
+            return ExitCode::FAILURE;
+        }
     };
-    let mut signals = Signals { terminate, interrupt };
     let started = tokio::select! {
         started = start(options) => started,
         name = signals.next() => {
@@ -52,10 +55,7 @@ pub async fn serve(options: Serve) -> ExitCode {
 }
 
 /// Those that end a server.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
+struct Signals(mpsc::Receiver<Signal>);
 
 struct Running {
     server: Arc<Server>,
@@ -83,7 +83,7 @@ async fn start(options: Serve) -> Result<Running, String> {
 }
 
 async fn server(options: &Serve) -> Result<Server, String> {
-    let locker = Locker::builder().url(&options.store).build().await;
+    let locker = store::open(&options.store, options.eviction).await;
     let locker = locker.map_err(|error| {
         let hint = if error.kind() == ErrorKind::Unavailable { START_IT_FIRST } else { "" };
         format!("store {}: {error}{hint}", without_password(&options.store))
@@ -197,10 +197,17 @@ impl Running {
 }
 
 impl Signals {
+    /// A server under `nohup` outlives its terminal; every other one ends in order when that goes.
+    fn caught() -> std::io::Result<Self> {
+        let hang_up = (!signals::is_ignored(Signal::HUP)).then_some(Signal::HUP);
+        signals::caught([Signal::TERM, Signal::INT].into_iter().chain(hang_up)).map(Self)
+    }
+
     async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        match self.0.recv().await {
+            Some(Signal::INT) => "SIGINT",
+            Some(Signal::HUP) => "SIGHUP",
+            _ => "SIGTERM",
         }
     }
 }

@@ -10,7 +10,7 @@ use omq_tokio::{
 };
 use std::{collections::HashSet, time::Duration};
 
-/// The largest message that is read, its frames' bookkeeping included.
+/// The largest message that is read, 64 bytes of bookkeeping for each of its frames included.
 const MOST_MESSAGE: usize = 64 * 1024;
 
 /// How many answers wait for a client that does not read; more are dropped.
