@@ -16,7 +16,7 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
     let is_unix = matches!(parsed.scheme(), "unix" | "redis+unix");
     for (name, _) in parsed.query_pairs() {
         if !(is_unix && matches!(&*name, "db" | "user" | "pass")) {
-            return Err(misused(&format!("the redis URL has a parameter `{name}` that is not known")));
+            return Err(misused("the redis URL has a parameter that is not known"));
         }
     }
     if parsed.fragment().is_some() {
