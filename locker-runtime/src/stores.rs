@@ -110,6 +110,13 @@ mod tests {
     }
 
     #[test]
+    fn schemes_are_the_same_in_capital_letters() {
+        assert!(block_on(open("Memory://", &Opening::default())).is_ok());
+        let error = block_on(open("REDIS://", &Opening::default())).unwrap_err();
+        assert!(!error.message().contains("no store"), "{error}");
+    }
+
+    #[test]
     fn what_is_no_password_is_shown() {
         assert_eq!(without_login("redis//:sekret@h:6379"), "redis//:..@h:6379");
         assert_eq!(without_login("redis://h:6379/1"), "redis://h:6379/1");
