@@ -151,7 +151,7 @@ impl LockerBuilder {
         self
     }
 
-    /// What stands before every key, as written. Default: nothing.
+    /// What stands before every key, as written. Default: nothing. On Redis it cannot have braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self

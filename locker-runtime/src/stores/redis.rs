@@ -80,6 +80,7 @@ impl Redis {
     pub(crate) const LIVENESS: Duration = Duration::from_secs(30);
 
     pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+        check_braces(&opening.prefix)?;
         let store = Self::shared(url, opening)?;
         if !opening.lazy {
             store.link.up(patience(opening)).await?;
@@ -132,7 +133,7 @@ impl Redis {
     }
 
     async fn run(&self, key: &Key, request: &Request) -> Result<Reply> {
-        check_key(key)?;
+        check_braces(key.as_str())?;
         let limit = self.limit(request);
         match request {
             Request::Lock(request) => self.lock(key, request, limit).await,
@@ -238,8 +239,8 @@ fn patience(opening: &Opening) -> Duration {
 }
 
 /// Braces would take the helper keys to another slot of a cluster.
-fn check_key(key: &Key) -> Result<()> {
-    if key.as_str().contains(['{', '}']) {
+fn check_braces(key: &str) -> Result<()> {
+    if key.contains(['{', '}']) {
         let message = "keys on redis cannot contain braces: choose another prefix";
         return Err(Error::new(ErrorKind::Misused, message));
     }
