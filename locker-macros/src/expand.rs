@@ -6,6 +6,7 @@ use crate::{
     layer::Layer,
     parts::Part,
     runtime_path::library_name,
+    same_key::refuse_same_key,
 };
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -36,6 +37,7 @@ fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStrea
         layers.push(of_attribute(&attribute)?);
     }
     layers.iter().try_for_each(|layer| layer.check(&function))?;
+    refuse_same_key(&layers, &function)?;
     surround(&mut function, &layers)
 }
 

@@ -19,6 +19,7 @@ mod request;
 mod returns;
 mod run;
 mod runtime_path;
+mod same_key;
 #[cfg(test)]
 mod soup;
 
