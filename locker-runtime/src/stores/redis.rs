@@ -35,6 +35,7 @@ use redis::Client;
 use script::{Answer, Invocation};
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -54,8 +55,9 @@ impl Default for Options {
 }
 
 /// One server, as one process sees it.
-#[derive(Debug)]
 pub(crate) struct Redis {
+    /// What may be shown of it.
+    address: String,
     link: Link,
     mail: Arc<Mail>,
     lines: Lines,
@@ -115,7 +117,7 @@ impl Redis {
             let mail = Arc::new(Mail::new(Weak::clone(store)));
             let connector = Connector {
                 client,
-                address,
+                address: address.clone(),
                 channel: channel.clone(),
                 patience,
                 haste,
@@ -123,6 +125,7 @@ impl Redis {
                 mail: mail.clone(),
             };
             Self {
+                address,
                 link: Link::open(connector),
                 mail,
                 lines: Lines::default(),
@@ -282,6 +285,12 @@ fn client(info: redis::ConnectionInfo, _options: &Options) -> Result<Client> {
 /// What has a meaning in patterns, made to have none.
 fn escaped(letter: char) -> impl Iterator<Item = char> {
     ['\\'].into_iter().filter(move |_| "\\*?[]".contains(letter)).chain([letter])
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({})", self.address)
+    }
 }
 
 impl Store for Redis {

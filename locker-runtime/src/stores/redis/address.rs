@@ -109,7 +109,9 @@ mod tests {
 
     #[test]
     fn the_port_is_named_where_it_is_wrong() {
-        for url in ["redis://h:99999", "redis://h:abc/1", "redis://u:p@h:-1", "redis://[::1]:x", "redis://h:0"] {
+        for url in
+            ["redis://h:99999", "redis://h:abc/1", "redis://u:p@h:-1", "redis://[::1]:x", "redis://h:0"]
+        {
             let error = read(url).expect_err(url);
             assert!(error.message().starts_with("the port in the redis URL is"), "{url}: {error}");
         }
