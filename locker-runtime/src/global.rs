@@ -32,7 +32,8 @@ static REFUSING: Lazy<Locker> = Lazy::new(|| {
 /// Makes `locker` what [`global`] returns, for the whole process and once.
 ///
 /// # Errors
-/// Hands `locker` back when one is set already, or [`global`] was used before.
+/// Hands `locker` back when one is set already, or [`global`] was used before. Where `LOCKER_URL` cannot be used,
+/// [`global`] has chosen none: then this succeeds at any time, and calls made from then on use `locker`.
 pub fn set_global(locker: Locker) -> Result<(), Locker> {
     SET.set(locker)
 }
@@ -44,7 +45,8 @@ pub fn set_global(locker: Locker) -> Result<(), Locker> {
 /// Never panics: with a `LOCKER_URL` that cannot be used, every call on the locker fails and says so.
 #[must_use]
 pub fn global() -> &'static Locker {
-    try_global().unwrap_or(&REFUSING)
+    // Not `unwrap_or`: that would ask the environment also where a locker was set.
+    try_global().unwrap_or_else(|_| &REFUSING)
 }
 
 /// As [`global`], but tells at once when `LOCKER_URL` cannot be used.

@@ -22,6 +22,7 @@ pub(crate) use attempt::{Answer, Asking, Patience};
 use errands::Errands;
 use futures_util::future::{BoxFuture, Either};
 use std::{
+    fmt,
     future::{Ready, ready},
     sync::Arc,
     time::Duration,
@@ -40,10 +41,9 @@ pub(crate) const PERSISTENCE: Duration = Duration::from_secs(5);
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Locker(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     store: Arc<dyn Store>,
     settings: Settings,
@@ -310,6 +310,15 @@ impl Locker {
             Calling::Ready(answer) => Some(answer.into_inner().map_err(|error| error.with_key(key.as_str()))),
             Calling::Pending(_) => None,
         }
+    }
+}
+
+impl fmt::Debug for Locker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { store, settings, prefix, key_format, .. } = &*self.0;
+        let mut out = f.debug_struct("Locker");
+        out.field("store", store).field("settings", settings).field("prefix", prefix);
+        out.field("key_format", key_format).finish()
     }
 }
 
