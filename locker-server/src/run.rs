@@ -88,6 +88,11 @@ async fn acquired(locker: &Locker, options: &Run, signals: &mut Signals) -> Resu
 }
 
 async fn hold(guard: &Guard, options: &Run, signals: &mut Signals) -> u8 {
+    // A machine that stood still meanwhile learns it only now.
+    if guard.check().is_err() {
+        tracing::error!("{}: lost: the command is not started", guard.key());
+        return LOST;
+    }
     match Running::start(&options.command, guard) {
         Ok(command) => attend(command, guard, options.kill_after, signals).await,
         Err(error) => {
@@ -236,4 +241,30 @@ pub async fn force(locker: &Locker, name: &str) -> Result<bool, Error> {
         tracing::warn!(name, "unlocked by force: its holder has lost it, the next in line has it");
     }
     Ok(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lock_that_is_lost_already_starts_nothing() {
+        let locker = Locker::memory();
+        let started = tempfile::tempdir().unwrap().path().join("started");
+        let options = Run {
+            name: "a".into(),
+            lease: Duration::from_millis(100),
+            timeout: Duration::ZERO,
+            kill_after: Duration::from_secs(600),
+            conflict_exit_code: 1,
+            store: Where::default(),
+            command: vec!["mkdir".into(), "-p".into(), started.clone().into()],
+        };
+        let (_sender, mut signals) = mpsc::channel(1);
+        let guard = locker.lock("a").lease(options.lease).acquire().await.unwrap();
+        assert!(force(&locker, "a").await.unwrap());
+        guard.lost().await;
+        assert_eq!(hold(&guard, &options, &mut signals).await, LOST);
+        assert!(!started.exists());
+    }
 }

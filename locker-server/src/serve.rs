@@ -147,8 +147,9 @@ fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Socket
     let endpoints = sockets.map(Sockets::endpoints).unwrap_or_default();
     parts.extend(endpoints.iter().map(|(what, endpoint)| format!("{what} {endpoint}")));
     parts.push(format!("store {}", without_password(&options.store)));
-    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", "))?;
-    std::io::stdout().flush()
+    // Where nobody listens there is all the same somebody to serve.
+    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", ")).ok();
+    Ok(())
 }
 
 /// `scheme://user:secret@host?pass=secret` without what is before the `@` and from the question mark on.
@@ -174,8 +175,8 @@ async fn upkeep(server: Arc<Server>) {
 impl Running {
     async fn until_signalled(self, mut signals: Signals) -> ExitCode {
         let name = signals.next().await;
-        tracing::info!("{name}: shutting down");
         self.server.shutdown.cancel();
+        tracing::info!("{name}: shutting down");
         let (mut tasks, locker) = (self.tasks, self.server.locker.clone());
         let all = async {
             while tasks.join_next().await.is_some() {}

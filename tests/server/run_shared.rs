@@ -186,6 +186,20 @@ fn a_lost_lock_ends_what_the_command_has_started() {
     }
 }
 
+#[test]
+fn a_lost_lock_ends_the_command_where_nobody_reads_the_log() {
+    let Some(redis) = RedisServer::start() else { return };
+    let (log, writer) = std::io::pipe().unwrap();
+    let script = "echo held; exec 2>&-; exec sleep 600";
+    let mut run = locker(&redis, &["run", "a", "--lease", "1s", "--", "sh", "-c", script]);
+    run.stderr(writer);
+    let (mut child, output) = saying(run, "held");
+    drop(log);
+    assert!(self::output(locker(&redis, &["unlock", "a"])).status.success());
+    assert_eq!(ended(&mut child).code(), Some(75));
+    until_silent(output);
+}
+
 /// A shell that is ended does not end what it waits for.
 #[test]
 fn what_ends_the_command_ends_what_it_has_started() {
