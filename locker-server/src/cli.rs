@@ -195,6 +195,9 @@ holder, for resources that can refuse late writers.
 Exit codes: the command's own (128 + n when signal n ended it); 75 when the lock was not acquired in time
 (--conflict-exit-code) or was lost (the command got SIGTERM); 69 when the store cannot be reached;
 127 when the command does not exist, 126 when it cannot be run.
+Without a terminal the command has a process group of its own: a lost lock and signals that end are for all
+that it has started, but for what leaves the group (a daemon). At a terminal they are for the command alone,
+and Ctrl-C comes from the terminal; `setsid locker run ..` reaches all.
 
 Example, in the crontab of every machine:
   0 3 * * *  LOCKER_URL=redis://10.0.0.7 locker run --timeout 0s backup -- /usr/local/bin/backup";

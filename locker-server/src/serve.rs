@@ -59,8 +59,11 @@ struct Signals(mpsc::Receiver<Signal>);
 
 struct Running {
     server: Arc<Server>,
-    tasks: JoinSet<()>,
+    tasks: Tasks,
 }
+
+/// What a server does until it is told to end, by name: when one of them ends before, so does the server.
+pub(crate) type Tasks = JoinSet<&'static str>;
 
 async fn start(options: Serve) -> Result<Running, String> {
     let http = listen(&options).await?;
@@ -73,12 +76,15 @@ async fn start(options: Serve) -> Result<Running, String> {
         let header_size = options.header_size as usize;
         let header_timeout = options.header_timeout;
         let http = Http::new(server.clone(), guard, header_size, header_timeout);
-        tasks.spawn(Arc::new(http).serve(listener));
+        tasks.spawn(async {
+            Arc::new(http).serve(listener).await;
+            "HTTP"
+        });
     }
     if let Some(sockets) = sockets {
-        tasks.spawn(sockets.serve());
+        sockets.serve(&mut tasks);
     }
-    tokio::spawn(upkeep(server.clone()));
+    tasks.spawn(upkeep(server.clone()));
     Ok(Running { server, tasks })
 }
 
@@ -147,8 +153,9 @@ fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Socket
     let endpoints = sockets.map(Sockets::endpoints).unwrap_or_default();
     parts.extend(endpoints.iter().map(|(what, endpoint)| format!("{what} {endpoint}")));
     parts.push(format!("store {}", without_password(&options.store)));
-    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", "))?;
-    std::io::stdout().flush()
+    // Where nobody listens there is all the same somebody to serve.
+    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", ")).ok();
+    Ok(())
 }
 
 /// `scheme://user:secret@host?pass=secret` without what is before the `@` and from the question mark on.
@@ -164,29 +171,46 @@ fn without_password(url: &str) -> String {
     }
 }
 
-async fn upkeep(server: Arc<Server>) {
+async fn upkeep(server: Arc<Server>) -> &'static str {
     let handle = server.metrics.handle();
     while server.shutdown.run_until_cancelled(tokio::time::sleep(Duration::from_secs(5))).await.is_some() {
         handle.run_upkeep();
     }
+    "the upkeep of the metrics"
 }
 
 impl Running {
-    async fn until_signalled(self, mut signals: Signals) -> ExitCode {
-        let name = signals.next().await;
-        tracing::info!("{name}: shutting down");
+    async fn until_signalled(mut self, mut signals: Signals) -> ExitCode {
+        let ended = tokio::select! {
+            name = signals.next() => Ok(name),
+            Some(ended) = self.tasks.join_next() => Err(ended),
+        };
         self.server.shutdown.cancel();
-        let (mut tasks, locker) = (self.tasks, self.server.locker.clone());
+        let code = match ended {
+            Ok(name) => {
+                tracing::info!("{name}: shutting down");
+                ExitCode::SUCCESS
+            }
+            Err(ended) => {
+                let reason = ended.map_or_else(|error| error.to_string(), |what| format!("{what} has ended"));
+                tracing::error!("shutting down, since not all is served any more: {reason}");
+                ExitCode::FAILURE
+            }
+        };
+        self.farewell(signals, code).await
+    }
+
+    async fn farewell(mut self, mut signals: Signals, code: ExitCode) -> ExitCode {
         let all = async {
-            while tasks.join_next().await.is_some() {}
-            locker.settled().await;
+            while self.tasks.join_next().await.is_some() {}
+            self.server.locker.settled().await;
         };
         tokio::select! {
             left = tokio::time::timeout(FAREWELL, all) => {
                 if left.is_err() {
                     tracing::warn!("some clients did not take their last answer");
                 }
-                ExitCode::SUCCESS
+                code
             }
             name = signals.next() => {
                 tracing::warn!("{name} again: ending at once");
@@ -215,6 +239,22 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+    use locker_harness::in_time;
+
+    /// One has panicked, one has ended, and the others are told.
+    #[tokio::test]
+    async fn a_server_that_does_not_serve_all_any_more_ends() {
+        for broken in [true, false] {
+            let line = ["locker", "serve", "--http", "127.0.0.1:0", "--zmq", "tcp://127.0.0.1:0"];
+            let cli::Command::Serve(options) = cli::Cli::parse_from(line).command else { panic!("{line:?}") };
+            let mut running = start(*options).await.unwrap();
+            running.tasks.spawn(async move { if broken { panic!("broken") } else { "it" } });
+            let (_sender, signals) = mpsc::channel(1);
+            let code = in_time("the end", running.until_signalled(Signals(signals))).await;
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
+        }
+    }
 
     #[test]
     fn passwords_are_not_shown() {

@@ -30,6 +30,29 @@ async fn signals_end_the_server_in_order() {
     }
 }
 
+#[test]
+fn a_server_to_which_nobody_listens_serves_and_ends_in_order() {
+    let (log, writer) = std::io::pipe().unwrap();
+    let (announced, announcing) = std::io::pipe().unwrap();
+    drop((log, announced));
+    let http = format!("127.0.0.1:{}", free_port());
+    let mut command = binary();
+    command.args(["serve", "--http", &http, "--zmq", "off", "--max-connections", "1"]);
+    let mut process = command.stdout(announcing).stderr(writer).spawn().unwrap();
+    let connect = || std::net::TcpStream::connect(&http).ok();
+    let first = locker_harness::eventually("a connection", connect);
+    let mut beyond = connect().unwrap();
+    assert!(rest(&mut beyond).contains(" 503 "), "logged, and then refused");
+    drop(first);
+    locker_harness::eventually("room for another one", || {
+        let mut next = connect()?;
+        next.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        rest(&mut next).contains(" 200 ").then_some(())
+    });
+    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    assert_eq!(ended(&mut process).code(), Some(0));
+}
+
 /// As `nohup` starts it.
 #[test]
 fn a_server_that_ignores_hanging_up_goes_on() {
