@@ -2,6 +2,7 @@
 
 use crate::{
     id::{Id, IdMap},
+    panics,
     primitives::{Push, Signal},
     sync::{Mutex, lock},
 };
@@ -52,7 +53,7 @@ impl Pushes {
         let waker = mailbox.waker.take();
         drop(shard);
         if let Some(waker) = waker {
-            waker.wake();
+            panics::wake(waker);
         }
         Ok(())
     }
@@ -61,7 +62,7 @@ impl Pushes {
     pub fn wake_all(&self) {
         for shard in self.shards.iter() {
             let wakers: Vec<_> = lock(shard).values_mut().filter_map(Mailbox::stir).collect();
-            wakers.into_iter().for_each(Waker::wake);
+            wakers.into_iter().for_each(panics::wake);
         }
     }
 
