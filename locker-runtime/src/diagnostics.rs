@@ -1,10 +1,13 @@
-//! What is told through `tracing`: keys and function names, never arguments.
+//! What is told through `tracing`: keys and function names, never arguments. Who listens may panic (a log that cannot be
+//! written): that changes nothing but the log.
 
 macro_rules! event {
     ($level:ident, $hold:expr, $message:literal $(, $field:ident = $value:expr)*) => {{
         #[cfg(feature = "tracing")]
-        tracing::event!(target: "locker", tracing::Level::$level, key = $hold.key.as_str(),
-            function = (!$hold.function.is_empty()).then_some($hold.function) $(, $field = %$value)*, $message);
+        $crate::panics::contain(|| {
+            tracing::event!(target: "locker", tracing::Level::$level, key = $hold.key.as_str(),
+                function = (!$hold.function.is_empty()).then_some($hold.function) $(, $field = %$value)*, $message);
+        });
         #[cfg(not(feature = "tracing"))]
         { let _ = (&$hold.key, &$hold.function $(, &$value)*); }
     }};
@@ -13,7 +16,7 @@ macro_rules! event {
 macro_rules! warning {
     ($($message:tt)*) => {{
         #[cfg(feature = "tracing")]
-        tracing::warn!(target: "locker", $($message)*);
+        $crate::panics::contain(|| tracing::warn!(target: "locker", $($message)*));
     }};
 }
 

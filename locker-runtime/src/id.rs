@@ -6,7 +6,7 @@ use std::{
     fmt,
     hash::{BuildHasherDefault, Hash, Hasher},
 };
-use uuid::Uuid;
+use uuid::Builder;
 
 /// 128 random bits that name one attempt to hold or await something; shown as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,9 +23,16 @@ pub struct Id {
 
 impl Id {
     /// A new random id (UUID version 4).
+    ///
+    /// # Panics
+    /// When the operating system has no random numbers: without them nobody could be told from anybody else.
     #[must_use]
     pub fn random() -> Self {
-        Self::from(Uuid::new_v4().as_u128())
+        let mut bytes = [0; 16];
+        // Of every id all bits come from the operating system: what is kept in this process, a fork would copy, and two
+        // processes with one id would hold together what only one may.
+        getrandom::fill(&mut bytes).expect("the operating system has no random numbers");
+        Self::from(Builder::from_random_bytes(bytes).into_uuid().as_u128())
     }
 
     /// The id that stands for a key chosen by a client, so that the same key finds its hold again.

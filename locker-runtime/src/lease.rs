@@ -10,6 +10,7 @@ use crate::{
     id::Id,
     key::Key,
     locker::{Answer, Locker},
+    panics,
     primitives::{Kind, Reply, Request, TOMBSTONE},
 };
 pub(crate) use keeper::Keeper;
@@ -183,8 +184,8 @@ impl Hold {
 
     fn lose(&self, why: &'static str) {
         if self.shift(LOST, |phase| phase < LOST) {
+            panics::contain(|| self.lost.notify_waiters());
             event!(WARN, self, "lost", why = why);
-            self.lost.notify_waiters();
         }
     }
 

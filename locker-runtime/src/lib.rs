@@ -18,6 +18,7 @@ mod id;
 mod key;
 mod lease;
 mod locker;
+mod panics;
 pub mod primitives;
 #[doc(hidden)]
 pub mod private;

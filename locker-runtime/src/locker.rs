@@ -13,6 +13,7 @@ use crate::{
     error::Cause,
     handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
     key::{Key, KeyFormat, KeyPart},
+    panics,
     primitives::{Kind, Reply, Request, rate_limiter::Quota, rwlock::Mode},
     request::LockRequest,
     store::{Calling, Store},
@@ -20,10 +21,14 @@ use crate::{
 };
 pub(crate) use attempt::{Answer, Asking, Patience};
 use errands::Errands;
-use futures_util::future::{BoxFuture, Either};
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Either},
+};
 use std::{
     fmt,
     future::{Ready, ready},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
@@ -233,7 +238,9 @@ impl Locker {
         give_up: Duration,
         then: impl FnOnce(Result<Told>) + Send + 'static,
     ) {
-        if let Some(answer) = self.at_once(key, &request) {
+        // This may be the end of a guard, and that of a panic: a store that panics, too, must not end the process.
+        let at_once = panics::contain(|| self.at_once(key, &request));
+        if let Some(answer) = at_once.unwrap_or_else(|| Some(Err(panicked()))) {
             return then(answer.map(Told::at_once));
         }
         let (locker, key, errand) = (self.clone(), key.clone(), self.0.errands.begin());
@@ -300,6 +307,12 @@ impl Locker {
         }
     }
 
+    /// One call, for those who must go on: that the store has panicked is an error like others.
+    pub(crate) async fn call_contained(&self, key: &Key, request: &Request) -> Result<Reply> {
+        let call = AssertUnwindSafe(async { self.store().call(key, request).await });
+        call.catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
+    }
+
     /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet. A store with a
     /// liveness is across a network: its call would be made only to be dropped.
     pub(crate) fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
@@ -339,6 +352,10 @@ impl Told {
     fn at_once(reply: Reply) -> Self {
         Self { reply, repeated: false, sent: None }
     }
+}
+
+fn panicked() -> Error {
+    Error::new(ErrorKind::Unavailable, "the store has panicked").unknown()
 }
 
 async fn in_time(call: Calling<'_>, now: Timestamp, until: Timestamp) -> Result<Reply> {

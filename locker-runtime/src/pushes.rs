@@ -2,6 +2,7 @@
 
 use crate::{
     id::{Id, IdMap},
+    panics,
     primitives::{Push, Signal},
     sync::{Mutex, lock},
 };
@@ -49,7 +50,7 @@ impl Pushes {
         let waker = mailbox.put(push.signal);
         drop(shard);
         if let Some(waker) = waker {
-            waker.wake();
+            panics::wake(waker);
         }
         Ok(())
     }
@@ -59,7 +60,7 @@ impl Pushes {
         for shard in self.shards.iter() {
             let wakers: Vec<_> =
                 lock(shard).values_mut().filter_map(|mailbox| mailbox.put(Signal::Wake)).collect();
-            wakers.into_iter().for_each(Waker::wake);
+            wakers.into_iter().for_each(panics::wake);
         }
     }
 

@@ -9,6 +9,7 @@ use std::{
     },
     time::Duration,
 };
+use tokio::runtime::Builder;
 
 const SHORT: Duration = Duration::from_millis(120);
 
@@ -207,4 +208,29 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
     guard.release_blocking().unwrap();
     until("the thread has had its turn", async || waiting.is_finished()).await;
     waiting.join().unwrap();
+}
+
+/// More of them than a task may do at once before tokio makes it yield, which a call that blocks cannot.
+pub(crate) async fn one_task_may_make_many_blocking_calls(locker: Locker) {
+    for runtime in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let (locker, done) = (locker.clone(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&done);
+        std::thread::spawn(move || many_blocking_calls(runtime, &locker, &count));
+        until("all calls have ended", async || done.load(Ordering::SeqCst) == 1000).await;
+    }
+}
+
+fn many_blocking_calls(mut runtime: Builder, locker: &Locker, done: &Arc<AtomicUsize>) {
+    let (locker, done, name) = (locker.clone(), Arc::clone(done), fresh_name());
+    let task = async move {
+        let held = locker.lock(&name).lease(GENEROUS).acquire_blocking().unwrap();
+        for _ in 0..1000 {
+            let waiting = locker.lock(&name).timeout(Duration::from_millis(1)).acquire_blocking();
+            assert!(waiting.unwrap_err().is_temporary());
+            done.fetch_add(1, Ordering::SeqCst);
+        }
+        held.release_blocking().unwrap();
+    };
+    let runtime = runtime.worker_threads(1).build().unwrap();
+    runtime.block_on(async { tokio::spawn(task).await }).unwrap();
 }

@@ -45,7 +45,8 @@ laws! {
         max_hold_ends_a_hold,
         release_after_loss_says_so,
         unfair_callers_all_get_through,
-        blocking_calls_work_everywhere;
+        blocking_calls_work_everywhere,
+        one_task_may_make_many_blocking_calls;
     door:
         a_holder_that_asks_again_keeps_its_hold_and_expiry,
         two_waits_of_one_holder_do_not_disturb_each_other,

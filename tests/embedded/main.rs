@@ -3,5 +3,6 @@
 mod cancel_safety;
 mod crowds;
 mod global;
+mod ids;
 mod lease;
 mod misuse;

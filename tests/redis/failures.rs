@@ -310,12 +310,12 @@ async fn whose_patience_ends_while_the_server_is_away_is_told_that() {
     let locker = connect(&server.url()).await;
     let guard = locker.lock("a").acquire().await.unwrap();
     let patience = Duration::from_secs(3);
-    let locked = tokio::spawn(locker.lock("a").timeout(patience).acquire());
+    let waiter = tokio::spawn(locker.lock("a").timeout(patience).acquire());
     let event = locker.event("b");
     let told = tokio::spawn(async move { event.wait(patience).await });
     until("the waiters", async || waiting(&server, "lock:a") + waiting(&server, "event:b") == 2).await;
     server.kill();
-    for error in [locked.await.unwrap().unwrap_err(), told.await.unwrap().unwrap_err()] {
+    for error in [waiter.await.unwrap().unwrap_err(), told.await.unwrap().unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     drop(guard);

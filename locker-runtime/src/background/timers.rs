@@ -6,6 +6,7 @@
 use super::{enter, spawn};
 use crate::{
     clock::Timestamp,
+    panics,
     sync::{Mutex, lock},
 };
 use once_cell::sync::Lazy;
@@ -60,7 +61,9 @@ impl Future for Sleep {
                     Timestamp::now()
                 }
                 State::Ticking(timer) => {
-                    ready!(timer.as_mut().poll(context));
+                    // Tokio calls it on the background thread, which a panic would end.
+                    let waker = panics::contained(context.waker());
+                    ready!(timer.as_mut().poll(&mut Context::from_waker(&waker)));
                     Timestamp::now()
                 }
             };
@@ -189,7 +192,7 @@ impl Notes {
                     next = next.min(note.due);
                 }
             }
-            wakers.into_iter().for_each(Waker::wake);
+            wakers.into_iter().for_each(panics::wake);
         }
         self.next_look.fetch_min((next - CLOSE).as_micros(), Ordering::SeqCst);
     }

@@ -126,7 +126,7 @@ impl Keeper {
     async fn renew(&self, number: usize, hold: Arc<Hold>) {
         let sent = Timestamp::now();
         let request = hold.kind.renew(hold.id, hold.lease);
-        let again = match hold.locker.store().call(&hold.key, &request).await {
+        let again = match hold.locker.call_contained(&hold.key, &request).await {
             // With a higher fence it is another hold, granted to a late copy of the request after this one had ended.
             Ok(Reply::Renewed { fence }) if fence <= hold.fence => {
                 hold.renewed(sent);

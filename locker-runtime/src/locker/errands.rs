@@ -1,5 +1,6 @@
 //! What is on its way without anybody waiting for it.
 
+use crate::panics;
 use std::{
     pin::pin,
     sync::{
@@ -45,7 +46,7 @@ impl Errands {
 impl Drop for Errand {
     fn drop(&mut self) {
         if self.0.out.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.none.notify_waiters();
+            panics::contain(|| self.0.none.notify_waiters());
         }
     }
 }

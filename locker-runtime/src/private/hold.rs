@@ -1,6 +1,6 @@
 //! What a function holds while its body runs, and how that ends.
 
-use crate::{Error, ErrorKind, Guard, Result, diagnostics::warning, request::LockRequest};
+use crate::{Error, ErrorKind, Guard, Result, diagnostics::warning, panics, request::LockRequest};
 use futures_util::{
     FutureExt, TryFutureExt,
     future::{Either, ready},
@@ -190,7 +190,8 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         if let Some(hold) = self.0.take() {
-            log(hold.release_blocking());
+            // Neither a result nor another panic is lost to a store that panics.
+            panics::contain(|| log(hold.release_blocking()));
         }
     }
 }

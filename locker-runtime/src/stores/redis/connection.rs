@@ -9,7 +9,7 @@ use super::{
     script::Invocation,
     startup,
 };
-use crate::{Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp};
+use crate::{Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp, panics};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value};
 use std::{
     sync::{
@@ -192,16 +192,16 @@ async fn keep(connector: Connector, status: watch::Sender<Status>) {
         match connector.connect(again).await {
             Ok(connection) => {
                 (backoff, again) = (Backoff::default(), true);
-                status.send_replace(Status::Up(Arc::clone(&connection)));
+                tell(&status, Status::Up(Arc::clone(&connection)));
                 connector.mail.ask_again();
                 tokio::select! {
                     () = connection.broken.notified() => {}
                     () = status.closed() => {}
                 }
-                status.send_replace(Status::Connecting);
+                tell(&status, Status::Connecting);
             }
             Err(error) => {
-                status.send_replace(Status::Down(error));
+                tell(&status, Status::Down(error));
                 tokio::select! {
                     () = background::sleep(backoff.next_delay()) => {}
                     () = status.closed() => {}
@@ -209,6 +209,10 @@ async fn keep(connector: Connector, status: watch::Sender<Status>) {
             }
         }
     }
+}
+
+fn tell(status: &watch::Sender<Status>, news: Status) {
+    panics::contain(|| status.send_replace(news));
 }
 
 impl Connector {

@@ -16,6 +16,7 @@ use super::script::{Batch, Invocation, Script};
 use crate::{
     clock::Timestamp,
     key::Key,
+    panics,
     sync::{Mutex, lock},
 };
 use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
@@ -110,6 +111,10 @@ struct Call {
 }
 
 impl Call {
+    fn answer(self, answer: RedisResult<Value>) {
+        panics::contain(|| drop(self.answer.send(answer)));
+    }
+
     /// The same, to be made by itself.
     fn apart(self) -> Self {
         let content = match self.content {

@@ -154,7 +154,7 @@ impl Writer {
             }
             Err(error) => {
                 for call in parcels.into_iter().flat_map(Parcel::calls) {
-                    drop(call.answer.send(Err(error.clone())));
+                    call.answer(Err(error.clone()));
                 }
                 return;
             }
@@ -162,16 +162,16 @@ impl Writer {
         let mut again = Vec::new();
         for (parcel, answer) in parcels.into_iter().zip(answers) {
             match parcel {
-                Parcel::One(Call { content, answer: sender }) => {
+                Parcel::One(call) => {
                     let answer = answer.extract_error();
-                    self.heard.answer(content.script(), &answer);
-                    drop(sender.send(answer));
+                    self.heard.answer(call.content.script(), &answer);
+                    call.answer(answer);
                 }
                 Parcel::Many(batch, calls) => {
                     let mut answers = self.answers(batch, answer).into_iter();
                     for call in calls {
                         match answers.next().filter(|answer| *answer != Value::BulkString(Vec::new())) {
-                            Some(done) => drop(call.answer.send(Ok(done))),
+                            Some(done) => call.answer(Ok(done)),
                             None => again.push(call.apart()),
                         }
                     }
