@@ -168,3 +168,30 @@ impl Drop for Subscription<'_> {
         self.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{blocking::block_on, key::Key};
+    use std::time::Duration;
+
+    #[test]
+    fn a_signal_that_says_less_replaces_none_that_says_more() {
+        let (look, granted) = (Signal::Look { within: Duration::ZERO }, Signal::Granted { fence: 1 });
+        for (signals, heard) in [
+            ([look, Signal::Wake], Signal::Wake),
+            ([Signal::Wake, look], Signal::Wake),
+            ([granted, look], granted),
+            ([granted, Signal::Wake], granted),
+            ([Signal::Wake, granted], granted),
+            ([granted, Signal::Deleted], Signal::Deleted),
+        ] {
+            let (pushes, id) = (Pushes::default(), Id::random());
+            let mut mailbox = pushes.subscribe(id);
+            for signal in signals {
+                pushes.deliver(Push { key: Key::new("a"), id, signal }).unwrap();
+            }
+            assert_eq!(block_on(mailbox.next()), heard, "{signals:?}");
+        }
+    }
+}
