@@ -4,7 +4,7 @@ use crate::support::{GENEROUS, binary, ended, python};
 use locker_harness::{Fault, Proxy, RedisServer, Signal, eventually, free_port};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader, Read, Write},
     process::{Child, ChildStdout, Command, Output, Stdio},
     sync::mpsc,
     time::{Duration, Instant},
@@ -32,10 +32,15 @@ fn said_held(command: Command) -> Child {
 }
 
 /// Its first line is this.
-fn saying(mut command: Command, first: &str) -> (Child, BufReader<ChildStdout>) {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
+fn saying(command: Command, first: &str) -> (Child, BufReader<ChildStdout>) {
+    let (child, mut output) = spawned(command);
     assert_eq!(line(&mut output), first);
+    (child, output)
+}
+
+fn spawned(mut command: Command) -> (Child, BufReader<ChildStdout>) {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
     (child, output)
 }
 
@@ -205,8 +210,12 @@ fn a_lost_lock_ends_the_command_where_nobody_reads_the_log() {
 fn what_ends_the_command_ends_what_it_has_started() {
     let Some(redis) = RedisServer::start() else { return };
     for (passed, code) in [(Signal::TERM, 128 + 15), (Signal::INT, 128 + 2), (Signal::HUP, 128 + 1)] {
-        let run = ["run", "a", "--", "sh", "-c", "echo held; sleep 600; echo still there"];
-        let (mut child, output) = saying(without_terminal(&locker(&redis, &run)), "held");
+        let run = ["run", "a", "--", "sh", "-c", "cat; echo still there"];
+        let (mut child, mut output) = spawned(without_terminal(&locker(&redis, &run)));
+        // Said by what the shell has started; until then an interrupt could come between the two.
+        writeln!(child.stdin.as_ref().unwrap(), "held").unwrap();
+        assert_eq!(line(&mut output), "held");
+        let _input = child.stdin.take();
         signal(&child, passed);
         assert_eq!(ended(&mut child).code(), Some(code));
         until_silent(output);
