@@ -8,7 +8,7 @@ use crate::{
     backoff::Backoff,
     blocking::block_on,
     clock::Timestamp,
-    config::{LockerBuilder, Settings},
+    config::{COMMAND_TIMEOUT, LockerBuilder, Settings},
     door::Door,
     error::Cause,
     handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
@@ -51,6 +51,7 @@ struct Inner {
     settings: Settings,
     prefix: String,
     key_format: KeyFormat,
+    command_timeout: Duration,
     errands: Errands,
 }
 
@@ -60,8 +61,10 @@ impl Locker {
         settings: Settings,
         prefix: String,
         key_format: KeyFormat,
+        command_timeout: Duration,
     ) -> Self {
-        Self(Arc::new(Inner { store, settings, prefix, key_format, errands: Errands::default() }))
+        let errands = Errands::default();
+        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, errands }))
     }
 
     /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
@@ -218,7 +221,13 @@ impl Locker {
     }
 
     pub(crate) fn with_defaults(store: impl Store) -> Self {
-        Self::new(Arc::new(store), Settings::default(), String::new(), KeyFormat::default())
+        let (settings, key_format) = (Settings::default(), KeyFormat::default());
+        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT)
+    }
+
+    /// How long one answer of the store is waited for.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.0.command_timeout
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -275,15 +284,17 @@ impl Locker {
         let until = sent + patience;
         loop {
             let answer = self.call_until(key, request.clone(), sent, until).await;
-            match answer.map_err(|error| cause.explain(error)) {
-                Err(error) if passes(&error) && Timestamp::now() < until => {
-                    repeated |= !error.is_certain();
-                    background::sleep(backoff.next_delay()).await;
-                    sent = Timestamp::now();
-                }
-                Err(error) => return Err(if repeated { error.unknown() } else { error }),
+            let error = match answer {
                 Ok(reply) => return Ok(Told { reply, repeated, sent: Some(sent) }),
+                Err(error) => cause.explain(error),
+            };
+            let again = Timestamp::now() + backoff.next_delay();
+            if !passes(&error) || again >= until {
+                return Err(if repeated { error.unknown() } else { error });
             }
+            repeated |= !error.is_certain();
+            background::sleep_until(again).await;
+            sent = Timestamp::now();
         }
     }
 

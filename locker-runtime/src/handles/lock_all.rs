@@ -1,8 +1,15 @@
 //! Several locks at once.
 
 use crate::{
-    Error, ErrorKind, Result, blocking::block_on, clock::Timestamp, config::Settings, guard::Guard, key::Key,
-    locker::Locker, primitives::Kind, request::LockRequest,
+    Error, ErrorKind, Result,
+    blocking::block_on,
+    clock::Timestamp,
+    config::Settings,
+    guard::{Guard, leave_together},
+    key::Key,
+    locker::Locker,
+    primitives::Kind,
+    request::LockRequest,
 };
 use futures_util::future::{join_all, select_all};
 use std::time::Duration;
@@ -118,7 +125,7 @@ pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequ
         match request.started(start).acquire().await {
             Ok(guard) => guards.push(guard),
             Err(error) => {
-                drop(Guards(guards).release().await);
+                drop(leave_together(guards.into_iter()).await);
                 return Err(error);
             }
         }

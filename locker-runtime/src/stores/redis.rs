@@ -20,6 +20,7 @@ mod startup;
 use super::Opening;
 use crate::{
     Error, ErrorKind, Result,
+    config::COMMAND_TIMEOUT,
     id::Id,
     key::Key,
     primitives::{Holding, Reply, Request},
@@ -49,7 +50,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { allow_eviction: false, command_timeout: Duration::from_secs(1), tls_ca: None }
+        Self { allow_eviction: false, command_timeout: COMMAND_TIMEOUT, tls_ca: None }
     }
 }
 
