@@ -324,6 +324,9 @@ impl Locker {
     /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet. A store with a
     /// liveness is across a network: its call would be made only to be dropped.
     pub(crate) fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
+        if let Err(error) = background::ready() {
+            return Some(Err(error.with_key(key.as_str())));
+        }
         if self.store().liveness().is_some() {
             return None;
         }

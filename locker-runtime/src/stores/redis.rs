@@ -19,7 +19,7 @@ mod startup;
 
 use super::Opening;
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, background,
     config::COMMAND_TIMEOUT,
     id::Id,
     key::Key,
@@ -94,6 +94,7 @@ impl Redis {
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
         }
+        background::ready()?;
         let store = Self::new(url, opening)?;
         open.retain(|_, store| store.strong_count() > 0);
         open.insert(name, Arc::downgrade(&store));
