@@ -206,7 +206,10 @@ impl LockerBuilder {
             Some(store) => store,
             None => stores::open(&self.url.take().unwrap_or_else(default_url), &self.opening()).await?,
         };
-        let command_timeout = self.command_timeout_set();
+        #[cfg(feature = "redis")]
+        let command_timeout = self.opening.redis.command_timeout;
+        #[cfg(not(feature = "redis"))]
+        let command_timeout = COMMAND_TIMEOUT;
         Ok(Locker::new(store, self.settings, self.prefix, self.key_format, command_timeout))
     }
 
@@ -222,13 +225,6 @@ impl LockerBuilder {
     pub(crate) fn lazy(mut self) -> Self {
         self.opening.lazy = true;
         self
-    }
-
-    fn command_timeout_set(&self) -> Duration {
-        #[cfg(feature = "redis")]
-        return self.opening.redis.command_timeout;
-        #[cfg(not(feature = "redis"))]
-        return COMMAND_TIMEOUT;
     }
 
     fn opening(&self) -> Opening {

@@ -288,12 +288,12 @@ impl Locker {
                 Ok(reply) => return Ok(Told { reply, repeated, sent: Some(sent) }),
                 Err(error) => cause.explain(error),
             };
-            let again = Timestamp::now() + backoff.next_delay();
-            if !passes(&error) || again >= until {
+            let delay = backoff.next_delay();
+            if !passes(&error) || Timestamp::now() + delay >= until {
                 return Err(if repeated { error.unknown() } else { error });
             }
             repeated |= !error.is_certain();
-            background::sleep_until(again).await;
+            background::sleep(delay).await;
             sent = Timestamp::now();
         }
     }
