@@ -1,7 +1,6 @@
 //! The locker: a store with defaults, and how it is asked.
 
 mod attempt;
-mod errands;
 
 use crate::{
     Error, ErrorKind, Result, background,
@@ -10,6 +9,7 @@ use crate::{
     clock::Timestamp,
     config::{COMMAND_TIMEOUT, LockerBuilder, Settings},
     door::Door,
+    errands::Errands,
     error::Cause,
     handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
     key::{Key, KeyFormat, KeyPart},
@@ -20,7 +20,6 @@ use crate::{
     stores::Memory,
 };
 pub(crate) use attempt::{Answer, Asking, Patience};
-use errands::Errands;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
@@ -197,7 +196,7 @@ impl Locker {
     }
 
     /// Waits until everything is done that this locker and its clones send from the background: releases of dropped
-    /// guards, and the taking back of attempts that were given up. For a process that is about to end: what it leaves
+    /// guards, the taking back of attempts that were given up, and the handing back of what came for nobody. For a process that is about to end: what it leaves
     /// undone others wait for until a lease is over.
     ///
     /// With a store that cannot be reached this takes as long as a lease; put a time-out around it.
@@ -206,6 +205,7 @@ impl Locker {
     /// Cancel safe.
     pub async fn settled(&self) {
         self.0.errands.done().await;
+        self.store().pushes().errands().done().await;
     }
 
     pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
