@@ -20,5 +20,10 @@ pub struct GuideToTheAttributes;
 #[doc = include_str!("../docs/primitives.md")]
 pub struct GuideToThePrimitives;
 
+/// The example of the page on Redis is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/redis.md")]
+pub struct GuideToRedis;
+
 #[cfg(feature = "tower")]
 pub use locker_runtime::tower;

@@ -77,6 +77,11 @@ impl Store for NoRenewals {
     }
 }
 
+#[locker::lock_on_argument]
+fn pay() -> locker::Result<()> {
+    Ok(())
+}
+
 #[tokio::test]
 async fn every_step_of_a_hold_is_told() {
     let log = Log::default();
@@ -93,7 +98,8 @@ async fn every_step_of_a_hold_is_told() {
     let key = "bank.withdraw";
 
     let guard = locker.lock(key).acquire().await.unwrap();
-    log.wait_for(&["DEBUG locker", "acquired", key, &format!("fence={}", guard.fence())]).await;
+    let line = log.wait_for(&["DEBUG locker", "acquired", key, &format!("fence={}", guard.fence())]).await;
+    assert!(!line.contains("function"), "it has none: {line}");
     log.wait_for(&["DEBUG locker", "renewed", key]).await;
 
     let waiting = tokio::spawn(locker.lock(key).acquire());
@@ -110,7 +116,8 @@ async fn every_step_of_a_hold_is_told() {
     failing.store(false, Ordering::SeqCst);
     drop(guard);
 
-    let _ = locker::global();
+    pay().unwrap();
+    log.wait_for(&["DEBUG locker", "acquired", "function=\"pay\""]).await;
     let _ = locker::global();
     log.wait_for(&["WARN locker", "protect this process only"]).await;
     assert_eq!(log.text().matches("protect this process only").count(), 1, "one warning is enough");

@@ -57,6 +57,9 @@ impl Options {
         let mut options = Self::default();
         while !input.is_empty() {
             let option = option_name(kind, input)?;
+            if input.is_empty() || input.peek(Token![,]) {
+                kind.refuse_part(&option)?;
+            }
             options.set(kind, option, input)?;
             if !input.is_empty() {
                 input.parse::<Token![,]>()?;
@@ -86,7 +89,7 @@ impl Options {
             "on_lost" => set_once(&mut self.on_lost, option, input, |option, input| {
                 choice(option, input, &["cancel", "continue", "error"])
             }),
-            "guard" => set_once(&mut self.guard, option, input, value),
+            "guard" => set_once(&mut self.guard, option, input, binding),
             "locker" => set_once(&mut self.locker, option, input, value),
             "crate" => set_once(&mut self.runtime, option, input, library),
             "mode" => set_once(&mut self.mode, option, input, |option, input| {
@@ -150,11 +153,18 @@ fn switch(option: &Ident, input: ParseStream) -> Result<LitBool> {
 fn text(option: &Ident, input: ParseStream) -> Result<LitStr> {
     equals(option, input)?;
     let at = input.span();
-    let text: LitStr = input.parse().or_else(|_| expected(option, at, "a text such as \"bank.withdraw\""))?;
+    let what = "a text in quotes such as \"bank.withdraw\", no constant";
+    let text: LitStr = input.parse().or_else(|_| expected(option, at, what))?;
     if text.value().is_empty() {
         return expected(option, at, "a text that is not empty");
     }
     Ok(text)
+}
+
+fn binding(option: &Ident, input: ParseStream) -> Result<Ident> {
+    equals(option, input)?;
+    let at = input.span();
+    input.parse().or_else(|_| expected(option, at, "a name for the guard, such as `guard = lease`"))
 }
 
 fn function(option: &Ident, input: ParseStream) -> Result<ExprPath> {
@@ -162,6 +172,9 @@ fn function(option: &Ident, input: ParseStream) -> Result<ExprPath> {
     let path: Expr = input.parse()?;
     match ungrouped(&path) {
         Expr::Path(path) => Ok(path.clone()),
+        closure @ Expr::Closure(_) => {
+            Err(Error::new_spanned(closure, format!("`{option}` takes {ON_ERROR}, not a closure")))
+        }
         other => Err(Error::new_spanned(other, format!("`{option}` takes {ON_ERROR}"))),
     }
 }

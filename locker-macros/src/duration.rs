@@ -38,8 +38,26 @@ impl Parse for Time {
             Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => {
                 Err(Error::new(expr.span(), "a duration cannot be negative"))
             }
+            Expr::Binary(binary) if is_number(&binary.left) && is_number(&binary.right) => {
+                Err(Error::new(expr.span(), format!("{A_DURATION}: no calculation with numbers")))
+            }
+            Expr::Path(path) if path.path.is_ident("None") => Err(Error::new(expr.span(), A_DURATION)),
             _ => Ok(Self::Constant(expr)),
         }
+    }
+}
+
+const A_DURATION: &str =
+    "a duration is a number of seconds, a text such as \"10s\", or a constant of type `Duration`";
+
+/// A number, or what is calculated of numbers.
+fn is_number(expr: &Expr) -> bool {
+    match expr {
+        Expr::Lit(literal) => matches!(literal.lit, Lit::Int(_) | Lit::Float(_)),
+        Expr::Binary(binary) => is_number(&binary.left) && is_number(&binary.right),
+        Expr::Paren(inner) => is_number(&inner.expr),
+        Expr::Group(inner) => is_number(&inner.expr),
+        _ => false,
     }
 }
 
@@ -64,9 +82,7 @@ fn of_literal(literal: &Lit) -> Result<Duration> {
         Lit::Str(text) => humantime::parse_duration(&text.value()).or_else(|error| {
             refuse(&format!("not a duration: {error}; write it like \"10s\", \"500ms\" or \"1m 30s\""))
         }),
-        _ => refuse(
-            "a duration is a number of seconds, a text such as \"10s\", or a constant of type `Duration`",
-        ),
+        _ => refuse(A_DURATION),
     }
 }
 

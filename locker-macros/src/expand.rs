@@ -1,11 +1,12 @@
 //! An attribute and its item become code, or an error beside the item.
 
 use crate::{
-    function::{Form, Function},
+    function::{Form, Function, is_closure},
     kind::Kind,
     layer::Layer,
     parts::Part,
     runtime_path::library_name,
+    same_key::refuse_same_key,
 };
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
@@ -17,7 +18,8 @@ use syn::{
 };
 
 /// The item as the attribute `kind` with `args` leaves it; with `__used`, by which an attribute that another one took
-/// along is named once more, nothing. On a mistake the item stays, so that editors keep working.
+/// along is named once more, nothing. On a mistake the item stays, so that editors keep working; but beside a closure
+/// nothing can stand.
 pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     if args.to_string() == "__used" {
         return named_again(&args, item);
@@ -25,7 +27,7 @@ pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> Tok
     let (stack, item) = take_ours(item);
     expand(kind, args, stack, item.clone()).unwrap_or_else(|error| {
         let error = error.into_compile_error();
-        quote!(#item #error)
+        if is_closure(&item) { error } else { quote!(#item #error) }
     })
 }
 
@@ -49,6 +51,7 @@ fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStrea
         layers.push(of_attribute(&attribute)?);
     }
     layers.iter().try_for_each(|layer| layer.check(&function))?;
+    refuse_same_key(&layers, &function)?;
     surround(&mut function, &layers)
 }
 
@@ -91,7 +94,7 @@ fn of_attribute(attribute: &Attribute) -> Result<Layer> {
         Meta::Path(_) => TokenStream::new(),
         Meta::NameValue(value) => {
             let message =
-                format!("options stand in brackets: `#[{kind}({})]`", kind.example().trim_matches('`'));
+                format!("options stand in parentheses: `#[{kind}({})]`", kind.example().trim_matches('`'));
             return Err(Error::new_spanned(value, message));
         }
     };

@@ -8,7 +8,8 @@ use crate::{
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::{
-    Attribute, Block, Error, Expr, ExprAsync, Path, Result, ReturnType, Signature, Stmt, Token, Visibility,
+    Attribute, Block, Error, Expr, ExprAsync, ExprClosure, Path, Result, ReturnType, Signature, Stmt, Token,
+    Visibility,
     parse::{ParseStream, Parser},
     spanned::Spanned,
 };
@@ -109,9 +110,19 @@ fn signature(kind: Kind, input: ParseStream) -> Result<Signature> {
     input.parse().map_err(|error| misplaced(kind, &fork).unwrap_or(error))
 }
 
+pub(crate) fn is_closure(item: &TokenStream) -> bool {
+    syn::parse2::<ExprClosure>(item.clone()).is_ok()
+}
+
 /// Names the item that is no function.
 fn misplaced(kind: Kind, input: ParseStream) -> Option<Error> {
     let at = input.span();
+    if input.fork().parse::<ExprClosure>().is_ok() {
+        return Some(Error::new(
+            at,
+            format!("`{kind}` goes on a function with a body, and this is a closure"),
+        ));
+    }
     let mut words = Vec::new();
     while let Ok(TokenTree::Ident(word)) = input.parse() {
         words.push(word.to_string());

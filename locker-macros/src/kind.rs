@@ -29,6 +29,26 @@ const HOLDING: &[&str] = &[
     "guard",
 ];
 
+/// What others call them.
+const SYNONYMS: &[(&str, &str)] = &[
+    ("ttl", "lease"),
+    ("lease_time", "lease"),
+    ("expires", "expire"),
+    ("expiration", "expire"),
+    ("duration", "lease"),
+    ("key", "args"),
+    ("keys", "args"),
+    ("wait", "timeout"),
+    ("retries", "max_retry"),
+    ("attempts", "max_retry"),
+    ("limit", "size"),
+    ("permits", "size"),
+    ("max", "size"),
+    ("per", "interval"),
+    ("window", "interval"),
+    ("period", "interval"),
+];
+
 impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -78,6 +98,15 @@ impl Kind {
         }
     }
 
+    /// A name that stands alone and is no option was meant to be a part of the key.
+    pub(crate) fn refuse_part(self, name: &Ident) -> Result<()> {
+        if self.option(name).is_ok() {
+            return Ok(());
+        }
+        let message = format!("`{self}` has no option `{name}`; did you mean `args({name})`?");
+        Err(Error::new(name.span(), message))
+    }
+
     fn options(self) -> impl Iterator<Item = &'static str> {
         let own: [&[&str]; 2] = match self {
             Self::Lock => [HOLDING, &["each", "mode"]],
@@ -88,15 +117,23 @@ impl Kind {
     }
 
     fn unknown(self, name: &str) -> String {
-        if let Some(other) = ALL.into_iter().find(|kind| kind.options().any(|option| option == name)) {
-            return format!("`{name}` is an option of `{other}`, not of `{self}`");
+        let others = ALL.into_iter().filter(|kind| kind.options().any(|option| option == name));
+        let others = others.map(|kind| format!("`{kind}`")).collect::<Vec<_>>();
+        if !others.is_empty() {
+            return format!("`{name}` is an option of {}, not of `{self}`", others.join(" and "));
         }
-        let near = self.options().max_by(|a, b| likeness(a, name).total_cmp(&likeness(b, name)));
-        if let Some(near) = near.filter(|near| likeness(near, name) > 0.7) {
+        if let Some(near) = self.meant_by(name) {
             return format!("`{self}` has no option `{name}`; did you mean `{near}`?");
         }
         let all = self.options().collect::<Vec<_>>().join("`, `");
         format!("`{self}` has no option `{name}`; it has `{all}`")
+    }
+
+    fn meant_by(self, name: &str) -> Option<&'static str> {
+        let synonym = SYNONYMS.iter().find(|(other, _)| *other == name).map(|(_, own)| *own);
+        let near = self.options().max_by(|a, b| likeness(a, name).total_cmp(&likeness(b, name)));
+        let near = near.filter(|near| likeness(near, name) > 0.7);
+        synonym.filter(|own| self.options().any(|option| option == *own)).or(near)
     }
 }
 

@@ -19,6 +19,7 @@ mod request;
 mod returns;
 mod run;
 mod runtime_path;
+mod same_key;
 #[cfg(test)]
 mod soup;
 
@@ -72,7 +73,8 @@ use proc_macro::TokenStream;
 ///   next await point and return the error; nothing, its result stands; let it end and return the error. Default:
 ///   `"cancel"` in async functions, `"continue"` in plain ones, which cannot be cancelled.
 /// - `guard = lease`: binds a `&Guard` under this name in the body.
-/// - `locker = expr`: which locker, borrowed. Default: `locker::global()`.
+/// - `locker = expr`: which locker, borrowed: a `Locker`, or anything that dereferences to one. Default:
+///   `locker::global()`.
 /// - `crate = path`: where the library is. Default: found in the manifest.
 ///
 /// # Errors

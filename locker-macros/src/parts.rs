@@ -32,7 +32,7 @@ impl Parts {
                 let at = if input.is_empty() { option.span() } else { input.span() };
                 return Err(Error::new(
                     at,
-                    format!("`{option}` takes its parts in brackets: `{option}(0, account)`"),
+                    format!("`{option}` takes its parts in parentheses: `{option}(0, account)`"),
                 ));
             }
         };

@@ -8,7 +8,7 @@ use crate::{
     store::Store,
     stores::{self, Opening},
 };
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 /// Everything a call may choose for itself, with the defaults of the locker it is made on.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +103,7 @@ pub(crate) fn between(name: &str, value: Duration, shortest: Duration) -> Result
 ///     .build_blocking()?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct LockerBuilder {
     url: Option<String>,
@@ -152,7 +152,7 @@ impl LockerBuilder {
         self
     }
 
-    /// What stands before every key, as written. Default: nothing.
+    /// What stands before every key, as written. Default: nothing. On Redis it cannot have braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -229,6 +229,15 @@ impl LockerBuilder {
 
     fn opening(&self) -> Opening {
         Opening { timeout: self.settings.timeout, prefix: self.prefix.clone(), ..self.opening.clone() }
+    }
+}
+
+/// Without what the URL may hold of a password.
+impl fmt::Debug for LockerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("LockerBuilder");
+        out.field("url", &self.url.as_deref().map(stores::without_login)).field("settings", &self.settings);
+        out.field("prefix", &self.prefix).field("key_format", &self.key_format).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ macro_rules! event {
         #[cfg(feature = "tracing")]
         $crate::panics::contain(|| {
             tracing::event!(target: "locker", tracing::Level::$level, key = $hold.key.as_str(),
-                function = $hold.function $(, $field = %$value)*, $message);
+                function = (!$hold.function.is_empty()).then_some($hold.function) $(, $field = %$value)*, $message);
         });
         #[cfg(not(feature = "tracing"))]
         { let _ = (&$hold.key, &$hold.function $(, &$value)*); }

@@ -5,7 +5,7 @@ use crate::{
     config::between,
     id::Id,
     key::Key,
-    locker::{Asking, Locker, Patience},
+    locker::{Asking, Locker, PERSISTENCE, Patience},
     primitives::{Holding, Reply, Request, Wait, inspection::Inspection, semaphore::Permits},
     request::unexpected,
 };
@@ -31,9 +31,6 @@ const KINDS: [&str; 9] =
 
 /// So many calls at a time share few round trips.
 const LOOKS_AT_A_TIME: usize = 512;
-
-/// How long a request that nobody waits in line for is tried.
-const PERSISTENCE: Duration = Duration::from_secs(5);
 
 impl Door {
     pub(crate) fn new(locker: Locker) -> Self {

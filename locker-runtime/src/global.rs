@@ -44,7 +44,8 @@ fn refusing(error: Error) -> &'static Locker {
 /// Makes `locker` what [`global`] returns, for the whole process and once.
 ///
 /// # Errors
-/// Hands `locker` back when one is set already, or [`global`] was used before.
+/// Hands `locker` back when one is set already, or [`global`] was used before. Where `LOCKER_URL` cannot be used,
+/// [`global`] has chosen none: then this succeeds at any time, and calls made from then on use `locker`.
 pub fn set_global(locker: Locker) -> Result<(), Locker> {
     SET.set(locker)
 }

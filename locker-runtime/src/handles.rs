@@ -20,15 +20,12 @@ use crate::{
     Error, ErrorKind, Result,
     config::between,
     key::Key,
-    locker::{Asking, Locker, Patience},
+    locker::{Asking, Locker, PERSISTENCE, Patience},
     primitives::{Reply, Request, counter::MAX_VALUE},
     request::unexpected,
 };
 use futures_util::{FutureExt, future::Either};
 use std::{future::ready, time::Duration};
-
-/// How long a request that nobody waits in line for is tried.
-const PERSISTENCE: Duration = Duration::from_secs(10);
 
 /// Refuses what not every store can count to exactly.
 fn countable(what: &str, number: u64) -> Result<()> {

@@ -25,11 +25,15 @@ use futures_util::{
     future::{BoxFuture, Either},
 };
 use std::{
+    fmt,
     future::{Ready, ready},
     panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
+
+/// How long a request that nobody waits in line for is tried.
+pub(crate) const PERSISTENCE: Duration = Duration::from_secs(5);
 
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
 ///
@@ -41,10 +45,9 @@ use std::{
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Locker(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     store: Arc<dyn Store>,
     settings: Settings,
@@ -334,6 +337,15 @@ impl Locker {
             Calling::Ready(answer) => Some(answer.into_inner().map_err(|error| error.with_key(key.as_str()))),
             Calling::Pending(_) => None,
         }
+    }
+}
+
+impl fmt::Debug for Locker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { store, settings, prefix, key_format, .. } = &*self.0;
+        let mut out = f.debug_struct("Locker");
+        out.field("store", store).field("settings", settings).field("prefix", prefix);
+        out.field("key_format", key_format).finish()
     }
 }
 

@@ -157,6 +157,12 @@ pub enum Signal {
     },
     /// Ask again.
     Wake,
+    /// Ask again when so much time has passed, if nothing else is heard until then: something may end earlier than was
+    /// said before.
+    Look {
+        /// From the moment it is heard.
+        within: Duration,
+    },
     /// The name was deleted: wait no longer.
     Deleted,
 }

@@ -38,7 +38,8 @@ use std::ops::Deref;
 
 /// What `locker = ..` may be.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a locker: `locker = ..` takes a `Locker`, `&Locker` or `Arc<Locker>`",
+    message = "`{Self}` is not a locker: `locker = ..` takes a `Locker`, or anything that dereferences to \
+               one, such as `Arc<Locker>` or `LazyLock<Locker>`",
     label = "not a locker"
 )]
 pub trait AsLocker {

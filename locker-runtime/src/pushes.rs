@@ -49,10 +49,7 @@ impl Pushes {
         let mut shard = lock(self.shard(push.id));
         let Entry::Occupied(mut mailbox) = shard.entry(push.id) else { return Err(push) };
         let mailbox = mailbox.get_mut();
-        if push.signal != Signal::Wake || mailbox.signal.is_none() {
-            mailbox.signal = Some(push.signal);
-        }
-        let waker = mailbox.waker.take();
+        let waker = mailbox.put(push.signal);
         drop(shard);
         if let Some(waker) = waker {
             panics::wake(waker);
@@ -63,7 +60,8 @@ impl Pushes {
     /// Tells every waiter to ask again: what was pushed meanwhile may have been missed.
     pub fn wake_all(&self) {
         for shard in self.shards.iter() {
-            let wakers: Vec<_> = lock(shard).values_mut().filter_map(Mailbox::stir).collect();
+            let wakers: Vec<_> =
+                lock(shard).values_mut().filter_map(|mailbox| mailbox.put(Signal::Wake)).collect();
             wakers.into_iter().for_each(panics::wake);
         }
     }
@@ -97,8 +95,16 @@ impl Pushes {
 }
 
 impl Mailbox {
-    fn stir(&mut self) -> Option<Waker> {
-        self.signal.get_or_insert(Signal::Wake);
+    /// What says more stays: asking again answers whatever a look would, and a grant whatever asking would.
+    fn put(&mut self, signal: Signal) -> Option<Waker> {
+        let weight = |signal: &Signal| match signal {
+            Signal::Look { .. } => 0,
+            Signal::Wake => 1,
+            Signal::Granted { .. } | Signal::Held { .. } | Signal::Deleted => 2,
+        };
+        if self.signal.as_ref().is_none_or(|there| weight(there) <= weight(&signal)) {
+            self.signal = Some(signal);
+        }
         self.waker.take()
     }
 }
@@ -167,5 +173,32 @@ impl Subscription<'_> {
 impl Drop for Subscription<'_> {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{blocking::block_on, key::Key};
+    use std::time::Duration;
+
+    #[test]
+    fn a_signal_that_says_less_replaces_none_that_says_more() {
+        let (look, granted) = (Signal::Look { within: Duration::ZERO }, Signal::Granted { fence: 1 });
+        for (signals, heard) in [
+            ([look, Signal::Wake], Signal::Wake),
+            ([Signal::Wake, look], Signal::Wake),
+            ([granted, look], granted),
+            ([granted, Signal::Wake], granted),
+            ([Signal::Wake, granted], granted),
+            ([granted, Signal::Deleted], Signal::Deleted),
+        ] {
+            let (pushes, id) = (Pushes::default(), Id::random());
+            let mut mailbox = pushes.subscribe(id);
+            for signal in signals {
+                pushes.deliver(Push { key: Key::new("a"), id, signal }).unwrap();
+            }
+            assert_eq!(block_on(mailbox.next()), heard, "{signals:?}");
+        }
     }
 }

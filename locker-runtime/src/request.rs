@@ -12,12 +12,12 @@ use crate::{
     locker::{Answer, Asking, Locker},
     primitives::{Kind, Reply, Request, Wait},
 };
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// A request for a lock, to be adjusted and then awaited: made by [`Locker::lock`] and its siblings.
 ///
 /// What is not set here is as the [`Locker`] has it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct LockRequest {
     locker: Locker,
@@ -192,6 +192,14 @@ impl LockRequest {
         let Self { locker, kind, key, settings, release, function, .. } = self;
         let hold = Hold::new(locker, kind, key, id, fence, settings, answer, function);
         Ok(Guard::new(hold, release))
+    }
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("LockRequest");
+        out.field("key", &self.key).field("kind", &self.kind).field("settings", &self.settings);
+        out.finish_non_exhaustive()
     }
 }
 

@@ -35,6 +35,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The mailboxes to which signals for this process are delivered.
     fn pushes(&self) -> &Pushes;
 
+    /// Why nobody can be served now, where that is known: what a waiter is told whose patience ends meanwhile.
+    fn trouble(&self) -> Option<Error> {
+        None
+    }
+
     /// How long a waiter keeps its place without being heard of. `None` when waiters live in the store's own
     /// process, where no signal gets lost and nobody vanishes unnoticed.
     fn liveness(&self) -> Option<Duration> {

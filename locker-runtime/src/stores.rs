@@ -29,12 +29,16 @@ pub(crate) struct Opening {
     expect(clippy::unused_async, reason = "stores across a network are awaited")
 )]
 pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(misused(format!("`{url}` is not a URL; {ACCEPTED}")));
+    let parts = url.split_once("://").filter(|(scheme, _)| scheme.chars().all(is_of_scheme));
+    let Some((scheme, rest)) = parts else {
+        return Err(misused(format!("`{}` is not a URL; {ACCEPTED}", without_login(url))));
     };
-    match scheme {
+    match &*scheme.to_ascii_lowercase() {
         "memory" if rest.is_empty() => Ok(Arc::new(Memory::of_process())),
-        "memory" => Err(misused(format!("memory:// takes nothing behind it, but the URL is `{url}`"))),
+        "memory" => {
+            let url = without_login(url);
+            Err(misused(format!("memory:// takes nothing behind it, but the URL is `{url}`")))
+        }
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+unix" => Ok(redis::Redis::open(url, opening).await?),
         #[cfg(not(feature = "redis"))]
@@ -46,9 +50,77 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
     }
 }
 
+/// What may be shown of a URL, well-formed or not: nothing between the scheme and the last `@`, nor of parameters.
+pub(crate) fn without_login(url: &str) -> String {
+    let rest = url.trim_start_matches(is_of_scheme);
+    let marks = rest.chars().take(3).take_while(|mark| matches!(mark, ':' | '/')).count();
+    let scheme = if marks == 0 { "" } else { &url[..url.len() - rest.len() + marks] };
+    match url.rsplit_once('@') {
+        _ if url.contains('?') => format!("{scheme}.."),
+        Some((_, place)) => format!("{scheme}..@{place}"),
+        None => url.to_owned(),
+    }
+}
+
+fn is_of_scheme(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "+-.".contains(letter)
+}
+
 const ACCEPTED: &str = "accepted are memory:// (this process only), redis://HOST:PORT, rediss://HOST:PORT and \
                         unix:///PATH";
 
 fn misused(message: String) -> Error {
     Error::new(ErrorKind::Misused, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Locker, blocking::block_on};
+
+    #[test]
+    fn mistyped_urls_and_builders_show_no_password() {
+        for url in [
+            "redis//:sekret@h",
+            "redis:/:sekret@h:6379",
+            "redis:sekret@h",
+            "redis/sekret@h",
+            "redis@:sekret@h",
+            "sekret@h",
+            ":sekret@h",
+            "u:sekret@h://x",
+            "memory://u:sekret@h",
+            "rdis://u:sekret@h",
+            "http://u:se@kret@h",
+            "redis//:se?kret@h",
+            "redis:///sekret@h",
+            "redis://u:1?sekret=x@h",
+            "redis://u:1?sekret@h",
+            "redis://u:1#sekret@h",
+            "redis://u:1/sekret@h",
+            "redis://u:sekret/@h",
+            "unix:/s?pass=sekret",
+            "unix:///s?db=0&sekret=1",
+        ] {
+            let error = block_on(open(url, &Opening::default())).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
+            let text = format!("{error} {error:?} {:?}", Locker::builder().url(url));
+            assert!(!text.contains("sekret") && !text.contains("kret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn schemes_are_the_same_in_capital_letters() {
+        assert!(block_on(open("Memory://", &Opening::default())).is_ok());
+        let error = block_on(open("REDIS://", &Opening::default())).unwrap_err();
+        assert!(!error.message().contains("no store"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_password_is_shown() {
+        assert_eq!(without_login("redis//:sekret@h:6379"), "redis//:..@h:6379");
+        assert_eq!(without_login("redis://h:6379/1"), "redis://h:6379/1");
+        assert_eq!(without_login("unix:/s?db=1"), "unix:/..");
+        assert_eq!(without_login(""), "");
+    }
 }

@@ -5,7 +5,7 @@ pub mod name;
 mod parameters;
 pub mod table;
 
-pub use answer::Answer;
+pub use answer::{Answer, JSON, TEXT};
 pub use parameters::{NAMES as PARAMETERS, Parameters};
 use std::time::Duration;
 use table::Action;
@@ -76,7 +76,44 @@ pub enum Call {
     List,
 }
 
+/// What a call does, whatever the name and the parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// An action.
+    Act(Action),
+    /// Forgetting a name.
+    Delete,
+    /// Showing the state of a name.
+    Show,
+    /// Listing the names.
+    List,
+}
+
+impl Sort {
+    /// By method and path, also where the call cannot be read; `None` for an unknown path.
+    #[must_use]
+    pub fn of(method: Method, path: &str) -> Option<Self> {
+        Some(match (Target::parse(path).ok()?, method) {
+            (Target::List, _) => Self::List,
+            (Target::Name(..), Method::Delete) => Self::Delete,
+            (Target::Name(..), _) => Self::Show,
+            (Target::Action(action, _), _) => Self::Act(action),
+        })
+    }
+}
+
 impl Call {
+    /// What it does.
+    #[must_use]
+    pub fn sort(&self) -> Sort {
+        match self {
+            Self::Act { action, .. } => Sort::Act(*action),
+            Self::Delete(..) => Sort::Delete,
+            Self::Show(..) => Sort::Show,
+            Self::List => Sort::List,
+        }
+    }
+
     /// Where it waits, if it has to.
     #[must_use]
     pub fn place(&self) -> (Option<Kind>, &str) {

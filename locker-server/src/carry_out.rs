@@ -10,6 +10,7 @@ use locker_runtime::{
 };
 use serde::Serialize;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// Longer times are as good as for ever.
 pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
@@ -127,7 +128,7 @@ fn done_or_not_held(held: bool) -> Answer {
 
 async fn delete(server: &Server, kind: Kind, name: &str) -> Result<Answer> {
     let deleted = server.door.delete(&server.door.key(word(kind), name)).await?;
-    tracing::info!(kind = kind.segment(), name = quoted(name), deleted, "delete");
+    tracing::info!(kind = kind.segment(), name = %quoted(name), deleted, "delete");
     Ok(if deleted { Answer::done() } else { Answer::no_such_name(name) })
 }
 
@@ -160,36 +161,53 @@ pub(crate) fn word(kind: Kind) -> &'static str {
     }
 }
 
-#[derive(Serialize)]
-struct Name {
+/// A name in use.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Name {
     kind: &'static str,
     name: String,
 }
 
 /// The state of a name; times in milliseconds.
-#[derive(Serialize)]
-struct State<'a> {
+#[derive(Serialize, ToSchema)]
+pub(crate) struct State<'a> {
     kind: &'static str,
     name: &'a str,
+    /// Tokens per interval, or slots.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     size: Option<u64>,
+    /// How many of them are in use.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     used: Option<u64>,
+    /// Of a semaphore.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     holders: Option<Vec<Holder>>,
+    /// How many calls wait.
     waiting: u64,
+    /// Of an event.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     sent: Option<bool>,
+    /// Of a watchdog.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     expired: Option<bool>,
+    /// Until all that is used is free again, a watchdog expires, or a sent event is forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     time_left: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct Holder {
+/// A hold of a semaphore; times in milliseconds.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Holder {
+    #[schema(required)]
     age: Option<u64>,
     /// `null`: it lasts until it is released.
+    #[schema(required)]
     time_left: Option<u64>,
     fence: u64,
 }

@@ -4,8 +4,8 @@
 
 mod file;
 
-use crate::carry_out::LONGEST;
-use clap::{Args, Parser, Subcommand};
+use crate::{calls, carry_out::LONGEST};
+use clap::{Arg, Args, Parser, Subcommand, builder::BoolishValueParser};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 /// Distributed locks, rate limits and coordination for every language
@@ -59,6 +59,9 @@ pub struct Serve {
         hide_env_values = true
     )]
     pub store: String,
+    /// What is accepted of the store.
+    #[command(flatten)]
+    pub eviction: Eviction,
     /// How many `go` the time-slot limiter (ZeroMQ) answers per slot
     #[arg(long, env = "LOCKER_MAX_REQUESTS", default_value = "1", value_name = "N", help_heading = TIME_SLOTS)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -83,7 +86,8 @@ pub struct Serve {
     /// Accept this Host header besides localhost and the server's own addresses; * accepts any (repeatable)
     #[arg(long, env = "LOCKER_ALLOW_HOST", value_delimiter = ',', value_name = "NAME", help_heading = ACCESS)]
     pub allow_host: Vec<String>,
-    /// The CURVE secret key of the ZeroMQ side (40 characters of Z85); servers that are peers share it
+    /// The CURVE secret key of the ZeroMQ side (40 characters of Z85); servers that are peers share it, and without
+    /// --curve-clients-file nobody else is let in
     #[arg(long, env = "LOCKER_CURVE_KEY_FILE", value_name = "FILE", help_heading = ACCESS)]
     pub curve_key_file: Option<PathBuf>,
     /// The CURVE public keys of the clients that may connect, one a line
@@ -136,14 +140,26 @@ Examples:
 Calls: GET or POST /v1/<kind>/<name>/<action>
   tokenbucket/acquire  semaphore/acquire,release,renew  event/wait,send  watchdog/wait,kick
   with size, interval, expires, maxwait (ms), key, message; GET /openapi.json says it all.
-SIGTERM and SIGINT answer the waiters with 503 and end the server; a second one ends it at once.";
+SIGTERM, SIGINT and SIGHUP (unless it is ignored, as under nohup) answer the waiters with 503 and end the
+server; a second one ends it at once.";
+
+/// Whether a store may forget.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Eviction {
+    /// Accept a Redis that drops keys when its memory is full, locks included
+    #[arg(long, env = "LOCKER_ALLOW_EVICTION", value_parser = BoolishValueParser::new())]
+    pub allow_eviction: bool,
+}
 
 /// Which store `run`, `ls` and `unlock` look at.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Where {
     /// The store that all users of the lock share: redis://host
     #[arg(long, env = "LOCKER_URL", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
+    /// What is accepted of it.
+    #[command(flatten)]
+    pub eviction: Eviction,
 }
 
 /// Options of `locker run`.
@@ -151,6 +167,7 @@ pub struct Where {
 #[command(after_help = RUN)]
 pub struct Run {
     /// The lock
+    #[arg(value_parser = name)]
     pub name: String,
     /// How long others wait if this machine dies; renewed while the command runs
     #[arg(long, env = "LOCKER_LEASE", default_value = "30s", value_name = "TIME", value_parser = longer_than_nothing)]
@@ -178,6 +195,9 @@ holder, for resources that can refuse late writers.
 Exit codes: the command's own (128 + n when signal n ended it); 75 when the lock was not acquired in time
 (--conflict-exit-code) or was lost (the command got SIGTERM); 69 when the store cannot be reached;
 127 when the command does not exist, 126 when it cannot be run.
+Without a terminal the command has a process group of its own: a lost lock and signals that end are for all
+that it has started, but for what leaves the group (a daemon). At a terminal they are for the command alone,
+and Ctrl-C comes from the terminal; `setsid locker run ..` reaches all.
 
 Example, in the crontab of every machine:
   0 3 * * *  LOCKER_URL=redis://10.0.0.7 locker run --timeout 0s backup -- /usr/local/bin/backup";
@@ -194,6 +214,7 @@ pub struct Ls {
 #[derive(Args, Clone, Debug)]
 pub struct Unlock {
     /// The lock
+    #[arg(value_parser = name)]
     pub name: String,
     /// The store.
     #[command(flatten)]
@@ -216,6 +237,23 @@ pub fn parse() -> Result<Cli, u8> {
     })
 }
 
+/// An empty name is most likely an unset variable: whoever has none would share one lock.
+fn name(text: &str) -> Result<String, String> {
+    calls::name::check(text).map(|()| text.to_owned())
+}
+
+/// Lets options take what starts with a dash, so that a negative number or time is refused for its range.
+fn taking_negatives(command: clap::Command) -> clap::Command {
+    let is_time = |arg: &Arg| arg.get_value_names().is_some_and(|names| names == ["TIME"]);
+    command.mut_subcommands(|command| {
+        command.mut_args(|arg| match arg.get_long() {
+            Some(_) if is_time(&arg) => arg.allow_hyphen_values(true),
+            Some(_) if arg.get_action().takes_values() => arg.allow_negative_numbers(true),
+            _ => arg,
+        })
+    })
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "give a number of seconds greater than 0, such as 0.8, and at most 10 years".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
@@ -229,6 +267,9 @@ fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(time) if time <= LONGEST => Ok(time),
         Ok(_) => Err("give at most 10 years".into()),
+        Err(_) if text.starts_with('-') => {
+            Err("a time cannot be negative: give one such as 500ms, at most 10 years".into())
+        }
         Err(error) => Err(error.to_string()),
     }
 }

@@ -10,7 +10,7 @@ mod unreadable;
 mod wire;
 
 use crate::{
-    calls::{Answer, Decoded, Method},
+    calls::{Answer, Decoded, Method, Sort},
     limits::Gauge,
     metrics::Via,
     openapi,
@@ -104,15 +104,15 @@ impl Http {
             return Ok(reply(answer));
         }
         let (head, body) = request.into_parts();
-        if let Err(answer) = self.guard.check_origin(&head.headers, head.version, line.local) {
-            return Ok(reply(self.refused(answer)));
+        if let Err(answer) = self.guard.check_origin(&head, line.local) {
+            return Ok(reply(self.refused(&head, answer)));
         }
         let path = head.uri.path();
         if let "/healthz" | "/readyz" | "/openapi.json" = path {
             return Ok(reply(self.own(&head.method, path).await));
         }
         if let Err(answer) = self.guard.check_token(&head.headers) {
-            return Ok(reply(self.refused(answer)));
+            return Ok(reply(self.refused(&head, answer)));
         }
         if path == "/metrics" {
             return Ok(reply(self.own(&head.method, path).await));
@@ -130,9 +130,9 @@ impl Http {
     /// What is asked, and the length of the body.
     async fn call(&self, head: &Parts, body: Incoming) -> Result<(Decoded, usize), Answer> {
         let length = length(head);
-        let form = self.form(head, body).await.map_err(|answer| self.refused(answer))?;
+        let form = self.form(head, body).await.map_err(|answer| self.refused(head, answer))?;
         let Ok(form) = std::str::from_utf8(&form) else {
-            return Err(self.refused(Answer::bad_request("the body is not UTF-8")));
+            return Err(self.refused(head, Answer::bad_request("the body is not UTF-8")));
         };
         let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
         let request = Request { via: Via::Http, method: method(&head.method), path, query, form };
@@ -140,8 +140,9 @@ impl Http {
     }
 
     /// Counts an answer to what was not read as a call.
-    fn refused(&self, answer: Answer) -> Answer {
-        self.server.metrics.answered(Via::Http, None, &answer);
+    fn refused(&self, head: &Parts, answer: Answer) -> Answer {
+        let call = Sort::of(method(&head.method), head.uri.path());
+        self.server.metrics.answered(Via::Http, call, &answer);
         answer
     }
 

@@ -13,4 +13,6 @@ mod openapi;
 pub mod run;
 pub mod serve;
 pub mod server;
+mod signals;
+mod store;
 pub mod zeromq;

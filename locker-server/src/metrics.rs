@@ -1,6 +1,6 @@
 //! What is counted, for Prometheus.
 
-use crate::calls::{Answer, Call, table::ROWS};
+use crate::calls::{Answer, Sort, table::ROWS};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
@@ -10,6 +10,8 @@ use std::{fmt, sync::OnceLock, time::Duration};
 const METADATA: Metadata<'static> = Metadata::new("locker", Level::INFO, None);
 const WAITED: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3600.0];
 const STATUSES: [u16; 13] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 503];
+/// The column after those of the statuses.
+const GONE: usize = STATUSES.len();
 
 /// The way a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub enum Slot {
 /// The counters, made when first used.
 pub struct Metrics {
     recorder: PrometheusRecorder,
-    requests: [[[OnceLock<Counter>; STATUSES.len()]; CALLS]; 2],
+    requests: [[[OnceLock<Counter>; STATUSES.len() + 1]; CALLS]; 2],
     slots: [OnceLock<Counter>; 3],
     waited: Histogram,
     refused: [Counter; 2],
@@ -64,7 +66,11 @@ impl Metrics {
         let waited = Matcher::Full("locker_waited_seconds".into());
         let recorder = PrometheusBuilder::new().set_buckets_for_metric(waited, &WAITED)?.build_recorder();
         for (name, unit, text) in [
-            ("locker_requests_total", Unit::Count, "requests by call, status and transport"),
+            (
+                "locker_requests_total",
+                Unit::Count,
+                "requests by call, status (`gone`: the client was, while it waited) and transport",
+            ),
             (
                 "locker_slots_total",
                 Unit::Count,
@@ -104,17 +110,24 @@ impl Metrics {
         })
     }
 
-    /// Counts an answer.
-    pub fn answered(&self, via: Via, call: Option<&Call>, answer: &Answer) {
-        self.count(via, call.map_or(CALLS - 1, index), answer.status);
+    /// Counts an answer; `None`: to a path that is none of a call.
+    pub fn answered(&self, via: Via, call: Option<Sort>, answer: &Answer) {
+        if let Some(column) = STATUSES.iter().position(|&known| known == answer.status) {
+            self.count(via, call.map_or(CALLS - 1, index), column);
+        }
     }
 
-    fn count(&self, via: Via, call: usize, status: u16) {
-        let Some(column) = STATUSES.iter().position(|&known| known == status) else { return };
+    /// Counts a call whose client went while it waited.
+    pub fn gone(&self, via: Via, call: Sort) {
+        self.count(via, index(call), GONE);
+    }
+
+    fn count(&self, via: Via, call: usize, column: usize) {
         let counter = self.requests[via as usize][call][column].get_or_init(|| {
+            let status = STATUSES.get(column).map_or("gone".into(), u16::to_string);
             let labels = vec![
                 Label::from_static_parts("call", NAMES[call]),
-                Label::new("status", status.to_string()),
+                Label::new("status", status),
                 Label::from_static_parts("transport", via.name()),
             ];
             self.recorder.register_counter(&Key::from_parts("locker_requests_total", labels), &METADATA)
@@ -184,32 +197,32 @@ const NAMES: [&str; CALLS] = [
     "none",
 ];
 
-fn index(call: &Call) -> usize {
+fn index(call: Sort) -> usize {
     match call {
-        Call::Act { action, .. } => *action as usize,
-        Call::Delete(..) => ROWS.len(),
-        Call::Show(..) => ROWS.len() + 1,
-        Call::List => ROWS.len() + 2,
+        Sort::Act(action) => action as usize,
+        Sort::Delete => ROWS.len(),
+        Sort::Show => ROWS.len() + 1,
+        Sort::List => ROWS.len() + 2,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calls::Kind;
 
     #[test]
     fn names_are_those_of_the_table() {
         for (row, name) in ROWS.iter().zip(NAMES) {
             assert_eq!(format!("{}/{}", row.kind.segment(), row.segment), name);
         }
-        assert_eq!(NAMES[index(&Call::Delete(Kind::Event, "e".into()))], "delete");
+        assert_eq!(NAMES[index(Sort::Delete)], "delete");
     }
 
     #[test]
     fn renders_what_was_counted() {
         let metrics = Metrics::new().unwrap();
-        metrics.answered(Via::Http, Some(&Call::List), &Answer::done());
+        metrics.answered(Via::Http, Some(Sort::List), &Answer::done());
+        metrics.gone(Via::Http, Sort::List);
         metrics.answered(Via::ZeroMq, None, &Answer::bad_request("no"));
         metrics.slot(Slot::Go);
         metrics.waited(Duration::from_millis(3));
@@ -217,6 +230,7 @@ mod tests {
         let text = metrics.render(7, 2, 3);
         for line in [
             r#"locker_requests_total{call="list",status="204",transport="http"} 1"#,
+            r#"locker_requests_total{call="list",status="gone",transport="http"} 1"#,
             r#"locker_requests_total{call="none",status="400",transport="zeromq"} 1"#,
             r#"locker_slots_total{slot="go"} 1"#,
             "locker_waited_seconds_count 1",

@@ -1,18 +1,34 @@
 //! The OpenAPI document, written from the table of actions.
 
-use crate::calls::{
-    Kind,
-    table::{Action, ROWS, Row},
+use crate::{
+    calls::{
+        JSON, Kind, TEXT,
+        table::{Action, ROWS, Row},
+    },
+    carry_out::{Holder, Name, State},
 };
-use utoipa::openapi::{
-    ComponentsBuilder, ContentBuilder, HttpMethod, InfoBuilder, KnownFormat, ObjectBuilder, OpenApi,
-    OpenApiBuilder, PathItem, PathsBuilder, RefOr, Required, ResponseBuilder, ResponsesBuilder, SchemaFormat,
-    Type,
-    path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItemBuilder},
-    request_body::{RequestBody, RequestBodyBuilder},
-    schema::Schema,
-    security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+use utoipa::{
+    PartialSchema,
+    openapi::{
+        Components, ComponentsBuilder, ContentBuilder, Header, HeaderBuilder, HttpMethod, InfoBuilder,
+        KnownFormat, ObjectBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, RefOr, Required,
+        Response, ResponseBuilder, ResponsesBuilder, SchemaFormat, Type,
+        path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItemBuilder},
+        request_body::{RequestBody, RequestBodyBuilder},
+        schema::{ArrayBuilder, Schema},
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    },
 };
+
+const ABOUT: &str = "Locks, rate limits and coordination. Times are milliseconds. \
+    The paths of kinds (`/v1/<kind>/<name>` and `/v1/<kind>/<name>/<action>`) exist without `/v1`, too.";
+
+/// Header, its type, the statuses that may have it, and what it says.
+const HEADERS: [(&str, Type, &[&str], &str); 3] = [
+    ("Retry-After", Type::Integer, &["408", "429", "503"], "seconds, where it is known when to come back"),
+    ("Allow", Type::String, &["405"], "the methods that the path has"),
+    ("WWW-Authenticate", Type::String, &["401"], "Bearer"),
+];
 
 const EVERYWHERE: [(&str, &str); 9] = [
     ("400", "the request is malformed; the body says why"),
@@ -39,30 +55,44 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
     for kind in Kind::ALL {
         paths = paths.path(format!("/v1/{}/{{name}}", kind.segment()), thing(kind));
     }
-    for (path, summary, status) in [
-        ("/v1", "the names in use, as JSON", "200"),
-        ("/healthz", "whether the server runs", "200"),
-        ("/readyz", "whether the store answers (else 503)", "200"),
-        ("/metrics", "counters for Prometheus", "200"),
-        ("/openapi.json", "this document", "200"),
+    for (path, summary, body) in [
+        ("/v1", "the names in use", Body::Json(names)),
+        ("/healthz", "whether the server runs", Body::Text),
+        ("/readyz", "whether the store answers (else 503)", Body::Text),
+        ("/metrics", "counters for Prometheus", Body::Text),
+        ("/openapi.json", "this document", Body::Json(|| ObjectBuilder::new().into())),
     ] {
-        let get = operation(path, summary, [], &[(status, summary)]);
+        let mut get = operation(path, summary, [], &[("200", summary)], &body);
+        if let "/healthz" | "/readyz" | "/openapi.json" = path {
+            get.security = Some(vec![SecurityRequirement::default()]);
+            get.responses.responses.remove("401");
+        }
         paths = paths.path(path, PathItem::new(HttpMethod::Get, get));
     }
-    let info = InfoBuilder::new()
-        .title("locker")
-        .description(Some("Locks, rate limits and coordination. Times are milliseconds. The paths of the first eight calls exist without /v1, too."))
-        .version(env!("CARGO_PKG_VERSION"));
+    let info = InfoBuilder::new().title("locker").description(Some(ABOUT)).version(env!("CARGO_PKG_VERSION"));
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     let needs_token = SecurityRequirement::new("token", [""; 0]);
     let document: OpenApi = OpenApiBuilder::new()
         .info(info.build())
         .paths(paths.build())
-        .components(Some(ComponentsBuilder::new().security_scheme("token", bearer).build()))
+        .components(Some(components(bearer)))
         // None is needed where the server was started without tokens.
         .security(Some([SecurityRequirement::default(), needs_token]))
         .build();
     document.to_pretty_json()
+}
+
+fn components(bearer: SecurityScheme) -> Components {
+    ComponentsBuilder::new()
+        .security_scheme("token", bearer)
+        .schema("Name", Name::schema())
+        .schema("Holder", Holder::schema())
+        .schema("State", State::schema())
+        .build()
+}
+
+fn names() -> RefOr<Schema> {
+    ArrayBuilder::new().items(Ref::from_schema_name("Name")).into()
 }
 
 fn action(row: &Row) -> PathItem {
@@ -75,11 +105,15 @@ fn action(row: &Row) -> PathItem {
             .chain([query("id", false, row.action)])
     };
     let id = format!("{}-{}", row.kind.segment(), row.segment);
-    let mut post = operation(&id, row.summary, parameters(), row.answers);
+    let body = if row.action == Action::AcquireSlot { Body::Key } else { Body::Text };
+    let mut post = operation(&id, row.summary, parameters(), row.answers, &body);
     post.request_body = Some(form(row).into());
     PathItemBuilder::new()
         .operation(HttpMethod::Post, post)
-        .operation(HttpMethod::Get, operation(&format!("{id}-get"), row.summary, parameters(), row.answers))
+        .operation(
+            HttpMethod::Get,
+            operation(&format!("{id}-get"), row.summary, parameters(), row.answers, &body),
+        )
         .build()
 }
 
@@ -100,13 +134,14 @@ fn form(row: &Row) -> RequestBody {
 
 fn thing(kind: Kind) -> PathItem {
     let (kind, unknown) = (kind.segment(), ("404", "the name is not in use"));
-    let show = [("200", "the state as JSON"), unknown];
+    let (show, state) =
+        ([("200", "the state"), unknown], Body::Json(|| Ref::from_schema_name("State").into()));
     let delete = [("204", "forgotten; whoever waited gets 409"), unknown];
     PathItemBuilder::new()
-        .operation(HttpMethod::Get, operation(&format!("{kind}-state"), "the state", [name()], &show))
+        .operation(HttpMethod::Get, operation(&format!("{kind}-state"), "the state", [name()], &show, &state))
         .operation(
             HttpMethod::Delete,
-            operation(&format!("{kind}-delete"), "forgets the name", [name()], &delete),
+            operation(&format!("{kind}-delete"), "forgets the name", [name()], &delete, &Body::Text),
         )
         .build()
 }
@@ -116,10 +151,12 @@ fn operation(
     summary: &str,
     parameters: impl IntoIterator<Item = Parameter>,
     answers: &[(&str, &str)],
+    body: &Body,
 ) -> Operation {
     let mut responses = ResponsesBuilder::new();
     for (status, text) in EVERYWHERE.iter().chain(answers) {
-        responses = responses.response(*status, ResponseBuilder::new().description(*text).build());
+        let body = if *status == "200" { body } else { &Body::Text };
+        responses = responses.response(*status, response(status, text, body));
     }
     OperationBuilder::new()
         .operation_id(Some(id))
@@ -129,13 +166,48 @@ fn operation(
         .build()
 }
 
+/// What comes with 200.
+enum Body {
+    Text,
+    /// The key of a hold; its fence is in the head.
+    Key,
+    Json(fn() -> RefOr<Schema>),
+}
+
+fn response(status: &str, text: &str, body: &Body) -> Response {
+    let mut response = ResponseBuilder::new().description(text);
+    if let Body::Key = body {
+        response = response.header("Locker-Fence", header(Type::Integer, "rises with every grant"));
+    }
+    for (name, kind, _, text) in HEADERS.into_iter().filter(|(_, _, statuses, _)| statuses.contains(&status))
+    {
+        response = response.header(name, header(kind, text));
+    }
+    if status == "204" {
+        return response.build();
+    }
+    let (kind, schema) = match body {
+        Body::Json(schema) => (JSON, schema()),
+        _ => (TEXT, string()),
+    };
+    response.content(kind, ContentBuilder::new().schema(Some(schema)).build()).build()
+}
+
+fn header(kind: Type, text: &str) -> Header {
+    HeaderBuilder::new().schema(Some(ObjectBuilder::new().schema_type(kind))).description(Some(text)).build()
+}
+
+fn string() -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::String).into()
+}
+
 fn name() -> Parameter {
     ParameterBuilder::new()
         .name("name")
         .parameter_in(ParameterIn::Path)
         .required(Required::True)
         .description(Some("1 to 200 bytes, printable, percent-encoded"))
-        .schema(Some(ObjectBuilder::new().schema_type(Type::String).build()))
+        .schema(Some(string()))
         .build()
 }
 
@@ -152,10 +224,15 @@ fn query(name: &str, needed: bool, action: Action) -> Parameter {
 
 fn text_and_default(name: &str) -> (&'static str, Option<i64>) {
     match name {
-        "size" => ("tokens or slots", Some(1)),
-        "interval" => ("milliseconds between two refills, at least 1", Some(1000)),
-        "expires" => ("milliseconds; 0: never (semaphores only)", Some(60_000)),
-        "maxwait" => ("milliseconds to wait; negative: for ever; 0: not at all", Some(-1)),
+        "size" => ("tokens or slots; more than 2^53-1 counts as that", Some(1)),
+        "interval" => {
+            ("milliseconds between two refills, at least 1; more than 10 years counts as that", Some(1000))
+        }
+        "expires" => (
+            "milliseconds; 0: never (semaphores only); beyond 10 years: never, of a watchdog after them",
+            Some(60_000),
+        ),
+        "maxwait" => ("milliseconds to wait; negative or beyond 10 years: for ever; 0: not at all", Some(-1)),
         "key" => ("names the hold; a random UUID if it is left out", None),
         "message" => ("what the waiters are told", None),
         _ => ("written to the log", None),
@@ -173,13 +250,13 @@ fn least(name: &str, action: Action) -> Option<i64> {
 }
 
 fn schema(default: Option<i64>, least: Option<i64>) -> RefOr<Schema> {
-    let object = ObjectBuilder::new();
     match default {
-        None => object.schema_type(Type::String).into(),
-        Some(default) => object
+        None => string(),
+        Some(default) => ObjectBuilder::new()
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
             .minimum(least)
+            .maximum(Some(i64::MAX))
             .default(Some(default.into()))
             .into(),
     }

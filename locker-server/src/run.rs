@@ -1,159 +1,170 @@
 //! `locker run`, `locker ls` and `locker unlock`.
 
+mod command;
+
 use crate::{
     carry_out::LONGEST,
     cli::{Ls, MISUSED, Run, Unlock, Where},
+    signals, store,
 };
+use command::Running;
 use locker_runtime::{Error, ErrorKind, Guard, Locker};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::{
     io::Write,
     os::unix::process::ExitStatusExt,
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
-use tokio::{
-    process::{Child, Command},
-    signal::unix::{SignalKind, signal},
-    sync::mpsc,
-};
+use tokio::sync::mpsc;
 
 /// `EX_TEMPFAIL`: the lock was lost.
 const LOST: u8 = 75;
 /// `EX_UNAVAILABLE`: the store does not answer.
 const UNAVAILABLE: u8 = 69;
 
-/// How long the end waits for what is given back from the background: a hold, a place in the queue.
+/// The command has ended, nobody knows how.
+const UNKNOWN: u8 = 1;
+
+/// How long the end waits for what is given back: a hold, a place in the queue.
 const GIVING_BACK: Duration = Duration::from_secs(2);
+/// How long it still does after a signal.
+const HURRIED: Duration = Duration::from_millis(200);
+
+type Signals = mpsc::Receiver<Signal>;
 
 /// Holds a lock while a command runs.
 pub async fn run(options: Run) -> ExitCode {
     match open(&options.store).await {
-        Ok(locker) => {
-            let code = under(&locker, &options).await;
-            // The background ends with the process.
-            if tokio::time::timeout(GIVING_BACK, locker.settled()).await.is_err() {
-                tracing::warn!("{}: not given back, others wait until the lease is over", options.name);
-            }
-            code.into()
-        }
+        Ok(locker) => under(&locker, &options).await.into(),
         Err(error) => fail(&error).into(),
     }
 }
 
 /// As [`run`], on a locker that is open; returns the exit code.
 pub async fn under(locker: &Locker, options: &Run) -> u8 {
-    let mut signals = match signals() {
+    let mut signals = match passed_on() {
         Ok(signals) => signals,
         Err(error) => {
             tracing::error!(%error, "signals cannot be passed on");
             return UNAVAILABLE;
         }
     };
+    let (mut code, guard) = match acquired(locker, options, &mut signals).await {
+        Ok(guard) => (hold(&guard, options, &mut signals).await, Some(guard)),
+        Err(code) => (code, None),
+    };
+    let given_back = async {
+        if let Some(guard) = guard
+            && is_lost(guard.release().await)
+        {
+            code = LOST;
+        }
+        // The background ends with the process.
+        locker.settled().await;
+    };
+    tokio::select! {
+        () = given_back => {}
+        () = patience(&mut signals) => {
+            tracing::warn!("{}: not given back, others wait until the lease is over", options.name);
+        }
+    }
+    code
+}
+
+async fn acquired(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Guard, u8> {
     let request = locker.lock(&options.name).lease(options.lease).timeout(options.timeout).max_hold(LONGEST);
     let guard = tokio::select! {
         guard = request.acquire() => guard,
-        Some(signal) = signals.recv() => return ended_by(signal),
+        Some(signal) = signals.recv() => return Err(ended_by(signal)),
     };
-    match guard {
-        Ok(guard) => hold(guard, options, signals).await,
-        Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::RetriesExhausted) => {
+    guard.map_err(|error| match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::RetriesExhausted => {
             tracing::error!("{error}");
             options.conflict_exit_code
         }
-        Err(error) => fail(&error),
-    }
+        _ => fail(&error),
+    })
 }
 
-async fn hold(guard: Guard, options: &Run, signals: mpsc::Receiver<Signal>) -> u8 {
-    let mut command = Command::new(&options.command[0]);
-    command.args(&options.command[1..]);
-    command.env("LOCKER_KEY", guard.key()).env("LOCKER_FENCE", guard.fence().to_string());
-    let code = match command.spawn() {
-        Ok(child) => attend(child, &guard, options.kill_after, signals).await,
+async fn hold(guard: &Guard, options: &Run, signals: &mut Signals) -> u8 {
+    // A machine that stood still meanwhile learns it only now.
+    if guard.check().is_err() {
+        tracing::error!("{}: lost: the command is not started", guard.key());
+        return LOST;
+    }
+    match Running::start(&options.command, guard) {
+        Ok(command) => attend(command, guard, options.kill_after, signals).await,
         Err(error) => {
             tracing::error!("{}: {error}", options.command[0].display());
             if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
         }
-    };
-    match guard.release().await {
-        Err(error) if error.kind() == ErrorKind::Lost => {
-            tracing::error!("{error}");
-            LOST
-        }
-        Err(error) => {
-            tracing::warn!("not released, others wait until the lease is over: {error}");
-            code
-        }
-        Ok(()) => code,
     }
 }
 
 /// Passes signals on until the command ends; one whose lock is lost is ended.
-async fn attend(
-    mut child: Child,
-    guard: &Guard,
-    kill_after: Duration,
-    mut signals: mpsc::Receiver<Signal>,
-) -> u8 {
-    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    let send = |signal| {
-        if let Some(Err(error)) = pid.map(|pid| kill_process(pid, signal)) {
-            tracing::debug!(%error, "the command has ended already");
-        }
-    };
+async fn attend(mut command: Running, guard: &Guard, kill_after: Duration, signals: &mut Signals) -> u8 {
     loop {
         tokio::select! {
-            status = child.wait() => return status.map_or(UNAVAILABLE, exit_code),
-            Some(signal) = signals.recv() => send(signal),
+            status = command.ended() => return exit_code(status),
+            Some(signal) = signals.recv() => command.pass_on(signal),
             () = guard.lost() => break,
         }
     }
-    tracing::error!("{}: lost: ending the command", guard.key());
-    send(Signal::TERM);
-    if tokio::time::timeout(kill_after, child.wait()).await.is_err() {
-        tracing::error!("the command goes on after SIGTERM: killing it");
-        if let Err(error) = child.kill().await {
-            tracing::error!(%error, "the command cannot be killed");
-        }
-    }
+    command.end(kill_after, guard.key()).await;
     LOST
 }
 
-fn exit_code(status: ExitStatus) -> u8 {
+/// Over when nobody is to wait any longer for what is given back. A signal only shortens it: it may be the very one
+/// that has ended the command.
+async fn patience(signals: &mut Signals) {
+    let hurried = async {
+        signals.recv().await;
+        tokio::time::sleep(HURRIED).await;
+    };
+    // Which of the two was shorter does not matter.
+    tokio::time::timeout(GIVING_BACK, hurried).await.ok();
+}
+
+fn is_lost(released: Result<(), Error>) -> bool {
+    match released {
+        Ok(()) => false,
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            tracing::error!("{error}");
+            true
+        }
+        Err(error) => {
+            tracing::warn!("not released, others wait until the lease is over: {error}");
+            false
+        }
+    }
+}
+
+fn exit_code(status: std::io::Result<ExitStatus>) -> u8 {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            tracing::error!(%error, "how the command has ended is not known");
+            return UNKNOWN;
+        }
+    };
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN)
 }
 
 fn ended_by(signal: Signal) -> u8 {
     u8::try_from(128 + signal.as_raw()).unwrap_or(1)
 }
 
-/// Those that come from now on. What whoever started this has told to ignore (`nohup`: `SIGHUP`) stays ignored, here
-/// and, since nothing is set for it, in the command.
-fn signals() -> std::io::Result<mpsc::Receiver<Signal>> {
-    let (sender, receiver) = mpsc::channel(16);
-    let (all, ignored) =
-        ([Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2], ignored());
-    for passed in all.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0) {
-        let (mut stream, sender) = (signal(SignalKind::from_raw(passed.as_raw()))?, sender.clone());
-        tokio::spawn(
-            async move { while stream.recv().await.is_some() && sender.send(passed).await.is_ok() {} },
-        );
-    }
-    Ok(receiver)
+/// Those that are passed on. What is ignored stays ignored, here and, since nothing is set for it, in the command.
+fn passed_on() -> std::io::Result<Signals> {
+    let all = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+    signals::caught(all.into_iter().filter(|signal| !signals::is_ignored(*signal)))
 }
 
-/// One bit per signal. Only Linux tells it without unsafe code: elsewhere none counts as ignored.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-}
-
-async fn open(store: &Where) -> Result<Locker, Error> {
+async fn open(options: &Where) -> Result<Locker, Error> {
     let misused = |reason: &str| Err(Error::new(ErrorKind::Misused, reason));
-    match store.store.as_deref() {
+    match options.store.as_deref() {
         None => misused("no store: give --store redis://host or set LOCKER_URL"),
         Some(url) if url.starts_with("memory:") => misused(
             "memory:// is the memory of one process and would exclude nobody else: give --store redis://host",
@@ -161,7 +172,7 @@ async fn open(store: &Where) -> Result<Locker, Error> {
         Some(url) if url.starts_with("http:") || url.starts_with("https:") => misused(
             "a running server is not a store yet: give the redis:// URL that the server has as --store",
         ),
-        Some(url) => Locker::connect(url).await,
+        Some(url) => store::open(url, options.eviction).await,
     }
 }
 
@@ -230,4 +241,30 @@ pub async fn force(locker: &Locker, name: &str) -> Result<bool, Error> {
         tracing::warn!(name, "unlocked by force: its holder has lost it, the next in line has it");
     }
     Ok(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lock_that_is_lost_already_starts_nothing() {
+        let locker = Locker::memory();
+        let started = tempfile::tempdir().unwrap().path().join("started");
+        let options = Run {
+            name: "a".into(),
+            lease: Duration::from_millis(100),
+            timeout: Duration::ZERO,
+            kill_after: Duration::from_secs(600),
+            conflict_exit_code: 1,
+            store: Where::default(),
+            command: vec!["mkdir".into(), "-p".into(), started.clone().into()],
+        };
+        let (_sender, mut signals) = mpsc::channel(1);
+        let guard = locker.lock("a").lease(options.lease).acquire().await.unwrap();
+        assert!(force(&locker, "a").await.unwrap());
+        guard.lost().await;
+        assert_eq!(hold(&guard, &options, &mut signals).await, LOST);
+        assert!(!started.exists());
+    }
 }

@@ -7,13 +7,15 @@ use crate::{
     metrics::Metrics,
     names::Names,
     server::Server,
+    signals, store,
     zeromq::{self, Sockets},
 };
-use locker_runtime::{ErrorKind, Locker};
+use locker_runtime::ErrorKind;
+use rustix::process::Signal;
 use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpSocket},
-    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -29,12 +31,13 @@ const START_IT_FIRST: &str =
 
 /// Serves until a signal comes.
 pub async fn serve(options: Serve) -> ExitCode {
-    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
-    let [Ok(terminate), Ok(interrupt)] = kinds.map(signal) else {
-        tracing::error!("signals cannot be handled");
-        return ExitCode::FAILURE;
+    let mut signals = match Signals::caught() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "signals cannot be handled");
+            return ExitCode::FAILURE;
+        }
     };
-    let mut signals = Signals { terminate, interrupt };
     let started = tokio::select! {
         started = start(options) => started,
         name = signals.next() => {
@@ -52,15 +55,15 @@ pub async fn serve(options: Serve) -> ExitCode {
 }
 
 /// Those that end a server.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
+struct Signals(mpsc::Receiver<Signal>);
 
 struct Running {
     server: Arc<Server>,
-    tasks: JoinSet<()>,
+    tasks: Tasks,
 }
+
+/// What a server does until it is told to end, by name: when one of them ends before, so does the server.
+pub(crate) type Tasks = JoinSet<&'static str>;
 
 async fn start(options: Serve) -> Result<Running, String> {
     let http = listen(&options).await?;
@@ -73,17 +76,20 @@ async fn start(options: Serve) -> Result<Running, String> {
         let header_size = options.header_size as usize;
         let header_timeout = options.header_timeout;
         let http = Http::new(server.clone(), guard, header_size, header_timeout);
-        tasks.spawn(Arc::new(http).serve(listener));
+        tasks.spawn(async {
+            Arc::new(http).serve(listener).await;
+            "HTTP"
+        });
     }
     if let Some(sockets) = sockets {
-        tasks.spawn(sockets.serve());
+        sockets.serve(&mut tasks);
     }
-    tokio::spawn(upkeep(server.clone()));
+    tasks.spawn(upkeep(server.clone()));
     Ok(Running { server, tasks })
 }
 
 async fn server(options: &Serve) -> Result<Server, String> {
-    let locker = Locker::builder().url(&options.store).build().await;
+    let locker = store::open(&options.store, options.eviction).await;
     let locker = locker.map_err(|error| {
         let hint = if error.kind() == ErrorKind::Unavailable { START_IT_FIRST } else { "" };
         format!("store {}: {error}{hint}", without_password(&options.store))
@@ -147,8 +153,9 @@ fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Socket
     let endpoints = sockets.map(Sockets::endpoints).unwrap_or_default();
     parts.extend(endpoints.iter().map(|(what, endpoint)| format!("{what} {endpoint}")));
     parts.push(format!("store {}", without_password(&options.store)));
-    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", "))?;
-    std::io::stdout().flush()
+    // Where nobody listens there is all the same somebody to serve.
+    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", ")).ok();
+    Ok(())
 }
 
 /// `scheme://user:secret@host?pass=secret` without what is before the `@` and from the question mark on.
@@ -164,29 +171,46 @@ fn without_password(url: &str) -> String {
     }
 }
 
-async fn upkeep(server: Arc<Server>) {
+async fn upkeep(server: Arc<Server>) -> &'static str {
     let handle = server.metrics.handle();
     while server.shutdown.run_until_cancelled(tokio::time::sleep(Duration::from_secs(5))).await.is_some() {
         handle.run_upkeep();
     }
+    "the upkeep of the metrics"
 }
 
 impl Running {
-    async fn until_signalled(self, mut signals: Signals) -> ExitCode {
-        let name = signals.next().await;
-        tracing::info!("{name}: shutting down");
+    async fn until_signalled(mut self, mut signals: Signals) -> ExitCode {
+        let ended = tokio::select! {
+            name = signals.next() => Ok(name),
+            Some(ended) = self.tasks.join_next() => Err(ended),
+        };
         self.server.shutdown.cancel();
-        let (mut tasks, locker) = (self.tasks, self.server.locker.clone());
+        let code = match ended {
+            Ok(name) => {
+                tracing::info!("{name}: shutting down");
+                ExitCode::SUCCESS
+            }
+            Err(ended) => {
+                let reason = ended.map_or_else(|error| error.to_string(), |what| format!("{what} has ended"));
+                tracing::error!("shutting down, since not all is served any more: {reason}");
+                ExitCode::FAILURE
+            }
+        };
+        self.farewell(signals, code).await
+    }
+
+    async fn farewell(mut self, mut signals: Signals, code: ExitCode) -> ExitCode {
         let all = async {
-            while tasks.join_next().await.is_some() {}
-            locker.settled().await;
+            while self.tasks.join_next().await.is_some() {}
+            self.server.locker.settled().await;
         };
         tokio::select! {
             left = tokio::time::timeout(FAREWELL, all) => {
                 if left.is_err() {
                     tracing::warn!("some clients did not take their last answer");
                 }
-                ExitCode::SUCCESS
+                code
             }
             name = signals.next() => {
                 tracing::warn!("{name} again: ending at once");
@@ -197,10 +221,17 @@ impl Running {
 }
 
 impl Signals {
+    /// A server under `nohup` outlives its terminal; every other one ends in order when that goes.
+    fn caught() -> std::io::Result<Self> {
+        let hang_up = (!signals::is_ignored(Signal::HUP)).then_some(Signal::HUP);
+        signals::caught([Signal::TERM, Signal::INT].into_iter().chain(hang_up)).map(Self)
+    }
+
     async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+        match self.0.recv().await {
+            Some(Signal::INT) => "SIGINT",
+            Some(Signal::HUP) => "SIGHUP",
+            _ => "SIGTERM",
         }
     }
 }
@@ -208,6 +239,22 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+    use locker_harness::in_time;
+
+    /// One has panicked, one has ended, and the others are told.
+    #[tokio::test]
+    async fn a_server_that_does_not_serve_all_any_more_ends() {
+        for broken in [true, false] {
+            let line = ["locker", "serve", "--http", "127.0.0.1:0", "--zmq", "tcp://127.0.0.1:0"];
+            let cli::Command::Serve(options) = cli::Cli::parse_from(line).command else { panic!("{line:?}") };
+            let mut running = start(*options).await.unwrap();
+            running.tasks.spawn(async move { if broken { panic!("broken") } else { "it" } });
+            let (_sender, signals) = mpsc::channel(1);
+            let code = in_time("the end", running.until_signalled(Signals(signals))).await;
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
+        }
+    }
 
     #[test]
     fn passwords_are_not_shown() {

@@ -1,7 +1,7 @@
 //! What every transport shares: one way from a request to its answer.
 
 use crate::{
-    calls::{self, Answer, Call, Decoded, Method, name::quoted},
+    calls::{self, Answer, Call, Decoded, Kind, Method, Sort, name::quoted},
     carry_out::carry_out,
     limits::{Gauge, Seldom, Waiting, Waits},
     metrics::{Metrics, Via},
@@ -71,7 +71,7 @@ impl Server {
     pub fn read(&self, request: Request<'_>) -> Result<Decoded, Answer> {
         let Request { via, method, path, query, form } = request;
         let decoded = calls::decode(method, path, query, form);
-        decoded.inspect_err(|answer| self.metrics.answered(via, None, answer))
+        decoded.inspect_err(|answer| self.metrics.answered(via, Sort::of(method, path), answer))
     }
 
     /// Answers a request that has been read. `gone` comes back when nobody is there any more to take the answer: a
@@ -101,7 +101,10 @@ impl Server {
                 let ended = self.wait_for(self.waits.at(call.place()), work, gone).await;
                 match ended {
                     Ended::Done(answer) => return Some(self.answered(via, decoded, answer)),
-                    Ended::Gone => return None,
+                    Ended::Gone => {
+                        self.metrics.gone(via, call.sort());
+                        return None;
+                    }
                     Ended::Going => return Some(self.answered(via, decoded, Answer::shutting_down())),
                     Ended::Full(full) => Box::pin(self.without_waiting(call, full)),
                 }
@@ -112,7 +115,7 @@ impl Server {
     }
 
     fn answered(&self, via: Via, decoded: &Decoded, answer: Answer) -> Answer {
-        self.metrics.answered(via, Some(&decoded.call), &answer);
+        self.metrics.answered(via, Some(decoded.call.sort()), &answer);
         log(decoded, &answer);
         answer
     }
@@ -233,21 +236,21 @@ pub enum Ended<T> {
     Going,
 }
 
-/// Names and ids as a client wrote them, escaped; never keys.
+/// Names and ids as a client wrote them, in quotes and escaped; never keys.
 fn log(decoded: &Decoded, answer: &Answer) {
     if decoded.id.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let (action, name) = match &decoded.call {
-        Call::Act { action, name, .. } => (action.row().segment, name.as_str()),
-        Call::Delete(_, name) => ("delete", name.as_str()),
-        Call::Show(_, name) => ("show", name.as_str()),
-        Call::List => ("list", ""),
+    let (kind, action, name) = match &decoded.call {
+        Call::Act { action, name, .. } => (Some(action.row().kind), action.row().segment, name.as_str()),
+        Call::Delete(kind, name) => (Some(*kind), "delete", name.as_str()),
+        Call::Show(kind, name) => (Some(*kind), "show", name.as_str()),
+        Call::List => (None, "list", ""),
     };
-    let (name, status) = (quoted(name), answer.status);
+    let (kind, name, status) = (kind.map(Kind::segment), quoted(name), answer.status);
     if let Some(id) = &decoded.id {
-        tracing::info!(action, name, id = quoted(id), status, "answered");
+        tracing::info!(kind, action, %name, id = %quoted(id), status, "answered");
     } else {
-        tracing::debug!(action, name, status, "answered");
+        tracing::debug!(kind, action, %name, status, "answered");
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     calls::Answer,
     cli::Serve,
     metrics::Via,
+    serve::Tasks,
     server::{Ended, Request, Server},
 };
 use bytes::Bytes;
@@ -85,43 +86,57 @@ impl Sockets {
     }
 
     /// Serves until the server shuts down; whoever waits gets 503.
-    pub async fn serve(self) {
-        let Self { server, mut router, slots, listeners, peers, .. } = self;
-        let tasks = TaskTracker::new();
-        let mut connections = Connections::new(server.zmq_connections.clone());
+    pub(crate) fn serve(self, tasks: &mut Tasks) {
+        let Self { server, router, slots, listeners, peers, .. } = self;
         if let Some(peers) = peers {
             let (slots, end) = (slots.clone(), server.shutdown.clone());
-            tasks.spawn(async move { end.run_until_cancelled(slots.listen(peers)).await });
+            tasks.spawn(async move {
+                end.run_until_cancelled(slots.listen(peers)).await;
+                "listening to --peer"
+            });
         }
         if let Some(listeners) = listeners {
             let server = server.clone();
             tasks.spawn(async move {
                 server.shutdown.run_until_cancelled(within_the_cap(&server, listeners)).await;
+                "the cap on those who listen to --publish"
             });
         }
-        let closer = router.closer();
-        let desk = Desk { server: server.clone(), slots, sender: router.sender() };
-        while let Some(Some(event)) = server.shutdown.run_until_cancelled(router.next()).await {
-            match event {
-                Event::Message(peer, frames) => {
-                    if let Some(gone) = connections.of(peer.connection()) {
-                        desk.take(peer, frames, gone, &tasks);
-                    }
+        tasks.spawn(async {
+            calls(server, router, slots).await;
+            "ZeroMQ"
+        });
+    }
+}
+
+/// Answers until the server shuts down, or the socket is closed.
+async fn calls(server: Arc<Server>, mut router: Router, slots: Arc<Slots>) {
+    let tasks = TaskTracker::new();
+    let mut connections = Connections::new(server.zmq_connections.clone());
+    let closer = router.closer();
+    let desk = Desk { server: server.clone(), slots, sender: router.sender() };
+    while let Some(event) = server.shutdown.run_until_cancelled(router.next()).await {
+        // Of a socket that is closed nobody who waits can be answered.
+        let Some(event) = event else { return };
+        match event {
+            Event::Message(peer, frames) => {
+                if let Some(gone) = connections.of(peer.connection()) {
+                    desk.take(peer, frames, gone, &tasks);
                 }
-                Event::Change(change) => {
-                    for beyond in connections.follow(change) {
-                        server.refused(Via::ZeroMq);
-                        let closer = closer.clone();
-                        tasks.spawn(async move { closer.close(beyond).await });
-                    }
+            }
+            Event::Change(change) => {
+                for beyond in connections.follow(change) {
+                    server.refused(Via::ZeroMq);
+                    let closer = closer.clone();
+                    tasks.spawn(async move { closer.close(beyond).await });
                 }
             }
         }
-        tasks.close();
-        tasks.wait().await;
-        drop(desk);
-        router.close().await;
     }
+    tasks.close();
+    tasks.wait().await;
+    drop(desk);
+    router.close().await;
 }
 
 /// Closes the connections of listeners that are too many.

@@ -14,15 +14,21 @@ fn in_process(case: &str, url: Option<&str>) -> std::process::Output {
     command.output().unwrap()
 }
 
-/// Whether this process is the one that `in_process` started for `case`; else starts it and checks that it passed.
-fn am_i(case: &str, url: Option<&str>) -> bool {
+/// What `case` says in a process of its own, where it passes; `None`: this is that process.
+fn said(case: &str, url: Option<&str>) -> Option<String> {
     if std::env::var("LOCKER_TEST_CASE").is_ok_and(|running| running == case) {
-        return true;
+        return None;
     }
     let output = in_process(case, url);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "the case ran");
-    false
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("1 passed"), "the case ran");
+    Some(said)
+}
+
+/// Whether this process is the one that was started for `case`; else starts it and checks that it passed.
+fn am_i(case: &str, url: Option<&str>) -> bool {
+    said(case, url).is_none()
 }
 
 #[test]
@@ -63,5 +69,44 @@ fn with_a_bad_url_every_call_says_what_is_wrong() {
                 "{text}"
             );
         }
+        locker::set_global(locker::Locker::memory()).expect("none was chosen");
+        locker::global().lock("a").acquire_blocking().unwrap().release_blocking().unwrap();
     }
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn who_has_set_a_locker_is_not_warned() {
+    let Some(said) = said("who_has_set_a_locker_is_not_warned", None) else {
+        tracing_subscriber::fmt().with_writer(std::io::stdout).init();
+        locker::set_global(locker::Locker::memory()).unwrap();
+        let _ = locker::global();
+        return;
+    };
+    assert!(!said.contains("set_global"), "{said}");
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn who_has_set_a_locker_has_no_connection_to_another() {
+    use std::net::TcpListener;
+
+    let listen = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        (listener, url)
+    };
+    let (named, url) = listen();
+    if am_i("who_has_set_a_locker_has_no_connection_to_another", Some(&url)) {
+        locker::set_global(locker::Locker::memory()).unwrap();
+        locker::global().lock("a").acquire_blocking().unwrap().release_blocking().unwrap();
+        // Connections are made in order: when this one is there, one begun before it would be, too.
+        let (later, url) = listen();
+        std::thread::spawn(move || locker::Locker::connect_blocking(&url));
+        later.accept().unwrap();
+        return;
+    }
+    named.set_nonblocking(true).unwrap();
+    let none = named.accept().map(|_| ()).unwrap_err();
+    assert_eq!(none.kind(), std::io::ErrorKind::WouldBlock);
 }

@@ -35,6 +35,17 @@ fn defaults_are_checked_when_the_locker_is_built() {
 }
 
 #[test]
+fn lockers_and_requests_are_shown_in_a_line() {
+    let locker = Locker::builder().url("memory://").prefix("shop:").build_blocking().unwrap();
+    let (shown, request) = (format!("{locker:?}"), format!("{:?}", locker.lock("a")));
+    assert!(shown.contains("Memory") && shown.contains("shop:") && shown.contains("lease: 10s"), "{shown}");
+    assert!(request.contains("shop:lock:a") && request.contains("lease: 10s"), "{request}");
+    for shown in [shown, request] {
+        assert!(shown.len() < 300 && !shown.contains("0x"), "{shown}");
+    }
+}
+
+#[test]
 fn urls_that_name_no_store_are_answered_with_what_is_accepted() {
     for url in
         ["", "memory", "memory:", "nonsense://", "http://127.0.0.1", "redis:/127.0.0.1", "://", " memory://"]

@@ -76,6 +76,8 @@ async fn user_password_and_database_are_used() {
     let host = server.url().replace("redis://", "");
     for login in ["ann:p%40ss@", ":sesame@", "default:sesame@"] {
         let locker = connect(&format!("redis://{login}{host}/3")).await;
+        let shown = format!("{locker:?}");
+        assert!(shown.contains(&format!("Redis(redis://{host}/3)")) && shown.len() < 300, "{shown}");
         let guard = hold(&locker, "a").await;
         let mut connection =
             redis::Client::open(format!("redis://:sesame@{host}/3")).unwrap().get_connection().unwrap();

@@ -303,3 +303,20 @@ async fn who_is_in_a_hurry_does_not_keep_others_from_connecting() {
     }
     drop(hasty);
 }
+
+#[tokio::test]
+async fn whose_patience_ends_while_the_server_is_away_is_told_that() {
+    let Some(mut server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = locker.lock("a").acquire().await.unwrap();
+    let patience = Duration::from_secs(3);
+    let waiter = tokio::spawn(locker.lock("a").timeout(patience).acquire());
+    let event = locker.event("b");
+    let told = tokio::spawn(async move { event.wait(patience).await });
+    until("the waiters", async || waiting(&server, "lock:a") + waiting(&server, "event:b") == 2).await;
+    server.kill();
+    for error in [waiter.await.unwrap().unwrap_err(), told.await.unwrap().unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    drop(guard);
+}

@@ -1,9 +1,10 @@
 //! What only a server across a network can do to the primitives beside the lock.
 
 use crate::support::{GENEROUS, connect, eternal_keys, hold, in_time, scripts_run, until, waiting};
-use locker::ErrorKind;
+use locker::{ErrorKind, Held, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 #[tokio::test]
 async fn an_addition_whose_answer_is_lost_is_answered_with_its_own_sum() {
@@ -55,6 +56,64 @@ async fn a_woken_waiter_that_does_not_come_is_passed_over_after_the_grant_window
     proxy.set(Fault::DropReplies);
     guard.release().await.unwrap();
     in_time("the second in line", next).await.unwrap().unwrap().release().await.unwrap();
+    silent.abort();
+}
+
+/// Long enough for what is told, too short for who asks again without being told.
+const TOLD: Duration = Duration::from_secs(8);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Asks for the one place of `a`, and is in line.
+async fn join(
+    server: &RedisServer,
+    locker: &Locker,
+    holder: &'static str,
+    expires: Duration,
+    timeout: Duration,
+) -> JoinHandle<locker::Result<Held>> {
+    let (door, before) = (locker.door(), waiting(server, "semaphore:a"));
+    let joined = tokio::spawn(async move { door.acquire("a", 1, holder, expires, timeout).await });
+    until("its place in line", async || waiting(server, "semaphore:a") > before).await;
+    joined
+}
+
+#[tokio::test]
+async fn a_place_handed_over_for_a_shorter_time_is_free_when_that_is_over() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let door = locker.door();
+    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    let brief = Duration::from_millis(300);
+    let second = join(&server, &locker, "second", brief, GENEROUS).await;
+    let third = join(&server, &locker, "third", MINUTE, TOLD).await;
+    assert!(door.release("a", "first").await.unwrap());
+    in_time("the second", second).await.unwrap().unwrap();
+    in_time("the third", third).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_has_the_place_when_its_holder_has_shortened_the_hold() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let door = locker.door();
+    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    let second = join(&server, &locker, "second", MINUTE, TOLD).await;
+    assert!(door.renew("a", "first", Duration::from_millis(300)).await.unwrap());
+    in_time("the second", second).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_heir_that_does_not_come_is_passed_over_after_the_grant_window() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let door = direct.door();
+    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    let silent = join(&server, &behind, "silent", MINUTE, GENEROUS).await;
+    let next = join(&server, &direct, "next", MINUTE, TOLD).await;
+    proxy.set(Fault::DropReplies);
+    assert!(door.release("a", "first").await.unwrap());
+    in_time("the second in line", next).await.unwrap().unwrap();
     silent.abort();
 }
 

@@ -301,15 +301,13 @@ async fn a_key_of_another_type_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_prefix_with_braces_is_refused() {
-    let Some(server) = RedisServer::start() else { return };
-    let locker = builder(&server.url()).prefix("{shop}:").build().await;
-    let error = match locker {
-        Ok(locker) => refused(&locker).await,
-        Err(error) => error,
-    };
-    assert_eq!(error.kind(), ErrorKind::Misused);
-    assert!(error.to_string().contains("braces"), "{error}");
+async fn a_prefix_with_braces_is_refused_before_anything_is_asked() {
+    for prefix in ["{shop}:", "}"] {
+        let url = format!("redis://127.0.0.1:{}", free_port());
+        let error = builder(&url).prefix(prefix).build().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misused);
+        assert!(error.to_string().contains("braces"), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -115,6 +115,26 @@ fn curve_lets_known_keys_in_and_nobody_else() {
     Python::run(&["encrypted", &endpoint, server_public, public, secret]);
 }
 
+/// Peers share the server's key, so that it may be all there is.
+#[test]
+fn a_curve_key_without_clients_is_warned_of() {
+    let keys = Python::run(&["curve_keys"]);
+    let keys: Vec<_> = keys.split_whitespace().collect();
+    let [own_public, own_secret, public, _] = keys[..] else { panic!("{keys:?}") };
+    let (own, nobody, clients) = (file(own_secret), file("\n"), file(public));
+    let key = ["--curve-key-file", path(&own)];
+    let start = |more: &[&str]| Server::start_at("off", "tcp://127.0.0.1:0", &[&key[..], more].concat());
+    let alone = start(&[]);
+    for (server, warned) in [
+        (&alone, true),
+        (&start(&["--curve-clients-file", path(&nobody)]), true),
+        (&start(&["--curve-clients-file", path(&clients)]), false),
+    ] {
+        assert_eq!(server.errors().contains("--curve-clients-file"), warned, "{}", server.errors());
+    }
+    Python::run(&["encrypted", &alone.zmq(), own_public, own_public, own_secret]);
+}
+
 #[test]
 fn curve_keys_are_checked() {
     for text in ["", "short", &"!".repeat(41)] {
@@ -151,6 +171,16 @@ async fn web_pages_may_not_call() {
     assert_eq!(server.get("/v1/event/e/wait?maxwait=0").await.status, 408, "the page has sent nothing");
 }
 
+#[test]
+fn a_target_that_names_a_host_is_checked_like_the_header() {
+    let server = Server::start(&[]);
+    for (target, status) in [("http://evil.example/v1", 403), ("http://localhost/v1", 200), ("/v1", 200)] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let answer = server.raw(request.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_refused_is_counted() {
     let tokens = file(&"t".repeat(32));
@@ -168,7 +198,8 @@ async fn what_is_refused_is_counted() {
     }
     let metrics = answer(client().get(server.url("/metrics")).header("authorization", &token)).await.body;
     for status in [401, 403, 413, 415] {
-        let line = format!(r#"locker_requests_total{{call="none",status="{status}",transport="http"}} 1"#);
+        let line =
+            format!(r#"locker_requests_total{{call="event/send",status="{status}",transport="http"}} 1"#);
         assert!(metrics.contains(&line), "{line} in\n{metrics}");
     }
 }

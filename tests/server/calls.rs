@@ -174,7 +174,8 @@ async fn paths_of_the_newest_bouncer_work() {
     assert_eq!(server.get("/event/e/send").await.status, 204);
     assert_eq!(server.get("/watchdog/w/kick").await.status, 204);
     let log = server.errors();
-    assert!(log.contains("job-7") && log.contains("job\\\\n8"), "{log}");
+    assert!(log.contains(r#"kind="tokenbucket" action="acquire" name="b" id="job-7" status=204"#), "{log}");
+    assert!(log.contains(r#"kind="semaphore" action="acquire" name="s" id="job\n8" status=200"#), "{log}");
     assert!(!log.contains("key"), "{log}");
 }
 

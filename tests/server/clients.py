@@ -179,6 +179,20 @@ def a_huge_frame_is_refused(endpoint, pid):
     assert resident(pid) - before < 32 << 20
 
 
+def beyond_the_cap_is_no_message(endpoint):
+    """As docs/server.md counts it."""
+    assert request(connect(zmq.REQ, endpoint), "x" * 65_408)[0] in ("go", "sorry")
+    for frames in ([b"x" * 65_472], [b""] * 1024):
+        dealer = connect(zmq.DEALER, endpoint)
+        dealer.send_multipart(frames)
+        assert dealer.poll(TIMEOUT), f"{len(frames)} frames, no answer"
+    for empty, last in ((0, 65_473), (1024, 0)):
+        stream = shaken(endpoint)
+        stream.sendall((b"\x03" + bytes(8)) * empty + b"\x02" + last.to_bytes(8, "big"))
+        is_closed(stream)
+    is_served(endpoint)
+
+
 def many_frames_are_refused(endpoint):
     client = connect(zmq.REQ, endpoint)
     client.send_multipart([b"x"] * 300)

@@ -54,6 +54,35 @@ async fn malformed_queries_are_400_with_a_reason() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_is_counted_as_the_call_that_its_path_names() {
+    let server = Server::start(&[]);
+    for (path, status) in [
+        ("/v1/tokenbucket/b/acquire?nonsense=1", 400),
+        ("/v1/event/%00/wait", 400),
+        ("/v1/event/%00", 400),
+        ("/v1?nonsense=1", 400),
+        ("/v1/nothing", 404),
+    ] {
+        assert_eq!(server.get(path).await.status, status, "{path}");
+    }
+    assert_eq!(server.delete("/v1/watchdog/w/kick").await.status, 405);
+    assert_eq!(server.delete("/v1/event/%00").await.status, 400);
+    let metrics = server.get("/metrics").await.body;
+    for (call, status) in [
+        ("tokenbucket/acquire", 400),
+        ("event/wait", 400),
+        ("show", 400),
+        ("list", 400),
+        ("none", 404),
+        ("watchdog/kick", 405),
+        ("delete", 400),
+    ] {
+        let line = format!(r#"locker_requests_total{{call="{call}",status="{status}",transport="http"}} 1"#);
+        assert!(metrics.contains(&line), "{line} in\n{metrics}");
+    }
+}
+
+#[tokio::test]
 async fn the_largest_numbers_are_taken() {
     let server = Server::start(&[]);
     let most = i64::MAX;
@@ -67,6 +96,18 @@ async fn the_largest_numbers_are_taken() {
     ] {
         assert_eq!(server.get(&format!("/v1/{path}?{all}")).await.status, status, "{path}");
     }
+    let state = async |kind: &str| -> serde_json::Value {
+        serde_json::from_str(&server.get(&format!("/v1/{kind}/n")).await.body).unwrap()
+    };
+    let (most_counted, ten_years): (u64, u64) = ((1 << 53) - 1, 10 * 365 * 24 * 3_600_000);
+    let semaphore = state("semaphore").await;
+    assert_eq!(
+        (&semaphore["size"], &semaphore["holders"][0]["time_left"]),
+        (&most_counted.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(state("tokenbucket").await["size"], most_counted);
+    let left = state("watchdog").await["time_left"].as_u64().unwrap();
+    assert!((ten_years - 3_600_000..=ten_years).contains(&left), "{left}");
     let waiter = server.queue(&format!("/v1/watchdog/n/wait?{all}"), "watchdog/n", 0).await;
     assert_eq!(server.post("/v1/watchdog/n/kick?expires=1").await.status, 204);
     assert_eq!(waiter.await.unwrap().status, 204);

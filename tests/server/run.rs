@@ -15,7 +15,7 @@ fn options(name: &str, command: &[&str]) -> Run {
         timeout: Duration::from_secs(30),
         kill_after: Duration::from_millis(50),
         conflict_exit_code: 75,
-        store: Where { store: None },
+        store: Where::default(),
         command: command.iter().map(Into::into).collect(),
     }
 }
@@ -118,11 +118,28 @@ fn wrong_arguments_are_told_apart_from_what_the_command_exits_with() {
         &["run", "a", "--lease", "soon", "--", "true"],
         &["run", "a", "--lease", "11y", "--", "true"],
         &["run", "a", "--nonsense", "--", "true"],
+        &["run", "a", "--timeout", "-1s", "--", "true"],
+        &["run", "a", "--conflict-exit-code", "-1", "--", "true"],
         &["nonsense"],
     ] {
         assert_eq!(binary().args(arguments).output().unwrap().status.code(), Some(64), "{arguments:?}");
     }
     assert_eq!(binary().args(["run", "--help"]).output().unwrap().status.code(), Some(0));
+}
+
+/// An empty one is what an unset variable leaves.
+#[test]
+fn names_that_nobody_means_are_refused() {
+    for (name, expected) in
+        [("", "the name is empty"), ("a\nb", "is not printable"), ("\u{7f}", "is not printable")]
+    {
+        for arguments in [&["run", name, "--", "true"][..], &["unlock", name]] {
+            let output = binary().args(arguments).env("LOCKER_URL", "redis://127.0.0.1:1").output().unwrap();
+            let reason = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(64), "{arguments:?}: {reason}");
+            assert!(reason.contains(expected), "{reason}");
+        }
+    }
 }
 
 #[test]

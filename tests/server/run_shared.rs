@@ -1,12 +1,13 @@
 //! `locker run`, `ls` and `unlock` between processes, on a real Redis.
 
-use crate::support::{binary, ended};
+use crate::support::{GENEROUS, binary, ended, python};
 use locker_harness::{Fault, Proxy, RedisServer, Signal, eventually, free_port};
-use rustix::process::{Pid, kill_process};
+use rustix::process::{Pid, kill_process, test_kill_process};
 use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Command, Output, Stdio},
-    time::Duration,
+    io::{BufRead, BufReader, Read},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+    sync::mpsc,
+    time::{Duration, Instant},
 };
 
 fn locker(redis: &RedisServer, arguments: &[&str]) -> Command {
@@ -26,12 +27,41 @@ fn running(redis: &RedisServer, options: &[&str], script: &str) -> Child {
     said_held(locker(redis, &line))
 }
 
-fn said_held(mut command: Command) -> Child {
+fn said_held(command: Command) -> Child {
+    saying(command, "held").0
+}
+
+/// Its first line is this.
+fn saying(mut command: Command, first: &str) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    assert_eq!(line(&mut output), first);
+    (child, output)
+}
+
+fn line(output: &mut impl BufRead) -> String {
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!(line, "held\n");
-    child
+    output.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// The same where there is no terminal, wherever the tests run.
+fn without_terminal(command: &Command) -> Command {
+    launched("without_terminal", command)
+}
+
+fn launched(place: &str, command: &Command) -> Command {
+    let mut there = python("launch.py");
+    there.arg(place).arg(command.get_program()).args(command.get_args());
+    there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    there
+}
+
+/// Waits until nobody is left who could say more.
+fn until_silent(mut output: impl Read + Send + 'static) {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || sender.send(output.read_to_end(&mut Vec::new())));
+    receiver.recv_timeout(GENEROUS).expect("somebody goes on").unwrap();
 }
 
 fn signal(child: &Child, signal: Signal) {
@@ -137,6 +167,103 @@ fn a_lock_ended_by_force_ends_the_command() {
     assert!(String::from_utf8(unlocked.stderr).unwrap().contains("unlocked by force"));
     assert_eq!(ended(&mut child).code(), Some(75));
     assert_eq!(output(locker(&redis, &["unlock", "a"])).status.code(), Some(1));
+}
+
+/// Also what goes on after SIGTERM, and after the command itself.
+#[test]
+fn a_lost_lock_ends_what_the_command_has_started() {
+    let Some(redis) = RedisServer::start() else { return };
+    for script in [
+        "sleep 600 & echo held; wait",
+        "(trap '' TERM; echo held; exec sleep 600) & wait",
+        "trap '' TERM; sleep 600 & echo held; wait",
+    ] {
+        let run = ["run", "a", "--lease", "1s", "--kill-after", "300ms", "--", "sh", "-c", script];
+        let (mut child, output) = saying(without_terminal(&locker(&redis, &run)), "held");
+        assert!(self::output(locker(&redis, &["unlock", "a"])).status.success());
+        assert_eq!(ended(&mut child).code(), Some(75), "{script}");
+        until_silent(output);
+    }
+}
+
+#[test]
+fn a_lost_lock_ends_the_command_where_nobody_reads_the_log() {
+    let Some(redis) = RedisServer::start() else { return };
+    let (log, writer) = std::io::pipe().unwrap();
+    let script = "echo held; exec 2>&-; exec sleep 600";
+    let mut run = locker(&redis, &["run", "a", "--lease", "1s", "--", "sh", "-c", script]);
+    run.stderr(writer);
+    let (mut child, output) = saying(run, "held");
+    drop(log);
+    assert!(self::output(locker(&redis, &["unlock", "a"])).status.success());
+    assert_eq!(ended(&mut child).code(), Some(75));
+    until_silent(output);
+}
+
+/// A shell that is ended does not end what it waits for.
+#[test]
+fn what_ends_the_command_ends_what_it_has_started() {
+    let Some(redis) = RedisServer::start() else { return };
+    for (passed, code) in [(Signal::TERM, 128 + 15), (Signal::INT, 128 + 2), (Signal::HUP, 128 + 1)] {
+        let run = ["run", "a", "--", "sh", "-c", "echo held; sleep 600; echo still there"];
+        let (mut child, output) = saying(without_terminal(&locker(&redis, &run)), "held");
+        signal(&child, passed);
+        assert_eq!(ended(&mut child).code(), Some(code));
+        until_silent(output);
+    }
+}
+
+/// At a terminal the command reads, and has each Ctrl-C once; also one that has left the group that the terminal
+/// interrupts.
+#[test]
+fn an_interrupt_from_the_keyboard_comes_once() {
+    let Some(redis) = RedisServer::start() else { return };
+    let count = "n=0; trap 'n=$((n + 1)); echo INT $n.' INT; trap 'echo $n in all; exit 42' USR1; ";
+    let wait = "while :; do sleep 0.02; done";
+    let reading = format!("{count} echo ready; read -r line; echo read \"$line\"; {wait}");
+    let apart = format!("{count} echo ready; echo read typed; {wait}");
+    let (without, mut elsewhere) = (python("launch.py"), vec!["run", "a", "--"]);
+    elsewhere.extend([&without].into_iter().flat_map(|python| {
+        let parts = std::iter::once(python.get_program()).chain(python.get_args());
+        parts.map(|part| part.to_str().unwrap())
+    }));
+    elsewhere.extend(["without_terminal", "sh", "-c", &apart]);
+    for line in [&["run", "a", "--", "sh", "-c", &reading][..], &elsewhere] {
+        let output = output(launched("at_a_keyboard", &locker(&redis, line)));
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(said.contains("\n5 in all"), "{said}");
+        assert_eq!(output.status.code(), Some(42), "{said}");
+    }
+}
+
+/// So that nobody could wait for it.
+#[test]
+fn a_command_is_waited_for_where_children_are_ignored() {
+    let Some(redis) = RedisServer::start() else { return };
+    let run = locker(&redis, &["run", "a", "--", "sh", "-c", "exit 7"]);
+    let command = launched("ignoring_children", &run);
+    assert_eq!(output(command).status.code(), Some(7));
+}
+
+#[test]
+fn a_store_that_stands_still_does_not_hold_up_the_end() {
+    let Some(redis) = RedisServer::start() else { return };
+    for (name, hurried) in [("a", false), ("b", true)] {
+        let script = "echo held; read -r line; echo $$; exit 7";
+        let run = ["run", name, "--lease", "60s", "--", "sh", "-c", script];
+        let (mut child, mut output) = saying(locker(&redis, &run), "held");
+        redis.signal(Signal::STOP);
+        drop(child.stdin.take());
+        let pid = Pid::from_raw(line(&mut output).parse().unwrap()).unwrap();
+        eventually("the end of the command", || test_kill_process(pid).is_err().then_some(()));
+        let since = Instant::now();
+        if hurried {
+            signal(&child, Signal::TERM);
+        }
+        assert_eq!(ended(&mut child).code(), Some(7));
+        assert!(since.elapsed() < Duration::from_secs(if hurried { 2 } else { 10 }), "{hurried}");
+        redis.signal(Signal::CONT);
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod access;
 mod calls;
 mod docs;
 mod limits;
+mod openapi;
 mod peers;
 mod run;
 mod run_shared;

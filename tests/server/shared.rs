@@ -1,9 +1,13 @@
 //! Several servers on one Redis are one: they share holds, tokens, order and wake-ups, and one goes on without the
 //! others.
 
-use crate::support::{Server, in_time, rest, until};
+use crate::support::{Python, Server, answer, client, in_time, rest, until};
 use locker_harness::{Fault, Proxy, RedisServer, Signal};
-use std::{io::Write, net::Shutdown, time::Duration};
+use std::{
+    io::Write,
+    net::Shutdown,
+    time::{Duration, Instant},
+};
 
 /// Two servers and the Redis they share; `None` where there is no Redis to be had.
 fn two() -> Option<(RedisServer, Server, Server)> {
@@ -181,6 +185,35 @@ async fn names_whose_holds_have_expired_are_not_in_use() {
     })
     .await;
     until("no name is in use", async || server.get("/v1").await.body == "[]").await;
+}
+
+/// As docs/server.md says.
+#[tokio::test]
+async fn without_its_store_nothing_that_does_not_wait_takes_much_longer_than_five_seconds() {
+    let Some(mut redis) = RedisServer::start() else { return };
+    let server = on(&redis);
+    redis.kill();
+    let started = Instant::now();
+    let mut asker = Python::start(&["relays", &server.zmq()]);
+    asker.line();
+    asker.tell("let me go");
+    let call = async |method: &str, path: &str| {
+        let request = client().request(method.parse().unwrap(), server.url(path));
+        assert_eq!(answer(request).await.status, 503, "{method} {path}");
+        started.elapsed()
+    };
+    let took = tokio::join!(
+        call("POST", "/v1/semaphore/s/release?key=k"),
+        call("POST", "/v1/semaphore/s/renew?key=k"),
+        call("POST", "/v1/event/e/send"),
+        call("POST", "/v1/watchdog/w/kick"),
+        call("GET", "/v1/event/e"),
+        call("DELETE", "/v1/event/e"),
+    );
+    for took in <[Duration; 6]>::from(took) {
+        assert!((5..9).contains(&took.as_secs()), "{took:?}");
+    }
+    assert_eq!(asker.line(), "sorry");
 }
 
 #[tokio::test]

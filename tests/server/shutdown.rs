@@ -2,12 +2,15 @@
 
 use crate::support::{Server, binary, ended, free_port, rest};
 use locker_harness::RedisServer;
-use rustix::process::Signal;
-use std::io::Write;
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+};
 
 #[tokio::test]
 async fn signals_end_the_server_in_order() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut server = Server::start(&[]);
         let waiters = [
             server.queue("/v1/event/e/wait", "event/e", 0).await,
@@ -25,6 +28,49 @@ async fn signals_end_the_server_in_order() {
         assert_eq!(rest(&mut idle), "");
         assert!(std::net::TcpStream::connect(server.http()).is_err());
     }
+}
+
+#[test]
+fn a_server_to_which_nobody_listens_serves_and_ends_in_order() {
+    let (log, writer) = std::io::pipe().unwrap();
+    let (announced, announcing) = std::io::pipe().unwrap();
+    drop((log, announced));
+    let http = format!("127.0.0.1:{}", free_port());
+    let mut command = binary();
+    command.args(["serve", "--http", &http, "--zmq", "off", "--max-connections", "1"]);
+    let mut process = command.stdout(announcing).stderr(writer).spawn().unwrap();
+    let connect = || std::net::TcpStream::connect(&http).ok();
+    let first = locker_harness::eventually("a connection", connect);
+    let mut beyond = connect().unwrap();
+    assert!(rest(&mut beyond).contains(" 503 "), "logged, and then refused");
+    drop(first);
+    locker_harness::eventually("room for another one", || {
+        let mut next = connect()?;
+        next.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        rest(&mut next).contains(" 200 ").then_some(())
+    });
+    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+    assert_eq!(ended(&mut process).code(), Some(0));
+}
+
+/// As `nohup` starts it.
+#[test]
+fn a_server_that_ignores_hanging_up_goes_on() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(binary().get_program());
+    command
+        .args(["serve", "--http", "127.0.0.1:0", "--zmq", "off"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    for signal in [Signal::HUP, Signal::TERM] {
+        kill_process(Pid::from_child(&process), signal).unwrap();
+    }
+    assert_eq!(ended(&mut process).code(), Some(0), "{line}");
+    let log = String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap();
+    assert!(log.contains("SIGTERM: shutting down") && !log.contains("SIGHUP"), "{log}");
 }
 
 #[tokio::test]
@@ -66,7 +112,7 @@ fn a_signal_ends_a_server_that_waits_for_its_store() {
         process.args(["serve", "--http", "127.0.0.1:0", "--zmq", "off", "--store", &store]);
         let mut process = process.spawn().unwrap();
         let _connected = silent.accept().unwrap();
-        rustix::process::kill_process(rustix::process::Pid::from_child(&process), signal).unwrap();
+        kill_process(Pid::from_child(&process), signal).unwrap();
         assert_eq!(ended(&mut process).code(), Some(0));
     }
 }
@@ -94,6 +140,29 @@ fn a_store_that_does_not_answer_is_an_error() {
         }
         assert!(!message.contains("hidden"), "{message}");
     }
+}
+
+#[test]
+fn a_store_that_evicts_is_refused_unless_allowed() {
+    let Some(redis) = RedisServer::with(&["--maxmemory-policy", "volatile-lru"]) else { return };
+    let serve = ["serve", "--http", "127.0.0.1:0", "--zmq", "off"];
+    let run = ["run", "a", "--", "true"];
+    let start = |arguments: &[&str]| {
+        let mut command = binary();
+        command.args(arguments).env("LOCKER_STORE", redis.url()).env("LOCKER_URL", redis.url());
+        command
+    };
+    for (arguments, code) in [(&serve[..], 1), (&run, 64), (&["ls"], 64), (&["unlock", "a"], 64)] {
+        let output = start(arguments).output().unwrap();
+        let reason = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{reason}");
+        assert!(reason.contains("volatile-lru") && reason.contains("--allow-eviction"), "{reason}");
+        assert!(!reason.contains("(true)"), "{reason}");
+    }
+    let _server = Server::start(&["--store", &redis.url(), "--allow-eviction"]);
+    let allowed = start(&["run", "--allow-eviction", "a", "--", "true"]).status().unwrap();
+    assert!(allowed.success());
+    assert!(start(&run).env("LOCKER_ALLOW_EVICTION", "1").status().unwrap().success());
 }
 
 #[test]
@@ -135,6 +204,11 @@ fn wrong_options_are_named() {
         (&["--in-seconds", "1e9"], "--in-seconds"),
         (&["--grace", "soon"], "--grace"),
         (&["--grace", "11y"], "--grace"),
+        (&["--max-requests", "-1"], "'-1' for '--max-requests <N>'"),
+        (&["--max-names", "-1"], "'-1' for '--max-names <N>'"),
+        (&["--in-seconds", "-1"], "greater than 0"),
+        (&["--grace", "-1s"], "a time cannot be negative"),
+        (&["--event-ttl", "-1s"], "a time cannot be negative"),
         (&["--event-ttl", "11y"], "--event-ttl"),
         (&["--header-timeout", "10000000000y"], "--header-timeout"),
         (&["--header-timeout", "25h"], "--header-timeout"),
@@ -147,8 +221,8 @@ fn wrong_options_are_named() {
         let mut process = binary();
         // Whatever else the ports of this machine are used for.
         let ports = [("LOCKER_HTTP", "127.0.0.1:0"), ("LOCKER_ZMQ", "tcp://127.0.0.1:0")];
-        process.arg("serve").args(arguments).envs(ports).stdout(std::process::Stdio::piped());
-        let mut process = process.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        process.arg("serve").args(arguments).envs(ports).stdout(Stdio::piped());
+        let mut process = process.stderr(Stdio::piped()).spawn().unwrap();
         ended(&mut process);
         let output = process.wait_with_output().unwrap();
         let reason = String::from_utf8(output.stderr).unwrap();
@@ -162,11 +236,11 @@ fn variables_and_the_file_configure_it() {
     std::fs::write(file.path(), "zmq = \"off\"\nmax-names = 7\n").unwrap();
     let mut command = binary();
     command.args(["serve", "--config"]).arg(file.path()).env("LOCKER_HTTP", "127.0.0.1:0");
-    let mut process = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(process.stdout.take().unwrap()), &mut line)
         .unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&process), Signal::TERM).unwrap();
+    kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
     assert!(ended(&mut process).success());
     assert!(line.contains("http://127.0.0.1:") && !line.contains("zmq"), "{line}");
 }

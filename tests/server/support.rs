@@ -184,6 +184,16 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// A program beside these tests, in the environment that `scripts/setup-python.sh` makes.
+pub(crate) fn python(program: &str) -> Command {
+    let made = Path::new(env!("CARGO_BIN_EXE_locker")).ancestors().nth(2).unwrap().join("python/bin/python");
+    let python = std::env::var_os("LOCKER_TEST_PYTHON").map_or(made, PathBuf::from);
+    assert!(python.exists(), "no {}: run scripts/setup-python.sh", python.display());
+    let mut command = Command::new(python);
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/server").join(program));
+    command
+}
+
 /// The clients in `clients.py`.
 pub(crate) struct Python {
     process: Child,
@@ -193,14 +203,8 @@ pub(crate) struct Python {
 
 impl Python {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/server/clients.py");
-        // Where `scripts/setup-python.sh` makes it.
-        let made =
-            Path::new(env!("CARGO_BIN_EXE_locker")).ancestors().nth(2).unwrap().join("python/bin/python");
-        let python = std::env::var_os("LOCKER_TEST_PYTHON").map_or(made, PathBuf::from);
-        assert!(python.exists(), "no {}: run scripts/setup-python.sh", python.display());
-        let mut command = Command::new(python);
-        command.arg(clients).args(arguments);
+        let mut command = python("clients.py");
+        command.args(arguments);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         Self { process, input, output: BufReader::new(output) }

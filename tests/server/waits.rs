@@ -145,6 +145,8 @@ async fn who_hangs_up_takes_nothing() {
         assert_eq!(free.status, 200, "somebody took the slot who had gone");
         assert_eq!(server.post("/v1/semaphore/s/release?key=k").await.status, 204);
     }
+    let line = r#"locker_requests_total{call="semaphore/acquire",status="gone",transport="http"} 5"#;
+    until("each is counted", async || server.get("/metrics").await.body.contains(line)).await;
 }
 
 #[tokio::test]

@@ -84,10 +84,13 @@ fn crowds_are_served() {
     assert_eq!(Python::run(&["crowds_are_served", &server.zmq()]), "go 700\n");
 }
 
-#[test]
-fn clients_may_vanish() {
+#[tokio::test]
+async fn clients_may_vanish() {
     let server = Server::start(&[]);
     Python::run(&["may_vanish", &server.zmq()]);
+    let gone = r#"locker_requests_total{call="semaphore/acquire",status="gone",transport="zeromq"}"#;
+    until("each is counted", async || server.get("/metrics").await.body.contains(&format!("{gone} 200")))
+        .await;
 }
 
 #[test]
@@ -106,6 +109,12 @@ fn strangers_do_no_harm() {
 fn a_huge_frame_is_refused() {
     let server = Server::start(&[]);
     Python::run(&["a_huge_frame_is_refused", &server.zmq(), &server.pid().to_string()]);
+}
+
+#[test]
+fn beyond_the_cap_is_no_message() {
+    let server = Server::start(&[]);
+    Python::run(&["beyond_the_cap_is_no_message", &server.zmq()]);
 }
 
 #[test]

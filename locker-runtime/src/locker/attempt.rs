@@ -250,14 +250,16 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Ok(self.held(fence, until).map_or(Step::Confirm { fence }, Step::Done))
             }
             (Some(Signal::Granted { fence }), _) => Ok(Step::Confirm { fence }),
-            (Some(Signal::Wake), then) => Ok(Step::Wait { until: Timestamp::now(), then }),
+            (Some(Signal::Wake | Signal::Look { .. }), then) => {
+                Ok(Step::Wait { until: Timestamp::now(), then })
+            }
             (Some(Signal::Deleted), _) => Err(self.deleted()),
             (None, Then::AskAgain) => {
                 self.count += 1;
                 Ok(Step::Wait { until: Timestamp::now(), then: Then::AskAgain })
             }
             (None, Then::Take(answer)) => Ok(Step::Done(self.done(answer.reply, answer.sent))),
-            (None, Then::GiveUp) => Err(self.timed_out()),
+            (None, Then::GiveUp) => Err(self.in_vain()),
             (None, Then::TooLate(by)) => Err(self.timed_out().with_retry_after(*by)),
         }
     }
@@ -305,10 +307,22 @@ impl<'a, A: Asking> Attempt<'a, A> {
         // Where calls are answered at once, the first wait begins with the attempt, and reading clocks is what costs.
         let at_once = self.locker.store().liveness().is_none() && !std::mem::replace(&mut self.waited, true);
         let now = if at_once { self.started } else { Timestamp::now() };
-        let mut sleep = background::sleep_from(now, until);
-        poll_fn(|context| match self.mailbox.poll_next(context) {
-            Poll::Ready(signal) => Poll::Ready(Some(signal)),
-            Poll::Pending => sleep.poll_unpin(context).map(|()| None),
+        let (mut sleep, mut until, mut at_its_end) = (background::sleep_from(now, until), until, None);
+        poll_fn(|context| {
+            loop {
+                match self.mailbox.poll_next(context) {
+                    Poll::Ready(Signal::Look { within }) => {
+                        let now = Timestamp::now();
+                        let earlier = now + within + Duration::from_millis(1);
+                        if earlier < until {
+                            (until, at_its_end) = (earlier, Some(Signal::Wake));
+                            sleep = background::sleep_from(now, until);
+                        }
+                    }
+                    Poll::Ready(signal) => return Poll::Ready(Some(signal)),
+                    Poll::Pending => return sleep.poll_unpin(context).map(|()| at_its_end),
+                }
+            }
         })
         .await
     }
@@ -373,10 +387,21 @@ impl<'a, A: Asking> Attempt<'a, A> {
         if retry_after.is_zero() { error } else { error.with_retry_after(retry_after) }
     }
 
+    /// Whoever waited for a turn that nobody could give, in the end, is told that.
+    fn in_vain(&self) -> Error {
+        match self.locker.store().trouble() {
+            Some(trouble) => self.waited_for(trouble.kind(), &format!(": {}", trouble.message())),
+            None => self.timed_out(),
+        }
+    }
+
     fn timed_out(&self) -> Error {
+        self.waited_for(ErrorKind::TimedOut, "")
+    }
+
+    fn waited_for(&self, kind: ErrorKind, why: &str) -> Error {
         let waited = humantime::format_duration(self.deadline.since(self.started));
-        Error::new(ErrorKind::TimedOut, format!("not {} within {waited}", self.what.hope()))
-            .with_key(self.key.as_str())
+        Error::new(kind, format!("not {} within {waited}{why}", self.what.hope())).with_key(self.key.as_str())
     }
 
     fn deleted(&mut self) -> Error {

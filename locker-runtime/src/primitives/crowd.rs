@@ -33,12 +33,15 @@ pub(crate) struct Waiter<A> {
     pub(crate) lease: Duration,
     pub(crate) wait: Wait,
     pub(crate) live_until: Timestamp,
+    /// When it was told to ask again.
+    pub(crate) looks_at: Timestamp,
     pub(crate) ask: A,
 }
 
 impl<A> Waiter<A> {
     pub(crate) fn new(lease: Duration, wait: Wait, ask: A, now: Timestamp) -> Self {
-        Self { lease, wait, live_until: wait.live_until(now), ask }
+        let looks_at = wait.live.map_or(Timestamp::NEVER, |live| now + live / 3);
+        Self { lease, wait, live_until: wait.live_until(now), looks_at, ask }
     }
 
     /// A waiter of another process may be gone without a word: its grant is short until it confirms.

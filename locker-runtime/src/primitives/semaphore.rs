@@ -48,13 +48,15 @@ pub struct State {
 /// who want more than there are; every request may be repeated with the same id; a repeated request does not resize.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
-    match *request {
+    let reply = match *request {
         Holding::Acquire { id, lease, wait, ask } => state.acquire(id, lease, wait, ask, context),
         Holding::Renew { id, lease } => state.renew(id, lease, context),
         Holding::Release { id, tombstone } => state.release(id, tombstone, context),
         Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
         Holding::Evict { up_to } => state.evict(up_to, context),
-    }
+    };
+    state.remind(context);
+    reply
 }
 
 impl super::State for State {
@@ -286,10 +288,21 @@ impl State {
     }
 
     fn enqueue(&mut self, id: Id, waiter: Waiter<Permits>, now: Timestamp) -> Reply {
-        self.crowd.queue.join(id, waiter);
+        let looks_at = self.holders.next_end().map_or(waiter.looks_at, |end| end.min(waiter.looks_at));
+        self.crowd.queue.join(id, Waiter { looks_at, ..waiter });
         self.crowd.queue.keep(waiter.live_until);
         let ahead = self.crowd.queue.ahead(id);
         Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, self.time_left(now), ahead) }
+    }
+
+    /// Who is first in line was told when to ask again; it is told anew when a hold ends before that now.
+    fn remind(&mut self, context: &mut Context<'_>) {
+        let Some((id, &waiter)) = self.crowd.queue.head() else { return };
+        let Some(end) = self.holders.next_end().filter(|end| *end < waiter.looks_at) else { return };
+        if waiter.wait.live.is_some() {
+            self.crowd.queue.join(id, Waiter { looks_at: end, ..waiter });
+            context.push(id, Signal::Look { within: end.since(context.now) });
+        }
     }
 
     /// When the next hold ends by itself, if any does.

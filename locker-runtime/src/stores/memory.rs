@@ -14,6 +14,7 @@ use crate::{
 use once_cell::sync::{Lazy, OnceCell};
 use shard::Shard;
 use std::{
+    fmt,
     future::ready,
     sync::{
         Arc, Weak,
@@ -29,7 +30,7 @@ const SHARDS: usize = 64;
 ///
 /// The state of a key disappears with its last user. Whoever waits costs a place in a queue, no thread, no task and
 /// no processor time; a lease that runs out hands over at its time without anybody polling.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Memory(Arc<Shards>);
 
 impl Memory {
@@ -62,6 +63,12 @@ impl Memory {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memory")
     }
 }
 

@@ -36,6 +36,7 @@ use redis::Client;
 use script::{Answer, Invocation};
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -55,8 +56,9 @@ impl Default for Options {
 }
 
 /// One server, as one process sees it.
-#[derive(Debug)]
 pub(crate) struct Redis {
+    /// What may be shown of it.
+    address: String,
     link: Link,
     mail: Arc<Mail>,
     lines: Lines,
@@ -81,6 +83,7 @@ impl Redis {
     pub(crate) const LIVENESS: Duration = Duration::from_secs(30);
 
     pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+        check_braces(&opening.prefix)?;
         let store = Self::shared(url, opening)?;
         if !opening.lazy {
             store.link.up(patience(opening)).await?;
@@ -116,7 +119,7 @@ impl Redis {
             let mail = Arc::new(Mail::new(Weak::clone(store)));
             let connector = Connector {
                 client,
-                address,
+                address: address.clone(),
                 channel: channel.clone(),
                 patience,
                 haste,
@@ -124,6 +127,7 @@ impl Redis {
                 mail: mail.clone(),
             };
             Self {
+                address,
                 link: Link::open(connector),
                 mail,
                 lines: Lines::default(),
@@ -134,7 +138,7 @@ impl Redis {
     }
 
     async fn run(&self, key: &Key, request: &Request) -> Result<Reply> {
-        check_key(key)?;
+        check_braces(key.as_str())?;
         let limit = self.limit(request);
         match request {
             Request::Lock(request) => self.lock(key, request, limit).await,
@@ -240,8 +244,8 @@ fn patience(opening: &Opening) -> Duration {
 }
 
 /// Braces would take the helper keys to another slot of a cluster.
-fn check_key(key: &Key) -> Result<()> {
-    if key.as_str().contains(['{', '}']) {
+fn check_braces(key: &str) -> Result<()> {
+    if key.contains(['{', '}']) {
         let message = "keys on redis cannot contain braces: choose another prefix";
         return Err(Error::new(ErrorKind::Misused, message));
     }
@@ -285,6 +289,12 @@ fn escaped(letter: char) -> impl Iterator<Item = char> {
     ['\\'].into_iter().filter(move |_| "\\*?[]".contains(letter)).chain([letter])
 }
 
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({})", self.address)
+    }
+}
+
 impl Store for Redis {
     fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {
         Box::pin(self.scan(prefix))
@@ -296,6 +306,10 @@ impl Store for Redis {
 
     fn pushes(&self) -> &Pushes {
         &self.mail.boxes
+    }
+
+    fn trouble(&self) -> Option<Error> {
+        self.link.trouble()
     }
 
     fn liveness(&self) -> Option<Duration> {

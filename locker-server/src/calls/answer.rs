@@ -21,7 +21,18 @@ pub struct Answer {
     pub allow: Option<&'static str>,
 }
 
+/// What bodies are, unless they are JSON.
+pub const TEXT: &str = "text/plain; charset=utf-8";
+/// What the others are.
+pub const JSON: &str = "application/json";
+
 impl Answer {
+    /// What the body is; `None`: there is none.
+    #[must_use]
+    pub fn content_type(&self) -> Option<&'static str> {
+        (self.status != 204).then_some(if self.json { JSON } else { TEXT })
+    }
+
     fn new(status: u16, body: impl Into<Cow<'static, str>>) -> Self {
         Self { status, body: body.into(), json: false, retry_after: None, fence: None, allow: None }
     }

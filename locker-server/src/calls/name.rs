@@ -32,18 +32,30 @@ pub fn parse(segment: &str) -> Result<String, Answer> {
         )))
     };
     let Some(name) = unescape(segment) else { return refused("the name is not properly encoded UTF-8") };
-    match name.len() {
-        0 => return refused("the name is empty"),
-        1..=LONGEST => {}
-        length => return refused(&format!("the name has {length} bytes")),
+    if name.len() > LONGEST {
+        return refused(&format!("the name has {} bytes", name.len()));
     }
     if name.contains('/') {
         return refused("the name contains /");
     }
-    if !is_printable(&name) {
-        return refused(&format!("the name {} is not printable", quoted(&name)));
+    match check(&name) {
+        Ok(()) => Ok(name.into_owned()),
+        Err(reason) => refused(&reason),
     }
-    Ok(name.into_owned())
+}
+
+/// What holds for names of locks, too, which stand in no path.
+///
+/// # Errors
+/// The reason, unless it is printable and not empty.
+pub fn check(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("the name is empty".into());
+    }
+    if !is_printable(name) {
+        return Err(format!("the name {} is not printable", quoted(name)));
+    }
+    Ok(())
 }
 
 fn is_printable(text: &str) -> bool {

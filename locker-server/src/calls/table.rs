@@ -36,7 +36,7 @@ pub struct Row {
     pub summary: &'static str,
     /// The parameters it looks at.
     pub parameters: &'static [&'static str],
-    /// Its own statuses; 400, 401, 403, 429 and 503 are everywhere.
+    /// Its own statuses, beside those that every call may be answered.
     pub answers: &'static [(&'static str, &'static str)],
 }
 
@@ -112,7 +112,7 @@ pub const ROWS: [Row; 8] = [
         segment: "kick",
         summary: "keeps the watchdog from expiring for as long as `expires` says",
         parameters: &["expires"],
-        answers: &[("204", "kicked")],
+        answers: &[("204", "kicked"), ("409", "the store keeps something else under this name")],
     },
 ];
 

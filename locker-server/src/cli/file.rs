@@ -11,7 +11,7 @@ use toml::{Table, Value};
 /// A value of the file is the default that a variable or an option overrides.
 pub(super) fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
     let arguments: Vec<_> = arguments.into_iter().collect();
-    let mut command = Cli::command();
+    let mut command = super::taking_negatives(Cli::command());
     if let Some(path) = file(&command, &arguments) {
         let table = read(&path).map_err(|reason| wrong(&mut command, &reason))?;
         for (name, value) in table {
@@ -51,6 +51,8 @@ fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
         serve.get_arguments().find(|option| option.get_long() == Some(name)).ok_or("no such option")?;
     let (id, many) = (option.get_id().clone(), option.get_value_delimiter().is_some());
     let values = match value {
+        Value::Boolean(value) if !option.get_action().takes_values() => vec![value.to_string()],
+        _ if !option.get_action().takes_values() => return Err(format!("{name}: give true or false")),
         Value::Array(_) if !many => return Err(format!("{name}: give one value, not a list")),
         value => texts(value).ok_or_else(|| format!("{name}: give a text, a number or a list of texts"))?,
     };
@@ -98,6 +100,19 @@ mod tests {
     }
 
     #[test]
+    fn flags_are_true_or_false() {
+        for (file, more, expected) in [
+            ("", &[][..], false),
+            ("", &["--allow-eviction"], true),
+            ("allow-eviction = true\n", &[], true),
+            ("allow-eviction = false\n", &[], false),
+            ("allow-eviction = false\n", &["--allow-eviction"], true),
+        ] {
+            assert_eq!(parse(file, more).unwrap().eviction.allow_eviction, expected, "{file} {more:?}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (file, expected) in [
             ("hppt = 1\n", "unknown option hppt: known are http, zmq"),
@@ -108,6 +123,7 @@ mod tests {
             ("http = []\n", "http: give one value"),
             ("in-seconds = -1\n", "greater than 0"),
             ("header-size = 10\n", "8192"),
+            ("allow-eviction = \"yes\"\n", "allow-eviction: give true or false"),
         ] {
             let error = parse(file, &[]).unwrap_err();
             assert!(error.contains(expected), "{file}: {error}");

@@ -5,6 +5,7 @@ use crate::calls::{Answer, name::quoted};
 use hyper::{
     HeaderMap, Version,
     header::{AUTHORIZATION, HOST, HeaderName, ORIGIN},
+    http::{request::Parts, uri::Authority},
 };
 use std::net::IpAddr;
 
@@ -25,12 +26,8 @@ impl Guard {
     }
 
     /// Refuses what a browser was driven to send by a page of somebody else's.
-    pub(super) fn check_origin(
-        &self,
-        headers: &HeaderMap,
-        version: Version,
-        local: IpAddr,
-    ) -> Result<(), Answer> {
+    pub(super) fn check_origin(&self, head: &Parts, local: IpAddr) -> Result<(), Answer> {
+        let headers = &head.headers;
         if let Some(site) = headers.get(FETCH_SITE)
             && !matches!(site.as_bytes(), b"same-origin" | b"none")
         {
@@ -39,9 +36,11 @@ impl Guard {
         let mut hosts = headers.get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
             (Some(host), None) => Some(host.to_str().unwrap_or_default()),
-            (None, None) if version < Version::HTTP_11 => None,
+            (None, None) if head.version < Version::HTTP_11 => None,
             _ => return Err(Answer::bad_request("give one Host header")),
         };
+        // Where a target names a host, the header counts for nothing (RFC 9112, 3.2.2).
+        let host = head.uri.authority().map(Authority::as_str).or(host);
         if let Some(origin) = headers.get(ORIGIN) {
             let origin = origin.to_str().unwrap_or_default();
             if !host.is_some_and(|host| is_of(origin, host)) {
@@ -109,12 +108,16 @@ mod tests {
     const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 5));
 
     fn check(pairs: &[(HeaderName, &str)]) -> u16 {
+        check_target("/", pairs)
+    }
+
+    fn check_target(target: &str, pairs: &[(HeaderName, &str)]) -> u16 {
         let guard = Guard::new(None, vec!["locker.internal".into()]);
-        let mut headers = HeaderMap::new();
+        let (mut head, ()) = hyper::Request::get(target).body(()).unwrap().into_parts();
         for (name, value) in pairs {
-            headers.append(name.clone(), HeaderValue::from_str(value).unwrap());
+            head.headers.append(name.clone(), HeaderValue::from_str(value).unwrap());
         }
-        guard.check_origin(&headers, Version::HTTP_11, LOCAL).map_or_else(|answer| answer.status, |()| 0)
+        guard.check_origin(&head, LOCAL).map_or_else(|answer| answer.status, |()| 0)
     }
 
     #[test]
@@ -166,6 +169,22 @@ mod tests {
         }
         assert_eq!(check(&[(HOST, "locker.internal"), (ORIGIN, "https://locker.internal")]), 0);
         assert_eq!(check(&[(HOST, "evil.example"), (ORIGIN, "http://evil.example")]), 403);
+    }
+
+    #[test]
+    fn a_host_in_the_target_replaces_the_header() {
+        for (target, host, expected) in [
+            ("http://evil.example/v1", "localhost", 403),
+            ("http://localhost@evil.example/v1", "localhost", 403),
+            ("http://evil.example@localhost/v1", "localhost", 403),
+            ("http://localhost:5505/v1", "localhost", 0),
+            ("http://locker.internal/v1", "evil.example", 0),
+        ] {
+            assert_eq!(check_target(target, &[(HOST, host)]), expected, "{target}");
+        }
+        let page = (ORIGIN, "http://localhost:5505");
+        assert_eq!(check_target("http://localhost:5506/", &[(HOST, "localhost:5505"), page]), 403);
+        assert_eq!(check_target("http://localhost/", &[]), 400, "the header is missing all the same");
     }
 
     #[test]

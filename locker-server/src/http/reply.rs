@@ -17,6 +17,7 @@ const FENCE: HeaderName = HeaderName::from_static("locker-fence");
 pub(super) type Reply = Response<Full<Bytes>>;
 
 pub(super) fn reply(answer: Answer) -> Reply {
+    let content_type = answer.content_type();
     let body = match answer.body {
         Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
         Cow::Owned(text) => Bytes::from(text),
@@ -25,9 +26,8 @@ pub(super) fn reply(answer: Answer) -> Reply {
     *reply.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = reply.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if answer.status != 204 {
-        let json = if answer.json { "application/json" } else { "text/plain; charset=utf-8" };
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(json));
+    if let Some(content_type) = content_type {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
     if let Some(fence) = answer.fence {

@@ -28,6 +28,11 @@ impl Security {
                 clients.insert(*key.as_bytes());
             }
         }
+        if clients.len() == 1 {
+            tracing::warn!(
+                "ZeroMQ lets in nobody without the server's own key: --curve-clients-file names others"
+            );
+        }
         Ok(Some(Self { own, clients: Arc::new(clients) }))
     }
 

@@ -10,11 +10,14 @@ use omq_tokio::{
 };
 use std::{collections::HashSet, time::Duration};
 
-/// The largest message that is read, its frames' bookkeeping included.
+/// The largest message that is read, 64 bytes of bookkeeping for each of its frames included.
 const MOST_MESSAGE: usize = 64 * 1024;
 
 /// How many answers wait for a client that does not read; more are dropped.
 const MOST_UNREAD: u32 = 10_000;
+
+/// How long nothing is received after an error, which may come again and again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 fn options(security: Option<&Security>) -> Options {
     let options = Options::default()
@@ -151,8 +154,8 @@ impl Router {
         tokio::select! {
             biased;
             change = self.watch.next() => change.map(Event::Change),
-            received = self.socket.recv_from() => {
-                let (identity, message) = received.ok()?;
+            received = received(|| self.socket.recv_from()) => {
+                let (identity, message) = received?;
                 let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
                 Some(Event::Message(Peer { identity }, frames))
             }
@@ -184,6 +187,26 @@ impl Sender {
         let message = message(frames);
         if let Err(error) = self.0.try_send_to(peer.identity.as_ref(), message) {
             tracing::debug!(%error, "an answer was dropped");
+        }
+    }
+}
+
+/// What comes next, over errors that are about one message; `None`: the socket is closed.
+///
+/// # Cancel safety
+/// As what `receive` gives.
+async fn received<T, F>(mut receive: impl FnMut() -> F) -> Option<T>
+where
+    F: Future<Output = omq_tokio::Result<T>>,
+{
+    loop {
+        match receive().await {
+            Ok(received) => return Some(received),
+            Err(omq_tokio::Error::Closed) => return None,
+            Err(error) => {
+                tracing::warn!(%error, "a message cannot be received");
+                tokio::time::sleep(AGAIN).await;
+            }
         }
     }
 }
@@ -243,7 +266,29 @@ impl Subscriber {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn next(&self) -> Option<Vec<Bytes>> {
-        let message = self.0.recv().await.ok()?;
+        let message = received(|| self.0.recv()).await?;
         Some((0..message.len()).filter_map(|index| message.part_bytes(index)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_closed_socket_is_the_end() {
+        let broken = || Err(omq_tokio::Error::Protocol("broken".into()));
+        let mut results = [broken(), Ok(1), broken(), Err(omq_tokio::Error::Closed)].into_iter();
+        let mut next = || std::future::ready(results.next().unwrap());
+        assert_eq!((received(&mut next).await, received(&mut next).await), (Some(1), None));
+    }
+
+    #[tokio::test]
+    async fn a_closed_socket_is_noticed() {
+        let (mut router, _) = Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let socket = router.watch.socket.clone();
+        let closed = tokio::spawn(async move { while router.next().await.is_some() {} });
+        socket.close().await.unwrap();
+        locker_harness::in_time("the end", closed).await.unwrap();
     }
 }

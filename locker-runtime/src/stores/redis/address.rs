@@ -12,11 +12,11 @@ const ACCEPTED: &str = "accepted are redis://[USER:PASSWORD@]HOST[:PORT][/DATABA
 
 /// Reads a URL. No message shows it: it may hold a password.
 pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
-    let parsed = redis::parse_redis_url(url).ok_or_else(|| misused("this redis URL cannot be read"))?;
+    let parsed = redis::parse_redis_url(url).ok_or_else(|| unreadable(url))?;
     let is_unix = matches!(parsed.scheme(), "unix" | "redis+unix");
     for (name, _) in parsed.query_pairs() {
         if !(is_unix && matches!(&*name, "db" | "user" | "pass")) {
-            return Err(misused(&format!("the redis URL has a parameter `{name}` that is not known")));
+            return Err(misused("the redis URL has a parameter that is not known"));
         }
     }
     if parsed.fragment().is_some() {
@@ -30,7 +30,7 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
         return Err(misused("a database number is 0 or more"));
     }
     if matches!(info.addr(), ConnectionAddr::Tcp(_, 0) | ConnectionAddr::TcpTls { port: 0, .. }) {
-        return Err(misused("port 0 cannot be connected to"));
+        return Err(misused("the port in the redis URL is 0, which cannot be connected to"));
     }
     let settings = info
         .redis_settings()
@@ -38,6 +38,18 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
         .set_protocol(ProtocolVersion::RESP3)
         .set_lib_name("locker", env!("CARGO_PKG_VERSION"));
     Ok(info.set_redis_settings(settings).set_tcp_settings(tcp()))
+}
+
+/// Says what can be said of a URL that has no parts.
+fn unreadable(url: &str) -> Error {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let place = rest.split(['/', '?', '#']).next().and_then(|authority| authority.rsplit(['@', ']']).next());
+    match place.and_then(|place| place.rsplit_once(':')) {
+        Some((_, port)) if port.parse::<u16>().is_err() => {
+            misused("the port in the redis URL is no number from 1 to 65535")
+        }
+        _ => misused("this redis URL cannot be read"),
+    }
 }
 
 /// What may be shown of where a connection leads.
@@ -92,6 +104,20 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
             let text = format!("{error} {error:?}");
             assert!(text.contains("accepted are") && !text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_port_is_named_where_it_is_wrong() {
+        for url in
+            ["redis://h:99999", "redis://h:abc/1", "redis://u:p@h:-1", "redis://[::1]:x", "redis://h:0"]
+        {
+            let error = read(url).expect_err(url);
+            assert!(error.message().starts_with("the port in the redis URL is"), "{url}: {error}");
+        }
+        for url in ["redis://", "redis://a b", "redis://[::1"] {
+            let error = read(url).expect_err(url);
+            assert!(!error.message().contains("port in"), "{url}: {error}");
         }
     }
 

@@ -143,6 +143,17 @@ impl Link {
         Box::pin(self.wait(limit)).await
     }
 
+    /// Why there is no connection, if there is none.
+    pub(super) fn trouble(&self) -> Option<Error> {
+        match &*self.status.borrow() {
+            Status::Up(_) => None,
+            Status::Down(error) => Some(error.clone()),
+            Status::Connecting => {
+                Some(Error::new(ErrorKind::Unavailable, format!("no connection to {}", self.address)))
+            }
+        }
+    }
+
     async fn wait(&self, limit: Duration) -> Result<Arc<Connection>> {
         let mut status = self.status.clone();
         tokio::select! {

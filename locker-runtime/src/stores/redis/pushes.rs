@@ -129,7 +129,8 @@ fn remember(delivered: &mut IdMap<Told>, id: Id, fence: u64) {
 /// Longer than a connection outlives the one that replaced it.
 const REMEMBER: Duration = Duration::from_secs(60);
 
-/// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it.
+/// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it; of a `look` the microseconds until then stand in
+/// the place of the fence.
 #[derive(Debug, PartialEq)]
 pub(super) struct Message {
     /// What was granted, if something was.
@@ -150,6 +151,7 @@ impl Message {
                 (Signal::Granted { fence }, Some(Kind::Semaphore { size: 1, permits: 1 }))
             }
             ("wake", _) => (Signal::Wake, None),
+            ("look", _) => (Signal::Look { within: Duration::from_micros(fence) }, None),
             ("deleted", _) => (Signal::Deleted, None),
             _ => return None,
         };

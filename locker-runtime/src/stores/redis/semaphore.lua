@@ -2,7 +2,7 @@
 --
 -- K        size, fence: of the last acquire and the last grant; taken: permits held;
 --          h:<name> -> "<fence> <permits> <since> <attempt> <1 until it is confirmed>"
--- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <channel>"
+-- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <when it was told to ask again> <channel>"
 -- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, where they differ
 -- {K}:z    ids that are refused   {K}:f  the last fence, for a minute after the last user has left
 -- ARGV[5]  lease in milliseconds, 'inf': without end; of an eviction the highest fence whose hold is ended
@@ -104,15 +104,15 @@ local function next_end()
   return first and first < math.huge and first - time or nil
 end
 
-local function place(waiter_lease, live_until, how, permits, of, to)
-  return string.format('%s %.0f %s %.0f %s %s', waiter_lease, live_until, how, permits, of, to)
+local function place(waiter_lease, live_until, how, permits, of, looks_at, to)
+  return string.format('%s %.0f %s %.0f %s %.0f %s', waiter_lease, live_until, how, permits, of, looks_at, to)
 end
 
 local function head()
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   if not first then return end
-  local record = redis.call('HGET', waiters, first) or '0 0 fair 1 0 '
-  return first, string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (.*)$')
+  local record = redis.call('HGET', waiters, first) or '0 0 fair 1 0 0 '
+  return first, string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (%d+) (.*)$')
 end
 
 -- More than there are, or will be unless somebody raises the size.
@@ -124,7 +124,7 @@ end
 -- one whose permits can never be had: asking again is answered alike, so that it does not resize.
 local function pump()
   while true do
-    local waiter, waiter_lease, live_until, how, permits, of, to = head()
+    local waiter, waiter_lease, live_until, how, permits, of, looks_at, to = head()
     if not waiter then return end
     permits = tonumber(permits)
     if tonumber(live_until) <= time then
@@ -146,7 +146,7 @@ local function pump()
     elseif tell('wake', waiter, to) > 0 then
       -- It has the grant window to ask, which renews it: its process may stand still.
       local window = math.min(tonumber(live_until), time + GRANT_WINDOW * 1000)
-      redis.call('HSET', waiters, waiter, place(waiter_lease, window, how, permits, of, to))
+      redis.call('HSET', waiters, waiter, place(waiter_lease, window, how, permits, of, looks_at, to))
       return
     else
       leave(waiter)
@@ -192,8 +192,10 @@ local function take(overtakes)
   end
   redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
   keep(key, live)
-  local record = place(ARGV[5], time + live * 1000, mode, permits, name, channel)
-  return {'queued', join(record, live), next_end() or -1}
+  local ends_in = next_end()
+  local looks_at = time + math.min(math.floor(live * 1000 / 3), ends_in or math.huge)
+  local record = place(ARGV[5], time + live * 1000, mode, permits, name, looks_at, channel)
+  return {'queued', join(record, live), ends_in or -1}
 end
 
 -- Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
@@ -293,6 +295,20 @@ local function inspect()
   return answer
 end
 
+-- Who is first in line was told when to ask again; it is told anew when a hold ends before that now.
+local function remind()
+  local waiter, waiter_lease, live_until, how, permits, of, looks_at, to = head()
+  local ends_in = waiter and next_end()
+  if ends_in and time + ends_in < tonumber(looks_at) then
+    redis.call('HSET', waiters, waiter, place(waiter_lease, live_until, how, permits, of, time + ends_in, to))
+    tell('look', waiter, to, text(ends_in))
+  end
+end
+
 local operations = {acquire = acquire, renew = renew, release = release, cancel = cancel, evict = evict,
   inspect = inspect}
-return done(operations[op]())
+local reply = operations[op]()
+if op ~= 'inspect' then
+  remind()
+end
+return done(reply)

@@ -53,7 +53,7 @@ const BUGS: [Bug; 21] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 13] = [
+const OTHER_BUGS: [(Draw, Bug); 14] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -65,6 +65,7 @@ const OTHER_BUGS: [(Draw, Bug); 13] = [
     (requests::semaphore, ("overtaking who keeps its turn", "first_mode ~= 'fair'", "true")),
     (requests::semaphore, ("what can never be had is waited for", "size > 0 and permits > size", "false")),
     (requests::semaphore, ("who is refused may resize", "remember(tombstones, waiter)\n      tell", "tell")),
+    (requests::semaphore, ("who is first is not told of an earlier end", "if ends_in and", "if false and")),
     (requests::semaphore, ("a woken head is waited for", "time + GRANT_WINDOW * 1000)", "1e18)")),
     (
         requests::semaphore,

@@ -1,0 +1,39 @@
+use locker::{limit_concurrency, lock_on_argument, rate_limit};
+
+#[lock_on_argument(args(account))]
+#[lock_on_argument(args(0), timeout = 1)]
+fn pay(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[lock_on_argument]
+#[rate_limit(size = 3, interval = 1, args(account))]
+#[lock_on_argument(args(), mode = "read")]
+fn pay_2(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[lock_on_argument(name = "bank.pay", args(account))]
+#[lock_on_argument(name = "bank::pay", each(amount, account))]
+fn pay_3(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[rate_limit(size = 3, interval = 1, args(account))]
+#[rate_limit(size = 100, interval = "1m", args(account))]
+fn pay_4(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+#[limit_concurrency(size = 3)]
+#[limit_concurrency(size = 10)]
+fn pay_5(account: u64, amount: u64) -> locker::Result<()> {
+    drop((account, amount));
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,187 @@
+//! What is answered against what the OpenAPI document declares.
+
+use crate::support::{Answer, Server, answer, client};
+use serde_json::Value;
+use std::{cell::RefCell, collections::BTreeSet};
+
+struct Document {
+    root: Value,
+    /// Statuses and headers of answers that were found declared.
+    seen: RefCell<BTreeSet<String>>,
+}
+
+impl Document {
+    async fn of(server: &Server) -> Self {
+        let text = server.get("/openapi.json").await.body;
+        Self { root: serde_json::from_str(&text).unwrap(), seen: RefCell::default() }
+    }
+
+    /// The paths of kinds are declared with `/v1`; a method that is not declared is answered 405 like the others.
+    fn declared(&self, method: &str, path: &str, status: u16) -> &Value {
+        let path = path.split('?').next().unwrap();
+        let known = |path: &str| self.root["paths"].get(path).is_some();
+        let path =
+            if known(path) { path.to_owned() } else { format!("/v1{}", path.trim_start_matches("/v1")) };
+        let mut parts: Vec<_> = path.split('/').collect();
+        if parts.len() > 3 {
+            parts[3] = "{name}";
+        }
+        let operations = &self.root["paths"][parts.join("/")];
+        let operation = operations.get(method.to_lowercase()).unwrap_or(&operations["get"]);
+        let response = &operation["responses"][status.to_string()];
+        assert!(response.is_object(), "{method} {path}: {status} is not declared");
+        response
+    }
+
+    fn check(&self, method: &str, path: &str, answer: &Answer) {
+        let response = self.declared(method, path, answer.status);
+        let kinds: Vec<_> =
+            response["content"].as_object().into_iter().flat_map(|kinds| kinds.keys()).collect();
+        let given: Vec<_> = answer.header("content-type").into_iter().collect();
+        assert_eq!(given, kinds, "{method} {path}: {}", answer.status);
+        for name in ["Locker-Fence", "Retry-After", "Allow", "WWW-Authenticate"] {
+            if answer.header(&name.to_lowercase()).is_some() {
+                assert!(response["headers"].get(name).is_some(), "{method} {path}: {name} is not declared");
+                self.seen.borrow_mut().insert(name.to_owned());
+            }
+        }
+        if answer.header("content-type") == Some("application/json") {
+            let body = serde_json::from_str(&answer.body).unwrap();
+            self.fits(&response["content"]["application/json"]["schema"], &body);
+        }
+        self.seen.borrow_mut().insert(answer.status.to_string());
+    }
+
+    /// Types, the fields that have to be there, and no others.
+    fn fits(&self, schema: &Value, value: &Value) {
+        if let Some(place) = schema["$ref"].as_str() {
+            return self.fits(self.root.pointer(place.trim_start_matches('#')).unwrap(), value);
+        }
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "integer",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        let kinds = &schema["type"];
+        assert!(
+            kinds == kind || kinds.as_array().is_some_and(|kinds| kinds.contains(&kind.into())),
+            "{schema}"
+        );
+        for item in value.as_array().into_iter().flatten() {
+            self.fits(&schema["items"], item);
+        }
+        let Some(fields) = schema["properties"].as_object() else { return };
+        for needed in schema["required"].as_array().into_iter().flatten() {
+            assert!(value.get(needed.as_str().unwrap()).is_some(), "{needed} in {value}");
+        }
+        for (name, value) in value.as_object().unwrap() {
+            self.fits(fields.get(name).unwrap_or_else(|| panic!("{name} is not declared")), value);
+        }
+    }
+
+    /// Every status and every header that is declared anywhere.
+    fn all(&self) -> BTreeSet<String> {
+        let objects = |value: &'_ Value| value.as_object().cloned().into_iter().flatten();
+        let operations = objects(&self.root["paths"]).flat_map(|(_, methods)| objects(&methods));
+        let responses = operations.flat_map(|(_, operation)| objects(&operation["responses"]));
+        responses
+            .flat_map(|(status, response)| {
+                objects(&response["headers"]).map(|(name, _)| name).chain([status]).collect::<Vec<_>>()
+            })
+            .collect()
+    }
+}
+
+#[tokio::test]
+async fn answers_are_those_of_the_document() {
+    let server = Server::start(&[]);
+    let document = Document::of(&server).await;
+    for (method, path, status) in [
+        ("POST", "/v1/tokenbucket/n/acquire?interval=3600000", 204),
+        ("POST", "/v1/tokenbucket/n/acquire?interval=3600000&maxwait=0", 408),
+        ("POST", "/v1/semaphore/n/acquire?key=k", 200),
+        ("POST", "/v1/semaphore/ever/acquire?key=k&expires=0", 200),
+        ("POST", "/v1/semaphore/n/acquire?maxwait=0", 408),
+        ("POST", "/v1/semaphore/n/renew?key=k", 204),
+        ("POST", "/v1/semaphore/n/renew?key=other", 409),
+        ("POST", "/v1/semaphore/n/release?key=other", 409),
+        ("GET", "/v1/semaphore/n/release", 400),
+        ("GET", "/v1/semaphore/n", 200),
+        ("GET", "/v1/semaphore/ever", 200),
+        ("POST", "/v1/semaphore/n/release?key=k", 204),
+        ("POST", "/v1/event/n/wait?maxwait=0", 408),
+        ("POST", "/v1/event/n/send?message=told", 204),
+        ("POST", "/v1/event/n/send", 409),
+        ("GET", "/v1/event/n/wait", 200),
+        ("POST", "/v1/event/empty/send", 204),
+        ("GET", "/v1/event/empty/wait", 204),
+        ("POST", "/v1/watchdog/n/wait?maxwait=0", 408),
+        ("POST", "/v1/watchdog/n/kick", 204),
+        ("POST", "/v1/watchdog/n/kick?expires=0", 400),
+        ("GET", "/v1/tokenbucket/n", 200),
+        ("GET", "/v1/event/n", 200),
+        ("GET", "/v1/watchdog/n", 200),
+        ("GET", "/watchdog/n", 200),
+        ("GET", "/event/n/wait", 200),
+        ("GET", "/v1", 200),
+        ("DELETE", "/v1/event/n", 204),
+        ("DELETE", "/event/n", 404),
+        ("GET", "/v1/event/n", 404),
+        ("PUT", "/v1/event/n/send", 405),
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/openapi.json", 200),
+    ] {
+        let given = answer(client().request(method.parse().unwrap(), server.url(path))).await;
+        assert_eq!(given.status, status, "{method} {path}");
+        document.check(method, path, &given);
+    }
+    for (method, path, given) in refusals().await {
+        document.check(method, path, &given);
+    }
+    assert_eq!(*document.seen.borrow(), document.all(), "all that is declared was answered");
+}
+
+/// One answer of every kind that takes a cap, a token or a request of another make.
+async fn refusals() -> Vec<(&'static str, &'static str, Answer)> {
+    let full = Server::start(&["--max-waits-per-name", "1", "--max-waits", "2"]);
+    let _waiters = [
+        full.queue("/v1/event/a/wait", "event/a", 0).await,
+        full.queue("/v1/event/b/wait", "event/b", 0).await,
+    ];
+    let named = Server::start(&["--max-names", "1"]);
+    assert_eq!(named.post("/v1/event/a/send").await.status, 204);
+    let tokens = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(tokens.path(), "t".repeat(32)).unwrap();
+    let closed = Server::start(&["--token-file", tokens.path().to_str().unwrap()]);
+    let (wait, send) = ("/v1/event/c/wait", "/v1/event/c/send");
+    let post = || client().post(named.url(send));
+    let head = format!("POST {send} HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(9000));
+    let refusals = vec![
+        ("POST", wait, full.post(wait).await, 503),
+        ("POST", send, named.post(send).await, 429),
+        ("POST", send, closed.post(send).await, 401),
+        ("POST", send, answer(post().header("origin", "http://evil.example")).await, 403),
+        ("POST", send, answer(post().body("x".repeat(10_000))).await, 413),
+        ("POST", send, answer(post().body("x")).await, 415),
+        ("POST", send, read(&named.raw(head.as_bytes())), 431),
+    ];
+    let checked = refusals.into_iter().map(|(method, path, given, status)| {
+        assert_eq!(given.status, status, "{given:?}");
+        (method, path, given)
+    });
+    checked.collect()
+}
+
+fn read(text: &str) -> Answer {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let mut lines = head.lines();
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let headers = lines.map(|line| line.split_once(": ").unwrap());
+    let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
+    Answer { status, headers, body: body.to_owned() }
+}
