@@ -22,7 +22,7 @@ use syn::{
 /// nothing can stand.
 pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     if args.to_string() == "__used" {
-        return named_again(&args, item);
+        return named_again(&args, &item);
     }
     let (stack, item) = take_ours(item);
     expand(kind, args, stack, item.clone()).unwrap_or_else(|error| {
@@ -32,7 +32,7 @@ pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> Tok
 }
 
 /// Nothing, of the item that the expansion made to name an attribute once more; nobody else's item may disappear.
-fn named_again(args: &TokenStream, item: TokenStream) -> TokenStream {
+fn named_again(args: &TokenStream, item: &TokenStream) -> TokenStream {
     let is_empty = |item: &ItemConst| {
         item.ident == "_" && matches!(&*item.expr, Expr::Tuple(unit) if unit.elems.is_empty())
     };
