@@ -11,8 +11,9 @@ use crate::{
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{
-    Attribute, Error, Meta, Result,
+    Attribute, Error, Expr, ItemConst, Meta, Result,
     parse::{ParseStream, Parser},
+    parse2,
     spanned::Spanned,
 };
 
@@ -21,13 +22,26 @@ use syn::{
 /// nothing can stand.
 pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
     if args.to_string() == "__used" {
-        return TokenStream::new();
+        return named_again(&args, &item);
     }
     let (stack, item) = take_ours(item);
     expand(kind, args, stack, item.clone()).unwrap_or_else(|error| {
         let error = error.into_compile_error();
         if is_closure(&item) { error } else { quote!(#item #error) }
     })
+}
+
+/// Nothing, of the item that the expansion made to name an attribute once more; nobody else's item may disappear.
+fn named_again(args: &TokenStream, item: &TokenStream) -> TokenStream {
+    let is_empty = |item: &ItemConst| {
+        item.ident == "_" && matches!(&*item.expr, Expr::Tuple(unit) if unit.elems.is_empty())
+    };
+    if parse2(item.clone()).is_ok_and(|item| is_empty(&item)) {
+        return TokenStream::new();
+    }
+    let error =
+        Error::new_spanned(args, "`__used` is for what these attributes expand to").into_compile_error();
+    quote!(#item #error)
 }
 
 fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStream) -> Result<TokenStream> {

@@ -3,29 +3,57 @@
 
 mod timers;
 
-use crate::clock::Timestamp;
-use once_cell::sync::Lazy;
-use std::{future::Future, thread, time::Duration};
+use crate::{Error, ErrorKind, Result, clock::Timestamp};
+use once_cell::sync::OnceCell;
+use std::{
+    future::{Future, pending},
+    io,
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
 pub(crate) use timers::Sleep;
 use tokio::runtime::{Builder, EnterGuard, Handle};
 
-static RUNTIME: Lazy<Handle> = Lazy::new(|| {
-    let runtime =
-        Builder::new_current_thread().enable_all().build().expect("the system refuses an event queue");
-    let handle = runtime.handle().clone();
-    let run = move || runtime.block_on(std::future::pending::<()>());
-    thread::Builder::new().name("locker".into()).spawn(run).expect("the system refuses a thread");
-    handle
-});
+/// Empty until the system has what it takes, which is then there for good.
+static RUNTIME: OnceCell<Handle> = OnceCell::new();
+
+fn runtime() -> Result<&'static Handle> {
+    RUNTIME.get_or_try_init(|| {
+        start().map_err(|error| {
+            let message = format!("the system refuses what the background thread needs: {error}");
+            Error::new(ErrorKind::Unavailable, message).with_source(error)
+        })
+    })
+}
+
+/// The runtime is made on its thread: when there is no thread, there is nothing to be taken down again.
+fn start() -> io::Result<Handle> {
+    let (sender, handle) = mpsc::channel();
+    let run = move || match Builder::new_current_thread().enable_io().enable_time().build() {
+        Ok(runtime) => {
+            drop(sender.send(Ok(runtime.handle().clone())));
+            runtime.block_on(pending::<()>());
+        }
+        Err(error) => drop(sender.send(Err(error))),
+    };
+    thread::Builder::new().name("locker".into()).spawn(run)?;
+    handle.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended")))
+}
+
+/// Starts the background thread, unless it runs: to be called, where an error can be told, before what needs it.
+pub(crate) fn ready() -> Result<()> {
+    runtime().map(drop)
+}
 
 /// Runs `future` on the background thread.
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
-    drop(RUNTIME.spawn(future));
+    drop(runtime().map(|runtime| runtime.spawn(future)));
 }
 
 /// Makes timers and sockets created meanwhile belong to the background thread.
-pub(crate) fn enter() -> EnterGuard<'static> {
-    RUNTIME.enter()
+fn enter() -> EnterGuard<'static> {
+    runtime().expect("whoever waits has asked something, and asking begins with `ready`").enter()
 }
 
 /// Waits for `duration`, under any executor.

@@ -36,6 +36,7 @@ impl Default for Settings {
     }
 }
 
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
@@ -173,6 +174,8 @@ impl LockerBuilder {
 
     /// How long Redis may take to answer one command; then it is asked again over a new connection. Default 1 s,
     /// and for a renewal at most a third of the lease. At least 1 ms.
+    ///
+    /// A function with an attribute waits so long at its end, on every store, for its lock to be released.
     #[cfg(feature = "redis")]
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.opening.redis.command_timeout = timeout;
@@ -203,7 +206,11 @@ impl LockerBuilder {
             Some(store) => store,
             None => stores::open(&self.url.take().unwrap_or_else(default_url), &self.opening()).await?,
         };
-        Ok(Locker::new(store, self.settings, self.prefix, self.key_format))
+        #[cfg(feature = "redis")]
+        let command_timeout = self.opening.redis.command_timeout;
+        #[cfg(not(feature = "redis"))]
+        let command_timeout = COMMAND_TIMEOUT;
+        Ok(Locker::new(store, self.settings, self.prefix, self.key_format, command_timeout))
     }
 
     /// [`build`](Self::build) for callers that are not async.

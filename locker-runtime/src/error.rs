@@ -93,6 +93,11 @@ impl Error {
         self
     }
 
+    pub(crate) fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.0.message = message.into();
+        self
+    }
+
     /// Adds when trying again makes sense.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {

@@ -1,33 +1,45 @@
 //! The locker of the whole process.
 
 use crate::{Error, ErrorKind, Result, diagnostics::warning, locker::Locker, stores::refusing::Refusing};
-use once_cell::sync::{Lazy, OnceCell};
+use once_cell::sync::OnceCell;
 
 static SET: OnceCell<Locker> = OnceCell::new();
 
-/// What `global` falls back to: decided once, at its first use.
-static FROM_ENVIRONMENT: Lazy<Result<Locker>> = Lazy::new(|| match std::env::var("LOCKER_URL") {
-    Ok(url) => Locker::builder().url(url).lazy().build_blocking().map_err(|error| {
-        let message = format!("the environment variable LOCKER_URL cannot be used: {error}");
-        Error::new(error.kind(), message).with_source(error)
-    }),
-    Err(std::env::VarError::NotUnicode(_)) => {
-        Err(Error::new(ErrorKind::Misused, "the environment variable LOCKER_URL is not UTF-8"))
-    }
-    Err(std::env::VarError::NotPresent) => {
-        warning!(
-            "neither set_global nor LOCKER_URL names a store: locks are kept in memory and protect this process only"
-        );
-        Locker::builder().url("memory://").build_blocking()
-    }
-});
+/// What `global` falls back to: decided once, at its first use, unless that fails for a reason that passes.
+fn from_environment() -> Result<&'static Locker> {
+    static DECIDED: OnceCell<Result<Locker>> = OnceCell::new();
+    let decided = DECIDED.get_or_try_init(|| match read_environment() {
+        Err(error) if error.is_temporary() => Err(error),
+        decided => Ok(decided),
+    });
+    decided?.as_ref().map_err(Clone::clone)
+}
 
-/// What calls on [`global`] get when `LOCKER_URL` cannot be used.
-static REFUSING: Lazy<Locker> = Lazy::new(|| {
-    let error = FROM_ENVIRONMENT.as_ref().err().cloned();
-    let error = error.unwrap_or_else(|| Error::new(ErrorKind::Misused, "no locker"));
-    Locker::with_defaults(Refusing::new(error))
-});
+fn read_environment() -> Result<Locker> {
+    match std::env::var("LOCKER_URL") {
+        Ok(url) => Locker::builder().url(url).lazy().build_blocking().map_err(|error| {
+            let message = format!("the environment variable LOCKER_URL cannot be used: {error}");
+            Error::new(error.kind(), message).with_source(error)
+        }),
+        Err(std::env::VarError::NotUnicode(_)) => {
+            Err(Error::new(ErrorKind::Misused, "the environment variable LOCKER_URL is not UTF-8"))
+        }
+        Err(std::env::VarError::NotPresent) => {
+            warning!(
+                "neither set_global nor LOCKER_URL names a store: locks are kept in memory and protect this process only"
+            );
+            Locker::builder().url("memory://").build_blocking()
+        }
+    }
+}
+
+/// What calls on [`global`] get when `LOCKER_URL` cannot be used, or not yet.
+fn refusing(error: Error) -> &'static Locker {
+    static FOR_GOOD: OnceCell<Locker> = OnceCell::new();
+    static FOR_NOW: OnceCell<Locker> = OnceCell::new();
+    let locker = if error.is_temporary() { &FOR_NOW } else { &FOR_GOOD };
+    locker.get_or_init(|| Locker::with_defaults(Refusing::new(error)))
+}
 
 /// Makes `locker` what [`global`] returns, for the whole process and once.
 ///
@@ -45,17 +57,16 @@ pub fn set_global(locker: Locker) -> Result<(), Locker> {
 /// Never panics: with a `LOCKER_URL` that cannot be used, every call on the locker fails and says so.
 #[must_use]
 pub fn global() -> &'static Locker {
-    // Not `unwrap_or`: that would ask the environment also where a locker was set.
-    try_global().unwrap_or_else(|_| &REFUSING)
+    try_global().unwrap_or_else(refusing)
 }
 
 /// As [`global`], but tells at once when `LOCKER_URL` cannot be used.
 ///
 /// # Errors
-/// `Misused`, naming the variable and what is wrong with it.
+/// `Misused`, naming the variable and what is wrong with it; `Unavailable` when the system lacks what it takes now.
 pub fn try_global() -> Result<&'static Locker> {
     if let Some(locker) = SET.get() {
         return Ok(locker);
     }
-    FROM_ENVIRONMENT.as_ref().map(|locker| SET.get_or_init(|| locker.clone())).map_err(Clone::clone)
+    from_environment().map(|locker| SET.get_or_init(|| locker.clone()))
 }

@@ -6,8 +6,9 @@ use crate::{
     lease::{Hold, Keeper},
     request::Release,
 };
+use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 /// Proof of a hold, renewed in the background while it lives.
 ///
@@ -82,12 +83,23 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Cancel safe: when the future is dropped, the release goes on in the background.
-    pub async fn release(mut self) -> Result<()> {
+    pub fn release(self) -> impl Future<Output = Result<()>> + Send {
+        let patience = self.hold.patience();
+        self.release_within(patience)
+    }
+
+    /// The release at the end of something else, which does not wait long for it.
+    pub(crate) fn leave(self) -> impl Future<Output = Result<()>> + Send {
+        let patience = self.hold.short_patience();
+        self.release_within(patience)
+    }
+
+    async fn release_within(mut self, patience: Duration) -> Result<()> {
         self.unwatch();
         if self.release == Release::OnExpiry {
             return self.check();
         }
-        let result = self.hold.release().await;
+        let result = self.hold.release(patience).await;
         if !result.as_ref().is_err_and(|error| error.is_temporary() || error.is_unsent()) {
             self.release = Release::OnExpiry;
         }
@@ -112,6 +124,11 @@ impl Guard {
             Keeper::forget(number);
         }
     }
+}
+
+/// Leaves all of them, the last one first, and tells the first error. None waits for another.
+pub(crate) async fn leave_together(guards: impl DoubleEndedIterator<Item = Guard>) -> Result<()> {
+    join_all(guards.rev().map(Guard::leave)).await.into_iter().collect()
 }
 
 impl Drop for Guard {

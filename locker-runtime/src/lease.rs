@@ -115,15 +115,25 @@ impl Hold {
             .with_key(self.key.as_str())
     }
 
+    /// How long a release is waited for by those who want to know how it ends.
+    pub(crate) fn patience(&self) -> Duration {
+        self.lease / 3
+    }
+
+    /// How long it is waited for by those who only want to leave.
+    pub(crate) fn short_patience(&self) -> Duration {
+        self.patience().min(self.locker.command_timeout())
+    }
+
     /// Ends the hold and says whether it lasted until now.
-    pub(crate) async fn release(&self) -> Result<()> {
+    pub(crate) async fn release(&self, patience: Duration) -> Result<()> {
         let kept = self.finish();
         let again = self.release_sent.swap(true, Ordering::Relaxed);
         if !kept {
             self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
             return Err(self.loss());
         }
-        let told = self.locker.insist(&self.key, self.release_request(), self.lease / 3).await?;
+        let told = self.locker.insist(&self.key, self.release_request(), patience).await?;
         self.judge(kept, told.repeated || again, &told.reply)
     }
 

@@ -10,6 +10,7 @@ mod clock;
 mod config;
 mod diagnostics;
 mod door;
+mod errands;
 mod error;
 mod global;
 mod guard;

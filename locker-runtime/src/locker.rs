@@ -1,15 +1,15 @@
 //! The locker: a store with defaults, and how it is asked.
 
 mod attempt;
-mod errands;
 
 use crate::{
     Error, ErrorKind, Result, background,
     backoff::Backoff,
     blocking::block_on,
     clock::Timestamp,
-    config::{LockerBuilder, Settings},
+    config::{COMMAND_TIMEOUT, LockerBuilder, Settings},
     door::Door,
+    errands::Errands,
     error::Cause,
     handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
     key::{Key, KeyFormat, KeyPart},
@@ -20,7 +20,6 @@ use crate::{
     stores::Memory,
 };
 pub(crate) use attempt::{Answer, Asking, Patience};
-use errands::Errands;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
@@ -54,6 +53,7 @@ struct Inner {
     settings: Settings,
     prefix: String,
     key_format: KeyFormat,
+    command_timeout: Duration,
     errands: Errands,
 }
 
@@ -63,8 +63,10 @@ impl Locker {
         settings: Settings,
         prefix: String,
         key_format: KeyFormat,
+        command_timeout: Duration,
     ) -> Self {
-        Self(Arc::new(Inner { store, settings, prefix, key_format, errands: Errands::default() }))
+        let errands = Errands::default();
+        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, errands }))
     }
 
     /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
@@ -197,7 +199,7 @@ impl Locker {
     }
 
     /// Waits until everything is done that this locker and its clones send from the background: releases of dropped
-    /// guards, and the taking back of attempts that were given up. For a process that is about to end: what it leaves
+    /// guards, the taking back of attempts that were given up, and the handing back of what came for nobody. For a process that is about to end: what it leaves
     /// undone others wait for until a lease is over.
     ///
     /// With a store that cannot be reached this takes as long as a lease; put a time-out around it.
@@ -206,6 +208,7 @@ impl Locker {
     /// Cancel safe.
     pub async fn settled(&self) {
         self.0.errands.done().await;
+        self.store().pushes().errands().done().await;
     }
 
     pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
@@ -221,7 +224,13 @@ impl Locker {
     }
 
     pub(crate) fn with_defaults(store: impl Store) -> Self {
-        Self::new(Arc::new(store), Settings::default(), String::new(), KeyFormat::default())
+        let (settings, key_format) = (Settings::default(), KeyFormat::default());
+        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT)
+    }
+
+    /// How long one answer of the store is waited for.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.0.command_timeout
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -278,15 +287,17 @@ impl Locker {
         let until = sent + patience;
         loop {
             let answer = self.call_until(key, request.clone(), sent, until).await;
-            match answer.map_err(|error| cause.explain(error)) {
-                Err(error) if passes(&error) && Timestamp::now() < until => {
-                    repeated |= !error.is_certain();
-                    background::sleep(backoff.next_delay()).await;
-                    sent = Timestamp::now();
-                }
-                Err(error) => return Err(if repeated { error.unknown() } else { error }),
+            let error = match answer {
                 Ok(reply) => return Ok(Told { reply, repeated, sent: Some(sent) }),
+                Err(error) => cause.explain(error),
+            };
+            let delay = backoff.next_delay();
+            if !passes(&error) || Timestamp::now() + delay >= until {
+                return Err(if repeated { error.unknown() } else { error });
             }
+            repeated |= !error.is_certain();
+            background::sleep(delay).await;
+            sent = Timestamp::now();
         }
     }
 
@@ -316,6 +327,9 @@ impl Locker {
     /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet. A store with a
     /// liveness is across a network: its call would be made only to be dropped.
     pub(crate) fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
+        if let Err(error) = background::ready() {
+            return Some(Err(error.with_key(key.as_str())));
+        }
         if self.store().liveness().is_some() {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Signals on their way to the waiters of this process.
 
 use crate::{
+    errands::Errands,
     id::{Id, IdMap},
     panics,
     primitives::{Push, Signal},
@@ -23,6 +24,7 @@ const SHARDS: usize = 16;
 #[derive(Clone, Default)]
 pub struct Pushes {
     shards: Arc<[Mutex<IdMap<Mailbox>>; SHARDS]>,
+    errands: Errands,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +82,11 @@ impl Pushes {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| lock(shard).is_empty())
+    }
+
+    /// What is handed back because nobody waited for it.
+    pub(crate) fn errands(&self) -> &Errands {
+        &self.errands
     }
 
     fn shard(&self, id: Id) -> &Mutex<IdMap<Mailbox>> {

@@ -110,6 +110,11 @@ impl LockRequest {
         self
     }
 
+    /// How long it waits, alone or with others.
+    pub(crate) fn patience(&self) -> Duration {
+        self.settings.timeout
+    }
+
     /// The function's name, for diagnostics.
     pub(crate) fn function(mut self, name: &'static str) -> Self {
         self.function = name;

@@ -7,8 +7,16 @@ use locker::{
     store::{Calling, Store},
     stores::Memory,
 };
-use std::sync::LazyLock;
-use tokio::task::{JoinError, JoinSet};
+use locker_harness::{GENEROUS, in_time, until};
+use std::{
+    sync::{Arc, LazyLock},
+    thread,
+    time::Duration,
+};
+use tokio::{
+    sync::Semaphore,
+    task::{JoinError, JoinSet},
+};
 
 /// The embedded store, where releases fail.
 #[derive(Debug)]
@@ -60,7 +68,7 @@ fn ends(end: &str) -> Done<u8> {
     }
 }
 
-/// All four functions at once: each tries for a third of its lease to release.
+/// All four functions at once: each tries for a second to release.
 async fn all(end: &'static str) -> Vec<Result<Done<u8>, JoinError>> {
     let mut calls = JoinSet::new();
     calls.spawn_blocking(move || plain(end));
@@ -91,4 +99,74 @@ async fn failing_release_masks_neither_value_nor_error_nor_panic() {
 fn failing_release_is_told() {
     let text = told(|| assert_eq!(plain("told").unwrap(), 1));
     assert!(text.contains("WARN") && text.contains("no releases today"), "{text}");
+}
+
+/// The embedded store behind a door: releases wait there until as many are there as can open it.
+#[derive(Debug)]
+struct Gated {
+    memory: Memory,
+    arrived: Arc<Semaphore>,
+    open_from: u32,
+}
+
+impl Gated {
+    async fn locker(open_from: u32, command_timeout: Duration) -> (Locker, Arc<Semaphore>) {
+        let arrived = Arc::new(Semaphore::new(0));
+        let store = Self { memory: Memory::new(), arrived: arrived.clone(), open_from };
+        (Locker::builder().store(store).command_timeout(command_timeout).build().await.unwrap(), arrived)
+    }
+}
+
+impl Store for Gated {
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        let is_release = matches!(request, Request::Lock(Holding::Release { .. }));
+        Calling::Pending(Box::pin(async move {
+            if is_release {
+                self.arrived.add_permits(1);
+                drop(self.arrived.acquire_many(self.open_from).await);
+            }
+            self.memory.call(key, request).await
+        }))
+    }
+
+    fn pushes(&self) -> &Pushes {
+        self.memory.pushes()
+    }
+}
+
+#[lock_on_argument(name = "gated", args(0), expr = "1h", locker = locker)]
+fn plain_gated(_: u8, locker: &Locker) -> Done<u8> {
+    Ok(1)
+}
+
+#[lock_on_argument(name = "gated", args(0), expr = "1h", locker = locker)]
+async fn gated(_: u8, locker: &Locker) -> Done<u8> {
+    Ok(1)
+}
+
+#[lock_on_argument(each(0, 1, 2), expr = "1h", locker = locker)]
+async fn gated_each(_: u8, _: u8, _: u8, locker: &Locker) -> Done<u8> {
+    Ok(1)
+}
+
+#[tokio::test]
+async fn a_release_without_an_answer_is_waited_for_no_longer_than_a_command() {
+    let (locker, arrived) = Gated::locker(1000, Duration::from_millis(100)).await;
+    let plain = locker.clone();
+    let plain = thread::spawn(move || plain_gated(0, &plain));
+    until("the plain function has ended", async || plain.is_finished()).await;
+    assert_eq!(plain.join().unwrap().unwrap(), 1);
+    assert_eq!(in_time("the async function", gated(1, &locker)).await.unwrap(), 1);
+    // The release goes on in the background.
+    arrived.add_permits(1000);
+    for argument in [0_u8, 1] {
+        let guard = in_time("the lock", locker.lock_on("gated", &[&argument]).acquire()).await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn releases_of_several_locks_do_not_wait_for_each_other() {
+    let (locker, _) = Gated::locker(3, GENEROUS * 2).await;
+    assert_eq!(in_time("the function", gated_each(0, 1, 2, &locker)).await.unwrap(), 1);
 }

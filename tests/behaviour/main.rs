@@ -122,5 +122,6 @@ laws! {
         parties_and_counts_beyond_the_exact_numbers_are_refused_by_name,
         several_locks_are_had_together_or_not_at_all,
         locks_wanted_in_different_orders_never_dead_lock,
-        losing_one_of_several_locks_is_told;
+        losing_one_of_several_locks_is_told,
+        the_patience_for_several_locks_is_told_whole;
 }

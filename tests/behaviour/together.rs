@@ -150,3 +150,14 @@ pub(crate) async fn losing_one_of_several_locks_is_told(locker: Locker) {
     in_time("the loss", short.lost()).await;
     assert_eq!(short.check().unwrap_err().kind(), ErrorKind::Lost);
 }
+
+/// Also of the lock for which none of it was left.
+pub(crate) async fn the_patience_for_several_locks_is_told_whole(locker: Locker) {
+    let mut names = [fresh_name(), fresh_name()];
+    names.sort();
+    let held = locker.lock(&names[1]).acquire().await.unwrap();
+    let error = locker.lock_all(&names).timeout(Duration::from_nanos(1)).acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.key()), (ErrorKind::TimedOut, Some(held.key())));
+    assert_eq!(error.message(), "not acquired within 1ns");
+    held.release().await.unwrap();
+}

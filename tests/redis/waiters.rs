@@ -4,6 +4,8 @@ use crate::support::{
     GENEROUS, LEASE, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
     waiting,
 };
+use futures_util::FutureExt;
+use locker_harness::Fault;
 use std::time::Duration;
 
 #[tokio::test]
@@ -32,6 +34,21 @@ async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
     until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_handed_back_for_nobody_is_waited_for_before_the_process_ends() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let ghost = "0123456789abcdef0123456789abcdef";
+    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
+    proxy.set(Fault::HoldRequests);
+    let message = format!("lock granted {ghost} 7 lock:ghost");
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    until("it is on its way back", async || locker.settled().now_or_never().is_none()).await;
+    proxy.set(Fault::None);
+    in_time("the end of all errands", locker.settled()).await;
+    assert_eq!(holder(&server, "lock:ghost"), None);
 }
 
 /// Redis 7.2 and later send a client its own messages after the answer; an old connection may bring one even later.

@@ -1,8 +1,15 @@
 //! Several locks at once.
 
 use crate::{
-    Error, ErrorKind, Result, blocking::block_on, clock::Timestamp, config::Settings, guard::Guard, key::Key,
-    locker::Locker, primitives::Kind, request::LockRequest,
+    Error, ErrorKind, Result,
+    blocking::block_on,
+    clock::Timestamp,
+    config::Settings,
+    guard::{Guard, leave_together},
+    key::Key,
+    locker::Locker,
+    primitives::Kind,
+    request::LockRequest,
 };
 use futures_util::future::{join_all, select_all};
 use std::time::Duration;
@@ -115,17 +122,26 @@ pub(crate) fn in_order(keys: &mut Vec<Key>) {
 pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequest>) -> Result<Vec<Guard>> {
     let (start, mut guards) = (Timestamp::now(), Vec::new());
     for request in requests {
+        let patience = request.patience();
         match request.started(start).acquire().await {
             Ok(guard) => guards.push(guard),
             Err(error) => {
-                drop(Guards(guards).release().await);
-                return Err(error);
+                drop(leave_together(guards.into_iter()).await);
+                return Err(of_all(error, patience));
             }
         }
     }
     // The first may have been lost while the last was waited for.
     guards.iter().try_for_each(Guard::check)?;
     Ok(guards)
+}
+
+/// What one of several waited is what the others had left of the patience for all.
+fn of_all(error: Error, patience: Duration) -> Error {
+    if error.kind() != ErrorKind::TimedOut || patience.is_zero() {
+        return error;
+    }
+    error.with_message(format!("not acquired within {}", humantime::format_duration(patience)))
 }
 
 /// Several locks held together, in the order of their keys; dropping it releases them all.

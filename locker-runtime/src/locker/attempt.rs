@@ -25,6 +25,7 @@ impl Locker {
     ) -> impl Future<Output = Result<Answer>> + 'a {
         let mut attempt = Attempt::start(self, key, what, patience);
         async move {
+            background::ready()?;
             loop {
                 // Taken apart, because what is whole is kept in every waiter.
                 let (granted, until, then) = match attempt.send().await? {

@@ -1,6 +1,9 @@
 //! What a function holds while its body runs, and how that ends.
 
-use crate::{Error, ErrorKind, Guard, Result, diagnostics::warning, panics, request::LockRequest};
+use crate::{
+    Error, ErrorKind, Guard, Result, blocking::block_on, diagnostics::warning, guard::leave_together, panics,
+    request::LockRequest,
+};
 use futures_util::{
     FutureExt, TryFutureExt,
     future::{Either, ready},
@@ -53,28 +56,16 @@ impl Hold {
         self.guards().try_for_each(Guard::check)
     }
 
-    /// Releases all of them, the last one first, and tells the first error.
+    /// Releases all of them, and waits for that no longer than the end of a function may take.
     fn release(self) -> impl Future<Output = Result<()>> + Send {
         if self.others.is_empty() {
-            return Either::Left(self.guard.release());
+            return Either::Left(self.guard.leave());
         }
-        Either::Right(Box::pin(self.release_all()))
+        Either::Right(Box::pin(leave_together(self.others.into_iter().chain([self.guard]))))
     }
 
-    async fn release_all(mut self) -> Result<()> {
-        let mut result = self.guard.release().await;
-        while let Some(guard) = self.others.pop() {
-            result = result.and(guard.release().await);
-        }
-        result
-    }
-
-    fn release_blocking(mut self) -> Result<()> {
-        let mut result = self.guard.release_blocking();
-        while let Some(guard) = self.others.pop() {
-            result = result.and(guard.release_blocking());
-        }
-        result
+    fn release_blocking(self) -> Result<()> {
+        block_on(self.release())
     }
 }
 

@@ -3,7 +3,7 @@
 mod shard;
 
 use crate::{
-    background,
+    Result, background,
     clock::Timestamp,
     key::Key,
     primitives::{Push, Request},
@@ -11,7 +11,7 @@ use crate::{
     store::{Calling, Keys, Store},
     sync::{Mutex, lock},
 };
-use once_cell::sync::Lazy;
+use once_cell::sync::{Lazy, OnceCell};
 use shard::Shard;
 use std::{
     fmt,
@@ -37,9 +37,7 @@ impl Memory {
     /// A new, empty store that shares nothing with others.
     #[must_use]
     pub fn new() -> Self {
-        let shards = Arc::new(Shards::default());
-        background::spawn(keep_time(Arc::downgrade(&shards), Arc::clone(&shards.earlier)));
-        Self(shards)
+        Self(Arc::default())
     }
 
     /// The store that everybody in this process shares who asks for `memory://`.
@@ -82,7 +80,8 @@ impl Default for Memory {
 
 impl Store for Memory {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        Calling::answered(Ok(self.0.call(key, request, Timestamp::now())))
+        let clock = self.0.clock.get_or_try_init(|| start_clock(&self.0));
+        Calling::answered(clock.map(|()| self.0.call(key, request, Timestamp::now())))
     }
 
     fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {
@@ -109,6 +108,8 @@ pub(crate) struct Shards {
     /// The earliest time at which some shard has something due, in microseconds.
     next_due: AtomicU64,
     earlier: Arc<Notify>,
+    /// Set when it runs: without it nothing is taken, since no lease would end.
+    clock: OnceCell<()>,
 }
 
 impl Default for Shards {
@@ -118,6 +119,7 @@ impl Default for Shards {
             pushes: Pushes::default(),
             next_due: AtomicU64::new(Timestamp::NEVER.as_micros()),
             earlier: Arc::default(),
+            clock: OnceCell::new(),
         }
     }
 }
@@ -172,6 +174,12 @@ impl Shards {
     fn next_due(&self) -> Timestamp {
         Timestamp::from_micros(self.next_due.load(Ordering::SeqCst))
     }
+}
+
+fn start_clock(shards: &Arc<Shards>) -> Result<()> {
+    background::ready()?;
+    background::spawn(keep_time(Arc::downgrade(shards), Arc::clone(&shards.earlier)));
+    Ok(())
 }
 
 /// Ends with the store.

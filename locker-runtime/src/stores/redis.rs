@@ -19,7 +19,8 @@ mod startup;
 
 use super::Opening;
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, background,
+    config::COMMAND_TIMEOUT,
     id::Id,
     key::Key,
     primitives::{Holding, Reply, Request},
@@ -50,7 +51,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { allow_eviction: false, command_timeout: Duration::from_secs(1), tls_ca: None }
+        Self { allow_eviction: false, command_timeout: COMMAND_TIMEOUT, tls_ca: None }
     }
 }
 
@@ -96,6 +97,7 @@ impl Redis {
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
         }
+        background::ready()?;
         let store = Self::new(url, opening)?;
         open.retain(|_, store| store.strong_count() > 0);
         open.insert(name, Arc::downgrade(&store));

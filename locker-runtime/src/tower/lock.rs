@@ -106,7 +106,7 @@ where
                 }
             };
             // An error of the release does not undo what was served; it is told by the diagnostics.
-            let released = guard.release().await;
+            let released = guard.leave().await;
             match (response, released) {
                 (Some(response), _) => response,
                 (None, Err(error)) => Ok(answer::refuse(&error)),

@@ -96,6 +96,7 @@ impl Mail {
     /// grant. What the server gave ends by itself soon; what was handed over here lasts for a lease.
     pub(super) fn hand_back(&self, kind: Kind, push: Push) {
         let Some(store) = self.store.upgrade() else { return };
+        let errand = self.boxes.errands().begin();
         background::spawn(async move {
             let lasts = match push.signal {
                 Signal::Held { until, .. } => until + TOMBSTONE,
@@ -105,6 +106,7 @@ impl Mail {
             while store.call(&push.key, &cancel).await.is_err() && Timestamp::now() < lasts {
                 background::sleep(Duration::from_millis(100)).await;
             }
+            drop(errand);
         });
     }
 }

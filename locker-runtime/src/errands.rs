@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// How many errands are out.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Errands(Arc<Count>);
+pub(crate) struct Errands(Arc<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -22,16 +22,16 @@ struct Count {
 
 /// One errand, over when dropped.
 #[derive(Debug)]
-pub(super) struct Errand(Arc<Count>);
+pub(crate) struct Errand(Arc<Count>);
 
 impl Errands {
-    pub(super) fn begin(&self) -> Errand {
+    pub(crate) fn begin(&self) -> Errand {
         self.0.out.fetch_add(1, Ordering::AcqRel);
         Errand(Arc::clone(&self.0))
     }
 
     /// Waits until none is out.
-    pub(super) async fn done(&self) {
+    pub(crate) async fn done(&self) {
         loop {
             let mut none = pin!(self.0.none.notified());
             none.as_mut().enable();
