@@ -199,8 +199,8 @@ impl Locker {
     }
 
     /// Waits until everything is done that this locker and its clones send from the background: releases of dropped
-    /// guards, the taking back of attempts that were given up, and the handing back of what came for nobody. For a process that is about to end: what it leaves
-    /// undone others wait for until a lease is over.
+    /// guards, the taking back of attempts that were given up, and the handing back of what came for nobody. For a
+    /// process that is about to end: what it leaves undone others wait for until a lease is over.
     ///
     /// With a store that cannot be reached this takes as long as a lease; put a time-out around it.
     ///
