@@ -1,4 +1,5 @@
-//! Real worker processes on few locks, semaphores, read/write locks and limiters while workers, network and server break; then the history is judged.
+//! Real worker processes on few locks, semaphores, read/write locks and limiters while workers, network and server
+//! break; then the history is judged.
 //!
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
 //! checked.
