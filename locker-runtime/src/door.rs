@@ -79,7 +79,7 @@ impl Door {
     ) -> impl Future<Output = Result<Held>> + Send + use<'a> {
         let key = self.key("semaphore", name);
         let ask = Permits { size, permits: 1, key: Id::of(holder) };
-        let what = Keyed { id: Id::random(), ask, lease: expires };
+        let what = Keyed { id: self.0.new_id(), ask, lease: expires };
         // Not an `async fn`, which would store all arguments in every waiter, and twice.
         async move {
             check_lease(what.lease)?;

@@ -40,7 +40,7 @@ impl Guard {
         self.hold.fence()
     }
 
-    /// The random id of this hold, 32 hexadecimal digits.
+    /// The id of this hold, 32 hexadecimal digits. No other hold of the store has it.
     #[must_use]
     pub fn id(&self) -> &str {
         self.id.get_or_init(|| self.hold.id().to_string())

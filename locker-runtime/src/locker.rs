@@ -12,6 +12,7 @@ use crate::{
     errands::Errands,
     error::Cause,
     handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
+    id::Id,
     key::{Key, KeyFormat, KeyPart},
     panics,
     primitives::{Kind, Reply, Request, rate_limiter::Quota, rwlock::Mode},
@@ -231,6 +232,11 @@ impl Locker {
     /// How long one answer of the store is waited for.
     pub(crate) fn command_timeout(&self) -> Duration {
         self.0.command_timeout
+    }
+
+    /// For a new attempt. Where others take part, it must differ from all of theirs.
+    pub(crate) fn new_id(&self) -> Id {
+        if self.store().liveness().is_some() { Id::random() } else { Id::local() }
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

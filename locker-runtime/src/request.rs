@@ -138,7 +138,7 @@ impl LockRequest {
     pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
             self.check()?;
-            let id = Id::random();
+            let id = self.locker.new_id();
             let answer =
                 self.locker.ask(&self.key, &Attempt { id, of: &self }, self.settings.patience()).await?;
             self.hold(id, &answer)

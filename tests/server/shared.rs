@@ -211,7 +211,8 @@ async fn without_its_store_nothing_that_does_not_wait_takes_much_longer_than_fiv
         call("DELETE", "/v1/event/e"),
     );
     for took in <[Duration; 6]>::from(took) {
-        assert!((5..9).contains(&took.as_secs()), "{took:?}");
+        // The last pause between two tries is left out when nothing could follow it.
+        assert!((4..9).contains(&took.as_secs()), "{took:?}");
     }
     assert_eq!(asker.line(), "sorry");
 }

@@ -40,7 +40,7 @@ impl Barrier {
             return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));
         }
         countable("parties", self.parties)?;
-        let what = Arriving { id: Id::random(), parties: self.parties };
+        let what = Arriving { id: self.locker.new_id(), parties: self.parties };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
 

@@ -4,7 +4,6 @@ use super::tell;
 use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
-    id::Id,
     key::Key,
     locker::Locker,
     primitives::{
@@ -38,7 +37,7 @@ impl Counter {
     /// When the future is dropped it may have been added.
     pub async fn add(&self, by: i64) -> Result<i64> {
         check("by", by)?;
-        self.ask(counter::Request::Add { id: Id::random(), by }).await
+        self.ask(counter::Request::Add { id: self.locker.new_id(), by }).await
     }
 
     /// The value now.

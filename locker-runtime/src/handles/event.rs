@@ -41,7 +41,7 @@ impl Event {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<String> {
-        match wait(&self.locker, &self.key, &Waiting(Id::random()), timeout).await? {
+        match wait(&self.locker, &self.key, &Waiting(self.locker.new_id()), timeout).await? {
             Reply::Message(message) => Ok(message.as_ref().to_owned()),
             _ => Ok(String::new()),
         }
@@ -57,7 +57,8 @@ impl Event {
     /// When the future is dropped the event may have been sent.
     pub async fn send(&self, message: &str) -> Result<()> {
         crate::config::between("keep", self.keep, Duration::from_millis(1))?;
-        let request = event::Request::Send { id: Id::random(), message: message.into(), keep: self.keep };
+        let request =
+            event::Request::Send { id: self.locker.new_id(), message: message.into(), keep: self.keep };
         tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 

@@ -38,7 +38,7 @@ impl Latch {
     /// When the future is dropped it may have been counted.
     pub async fn count_down(&self) -> Result<u64> {
         countable("count", self.count)?;
-        let request = latch::Request::CountDown { id: Id::random(), count: self.count };
+        let request = latch::Request::CountDown { id: self.locker.new_id(), count: self.count };
         match tell(&self.locker, &self.key, Request::Latch(request)).await? {
             Reply::Value(left) => Ok(left.unsigned_abs()),
             reply => Err::<u64, Error>(unexpected(&reply).with_key(self.key.as_str())),
@@ -55,7 +55,7 @@ impl Latch {
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
         countable("count", self.count)?;
-        let what = Waiting { id: Id::random(), count: self.count };
+        let what = Waiting { id: self.locker.new_id(), count: self.count };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
 

@@ -110,7 +110,7 @@ impl RateLimiter {
     }
 
     async fn wait(&self) -> Result<Admission> {
-        let (id, deadline) = (Id::random(), Timestamp::now() + self.timeout);
+        let (id, deadline) = (self.locker.new_id(), Timestamp::now() + self.timeout);
         let what = Taking { id, deadline, limiter: self };
         let answer = self.locker.ask(&self.key, &what, Patience::up_to(self.timeout)).await;
         match answer {

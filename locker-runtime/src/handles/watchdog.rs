@@ -48,7 +48,7 @@ impl Watchdog {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
-        wait(&self.locker, &self.key, &Waiting(Id::random()), timeout).await.map(drop)
+        wait(&self.locker, &self.key, &Waiting(self.locker.new_id()), timeout).await.map(drop)
     }
 
     /// [`kick`](Self::kick) for callers that are not async.
