@@ -1,9 +1,9 @@
 //! Arguments are dropped when the body ends, in reverse order, before the release: as an async function by itself drops
 //! them, and a plain one with `on_lost = "error"`.
 
-use crate::support::{Done, LOCKER, start, take};
+use crate::support::{Done, start};
 use async_trait::async_trait;
-use locker::lock_on_argument;
+use locker::{Guard, Locker, lock_on_argument};
 use std::{
     cell::RefCell,
     future::{pending, ready},
@@ -13,6 +13,16 @@ use std::{
 
 thread_local! {
     static DROPPED: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+    static HERE: Locker = Locker::memory();
+}
+
+/// The locker of this test alone: of a lock of all tests, each would see the holds of the others.
+fn here() -> Locker {
+    HERE.with(Locker::clone)
+}
+
+fn take() -> Option<Guard> {
+    here().lock_on("drops", &[]).try_acquire_blocking().unwrap()
 }
 
 /// Notes that it was dropped while the lock was held.
@@ -20,7 +30,7 @@ struct Noted(&'static str);
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let held = take("drops", &[]).is_none();
+        let held = take().is_none();
         DROPPED.with_borrow_mut(|dropped| dropped.push(if held { self.0 } else { "after the release" }));
     }
 }
@@ -40,13 +50,13 @@ macro_rules! every_way {
 
             pub(super) async fn native($($arguments)*) -> Done $body
 
-            #[lock_on_argument(name = "drops", locker = LOCKER)]
+            #[lock_on_argument(name = "drops", locker = here())]
             pub(super) async fn cancelled($($arguments)*) -> Done $body
 
-            #[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "continue")]
+            #[lock_on_argument(name = "drops", locker = here(), on_lost = "continue")]
             pub(super) async fn continued($($arguments)*) -> Done $body
 
-            #[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "error")]
+            #[lock_on_argument(name = "drops", locker = here(), on_lost = "error")]
             pub(super) async fn checked($($arguments)*) -> Done $body
         }
     };
@@ -54,7 +64,7 @@ macro_rules! every_way {
 
 macro_rules! all_drop_as_the_native {
     ($function:ident($($argument:expr),*)) => {
-        let guard = take("drops", &[]);
+        let guard = take().unwrap();
         $function::native($($argument),*).await.unwrap();
         drop(guard);
         let native = dropped();
@@ -99,7 +109,7 @@ async fn async_arguments_are_dropped_as_without_the_attribute() {
     all_drop_as_the_native!(patterns((Noted("a"), Noted("b")), Noted("c")));
 }
 
-#[lock_on_argument(name = "drops", locker = LOCKER)]
+#[lock_on_argument(name = "drops", locker = here())]
 async fn waits(_a: Noted, b: Noted) -> Done {
     ready(b.0).await;
     pending().await
@@ -111,7 +121,7 @@ fn arguments_of_a_dropped_future_are_dropped_before_the_release() {
     assert_eq!(dropped(), ["b", "a"]);
 }
 
-#[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "error")]
+#[lock_on_argument(name = "drops", locker = here(), on_lost = "error")]
 fn plain(_a: Noted, b: Noted, (c, _d): (Noted, Noted)) -> Done {
     let _first_mentioned = (&c.0, &b.0);
     Ok(())
@@ -124,13 +134,13 @@ fn arguments_of_a_closure_are_dropped_before_the_release() {
 }
 
 impl Noted {
-    #[lock_on_argument(name = "drops", locker = LOCKER)]
+    #[lock_on_argument(name = "drops", locker = here())]
     async fn consumed(self, b: Self) -> Done {
         ready(b.0).await;
         Ok(())
     }
 
-    #[lock_on_argument(name = "drops", locker = LOCKER, on_lost = "error")]
+    #[lock_on_argument(name = "drops", locker = here(), on_lost = "error")]
     fn consumed_at_once(self: Box<Self>, _b: Self) -> Done {
         Ok(())
     }
@@ -169,8 +179,8 @@ impl Consume for Noted {}
 
 #[tokio::test]
 async fn async_trait_drops_them_as_it_does() {
-    Noted("self").consume((&LOCKER, Noted("a")), (Noted("b"), Noted("c"))).await.unwrap();
+    Noted("self").consume((&here(), Noted("a")), (Noted("b"), Noted("c"))).await.unwrap();
     assert_eq!(dropped(), ["c", "b", "a", "self"]);
-    Noted("self").consume_pattern((&LOCKER, Noted("a")), Noted("b")).await.unwrap();
+    Noted("self").consume_pattern((&here(), Noted("a")), Noted("b")).await.unwrap();
     assert_eq!(dropped(), ["b", "self", "a"], "what a key or a locker needs is taken apart before");
 }
