@@ -1,5 +1,6 @@
 //! The locker: a store with defaults, and how it is asked.
 
+mod asking;
 mod attempt;
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     store::{Calling, Store},
     stores::Memory,
 };
-pub(crate) use attempt::{Answer, Asking, Patience};
+pub(crate) use asking::{Answer, Asking, Patience};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},

@@ -51,14 +51,18 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
 }
 
 /// What may be shown of a URL, well-formed or not: nothing between the scheme and the last `@`, nor of parameters.
-pub(crate) fn without_login(url: &str) -> String {
+#[doc(hidden)]
+#[must_use]
+pub fn without_login(url: &str) -> String {
     let rest = url.trim_start_matches(is_of_scheme);
     let marks = rest.chars().take(3).take_while(|mark| matches!(mark, ':' | '/')).count();
     let scheme = if marks == 0 { "" } else { &url[..url.len() - rest.len() + marks] };
-    match url.rsplit_once('@') {
-        _ if url.contains('?') => format!("{scheme}.."),
+    let (place, parameters) = url.split_once('?').unwrap_or((url, ""));
+    match place.rsplit_once('@') {
+        // Where they end and a password begins cannot be told, but for a socket, whose URL has it nowhere else.
+        _ if parameters.contains('@') && !scheme.ends_with("unix://") => format!("{scheme}.."),
         Some((_, place)) => format!("{scheme}..@{place}"),
-        None => url.to_owned(),
+        None => place.to_owned(),
     }
 }
 
@@ -120,7 +124,8 @@ mod tests {
     fn what_is_no_password_is_shown() {
         assert_eq!(without_login("redis//:sekret@h:6379"), "redis//:..@h:6379");
         assert_eq!(without_login("redis://h:6379/1"), "redis://h:6379/1");
-        assert_eq!(without_login("unix:/s?db=1"), "unix:/..");
+        assert_eq!(without_login("unix:///s?db=1&pass=se"), "unix:///s");
+        assert_eq!(without_login("redis://u:p@h:6379/1?x=1"), "redis://..@h:6379/1");
         assert_eq!(without_login(""), "");
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     signals, store,
     zeromq::{self, Sockets},
 };
-use locker_runtime::ErrorKind;
+use locker_runtime::{ErrorKind, stores::without_login};
 use rustix::process::Signal;
 use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
@@ -92,7 +92,7 @@ async fn server(options: &Serve) -> Result<Server, String> {
     let locker = store::open(&options.store, options.eviction).await;
     let locker = locker.map_err(|error| {
         let hint = if error.kind() == ErrorKind::Unavailable { START_IT_FIRST } else { "" };
-        format!("store {}: {error}{hint}", without_password(&options.store))
+        format!("store {}: {error}{hint}", without_login(&options.store))
     })?;
     let files = limits::open_files().saturating_sub(OTHER_FILES).max(1);
     let of = |address: &str, most: usize| if address == "off" { 0 } else { most };
@@ -152,23 +152,10 @@ fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Socket
     }
     let endpoints = sockets.map(Sockets::endpoints).unwrap_or_default();
     parts.extend(endpoints.iter().map(|(what, endpoint)| format!("{what} {endpoint}")));
-    parts.push(format!("store {}", without_password(&options.store)));
+    parts.push(format!("store {}", without_login(&options.store)));
     // Where nobody listens there is all the same somebody to serve.
     writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", ")).ok();
     Ok(())
-}
-
-/// `scheme://user:secret@host?pass=secret` without what is before the `@` and from the question mark on.
-fn without_password(url: &str) -> String {
-    let url = url.split('?').next().unwrap_or_default();
-    match url.split_once("://") {
-        Some((scheme, rest)) => {
-            let end = rest.find('/').unwrap_or(rest.len());
-            let host = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
-            format!("{scheme}://{host}")
-        }
-        None => url.to_owned(),
-    }
 }
 
 async fn upkeep(server: Arc<Server>) -> &'static str {
@@ -258,8 +245,8 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        assert_eq!(without_password("redis://me:se@cret@host:1/0"), "redis://host:1/0");
-        assert_eq!(without_password("memory://"), "memory://");
-        assert_eq!(without_password("unix:///run/r.sock?user=me&pass=se@cret"), "unix:///run/r.sock");
+        assert_eq!(without_login("redis://me:se@cret@host:1/0"), "redis://..@host:1/0");
+        assert_eq!(without_login("memory://"), "memory://");
+        assert_eq!(without_login("unix:///run/r.sock?user=me&pass=se@cret"), "unix:///run/r.sock");
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    primitives::{Holding, Push},
+    id::Id,
+    primitives::{Holding, Push, Request},
     pushes::Pushes,
     store::{Calling, Store},
     stores::Memory,
