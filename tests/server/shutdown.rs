@@ -135,7 +135,7 @@ fn a_store_that_does_not_answer_is_an_error() {
             .unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{message}");
-        for part in [&format!("redis://127.0.0.1:{port}/0"), cause, hint] {
+        for part in [&format!("redis://..@127.0.0.1:{port}/0"), cause, hint] {
             assert!(message.contains(part), "{part} in {message}");
         }
         assert!(!message.contains("hidden"), "{message}");
