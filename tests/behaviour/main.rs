@@ -116,6 +116,7 @@ laws! {
     together:
         a_barrier_opens_when_everybody_is_there_round_after_round,
         who_leaves_a_barrier_does_not_count,
+        who_is_told_that_a_barrier_timed_out_has_not_counted,
         a_latch_opens_for_good_when_it_was_counted_down,
         a_counter_loses_no_change,
         what_no_counter_can_add_is_refused_by_name,

@@ -35,6 +35,31 @@ pub(crate) async fn who_leaves_a_barrier_does_not_count(locker: Locker) {
     assert!(error.to_string().contains("parties 0"), "{error}");
 }
 
+/// As many go on as make whole rounds, however many give up just then.
+pub(crate) async fn who_is_told_that_a_barrier_timed_out_has_not_counted(locker: Locker) {
+    let name = fresh_name();
+    let tasks: Vec<_> = (0..20)
+        .map(|number| {
+            let (barrier, patience) = (locker.barrier(&name, 3), Duration::from_millis(1 + number % 5));
+            tokio::spawn(async move {
+                let mut gone_on = 0;
+                for _ in 0..100 {
+                    match barrier.wait(patience).await {
+                        Ok(()) => gone_on += 1,
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+                    }
+                }
+                gone_on
+            })
+        })
+        .collect();
+    let mut gone_on = 0;
+    for task in tasks {
+        gone_on += in_time("all tries", task).await.unwrap();
+    }
+    assert!(gone_on > 0 && gone_on % 3 == 0, "{gone_on}");
+}
+
 pub(crate) async fn a_latch_opens_for_good_when_it_was_counted_down(locker: Locker) {
     let latch = locker.latch(&fresh_name(), 2);
     let waiting = queued(&locker, latch.wait(GENEROUS)).await;

@@ -27,11 +27,12 @@ impl Barrier {
         Self { locker, key, parties }
     }
 
-    /// Waits until enough callers do. Whoever gives up does not count any more.
+    /// Waits until enough callers do. Whoever is told `TimedOut` has not counted: the store is asked once more at the end,
+    /// which may take until the command time-out longer.
     ///
     /// # Errors
     /// `Misused` with 0 parties, or more than 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is
-    /// of another kind; `Unavailable`.
+    /// of another kind; `Unavailable`: the others may have gone on with this caller.
     ///
     /// # Cancel safety
     /// When the future is dropped just as the round becomes full, the others go on without this caller.
@@ -69,6 +70,10 @@ impl Asking for Arriving {
 
     fn cancel(&self, tombstone: bool) -> Request {
         Request::Barrier(barrier::Request::Cancel { id: self.id, tombstone })
+    }
+
+    fn counts(&self) -> bool {
+        true
     }
 
     fn hope(&self) -> &'static str {

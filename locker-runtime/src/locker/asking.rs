@@ -37,6 +37,11 @@ pub(crate) trait Asking {
         false
     }
 
+    /// Whether others may have gone on with a caller whose patience is over: it then asks a last time, to know.
+    fn counts(&self) -> bool {
+        false
+    }
+
     /// What did not happen when a wait was in vain.
     fn hope(&self) -> &'static str {
         "acquired"

@@ -39,6 +39,10 @@ impl Locker {
                     fence
                 } else {
                     let signal = attempt.signal(until).await;
+                    if signal.is_none() && matches!(then, Then::GiveUp) && what.counts() {
+                        // Boxed: every waiter has room for this, few need it.
+                        return Box::pin(attempt.look_back()).await;
+                    }
                     match attempt.heard(signal, then)? {
                         Step::Done(answer) => return Ok(answer),
                         Step::Confirm { fence } => fence,
@@ -126,7 +130,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
         if first {
             self.trace = Trace::Request;
         }
-        let bound = if self.tries_once() { Timestamp::NEVER } else { self.deadline };
+        let bound = if self.tries_once() || self.what.counts() { Timestamp::NEVER } else { self.deadline };
         let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {
             Either::Left(answer) => return self.answered(answer.into_inner(), sent, first),
             Either::Right(call) => call,
@@ -262,6 +266,17 @@ impl<'a, A: Asking> Attempt<'a, A> {
             }
         })
         .await
+    }
+
+    /// Asks without waiting any more, which ends the place in line, whether what was hoped for has come after all.
+    /// In vain is then certain; where no answer comes nothing is.
+    async fn look_back(&mut self) -> Result<Answer> {
+        let sent = Timestamp::now();
+        let told = self.locker.insist(self.key, self.what.ask(None), self.locker.command_timeout()).await;
+        match told.map_err(|error| error.with_key(self.key.as_str()).unknown())?.reply {
+            Reply::Busy { .. } => Err(self.in_vain()),
+            reply => Ok(self.done(reply, sent)),
+        }
     }
 
     fn done(&mut self, reply: Reply, sent: Timestamp) -> Answer {

@@ -77,11 +77,12 @@ fn asked_too_late(holds: &[&Hold]) -> Vec<String> {
     problems
 }
 
-/// Who asked clearly later and was served earlier.
+/// Who asked clearly later and was served earlier, which fences tell: of two who are served together any may be the first
+/// to look.
 pub(crate) fn inversions(holds: &[Hold]) -> Vec<(&Hold, &Hold)> {
     let clearly = u64::try_from(Duration::from_millis(200).as_nanos()).unwrap_or(u64::MAX);
     let mut holds: Vec<&Hold> = holds.iter().filter(|hold| hold.seen.is_some()).collect();
-    holds.sort_by_key(|hold| hold.entered);
+    holds.sort_by_key(|hold| hold.fence);
     let mut found = Vec::new();
     for (at, hold) in holds.iter().enumerate() {
         let before = holds[..at].iter().rev().take(32);

@@ -4,7 +4,9 @@ use crate::{
     checks::{Hold, broken, inversions},
     kinds::{self, Kind},
     limits::Admitted,
+    together::{self, Parts},
 };
+use locker_runtime::Locker;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -20,6 +22,7 @@ struct Recorded {
     holds: BTreeMap<String, BTreeMap<(u32, u64, u64), Hold>>,
     /// By name of a limiter.
     admitted: BTreeMap<String, Vec<Admitted>>,
+    parts: Parts,
     refused: u64,
     missed: u64,
     lost: u64,
@@ -35,6 +38,8 @@ pub(crate) struct Verdict {
     pub(crate) plain_updates: u64,
     pub(crate) plain_lost: u64,
     grants: BTreeMap<String, usize>,
+    /// What was asked of counters, events, latches and barriers.
+    steps: BTreeMap<String, usize>,
     admitted: usize,
     refused: u64,
     too_late: usize,
@@ -84,11 +89,20 @@ impl History {
                 }
                 recorded.holds.entry(name.to_owned()).or_default().insert((worker, fence, entered), hold);
             }
-            _ => {}
+            _ => drop(together::read(&mut recorded.parts, &words)),
         }
     }
 
-    /// Judges everything; order of service only where the weather was calm.
+    /// Judges what was done with counters, events, latches and barriers, and what that has left in the store.
+    pub(crate) fn judge_together(&self, locker: &Locker, calm_until: u64, verdict: &mut Verdict) {
+        let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, parts) in &recorded.parts {
+            *verdict.steps.entry(kind(name).to_owned()).or_default() += parts.len();
+        }
+        verdict.problems.extend(together::judge(&recorded.parts, locker, calm_until));
+    }
+
+    /// Judges everything else; order of service only where the weather was calm.
     pub(crate) fn judge(&self, calm_until: u64) -> Verdict {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verdict = Verdict {
@@ -121,7 +135,8 @@ impl History {
             let broken = kinds::limit(name).broken(admitted);
             verdict.problems.extend(broken.into_iter().map(|problem| format!("on {name}, {problem}")));
         }
-        if verdict.grants.values().sum::<usize>() == verdict.too_late && verdict.admitted == 0 {
+        let silent = recorded.parts.is_empty() && verdict.admitted == 0;
+        if silent && verdict.grants.values().sum::<usize>() == verdict.too_late {
             verdict.problems.push("nobody got anything".into());
         }
         verdict
@@ -136,6 +151,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "grants: {:?}; {} given up, {} lost and told so", self.grants, self.missed, self.lost)?;
         writeln!(f, "{} let through by limiters, {} refused", self.admitted, self.refused)?;
+        writeln!(f, "asked: {:?}", self.steps)?;
         writeln!(f, "{} guards dead when first looked at, nothing written under them", self.too_late)?;
         writeln!(f, "{} served out of turn, over reconnects and restarts", self.inversions)?;
         writeln!(f, "{} updates under a fence, none lost unless listed below", self.fenced_updates)?;

@@ -11,6 +11,10 @@ pub(crate) enum Kind {
     Semaphore,
     ReadWrite,
     Limiter,
+    Counter,
+    Event,
+    Latch,
+    Barrier,
 }
 
 /// More than there are callers: a writer takes as much as all readers together.
@@ -35,13 +39,13 @@ impl Kind {
         Self::from_str(name.split(':').next()?, false).ok()
     }
 
-    /// All that can be held of one name at a time.
+    /// All that can be held of one name at a time; 0: it is not held.
     pub(crate) fn whole(self) -> u64 {
         match self {
             Self::Lock => 1,
             Self::Semaphore => PERMITS,
             Self::ReadWrite => EVERYBODY,
-            Self::Limiter => 0,
+            Self::Limiter | Self::Counter | Self::Event | Self::Latch | Self::Barrier => 0,
         }
     }
 
@@ -60,7 +64,7 @@ impl Kind {
             Self::Semaphore => locker.semaphore(name, PERMITS).permits(share),
             Self::ReadWrite if share < EVERYBODY => locker.read_lock(name),
             Self::ReadWrite => locker.write_lock(name),
-            Self::Lock | Self::Limiter => locker.lock(name),
+            _ => locker.lock(name),
         }
     }
 }

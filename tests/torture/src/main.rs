@@ -1,5 +1,5 @@
-//! Real worker processes on few locks, semaphores, read/write locks and limiters while workers, network and server
-//! break; then the history is judged.
+//! Real worker processes on few locks, semaphores, read/write locks, limiters, counters, events, latches and barriers
+//! while workers, network and server break; then the history is judged.
 //!
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
 //! checked.
@@ -10,6 +10,7 @@ mod history;
 mod kinds;
 mod limits;
 mod resource;
+mod together;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
@@ -52,7 +53,11 @@ struct Plan {
     #[arg(long, default_value_t = 6)]
     callers: usize,
     /// What they take.
-    #[arg(long, value_delimiter = ',', default_value = "lock,semaphore,read-write,limiter")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "lock,semaphore,read-write,limiter,counter,event,latch,barrier"
+    )]
     kinds: Vec<Kind>,
     /// How many of each kind they share.
     #[arg(long, default_value_t = 2)]
@@ -103,6 +108,8 @@ fn torture(plan: &Plan) -> ExitCode {
     let mut verdict = history.judge(calm_until);
     resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::ReadWrite]), &mut verdict);
     leaks(&server, plan, &mut verdict);
+    let locker = Locker::connect_blocking(&server.url()).expect("the server");
+    history.judge_together(&locker, calm_until, &mut verdict);
     println!("{counts}");
     report(&verdict)
 }

@@ -3,6 +3,7 @@
 use crate::{
     kinds::{self, Kind},
     resource::Resource,
+    together,
 };
 use clap::Args;
 use locker_runtime::{ErrorKind, Guard, Locker};
@@ -57,6 +58,10 @@ impl Work {
             let patience = Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) });
             if kind == Kind::Limiter {
                 pass(locker, &name, rng.u64(1..3), patience.min(Duration::from_millis(400)))?;
+                continue;
+            }
+            if kind.whole() == 0 {
+                together::take_part(kind, locker, &name, &mut rng)?;
                 continue;
             }
             let share = kind.share(&mut rng);
@@ -145,7 +150,7 @@ fn protected(
     }
 }
 
-fn say(line: &str) -> Option<()> {
+pub(crate) fn say(line: &str) -> Option<()> {
     let mut output = std::io::stdout().lock();
     writeln!(output, "{line}").and_then(|()| output.flush()).ok()
 }
