@@ -95,8 +95,9 @@ impl Act<'_> {
 
     async fn acquire_slot(&self) -> Result<Answer> {
         let Self { server, name, ask, .. } = self;
-        // Written out for a moment only: every call that waits has room for it.
-        let own = uuid::Uuid::new_v4();
+        // Drawn only for who has no key, because that asks the operating system, and written out for a moment only:
+        // every call that waits has room for it.
+        let own = if ask.key.is_some() { uuid::Uuid::nil() } else { uuid::Uuid::new_v4() };
         let held = {
             let key = self.key_or(own);
             server.door.acquire(name, ask.size, &key, for_ever_beyond(ask.expires), self.maxwait())

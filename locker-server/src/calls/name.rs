@@ -10,6 +10,9 @@ pub const LONGEST: usize = 200;
 /// Undoes percent-encoding, refusing what is not properly encoded UTF-8. `None`: it is not.
 #[must_use]
 pub fn unescape(text: &str) -> Option<Cow<'_, str>> {
+    if !text.as_bytes().contains(&b'%') {
+        return Some(Cow::Borrowed(text));
+    }
     let mut rest = text.as_bytes();
     while let Some(at) = rest.iter().position(|&byte| byte == b'%') {
         let [high, low, ..] = rest[at + 1..] else { return None };

@@ -83,7 +83,7 @@ fn size(value: &str) -> Result<u64, Answer> {
 
 fn text(encoded: &str) -> Result<Cow<'_, str>, Answer> {
     let refused = || bad(format!("{} is not properly encoded UTF-8", quoted(encoded)));
-    if !encoded.contains('+') {
+    if !encoded.as_bytes().contains(&b'+') {
         return unescape(encoded).ok_or_else(refused);
     }
     let spaced = encoded.replace('+', " ");

@@ -137,29 +137,13 @@ impl Wire {
     }
 }
 
+/// Not vectored: an answer is short, and copied into one piece sooner than written from two.
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.replaces(bytes) {
             return Poll::Ready(Ok(bytes.len()));
         }
         self.write(context, |stream| stream.try_write(bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        if let [only] = slices
-            && self.replaces(only)
-        {
-            return Poll::Ready(Ok(only.len()));
-        }
-        self.write(context, |stream| stream.try_write_vectored(slices))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
