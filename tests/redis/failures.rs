@@ -1,8 +1,8 @@
 //! Every row of the table of ambiguous failures that a network or a client can cause.
 
 use crate::support::{
-    LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
-    waiting,
+    GENEROUS, LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy,
+    until, waiting,
 };
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -319,4 +319,20 @@ async fn whose_patience_ends_while_the_server_is_away_is_told_that() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     drop(guard);
+}
+
+/// Where somebody holds the lock who does not queue, those who wait ask again and again.
+#[tokio::test]
+async fn whose_patience_ends_while_it_asks_again_is_told_that_it_waited_in_vain() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let locker = builder(&proxy.url()).command_timeout(GENEROUS).build().await.unwrap();
+    let _: String = server.ask("SET", &["lock:a", "a stranger", "PX", "60000"]);
+    let waiter = tokio::spawn(locker.lock("a").timeout(Duration::from_millis(500)).acquire());
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    proxy.set(Fault::HoldRequests);
+    let error = in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    proxy.set(Fault::None);
+    until("its place being given up", async || waiting(&server, "lock:a") == 0).await;
 }

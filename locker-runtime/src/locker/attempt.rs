@@ -85,6 +85,8 @@ struct Attempt<'a, A: Asking> {
     trace: Trace,
     doubtful: bool,
     waited: bool,
+    /// The store has failed since its last answer.
+    failing: bool,
 }
 
 /// What of an attempt may be at the store.
@@ -115,6 +117,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             trace: Trace::Nothing,
             doubtful: false,
             waited: false,
+            failing: false,
         }
     }
 
@@ -139,6 +142,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     fn answered(&mut self, answer: Result<Reply>, sent: Timestamp, first: bool) -> Result<Step> {
+        let was_failing = std::mem::replace(&mut self.failing, answer.is_err());
         match answer {
             Ok(Reply::Queued { recheck_in, .. }) => {
                 self.trace = Trace::Place;
@@ -164,8 +168,17 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Ok(Step::Wait { until: since, then: Then::Take(Box::new(answer)) })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
+            // Patience has ended before this one answer: that is no failure of a store that gave those before.
+            Err(error) if !was_failing && self.trace == Trace::Place && self.is_too_late_for(&error) => {
+                self.doubtful = true;
+                Err(self.in_vain())
+            }
             Err(error) => self.failed(error.with_key(self.key.as_str())),
         }
+    }
+
+    fn is_too_late_for(&self, error: &Error) -> bool {
+        !error.is_certain() && Timestamp::now() >= self.deadline
     }
 
     /// How long a place in line is kept without being heard of: longer than until the next time.
