@@ -6,7 +6,13 @@ use crate::support::{
 };
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::{pin::pin, time::Duration};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Wake},
+    time::Duration,
+};
 
 #[tokio::test]
 async fn an_acquire_whose_answer_is_lost_is_asked_again_with_the_same_id() {
@@ -335,4 +341,25 @@ async fn whose_patience_ends_while_it_asks_again_is_told_that_it_waited_in_vain(
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     proxy.set(Fault::None);
     until("its place being given up", async || waiting(&server, "lock:a") == 0).await;
+}
+
+struct Panicking;
+
+impl Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        panic!("of a waker");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_panic_of_a_waker_has_ended_is_replaced_at_once() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let listening = || server.ask::<String>("CLIENT", &["LIST", "TYPE", "pubsub"]);
+    let first = listening();
+    // Nothing else is sent that would find the connection broken.
+    let mut acquire = pin!(locker.lock("a").acquire());
+    assert!(acquire.as_mut().poll(&mut Context::from_waker(&Arc::new(Panicking).into())).is_pending());
+    let id = |client: &str| client.split(' ').next().map(str::to_owned);
+    until("another connection", async || !listening().is_empty() && id(&listening()) != id(&first)).await;
 }
