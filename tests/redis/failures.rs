@@ -11,7 +11,7 @@ use std::{
     pin::pin,
     sync::Arc,
     task::{Context, Wake},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 #[tokio::test]
@@ -341,6 +341,23 @@ async fn whose_patience_ends_while_it_asks_again_is_told_that_it_waited_in_vain(
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     proxy.set(Fault::None);
     until("its place being given up", async || waiting(&server, "lock:a") == 0).await;
+}
+
+#[tokio::test]
+async fn who_is_served_when_nothing_gets_through_any_more_waits_no_longer_than_its_patience() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let guard = hold(&direct, "a").await;
+    let (patience, started) = (Duration::from_millis(600), Instant::now());
+    let waiter = tokio::spawn(behind.lock("a").timeout(patience).acquire());
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    proxy.set(Fault::HoldRequests);
+    guard.release().await.unwrap();
+    in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
+    assert!(started.elapsed() < patience * 2, "it took {:?}", started.elapsed());
+    proxy.set(Fault::None);
+    hold(&direct, "a").await.release().await.unwrap();
 }
 
 struct Panicking;

@@ -232,7 +232,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
-        let call = match self.locker.insist(self.key, confirm, GRANT_WINDOW) {
+        let left = if self.tries_once() { GRANT_WINDOW } else { self.deadline.since(sent) };
+        let call = match self.locker.insist(self.key, confirm, left.min(GRANT_WINDOW)) {
             Either::Left(told) => return self.confirmed(told.into_inner(), sent, fence),
             Either::Right(call) => call,
         };
