@@ -355,8 +355,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
         Error::new(kind, format!("not {} within {waited}{why}", self.what.hope())).with_key(self.key.as_str())
     }
 
-    fn deleted(&mut self) -> Error {
-        self.trace = Trace::Nothing;
+    /// It may have asked again meanwhile, and so be in line anew: that is taken back.
+    fn deleted(&self) -> Error {
         Error::new(ErrorKind::Conflict, "the name was deleted meanwhile").with_key(self.key.as_str())
     }
 }
