@@ -81,6 +81,24 @@ async fn a_woken_waiter_that_does_not_come_is_passed_over_after_the_grant_window
     silent.abort();
 }
 
+/// A hold by name is released by name: that the attempt was made twice is not known any more by then.
+#[tokio::test]
+async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let door = behind.door();
+    proxy.set_for_open(Fault::HoldRequests);
+    in_time("a new connection", door.acquire("a", 1, "holder", Duration::MAX, GENEROUS)).await.unwrap();
+    assert!(door.release("a", "holder").await.unwrap());
+    in_time("what is sent from the background", behind.settled()).await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    let free = direct.semaphore("a", 1).try_acquire().await.unwrap();
+    assert!(free.is_some(), "somebody holds who knows nothing of it, without end");
+}
+
 /// Long enough for what is told, too short for who asks again without being told.
 const TOLD: Duration = Duration::from_secs(8);
 const MINUTE: Duration = Duration::from_secs(60);
