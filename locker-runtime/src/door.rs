@@ -6,7 +6,7 @@ use crate::{
     id::Id,
     key::Key,
     locker::{Asking, Locker, PERSISTENCE, Patience},
-    primitives::{Holding, Reply, Request, Wait, inspection::Inspection, semaphore::Permits},
+    primitives::{Holding, Reply, Request, TOMBSTONE, Wait, inspection::Inspection, semaphore::Permits},
     request::unexpected,
 };
 use futures_util::future::join_all;
@@ -89,7 +89,12 @@ impl Door {
             {
                 return Ok(Held { fence });
             }
-            match self.0.ask(&key, &what, Patience::up_to(timeout)).await?.reply {
+            let answer = self.0.ask(&key, &what, Patience::up_to(timeout)).await?;
+            if answer.doubtful {
+                // A copy of it that comes when the hold was released, by name, would hold again for nobody.
+                self.0.send_off(&key, what.refuse(), TOMBSTONE, |_| ());
+            }
+            match answer.reply {
                 Reply::Granted { fence } => Ok(Held { fence }),
                 reply => Err(unexpected(&reply).with_key(key.as_str())),
             }
@@ -237,6 +242,13 @@ struct Keyed {
     id: Id,
     ask: Permits,
     lease: Duration,
+}
+
+impl Keyed {
+    /// Refuses the attempt from now on. What it has got stays, having a name of its own.
+    fn refuse(&self) -> Request {
+        Request::Semaphore(Holding::Release { id: self.id, tombstone: true })
+    }
 }
 
 impl Asking for Keyed {

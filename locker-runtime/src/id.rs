@@ -24,6 +24,8 @@ pub struct Id {
 }
 
 impl Id {
+    pub(crate) const ZERO: Self = Self { high: 0, low: 0 };
+
     /// A new random id (UUID version 4).
     ///
     /// # Panics

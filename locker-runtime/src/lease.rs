@@ -95,7 +95,7 @@ impl Hold {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.phase() == LOST { Duration::ZERO } else { self.deadline().since(Timestamp::now()) }
+        if self.phase() == LOST { Duration::ZERO } else { self.over_at().since(Timestamp::now()) }
     }
 
     /// Waits until the hold is lost.
@@ -184,12 +184,27 @@ impl Hold {
         Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
     }
 
+    /// When it is over as far as is known now: the last renewals may reach beyond its end.
+    fn over_at(&self) -> Timestamp {
+        self.deadline().min(self.end)
+    }
+
+    fn is_beyond_max_hold(&self, now: Timestamp) -> bool {
+        self.renew && now >= self.end
+    }
+
     /// From here on nothing renews it or calls it lost. `false`: it was lost before.
     fn finish(&self) -> bool {
-        if Timestamp::now() >= self.deadline() {
-            self.lose("not renewed before the lease was over");
+        let now = Timestamp::now();
+        if now >= self.over_at() {
+            self.expire(now);
         }
         self.phase.swap(OVER, Ordering::AcqRel) != LOST
+    }
+
+    fn expire(&self, now: Timestamp) {
+        let by_age = self.is_beyond_max_hold(now);
+        self.lose(if by_age { "held longer than max_hold" } else { "not renewed before the lease was over" });
     }
 
     fn lose(&self, why: &'static str) {

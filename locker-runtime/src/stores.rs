@@ -62,8 +62,17 @@ pub fn without_login(url: &str) -> String {
         // Where they end and a password begins cannot be told, but for a socket, whose URL has it nowhere else.
         _ if parameters.contains('@') && !scheme.ends_with("unix://") => format!("{scheme}.."),
         Some((_, place)) => format!("{scheme}..@{place}"),
-        None => place.to_owned(),
+        // What stands where a port does and is none is a password whose host was forgotten.
+        None if ends_in_a_port(if marks > 1 { &place[scheme.len()..] } else { place }) => place.to_owned(),
+        None => format!("{scheme}.."),
     }
+}
+
+/// Whether what comes before the path is a host, with a port if with anything.
+fn ends_in_a_port(place: &str) -> bool {
+    let host = place.split('/').next().unwrap_or(place);
+    host.ends_with(']')
+        || host.rsplit_once(':').is_none_or(|(_, port)| port.is_empty() || port.parse::<u16>().is_ok())
 }
 
 fn is_of_scheme(letter: char) -> bool {
@@ -103,6 +112,12 @@ mod tests {
             "redis://u:1#sekret@h",
             "redis://u:1/sekret@h",
             "redis://u:sekret/@h",
+            "redis://:sekret",
+            "redis://u:sekret",
+            "redis://:sekret/1",
+            "redis:u:sekret",
+            "redis:sekret",
+            ":sekret",
             "unix:/s?pass=sekret",
             "unix:///s?db=0&sekret=1",
         ] {
@@ -123,7 +138,11 @@ mod tests {
     #[test]
     fn what_is_no_password_is_shown() {
         assert_eq!(without_login("redis//:sekret@h:6379"), "redis//:..@h:6379");
-        assert_eq!(without_login("redis://h:6379/1"), "redis://h:6379/1");
+        for url in
+            ["redis://h:6379/1", "redis://h", "redis://[::1]:6379", "redis://[::1]", "h:6379", "unix:///a:b"]
+        {
+            assert_eq!(without_login(url), url);
+        }
         assert_eq!(without_login("unix:///s?db=1&pass=se"), "unix:///s");
         assert_eq!(without_login("redis://u:p@h:6379/1?x=1"), "redis://..@h:6379/1");
         assert_eq!(without_login(""), "");

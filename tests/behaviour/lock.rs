@@ -169,6 +169,21 @@ pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {
     next.release().await.unwrap();
 }
 
+pub(crate) async fn no_more_is_said_to_be_left_than_max_hold_leaves(locker: Locker) {
+    let (lease, max_hold) = (SHORT * 6, SHORT * 7);
+    let guard = locker.lock(&fresh_name()).lease(lease).max_hold(max_hold).acquire().await.unwrap();
+    let ends = std::time::Instant::now() + max_hold;
+    until("the loss", async || {
+        let most = ends.saturating_duration_since(std::time::Instant::now());
+        let left = guard.remaining();
+        assert!(left <= most, "{left:?} are said to be left of {most:?}");
+        left.is_zero()
+    })
+    .await;
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
 pub(crate) async fn release_after_loss_says_so(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();

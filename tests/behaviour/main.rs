@@ -43,6 +43,7 @@ laws! {
         a_lease_that_is_not_renewed_hands_over,
         a_renewed_lease_outlives_its_length,
         max_hold_ends_a_hold,
+        no_more_is_said_to_be_left_than_max_hold_leaves,
         release_after_loss_says_so,
         unfair_callers_all_get_through,
         blocking_calls_work_everywhere,

@@ -24,6 +24,18 @@ fn a_million_names_leave_nothing() {
     }
 }
 
+#[test]
+fn additions_leave_nothing_but_their_sum() {
+    let store = Memory::new();
+    let counter = on(&store).counter("hits");
+    for by in [1, -1] {
+        for _ in 0..1_000 {
+            counter.add_blocking(by).unwrap();
+        }
+    }
+    assert!(store.is_empty(), "a counter that is back at 0 is as new");
+}
+
 /// Threads of this process, as the kernel counts them.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()

@@ -1,12 +1,18 @@
 //! Every row of the table of ambiguous failures that a network or a client can cause.
 
 use crate::support::{
-    LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
-    waiting,
+    GENEROUS, LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy,
+    until, waiting,
 };
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::{pin::pin, time::Duration};
+use std::{
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Wake},
+    time::{Duration, Instant},
+};
 
 #[tokio::test]
 async fn an_acquire_whose_answer_is_lost_is_asked_again_with_the_same_id() {
@@ -319,4 +325,58 @@ async fn whose_patience_ends_while_the_server_is_away_is_told_that() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     drop(guard);
+}
+
+/// Where somebody holds the lock who does not queue, those who wait ask again and again.
+#[tokio::test]
+async fn whose_patience_ends_while_it_asks_again_is_told_that_it_waited_in_vain() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let locker = builder(&proxy.url()).command_timeout(GENEROUS).build().await.unwrap();
+    let _: String = server.ask("SET", &["lock:a", "a stranger", "PX", "60000"]);
+    let waiter = tokio::spawn(locker.lock("a").timeout(Duration::from_millis(500)).acquire());
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    proxy.set(Fault::HoldRequests);
+    let error = in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    proxy.set(Fault::None);
+    until("its place being given up", async || waiting(&server, "lock:a") == 0).await;
+}
+
+#[tokio::test]
+async fn who_is_served_when_nothing_gets_through_any_more_waits_no_longer_than_its_patience() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let guard = hold(&direct, "a").await;
+    let (patience, started) = (Duration::from_millis(600), Instant::now());
+    let waiter = tokio::spawn(behind.lock("a").timeout(patience).acquire());
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    proxy.set(Fault::HoldRequests);
+    guard.release().await.unwrap();
+    in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
+    assert!(started.elapsed() < patience * 2, "it took {:?}", started.elapsed());
+    proxy.set(Fault::None);
+    hold(&direct, "a").await.release().await.unwrap();
+}
+
+struct Panicking;
+
+impl Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        panic!("of a waker");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_panic_of_a_waker_has_ended_is_replaced_at_once() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let listening = || server.ask::<String>("CLIENT", &["LIST", "TYPE", "pubsub"]);
+    let first = listening();
+    // Nothing else is sent that would find the connection broken.
+    let mut acquire = pin!(locker.lock("a").acquire());
+    assert!(acquire.as_mut().poll(&mut Context::from_waker(&Arc::new(Panicking).into())).is_pending());
+    let id = |client: &str| client.split(' ').next().map(str::to_owned);
+    until("another connection", async || !listening().is_empty() && id(&listening()) != id(&first)).await;
 }

@@ -43,6 +43,28 @@ async fn a_late_copy_of_an_arrival_whose_caller_has_left_does_not_count() {
 }
 
 #[tokio::test]
+async fn who_asks_again_while_its_name_is_deleted_leaves_no_place_behind() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let barrier = behind.barrier("a", 2);
+    let waiter = tokio::spawn(async move { barrier.wait(GENEROUS).await });
+    until("the waiter", async || waiting(&server, "barrier:a") == 1).await;
+    let id = server.ask::<Vec<String>>("ZRANGE", &["{barrier:a}:q", "0", "0"]).remove(0);
+    let channel: String = server.ask("HGET", &["{barrier:a}:w", &id]);
+    proxy.set(Fault::HoldRequests);
+    let _: i64 = server.ask("PUBLISH", &[&channel, &format!("barrier wake {id} 0 barrier:a")]);
+    let door = direct.door();
+    assert!(door.delete(&door.key("barrier", "a")).await.unwrap());
+    proxy.set(Fault::None);
+    let error = in_time("the waiter being told", waiter).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    until("its place being given up", async || waiting(&server, "barrier:a") == 0).await;
+    let alone = direct.barrier("a", 2).wait(Duration::ZERO).await.unwrap_err();
+    assert_eq!(alone.kind(), ErrorKind::TimedOut);
+}
+
+#[tokio::test]
 async fn a_woken_waiter_that_does_not_come_is_passed_over_after_the_grant_window() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
@@ -57,6 +79,24 @@ async fn a_woken_waiter_that_does_not_come_is_passed_over_after_the_grant_window
     guard.release().await.unwrap();
     in_time("the second in line", next).await.unwrap().unwrap().release().await.unwrap();
     silent.abort();
+}
+
+/// A hold by name is released by name: that the attempt was made twice is not known any more by then.
+#[tokio::test]
+async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let door = behind.door();
+    proxy.set_for_open(Fault::HoldRequests);
+    in_time("a new connection", door.acquire("a", 1, "holder", Duration::MAX, GENEROUS)).await.unwrap();
+    assert!(door.release("a", "holder").await.unwrap());
+    in_time("what is sent from the background", behind.settled()).await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    let free = direct.semaphore("a", 1).try_acquire().await.unwrap();
+    assert!(free.is_some(), "somebody holds who knows nothing of it, without end");
 }
 
 /// Long enough for what is told, too short for who asks again without being told.

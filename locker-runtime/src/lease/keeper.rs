@@ -35,7 +35,7 @@ struct Watched {
 
 impl Watched {
     fn due(&self) -> Timestamp {
-        if self.over { Timestamp::NEVER } else { self.renew_at.min(self.hold.deadline()).min(self.hold.end) }
+        if self.over { Timestamp::NEVER } else { self.renew_at.min(self.hold.over_at()) }
     }
 }
 
@@ -107,7 +107,7 @@ impl Keeper {
         let mut over = Vec::new();
         for (number, watched) in &mut *lock(&self.holds) {
             let hold = &watched.hold;
-            if !watched.over && now >= hold.deadline().min(hold.end) {
+            if !watched.over && now >= hold.over_at() {
                 watched.over = true;
                 over.push(Arc::clone(hold));
             } else if !watched.over && now + hold.lease / 12 >= watched.renew_at {
@@ -158,12 +158,10 @@ impl Hold {
         self.deadline() - self.lease + tenth * 9 + tenth / 64 * self.id.jitter(128)
     }
 
-    fn run_out(self: &Arc<Self>, now: Timestamp) {
-        if now >= self.end && self.renew {
-            self.lose("held longer than max_hold");
+    fn run_out(&self, now: Timestamp) {
+        self.expire(now);
+        if self.is_beyond_max_hold(now) {
             self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
-        } else {
-            self.lose("not renewed before the lease was over");
         }
     }
 }

@@ -89,6 +89,8 @@ struct Attempt<'a, A: Asking> {
     trace: Trace,
     doubtful: bool,
     waited: bool,
+    /// The store has failed since its last answer.
+    failing: bool,
 }
 
 /// What of an attempt may be at the store.
@@ -119,6 +121,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
             trace: Trace::Nothing,
             doubtful: false,
             waited: false,
+            failing: false,
         }
     }
 
@@ -143,6 +146,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     fn answered(&mut self, answer: Result<Reply>, sent: Timestamp, first: bool) -> Result<Step> {
+        let was_failing = std::mem::replace(&mut self.failing, answer.is_err());
         match answer {
             Ok(Reply::Queued { recheck_in, .. }) => {
                 self.trace = Trace::Place;
@@ -168,8 +172,17 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Ok(Step::Wait { until: since, then: Then::Take(Box::new(answer)) })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
+            // Patience has ended before this one answer: that is no failure of a store that gave those before.
+            Err(error) if !was_failing && self.trace == Trace::Place && self.is_too_late_for(&error) => {
+                self.doubtful = true;
+                Err(self.in_vain())
+            }
             Err(error) => self.failed(error.with_key(self.key.as_str())),
         }
+    }
+
+    fn is_too_late_for(&self, error: &Error) -> bool {
+        !error.is_certain() && !self.what.counts() && Timestamp::now() >= self.deadline
     }
 
     /// How long a place in line is kept without being heard of: longer than until the next time.
@@ -223,7 +236,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// time: renewing starts it at a known one. `None`: it was lost on the way.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
-        let call = match self.locker.insist(self.key, confirm, GRANT_WINDOW) {
+        let left = if self.tries_once() { GRANT_WINDOW } else { self.deadline.since(sent) };
+        let call = match self.locker.insist(self.key, confirm, left.min(GRANT_WINDOW)) {
             Either::Left(told) => return self.confirmed(told.into_inner(), sent, fence),
             Either::Right(call) => call,
         };
@@ -321,7 +335,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
         };
         let again = Timestamp::now() + delay;
         if !error.is_temporary() || self.is_last() || again >= self.deadline {
-            return Err(if self.doubtful { error.unknown() } else { error });
+            let may_have_come = self.what.counts() && self.trace == Trace::Place;
+            return Err(if self.doubtful || may_have_come { error.unknown() } else { error });
         }
         Ok(Step::Wait { until: again, then: Then::AskAgain })
     }
@@ -356,8 +371,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
         Error::new(kind, format!("not {} within {waited}{why}", self.what.hope())).with_key(self.key.as_str())
     }
 
-    fn deleted(&mut self) -> Error {
-        self.trace = Trace::Nothing;
+    /// It may have asked again meanwhile, and so be in line anew: that is taken back.
+    fn deleted(&self) -> Error {
         Error::new(ErrorKind::Conflict, "the name was deleted meanwhile").with_key(self.key.as_str())
     }
 }

@@ -9,7 +9,8 @@ use crate::{clock::Timestamp, id::Id};
 pub enum Request {
     /// Add `by`; what is not within +-(2^53 - 1), or leaves that range, is refused.
     Add {
-        /// The attempt: repeating it does not add again, and is answered with its sum again.
+        /// The attempt: repeating it does not add again, and is answered with its sum again. Of 0, in a store of the
+        /// caller's own process, nothing is remembered.
         id: Id,
         /// How much, negative to subtract.
         by: i64,
@@ -30,6 +31,9 @@ pub struct State {
     until: Timestamp,
     sums: Remembered<i64>,
 }
+
+/// The id of additions that nobody repeats.
+pub(crate) const ONCE: Id = Id::ZERO;
 
 /// The largest value either way: what every store can count to exactly.
 pub const MAX_VALUE: i64 = (1 << 53) - 1;
@@ -58,7 +62,9 @@ impl State {
         }
         let sum = Some(by).filter(|by| is_exact(*by)).map(|by| self.value + by);
         let Some(sum) = sum.filter(|sum| is_exact(*sum)) else { return Reply::Conflict };
-        self.sums.keep(id, sum, now);
+        if id != ONCE {
+            self.sums.keep(id, sum, now);
+        }
         self.set(sum, now)
     }
 

@@ -46,6 +46,13 @@ impl AsyncPushSender for Outlet {
     }
 }
 
+/// Where reading has ended without a word, as by the panic of a waker, nothing would be heard of the connection again.
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        self.broken.notify_one();
+    }
+}
+
 /// The mailboxes of this process, and what was put into them lately.
 #[derive(Debug)]
 pub(super) struct Mail {
