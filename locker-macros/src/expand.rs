@@ -8,7 +8,7 @@ use crate::{
     runtime_path::library_name,
     same_key::refuse_same_key,
 };
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::{
     Attribute, Error, Expr, ItemConst, Meta, Result,
@@ -26,7 +26,7 @@ pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> Tok
     }
     let (stack, item) = take_ours(item);
     expand(kind, args, stack, item.clone()).unwrap_or_else(|error| {
-        let error = error.into_compile_error();
+        let error = told(error);
         if is_closure(&item) { error } else { quote!(#item #error) }
     })
 }
@@ -39,9 +39,17 @@ fn named_again(args: &TokenStream, item: &TokenStream) -> TokenStream {
     if parse2(item.clone()).is_ok_and(|item| is_empty(&item)) {
         return TokenStream::new();
     }
-    let error =
-        Error::new_spanned(args, "`__used` is for what these attributes expand to").into_compile_error();
+    let error = told(Error::new_spanned(args, "`__used` is for what these attributes expand to"));
     quote!(#item #error)
+}
+
+/// The error as code. In edition 2015 paths begin in the user's crate, where there is `::std` but no `::core`.
+fn told(error: Error) -> TokenStream {
+    let known = |token| match token {
+        TokenTree::Ident(name) if name == "core" => TokenTree::Ident(Ident::new("std", name.span())),
+        token => token,
+    };
+    error.into_compile_error().into_iter().map(known).collect()
 }
 
 fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStream) -> Result<TokenStream> {

@@ -6,6 +6,7 @@ use crate::{
 };
 use proc_macro2::TokenStream;
 use quote::quote;
+use syn::{ReturnType, spanned::Spanned};
 
 impl Layer {
     /// Never ends before the result is there; the drop of the hold releases, after the body's temporaries. A body that
@@ -104,8 +105,12 @@ impl Layer {
     }
 }
 
-/// The value after the body; `!` went through it as `Infallible`.
+/// The value after the body; `!` went through it as `Infallible`. It stands at the type it is returned as: there the
+/// borrow checker points when it must not be.
 fn end(function: &Function) -> TokenStream {
-    let value = hidden("value");
+    let mut value = hidden("value");
+    if let ReturnType::Type(_, returned) = &function.signature.output {
+        value.set_span(value.span().located_at(returned.span()));
+    }
     if function.returned.is_never() { quote!(match #value {}) } else { quote!(#value) }
 }

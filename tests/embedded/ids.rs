@@ -1,8 +1,8 @@
-//! Ids tell everybody apart: processes that were forked from one, and threads to their very end.
+//! Ids tell everybody apart, also processes that were forked from one.
 
 use fork::{Fork, fork, waitpid};
-use locker::{Id, Locker};
-use std::{collections::HashSet, fs, path::Path, sync::mpsc, thread};
+use locker::Id;
+use std::{collections::HashSet, fs, path::Path};
 
 /// What a child draws after this process has drawn, and while it goes on drawing.
 fn drawn_by_a_child(file: &Path) -> String {
@@ -26,30 +26,4 @@ fn forked_processes_draw_different_ids() {
         assert!(ids.insert(drawn_by_a_child(&folder.path().join(child))));
     }
     assert!(ids.insert(Id::random().to_string()));
-}
-
-/// Takes a lock when its thread ends, after everything the thread used later is gone.
-struct AtTheEnd(Locker, mpsc::Sender<bool>);
-
-impl Drop for AtTheEnd {
-    fn drop(&mut self) {
-        let held = self.0.lock("at the end").acquire_blocking().is_ok_and(|guard| guard.is_held());
-        self.1.send(held).unwrap();
-    }
-}
-
-thread_local! {
-    static LAST: std::cell::OnceCell<AtTheEnd> = const { std::cell::OnceCell::new() };
-}
-
-#[test]
-fn a_lock_can_be_taken_while_a_thread_ends() {
-    let (sender, held) = mpsc::channel();
-    let locker = Locker::memory();
-    let ending = thread::spawn(move || {
-        assert!(LAST.with(|last| last.set(AtTheEnd(locker.clone(), sender))).is_ok());
-        drop(locker.lock("before").acquire_blocking().unwrap());
-    });
-    ending.join().unwrap();
-    assert_eq!(held.recv(), Ok(true));
 }

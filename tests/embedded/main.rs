@@ -1,5 +1,6 @@
 //! What is particular to the embedded store, and to futures dropped half-way.
 
+mod blocking;
 mod cancel_safety;
 mod crowds;
 mod global;

@@ -56,7 +56,7 @@ impl Writer {
         loop {
             let wanted = self.wanted(unanswered.len());
             tokio::select! {
-                () = self.queue.until(wanted), if wanted < AT_ONCE => {}
+                () = self.queue.until(wanted), if wanted <= AT_ONCE => {}
                 Some((parcels, answers)) = unanswered.next() => self.answer(parcels, answers),
             }
             self.queue.take(AT_ONCE.saturating_sub(self.line.len()), &mut self.line);
@@ -74,12 +74,12 @@ impl Writer {
 
     /// How many more calls have to be there for the next write, while so many have no answer yet. What follows at once
     /// would be little, and then again little. With several on their way the server has work while answers are worked
-    /// on.
+    /// on. A line never gets longer than what is written at once: a full one is enough.
     fn wanted(&self, unanswered: usize) -> usize {
         match unanswered {
             0 => 1_usize.saturating_sub(self.line.len()),
             UNANSWERED.. => usize::MAX,
-            _ => self.on_their_way.div_ceil(2).max(1).saturating_sub(self.line.len()),
+            _ => self.on_their_way.div_ceil(2).clamp(1, AT_ONCE).saturating_sub(self.line.len()),
         }
     }
 

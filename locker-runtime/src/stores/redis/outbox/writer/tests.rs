@@ -76,6 +76,15 @@ fn more_is_written_only_when_much_has_gathered_beside_what_is_on_its_way() {
     assert_eq!(writer.on_their_way, 4);
 }
 
+/// A longer one is never there: who waits for it goes round and round, and with it the thread that renews.
+#[test]
+fn a_full_line_is_written_however_much_is_on_its_way() {
+    let mut writer = Writer { on_their_way: 3 * AT_ONCE, ..Writer::default() };
+    assert_eq!(writer.wanted(UNANSWERED - 1), AT_ONCE);
+    let _waiting: Vec<_> = (0..AT_ONCE).map(|_| other(&mut writer)).collect();
+    assert_eq!(writer.wanted(UNANSWERED - 1), 0);
+}
+
 #[test]
 fn a_script_makes_a_bounded_number_of_calls() {
     let mut writer = Writer::default();

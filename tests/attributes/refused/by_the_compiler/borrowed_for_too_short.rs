@@ -1,0 +1,8 @@
+use locker::lock_on_argument;
+
+#[lock_on_argument(args(account))]
+async fn owner(account: &str) -> locker::Result<&'static str> {
+    Ok(account)
+}
+
+fn main() {}

@@ -1,0 +1,82 @@
+//! Blocking calls on threads that have little left, or that others drive.
+
+use locker::{Guard, Locker, stores::Memory};
+use locker_harness::{GENEROUS, eventually};
+use std::{
+    sync::mpsc::{self, Receiver},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// Takes a lock when its thread ends, after everything the thread used later is gone.
+struct AtTheEnd(Locker, mpsc::Sender<bool>);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        let held = self.0.lock("at the end").acquire_blocking().is_ok_and(|guard| guard.is_held());
+        self.1.send(held).unwrap();
+    }
+}
+
+thread_local! {
+    static LAST: std::cell::OnceCell<AtTheEnd> = const { std::cell::OnceCell::new() };
+}
+
+/// A thread about to end, that has taken a lock and waited for something: what it used for that will be gone.
+fn ending(locker: Locker) -> (JoinHandle<()>, Receiver<bool>) {
+    let (sender, held) = mpsc::channel();
+    let (done, all_but_the_end) = mpsc::channel();
+    let ending = thread::spawn(move || {
+        assert!(LAST.with(|last| last.set(AtTheEnd(locker.clone(), sender))).is_ok());
+        drop(locker.lock("before").acquire_blocking().unwrap());
+        locker.event("never").wait_blocking(Duration::from_millis(1)).unwrap_err();
+        done.send(()).unwrap();
+    });
+    all_but_the_end.recv().unwrap();
+    (ending, held)
+}
+
+#[test]
+fn a_lock_can_be_taken_while_a_thread_ends() {
+    let (ending, held) = ending(Locker::memory());
+    ending.join().unwrap();
+    assert_eq!(held.recv(), Ok(true));
+}
+
+/// A locker, what tells how many hold and wait at it, and the lock it has already given away.
+fn held() -> (Locker, Memory, Guard) {
+    let store = Memory::new();
+    let locker = Locker::builder().store(store.clone()).timeout(GENEROUS).build_blocking().unwrap();
+    let guard = locker.lock("at the end").acquire_blocking().unwrap();
+    (locker, store, guard)
+}
+
+fn hand_over(store: &Memory, guard: Guard) {
+    eventually("somebody to wait", || (store.users() == 2).then_some(()));
+    guard.release_blocking().unwrap();
+}
+
+#[test]
+fn a_lock_can_be_waited_for_while_a_thread_ends() {
+    let (locker, store, guard) = held();
+    let (ending, held) = ending(locker);
+    hand_over(&store, guard);
+    assert_eq!(held.recv(), Ok(true));
+    ending.join().unwrap();
+}
+
+#[test]
+fn who_parks_the_thread_is_not_robbed_of_what_would_wake_it() {
+    let (locker, store, guard) = held();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            thread::current().unpark();
+            drop(locker.lock("at the end").acquire_blocking().unwrap());
+            let parked = Instant::now();
+            thread::park_timeout(GENEROUS);
+            parked.elapsed() < GENEROUS
+        });
+        hand_over(&store, guard);
+        assert!(waiting.join().unwrap());
+    });
+}
