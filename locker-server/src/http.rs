@@ -110,7 +110,8 @@ impl Http {
         match read {
             Ok(decoded) => {
                 let (server, wire) = (self.server.clone(), line.wire.clone());
-                let work = async move { server.answer(Via::Http, &decoded, pin!(wire.hung_up())).await };
+                let work =
+                    async move { server.answer(Via::Http, &decoded, pin!(wire.hung_up()), None).await };
                 line.wait_for(Box::pin(work), &head, alone).await
             }
             Err(answer) => Ok(reply(answer)),
