@@ -74,12 +74,12 @@ impl Writer {
 
     /// How many more calls have to be there for the next write, while so many have no answer yet. What follows at once
     /// would be little, and then again little. With several on their way the server has work while answers are worked
-    /// on.
+    /// on. Never more than the line has room for: it would be waited for without a pause.
     fn wanted(&self, unanswered: usize) -> usize {
         match unanswered {
             0 => 1_usize.saturating_sub(self.line.len()),
             UNANSWERED.. => usize::MAX,
-            _ => self.on_their_way.div_ceil(2).max(1).saturating_sub(self.line.len()),
+            _ => self.on_their_way.div_ceil(2).clamp(1, AT_ONCE).saturating_sub(self.line.len()),
         }
     }
 

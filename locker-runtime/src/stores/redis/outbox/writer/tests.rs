@@ -76,6 +76,17 @@ fn more_is_written_only_when_much_has_gathered_beside_what_is_on_its_way() {
     assert_eq!(writer.on_their_way, 4);
 }
 
+/// Nothing more fits in: those who wait would be found to be enough again and again, and no answer would be read.
+#[test]
+fn a_full_line_is_written_however_much_is_on_its_way() {
+    let mut writer = Writer::default();
+    let mut calls: Vec<_> =
+        (0..3 * AT_ONCE).map(|number| release(&mut writer, &number.to_string())).collect();
+    let _on_their_way = written(&mut writer);
+    calls.extend((0..AT_ONCE).map(|number| release(&mut writer, &format!("other {number}"))));
+    assert_eq!(writer.wanted(1), 0);
+}
+
 #[test]
 fn a_script_makes_a_bounded_number_of_calls() {
     let mut writer = Writer::default();
