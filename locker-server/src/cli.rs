@@ -108,6 +108,9 @@ pub struct Serve {
     /// How many ZeroMQ connections may be open; the limit on open files may allow fewer
     #[arg(long, env = "LOCKER_MAX_ZMQ_CONNECTIONS", default_value = "4096", value_name = "N", help_heading = LIMITS)]
     pub max_zmq_connections: usize,
+    /// How many calls of one ZeroMQ connection may be unanswered that do not wait
+    #[arg(long, env = "LOCKER_MAX_ZMQ_CALLS", default_value = "10000", value_name = "N", help_heading = LIMITS)]
+    pub max_zmq_calls: usize,
     /// How many bytes a request line with its headers may have
     #[arg(long, env = "LOCKER_HEADER_SIZE", default_value = "8192", value_name = "BYTES", help_heading = LIMITS)]
     #[arg(value_parser = clap::value_parser!(u32).range(8192..=1_048_576))]

@@ -26,7 +26,7 @@ use hyper::{
     http::request::Parts,
 };
 use reply::{Reply, reply};
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
 pub use tokens::Tokens;
 use tokio::{
     io::AsyncWriteExt,
@@ -104,39 +104,37 @@ impl Http {
             return Ok(reply(answer));
         }
         let (head, body) = request.into_parts();
-        if let Err(answer) = self.guard.check_origin(&head, line.local) {
-            return Ok(reply(self.refused(&head, answer)));
-        }
-        let path = head.uri.path();
-        if let "/healthz" | "/readyz" | "/openapi.json" = path {
-            return Ok(reply(self.own(&head.method, path).await));
-        }
-        if let Err(answer) = self.guard.check_token(&head.headers) {
-            return Ok(reply(self.refused(&head, answer)));
-        }
-        if path == "/metrics" {
-            return Ok(reply(self.own(&head.method, path).await));
-        }
-        match self.call(&head, body).await {
-            Ok((decoded, length)) => {
+        let read = self.read(&head, body, line.local).await;
+        // Of every request, so that no body that is still to come is taken for what the next one has brought.
+        let alone = line.wire.holds_nothing_more(length(&head));
+        match read {
+            Ok(decoded) => {
                 let (server, wire) = (self.server.clone(), line.wire.clone());
-                let work = async move { server.answer(Via::Http, &decoded, pin!(wire.hung_up())).await };
-                line.wait_for(Box::pin(work), &head, length).await
+                let work =
+                    async move { server.answer(Via::Http, &decoded, pin!(wire.hung_up()), None).await };
+                line.wait_for(Box::pin(work), &head, alone).await
             }
             Err(answer) => Ok(reply(answer)),
         }
     }
 
-    /// What is asked, and the length of the body.
-    async fn call(&self, head: &Parts, body: Incoming) -> Result<(Decoded, usize), Answer> {
-        let length = length(head);
+    /// What is asked; `Err`: the answer, where nothing is to be carried out.
+    async fn read(&self, head: &Parts, body: Incoming, local: IpAddr) -> Result<Decoded, Answer> {
+        self.guard.check_origin(head, local).map_err(|answer| self.refused(head, answer))?;
+        let path = head.uri.path();
+        if let "/healthz" | "/readyz" | "/openapi.json" = path {
+            return Err(self.own(&head.method, path).await);
+        }
+        self.guard.check_token(&head.headers).map_err(|answer| self.refused(head, answer))?;
+        if path == "/metrics" {
+            return Err(self.own(&head.method, path).await);
+        }
         let form = self.form(head, body).await.map_err(|answer| self.refused(head, answer))?;
         let Ok(form) = std::str::from_utf8(&form) else {
             return Err(self.refused(head, Answer::bad_request("the body is not UTF-8")));
         };
-        let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
-        let request = Request { via: Via::Http, method: method(&head.method), path, query, form };
-        Ok((self.server.read(request)?, length))
+        let query = head.uri.query().unwrap_or_default();
+        self.server.read(Request { via: Via::Http, method: method(&head.method), path, query, form })
     }
 
     /// Counts an answer to what was not read as a call.

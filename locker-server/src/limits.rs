@@ -43,9 +43,25 @@ impl Gauge {
         self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    /// Counts one more until what is returned is dropped; `None`: the cap is reached.
+    #[must_use]
+    pub fn place(&self) -> Option<Place<'_>> {
+        self.enter().then(|| Place(self))
+    }
+
     /// Counts one less.
     pub fn leave(&self) {
         self.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One that a [`Gauge`] counts.
+#[derive(Debug)]
+pub struct Place<'a>(&'a Gauge);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
     }
 }
 
@@ -185,6 +201,15 @@ mod tests {
     fn what_happens_often_is_told_seldom() {
         let seldom = Seldom::default();
         assert_eq!([0, 1, 0, 1].map(|thing| seldom.is_due(thing)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_place_is_given_back() {
+        let gauge = Gauge::new(1);
+        let place = gauge.place();
+        assert!(place.is_some() && gauge.place().is_none());
+        drop(place);
+        assert!(gauge.place().is_some());
     }
 
     fn enter<'a>(waits: &'a Waits, place: (Option<Kind>, &'a str)) -> Result<Waiting<'a>, Answer> {

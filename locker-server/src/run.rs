@@ -111,7 +111,7 @@ async fn attend(mut command: Running, guard: &Guard, kill_after: Duration, signa
             () = guard.lost() => break,
         }
     }
-    command.end(kill_after, guard.key()).await;
+    command.end(kill_after, guard.key(), signals).await;
     LOST
 }
 

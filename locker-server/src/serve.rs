@@ -107,6 +107,7 @@ async fn server(options: &Serve) -> Result<Server, String> {
         waits: Waits::new(options.max_waits, options.max_waits_per_name),
         connections: Gauge::new(http),
         zmq_connections: Arc::new(Gauge::new(zmq)),
+        max_zmq_calls: options.max_zmq_calls,
         refusals: Seldom::default(),
         metrics: Metrics::new().map_err(|error| error.to_string())?,
         shutdown: CancellationToken::new(),

@@ -40,6 +40,8 @@ pub struct Server {
     pub connections: Gauge,
     /// Established ZeroMQ connections.
     pub zmq_connections: Arc<Gauge>,
+    /// How many calls of one ZeroMQ connection may be under way that do not wait.
+    pub max_zmq_calls: usize,
     /// So that the log is not flooded by those who come again and again.
     pub refusals: Seldom,
     /// What is counted.
@@ -75,7 +77,8 @@ impl Server {
     }
 
     /// Answers a request that has been read. `gone` comes back when nobody is there any more to take the answer: a
-    /// call that waits is then given up, and `None` returned; every other one is carried out all the same.
+    /// call that waits is then given up, and `None` returned; every other one is carried out all the same. `room` is
+    /// for those that do not wait and are not answered yet, of a client that sends one before the other is answered.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped call leaves its queue and takes nothing.
@@ -88,12 +91,16 @@ impl Server {
         via: Via,
         decoded: &'a Decoded,
         gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
+        room: Option<&'a Gauge>,
     ) -> impl Future<Output = Option<Answer>> + Send {
         async move {
             let call = &decoded.call;
             let work = pin!(carry_out(self, call));
             if !call.may_wait() {
-                let answer = self.to_its_end(work).await;
+                let answer = match room.map(Gauge::place) {
+                    Some(None) => Answer::crowded(),
+                    _place => self.to_its_end(work).await,
+                };
                 return Some(self.answered(via, decoded, answer));
             }
             // In brackets, so that how it has ended takes no room beside the wait.
@@ -106,7 +113,7 @@ impl Server {
                         return None;
                     }
                     Ended::Going => return Some(self.answered(via, decoded, Answer::shutting_down())),
-                    Ended::Full(full) => Box::pin(self.without_waiting(call, full)),
+                    Ended::Full(full) => Box::pin(self.without_waiting(call, full, room)),
                 }
             };
             let answer = without_waiting.await;
@@ -171,11 +178,15 @@ impl Server {
 
     /// There is no room for one more to wait: a call that need not wait is carried out all the same. `full` then means
     /// that nothing was taken.
-    async fn without_waiting(&self, call: &Call, full: Answer) -> Answer {
+    async fn without_waiting(&self, call: &Call, full: Answer, room: Option<&Gauge>) -> Answer {
         // In the embedded store it has been asked for, and had to wait.
         if self.door.is_embedded() {
             return full;
         }
+        let _place = match room.map(Gauge::place) {
+            Some(None) => return Answer::crowded(),
+            place => place,
+        };
         let answer = carry_out(self, &call.without_waiting()).await;
         if answer.status == 408 { full } else { answer }
     }

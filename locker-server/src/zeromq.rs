@@ -14,14 +14,14 @@ use crate::{
     server::{Ended, Request, Server},
 };
 use bytes::Bytes;
-use connections::Connections;
+use connections::{Client, Connections};
 use frames::Ask;
 use locker_runtime::primitives::rate_limiter::Quota;
 use security::{Security, endpoint};
 use slots::Slots;
 use socket::{Event, Peer, Publisher, Router, Sender, Subscriber, Watch};
 use std::{borrow::Cow, pin::pin, sync::Arc};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 /// The sockets of a server, bound.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Sockets {
 /// Answers until the server shuts down, or the socket is closed.
 async fn calls(server: Arc<Server>, mut router: Router, slots: Arc<Slots>) {
     let tasks = TaskTracker::new();
-    let mut connections = Connections::new(server.zmq_connections.clone());
+    let mut connections = Connections::new(server.zmq_connections.clone(), server.max_zmq_calls);
     let closer = router.closer();
     let desk = Desk { server: server.clone(), slots, sender: router.sender() };
     while let Some(event) = server.shutdown.run_until_cancelled(router.next()).await {
@@ -120,8 +120,8 @@ async fn calls(server: Arc<Server>, mut router: Router, slots: Arc<Slots>) {
         let Some(event) = event else { return };
         match event {
             Event::Message(peer, frames) => {
-                if let Some(gone) = connections.of(peer.connection()) {
-                    desk.take(peer, frames, gone, &tasks);
+                if let Some(client) = connections.of(peer.connection()) {
+                    desk.take(peer, frames, client, &tasks);
                 }
             }
             Event::Change(change) => {
@@ -141,7 +141,7 @@ async fn calls(server: Arc<Server>, mut router: Router, slots: Arc<Slots>) {
 
 /// Closes the connections of listeners that are too many.
 async fn within_the_cap(server: &Server, mut listeners: Watch) {
-    let mut connections = Connections::new(server.zmq_connections.clone());
+    let mut connections = Connections::new(server.zmq_connections.clone(), server.max_zmq_calls);
     let closer = listeners.closer();
     while let Some(change) = listeners.next().await {
         for beyond in connections.follow(change) {
@@ -161,11 +161,11 @@ struct Desk {
 
 impl Desk {
     /// What can be answered at once is; the rest waits in a task of its own, so that later requests overtake it.
-    fn take(&self, peer: Peer, mut frames: Vec<Bytes>, gone: CancellationToken, tasks: &TaskTracker) {
+    fn take(&self, peer: Peer, mut frames: Vec<Bytes>, client: Client, tasks: &TaskTracker) {
         let desk = self.clone();
         let body = frames.split_off(frames::envelope(&frames));
         let mut work = Box::pin(async move {
-            if let Some(answer) = desk.answer(&body, &gone).await {
+            if let Some(answer) = desk.answer(&body, &client).await {
                 frames.extend(answer);
                 desk.sender.send(&peer, frames);
             }
@@ -176,13 +176,16 @@ impl Desk {
     }
 
     /// `None`: the client is gone.
-    async fn answer(&self, body: &[Bytes], gone: &CancellationToken) -> Option<Vec<Bytes>> {
+    async fn answer(&self, body: &[Bytes], client: &Client) -> Option<Vec<Bytes>> {
         let answer = match frames::read(body) {
-            Ok(Ask::Slot) => return self.slot(gone).await,
+            Ok(Ask::Slot) => return self.slot(client).await,
             Ok(Ask::Call { method, path, query }) => {
                 let request = Request { via: Via::ZeroMq, method, path, query, form: "" };
                 match self.server.read(request) {
-                    Ok(decoded) => self.server.answer(Via::ZeroMq, &decoded, pin!(gone.cancelled())).await?,
+                    Ok(decoded) => {
+                        let gone = pin!(client.gone.cancelled());
+                        self.server.answer(Via::ZeroMq, &decoded, gone, Some(&client.calls)).await?
+                    }
                     Err(answer) => answer,
                 }
             }
@@ -194,16 +197,19 @@ impl Desk {
         Some(vec![answer.status.to_string().into(), bytes(answer)])
     }
 
-    async fn slot(&self, gone: &CancellationToken) -> Option<Vec<Bytes>> {
+    async fn slot(&self, client: &Client) -> Option<Vec<Bytes>> {
         let ask = pin!(self.slots.ask());
         let go = if self.slots.may_wait() {
-            match self.server.wait_for(self.server.waits.at((None, "")), ask, pin!(gone.cancelled())).await {
+            let gone = pin!(client.gone.cancelled());
+            match self.server.wait_for(self.server.waits.at((None, "")), ask, gone).await {
                 Ended::Done(go) => go,
                 Ended::Gone => return None,
-                Ended::Full(_) | Ended::Going => false,
+                Ended::Full(_) | Ended::Going => self.slots.refuse(),
             }
-        } else {
+        } else if let Some(_place) = client.calls.place() {
             ask.await
+        } else {
+            self.slots.refuse()
         };
         Some(vec![Bytes::from_static(if go { b"go" } else { b"sorry" })])
     }

@@ -289,6 +289,31 @@ def who_never_reads_does_no_harm(endpoint, pid):
     assert resident(pid) - before < 64 << 20, (resident(pid) - before) >> 20
 
 
+def calls_beyond_the_cap_are_refused(endpoint):
+    """Four may be under way, and the store stands still."""
+    crowd = connect(zmq.DEALER, endpoint)
+    ask("ready")
+    for number in range(400):
+        call(crowd, f"/v1/semaphore/s/release?key={number}")
+    refused = [b"", b"503", b"too many calls of this connection are not answered yet"]
+    assert [crowd.recv_multipart() for _ in range(396)] == [refused] * 396
+    call(crowd, "let me go")
+    assert crowd.recv_multipart() == [b"", b"sorry"]
+    ask("refused")
+    assert [crowd.recv_multipart()[1] for _ in range(4)] == [b"409"] * 4
+    assert request(connect(zmq.REQ, endpoint), "let me go") == ["go"]
+
+
+def beyond_the_waits_is_sorry(endpoint):
+    client = connect(zmq.DEALER, endpoint)
+    call(client, "let me go")
+    assert client.recv_multipart() == [b"", b"go"]
+    call(client, "let me go")
+    ask("held back")
+    call(client, "let me go")
+    assert client.recv_multipart() == [b"", b"sorry"]
+
+
 def relaxed_clients_get_their_own_answers(endpoint):
     client = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1)
     for number in range(100):

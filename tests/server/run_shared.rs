@@ -191,6 +191,19 @@ fn a_lost_lock_ends_what_the_command_has_started() {
     }
 }
 
+/// Long before it would be killed.
+#[test]
+fn signals_are_passed_on_while_the_command_is_ended() {
+    let Some(redis) = RedisServer::start() else { return };
+    let script = "trap 'echo ending' TERM; trap 'exit 3' USR1; echo held; while :; do sleep 0.02; done";
+    let run = ["run", "a", "--lease", "1s", "--kill-after", "1h", "--", "sh", "-c", script];
+    let (mut child, mut output) = saying(locker(&redis, &run), "held");
+    assert!(self::output(locker(&redis, &["unlock", "a"])).status.success());
+    assert_eq!(line(&mut output), "ending");
+    signal(&child, Signal::USR1);
+    assert_eq!(ended(&mut child).code(), Some(75));
+}
+
 #[test]
 fn a_lost_lock_ends_the_command_where_nobody_reads_the_log() {
     let Some(redis) = RedisServer::start() else { return };

@@ -1,7 +1,7 @@
 //! Waiting: in order, woken at once, given up without a trace.
 
 use crate::support::{Server, in_time, rest, until};
-use std::io::Write;
+use std::io::{Read, Write};
 
 #[tokio::test]
 async fn semaphore_slots_are_given_in_order() {
@@ -179,4 +179,26 @@ async fn pipelined_requests_are_answered_in_order() {
     assert_eq!(server.post("/v1/event/e/send?message=one").await.status, 204);
     let answers = rest(&mut waiter);
     assert!(answers.find("\r\n\r\none").unwrap() < answers.find("\"sent\":true").unwrap(), "{answers}");
+}
+
+/// The body that a `GET` may have is ignored: it is no request, also when it comes while the call waits.
+#[tokio::test]
+async fn a_body_that_comes_late_is_not_taken_for_a_request() {
+    let server = Server::start(&[]);
+    for before in ["/healthz", "/nowhere"] {
+        let mut stream = server.connect();
+        write!(stream, "GET {before} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        // As long as its own head.
+        let head = "GET /v1/event/e/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: 70\r\n\r\n";
+        assert_eq!(head.len(), 70);
+        stream.write_all(head.as_bytes()).unwrap();
+        server.until_waiting("event/e", 1).await;
+        let body = format!("{:68}\r\n", "POST /v1/event/body/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(body.as_bytes()).unwrap();
+        assert_eq!(server.post("/v1/event/e/send").await.status, 204);
+        assert_eq!(rest(&mut stream).matches("HTTP/1.1 ").count(), 1, "{before}");
+        assert_eq!(server.get("/v1/event/body").await.status, 404, "{before}");
+        assert_eq!(server.delete("/v1/event/e").await.status, 204);
+    }
 }

@@ -1,7 +1,7 @@
 //! The ZeroMQ side against pyzmq.
 
 use crate::support::{Python, Server, free_port, until};
-use rustix::process::Signal;
+use locker_harness::{RedisServer, Signal};
 
 #[test]
 fn clients_may_start_before_the_server() {
@@ -174,6 +174,34 @@ async fn listeners_are_capped() {
 fn who_never_reads_does_no_harm() {
     let server = Server::start(&[]);
     Python::run(&["who_never_reads_does_no_harm", &server.zmq(), &server.pid().to_string()]);
+}
+
+/// What cannot be carried out as fast as it comes in is not kept in memory.
+#[tokio::test]
+async fn calls_beyond_the_cap_are_refused() {
+    let Some(redis) = RedisServer::start() else { return };
+    let server = Server::start(&["--store", &redis.url(), "--max-zmq-calls", "4"]);
+    let mut client = Python::start(&["calls_beyond_the_cap_are_refused", &server.zmq()]);
+    assert_eq!(client.line(), "ready");
+    redis.signal(Signal::STOP);
+    client.tell("stopped");
+    assert_eq!(client.line(), "refused");
+    assert_eq!(metric(&server, r#"locker_slots_total{slot="sorry"}"#).await, 1);
+    redis.signal(Signal::CONT);
+    client.tell("goes on");
+    client.finish();
+}
+
+/// A `sorry` that could not be held back is a `sorry`.
+#[tokio::test]
+async fn who_is_sent_away_without_being_held_back_is_counted() {
+    let server = Server::start(&["--in-seconds", "3600", "--grace", "3600s", "--max-waits", "1"]);
+    let mut client = Python::start(&["beyond_the_waits_is_sorry", &server.zmq()]);
+    assert_eq!(client.line(), "held back");
+    until("it is", async || metric(&server, "locker_waiting").await == 1).await;
+    client.tell("one waits");
+    client.finish();
+    assert_eq!(metric(&server, r#"locker_slots_total{slot="sorry"}"#).await, 1);
 }
 
 #[test]

@@ -133,6 +133,12 @@ impl Answer {
         Self::unavailable("shutting down")
     }
 
+    /// 503: a client has sent much more than was answered.
+    #[must_use]
+    pub fn crowded() -> Self {
+        Self::unavailable("too many calls of this connection are not answered yet")
+    }
+
     /// With the fence of a grant.
     #[must_use]
     pub fn with_fence(self, fence: u64) -> Self {

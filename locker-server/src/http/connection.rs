@@ -95,9 +95,9 @@ impl Line {
         }
     }
 
-    /// Waits for a call: on the connection, or parked when the library holds nothing else of this client.
-    pub(super) async fn wait_for(&self, mut work: Work, head: &Parts, body: usize) -> Result<Reply, Gone> {
-        let parkable = self.wire.holds_nothing_more(body) && head.version == Version::HTTP_11;
+    /// Waits for a call: on the connection, or parked when the library holds nothing else of this client (`alone`).
+    pub(super) async fn wait_for(&self, mut work: Work, head: &Parts, alone: bool) -> Result<Reply, Gone> {
+        let parkable = alone && head.version == Version::HTTP_11;
         let answer = match futures_util::poll!(work.as_mut()) {
             Poll::Ready(answer) => answer,
             Poll::Pending if parkable => {

@@ -1,12 +1,13 @@
 //! The command that runs while the lock is held.
 
+use super::Signals;
 use locker_runtime::Guard;
 use rustix::{
     io,
     process::{Pid, Signal, getpgid, kill_process, kill_process_group, test_kill_process_group},
     termios::tcgetpgrp,
 };
-use std::{ffi::OsString, fs::File, process::ExitStatus, time::Duration};
+use std::{ffi::OsString, fs::File, pin::pin, process::ExitStatus, time::Duration};
 use tokio::{
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
@@ -64,12 +65,18 @@ impl Running {
         }
     }
 
-    /// Ends it and, where it has a group of its own, all that it has started and that is still there.
-    pub(super) async fn end(&mut self, kill_after: Duration, lost: &str) {
+    /// Ends it and, where it has a group of its own, all that it has started and that is still there. Until it is
+    /// killed, `signals` are passed on as before.
+    pub(super) async fn end(&mut self, kill_after: Duration, lost: &str, signals: &mut Signals) {
         self.send_to_all(Signal::TERM);
         tracing::error!("{lost}: lost: ending the command");
-        if tokio::time::timeout(kill_after, self.all_ended()).await.is_ok() {
-            return;
+        let mut patience = pin!(tokio::time::sleep(kill_after));
+        loop {
+            tokio::select! {
+                () = self.all_ended() => return,
+                Some(signal) = signals.recv() => self.pass_on(signal),
+                () = &mut patience => break,
+            }
         }
         self.send_to_all(Signal::KILL);
         tracing::error!("not all has ended after SIGTERM: killed");
@@ -78,6 +85,8 @@ impl Running {
         }
     }
 
+    /// # Cancel safety
+    /// Cancel safe.
     async fn all_ended(&mut self) {
         if let Err(error) = self.child.wait().await {
             tracing::debug!(%error, "how the command has ended is not known");

@@ -15,29 +15,42 @@ const REMEMBERED: usize = 16_384;
 pub(super) struct Connections {
     /// Shared with the other sockets of the server.
     seats: Arc<Gauge>,
-    here: HashMap<u64, CancellationToken>,
+    /// The cap on [`Client::calls`].
+    most_calls: usize,
+    here: HashMap<u64, Client>,
     gone: HashSet<u64>,
     order: VecDeque<u64>,
 }
 
+/// Who has a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// Ends with the connection.
+    pub(super) gone: CancellationToken,
+    /// Those that do not wait and are not answered yet.
+    pub(super) calls: Arc<Gauge>,
+}
+
 impl Connections {
-    pub(super) fn new(seats: Arc<Gauge>) -> Self {
-        Self { seats, here: HashMap::new(), gone: HashSet::new(), order: VecDeque::new() }
+    pub(super) fn new(seats: Arc<Gauge>, most_calls: usize) -> Self {
+        Self { seats, most_calls, here: HashMap::new(), gone: HashSet::new(), order: VecDeque::new() }
     }
 
-    /// What ends with the connection; `None` when it has gone already, or there are as many as may be.
-    pub(super) fn of(&mut self, connection: u64) -> Option<CancellationToken> {
+    /// `None` when it has gone already, or there are as many as may be.
+    pub(super) fn of(&mut self, connection: u64) -> Option<Client> {
         if self.gone.contains(&connection) {
             return None;
         }
-        if let Some(token) = self.here.get(&connection) {
-            return Some(token.clone());
+        if let Some(client) = self.here.get(&connection) {
+            return Some(client.clone());
         }
         if !self.seats.enter() {
             self.remember(connection);
             return None;
         }
-        Some(self.here.entry(connection).or_default().clone())
+        let client = Client { gone: CancellationToken::new(), calls: Arc::new(Gauge::new(self.most_calls)) };
+        self.here.insert(connection, client.clone());
+        Some(client)
     }
 
     /// Follows what has changed and names those to be closed, who are too many.
@@ -65,8 +78,8 @@ impl Connections {
     }
 
     fn forget(&mut self, connection: u64) {
-        if let Some(token) = self.here.remove(&connection) {
-            token.cancel();
+        if let Some(client) = self.here.remove(&connection) {
+            client.gone.cancel();
             self.seats.leave();
         }
         self.remember(connection);
@@ -95,7 +108,7 @@ mod tests {
     use super::*;
 
     fn connections(most: usize) -> Connections {
-        Connections::new(Arc::new(Gauge::new(most)))
+        Connections::new(Arc::new(Gauge::new(most)), 1)
     }
 
     #[test]
@@ -103,10 +116,10 @@ mod tests {
         let mut connections = connections(10);
         let (one, other) = (connections.of(1).unwrap(), connections.of(2).unwrap());
         assert_eq!(connections.follow(Change::Gone(1)), Vec::<u64>::new());
-        assert!(one.is_cancelled() && !other.is_cancelled());
+        assert!(one.gone.is_cancelled() && !other.gone.is_cancelled());
         assert!(connections.of(1).is_none(), "a late message finds it gone");
         assert_eq!(connections.follow(Change::Now(HashSet::from([3]))), Vec::<u64>::new());
-        assert!(other.is_cancelled() && connections.of(3).is_some());
+        assert!(other.gone.is_cancelled() && connections.of(3).is_some());
         assert_eq!(connections.seats.now(), 1);
     }
 

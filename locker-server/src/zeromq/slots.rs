@@ -64,6 +64,12 @@ impl Slots {
         go
     }
 
+    /// Sends away who cannot even ask.
+    pub(super) fn refuse(&self) -> bool {
+        self.server.metrics.slot(Slot::Sorry);
+        false
+    }
+
     /// Counts the `go`s of the peers; in a full slot they change nothing any more.
     pub(super) async fn listen(&self, peers: Subscriber) {
         let limiter = self.limiter.clone().timeout(Duration::ZERO);
