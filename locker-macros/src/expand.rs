@@ -6,7 +6,7 @@ use crate::{
     layer::Layer,
     parts::Part,
     runtime_path::library_name,
-    same_key::refuse_same_key,
+    same_key::{refuse_same_guard, refuse_same_key},
 };
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::quote;
@@ -60,6 +60,7 @@ fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStrea
     }
     layers.iter().try_for_each(|layer| layer.check(&function))?;
     refuse_same_key(&layers, &function)?;
+    refuse_same_guard(&layers)?;
     surround(&mut function, &layers)
 }
 

@@ -1,4 +1,5 @@
-//! Two attributes of one kind and key on one function: every call would meet itself.
+//! Two attributes on one function that get into each other's way: of one kind and key, so that every call would meet
+//! itself, or with guards of one name.
 
 use crate::{function::Function, kind::Kind, layer::Layer};
 use proc_macro2::{TokenStream, TokenTree};
@@ -16,6 +17,23 @@ pub(crate) fn refuse_same_key(layers: &[Layer], function: &Function) -> Result<(
         };
         if let (Some(_), Some(path)) = (layers[..at].iter().find(is_same), &layer.taken_from) {
             return Err(Error::new(path.span(), message(layer.kind)));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a guard that would hide that of an attribute above.
+pub(crate) fn refuse_same_guard(layers: &[Layer]) -> Result<()> {
+    for (at, layer) in layers.iter().enumerate() {
+        let Some(guard) = &layer.options.guard else { continue };
+        let hides =
+            |above: &Layer| above.options.guard.as_ref().is_some_and(|other| other.value == guard.value);
+        if layers[..at].iter().any(hides) {
+            let message = format!(
+                "`{}` is the guard of an attribute above already: give this one another name",
+                guard.value
+            );
+            return Err(Error::new(guard.value.span(), message));
         }
     }
     Ok(())

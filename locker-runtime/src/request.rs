@@ -89,7 +89,8 @@ impl LockRequest {
         self
     }
 
-    /// `false` lets whoever comes first take a free lock, past those who wait. Default `true`.
+    /// `false` lets whoever comes first take a free lock, past those who wait with `false`, too: nobody overtakes who keeps
+    /// its turn. Default `true`.
     pub fn fair(mut self, fair: bool) -> Self {
         self.settings.fair = fair;
         self

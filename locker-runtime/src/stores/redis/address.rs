@@ -5,7 +5,7 @@ use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 const ACCEPTED: &str = "accepted are redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, and \
                         unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD]";
@@ -56,11 +56,16 @@ fn unreadable(url: &str) -> Error {
 pub(super) fn shown(info: &ConnectionInfo) -> String {
     let db = info.redis_settings().db();
     match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}/{db}"),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{host}:{port}/{db}"),
+        ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}/{db}", bracketed(host)),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}:{port}/{db}", bracketed(host)),
         ConnectionAddr::Unix(path) => format!("unix://{}?db={db}", path.display()),
         _ => "redis".into(),
     }
+}
+
+/// An IPv6 address as it stands in a URL.
+fn bracketed(host: &str) -> Cow<'_, str> {
+    if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) }
 }
 
 fn tcp() -> TcpSettings {
@@ -104,6 +109,17 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
             let text = format!("{error} {error:?}");
             assert!(text.contains("accepted are") && !text.contains("secret"), "{url}: {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_is_a_url_without_a_login() {
+        for (url, expected) in [
+            ("redis://u:secret@h:7/3", "redis://h:7/3"),
+            ("redis://:secret@[::1]", "redis://[::1]:6379/0"),
+            ("unix:///s?db=1&pass=secret", "unix:///s?db=1"),
+        ] {
+            assert_eq!(shown(&read(url).unwrap()), expected);
         }
     }
 

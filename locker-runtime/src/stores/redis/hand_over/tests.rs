@@ -1,6 +1,6 @@
 use super::*;
 use crate::{blocking::block_on, primitives::Wait, stores::Opening};
-use locker_harness::{RedisServer, eventually};
+use locker_harness::{RedisServer, Signal, eventually};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -52,7 +52,9 @@ fn a_refusal_before_what_led_to_the_hold_was_answered_means_nothing() {
         let before = scripts_run();
         let release = Request::Release { id: heir, tombstone: false };
         let mut call = Box::pin(store.lock(&key, &release, LEASE));
+        server.signal(Signal::STOP);
         assert!(call.as_mut().now_or_never().is_none(), "it is on its way");
+        server.signal(Signal::CONT);
         eventually("the refusal", || (scripts_run() != before).then_some(()));
         // Now the server carries out what led to the hold.
         let _: String = server.ask("SET", &["lock:a", &heir.to_string(), "PX", "30000"]);
