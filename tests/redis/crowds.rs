@@ -1,6 +1,7 @@
 //! Crowds at one lock, most of whom hand it over within this process.
 
 use crate::support::{connect, holder, in_time, nobody_is_left, until};
+use locker::ErrorKind;
 use locker_harness::RedisServer;
 use std::{
     sync::{
@@ -68,6 +69,25 @@ async fn a_crowd_of_one_process_that_comes_and_goes_never_overlaps() {
 
 /// Whatever one task hears first, a hold that lasted is never said to be lost, while the server is disturbed again after
 /// every `holds`. `unknown`: it may be unknown whether a release has arrived.
+/// Far more calls at the same time than are written at once, of waiters that all give up together.
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_who_give_up_together_leave_a_store_that_answers() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let held = locker.lock("a").acquire().await.unwrap();
+    let mut crowd = JoinSet::new();
+    for _ in 0..4_000 {
+        let waiting = locker.lock("a").timeout(Duration::from_millis(500)).acquire();
+        crowd.spawn(async move { waiting.await.map(drop).map_err(|error| error.kind()) });
+    }
+    while let Some(ended) = in_time("the crowd", crowd.join_next()).await {
+        assert_eq!(ended.unwrap(), Err(ErrorKind::TimedOut));
+    }
+    in_time("what they leave", locker.settled()).await;
+    in_time("the release", held.release()).await.unwrap();
+    drop(in_time("the next", locker.lock("a").acquire()).await.unwrap());
+}
+
 async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd) {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
