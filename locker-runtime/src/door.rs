@@ -83,9 +83,11 @@ impl Door {
         // Not an `async fn`, which would store all arguments in every waiter, and twice.
         async move {
             check_lease(what.lease)?;
-            // In the embedded store most permits are free: they are asked for without a mailbox.
+            // In the embedded store most permits are free: they are asked for without a mailbox, and, because nobody
+            // gives up an answer that is here, by no other name than the hold's.
+            let named = Keyed { id: what.ask.key, ..what };
             if self.is_embedded()
-                && let Some(Ok(Reply::Granted { fence })) = self.0.at_once(&key, &what.ask(None))
+                && let Some(Ok(Reply::Granted { fence })) = self.0.at_once(&key, &named.ask(None))
             {
                 return Ok(Held { fence });
             }

@@ -11,6 +11,7 @@ use std::{collections::BTreeSet, time::Duration};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
     by_name: IdMap<Holder>,
+    /// Of those that end by themselves.
     ends: BTreeSet<(Timestamp, Id)>,
     /// From attempts to the names they asked for, where the two differ.
     names: IdMap<Id>,
@@ -47,7 +48,7 @@ impl Holders {
     }
 
     pub(super) fn next_end(&self) -> Option<Timestamp> {
-        self.ends.first().map(|(end, _)| *end).filter(|end| *end < Timestamp::NEVER)
+        self.ends.first().map(|(end, _)| *end)
     }
 
     pub(super) fn add(
@@ -65,17 +66,24 @@ impl Holders {
         }
         let (attempt, permits) = (Some(attempt), ask.permits);
         self.by_name.insert(name, Holder { attempt, since, until, fence, permits, unconfirmed });
-        self.ends.insert((until, name));
+        self.ends_at(until, name);
         self.taken += permits;
+    }
+
+    fn ends_at(&mut self, until: Timestamp, name: Id) {
+        if until < Timestamp::NEVER {
+            self.ends.insert((until, name));
+        }
     }
 
     /// The fence of the hold that was renewed, if there is one.
     pub(super) fn renew(&mut self, name: Id, until: Timestamp) -> Option<u64> {
         let holder = self.by_name.get_mut(&name)?;
+        let fence = holder.fence;
         self.ends.remove(&(holder.until, name));
-        self.ends.insert((until, name));
         (holder.until, holder.unconfirmed) = (until, false);
-        Some(holder.fence)
+        self.ends_at(until, name);
+        Some(fence)
     }
 
     /// An attempt was told of a hold, whose lease starts if it was handed over. If another one got it, it is nobody's
