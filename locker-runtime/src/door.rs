@@ -85,9 +85,8 @@ impl Door {
             check_lease(what.lease)?;
             // In the embedded store most permits are free: they are asked for without a mailbox, and, because nobody
             // gives up an answer that is here, by no other name than the hold's.
-            let named = Keyed { id: what.ask.key, ..what };
             if self.is_embedded()
-                && let Some(Ok(Reply::Granted { fence })) = self.0.at_once(&key, &named.ask(None))
+                && let Some(Ok(Reply::Granted { fence })) = self.0.at_once(&key, &what.by_its_name())
             {
                 return Ok(Held { fence });
             }
@@ -247,6 +246,12 @@ struct Keyed {
 }
 
 impl Keyed {
+    /// Asks without waiting, as an attempt that has no other name than the hold.
+    fn by_its_name(&self) -> Request {
+        let Self { ask, lease, .. } = *self;
+        Request::Semaphore(Holding::Acquire { id: ask.key, lease, wait: None, ask })
+    }
+
     /// Refuses the attempt from now on. What it has got stays, having a name of its own.
     fn refuse(&self) -> Request {
         Request::Semaphore(Holding::Release { id: self.id, tombstone: true })

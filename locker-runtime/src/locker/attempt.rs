@@ -34,33 +34,40 @@ impl Locker {
                     Step::Done(answer) => return Ok(answer),
                     Step::Confirm { fence } => (Some(fence), Timestamp::NEVER, Then::AskAgain),
                     Step::Wait { until, then } => (None, until, then),
+                    Step::LookBack => break,
                 };
                 let fence = if let Some(fence) = granted {
                     fence
                 } else {
                     let signal = attempt.signal(until).await;
-                    if signal.is_none() && matches!(then, Then::GiveUp) && what.counts() {
-                        // Boxed: every waiter has room for this, few need it.
-                        return Box::pin(attempt.look_back()).await;
-                    }
                     match attempt.heard(signal, then)? {
                         Step::Done(answer) => return Ok(answer),
                         Step::Confirm { fence } => fence,
                         Step::Wait { .. } => continue,
+                        Step::LookBack => break,
                     }
                 };
                 if let Some(answer) = attempt.confirm(fence).await? {
                     return Ok(answer);
                 }
             }
+            // Boxed: every waiter has room for this, few need it.
+            Box::pin(attempt.look_back()).await
         }
     }
 }
 
 enum Step {
     Done(Answer),
-    Confirm { fence: u64 },
-    Wait { until: Timestamp, then: Then },
+    Confirm {
+        fence: u64,
+    },
+    Wait {
+        until: Timestamp,
+        then: Then,
+    },
+    /// Patience is over: what has become of it?
+    LookBack,
 }
 
 /// What the end of a wait brings that no signal has ended.
@@ -213,6 +220,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 Ok(Step::Wait { until: Timestamp::now(), then: Then::AskAgain })
             }
             (None, Then::Take(answer)) => Ok(Step::Done(self.done(answer.reply, answer.sent))),
+            (None, Then::GiveUp) if self.what.counts() => Ok(Step::LookBack),
             (None, Then::GiveUp) => Err(self.in_vain()),
             (None, Then::TooLate(by)) => Err(self.timed_out().with_retry_after(*by)),
         }
