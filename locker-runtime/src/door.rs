@@ -6,7 +6,9 @@ use crate::{
     id::Id,
     key::Key,
     locker::{Asking, Locker, PERSISTENCE, Patience},
-    primitives::{Holding, Reply, Request, TOMBSTONE, Wait, inspection::Inspection, semaphore::Permits},
+    primitives::{
+        Holding, Once, Reply, Request, TOMBSTONE, Wait, inspection::Inspection, semaphore::Permits,
+    },
     request::unexpected,
 };
 use futures_util::future::join_all;
@@ -111,7 +113,7 @@ impl Door {
     /// When the future is dropped it may have been renewed.
     pub async fn renew(&self, name: &str, holder: &str, expires: Duration) -> Result<bool> {
         check_lease(expires)?;
-        let request = Holding::Renew { id: Id::of(holder), lease: expires };
+        let request = Holding::Renew { id: Id::of(holder), lease: expires, once: self.once() };
         let reply = self.tell(&self.key("semaphore", name), Request::Semaphore(request)).await?.0;
         Ok(matches!(reply, Reply::Renewed { .. }))
     }
@@ -124,7 +126,7 @@ impl Door {
     /// # Cancel safety
     /// When the future is dropped it may have been released.
     pub async fn release(&self, name: &str, holder: &str) -> Result<bool> {
-        let request = Holding::Release { id: Id::of(holder), tombstone: false };
+        let request = Holding::Release { id: Id::of(holder), tombstone: false, once: self.once() };
         let (reply, repeated) = self.tell(&self.key("semaphore", name), Request::Semaphore(request)).await?;
         Ok(reply == Reply::Released || repeated)
     }
@@ -175,7 +177,7 @@ impl Door {
     /// # Cancel safety
     /// When the future is dropped it may have been deleted.
     pub async fn delete(&self, key: &Key) -> Result<bool> {
-        let (reply, repeated) = self.tell(key, Request::Delete).await?;
+        let (reply, repeated) = self.tell(key, Request::Delete(Once::new(self.0.new_id()))).await?;
         Ok(reply == Reply::Deleted || repeated)
     }
 
@@ -224,6 +226,11 @@ impl Door {
         self.0.store().call(&self.key("ping", ""), &Request::Inspect).await.map(drop)
     }
 
+    /// Nothing is sent twice to a store of this process.
+    fn once(&self) -> Option<Once> {
+        (!self.is_embedded()).then(|| Once::new(self.0.new_id()))
+    }
+
     async fn tell(&self, key: &Key, request: Request) -> Result<(Reply, bool)> {
         let told = self.0.insist(key, request, PERSISTENCE).await?;
         match told.reply {
@@ -254,7 +261,7 @@ impl Keyed {
 
     /// Refuses the attempt from now on. What it has got stays, having a name of its own.
     fn refuse(&self) -> Request {
-        Request::Semaphore(Holding::Release { id: self.id, tombstone: true })
+        Request::Semaphore(Holding::Release { id: self.id, tombstone: true, once: None })
     }
 }
 

@@ -285,7 +285,7 @@ impl Locker {
     async fn repeat(
         &self,
         key: &Key,
-        request: Request,
+        mut request: Request,
         mut sent: Timestamp,
         patience: Duration,
         passes: impl Fn(&Error) -> bool,
@@ -302,7 +302,10 @@ impl Locker {
             if !passes(&error) || Timestamp::now() + delay >= until {
                 return Err(if repeated { error.unknown() } else { error });
             }
-            repeated |= !error.is_certain();
+            if !error.is_certain() {
+                repeated = true;
+                request.set_repeated();
+            }
             background::sleep(delay).await;
             sent = Timestamp::now();
         }

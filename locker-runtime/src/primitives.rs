@@ -13,6 +13,7 @@ mod holding;
 pub mod inspection;
 pub mod latch;
 pub mod lock;
+mod once;
 mod queue;
 pub mod rate_limiter;
 mod remembered;
@@ -27,6 +28,7 @@ pub(crate) mod watchers;
 use crate::{clock::Timestamp, id::Id, key::Key};
 pub use holding::{Holding, Kind};
 use inspection::Inspection;
+pub use once::Once;
 use std::{sync::Arc, time::Duration};
 
 /// How long a hold lasts that was handed to a waiter of another process, until the waiter confirms it.
@@ -234,8 +236,9 @@ macro_rules! primitives {
             $($(#[$doc])* $name($module::Request),)+
             /// How does it look? Whatever it is.
             Inspect,
-            /// Forget it, whatever it is; those who wait are told.
-            Delete,
+            /// Forget it, whatever it is; those who wait are told. Where answers may get lost, the store goes on refusing
+            /// late copies, this request's too.
+            Delete(Once),
         }
 
         /// The state of one key, of whichever primitive.
@@ -249,7 +252,7 @@ macro_rules! primitives {
             pub(crate) fn for_request(request: &Request) -> Option<Self> {
                 match request {
                     $(Request::$name(_) => Some(Self::$name(Default::default())),)+
-                    Request::Inspect | Request::Delete => None,
+                    Request::Inspect | Request::Delete(_) => None,
                 }
             }
 
@@ -259,7 +262,7 @@ macro_rules! primitives {
                     $((Self::$name(state), Request::Inspect) => {
                         Reply::Inspected(Box::new(state.inspect(context.now)))
                     })+
-                    $((Self::$name(state), Request::Delete) => {
+                    $((Self::$name(state), Request::Delete(_)) => {
                         state.delete(context);
                         Reply::Deleted
                     })+

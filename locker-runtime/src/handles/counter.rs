@@ -7,7 +7,7 @@ use crate::{
     key::Key,
     locker::Locker,
     primitives::{
-        Reply, Request,
+        Once, Reply, Request,
         counter::{self, MAX_VALUE, is_exact},
     },
     request::unexpected,
@@ -66,7 +66,7 @@ impl Counter {
     /// When the future is dropped it may have been set.
     pub async fn set(&self, value: i64) -> Result<()> {
         check("value", value)?;
-        self.ask(counter::Request::Set { value }).await.map(drop)
+        self.ask(counter::Request::Set { once: Once::new(self.locker.new_id()), value }).await.map(drop)
     }
 
     /// [`add`](Self::add) for callers that are not async.

@@ -7,7 +7,7 @@ use crate::{
     id::Id,
     key::Key,
     locker::{Asking, Locker},
-    primitives::{KEEP, Reply, Request, Wait, event},
+    primitives::{KEEP, Once, Reply, Request, Wait, event},
 };
 use std::time::Duration;
 
@@ -57,8 +57,8 @@ impl Event {
     /// When the future is dropped the event may have been sent.
     pub async fn send(&self, message: &str) -> Result<()> {
         crate::config::between("keep", self.keep, Duration::from_millis(1))?;
-        let request =
-            event::Request::Send { id: self.locker.new_id(), message: message.into(), keep: self.keep };
+        let once = Once::new(self.locker.new_id());
+        let request = event::Request::Send { once, message: message.into(), keep: self.keep };
         tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
@@ -70,7 +70,8 @@ impl Event {
     /// # Cancel safety
     /// When the future is dropped the event may have been reset.
     pub async fn reset(&self) -> Result<()> {
-        tell(&self.locker, &self.key, Request::Event(event::Request::Reset)).await.map(drop)
+        let request = event::Request::Reset { once: Once::new(self.locker.new_id()) };
+        tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
     /// [`wait`](Self::wait) for callers that are not async.

@@ -8,7 +8,7 @@ use crate::{
     id::Id,
     key::Key,
     locker::{Asking, Locker},
-    primitives::{Request, Wait, watchdog},
+    primitives::{Once, Request, Wait, watchdog},
 };
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ impl Watchdog {
     /// When the future is dropped it may have been kicked.
     pub async fn kick(&self, expires: Duration) -> Result<()> {
         between("expires", expires, Duration::from_millis(1))?;
-        tell(&self.locker, &self.key, Request::Watchdog(watchdog::Request::Kick { expires })).await.map(drop)
+        let request = watchdog::Request::Kick { once: Once::new(self.locker.new_id()), expires };
+        tell(&self.locker, &self.key, Request::Watchdog(request)).await.map(drop)
     }
 
     /// Waits until it has expired; never returns early. Zero looks once; [`Duration::MAX`] waits for ever.

@@ -1,6 +1,6 @@
 //! The counter: a number that many change and nobody loses a change of.
 
-use super::{Context, KEEP, Reply, inspection::Inspection, remembered::Remembered};
+use super::{Context, KEEP, Once, Reply, inspection::Inspection, remembered::Remembered};
 use crate::{clock::Timestamp, id::Id};
 
 /// What can be asked of a counter. Every answer is the value after it.
@@ -17,6 +17,8 @@ pub enum Request {
     },
     /// Make it `value`.
     Set {
+        /// The attempt.
+        once: Once,
         /// The new value.
         value: i64,
     },
@@ -29,7 +31,8 @@ pub enum Request {
 pub struct State {
     value: i64,
     until: Timestamp,
-    sums: Remembered<i64>,
+    /// What was answered to additions, and to sets that were repeated.
+    answered: Remembered<i64>,
 }
 
 /// The id of additions that nobody repeats.
@@ -45,27 +48,38 @@ pub(crate) fn is_exact(number: i64) -> bool {
 
 /// Carries out one request on one counter.
 ///
-/// Law: the value is the last one set plus everything added since, each addition once.
+/// Law: the value is the last one set plus everything added since, each addition once; no copy of a set
+/// counts after one that said that it was repeated.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match *request {
         Request::Get => Reply::Value(state.value),
         Request::Add { id, by } => state.add(id, by, context.now),
-        Request::Set { value } => state.set(value, context.now),
+        Request::Set { once, value } => state.set_once(once, value, context.now),
     }
 }
 
 impl State {
     fn add(&mut self, id: Id, by: i64, now: Timestamp) -> Reply {
-        if let Some(sum) = self.sums.get(id) {
+        if let Some(sum) = self.answered.get(id) {
             return Reply::Value(*sum);
         }
         let sum = Some(by).filter(|by| is_exact(*by)).map(|by| self.value + by);
         let Some(sum) = sum.filter(|sum| is_exact(*sum)) else { return Reply::Conflict };
         if id != ONCE {
-            self.sums.keep(id, sum, now);
+            self.answered.keep(id, sum, now);
         }
         self.set(sum, now)
+    }
+
+    fn set_once(&mut self, Once { attempt, repeated }: Once, value: i64, now: Timestamp) -> Reply {
+        if let Some(answered) = self.answered.get(attempt) {
+            return Reply::Value(*answered);
+        }
+        if repeated {
+            self.answered.keep(attempt, value, now);
+        }
+        self.set(value, now)
     }
 
     fn set(&mut self, value: i64, now: Timestamp) -> Reply {
@@ -74,7 +88,7 @@ impl State {
     }
 
     fn forget(&mut self, now: Timestamp) {
-        self.sums.forget_until(now);
+        self.answered.forget_until(now);
         if self.until <= now {
             self.value = 0;
         }
@@ -94,7 +108,7 @@ impl super::State for State {
 
     fn next_tick(&self) -> Option<Timestamp> {
         let kept = (self.value != 0).then_some(self.until);
-        kept.into_iter().chain(self.sums.next_end()).min()
+        kept.into_iter().chain(self.answered.next_end()).min()
     }
 
     fn users(&self) -> usize {
@@ -102,7 +116,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.value == 0 && self.sums.is_empty()
+        self.value == 0 && self.answered.is_empty()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

@@ -1,7 +1,7 @@
 //! The event: sent once, seen by everybody who waits then or later, until it is reset.
 
 use super::{
-    Context, Reply, Signal, Wait, inspection::Inspection, remembered::Remembered, watchers::Watchers,
+    Context, Once, Reply, Signal, Wait, inspection::Inspection, remembered::Remembered, watchers::Watchers,
 };
 use crate::{clock::Timestamp, id::Id};
 use std::{sync::Arc, time::Duration};
@@ -20,14 +20,17 @@ pub enum Request {
     /// Send it; sending twice is a conflict.
     Send {
         /// The attempt: repeating it is no conflict.
-        id: Id,
+        once: Once,
         /// What every waiter is given.
         message: Arc<str>,
         /// How long it stays sent.
         keep: Duration,
     },
     /// Make it unsent.
-    Reset,
+    Reset {
+        /// The attempt.
+        once: Once,
+    },
     /// Wait no longer.
     Cancel {
         /// The waiter.
@@ -42,6 +45,8 @@ pub struct State {
     watchers: Watchers,
     /// What those will be answered who waited at a send: it may be over when they ask again.
     told: Remembered<Arc<str>>,
+    /// What was answered to repeated sends and resets: others may have reset and sent it when another copy comes.
+    answered: Remembered<Reply>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,16 +59,13 @@ struct Sent {
 /// Carries out one request on one event.
 ///
 /// Laws: of many sends one succeeds until the reset; after it every wait is answered with its message, and so is,
-/// whatever comes after, every wait that it found in line.
+/// whatever comes after, every wait that it found in line; no copy of a send or a reset counts after one that said
+/// that it was repeated.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match request {
         Request::Wait { id, wait } => state.wait(*id, *wait, context.now),
-        Request::Send { id, message, keep } => state.send(*id, message, *keep, context),
-        Request::Reset => {
-            state.sent = None;
-            Reply::Done
-        }
+        Request::Send { once, .. } | Request::Reset { once } => state.change(*once, request, context),
         Request::Cancel { id } => {
             state.watchers.leave(*id);
             state.told.forget(*id);
@@ -76,6 +78,7 @@ impl State {
     fn forget(&mut self, now: Timestamp) {
         self.watchers.forget_until(now);
         self.told.forget_until(now);
+        self.answered.forget_until(now);
         if self.sent.as_ref().is_some_and(|sent| sent.until <= now) {
             self.sent = None;
         }
@@ -94,6 +97,27 @@ impl State {
             return Reply::Message(sent.message.clone());
         }
         self.watchers.watch(id, wait, None, now)
+    }
+
+    fn change(
+        &mut self,
+        Once { attempt, repeated }: Once,
+        request: &Request,
+        context: &mut Context<'_>,
+    ) -> Reply {
+        if let Some(reply) = self.answered.get(attempt) {
+            return reply.clone();
+        }
+        let reply = if let Request::Send { message, keep, .. } = request {
+            self.send(attempt, message, *keep, context)
+        } else {
+            self.sent = None;
+            Reply::Done
+        };
+        if repeated {
+            self.answered.keep(attempt, reply.clone(), context.now);
+        }
+        reply
     }
 
     fn send(&mut self, id: Id, message: &Arc<str>, keep: Duration, context: &mut Context<'_>) -> Reply {
@@ -120,7 +144,7 @@ impl super::State for State {
 
     fn next_tick(&self) -> Option<Timestamp> {
         let sent = self.sent.as_ref().map(|sent| sent.until);
-        sent.into_iter().chain(self.told.next_end()).min()
+        sent.into_iter().chain(self.told.next_end()).chain(self.answered.next_end()).min()
     }
 
     fn users(&self) -> usize {
@@ -128,7 +152,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.sent.is_none() && self.watchers.is_empty() && self.told.is_empty()
+        self.sent.is_none() && self.watchers.is_empty() && self.told.is_empty() && self.answered.is_empty()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {
@@ -142,7 +166,7 @@ impl super::State for State {
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
-        (self.sent, self.told) = (None, Remembered::default());
         self.watchers.dismiss(Signal::Deleted, context);
+        *self = Self::default();
     }
 }

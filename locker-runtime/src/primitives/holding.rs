@@ -1,6 +1,6 @@
 //! What is asked about something that is held, and the kinds of it.
 
-use super::{Reply, Request, Wait, rwlock::Mode, semaphore::Permits};
+use super::{Once, Reply, Request, Wait, rwlock::Mode, semaphore::Permits};
 use crate::{Error, ErrorKind, Result, id::Id, request::unexpected};
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub enum Holding<A> {
         id: Id,
         /// The new time to live.
         lease: Duration,
+        /// For a name that is held again and again, as those of locks are not: a late copy changes nothing.
+        once: Option<Once>,
     },
     /// End the hold.
     Release {
@@ -32,6 +34,8 @@ pub enum Holding<A> {
         id: Id,
         /// Refuse this id from now on: an attempt with an unknown outcome may still arrive.
         tombstone: bool,
+        /// As for `Renew`.
+        once: Option<Once>,
     },
     /// Leave the queue, and end the hold if there is one.
     Cancel {
@@ -106,15 +110,15 @@ impl Kind {
 
     pub(crate) fn renew(self, id: Id, lease: Duration) -> Request {
         match self {
-            Self::Lock => Request::Lock(Holding::Renew { id, lease }),
-            _ => Request::Semaphore(Holding::Renew { id, lease }),
+            Self::Lock => Request::Lock(Holding::Renew { id, lease, once: None }),
+            _ => Request::Semaphore(Holding::Renew { id, lease, once: None }),
         }
     }
 
     pub(crate) fn release(self, id: Id, tombstone: bool) -> Request {
         match self {
-            Self::Lock => Request::Lock(Holding::Release { id, tombstone }),
-            _ => Request::Semaphore(Holding::Release { id, tombstone }),
+            Self::Lock => Request::Lock(Holding::Release { id, tombstone, once: None }),
+            _ => Request::Semaphore(Holding::Release { id, tombstone, once: None }),
         }
     }
 

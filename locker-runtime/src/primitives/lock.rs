@@ -34,8 +34,8 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
     state.forget(context.now);
     match *request {
         Holding::Acquire { id, lease, wait, ask: () } => state.acquire(id, lease, wait, context),
-        Holding::Renew { id, lease } => state.renew(id, lease, context),
-        Holding::Release { id, tombstone } => state.release(id, tombstone, context),
+        Holding::Renew { id, lease, .. } => state.renew(id, lease, context),
+        Holding::Release { id, tombstone, .. } => state.release(id, tombstone, context),
         Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
         Holding::Evict { up_to } => state.evict(up_to, context),
     }

@@ -5,7 +5,7 @@
 mod holders;
 
 use super::{
-    Context, Holding, Reply, Signal, Wait,
+    Context, Holding, Once, Reply, Signal, Wait,
     crowd::{Crowd, Waiter},
     inspection::Inspection,
 };
@@ -45,13 +45,14 @@ pub struct State {
 ///
 /// Laws: the permits of unexpired holds never exceed the size they were granted under; fences rise; waiters are
 /// served in the order they joined (one who does not fit yet is not passed), the dead ones skipped and those refused
-/// who want more than there are; every request may be repeated with the same id; a repeated request does not resize.
+/// who want more than there are; every request may be repeated with the same id; a repeated request does not resize;
+/// of a renewal and a release by name no copy counts after one that said that it was repeated.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     let reply = match *request {
         Holding::Acquire { id, lease, wait, ask } => state.acquire(id, lease, wait, ask, context),
-        Holding::Renew { id, lease } => state.renew(id, lease, context),
-        Holding::Release { id, tombstone } => state.release(id, tombstone, context),
+        Holding::Renew { id, lease, once } => state.renew(id, lease, once, context),
+        Holding::Release { id, tombstone, once } => state.release(id, tombstone, once, context),
         Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
         Holding::Evict { up_to } => state.evict(up_to, context),
     };
@@ -189,7 +190,10 @@ impl State {
         self.enqueue(id, Waiter::new(lease, wait, ask, now), now)
     }
 
-    fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
+    fn renew(&mut self, id: Id, lease: Duration, once: Option<Once>, context: &mut Context<'_>) -> Reply {
+        if self.crowd.tombstones.is_late(once, context.now) {
+            return self.holders.fence(id).map_or(Reply::Lost, |fence| Reply::Renewed { fence });
+        }
         if let Some(fence) = self.holders.renew(id, context.now + lease) {
             return Reply::Renewed { fence };
         }
@@ -200,11 +204,11 @@ impl State {
         Reply::Lost
     }
 
-    fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
+    fn release(&mut self, id: Id, tombstone: bool, once: Option<Once>, context: &mut Context<'_>) -> Reply {
         if tombstone {
             self.crowd.tombstones.add(id, context.now);
         }
-        if !self.holders.end(id) {
+        if self.crowd.tombstones.is_late(once, context.now) || !self.holders.end(id) {
             return Reply::NotHeld;
         }
         self.hand_over(context);

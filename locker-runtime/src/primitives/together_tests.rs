@@ -1,7 +1,7 @@
 //! Event, watchdog, barrier, latch and counter against models that are too simple to be wrong.
 
 use super::{
-    Reply, State as _, barrier,
+    Once, Reply, State as _, barrier,
     bench::{Bench, HERE},
     counter, event, latch, watchdog,
 };
@@ -39,7 +39,11 @@ proptest! {
                 }
                 5..=6 => {
                     let (by, keep) = (1000 + number as u128, Duration::from_millis(100));
-                    let send = event::Request::Send { id: Id::from(by), message: by.to_string().into(), keep };
+                    let send = event::Request::Send {
+                        once: Once::new(Id::from(by)),
+                        message: by.to_string().into(),
+                        keep,
+                    };
                     let expected = if sent.is_some() { Reply::Conflict } else { Reply::Done };
                     prop_assert_eq!(event.ask(&send), expected.clone());
                     prop_assert_eq!(event.ask(&send), expected.clone(), "a repetition is answered alike");
@@ -53,7 +57,7 @@ proptest! {
                     }
                 }
                 7 => {
-                    prop_assert_eq!(event.ask(&event::Request::Reset), Reply::Done);
+                    prop_assert_eq!(event.ask(&event::Request::Reset { once: Once::new(Id::random()) }), Reply::Done);
                     sent = None;
                 }
                 _ => {
@@ -86,7 +90,7 @@ proptest! {
             } else {
                 watchdog.pushed();
                 let expires = Duration::from_millis(1 + pause * 10);
-                watchdog.ask(&watchdog::Request::Kick { expires });
+                watchdog.ask(&watchdog::Request::Kick { once: Once::new(Id::random()), expires });
                 let earlier = deadline.replace(watchdog.now + expires).is_some_and(|old| old > watchdog.now + expires);
                 prop_assert!(earlier || watchdog.pushed().is_empty(), "who waits for longer need not be told");
             }
@@ -148,7 +152,7 @@ proptest! {
             let by = i64::try_from(by).unwrap() - 40;
             if kind == 0 {
                 value = by;
-                prop_assert_eq!(counter.ask(&counter::Request::Set { value }), Reply::Value(value));
+                prop_assert_eq!(counter.ask(&counter::Request::Set { once: Once::new(Id::random()), value }), Reply::Value(value));
             } else {
                 let id = Id::from(u128::from(kind) * 10 + who);
                 let sum = *sums.entry(id).or_insert_with(|| {
@@ -160,4 +164,82 @@ proptest! {
             prop_assert_eq!(counter.ask(&counter::Request::Get), Reply::Value(value));
         }
     }
+}
+
+#[test]
+fn of_a_send_no_copy_counts_after_a_repeated_one() {
+    let mut event = Bench::<event::State>::new();
+    let send = |attempt, repeated| {
+        let once = Once { attempt: Id::from(attempt), repeated };
+        event::Request::Send { once, message: "x".into(), keep: Duration::from_secs(1) }
+    };
+    assert_eq!(event.ask(&send(1, true)), Reply::Done);
+    assert_eq!(event.ask(&send(2, true)), Reply::Conflict);
+    event.ask(&event::Request::Reset { once: Once::new(Id::random()) });
+    for repeated in [false, true] {
+        assert_eq!(event.ask(&send(1, repeated)), Reply::Done, "it is answered as before");
+        assert_eq!(event.ask(&send(2, repeated)), Reply::Conflict, "it is answered as before");
+    }
+    let looks = event::Request::Wait { id: Id::from(9), wait: None };
+    assert!(matches!(event.ask(&looks), Reply::Busy { .. }), "it was reset");
+    assert_eq!(event.ask(&send(3, false)), Reply::Done);
+    event.ask(&event::Request::Reset { once: Once::new(Id::random()) });
+    assert_eq!(event.ask(&send(3, false)), Reply::Done, "nothing is remembered of what was not repeated");
+}
+
+#[test]
+fn of_a_reset_no_copy_counts_after_a_repeated_one() {
+    let mut event = Bench::<event::State>::new();
+    let send = |attempt| event::Request::Send {
+        once: Once::new(Id::from(attempt)),
+        message: "x".into(),
+        keep: Duration::from_secs(1),
+    };
+    let reset =
+        |attempt, repeated| event::Request::Reset { once: Once { attempt: Id::from(attempt), repeated } };
+    event.ask(&send(1));
+    assert_eq!(event.ask(&reset(10, true)), Reply::Done);
+    event.ask(&send(2));
+    for repeated in [false, true] {
+        assert_eq!(event.ask(&reset(10, repeated)), Reply::Done, "it is answered as before");
+        assert_eq!(event.ask(&send(3)), Reply::Conflict, "it is still sent");
+    }
+    event.ask(&reset(11, false));
+    assert_eq!(event.ask(&send(3)), Reply::Done);
+}
+
+#[test]
+fn of_setting_a_counter_no_copy_counts_after_a_repeated_one() {
+    let mut counter = Bench::<counter::State>::new();
+    let set = |attempt, repeated, value| {
+        let once = Once { attempt: Id::from(attempt), repeated };
+        counter::Request::Set { once, value }
+    };
+    assert_eq!(counter.ask(&set(1, true, 10)), Reply::Value(10));
+    counter.ask(&counter::Request::Add { id: Id::from(2), by: 1 });
+    for repeated in [false, true] {
+        assert_eq!(counter.ask(&set(1, repeated, 10)), Reply::Value(10), "it is answered as before");
+        assert_eq!(counter.ask(&counter::Request::Get), Reply::Value(11));
+    }
+    counter.ask(&set(3, false, 0));
+    assert_eq!(counter.ask(&set(3, false, 5)), Reply::Value(5), "what was not repeated is not remembered");
+}
+
+#[test]
+fn of_a_kick_no_copy_counts_after_a_repeated_one() {
+    let mut watchdog = Bench::<watchdog::State>::new();
+    let kick = |attempt, repeated, seconds| {
+        let once = Once { attempt: Id::from(attempt), repeated };
+        watchdog::Request::Kick { once, expires: Duration::from_secs(seconds) }
+    };
+    watchdog.ask(&kick(1, true, 50));
+    watchdog.ask(&kick(2, false, 5));
+    for repeated in [false, true] {
+        assert_eq!(watchdog.ask(&kick(1, repeated, 50)), Reply::Done, "it is answered as before");
+    }
+    let end = watchdog.state.inspect(watchdog.now).resets_in;
+    assert_eq!(end, Some(Duration::from_secs(5)));
+    watchdog.ask(&kick(2, false, 7));
+    let end = watchdog.state.inspect(watchdog.now).resets_in;
+    assert_eq!(end, Some(Duration::from_secs(7)), "what was not repeated is not remembered");
 }

@@ -1,6 +1,6 @@
 //! Ids that are refused for a while, because an attempt of theirs may still arrive.
 
-use super::remembered::Remembered;
+use super::{Once, remembered::Remembered};
 use crate::{clock::Timestamp, id::Id};
 
 pub(crate) type Tombstones = Remembered<()>;
@@ -8,5 +8,15 @@ pub(crate) type Tombstones = Remembered<()>;
 impl Tombstones {
     pub(crate) fn add(&mut self, id: Id, now: Timestamp) {
         self.keep(id, (), now);
+    }
+
+    /// Whether a copy comes after one that was repeated; from such a one on, all do.
+    pub(crate) fn is_late(&mut self, once: Option<Once>, now: Timestamp) -> bool {
+        let Some(Once { attempt, repeated }) = once else { return false };
+        let late = self.has(attempt);
+        if repeated {
+            self.add(attempt, now);
+        }
+        late
     }
 }

@@ -1,6 +1,9 @@
 //! The watchdog: expires when it is not kicked in time, and stays expired until the next kick.
 
-use super::{Context, KEEP, Reply, Signal, Wait, inspection::Inspection, watchers::Watchers};
+use super::{
+    Context, KEEP, Once, Reply, Signal, Wait, inspection::Inspection, tombstones::Tombstones,
+    watchers::Watchers,
+};
 use crate::{clock::Timestamp, id::Id};
 use std::time::Duration;
 
@@ -20,6 +23,8 @@ pub enum Request {
     },
     /// Let it expire `expires` from now, not earlier and not later.
     Kick {
+        /// The attempt.
+        once: Once,
         /// The time until it expires.
         expires: Duration,
     },
@@ -35,17 +40,18 @@ pub enum Request {
 pub struct State {
     deadline: Option<Timestamp>,
     watchers: Watchers,
+    tombstones: Tombstones,
 }
 
 /// Carries out one request on one watchdog.
 ///
 /// Laws: no wait is answered `Expired` before the deadline of the last kick; from then on every wait is, until the
-/// next kick.
+/// next kick; no copy of a kick counts after one that said that it was repeated.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match *request {
         Request::Wait { id, wait } => state.wait(id, wait, context.now),
-        Request::Kick { expires } => state.kick(context.now + expires, context),
+        Request::Kick { once, expires } => state.kick(once, context.now + expires, context),
         Request::Cancel { id } => {
             state.watchers.leave(id);
             Reply::Cancelled
@@ -64,7 +70,10 @@ impl State {
     }
 
     /// Those who wait find a later deadline when they ask at the old one; an earlier one they must be told.
-    fn kick(&mut self, deadline: Timestamp, context: &mut Context<'_>) -> Reply {
+    fn kick(&mut self, once: Once, deadline: Timestamp, context: &mut Context<'_>) -> Reply {
+        if self.tombstones.is_late(Some(once), context.now) {
+            return Reply::Done;
+        }
         let old = self.deadline.replace(deadline);
         if old.is_some_and(|old| deadline < old) {
             self.watchers.dismiss(Signal::Wake, context);
@@ -74,6 +83,7 @@ impl State {
 
     fn forget(&mut self, now: Timestamp) {
         self.watchers.forget_until(now);
+        self.tombstones.forget_until(now);
         if self.forgotten_at().is_some_and(|end| end <= now) {
             self.deadline = None;
         }
@@ -96,7 +106,7 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        self.forgotten_at()
+        self.forgotten_at().into_iter().chain(self.tombstones.next_end()).min()
     }
 
     fn users(&self) -> usize {
@@ -104,7 +114,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.deadline.is_none() && self.watchers.is_empty()
+        self.deadline.is_none() && self.watchers.is_empty() && self.tombstones.is_empty()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {
@@ -117,7 +127,7 @@ impl super::State for State {
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
-        self.deadline = None;
         self.watchers.dismiss(Signal::Deleted, context);
+        *self = Self::default();
     }
 }

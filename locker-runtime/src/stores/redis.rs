@@ -23,7 +23,7 @@ use crate::{
     config::COMMAND_TIMEOUT,
     id::Id,
     key::Key,
-    primitives::{Holding, Reply, Request},
+    primitives::{Holding, Once, Reply, Request},
     pushes::Pushes,
     store::{Calling, Keys, Store},
     sync::{Mutex, lock},
@@ -143,12 +143,7 @@ impl Redis {
         match request {
             Request::Lock(request) => self.lock(key, request, limit).await,
             Request::Inspect => self.inspect(key, limit).await,
-            Request::Delete => match self.inspect(key, limit).await? {
-                Reply::Inspected(_) => {
-                    shared::reply(&self.invoke(shared::delete(key), limit).await?, request)
-                }
-                unknown => Ok(unknown),
-            },
+            Request::Delete(once) => self.delete(key, *once, limit).await,
             request => {
                 let Some(invocation) = shared::invocation(key, request, &self.channel) else {
                     return Ok(Reply::WrongKind);
@@ -170,6 +165,18 @@ impl Redis {
         match shared::inspect(key, answer.text()) {
             Some(invocation) => shared::reply(&self.invoke(invocation, limit).await?, &Request::Inspect),
             None => shared::reply(&answer, &Request::Inspect),
+        }
+    }
+
+    async fn delete(&self, key: &Key, once: Once, limit: Duration) -> Result<Reply> {
+        match self.inspect(key, limit).await? {
+            // Something may come before the late copy of a deletion that found nothing.
+            Reply::Unknown if !once.repeated => Ok(Reply::Unknown),
+            Reply::Inspected(_) | Reply::Unknown => {
+                let answer = self.invoke(shared::delete(key, once), limit).await?;
+                shared::reply(&answer, &Request::Delete(once))
+            }
+            other => Ok(other),
         }
     }
 

@@ -34,7 +34,7 @@ impl Bench {
     }
 
     fn release(&mut self, id: u128) -> Reply {
-        self.ask(&Holding::Release { id: Id::from(id), tombstone: false })
+        self.ask(&Holding::Release { id: Id::from(id), tombstone: false, once: None })
     }
 
     fn cancel(&mut self, id: u128, tombstone: bool) -> Reply {
@@ -79,7 +79,10 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
     lock.ask(&Holding::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: () });
     lock.release(1);
     assert_eq!(lock.state.holder().map(|(_, _, until)| until), Some(lock.now + GRANT_WINDOW));
-    assert!(matches!(lock.ask(&Holding::Renew { id: Id::from(2), lease: long }), Reply::Renewed { .. }));
+    assert!(matches!(
+        lock.ask(&Holding::Renew { id: Id::from(2), lease: long, once: None }),
+        Reply::Renewed { .. }
+    ));
     assert_eq!(lock.state.holder().map(|(_, _, until)| until), Some(lock.now + long));
 }
 
@@ -259,8 +262,8 @@ fn request(act: &Act, state: &State) -> Option<Request> {
             let wait = wait.then_some(Wait { live: None, fair: true });
             Holding::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () }
         }
-        Act::Renew(id) => Holding::Renew { id: Id::from(id), lease: LEASE },
-        Act::Release(id) => Holding::Release { id: Id::from(id), tombstone: false },
+        Act::Renew(id) => Holding::Renew { id: Id::from(id), lease: LEASE, once: None },
+        Act::Release(id) => Holding::Release { id: Id::from(id), tombstone: false, once: None },
         Act::Cancel { id, tombstone } => Holding::Cancel { id: Id::from(id), tombstone },
         Act::Evict => Holding::Evict { up_to: state.holder().map_or(0, |(_, fence, _)| fence) },
         Act::Pass(_) => return None,

@@ -1,22 +1,31 @@
 -- Which primitive lives at a key, and forgetting it whatever it is. A script, because those who wait must be told
 -- and forgotten in one step.
 --
--- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:z, {K}:y, and {K}:f, the fence, which stays for a minute
--- ARGV[1]  'kind' or 'delete'
+-- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:y; {K}:f, the fence, which stays for a minute; and {K}:x:id: this
+--          attempt is refused
+-- ARGV[1]  of a deletion its attempt
+-- ARGV[2]  'kind' or 'delete'
+-- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
 -- {'kind', name} | {'inspected', ..} of a lock | {'unknown'} | {'deleted'}
 
-local key, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
+local key, queue, waiters, last_fence, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8]
 local found = redis.call('TYPE', key).ok
 local kind = found == 'string' and 'lock' or found == 'hash' and redis.call('HGET', key, 'kind')
 if not kind and redis.call('EXISTS', queue) == 1 then
   kind = 'lock'
 end
-if not kind then
+local function bury()
+  if ARGV[3] == '1' then
+    set(tombstone, 1, 60000, 'NX')
+  end
+end
+if not kind or ARGV[2] == 'delete' and redis.call('EXISTS', tombstone) == 1 then
+  bury()
   return {'unknown'}
 end
 
-if ARGV[1] == 'delete' then
+if ARGV[2] == 'delete' then
   for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
     local channel = string.match(redis.call('HGET', waiters, waiter) or '', '%S+$')
     if channel then
@@ -25,9 +34,16 @@ if ARGV[1] == 'delete' then
   end
   local fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
   if fence then
-    set(KEYS[8], fence, 60000)
+    set(last_fence, fence, 60000)
   end
-  redis.call('DEL', unpack(KEYS, 1, 7))
+  redis.call('DEL', key, queue, waiters, KEYS[6])
+  -- What refuses late copies stays for its minute.
+  if kind == 'semaphore' or kind == 'rate' then
+    redis.call('DEL', KEYS[4], KEYS[5])
+  elseif kind == 'barrier' then
+    redis.call('DEL', KEYS[5])
+  end
+  bury()
   return {'deleted'}
 elseif kind ~= 'lock' then
   return {'kind', kind}
@@ -37,7 +53,7 @@ local waiting = redis.call('ZCARD', queue)
 if found == 'none' then
   return {'inspected', 1, -1, waiting, -1, -1, 0, 0}
 end
-local record = redis.call('GET', KEYS[8]) or '0'
+local record = redis.call('GET', last_fence) or '0'
 local till = left(key)
 return {'inspected', 1, -1, waiting, -1, -1, 0, 0, -1, till < 0 and -1 or math.floor(till * 1000),
   tonumber(string.match(record, '^%d+')), 1}

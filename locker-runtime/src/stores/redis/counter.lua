@@ -1,8 +1,9 @@
--- The counter. A script, because a repeated addition must not count twice.
+-- The counter. A script, because a repeated change must not count twice.
 --
 -- K        value; the key lives a day after the last change
--- {K}:b    ids that have added -> the sum they were answered
+-- {K}:b    ids that have added, or set and were repeated -> the value they were answered
 -- ARGV[5]  how much, or what to set it to
+-- ARGV[6]  1: remember what this set is answered, an earlier copy of it may still arrive
 --
 -- {'value', value} | {'conflict'} | {'wrong_kind'}
 
@@ -22,14 +23,18 @@ if op == 'inspect' then
   return {found[1] and 'inspected' or 'unknown', -1, -1, 0, -1, -1, 1, value}
 elseif op == 'get' then
   return {'value', value}
-elseif op == 'set' then
-  return set_to(tonumber(ARGV[5]))
 end
 local answered = answer_to(id)
 if answered then
   return {'value', tonumber(answered)}
 end
 local by = tonumber(ARGV[5])
+if op == 'set' then
+  if ARGV[6] == '1' then
+    remember_answer(id, text(by))
+  end
+  return set_to(by)
+end
 local sum = value + by
 if math.abs(by) >= 2 ^ 53 or math.abs(sum) >= 2 ^ 53 then
   return {'conflict'}

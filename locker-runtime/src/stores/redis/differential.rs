@@ -52,7 +52,7 @@ impl Side {
     fn invocation(&self, request: &Request) -> Invocation {
         let channel = Arc::from("channel");
         match request {
-            Request::Lock(Holding::Release { id, tombstone: false }) => lock::release(&self.key, *id, 0),
+            Request::Lock(Holding::Release { id, tombstone: false, .. }) => lock::release(&self.key, *id, 0),
             Request::Lock(request) => lock::invocation(&self.key, request, &channel),
             request => shared::invocation(&self.key, request, &channel).expect("of a kind"),
         }

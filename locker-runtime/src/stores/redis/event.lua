@@ -2,14 +2,43 @@
 --
 -- K        by, message: who has sent it, and what; the key lives as long as the event stays sent
 -- {K}:b    of those who waited at a send: id -> "sent <id of the send>", and that -> message: it may be over when they
---          ask again
+--          ask again; and of sends and resets that were repeated "once <id>" -> what it was answered: others may have
+--          reset and sent it when another copy comes
 -- ARGV[5]  message   ARGV[6]  milliseconds to keep it
+-- ARGV[7]  1: remember what this is answered, an earlier copy of it may still arrive
 --
 -- {'message', text} | {'queued', ahead, -1} | {'busy', 0} | {'done'} | {'conflict'} | {'cancelled'} | {'wrong_kind'}
 
 local found = redis.call('HMGET', key, 'kind', 'by', 'message')
 if not is_of('event', found[1]) then
   return {'wrong_kind'}
+end
+
+local function send()
+  if found[2] then
+    return found[2] == id and 'done' or 'conflict'
+  end
+  redis.call('HSET', key, 'kind', 'event', 'by', id, 'message', ARGV[5])
+  expire(key, tonumber(ARGV[6]))
+  local waiting, told = redis.call('ZRANGE', queue, 0, -1), 'sent ' .. id
+  for _, waiter in ipairs(waiting) do
+    remember_answer(waiter, told)
+  end
+  if waiting[1] then
+    remember_answer(told, ARGV[5])
+  end
+  dismiss('wake')
+  return 'done'
+end
+
+local function reset()
+  redis.call('DEL', key)
+  local kept = math.max(left(queue), left(ends))
+  if kept > 0 then
+    redis.call('HSET', key, 'kind', 'event')
+    expire(key, kept)
+  end
+  return 'done'
 end
 
 if op == 'inspect' then
@@ -28,29 +57,16 @@ elseif op == 'wait' then
     keep(key, live)
   end
   return watch()
-elseif op == 'send' then
-  if found[2] then
-    return {found[2] == id and 'done' or 'conflict'}
+elseif op == 'send' or op == 'reset' then
+  local attempt = 'once ' .. id
+  local reply = answer_to(attempt)
+  if not reply then
+    reply = op == 'send' and send() or reset()
+    if ARGV[7] == '1' then
+      remember_answer(attempt, reply)
+    end
   end
-  redis.call('HSET', key, 'kind', 'event', 'by', id, 'message', ARGV[5])
-  expire(key, tonumber(ARGV[6]))
-  local waiting, told = redis.call('ZRANGE', queue, 0, -1), 'sent ' .. id
-  for _, waiter in ipairs(waiting) do
-    remember_answer(waiter, told)
-  end
-  if waiting[1] then
-    remember_answer(told, ARGV[5])
-  end
-  dismiss('wake')
-  return {'done'}
-elseif op == 'reset' then
-  redis.call('DEL', key)
-  local kept = math.max(left(queue), left(ends))
-  if kept > 0 then
-    redis.call('HSET', key, 'kind', 'event')
-    expire(key, kept)
-  end
-  return {'done'}
+  return {reply}
 end
 leave(id)
 forget_answer(id)

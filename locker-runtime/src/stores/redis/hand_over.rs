@@ -58,7 +58,7 @@ impl Redis {
                 }
                 Ok(reply)
             }
-            Holding::Release { id, tombstone: false } => {
+            Holding::Release { id, tombstone: false, .. } => {
                 call.tell_what_got_lost(id).await?;
                 call.release(id).await
             }
@@ -67,7 +67,7 @@ impl Redis {
                 self.lines.over(key, id);
                 call.about(id, request).await
             }
-            Holding::Renew { id, lease } => {
+            Holding::Renew { id, lease, .. } => {
                 call.tell_what_got_lost(id).await?;
                 let sent = Timestamp::now();
                 let reply = call.about(id, request).await?;

@@ -48,8 +48,8 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
                 .argument(Arc::clone(channel))
                 .together(&ACQUIRE_MANY)
         }
-        Holding::Renew { id, lease } => on(&RENEW, key, id).argument(milliseconds(lease)),
-        Holding::Release { id, tombstone } => on(&RELEASE, key, id).argument(tombstone),
+        Holding::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)),
+        Holding::Release { id, tombstone, .. } => on(&RELEASE, key, id).argument(tombstone),
         Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
         Holding::Evict { up_to } => on(&EVICT, key, Id::from(0)).argument(up_to),
     }

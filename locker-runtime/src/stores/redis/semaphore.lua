@@ -6,8 +6,11 @@
 -- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, where they differ
 -- {K}:z    ids that are refused   {K}:f  the last fence, for a minute after the last user has left
 -- ARGV[5]  lease in milliseconds, 'inf': without end; of an eviction the highest fence whose hold is ended
--- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits   ARGV[9]  the hold's name
+-- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits
+-- ARGV[9]  the hold's name; of a renewal and a release of what others may hold after it, where ARGV[2] is that name,
+--          the attempt
 -- ARGV[10] 1: refuse this id from now on, a copy of its acquire may still arrive
+-- ARGV[11] 1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
 -- {'granted', fence}, followed by 1 if it was granted before or in the line: a message about it may come later
 -- | {'queued', ahead, microseconds until the next hold ends, -1: never}
@@ -69,7 +72,7 @@ end
 
 -- What is idle leaves only its fence behind.
 local function done(reply)
-  if taken == 0 and redis.call('EXISTS', key) == 1 and redis.call('EXISTS', queue) == 0 then
+  if taken == 0 and found[1] and redis.call('EXISTS', queue) == 0 then
     redis.call('DEL', key, ends, names)
     set(last_fence, text(fence), MINUTE)
   elseif taken == 0 then
@@ -233,7 +236,9 @@ end
 
 local function renew()
   local held, permits, since, attempt = holder(id)
-  if held then
+  if is_late(tombstones, name, ARGV[11]) then
+    return held and {'renewed', held} or {'lost'}
+  elseif held then
     write(id, held, permits, since, attempt, 0)
     hold_until(id, lease)
     return {'renewed', held}
@@ -246,7 +251,7 @@ local function renew()
 end
 
 local function release()
-  if not finish(id) then
+  if is_late(tombstones, name, ARGV[11]) or not finish(id) then
     return {'not_held'}
   end
   pump()

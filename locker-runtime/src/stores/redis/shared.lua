@@ -75,3 +75,12 @@ end
 local function remembers(name, who)
   return redis.call('ZSCORE', name, who)
 end
+
+-- Whether a copy of an attempt comes after one that was repeated; from such a one on, all do. Not of what is no attempt.
+local function is_late(refused, attempt, repeated)
+  local late = attempt and attempt ~= '-' and remembers(refused, attempt)
+  if repeated == '1' then
+    remember(refused, attempt)
+  end
+  return late
+end

@@ -10,7 +10,7 @@ use crate::{
     id::Id,
     key::Key,
     primitives::{
-        self, Holding, Reply, Request, Wait, barrier, counter, event,
+        self, Holding, Once, Reply, Request, Wait, barrier, counter, event,
         inspection::{Held, Inspection},
         latch,
         rate_limiter::{self, Algorithm, NO_BURST, Quota},
@@ -58,7 +58,7 @@ static RATE_MANY: Batch = Batch::new(
     &[0],
     &[4, 5],
 );
-static ANY: Script = Script::new(&["q", "w", "a", "b", "z", "y", "f"], &[include_str!("any.lua")]);
+static ANY: Script = Script::new(&["q", "w", "a", "b", "y", "f", "x:"], &[include_str!("any.lua")]);
 
 /// The call that carries `request` out; `None` for the lock and what is about any kind.
 pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Option<Invocation> {
@@ -71,27 +71,23 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Op
         Request::Barrier(request) => of_barrier(request, start),
         Request::Latch(request) => of_latch(request, start),
         Request::Counter(request) => of_counter(request, start),
-        Request::Lock(_) | Request::Inspect | Request::Delete => return None,
+        Request::Lock(_) | Request::Inspect | Request::Delete(_) => return None,
     })
 }
 
 /// Asks what lives at a key, and how it looks if that is a lock.
 pub(super) fn kind_of(key: &Key) -> Invocation {
-    about_any(key, "kind")
+    ANY.on(key).argument(Id::ZERO).argument("kind")
 }
 
-pub(super) fn delete(key: &Key) -> Invocation {
-    about_any(key, "delete")
+pub(super) fn delete(key: &Key, once: Once) -> Invocation {
+    ANY.on(key).argument(once.attempt).argument("delete").argument(once.repeated)
 }
 
 /// Asks how what lives at a key looks; `None` when it is of no known kind.
 pub(super) fn inspect(key: &Key, kind: &str) -> Option<Invocation> {
     of_kind(kind)
         .map(|script| Start { key, channel: &Arc::from("-") }.begin(script, "inspect", Id::from(0), None))
-}
-
-fn about_any(key: &Key, operation: &'static str) -> Invocation {
-    ANY.on(key).argument(operation)
 }
 
 /// What the calls of one key have in common.
@@ -127,8 +123,14 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
             .argument(ask.size.min(semaphore::MAX_SIZE))
             .argument(ask.permits.min(semaphore::MAX_SIZE))
             .argument(ask.key),
-        Holding::Renew { id, lease } => begin("renew", id, None).argument(until(lease)),
-        Holding::Release { id, tombstone } => refusing(begin("release", id, None), 5, tombstone),
+        Holding::Renew { id, lease, once: None } => begin("renew", id, None).argument(until(lease)),
+        Holding::Renew { id, lease, once: Some(once) } => {
+            by_name(begin("renew", id, None).argument(until(lease)), 3, false, once)
+        }
+        Holding::Release { id, tombstone, once: None } => refusing(begin("release", id, None), 5, tombstone),
+        Holding::Release { id, tombstone, once: Some(once) } => {
+            by_name(begin("release", id, None), 4, tombstone, once)
+        }
         Holding::Cancel { id, tombstone } => refusing(begin("cancel", id, None), 5, tombstone),
         Holding::Evict { up_to } => begin("evict", Id::from(0), None).argument(up_to),
     }
@@ -136,7 +138,17 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
 
 /// The arguments from number 5 on that this operation has not, then whether the id is to be refused.
 fn refusing(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
-    (0..missing).fold(call, |call, _| call.argument("-")).argument(tombstone)
+    without(call, missing).argument(tombstone)
+}
+
+/// The same with the attempt before the end, and whether that is to be refused behind it.
+fn by_name(call: Invocation, missing: usize, tombstone: bool, once: Once) -> Invocation {
+    let call = without(call, missing).argument(once.attempt).argument(tombstone);
+    if once.repeated { call.argument(true) } else { call }
+}
+
+fn without(call: Invocation, missing: usize) -> Invocation {
+    (0..missing).fold(call, |call, _| call.argument("-"))
 }
 
 fn of_rate_limiter(request: &rate_limiter::Request, start: Start<'_>) -> Invocation {
@@ -173,10 +185,11 @@ fn of_event(request: &event::Request, start: Start<'_>) -> Invocation {
     let begin = |operation, id, wait| start.begin(&EVENT, operation, id, wait);
     match request {
         event::Request::Wait { id, wait } => begin("wait", *id, *wait),
-        event::Request::Send { id, message, keep } => {
-            begin("send", *id, None).argument(Arc::clone(message)).argument(milliseconds(*keep))
-        }
-        event::Request::Reset => begin("reset", Id::from(0), None),
+        event::Request::Send { once, message, keep } => begin("send", once.attempt, None)
+            .argument(Arc::clone(message))
+            .argument(milliseconds(*keep))
+            .argument(once.repeated),
+        event::Request::Reset { once } => refusing(begin("reset", once.attempt, None), 2, once.repeated),
         event::Request::Cancel { id } => begin("cancel", *id, None),
     }
 }
@@ -185,8 +198,8 @@ fn of_watchdog(request: &watchdog::Request, start: Start<'_>) -> Invocation {
     let begin = |operation, id, wait| start.begin(&WATCHDOG, operation, id, wait);
     match *request {
         watchdog::Request::Wait { id, wait } => begin("wait", id, wait),
-        watchdog::Request::Kick { expires } => {
-            begin("kick", Id::from(0), None).argument(milliseconds(expires))
+        watchdog::Request::Kick { once, expires } => {
+            begin("kick", once.attempt, None).argument(milliseconds(expires)).argument(once.repeated)
         }
         watchdog::Request::Cancel { id } => begin("cancel", id, None),
     }
@@ -216,7 +229,9 @@ fn of_counter(request: &counter::Request, start: Start<'_>) -> Invocation {
     let begin = |operation, id| start.begin(&COUNTER, operation, id, None);
     match *request {
         counter::Request::Add { id, by } => begin("add", id).argument(by),
-        counter::Request::Set { value } => begin("set", Id::from(0)).argument(value),
+        counter::Request::Set { once, value } => {
+            begin("set", once.attempt).argument(value).argument(once.repeated)
+        }
         counter::Request::Get => begin("get", Id::from(0)),
     }
 }

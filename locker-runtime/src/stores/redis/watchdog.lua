@@ -1,7 +1,9 @@
 -- The watchdog. A script, because looking at the deadline and joining the line must be one step.
 --
 -- K        deadline in microseconds; the key lives a day longer
+-- {K}:z    kicks that are refused
 -- ARGV[5]  milliseconds until it expires
+-- ARGV[6]  1: refuse this kick from now on, an earlier copy of it may still arrive
 --
 -- {'expired'} | {'queued', ahead, microseconds left} | {'busy', microseconds left} | {'done'} | {'cancelled'}
 -- | {'wrong_kind'}
@@ -34,6 +36,11 @@ elseif op == 'wait' then
   end
   return watch(deadline - time)
 elseif op == 'kick' then
+  local kicks = KEYS[6]
+  forget(kicks)
+  if is_late(kicks, id, ARGV[6]) then
+    return {'done'}
+  end
   local old = deadline
   start(tonumber(ARGV[5]))
   if old and deadline < old then

@@ -53,7 +53,7 @@ const BUGS: [Bug; 21] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 14] = [
+const OTHER_BUGS: [(Draw, Bug); 22] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -71,8 +71,19 @@ const OTHER_BUGS: [(Draw, Bug); 14] = [
         requests::semaphore,
         ("a hold told to another stays the first one's", "if attempt ~= id then", "if false then"),
     ),
+    (requests::semaphore, ("a late release counts", "if is_late(tombstones, name, ARGV[11]) or", "if")),
+    (
+        requests::semaphore,
+        ("a late renewal counts", "if is_late(tombstones, name, ARGV[11]) then", "if false then"),
+    ),
+    (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
+    (requests::event, ("a late send counts", "if not reply then", "if true then")),
+    (requests::event, ("every copy counts", "if ARGV[7] == '1' then", "if false then")),
     (requests::event, ("who waited at a send misses it", "if told then", "if false then")),
     (requests::event, ("what was told is told after a cancel", "leave(id)\nforget_answer(id)", "leave(id)")),
+    (requests::watchdog, ("a late kick counts", "if is_late(kicks, id, ARGV[6]) then", "if false then")),
+    (requests::watchdog, ("every copy counts", "if repeated == '1' then", "if false then")),
+    (requests::counter, ("every copy counts", "if ARGV[6] == '1' then", "if false then")),
     (requests::counter, ("another's sum", "tonumber(answered)", "value")),
     (requests::counter, ("sums that are rounded", "math.abs(by) >= 2 ^ 53 or", "")),
     (requests::barrier, ("late arrivals count", "ARGV[6] == '1'", "false")),

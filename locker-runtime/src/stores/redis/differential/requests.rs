@@ -4,7 +4,7 @@ use super::{START, milliseconds};
 use crate::{
     id::Id,
     primitives::{
-        Holding, Request, Wait, barrier, counter, event, latch,
+        Holding, Once, Request, Wait, barrier, counter, event, latch,
         rate_limiter::{self, Quota},
         semaphore::Permits,
         watchdog,
@@ -25,13 +25,17 @@ fn wait(rng: &mut Rng) -> Option<Wait> {
     (rng.u8(..5) > 0).then(|| Wait { live, fair: rng.u8(..4) > 0 })
 }
 
+fn once(attempt: Id, rng: &mut Rng) -> Once {
+    Once { attempt, repeated: rng.u8(..4) == 0 }
+}
+
 fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names: &[Id]) -> Holding<A> {
     let (id, name) = (one_of(rng, ids), one_of(rng, names));
     let lease = milliseconds(rng, &[1, 2, 5, 50, 1_000, 2_500, 10_000]);
     match rng.u8(..11) {
         0..=4 => Holding::Acquire { id, lease, wait: wait(rng), ask: ask(id, rng) },
-        5 | 6 => Holding::Renew { id: name, lease },
-        7 | 8 => Holding::Release { id: name, tombstone: rng.u8(..8) == 0 },
+        5 | 6 => Holding::Renew { id: name, lease, once: None },
+        7 | 8 => Holding::Release { id: name, tombstone: rng.u8(..8) == 0, once: None },
         9 => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
         _ => Holding::Evict { up_to: evicted(rng) },
     }
@@ -69,6 +73,9 @@ pub(super) fn semaphore(ids: &[Id], rng: &mut Rng) -> Request {
         && rng.u8(..8) == 0
     {
         *lease = Duration::MAX;
+    }
+    if let Holding::Renew { once, .. } | Holding::Release { once, .. } = &mut request {
+        *once = rng.bool().then(|| self::once(Id::from(rng.u128(1..4)), rng));
     }
     Request::Semaphore(request)
 }
@@ -161,11 +168,11 @@ pub(super) fn event(ids: &[Id], rng: &mut Rng) -> Request {
     Request::Event(match rng.u8(..8) {
         0..=3 => event::Request::Wait { id, wait: wait(rng) },
         4 => event::Request::Send {
-            id,
+            once: once(id, rng),
             message: MESSAGES[number % MESSAGES.len()].into(),
             keep: milliseconds(rng, &[1, 50, 1_000, 60_000]),
         },
-        5 => event::Request::Reset,
+        5 => event::Request::Reset { once: once(Id::from(rng.u128(..4)), rng) },
         _ => event::Request::Cancel { id },
     })
 }
@@ -174,7 +181,10 @@ pub(super) fn watchdog(ids: &[Id], rng: &mut Rng) -> Request {
     let id = one_of(rng, ids);
     Request::Watchdog(match rng.u8(..8) {
         0..=4 => watchdog::Request::Wait { id, wait: wait(rng) },
-        5 | 6 => watchdog::Request::Kick { expires: milliseconds(rng, &[1, 5, 50, 1_000, 60_000]) },
+        5 | 6 => watchdog::Request::Kick {
+            once: once(if rng.bool() { id } else { Id::from(rng.u128(..)) }, rng),
+            expires: milliseconds(rng, &[1, 5, 50, 1_000, 60_000]),
+        },
         _ => watchdog::Request::Cancel { id },
     })
 }
@@ -201,7 +211,7 @@ pub(super) fn counter(ids: &[Id], rng: &mut Rng) -> Request {
     let id = if rng.bool() { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
     Request::Counter(match rng.u8(..6) {
         0 => counter::Request::Get,
-        1 => counter::Request::Set { value: one_of(rng, &[0, 7, -MOST, MOST]) },
+        1 => counter::Request::Set { once: once(id, rng), value: one_of(rng, &[0, 7, -MOST, MOST]) },
         _ => counter::Request::Add {
             id,
             by: one_of(rng, &[1, -1, 5, MOST, -MOST, MOST + 1, -MOST - 1, MOST + 4, i64::MIN, i64::MAX]),

@@ -26,7 +26,7 @@ fn a_renewal_waits_no_longer_than_its_limit_for_the_turn_to_tell_what_came_befor
         let (store, key) = open(&server).await;
         // On a connection that is none any more.
         let (_, heir) = hand_over(&server, &store, &key, u64::MAX);
-        let renew = Request::Renew { id: heir, lease: LEASE };
+        let renew = Request::Renew { id: heir, lease: LEASE, once: None };
         let turn = store.lines.turn(&key).unwrap();
         let taken = turn.lock().await;
         let error = store.lock(&key, &renew, Duration::from_millis(50)).await.unwrap_err();
@@ -50,7 +50,7 @@ fn a_refusal_before_what_led_to_the_hold_was_answered_means_nothing() {
         let number = store.link.up(LEASE).await.unwrap().number;
         let (first, heir) = hand_over(&server, &store, &key, number);
         let before = scripts_run();
-        let release = Request::Release { id: heir, tombstone: false };
+        let release = Request::Release { id: heir, tombstone: false, once: None };
         let mut call = Box::pin(store.lock(&key, &release, LEASE));
         server.signal(Signal::STOP);
         assert!(call.as_mut().now_or_never().is_none(), "it is on its way");
