@@ -334,7 +334,7 @@ async fn whose_patience_ends_while_it_asks_again_is_told_that_it_waited_in_vain(
     let proxy = Proxy::to(server.port());
     let locker = builder(&proxy.url()).command_timeout(GENEROUS).build().await.unwrap();
     let _: String = server.ask("SET", &["lock:a", "a stranger", "PX", "60000"]);
-    let waiter = tokio::spawn(locker.lock("a").timeout(Duration::from_millis(500)).acquire());
+    let waiter = tokio::spawn(locker.lock("a").timeout(Duration::from_secs(2)).acquire());
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     proxy.set(Fault::HoldRequests);
     let error = in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
@@ -355,7 +355,8 @@ async fn who_is_served_when_nothing_gets_through_any_more_waits_no_longer_than_i
     proxy.set(Fault::HoldRequests);
     guard.release().await.unwrap();
     in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
-    assert!(started.elapsed() < patience * 2, "it took {:?}", started.elapsed());
+    // The grant window is 2 s.
+    assert!(started.elapsed() < Duration::from_millis(1_800), "it took {:?}", started.elapsed());
     proxy.set(Fault::None);
     hold(&direct, "a").await.release().await.unwrap();
 }
