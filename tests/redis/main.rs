@@ -5,6 +5,7 @@ mod crowds;
 mod failures;
 mod hand_over;
 mod interop;
+mod late;
 mod limiters;
 mod loss;
 mod primitives;

@@ -46,6 +46,13 @@ struct Ended {
     value: Option<u64>,
 }
 
+impl Part {
+    /// Whether it surely was taken.
+    pub(crate) fn is_done(&self) -> bool {
+        self.ended.is_some_and(|ended| ended.value.is_some())
+    }
+}
+
 /// The steps by the name of what they were taken with.
 pub(crate) type Parts = BTreeMap<String, Vec<Part>>;
 
