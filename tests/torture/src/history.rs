@@ -38,7 +38,7 @@ pub(crate) struct Verdict {
     pub(crate) plain_updates: u64,
     pub(crate) plain_lost: u64,
     grants: BTreeMap<String, usize>,
-    /// What was asked of counters, events, latches and barriers.
+    /// What was asked of counters, events, latches, barriers and watchdogs.
     steps: BTreeMap<String, usize>,
     admitted: usize,
     refused: u64,
@@ -75,6 +75,7 @@ impl History {
                 asked,
                 entered,
                 seen,
+                place,
                 ".",
             ] => {
                 let (Some(fence), Some(share), Some(asked), Some(entered)) =
@@ -83,7 +84,8 @@ impl History {
                     return;
                 };
                 recorded.lost += u64::from(state == "lost");
-                let hold = Hold { worker, fence, share, asked, entered, seen: number(seen) };
+                let hold =
+                    Hold { worker, fence, share, asked, entered, seen: number(seen), in_line: place == "0" };
                 if state == "early" {
                     recorded.lost_early.push(format!("called lost while its lease ran on {name}: {hold:?}"));
                 }
@@ -93,7 +95,7 @@ impl History {
         }
     }
 
-    /// Judges what was done with counters, events, latches and barriers, and what that has left in the store.
+    /// Judges what was done with counters, events, latches, barriers and watchdogs, and what that has left in the store.
     pub(crate) fn judge_together(&self, locker: &Locker, calm_until: u64, verdict: &mut Verdict) {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, parts) in &recorded.parts {
@@ -178,11 +180,11 @@ mod tests {
     #[test]
     fn a_hold_is_told_of_several_times_and_counts_once() {
         let history = told(&[
-            (1, "holding a 1 1 0 10 11 ."),
-            (1, "holding a 1 1 0 10 15 ."),
-            (1, "released a 1 1 0 10 20 ."),
-            (2, "released a 2 1 0 21 30 ."),
-            (3, "lost a 3 1 0 90 - ."),
+            (1, "holding a 1 1 0 10 11 0 ."),
+            (1, "holding a 1 1 0 10 15 0 ."),
+            (1, "released a 1 1 0 10 20 0 ."),
+            (2, "released a 2 1 0 21 30 0 ."),
+            (3, "lost a 3 1 0 90 - 0 ."),
         ]);
         let verdict = history.judge(0);
         assert_eq!((verdict.grants["a"], verdict.too_late, verdict.lost), (3, 1, 1));
@@ -192,9 +194,9 @@ mod tests {
     #[test]
     fn a_hold_whose_worker_was_killed_at_work_is_judged() {
         let history = told(&[
-            (1, "holding a 1 1 0 10 20 ."),
+            (1, "holding a 1 1 0 10 20 0 ."),
             (1, "released a 1 1 0 10 30"),
-            (2, "holding a 2 1 0 19 25 ."),
+            (2, "holding a 2 1 0 19 25 0 ."),
             (2, "released a 2 1 0 19 2"),
         ]);
         assert_eq!(history.judge(0).problems.len(), 1);
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_hold_that_is_called_lost_while_its_lease_runs_is_a_problem() {
-        let history = told(&[(1, "lost a 1 1 0 10 20 ."), (1, "early a 2 1 0 21 30 .")]);
+        let history = told(&[(1, "lost a 1 1 0 10 20 0 ."), (1, "early a 2 1 0 21 30 0 .")]);
         let problems = history.judge(0).problems;
         assert!(problems.len() == 1 && problems[0].starts_with("called lost"), "{problems:?}");
     }
@@ -210,13 +212,13 @@ mod tests {
     #[test]
     fn each_kind_is_judged_by_its_own_measure() {
         let two = |name: &str| {
-            let line = |fence: u64| format!("released {name} {fence} 1 0 10 20 .");
+            let line = |fence: u64| format!("released {name} {fence} 1 0 10 20 0 .");
             told(&[(1, &line(1)), (2, &line(2))]).judge(0).problems.len()
         };
         assert_eq!([two("lock:0"), two("semaphore:0"), two("read-write:0")], [1, 0, 0]);
         let writing = told(&[
-            (1, "released read-write:0 1 1 0 10 20 ."),
-            (2, "released read-write:0 2 1000 0 19 20 ."),
+            (1, "released read-write:0 1 1 0 10 20 0 ."),
+            (2, "released read-write:0 2 1000 0 19 20 0 ."),
         ]);
         assert_eq!(writing.judge(0).problems.len(), 1);
         let admitted = told(&[
@@ -231,14 +233,14 @@ mod tests {
 
     #[test]
     fn a_history_without_holds_proves_nothing() {
-        for vain in ["lost a 1 1 0 90 - .", "trying counter:0 Add 1 5 ."] {
+        for vain in ["lost a 1 1 0 90 - 0 .", "trying counter:0 Add 1 5 ."] {
             assert_eq!(told(&[(1, "missed a"), (1, vain)]).judge(0).problems.len(), 1, "{vain}");
         }
     }
 
     #[test]
     fn holds_of_different_locks_may_overlap() {
-        let history = told(&[(1, "released a 2 1 0 10 20 ."), (2, "released b 1 1 0 10 20 .")]);
+        let history = told(&[(1, "released a 2 1 0 10 20 0 ."), (2, "released b 1 1 0 10 20 0 .")]);
         assert_eq!(history.judge(0).problems, [""; 0]);
     }
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     Lock,
+    /// All of the locks at once.
+    LockAll,
     Semaphore,
     ReadWrite,
     Limiter,
@@ -15,6 +17,7 @@ pub(crate) enum Kind {
     Event,
     Latch,
     Barrier,
+    Watchdog,
 }
 
 /// More than there are callers: a writer takes as much as all readers together.
@@ -31,7 +34,8 @@ impl Kind {
     }
 
     pub(crate) fn name(self, number: usize) -> String {
-        format!("{}:{number}", self.text())
+        let of = if self == Self::LockAll { Self::Lock } else { self };
+        format!("{}:{number}", of.text())
     }
 
     /// The kind of what was called `name`.
@@ -42,10 +46,10 @@ impl Kind {
     /// All that can be held of one name at a time; 0: it is not held.
     pub(crate) fn whole(self) -> u64 {
         match self {
-            Self::Lock => 1,
+            Self::Lock | Self::LockAll => 1,
             Self::Semaphore => PERMITS,
             Self::ReadWrite => EVERYBODY,
-            Self::Limiter | Self::Counter | Self::Event | Self::Latch | Self::Barrier => 0,
+            Self::Limiter | Self::Counter | Self::Event | Self::Latch | Self::Barrier | Self::Watchdog => 0,
         }
     }
 

@@ -1,5 +1,5 @@
-//! Real worker processes on few locks, semaphores, read/write locks, limiters, counters, events, latches and barriers
-//! while workers, network and server break; then the history is judged.
+//! Real worker processes on few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers
+//! and watchdogs while workers, network and server break; then the history is judged.
 //!
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
 //! checked.
@@ -20,6 +20,7 @@ use kinds::Kind;
 use locker_harness::{Proxy, RedisServer, eventually};
 use locker_runtime::Locker;
 use std::{
+    collections::BTreeSet,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -56,7 +57,7 @@ struct Plan {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "lock,semaphore,read-write,limiter,counter,event,latch,barrier"
+        default_value = "lock,lock-all,semaphore,read-write,limiter,counter,event,latch,barrier,watchdog"
     )]
     kinds: Vec<Kind>,
     /// How many of each kind they share.
@@ -106,7 +107,7 @@ fn torture(plan: &Plan) -> ExitCode {
     }
     let (server, counts) = chaos.end();
     let mut verdict = history.judge(calm_until);
-    resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::ReadWrite]), &mut verdict);
+    resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::ReadWrite]), &mut verdict);
     leaks(&server, plan, &mut verdict);
     let locker = Locker::connect_blocking(&server.url()).expect("the server");
     history.judge_together(&locker, calm_until, &mut verdict);
@@ -117,7 +118,9 @@ fn torture(plan: &Plan) -> ExitCode {
 impl Plan {
     fn names_of(&self, kinds: &[Kind]) -> Vec<String> {
         let wanted = self.kinds.iter().filter(|kind| kinds.contains(kind));
-        wanted.flat_map(|kind| (0..self.names).map(|number| kind.name(number))).collect()
+        let names: BTreeSet<String> =
+            wanted.flat_map(|kind| (0..self.names).map(|number| kind.name(number))).collect();
+        names.into_iter().collect()
     }
 }
 
@@ -131,7 +134,7 @@ fn leaks(server: &RedisServer, plan: &Plan, verdict: &mut Verdict) {
         keys.is_empty().then_some(())
     });
     let locker = Locker::connect_blocking(&server.url()).expect("the server");
-    for name in plan.names_of(&[Kind::Lock, Kind::Semaphore, Kind::ReadWrite]) {
+    for name in plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Semaphore, Kind::ReadWrite]) {
         let kind = Kind::of(&name).expect("a name of ours");
         if let Err(error) = kind.ask(&locker, &name, kind.whole()).acquire_blocking() {
             verdict.problems.push(format!("leak: not all of {name} is free: {error}"));

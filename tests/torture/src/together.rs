@@ -1,4 +1,4 @@
-//! Counters, events, latches and barriers: what a caller does with them, and what must be true of it.
+//! Counters, events, latches, barriers and watchdogs: what a caller does with them, and what must be true of it.
 //!
 //! Each step is told of before it is taken and when it has ended. One that was never heard of again, because its worker
 //! was killed or told that the outcome is unknown, may have been taken at any later time, or never.
@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, time::Duration};
 const COUNT: u64 = 4;
 /// How many a barrier lets go on together.
 const PARTIES: u64 = 3;
-/// How long all callers use the same event, latch and barrier, before they turn to the next.
+/// How long all callers use the same event, latch, barrier and watchdog, before they turn to the next.
 const ROUND: u64 = 400_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,21 @@ enum Step {
     CountDown,
     Pass,
     Arrive,
+    Kick,
+    Expire,
 }
+
+const STEPS: [Step; 8] =
+    [Step::Add, Step::Send, Step::Await, Step::CountDown, Step::Pass, Step::Arrive, Step::Kick, Step::Expire];
+
+/// Times closer than this are not told apart.
+const CLEARLY: u64 = 200_000_000;
 
 /// What is known of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     step: Step,
-    /// Of the step; what a sender sends.
+    /// Of the step; what a sender sends, and for how long a watchdog is kicked.
     id: u64,
     asked: u64,
     ended: Option<Ended>,
@@ -51,6 +59,16 @@ impl Part {
     pub(crate) fn is_done(&self) -> bool {
         self.ended.is_some_and(|ended| ended.value.is_some())
     }
+
+    /// Whether it was surely not taken.
+    fn is_vain(&self) -> bool {
+        self.ended.is_some_and(|ended| ended.value.is_none())
+    }
+
+    /// When it has ended at the latest.
+    fn over(&self) -> u64 {
+        self.ended.map_or(u64::MAX, |ended| ended.at)
+    }
 }
 
 /// The steps by the name of what they were taken with.
@@ -62,6 +80,7 @@ enum Left {
     Sum(u64),
     Message(Option<u64>),
     Open(bool),
+    Expired(bool),
     Nothing,
 }
 
@@ -75,6 +94,8 @@ pub(crate) fn take_part(kind: Kind, locker: &Locker, name: &str, rng: &mut Rng) 
         Kind::Event => Step::Await,
         Kind::Latch if rng.bool() => Step::CountDown,
         Kind::Latch => Step::Pass,
+        Kind::Watchdog if rng.bool() => Step::Kick,
+        Kind::Watchdog => Step::Expire,
         _ => Step::Arrive,
     };
     say(&format!("trying {name} {step:?} {id} {} .", now()))?;
@@ -97,8 +118,17 @@ fn take(step: Step, locker: &Locker, name: &str, id: u64, patience: Duration) ->
         Step::CountDown => locker.latch(name, COUNT).count_down_blocking(),
         Step::Pass => locker.latch(name, COUNT).wait_blocking(patience).map(|()| 0),
         Step::Arrive => locker.barrier(name, PARTIES).wait_blocking(patience).map(|()| 0),
+        Step::Kick => locker.watchdog(name).kick_blocking(Duration::from_nanos(lasts(id))).map(|()| 0),
+        Step::Expire => locker.watchdog(name).wait_blocking(patience).map(|()| 0),
     }
 }
+
+/// For how long a watchdog is kicked, in nanoseconds.
+fn lasts(id: u64) -> u64 {
+    1_000_000 + id % LONGEST
+}
+
+const LONGEST: u64 = 500_000_000;
 
 /// Takes in what a worker says of a step; whatever else it says, or half a line of a killed one, is nothing.
 pub(crate) fn read(parts: &mut Parts, words: &[&str]) -> Option<()> {
@@ -106,9 +136,7 @@ pub(crate) fn read(parts: &mut Parts, words: &[&str]) -> Option<()> {
     match *words {
         ["trying", name, step, id, asked, "."] => {
             let (id, asked) = (number(id)?, number(asked)?);
-            let step = [Step::Add, Step::Send, Step::Await, Step::CountDown, Step::Pass, Step::Arrive]
-                .into_iter()
-                .find(|known| format!("{known:?}") == step)?;
+            let step = STEPS.into_iter().find(|known| format!("{known:?}") == step)?;
             parts.entry(name.to_owned()).or_default().push(Part { step, id, asked, ended: None });
         }
         ["done", name, id, value, at, "."] => {
@@ -130,7 +158,7 @@ fn end(parts: &mut Parts, name: &str, id: u64, ended: Ended) -> Option<()> {
 /// Judges all steps, and what they have left in the store.
 pub(crate) fn judge(parts: &Parts, locker: &Locker, calm_until: u64) -> Vec<String> {
     let judge = |(name, parts): (&String, &Vec<Part>)| {
-        let problems = match left(locker, name) {
+        let problems = match left(locker, name, parts) {
             Ok(left) => problems(parts, left, calm_until),
             Err(error) => vec![format!("what is left cannot be seen: {error}")],
         };
@@ -139,7 +167,7 @@ pub(crate) fn judge(parts: &Parts, locker: &Locker, calm_until: u64) -> Vec<Stri
     parts.iter().flat_map(judge).collect()
 }
 
-fn left(locker: &Locker, name: &str) -> Result<Left> {
+fn left(locker: &Locker, name: &str, parts: &[Part]) -> Result<Left> {
     let no_wait = Duration::ZERO;
     let look = |there: Result<()>| match there {
         Err(error) if error.kind() == ErrorKind::TimedOut => Ok(false),
@@ -156,6 +184,11 @@ fn left(locker: &Locker, name: &str) -> Result<Left> {
             look(sent).map(|_| Left::Message(message))
         }
         Some(Kind::Latch) => look(locker.latch(name, COUNT).wait_blocking(no_wait)).map(Left::Open),
+        Some(Kind::Watchdog) => {
+            let was_kicked = !done(parts, Step::Kick).is_empty();
+            let longest = if was_kicked { Duration::from_nanos(LONGEST + CLEARLY) } else { no_wait };
+            look(locker.watchdog(name).wait_blocking(longest)).map(Left::Expired)
+        }
         _ => Ok(Left::Nothing),
     }
 }
@@ -165,14 +198,14 @@ fn problems(parts: &[Part], left: Left, calm_until: u64) -> Vec<String> {
         Left::Sum(sum) => counted(parts, sum),
         Left::Message(message) => sent(parts, message, calm_until),
         Left::Open(open) => opened(parts, open),
+        Left::Expired(over) => expired(parts, over, calm_until),
         Left::Nothing => passed(parts),
     }
 }
 
 /// How often a step was tried before `at`, and not surely in vain.
 fn tried(parts: &[Part], step: Step, at: u64) -> u64 {
-    let vain = |part: &&Part| part.ended.is_some_and(|ended| ended.value.is_none());
-    parts.iter().filter(|part| part.step == step && part.asked <= at && !vain(part)).count() as u64
+    parts.iter().filter(|part| part.step == step && part.asked <= at && !part.is_vain()).count() as u64
 }
 
 /// What these steps returned and when, in order of time.
@@ -188,7 +221,15 @@ fn done(parts: &[Part], step: Step) -> Vec<(u64, u64)> {
 fn counted(parts: &[Part], sum: u64) -> Vec<String> {
     let turn = |part: &Part| {
         let Ended { at, value: Some(sum) } = part.ended? else { return None };
-        Some(Hold { worker: 0, fence: sum, share: 0, asked: part.asked, entered: at, seen: None })
+        Some(Hold {
+            worker: 0,
+            fence: sum,
+            share: 0,
+            asked: part.asked,
+            entered: at,
+            seen: None,
+            in_line: true,
+        })
     };
     let mut problems = broken(&parts.iter().filter_map(turn).collect::<Vec<_>>(), 1);
     let told = done(parts, Step::Add).into_iter().map(|(_, sum)| sum).max().unwrap_or(0);
@@ -221,15 +262,46 @@ fn sent(parts: &[Part], message: Option<u64>, calm_until: u64) -> Vec<String> {
         }
     }
     let Some(&(sent_at, _)) = done(parts, Step::Send).first() else { return problems };
-    let clearly = 200_000_000;
     let vain = parts.iter().filter(|part| part.step == Step::Await).filter_map(|part| part.ended);
     for Ended { at, .. } in vain.filter(|ended| ended.value.is_none() && ended.at < calm_until) {
-        if at > sent_at + clearly {
+        if at > sent_at + CLEARLY {
             problems.push(format!("sent at {sent_at} and still missed at {at}"));
         }
     }
     problems
 }
+
+/// Nobody is told that it has expired while every kick lasts that may have been the last one; while nothing breaks,
+/// everybody is who still waits clearly later. At last it has expired.
+fn expired(parts: &[Part], over: bool, calm_until: u64) -> Vec<String> {
+    let mut problems = Vec::new();
+    let kicks = || parts.iter().filter(|part| part.step == Step::Kick && !part.is_vain());
+    // All that may be the last one that was taken before `from`, or come until `till`.
+    let last = |from: u64, till: u64| {
+        let is_replaced =
+            move |kick: &Part| kicks().any(|next| kick.over() < next.asked && next.over() <= from);
+        kicks().filter(move |kick| kick.asked <= till && !is_replaced(kick))
+    };
+    let was_kicked = |at: u64| kicks().any(|kick| kick.is_done() && kick.over() <= at);
+    for part in parts.iter().filter(|part| part.step == Step::Expire) {
+        let Some(Ended { at, value }) = part.ended else { continue };
+        let early = |kick: &Part| at + A_LITTLE < kick.asked + lasts(kick.id);
+        let late = |kick: &Part| kick.over().saturating_add(lasts(kick.id) + CLEARLY) < at;
+        if value.is_some() && last(part.asked, at).all(early) {
+            problems.push(format!("expired too early at {at}: {part:?}"));
+        }
+        if value.is_none() && at < calm_until && was_kicked(part.asked) && last(part.asked, at).all(late) {
+            problems.push(format!("expired and still missed at {at}: {part:?}"));
+        }
+    }
+    if was_kicked(u64::MAX) && !over {
+        problems.push("kicked no more, it has not expired".into());
+    }
+    problems
+}
+
+/// What the clocks of the server and of the callers may differ by meanwhile.
+const A_LITTLE: u64 = 10_000_000;
 
 /// How often is told that it has still to be counted was so at some time of the call; nobody passes before it was
 /// counted down often enough, and then it stays open.
@@ -345,6 +417,39 @@ mod tests {
             found(Left::Open(false), &told)
         };
         assert_eq!([3, 2, 1, 0].map(after), [1, 0, 1, 1], "what is left");
+    }
+
+    #[test]
+    fn a_watchdog_expires_when_the_last_kick_is_over_and_not_before() {
+        let found = |over: bool, lines: &[String]| {
+            found(Left::Expired(over), &lines.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        // For 100 ms: expired from 101 to 102 ms on.
+        let kick = |id: u64, ms: u64| {
+            [format!("trying x Kick {id} {ms}000000 ."), format!("done x {id} 0 {}000000 .", ms + 1)]
+        };
+        let wait = |word: &str, asked: u64, at: u64| {
+            [format!("trying x Expire 7 {asked}000000 ."), format!("{word} {at}000000 .")]
+        };
+        let (came, missed) = ("done x 7 0", "not x 7");
+        let with = |lines: [[String; 2]; 2]| found(true, &lines.concat());
+        let first = || kick(99_000_000, 1);
+        assert_eq!([80, 101].map(|at| with([first(), wait(came, 3, at)])), [1, 0]);
+        assert_eq!(found(true, &wait(came, 3, 80)), 1, "nobody has kicked it");
+        assert_eq!([290, 310].map(|at| with([first(), wait(missed, 3, at)])), [0, 1]);
+        assert_eq!([true, false].map(|over| found(over, &first())), [0, 1], "left behind");
+
+        let second = |word: &str, at: u64| [first(), kick(299_000_000, 50), wait(word, 60, at)].concat();
+        assert_eq!([101, 350].map(|at| found(true, &second(came, at))), [1, 0], "the first was replaced");
+        assert_eq!([310, 560].map(|at| found(true, &second(missed, at))), [0, 1]);
+        let unknown = [&first()[..], &kick(19_000_000, 50)[..1], &wait(came, 60, 75)].concat();
+        assert_eq!(found(true, &unknown), 0, "it may have been kicked for less");
+        let vain = [
+            first(),
+            [kick(19_000_000, 50)[0].clone(), "not x 19000000 51000000 .".into()],
+            wait(came, 60, 75),
+        ];
+        assert_eq!(found(true, &vain.concat()), 1, "it surely was not");
     }
 
     #[test]

@@ -6,8 +6,9 @@ use crate::{
     together,
 };
 use clap::Args;
-use locker_runtime::{ErrorKind, Guard, Locker};
+use locker_runtime::{ErrorKind, Guard, Guards, LockAllRequest, Locker, Result};
 use std::{
+    collections::BTreeSet,
     io::Write,
     time::{Duration, Instant},
 };
@@ -66,26 +67,53 @@ impl Work {
             }
             let share = kind.share(&mut rng);
             let asked = now();
-            let request = kind.ask(locker, &name, share).timeout(patience);
-            let Ok(guard) = request.acquire_blocking() else {
+            let held = match kind {
+                Kind::LockAll => {
+                    self.all(locker, &mut rng).timeout(patience).acquire_blocking().map(Held::All)
+                }
+                _ => kind.ask(locker, &name, share).timeout(patience).acquire_blocking().map(Held::One),
+            };
+            let Ok(held) = held else {
                 say(&format!("missed {name}"))?;
                 continue;
             };
-            let (entered, fence) = (now(), guard.fence());
+            let entered = now();
+            let names = if kind == Kind::LockAll { self.names_of(kind) } else { vec![name] };
+            let fences: Vec<(String, u64)> = names.into_iter().zip(held.fences()).collect();
             let tell = |state: &str, seen: Option<u64>| {
                 let seen = seen.map_or("-".into(), |seen| seen.to_string());
-                say(&format!("{state} {name} {fence} {share} {asked} {entered} {seen} ."))
+                fences.iter().enumerate().try_for_each(|(place, (name, fence))| {
+                    say(&format!("{state} {name} {fence} {share} {asked} {entered} {seen} {place} ."))
+                })
             };
             let stay = Duration::from_millis(rng.u64(..12));
-            let change = |resource: &mut Resource, change| match change {
-                _ if share < kind.whole() => {}
-                1 => resource.add_plainly(&name),
-                _ => resource.add_fenced(&name, fence),
+            let change = |resource: &mut Resource, change| {
+                for (name, fence) in &fences {
+                    match change {
+                        _ if share < kind.whole() => {}
+                        1 => resource.add_plainly(name),
+                        _ => resource.add_fenced(name, *fence),
+                    }
+                }
             };
             let seen =
-                protected(&guard, stay, |seen| tell("holding", Some(seen)), |at| change(&mut resource, at));
-            tell(end(guard), seen)?;
+                protected(&held, stay, |seen| tell("holding", Some(seen)), |at| change(&mut resource, at));
+            tell(end(held), seen)?;
         }
+    }
+
+    /// In the order of the keys.
+    fn names_of(&self, kind: Kind) -> Vec<String> {
+        let names: BTreeSet<String> = (0..self.names).map(|number| kind.name(number)).collect();
+        names.into_iter().collect()
+    }
+
+    /// All of the locks, named in any order and some of them twice.
+    fn all(&self, locker: &Locker, rng: &mut fastrand::Rng) -> LockAllRequest {
+        let mut names = [self.names_of(Kind::LockAll), self.names_of(Kind::LockAll)].concat();
+        names.truncate(rng.usize(self.names..=names.len()));
+        rng.shuffle(&mut names);
+        locker.lock_all(names)
     }
 
     fn connect(&self) -> Option<Locker> {
@@ -101,10 +129,46 @@ impl Work {
     }
 }
 
+/// One hold, or several together.
+enum Held {
+    One(Guard),
+    All(Guards),
+}
+
+impl Held {
+    fn fences(&self) -> Vec<u64> {
+        match self {
+            Self::One(guard) => vec![guard.fence()],
+            Self::All(guards) => guards.each().iter().map(Guard::fence).collect(),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        match self {
+            Self::One(guard) => guard.check(),
+            Self::All(guards) => guards.check(),
+        }
+    }
+
+    fn remaining(&self) -> Duration {
+        match self {
+            Self::One(guard) => guard.remaining(),
+            Self::All(guards) => guards.remaining(),
+        }
+    }
+
+    fn release_blocking(self) -> Result<()> {
+        match self {
+            Self::One(guard) => guard.release_blocking(),
+            Self::All(guards) => guards.release_blocking(),
+        }
+    }
+}
+
 /// Releases, and says how that went: a hold that is called lost while its lease surely runs is called lost too early.
-fn end(guard: Guard) -> &'static str {
-    let surely_until = Instant::now() + guard.remaining();
-    match guard.release_blocking() {
+fn end(held: Held) -> &'static str {
+    let surely_until = Instant::now() + held.remaining();
+    match held.release_blocking() {
         Ok(()) => "released",
         Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < surely_until => "early",
         Err(_) => "lost",
@@ -124,7 +188,7 @@ fn pass(locker: &Locker, name: &str, tokens: u64, patience: Duration) -> Option<
 /// Makes both changes, and returns the last moment at which the guard was surely held; `None`: it never was, and
 /// nothing was changed. Before each change it tells that moment, so that a change is known of whose worker is killed.
 fn protected(
-    guard: &Guard,
+    held: &Held,
     stay: Duration,
     tell: impl Fn(u64) -> Option<()>,
     mut change: impl FnMut(u32),
@@ -132,7 +196,7 @@ fn protected(
     let (started, mut seen, mut changes) = (Instant::now(), None, 0);
     loop {
         let moment = now();
-        if guard.check().is_err() {
+        if held.check().is_err() {
             return seen;
         }
         seen = Some(moment);
