@@ -1,5 +1,7 @@
 //! Points in time that also count while the machine sleeps.
 
+mod quick;
+
 use once_cell::sync::Lazy;
 use std::{
     fmt,
@@ -27,6 +29,14 @@ impl Timestamp {
     #[must_use]
     pub fn now() -> Self {
         Self(*OFFSET + uptime())
+    }
+
+    /// [`now`](Self::now) at less than half the price: read up to a millisecond ago, and carried on by the processor's
+    /// counter. That may stand still while the machine sleeps, so for a millisecond after that it may be late, and threads
+    /// may differ by two microseconds: no clock for leases.
+    #[must_use]
+    pub(crate) fn nearly_now() -> Self {
+        quick::now()
     }
 
     /// From microseconds since the Unix epoch.

@@ -81,7 +81,11 @@ impl Default for Memory {
 impl Store for Memory {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         let clock = self.0.clock.get_or_try_init(|| start_clock(&self.0));
-        Calling::answered(clock.map(|()| self.0.call(key, request, Timestamp::now())))
+        let now = || match request {
+            Request::RateLimiter(_) => Timestamp::nearly_now(),
+            _ => Timestamp::now(),
+        };
+        Calling::answered(clock.map(|()| self.0.call(key, request, now())))
     }
 
     fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {

@@ -22,12 +22,20 @@ pub(super) struct Shard {
     sweep_at: Timestamp,
     /// No forgotten key had a higher fence.
     fence_floor: u64,
+    /// When a limiter was last asked: their time is read so cheaply that it may go back by microseconds.
+    limiters_at: Timestamp,
 }
 
 impl Default for Shard {
     fn default() -> Self {
         let keys = HashMap::default();
-        Self { keys, alarms: BTreeSet::new(), sweep_at: Timestamp::NEVER, fence_floor: 0 }
+        Self {
+            keys,
+            alarms: BTreeSet::new(),
+            sweep_at: Timestamp::NEVER,
+            fence_floor: 0,
+            limiters_at: Timestamp::default(),
+        }
     }
 }
 
@@ -95,6 +103,7 @@ impl Shard {
         now: Timestamp,
         pushes: &mut Vec<Push>,
     ) -> Reply {
+        let now = self.in_order(request, now);
         if let Some(entry) = self.keys.get_mut(key) {
             let reply = entry.state.step(request, &mut Context { key, now, pushes });
             if !entry.is_settled(self.sweep_at, now) {
@@ -112,6 +121,14 @@ impl Shard {
             self.settle(key, now);
         }
         reply
+    }
+
+    fn in_order(&mut self, request: &Request, now: Timestamp) -> Timestamp {
+        if !matches!(request, Request::RateLimiter(_)) {
+            return now;
+        }
+        self.limiters_at = self.limiters_at.max(now);
+        self.limiters_at
     }
 
     pub(super) fn tick(&mut self, now: Timestamp, pushes: &mut Vec<Push>) {
@@ -173,5 +190,35 @@ impl Shard {
         if self.keys.capacity() > 1024 && self.keys.len() < self.keys.capacity() / 8 {
             self.keys.shrink_to(self.keys.len() * 2);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        id::Id,
+        primitives::rate_limiter::{self, Quota},
+    };
+
+    /// Of two threads one may be behind the other by microseconds, all the time.
+    #[test]
+    fn a_limiter_lets_nobody_through_for_time_that_goes_back_and_forth() {
+        let (mut shard, key) = (Shard::default(), Key::new("limited"));
+        let quota = Quota::gcra(1_000_000, Duration::from_secs(1)).burst(5);
+        let take = rate_limiter::Request::Take {
+            id: Id::from(0),
+            tokens: 1,
+            quota,
+            patience: Duration::ZERO,
+            wait: None,
+        };
+        let mut is_admitted = |micros: u64| {
+            let now = Timestamp::from_micros(1_000_000_000 + micros);
+            let reply = shard.step(&key, &Request::RateLimiter(take.clone()), now, &mut Vec::new());
+            matches!(reply, Reply::Admitted { .. })
+        };
+        let admitted = (0..10_000).filter(|turn| is_admitted(2 * (turn % 2))).count();
+        assert_eq!(admitted, 1 + 5, "in two microseconds the first one was given back");
     }
 }
