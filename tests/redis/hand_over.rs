@@ -203,6 +203,25 @@ async fn who_was_evicted_chooses_no_heir() {
     nobody_is_left(&server);
 }
 
+/// Who was evicted does not know it yet; meanwhile the lock is another's, and who waits behind that one is new, too.
+#[tokio::test]
+async fn who_was_evicted_hands_nothing_to_those_who_wait_for_the_next_holder() {
+    let Some(server) = RedisServer::start() else { return };
+    // Another URL is another connection, as of another process.
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let (evicted, door, mut turns) = (hold(&ours, "a").await, theirs.door(), Turns::new());
+    assert!(door.evict(&door.key("lock", "a")).await.unwrap());
+    let next = hold(&theirs, "a").await;
+    turns.queue(&server, &ours).await;
+    assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    hold(&ours, "later").await.release().await.unwrap();
+    assert!(turns.receiver.try_recv().is_err(), "two hold at once");
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    turns.of(0).await.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
 #[tokio::test]
 async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(6).await else { return };

@@ -50,10 +50,11 @@ impl Redis {
                             self.lines.held(key, id, fence, (sent, lease), |id| call.waits(id));
                         }
                     }
-                    Reply::Queued { .. } => match answer.text() {
-                        "" => {}
-                        before => self.lines.queued(key, id, Id::parse(before), lease),
-                    },
+                    Reply::Queued { .. } => {
+                        if let Some(before) = Id::parse(answer.text()) {
+                            self.lines.queued(key, id, before, lease);
+                        }
+                    }
                     _ => {}
                 }
                 Ok(reply)

@@ -14,7 +14,7 @@ fn hand_over(server: &RedisServer, store: &Redis, key: &Key, connection: u64) ->
     let (first, heir) = (Id::from(1), Id::from(2));
     let _: String = server.ask("SET", &["lock:a", &first.to_string(), "PX", "30000"]);
     store.lines.held(key, first, 7, (Timestamp::now(), LEASE), |_| true);
-    store.lines.queued(key, heir, Some(first), LEASE);
+    store.lines.queued(key, heir, first, LEASE);
     assert!(matches!(store.lines.release(key, first, connection, |_| true), Release::New(..)));
     (first, heir)
 }
