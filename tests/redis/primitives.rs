@@ -43,6 +43,28 @@ async fn a_late_copy_of_an_arrival_whose_caller_has_left_does_not_count() {
 }
 
 #[tokio::test]
+async fn a_late_copy_of_the_last_question_of_who_has_left_does_not_count() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let barrier = behind.barrier("a", 2);
+    let gone = tokio::spawn(async move { barrier.wait(Duration::from_secs(1)).await });
+    until("who leaves", async || waiting(&server, "barrier:a") == 1).await;
+    proxy.set_for_open(Fault::HoldRequests);
+    in_time("the end of its patience", gone).await.unwrap().unwrap_err();
+    until("its place being given up", async || waiting(&server, "barrier:a") == 0).await;
+    let barrier = direct.barrier("a", 2);
+    let alone = tokio::spawn(async move { barrier.wait(GENEROUS).await });
+    until("the one who waits", async || waiting(&server, "barrier:a") == 1).await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "barrier:a"), 1, "it went on alone");
+    direct.barrier("a", 2).wait(GENEROUS).await.unwrap();
+    in_time("both", alone).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn who_asks_again_while_its_name_is_deleted_leaves_no_place_behind() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());

@@ -293,9 +293,11 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// Asks without waiting any more, which ends the place in line, whether what was hoped for has come after all.
     /// In vain is then certain; where no answer comes nothing is.
     async fn look_back(&mut self) -> Result<Answer> {
-        let sent = Timestamp::now();
+        let (sent, doubtful) = (Timestamp::now(), std::mem::replace(&mut self.doubtful, true));
         let told = self.locker.insist(self.key, self.what.ask(None), self.locker.command_timeout()).await;
-        match told.map_err(|error| error.with_key(self.key.as_str()).unknown())?.reply {
+        let told = told.map_err(|error| error.with_key(self.key.as_str()).unknown())?;
+        self.doubtful = doubtful || told.repeated;
+        match told.reply {
             Reply::Busy { .. } => Err(self.in_vain()),
             reply => Ok(self.done(reply, sent)),
         }
