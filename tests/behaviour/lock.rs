@@ -137,6 +137,15 @@ pub(crate) async fn attempts_are_counted(locker: Locker) {
     assert!(locker.lock(&name).try_acquire().await.unwrap().is_some());
 }
 
+pub(crate) async fn a_last_try_takes_what_is_free(locker: Locker) {
+    for fair in [true, false] {
+        let name = fresh_name();
+        let _over = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
+        let request = locker.lock(&name).fair(fair).max_retry(2).retry_delay(SHORT * 3).timeout(GENEROUS);
+        in_time("the last try", request.acquire()).await.unwrap().release().await.unwrap();
+    }
+}
+
 pub(crate) async fn a_lease_that_is_not_renewed_hands_over(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();

@@ -40,6 +40,7 @@ laws! {
         a_wait_beyond_the_timeout_ends_in_timed_out,
         a_timeout_of_zero_tries_once,
         attempts_are_counted,
+        a_last_try_takes_what_is_free,
         a_lease_that_is_not_renewed_hands_over,
         a_renewed_lease_outlives_its_length,
         max_hold_ends_a_hold,

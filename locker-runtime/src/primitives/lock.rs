@@ -123,7 +123,7 @@ impl State {
                 return reply;
             }
         }
-        if self.holder.is_none() && (self.may_overtake(wait) || !super::State::has_waiters(self)) {
+        if self.holder.is_none() && (self.may_overtake(wait) || self.is_next(id)) {
             self.leave(id);
             return Reply::Granted { fence: self.grant(id, lease, context.now) };
         }
@@ -209,6 +209,11 @@ impl State {
             Some(crowd) => crowd.may_be_overtaken(wait),
             None => wait.is_some_and(|wait| !wait.fair),
         }
+    }
+
+    /// Whether nobody is in line before `id`.
+    fn is_next(&self, id: Id) -> bool {
+        self.crowd.as_ref().and_then(|crowd| crowd.queue.head()).is_none_or(|(head, _)| head == id)
     }
 
     /// Gives a free lock to the first living waiter; one that may be overtaken is only woken.

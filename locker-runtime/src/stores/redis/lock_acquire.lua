@@ -56,7 +56,7 @@ if redis.call('EXISTS', queue) == 1 then
       return granted_in_queue(fence_of(id, recorded))
     end
   end
-  if not holder and overtakes() then
+  if not holder and (overtakes() or head() == id) then
     leave(id)
     return grant(time)
   end
