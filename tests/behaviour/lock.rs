@@ -234,6 +234,17 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
     waiting.join().unwrap();
 }
 
+pub(crate) async fn who_does_not_come_when_it_is_woken_is_passed_over(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    let silent = locker.lock(&name).fair(false).timeout(GENEROUS).acquire();
+    let silent = queued(&locker, silent).await;
+    let next = queued(&locker, locker.lock(&name).timeout(GENEROUS).acquire()).await;
+    guard.release().await.unwrap();
+    in_time("the next", next).await.unwrap().release().await.unwrap();
+    in_time("who did not come", silent).await.unwrap().release().await.unwrap();
+}
+
 /// More of them than a task may do at once before tokio makes it yield, which a call that blocks cannot.
 pub(crate) async fn one_task_may_make_many_blocking_calls(locker: Locker) {
     for runtime in [Builder::new_current_thread(), Builder::new_multi_thread()] {

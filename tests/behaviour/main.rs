@@ -47,6 +47,7 @@ laws! {
         no_more_is_said_to_be_left_than_max_hold_leaves,
         release_after_loss_says_so,
         unfair_callers_all_get_through,
+        who_does_not_come_when_it_is_woken_is_passed_over,
         blocking_calls_work_everywhere,
         one_task_may_make_many_blocking_calls;
     door:
@@ -77,6 +78,7 @@ laws! {
         who_overtakes_and_raises_the_size_leaves_the_rest_to_those_who_wait,
         who_wants_more_than_a_lowered_size_is_told_and_stands_in_nobodys_way,
         what_can_never_be_had_is_refused_at_once,
+        who_does_not_come_when_it_is_woken_is_passed_over,
         blocking_calls_work;
     event:
         a_send_reaches_everybody_who_waits_and_everybody_later,

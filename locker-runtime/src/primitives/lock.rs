@@ -54,8 +54,10 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let tombstones = self.crowd.as_ref().and_then(|crowd| crowd.tombstones.next_end());
-        self.holder.map(|holder| holder.until).into_iter().chain(tombstones).min()
+        let crowd = self.crowd.as_deref();
+        let held = self.holder.map(|holder| holder.until);
+        let free = held.or_else(|| crowd.and_then(Crowd::head_ends));
+        free.into_iter().chain(crowd.and_then(|crowd| crowd.tombstones.next_end())).min()
     }
 
     fn has_waiters(&self) -> bool {
