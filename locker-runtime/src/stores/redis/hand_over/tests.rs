@@ -81,5 +81,10 @@ fn those_who_wait_look_often_as_long_as_others_take_part_who_tell_nobody() {
         for id in [2, 3] {
             assert!(recheck(id).await < Duration::from_millis(200), "{id}");
         }
+        let _: String = server.ask("SET", &["lock:a", "a token without an end"]);
+        for id in [2, 3] {
+            let pause = recheck(id).await;
+            assert!(pause >= Duration::from_millis(50) && pause < Duration::from_millis(200), "{pause:?}");
+        }
     });
 }
