@@ -264,6 +264,16 @@ async fn try_acquire_with_nobody_there_is_unavailable_and_works_again_later() {
     guard.release().await.unwrap();
 }
 
+/// By the time that a grant is known, its lease is over.
+#[tokio::test]
+async fn one_try_is_one_try_also_where_answers_take_longer_than_a_lease() {
+    let (_server, proxy, locker) = server_behind_proxy!();
+    proxy.set(Fault::Delay(Duration::from_millis(30)));
+    let request = locker.lock("a").lease(Duration::from_millis(50));
+    let tried = in_time("the end of the one try", request.try_acquire()).await;
+    assert!(tried.map_or_else(|error| error.is_temporary(), |guard| guard.is_none()));
+}
+
 #[tokio::test]
 async fn a_release_refused_at_the_door_is_made_when_the_door_is_open() {
     let Some(server) = RedisServer::start() else { return };
