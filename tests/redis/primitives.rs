@@ -211,6 +211,26 @@ async fn a_waiter_that_finds_its_semaphore_deleted_makes_it_anew() {
 }
 
 #[tokio::test]
+async fn a_latch_that_somebody_else_deletes_stays_shut_for_those_who_wait() {
+    let Some(server) = RedisServer::start() else { return };
+    let latch = connect(&server.url()).await.latch("a", 1);
+    let waiter = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait(GENEROUS).await }
+    });
+    until("the waiter", async || waiting(&server, "latch:a") == 1).await;
+    let id = server.ask::<Vec<String>>("ZRANGE", &["{latch:a}:q", "0", "0"]).remove(0);
+    let channel: String = server.ask("HGET", &["{latch:a}:w", &id]);
+    let _: i64 = server.ask("DEL", &["latch:a"]);
+    let before = scripts_run(&server);
+    let _: i64 = server.ask("PUBLISH", &[&channel, &format!("latch wake {id} 0 latch:a")]);
+    until("its asking again", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "latch:a"), 1, "nobody has counted");
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    in_time("the waiter", waiter).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
