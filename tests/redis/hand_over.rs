@@ -1,6 +1,7 @@
 //! Hand-overs within one process, which Redis hears of when the next one holds already.
 
 use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, until, waiting};
+use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{pin::pin, task::Poll, time::Duration};
@@ -185,6 +186,28 @@ async fn when_the_lock_was_lost_the_one_told_of_it_learns_that_too() {
     assert_eq!(second.release().await.unwrap_err().kind(), ErrorKind::Lost);
     turns.of(2).await.release().await.unwrap();
     nobody_is_left(&server);
+}
+
+/// An heir whose executor has no time for it has not looked yet when it turns out that there was nothing to hand on.
+#[tokio::test]
+async fn who_learns_of_a_hand_over_and_of_the_loss_at_once_waits_on() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let first = hold(&locker, "a").await;
+    let mut heir = Box::pin(locker.lock("a").acquire());
+    until("the place in the queue", async || {
+        assert!(heir.as_mut().now_or_never().is_none());
+        waiting(&server, "lock:a") == 1
+    })
+    .await;
+    // Whose answer comes after the waiter's.
+    hold(&locker, "another").await.release().await.unwrap();
+    assert!(heir.as_mut().now_or_never().is_none());
+    let _: String = server.ask("SET", &["lock:a", "another", "PX", "60000"]);
+    assert_eq!(first.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(heir.as_mut().now_or_never().is_none(), "two hold at once");
+    assert_eq!(server.ask::<i64>("DEL", &["lock:a"]), 1);
+    in_time("the heir", heir).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
