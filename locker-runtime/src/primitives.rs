@@ -52,6 +52,11 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// Whether the answer to who waits so cannot get lost: nobody asks for it again.
+    pub(crate) fn is_answered_once(wait: Option<Self>) -> bool {
+        wait.is_some_and(|wait| wait.live.is_none())
+    }
+
     /// When a waiter that asked at `now` and is not heard of again is taken to be gone.
     pub(crate) fn live_until(self, now: Timestamp) -> Timestamp {
         self.live.map_or(Timestamp::NEVER, |live| now + live)

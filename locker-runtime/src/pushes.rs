@@ -66,6 +66,16 @@ impl Pushes {
         }
     }
 
+    /// Has `id` ask again instead of holding, if it has not looked yet: there was nothing to hand over to it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn take_back(&self, id: Id) {
+        if let Some(mailbox) = lock(self.shard(id)).get_mut(&id)
+            && matches!(mailbox.signal, Some(Signal::Held { .. }))
+        {
+            mailbox.signal = Some(Signal::Wake);
+        }
+    }
+
     /// Whether somebody here waits under `id`.
     #[must_use]
     pub fn is_open(&self, id: Id) -> bool {

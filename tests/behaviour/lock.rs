@@ -137,6 +137,15 @@ pub(crate) async fn attempts_are_counted(locker: Locker) {
     assert!(locker.lock(&name).try_acquire().await.unwrap().is_some());
 }
 
+pub(crate) async fn a_last_try_takes_what_is_free(locker: Locker) {
+    for fair in [true, false] {
+        let name = fresh_name();
+        let _over = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
+        let request = locker.lock(&name).fair(fair).max_retry(2).retry_delay(SHORT * 3).timeout(GENEROUS);
+        in_time("the last try", request.acquire()).await.unwrap().release().await.unwrap();
+    }
+}
+
 pub(crate) async fn a_lease_that_is_not_renewed_hands_over(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
@@ -223,6 +232,17 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
     guard.release_blocking().unwrap();
     until("the thread has had its turn", async || waiting.is_finished()).await;
     waiting.join().unwrap();
+}
+
+pub(crate) async fn who_does_not_come_when_it_is_woken_is_passed_over(locker: Locker) {
+    let name = fresh_name();
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    let silent = locker.lock(&name).fair(false).timeout(GENEROUS).acquire();
+    let silent = queued(&locker, silent).await;
+    let next = queued(&locker, locker.lock(&name).timeout(GENEROUS).acquire()).await;
+    guard.release().await.unwrap();
+    in_time("the next", next).await.unwrap().release().await.unwrap();
+    in_time("who did not come", silent).await.unwrap().release().await.unwrap();
 }
 
 /// More of them than a task may do at once before tokio makes it yield, which a call that blocks cannot.

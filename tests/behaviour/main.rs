@@ -40,12 +40,14 @@ laws! {
         a_wait_beyond_the_timeout_ends_in_timed_out,
         a_timeout_of_zero_tries_once,
         attempts_are_counted,
+        a_last_try_takes_what_is_free,
         a_lease_that_is_not_renewed_hands_over,
         a_renewed_lease_outlives_its_length,
         max_hold_ends_a_hold,
         no_more_is_said_to_be_left_than_max_hold_leaves,
         release_after_loss_says_so,
         unfair_callers_all_get_through,
+        who_does_not_come_when_it_is_woken_is_passed_over,
         blocking_calls_work_everywhere,
         one_task_may_make_many_blocking_calls;
     door:
@@ -76,6 +78,7 @@ laws! {
         who_overtakes_and_raises_the_size_leaves_the_rest_to_those_who_wait,
         who_wants_more_than_a_lowered_size_is_told_and_stands_in_nobodys_way,
         what_can_never_be_had_is_refused_at_once,
+        who_does_not_come_when_it_is_woken_is_passed_over,
         blocking_calls_work;
     event:
         a_send_reaches_everybody_who_waits_and_everybody_later,

@@ -264,6 +264,30 @@ async fn try_acquire_with_nobody_there_is_unavailable_and_works_again_later() {
     guard.release().await.unwrap();
 }
 
+/// Renewals that no network could answer in time say nothing about the connection, which others use, too.
+#[tokio::test]
+async fn a_lease_too_short_for_the_network_costs_nobody_the_connection() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    proxy.set(Fault::Delay(Duration::from_millis(100)));
+    let locker = builder(&proxy.url()).command_timeout(GENEROUS).build().await.unwrap();
+    let request = locker.lock("a").lease(Duration::from_millis(590));
+    let guard = in_time("the lock", request.acquire()).await.unwrap();
+    in_time("the loss", guard.lost()).await;
+    hold(&locker, "another").await.release().await.unwrap();
+    assert_eq!(proxy.accepted(), 1);
+}
+
+/// By the time that a grant is known, its lease is over.
+#[tokio::test]
+async fn one_try_is_one_try_also_where_answers_take_longer_than_a_lease() {
+    let (_server, proxy, locker) = server_behind_proxy!();
+    proxy.set(Fault::Delay(Duration::from_millis(30)));
+    let request = locker.lock("a").lease(Duration::from_millis(50));
+    let tried = in_time("the end of the one try", request.try_acquire()).await;
+    assert!(tried.map_or_else(|error| error.is_temporary(), |guard| guard.is_none()));
+}
+
 #[tokio::test]
 async fn a_release_refused_at_the_door_is_made_when_the_door_is_open() {
     let Some(server) = RedisServer::start() else { return };

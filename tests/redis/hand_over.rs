@@ -1,6 +1,7 @@
 //! Hand-overs within one process, which Redis hears of when the next one holds already.
 
 use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, until, waiting};
+use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{pin::pin, task::Poll, time::Duration};
@@ -187,6 +188,28 @@ async fn when_the_lock_was_lost_the_one_told_of_it_learns_that_too() {
     nobody_is_left(&server);
 }
 
+/// An heir whose executor has no time for it has not looked yet when it turns out that there was nothing to hand on.
+#[tokio::test]
+async fn who_learns_of_a_hand_over_and_of_the_loss_at_once_waits_on() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let first = hold(&locker, "a").await;
+    let mut heir = Box::pin(locker.lock("a").acquire());
+    until("the place in the queue", async || {
+        assert!(heir.as_mut().now_or_never().is_none());
+        waiting(&server, "lock:a") == 1
+    })
+    .await;
+    // Whose answer comes after the waiter's.
+    hold(&locker, "another").await.release().await.unwrap();
+    assert!(heir.as_mut().now_or_never().is_none());
+    let _: String = server.ask("SET", &["lock:a", "another", "PX", "60000"]);
+    assert_eq!(first.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(heir.as_mut().now_or_never().is_none(), "two hold at once");
+    assert_eq!(server.ask::<i64>("DEL", &["lock:a"]), 1);
+    in_time("the heir", heir).await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn who_was_evicted_chooses_no_heir() {
     let Some((server, _proxy, _locker, mut turns, evicted)) = line(3).await else { return };
@@ -200,6 +223,25 @@ async fn who_was_evicted_chooses_no_heir() {
     let third = turns.of(2).await;
     assert!(third.fence() > fence);
     third.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+/// Who was evicted does not know it yet; meanwhile the lock is another's, and who waits behind that one is new, too.
+#[tokio::test]
+async fn who_was_evicted_hands_nothing_to_those_who_wait_for_the_next_holder() {
+    let Some(server) = RedisServer::start() else { return };
+    // Another URL is another connection, as of another process.
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let (evicted, door, mut turns) = (hold(&ours, "a").await, theirs.door(), Turns::new());
+    assert!(door.evict(&door.key("lock", "a")).await.unwrap());
+    let next = hold(&theirs, "a").await;
+    turns.queue(&server, &ours).await;
+    assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    hold(&ours, "later").await.release().await.unwrap();
+    assert!(turns.receiver.try_recv().is_err(), "two hold at once");
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    turns.of(0).await.release().await.unwrap();
     nobody_is_left(&server);
 }
 

@@ -43,6 +43,28 @@ async fn a_late_copy_of_an_arrival_whose_caller_has_left_does_not_count() {
 }
 
 #[tokio::test]
+async fn a_late_copy_of_the_last_question_of_who_has_left_does_not_count() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let barrier = behind.barrier("a", 2);
+    let gone = tokio::spawn(async move { barrier.wait(Duration::from_secs(1)).await });
+    until("who leaves", async || waiting(&server, "barrier:a") == 1).await;
+    proxy.set_for_open(Fault::HoldRequests);
+    in_time("the end of its patience", gone).await.unwrap().unwrap_err();
+    until("its place being given up", async || waiting(&server, "barrier:a") == 0).await;
+    let barrier = direct.barrier("a", 2);
+    let alone = tokio::spawn(async move { barrier.wait(GENEROUS).await });
+    until("the one who waits", async || waiting(&server, "barrier:a") == 1).await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "barrier:a"), 1, "it went on alone");
+    direct.barrier("a", 2).wait(GENEROUS).await.unwrap();
+    in_time("both", alone).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn who_asks_again_while_its_name_is_deleted_leaves_no_place_behind() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
@@ -186,6 +208,26 @@ async fn a_waiter_that_finds_its_semaphore_deleted_makes_it_anew() {
     assert!(next.fence() > lost.fence());
     let _ = lost.release().await;
     next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_latch_that_somebody_else_deletes_stays_shut_for_those_who_wait() {
+    let Some(server) = RedisServer::start() else { return };
+    let latch = connect(&server.url()).await.latch("a", 1);
+    let waiter = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait(GENEROUS).await }
+    });
+    until("the waiter", async || waiting(&server, "latch:a") == 1).await;
+    let id = server.ask::<Vec<String>>("ZRANGE", &["{latch:a}:q", "0", "0"]).remove(0);
+    let channel: String = server.ask("HGET", &["{latch:a}:w", &id]);
+    let _: i64 = server.ask("DEL", &["latch:a"]);
+    let before = scripts_run(&server);
+    let _: i64 = server.ask("PUBLISH", &[&channel, &format!("latch wake {id} 0 latch:a")]);
+    until("its asking again", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "latch:a"), 1, "nobody has counted");
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    in_time("the waiter", waiter).await.unwrap().unwrap();
 }
 
 #[tokio::test]

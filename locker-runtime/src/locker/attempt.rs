@@ -241,7 +241,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
     }
 
     /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown
-    /// time: renewing starts it at a known one. `None`: it was lost on the way.
+    /// time: renewing starts it at a known one. `None`: it was lost on the way, and may be asked for again.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Answer>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
         let left = if self.tries_once() { GRANT_WINDOW } else { self.deadline.since(sent) };
@@ -261,7 +261,8 @@ impl<'a, A: Asking> Attempt<'a, A> {
                 let over = again.is_some() && Timestamp::now() >= sent + self.what.lease();
                 Ok((!over).then(|| self.done(Reply::Granted { fence }, sent)))
             }
-            Err(error) if !error.is_temporary() => Err(error),
+            Err(error) if !error.is_temporary() || self.is_last() => Err(error),
+            _ if self.is_last() => Err(self.exhausted(Duration::ZERO)),
             _ => Ok(None),
         }
     }
@@ -293,9 +294,11 @@ impl<'a, A: Asking> Attempt<'a, A> {
     /// Asks without waiting any more, which ends the place in line, whether what was hoped for has come after all.
     /// In vain is then certain; where no answer comes nothing is.
     async fn look_back(&mut self) -> Result<Answer> {
-        let sent = Timestamp::now();
+        let (sent, doubtful) = (Timestamp::now(), std::mem::replace(&mut self.doubtful, true));
         let told = self.locker.insist(self.key, self.what.ask(None), self.locker.command_timeout()).await;
-        match told.map_err(|error| error.with_key(self.key.as_str()).unknown())?.reply {
+        let told = told.map_err(|error| error.with_key(self.key.as_str()).unknown())?;
+        self.doubtful = doubtful || told.repeated;
+        match told.reply {
             Reply::Busy { .. } => Err(self.in_vain()),
             reply => Ok(self.done(reply, sent)),
         }

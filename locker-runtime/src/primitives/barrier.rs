@@ -43,7 +43,7 @@ pub struct State {
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match *request {
-        Request::Arrive { id, .. } if state.passed.has(id) => Reply::Done,
+        Request::Arrive { id, wait, .. } if state.passed.has(id) => state.go_on(id, wait),
         Request::Arrive { id, parties, wait } => state.arrive(id, parties, wait, context),
         Request::Cancel { id, tombstone } => {
             state.here.leave(id);
@@ -63,16 +63,19 @@ impl State {
         let others = self.here.len() as u64 - u64::from(self.here.has(id));
         if others + 1 >= self.parties {
             self.here.leave(id);
-            self.pass(id, context);
-            return Reply::Done;
+            self.passed.add(id, context.now);
+            self.here.ids().for_each(|id| self.passed.add(id, context.now));
+            self.here.dismiss(Signal::Wake, context);
+            return self.go_on(id, wait);
         }
         self.here.watch(id, wait, None, context.now)
     }
 
-    fn pass(&mut self, last: Id, context: &mut Context<'_>) {
-        self.passed.add(last, context.now);
-        self.here.ids().for_each(|id| self.passed.add(id, context.now));
-        self.here.dismiss(Signal::Wake, context);
+    fn go_on(&mut self, id: Id, wait: Option<Wait>) -> Reply {
+        if Wait::is_answered_once(wait) {
+            self.passed.forget(id);
+        }
+        Reply::Done
     }
 
     fn forget(&mut self, now: Timestamp) {

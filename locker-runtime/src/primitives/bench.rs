@@ -12,6 +12,7 @@ pub(crate) struct Bench<S> {
 }
 
 pub(crate) const HERE: Option<Wait> = Some(Wait { live: None, fair: true });
+pub(crate) const AWAY: Option<Wait> = Some(Wait { live: Some(Duration::from_secs(30)), fair: true });
 
 impl<S: State> Bench<S> {
     pub(crate) fn new() -> Self {

@@ -22,6 +22,11 @@ impl<A> Crowd<A> {
         self.queue.is_empty() && self.tombstones.is_empty()
     }
 
+    /// When the first in line is passed over, if it is not heard of.
+    pub(crate) fn head_ends(&self) -> Option<Timestamp> {
+        self.queue.head().map(|(_, head)| head.live_until).filter(|end| *end < Timestamp::NEVER)
+    }
+
     /// Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
     pub(crate) fn may_be_overtaken(&self, wait: Option<Wait>) -> bool {
         wait.is_some_and(|wait| !wait.fair) && self.queue.head().is_none_or(|(_, head)| !head.wait.fair)
@@ -50,10 +55,9 @@ impl<A> Waiter<A> {
     }
 
     /// One that was told to ask has the grant window to do so, like one that was granted something: its process may
-    /// stand still. Asking again renews it.
+    /// stand still, and whoever should poll it may wait for another behind it. Asking again renews it.
     pub(crate) fn woken(self, now: Timestamp) -> Self {
-        let until = if self.wait.live.is_some() { now + GRANT_WINDOW } else { Timestamp::NEVER };
-        Self { live_until: self.live_until.min(until), ..self }
+        Self { live_until: self.live_until.min(now + GRANT_WINDOW), ..self }
     }
 
     /// What a waiter is told that was granted something now.

@@ -86,8 +86,7 @@ impl State {
 
     fn wait(&mut self, id: Id, wait: Option<Wait>, now: Timestamp) -> Reply {
         if let Some(message) = self.told.get(id).cloned() {
-            // Where answers do not get lost, nobody asks twice.
-            if wait.is_some_and(|wait| wait.live.is_none()) {
+            if Wait::is_answered_once(wait) {
                 self.told.forget(id);
             }
             return Reply::Message(message);

@@ -54,8 +54,10 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let tombstones = self.crowd.as_ref().and_then(|crowd| crowd.tombstones.next_end());
-        self.holder.map(|holder| holder.until).into_iter().chain(tombstones).min()
+        let crowd = self.crowd.as_deref();
+        let held = self.holder.map(|holder| holder.until);
+        let free = held.or_else(|| crowd.and_then(Crowd::head_ends));
+        free.into_iter().chain(crowd.and_then(|crowd| crowd.tombstones.next_end())).min()
     }
 
     fn has_waiters(&self) -> bool {
@@ -123,7 +125,7 @@ impl State {
                 return reply;
             }
         }
-        if self.holder.is_none() && (self.may_overtake(wait) || !super::State::has_waiters(self)) {
+        if self.holder.is_none() && (self.may_overtake(wait) || self.is_next(id)) {
             self.leave(id);
             return Reply::Granted { fence: self.grant(id, lease, context.now) };
         }
@@ -209,6 +211,11 @@ impl State {
             Some(crowd) => crowd.may_be_overtaken(wait),
             None => wait.is_some_and(|wait| !wait.fair),
         }
+    }
+
+    /// Whether nobody is in line before `id`.
+    fn is_next(&self, id: Id) -> bool {
+        self.crowd.as_ref().and_then(|crowd| crowd.queue.head()).is_none_or(|(head, _)| head == id)
     }
 
     /// Gives a free lock to the first living waiter; one that may be overtaken is only woken.

@@ -73,8 +73,9 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let tombstones = self.crowd.tombstones.next_end();
-        self.holders.next_end().into_iter().chain(tombstones).min()
+        let Crowd { tombstones, .. } = &self.crowd;
+        let ends = [self.holders.next_end(), self.crowd.head_ends(), tombstones.next_end()];
+        ends.into_iter().flatten().min()
     }
 
     fn has_waiters(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{
     Once, Reply, State as _, barrier,
-    bench::{Bench, HERE},
+    bench::{AWAY, Bench, HERE},
     counter, event, latch, watchdog,
 };
 use crate::{clock::Timestamp, id::Id};
@@ -106,12 +106,12 @@ proptest! {
                 let gone = here.get(usize::try_from(who).unwrap()).copied().unwrap_or_else(Id::random);
                 barrier.ask(&barrier::Request::Cancel { id: gone, tombstone: true });
                 here.retain(|id| *id != gone);
-                let late = barrier::Request::Arrive { id: gone, parties, wait: HERE };
+                let late = barrier::Request::Arrive { id: gone, parties, wait: AWAY };
                 prop_assert_eq!(barrier.ask(&late), Reply::Done, "who has left does not count");
                 continue;
             }
             let id = Id::from(1000 + number as u128);
-            let arrive = |id| barrier::Request::Arrive { id, parties, wait: HERE };
+            let arrive = |id| barrier::Request::Arrive { id, parties, wait: AWAY };
             let reply = barrier.ask(&arrive(id));
             here.push(id);
             if here.len() as u64 == parties {
@@ -164,6 +164,19 @@ proptest! {
             prop_assert_eq!(counter.ask(&counter::Request::Get), Reply::Value(value));
         }
     }
+}
+
+#[test]
+fn of_a_round_of_one_process_nothing_is_remembered() {
+    let mut barrier = Bench::<barrier::State>::new();
+    let arrive = |id| barrier::Request::Arrive { id: Id::from(id), parties: 3, wait: HERE };
+    for id in 1..=2 {
+        assert!(matches!(barrier.ask(&arrive(id)), Reply::Queued { .. }));
+    }
+    for id in [3, 2, 1] {
+        assert_eq!(barrier.ask(&arrive(id)), Reply::Done);
+    }
+    assert!(barrier.state.is_idle());
 }
 
 #[test]

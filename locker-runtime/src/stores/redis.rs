@@ -123,6 +123,7 @@ impl Redis {
                 channel: channel.clone(),
                 patience,
                 haste,
+                command_timeout: opening.redis.command_timeout,
                 checks,
                 mail: mail.clone(),
             };

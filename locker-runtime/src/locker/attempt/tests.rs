@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     id::Id,
-    primitives::{Holding, Push, Request},
+    primitives::{Holding, Push, Request, barrier},
     pushes::Pushes,
     store::{Calling, Store},
     stores::Memory,
@@ -104,6 +104,26 @@ async fn the_last_try_of_one_who_was_in_line_is_taken_back_whatever_was_answered
         assert_eq!(error.kind(), answer.map_or_else(|error| error.kind(), |_| ErrorKind::RetriesExhausted));
         until(|| cancelled(&asked).len() == 1).await;
         guard.release().await.unwrap();
+    }
+}
+
+/// A copy of the last question that comes late would count for somebody who has left.
+#[tokio::test]
+async fn who_leaves_a_barrier_is_refused_when_a_copy_of_its_last_question_may_still_come() {
+    for (lost, kind) in [(1, ErrorKind::TimedOut), (usize::MAX, ErrorKind::Unavailable)] {
+        let lost = Mutex::new(lost);
+        let (locker, asked) = remote(move |_, request| {
+            let Request::Barrier(barrier::Request::Arrive { wait: None, .. }) = request else { return None };
+            let left = lock(&lost).checked_sub(1)?;
+            *lock(&lost) = left;
+            Some(Err(Error::new(ErrorKind::Unavailable, "the connection was reset").unknown()))
+        });
+        let error = locker.barrier("a", 2).wait(Duration::from_millis(20)).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        let refused = |request: &Request| {
+            matches!(request, Request::Barrier(barrier::Request::Cancel { tombstone: true, .. }))
+        };
+        until(|| lock(&asked).iter().any(refused)).await;
     }
 }
 

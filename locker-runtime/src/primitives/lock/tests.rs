@@ -145,6 +145,19 @@ fn a_last_try_leaves_the_queue() {
     assert!(lock.state.is_idle());
 }
 
+#[test]
+fn a_last_try_takes_the_free_lock_that_it_was_woken_for() {
+    let mut lock = Bench::new();
+    lock.acquire(1, None);
+    lock.acquire(2, UNFAIR);
+    lock.acquire(3, UNFAIR);
+    lock.release(1);
+    assert!(matches!(lock.acquire(2, None), Reply::Granted { .. }));
+    lock.pushes.clear();
+    lock.release(2);
+    assert!(matches!(lock.pushes[..], [Push { id, signal: Signal::Wake, .. }] if id == Id::from(3)));
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Acquire { id: u128, wait: bool },

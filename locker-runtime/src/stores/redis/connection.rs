@@ -33,6 +33,8 @@ pub(super) struct Connector {
     pub(super) patience: Duration,
     /// The same where there has been a connection before: whoever holds something cannot wait long.
     pub(super) haste: Duration,
+    /// How long one answer is waited for.
+    pub(super) command_timeout: Duration,
     pub(super) checks: startup::Checks,
     pub(super) mail: Arc<Mail>,
 }
@@ -55,6 +57,8 @@ pub(super) struct Connection {
     outbox: Outbox,
     broken: Arc<Notify>,
     since: Timestamp,
+    /// Silence that lasts for less says nothing: an answer takes so long.
+    patience: Duration,
 }
 
 impl std::fmt::Debug for Connection {
@@ -98,7 +102,7 @@ impl Connection {
                 Ok(answer)
             }
             () = background::sleep_from(sent, sent + limit) => {
-                if !self.outbox.has_heard_since(sent) {
+                if limit >= self.patience && !self.outbox.has_heard_since(sent) {
                     self.broken.notify_one();
                 }
                 Err(errors::lost(&format!("waited {limit:?}")))
@@ -237,7 +241,9 @@ impl Connector {
             .set_push_sender(outlet);
         let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut multiplexed = connected.map_err(|error| self.refused(&error))?;
+        let greeting = Timestamp::now();
         startup::greet(&mut multiplexed).await?;
+        let patience = self.command_timeout.min(Timestamp::now().since(greeting) * 2);
         if !again {
             self.checks.run(&mut multiplexed, &self.channel).await?;
         }
@@ -245,7 +251,7 @@ impl Connector {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let (outbox, writing) = Outbox::new(multiplexed);
         background::spawn(writing);
-        Ok(Arc::new(Connection { number, outbox, broken, since: Timestamp::now() }))
+        Ok(Arc::new(Connection { number, outbox, broken, since: Timestamp::now(), patience }))
     }
 
     fn refused(&self, error: &RedisError) -> Error {

@@ -50,10 +50,11 @@ impl Redis {
                             self.lines.held(key, id, fence, (sent, lease), |id| call.waits(id));
                         }
                     }
-                    Reply::Queued { .. } => match answer.text() {
-                        "" => {}
-                        before => self.lines.queued(key, id, Id::parse(before), lease),
-                    },
+                    Reply::Queued { .. } => {
+                        if let Some(before) = Id::parse(answer.text()) {
+                            self.lines.queued(key, id, before, lease);
+                        }
+                    }
                     _ => {}
                 }
                 Ok(reply)
@@ -158,7 +159,7 @@ impl Call<'_> {
     }
 
     async fn tell_in_turn(self, id: Id) -> Result<()> {
-        let Self { store: Redis { lines, .. }, key, connection, limit } = self;
+        let Self { store: Redis { lines, mail, .. }, key, connection, limit } = self;
         let Some(turn) = lines.turn(key) else { return Ok(()) };
         let _turn = turn.lock().await;
         while let Some(bequest) = lines.first_unanswered(key, id) {
@@ -171,6 +172,7 @@ impl Call<'_> {
             } else if lines.refused(key, bequest.from) {
                 // Then the heir has nothing either.
                 lines.lost(key);
+                mail.boxes.take_back(bequest.heir);
                 Keeper::renew_all();
             }
         }

@@ -29,7 +29,8 @@ if op == 'inspect' then
   local waiting = redis.call('ZCARD', queue)
   return {found[1] and 'inspected' or 'unknown', count, counted, waiting, -1, counted >= count and 1 or 0, 0, 0}
 elseif op == 'wait' then
-  if not redis.call('ZSCORE', queue, id) then
+  -- Where somebody else has deleted the key, who waits brings the count back.
+  if not found[2] or not redis.call('ZSCORE', queue, id) then
     count = tonumber(ARGV[5])
   end
   if live or found[1] then

@@ -11,6 +11,8 @@
 //! - Answers are worked on in any order. That a release was carried out is certain, and so are those before it; that it
 //!   was refused is certain only when those before it have had their answers, and no copy of it was carried out
 //!   unheard.
+//! - Who joins the queue follows the one that Redis names, which may be another than is believed to hold: a hold can be
+//!   ended by force, and the lock be somebody else's, before the one who had it hears of that.
 //! - A release that names an heir never becomes one that names none: then Redis could choose another.
 
 use crate::{
@@ -277,13 +279,13 @@ impl Lines {
         line.stale_at = line.until + lease + TOMBSTONE;
     }
 
-    /// `id` has joined the queue for `lease`, right behind `before`; `None`: first of all.
-    pub(super) fn queued(&self, key: &Key, id: Id, before: Option<Id>, lease: Duration) {
+    /// `id` has joined the queue for `lease`, right behind `before`: the last who waits, else the holder.
+    pub(super) fn queued(&self, key: &Key, id: Id, before: Id, lease: Duration) {
         let mut lines = lock(&self.0);
         let Some(line) = lines.get_mut(key).filter(|line| line.holder.is_some()) else { return };
         line.wanted = true;
-        let last = line.following.back().map(|(id, _)| *id);
-        if last == before || (last.is_none() && before == line.holder) {
+        let last = line.following.back().map(|(id, _)| *id).or(line.holder);
+        if last == Some(before) {
             line.following.push_back((id, lease));
         }
     }

@@ -108,7 +108,8 @@ pub(super) fn is_refusal(answer: &Answer) -> bool {
 }
 
 fn queued(answer: &Answer, request: &Request) -> Reply {
-    let (ahead, left) = (answer.number(0), Duration::from_millis(answer.number(1)));
+    // A holder that is none of ours may have no end.
+    let (ahead, left) = (answer.number(0), answer.natural(1).map_or(Duration::MAX, Duration::from_millis));
     let Holding::Acquire { id, wait: Some(wait), .. } = *request else {
         return Reply::Queued { ahead, recheck_in: Some(left) };
     };

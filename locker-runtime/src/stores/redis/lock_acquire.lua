@@ -8,7 +8,7 @@
 -- ARGV[5]  channel of the caller's process
 --
 -- 'granted FENCE', followed by 1 if it was granted in the queue: there is a message about it, which may come later
--- | {'queued', who is right before: an id, '-' for nobody, '' if that is not known, AHEAD,
+-- | {'queued', who is right before: the last in line, the holder where nobody waits, '' if that is not known, AHEAD,
 --    MILLISECONDS-THE-HOLDER-HAS-LEFT (or whoever was woken has to come), 1-IF-FOREIGNERS-TAKE-PART}
 -- | 'busy MILLISECONDS-LEFT' | 'cancelled'
 
@@ -56,7 +56,7 @@ if redis.call('EXISTS', queue) == 1 then
       return granted_in_queue(fence_of(id, recorded))
     end
   end
-  if not holder and overtakes() then
+  if not holder and (overtakes() or head() == id) then
     leave(id)
     return grant(time)
   end
@@ -80,7 +80,7 @@ if not ticket then
   ticket = (last[2] or 0) + 1
   redis.call('ZADD', queue, ticket, id)
   if mode == 'fair' and is_foreign == 0 then
-    before = last[1] or '-'
+    before = last[1] or holder
   end
 end
 redis.call('HSET', waiters, id, string.format('%.0f %.0f %s %s', lease, time + live * 1000, mode, ARGV[5]))

@@ -4,7 +4,7 @@ use super::{Bug, compare, requests, requests::Draw, shows};
 use locker_harness::RedisServer;
 
 /// Bugs that other implementations have had, and what a slip would make of this one.
-const BUGS: [Bug; 21] = [
+const BUGS: [Bug; 22] = [
     (
         "release without looking whose hold it is",
         "local held = redis.call('GET', KEYS[1]) == ARGV[1]",
@@ -46,6 +46,7 @@ const BUGS: [Bug; 21] = [
     ("cancel keeps the place", "leave(id)\nlocal holder", "local holder"),
     ("cancel hands nothing over", "if not holder or holder == id then\n  hand_over()", "if false then"),
     ("last try keeps the place", "if mode == 'no' then\n  leave(id)", "if mode == 'no' then"),
+    ("last try is refused what it was woken for", "(overtakes() or head() == id)", "overtakes()"),
     ("queue of the dead kept for ever", "  expire(queue, live)\n", ""),
     ("asking again moves to the end", "if not ticket then", "if true then"),
     ("a repeated eviction ends the next hold", " or tonumber(recorded) > tonumber(ARGV[2]) then", " then"),

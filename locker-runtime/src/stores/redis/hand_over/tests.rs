@@ -14,7 +14,7 @@ fn hand_over(server: &RedisServer, store: &Redis, key: &Key, connection: u64) ->
     let (first, heir) = (Id::from(1), Id::from(2));
     let _: String = server.ask("SET", &["lock:a", &first.to_string(), "PX", "30000"]);
     store.lines.held(key, first, 7, (Timestamp::now(), LEASE), |_| true);
-    store.lines.queued(key, heir, Some(first), LEASE);
+    store.lines.queued(key, heir, first, LEASE);
     assert!(matches!(store.lines.release(key, first, connection, |_| true), Release::New(..)));
     (first, heir)
 }
@@ -80,6 +80,11 @@ fn those_who_wait_look_often_as_long_as_others_take_part_who_tell_nobody() {
         let _: String = server.ask("SET", &["{lock:a}:y", "1", "PX", "60000"]);
         for id in [2, 3] {
             assert!(recheck(id).await < Duration::from_millis(200), "{id}");
+        }
+        let _: String = server.ask("SET", &["lock:a", "a token without an end"]);
+        for id in [2, 3] {
+            let pause = recheck(id).await;
+            assert!(pause >= Duration::from_millis(50) && pause < Duration::from_millis(200), "{pause:?}");
         }
     });
 }

@@ -32,8 +32,8 @@ impl Case {
         self.lines.held(&self.key, id(number), 100, (sent, LEASE), |_| true);
     }
 
-    fn queued(&self, number: u128, before: Option<u128>) {
-        self.lines.queued(&self.key, id(number), before.map(id), LEASE);
+    fn queued(&self, number: u128, before: u128) {
+        self.lines.queued(&self.key, id(number), id(before), LEASE);
     }
 
     fn release(&self, number: u128) -> Release {
@@ -172,18 +172,26 @@ fn who_does_not_hold_names_no_heir() {
 #[test]
 fn those_who_queue_right_behind_the_line_are_its_end() {
     let case = Case { lines: Lines::default(), key: Key::new("k") };
-    case.queued(7, None);
+    case.queued(7, 1);
     assert!(case.is_empty(), "nobody here holds");
     case.held(1, Timestamp::now());
-    case.queued(2, None);
-    case.queued(4, Some(3));
-    case.queued(5, Some(2));
+    case.queued(2, 1);
+    case.queued(4, 3);
+    case.queued(5, 2);
     assert_eq!(case.heir(1), (id(2), 101));
     assert_eq!(case.heir(2), (id(5), 102));
-    case.queued(6, Some(5));
+    case.queued(6, 5);
     assert_eq!(case.heir(5), (id(6), 103));
-    case.queued(8, None);
+    case.queued(8, 6);
     assert_eq!(case.heir(6), (id(8), 104));
+}
+
+#[test]
+fn who_queues_behind_a_holder_that_is_not_known_here_is_no_heir() {
+    let case = Case { lines: Lines::default(), key: Key::new("k") };
+    case.held(1, Timestamp::now());
+    case.queued(2, 9);
+    assert!(case.has_no_heir(1));
 }
 
 #[test]
