@@ -26,6 +26,12 @@ impl<A> Crowd<A> {
     pub(crate) fn may_be_overtaken(&self, wait: Option<Wait>) -> bool {
         wait.is_some_and(|wait| !wait.fair) && self.queue.head().is_none_or(|(_, head)| !head.wait.fair)
     }
+
+    /// When whoever is first in line, was woken and has not come is passed over.
+    pub(crate) fn next_pass(&self) -> Option<Timestamp> {
+        let end = self.queue.head().map(|(_, head)| head.live_until);
+        end.filter(|end| *end < Timestamp::NEVER)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +56,9 @@ impl<A> Waiter<A> {
     }
 
     /// One that was told to ask has the grant window to do so, like one that was granted something: its process may
-    /// stand still. Asking again renews it.
+    /// stand still, or nobody polls it. Asking again renews it.
     pub(crate) fn woken(self, now: Timestamp) -> Self {
-        let until = if self.wait.live.is_some() { now + GRANT_WINDOW } else { Timestamp::NEVER };
-        Self { live_until: self.live_until.min(until), ..self }
+        Self { live_until: self.live_until.min(now + GRANT_WINDOW), ..self }
     }
 
     /// What a waiter is told that was granted something now.

@@ -54,8 +54,13 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let tombstones = self.crowd.as_ref().and_then(|crowd| crowd.tombstones.next_end());
-        self.holder.map(|holder| holder.until).into_iter().chain(tombstones).min()
+        let crowd = self.crowd.as_ref();
+        let tombstones = crowd.and_then(|crowd| crowd.tombstones.next_end());
+        let next = match self.holder {
+            Some(holder) => Some(holder.until),
+            None => crowd.and_then(|crowd| crowd.next_pass()),
+        };
+        next.into_iter().chain(tombstones).min()
     }
 
     fn has_waiters(&self) -> bool {

@@ -73,8 +73,8 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let tombstones = self.crowd.tombstones.next_end();
-        self.holders.next_end().into_iter().chain(tombstones).min()
+        let crowd = self.crowd.tombstones.next_end().into_iter().chain(self.crowd.next_pass());
+        self.holders.next_end().into_iter().chain(crowd).min()
     }
 
     fn has_waiters(&self) -> bool {
