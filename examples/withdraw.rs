@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Eight tasks and four plain threads withdraw from three cards, with the attribute and without it.
+/// Eight tasks and four plain threads withdraw from three cards with the attribute, then eight tasks without it.
 ///
 /// Exits with 1 if a balance is wrong although the functions were locked.
 #[derive(Parser)]

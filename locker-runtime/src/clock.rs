@@ -11,8 +11,8 @@ use std::{
 
 /// Microseconds since the Unix epoch on some store's clock.
 ///
-/// [`Timestamp::now`] is this process's own: the wall clock read once, carried on by a clock that never steps and
-/// counts while the machine is suspended (`CLOCK_BOOTTIME` on Linux).
+/// [`Timestamp::now`] is this process's own: the wall clock read once, carried on by a clock that never steps. On Linux
+/// and Android that one (`CLOCK_BOOTTIME`) counts while the machine is suspended; elsewhere it may stand still then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 

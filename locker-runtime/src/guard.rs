@@ -79,7 +79,7 @@ impl Guard {
     ///
     /// # Errors
     /// `Lost` when it was over before; `Unavailable` when the store cannot be reached for a third of the lease:
-    /// the release is then tried on in the background until the lease is over anyway.
+    /// the release is then tried on in the background, for as long as a lease and a minute.
     ///
     /// # Cancel safety
     /// Cancel safe: when the future is dropped, the release goes on in the background.

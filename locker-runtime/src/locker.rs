@@ -204,7 +204,7 @@ impl Locker {
     /// guards, the taking back of attempts that were given up, and the handing back of what came for nobody. For a
     /// process that is about to end: what it leaves undone others wait for until a lease is over.
     ///
-    /// With a store that cannot be reached this takes as long as a lease; put a time-out around it.
+    /// With a store that cannot be reached this takes as long as a lease and a minute; put a time-out around it.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Something that happens once: made by [`Locker::event`].
 ///
-/// It stays sent, for everybody who waits now or later, until it is reset or was not reset for `keep`.
+/// It stays sent, for everybody who waits now or later, until it is reset or `keep` has passed.
 #[derive(Clone, Debug)]
 pub struct Event {
     locker: Locker,

@@ -68,7 +68,7 @@ impl LockAllRequest {
     ///
     /// # Errors
     /// As [`LockRequest::acquire`]; the error names the lock that could not be had, and nothing is held. `Misused`
-    /// also when no lock is named.
+    /// also when no lock is named; `Lost` when the lease of one was over while another was waited for.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future releases what is held by then.

@@ -6,7 +6,7 @@ use md5::{Digest, Md5};
 const LONGEST: usize = 200;
 
 impl Key {
-    /// `kind` is `lock`, `semaphore`, `rate`, `event` or `watchdog`: kinds never collide.
+    /// `kind` is `lock`, `semaphore`, `rate` and so on: kinds never collide.
     pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
         if name.len() <= LONGEST && is_plain(name) {
             return concat(&[prefix.as_bytes(), kind.as_bytes(), b":", name.as_bytes()]);

@@ -1,7 +1,7 @@
-//! The future is `Send` when the arguments are, and works on one thread when they are not.
+//! The future is `Send` when the arguments are and what it returns is, and works on one thread when they are not.
 
 use crate::support::{Done, LOCKER};
-use locker::lock_on_argument;
+use locker::{lock_on_argument, rate_limit};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use std::{cell::Cell, future::ready, rc::Rc};
 
@@ -35,6 +35,17 @@ async fn continues(a: &str) -> Done<&str> {
     Ok(a)
 }
 
+/// What it returns is never kept.
+#[rate_limit(size = 5, interval = 1, locker = LOCKER, on_error = refused)]
+async fn returns_what_is_not_sendable() -> Rc<str> {
+    ready(()).await;
+    "a".into()
+}
+
+fn refused(_: locker::Error) -> Rc<str> {
+    "".into()
+}
+
 #[test]
 fn futures_are_send_when_their_arguments_are() {
     fn send<F: Future + Send>(_: &F) {}
@@ -42,6 +53,7 @@ fn futures_are_send_when_their_arguments_are() {
     send(&sendable_cell(Cell::new(1)));
     send(&several(String::new(), 1));
     send(&continues("a"));
+    send(&returns_what_is_not_sendable());
     assert_impl_all!(locker::Guard: Send, Sync);
     assert_not_impl_any!(Rc<str>: Send);
 }

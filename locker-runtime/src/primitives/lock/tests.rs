@@ -135,6 +135,25 @@ fn an_unfair_waiter_is_woken_and_may_be_overtaken() {
     assert!(lock.state.is_idle());
 }
 
+/// Its future may be kept and not polled.
+#[test]
+fn a_woken_waiter_here_that_does_not_come_is_passed_over() {
+    let mut lock = Bench::new();
+    lock.acquire(1, None);
+    lock.acquire(2, UNFAIR);
+    lock.acquire(3, HERE);
+    lock.release(1);
+    assert_eq!((lock.holder(), lock.state.next_tick()), (None, Some(lock.now + GRANT_WINDOW)));
+    lock.pass(GRANT_WINDOW);
+    lock.tick();
+    assert_eq!((lock.holder(), lock.state.waiting()), (Some(Id::from(3)), 0));
+    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }), "it may come later");
+    lock.release(3);
+    lock.pass(GRANT_WINDOW / 2);
+    assert!(matches!(lock.acquire(4, UNFAIR), Reply::Granted { .. }));
+    assert_eq!(lock.state.next_tick(), Some(lock.now + LEASE), "while it is held nobody is passed over");
+}
+
 #[test]
 fn a_last_try_leaves_the_queue() {
     let mut lock = Bench::new();

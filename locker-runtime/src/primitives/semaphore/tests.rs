@@ -339,3 +339,18 @@ fn a_woken_waiter_elsewhere_has_the_grant_window_to_come() {
     assert_eq!(semaphore.state.holders()[0].0, Id::from(3), "in its turn");
     assert_eq!(semaphore.state.waiting(), 1, "the one that did not come is gone");
 }
+
+/// Its future may be kept and not polled.
+#[test]
+fn a_woken_waiter_here_that_does_not_come_is_passed_over() {
+    let mut semaphore = Bench::<State>::new();
+    semaphore.ask(&acquire(1, 1, 1, 1, None));
+    semaphore.ask(&acquire(2, 2, 1, 1, MAY_BE_OVERTAKEN));
+    semaphore.ask(&acquire(3, 3, 1, 1, HERE));
+    semaphore.ask(&release(1));
+    assert_eq!(semaphore.pushed(), [Id::from(2)]);
+    assert_eq!(semaphore.state.next_tick(), Some(semaphore.now + GRANT_WINDOW));
+    semaphore.pass(2_000);
+    semaphore.tick();
+    assert_eq!((semaphore.state.holders()[0].0, semaphore.state.waiting()), (Id::from(3), 0));
+}
