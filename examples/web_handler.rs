@@ -72,7 +72,8 @@ impl IntoResponse for BankError {
                     }
                     _ => StatusCode::SERVICE_UNAVAILABLE,
                 };
-                let after = error.retry_after().unwrap_or(Duration::from_secs(1)).as_secs().max(1);
+                let after =
+                    error.retry_after().unwrap_or(Duration::from_secs(1)).as_millis().div_ceil(1_000).max(1);
                 (status, [(RETRY_AFTER, after.to_string())], format!("{error}\n")).into_response()
             }
         }

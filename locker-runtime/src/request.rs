@@ -89,8 +89,9 @@ impl LockRequest {
         self
     }
 
-    /// `false` lets whoever comes first take a free lock, past those who wait with `false`, too: nobody overtakes who keeps
-    /// its turn. Default `true`.
+    /// `false` lets whoever comes first take a free lock, past those who wait with `false`, too: nobody overtakes the first
+    /// in line when it keeps its turn. One that stands behind some with `false` waits for as long as those are overtaken.
+    /// Default `true`.
     pub fn fair(mut self, fair: bool) -> Self {
         self.settings.fair = fair;
         self
