@@ -19,6 +19,10 @@ const MOST_UNREAD: u32 = 10_000;
 /// How long nothing is received after an error, which may come again and again.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// How often a peer is asked whether it is still there, and how long it may take to say so: who only listens would never
+/// learn that nobody speaks any more.
+const PULSE: Duration = Duration::from_secs(2);
+
 fn options(security: Option<&Security>) -> Options {
     let options = Options::default()
         .max_message_size(MOST_MESSAGE)
@@ -247,8 +251,11 @@ impl Subscriber {
         topic: &'static str,
         security: Option<&Security>,
     ) -> omq_tokio::Result<Self> {
-        let base =
-            Options::default().max_message_size(MOST_MESSAGE).handshake_timeout(Duration::from_secs(5));
+        let base = Options::default()
+            .max_message_size(MOST_MESSAGE)
+            .handshake_timeout(Duration::from_secs(5))
+            .heartbeat_interval(PULSE)
+            .heartbeat_timeout(PULSE);
         let options = match security {
             Some(security) => security.call(base),
             None => base,
