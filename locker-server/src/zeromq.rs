@@ -165,7 +165,9 @@ impl Desk {
         let desk = self.clone();
         let body = frames.split_off(frames::envelope(&frames));
         let mut work = Box::pin(async move {
-            if let Some(answer) = desk.answer(&body, &client).await {
+            let answer = desk.answer(&body, &client).await;
+            // Another connection may go by the name of one that is gone, and would take the answer for its own.
+            if let Some(answer) = answer.filter(|_| !client.gone.is_cancelled()) {
                 frames.extend(answer);
                 desk.sender.send(&peer, frames);
             }

@@ -314,6 +314,22 @@ def beyond_the_waits_is_sorry(endpoint):
     assert client.recv_multipart() == [b"", b"sorry"]
 
 
+def answers_go_to_who_asked(endpoint):
+    """Two clients give themselves one name, and the store stands still between question and answer."""
+    first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
+    nothing = [b"", b"404", b'no such path: "/v1/nothing"']
+    ask("ready")
+    call(first, "/v1/semaphore/s/release?key=first")
+    call(first, "/v1/nothing")
+    assert first.recv_multipart() == nothing, "and what was sent before is under way"
+    second = connect(zmq.DEALER, endpoint, IDENTITY=b"same")
+    call(second, "/v1/nothing")
+    assert second.recv_multipart() == nothing
+    ask("replaced")
+    call(second, "/v1/semaphore/s/acquire?key=second")
+    assert second.recv_multipart() == [b"", b"200", b"second"]
+
+
 def relaxed_clients_get_their_own_answers(endpoint):
     client = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1)
     for number in range(100):

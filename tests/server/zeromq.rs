@@ -204,6 +204,21 @@ async fn who_is_sent_away_without_being_held_back_is_counted() {
     assert_eq!(metric(&server, r#"locker_slots_total{slot="sorry"}"#).await, 1);
 }
 
+/// Whoever gives itself the name of another connection takes its place, not its answers.
+#[test]
+fn answers_go_to_who_asked() {
+    let Some(redis) = RedisServer::start() else { return };
+    let server = Server::start(&["--store", &redis.url()]);
+    let mut client = Python::start(&["answers_go_to_who_asked", &server.zmq()]);
+    assert_eq!(client.line(), "ready");
+    redis.signal(Signal::STOP);
+    client.tell("stopped");
+    assert_eq!(client.line(), "replaced");
+    redis.signal(Signal::CONT);
+    client.tell("goes on");
+    client.finish();
+}
+
 #[test]
 fn relaxed_clients_get_their_own_answers() {
     let server = Server::start(&[]);
