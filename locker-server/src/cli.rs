@@ -91,7 +91,7 @@ pub struct Serve {
     #[arg(long, env = "LOCKER_CURVE_KEY_FILE", value_name = "FILE", help_heading = ACCESS)]
     pub curve_key_file: Option<PathBuf>,
     /// The CURVE public keys of the clients that may connect, one a line
-    #[arg(long, env = "LOCKER_CURVE_CLIENTS_FILE", value_name = "FILE", requires = "curve_key_file", help_heading = ACCESS)]
+    #[arg(long, env = "LOCKER_CURVE_CLIENTS_FILE", value_name = "FILE", help_heading = ACCESS)]
     pub curve_clients_file: Option<PathBuf>,
     /// How many names may be in use
     #[arg(long, env = "LOCKER_MAX_NAMES", default_value = "100000", value_name = "N", help_heading = LIMITS)]
@@ -288,9 +288,12 @@ fn up_to_a_day(text: &str) -> Result<Duration, String> {
 }
 
 impl Cli {
-    /// What clap cannot check: options that do not go together.
+    /// What clap cannot check: options that do not go together, wherever they come from.
     fn check(&self) -> Result<(), &'static str> {
         let Command::Serve(serve) = &self.command else { return Ok(()) };
+        if serve.curve_clients_file.is_some() && serve.curve_key_file.is_none() {
+            return Err("--curve-clients-file lets nobody in without --curve-key-file: give that, too");
+        }
         match (serve.http.as_str(), serve.zmq.as_str()) {
             ("off", "off") => Err("--http off and --zmq off: nothing would be served"),
             (_, "off") if serve.publish.is_some() => Err("--publish goes with ZeroMQ, and --zmq is off"),

@@ -113,6 +113,21 @@ mod tests {
     }
 
     #[test]
+    fn the_file_and_the_line_together_are_checked() {
+        let (key, clients) = ("curve-key-file = \"key\"\n", "curve-clients-file = \"clients\"\n");
+        let reason = parse(clients, &[]).unwrap_err();
+        assert!(reason.contains("--curve-key-file"), "{reason}");
+        for (file, more) in [
+            (&format!("{key}{clients}")[..], &[][..]),
+            (key, &["--curve-clients-file", "clients"]),
+            (clients, &["--curve-key-file", "key"]),
+        ] {
+            let serve = parse(file, more).unwrap();
+            assert!(serve.curve_key_file.is_some() && serve.curve_clients_file.is_some(), "{file} {more:?}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (file, expected) in [
             ("hppt = 1\n", "unknown option hppt: known are http, zmq"),
