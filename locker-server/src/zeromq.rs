@@ -55,8 +55,8 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
     let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
         let at = endpoint("publish", publish, security).await?;
-        let (socket, watch, bound) =
-            Publisher::bind(&at, security).await.map_err(|error| format!("publish {publish}: {error}"))?;
+        let bound = Publisher::bind(&at, slots::TOPIC, security).await;
+        let (socket, watch, bound) = bound.map_err(|error| format!("publish {publish}: {error}"))?;
         endpoints.push(("publish", bound));
         (publisher, listeners) = (Some(socket), Some(watch));
     }

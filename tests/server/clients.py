@@ -330,6 +330,21 @@ def answers_go_to_who_asked(endpoint):
     assert second.recv_multipart() == [b"", b"200", b"second"]
 
 
+def subscriptions_take_no_room(endpoint, publisher, pid):
+    listener = connect(zmq.SUB, publisher)
+    listener.subscribe("")
+    client = connect(zmq.REQ, endpoint)
+    flood = shaken(publisher, b"SUB")
+    before = resident(pid)
+    for number in range(20_000):
+        topic = b"\x01" + number.to_bytes(8, "big") + bytes(8183)
+        flood.sendall(b"\x02" + len(topic).to_bytes(8, "big") + topic)
+    assert resident(pid) - before < 64 << 20, (resident(pid) - before) >> 20
+    request(client, "let me go")
+    while not listener.poll(50):
+        request(client, "let me go")
+
+
 def relaxed_clients_get_their_own_answers(endpoint):
     client = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1)
     for number in range(100):

@@ -219,6 +219,14 @@ fn answers_go_to_who_asked() {
     client.finish();
 }
 
+/// Only those that can ever be told something are kept.
+#[test]
+fn subscriptions_take_no_room() {
+    let publisher = format!("tcp://127.0.0.1:{}", free_port());
+    let server = Server::start(&["--max-requests", "1000000000", "--publish", &publisher]);
+    Python::run(&["subscriptions_take_no_room", &server.zmq(), &publisher, &server.pid().to_string()]);
+}
+
 #[test]
 fn relaxed_clients_get_their_own_answers() {
     let server = Server::start(&[]);

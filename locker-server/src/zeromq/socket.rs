@@ -224,11 +224,15 @@ fn message(frames: Vec<Bytes>) -> Message {
 pub(super) struct Publisher(Socket);
 
 impl Publisher {
+    /// Subscriptions to anything but `topic` are not kept: nothing else is told.
     pub(super) async fn bind(
         endpoint: &Endpoint,
+        topic: &'static str,
         security: Option<&Security>,
     ) -> omq_tokio::Result<(Self, Watch, String)> {
-        let socket = Socket::new(SocketType::Pub, options(security));
+        let options = options(security)
+            .subscription_admission(move |request| topic.as_bytes().starts_with(request.prefix));
+        let socket = Socket::new(SocketType::Pub, options);
         let watch = Watch::new(&socket);
         let bound = socket.bind(endpoint.clone()).await?;
         Ok((Self(socket), watch, bound.to_string()))
