@@ -169,7 +169,7 @@ impl Desk {
             // Another connection may go by the name of one that is gone, and would take the answer for its own.
             if let Some(answer) = answer.filter(|_| !client.gone.is_cancelled()) {
                 frames.extend(answer);
-                desk.sender.send(&peer, frames);
+                desk.sender.send(&peer, frames, &client.unread);
             }
         });
         if futures_util::FutureExt::now_or_never(work.as_mut()).is_none() {

@@ -345,6 +345,18 @@ def subscriptions_take_no_room(endpoint, publisher, pid):
         request(client, "let me go")
 
 
+def long_answers_are_not_heaped_up(endpoint, pid):
+    """What an answer is addressed by, a client chooses, and it comes back with it."""
+    flood = connect(zmq.DEALER, endpoint, RCVHWM=1, RCVBUF=4096)
+    client = connect(zmq.REQ, endpoint)
+    before = resident(pid)
+    for _ in range(5_000):
+        flood.send_multipart([b"x" * 1000] * 60 + [b"", b"/v1/nothing"])
+    call(flood, "/v1/event/all/send")
+    assert request(client, "/v1/event/all/wait") == ["204", ""]
+    assert resident(pid) - before < 64 << 20, (resident(pid) - before) >> 20
+
+
 def relaxed_clients_get_their_own_answers(endpoint):
     client = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1)
     for number in range(100):

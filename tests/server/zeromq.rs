@@ -228,6 +228,12 @@ fn subscriptions_take_no_room() {
 }
 
 #[test]
+fn long_answers_are_not_heaped_up() {
+    let server = Server::start(&[]);
+    Python::run(&["long_answers_are_not_heaped_up", &server.zmq(), &server.pid().to_string()]);
+}
+
+#[test]
 fn relaxed_clients_get_their_own_answers() {
     let server = Server::start(&[]);
     Python::run(&["relaxed_clients_get_their_own_answers", &server.zmq()]);
