@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// More tokens are as good as any number: they cannot be taken within an interval.
-const MOST_TOKENS: u64 = (1 << 53) - 1;
+pub(crate) const MOST_TOKENS: u64 = (1 << 53) - 1;
 
 #[expect(clippy::manual_async_fn, reason = "an `async fn` would store its arguments twice in every waiter")]
 pub(crate) fn carry_out<'a>(server: &'a Server, call: &'a Call) -> impl Future<Output = Answer> + Send {

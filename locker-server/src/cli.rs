@@ -4,7 +4,10 @@
 
 mod file;
 
-use crate::{calls, carry_out::LONGEST};
+use crate::{
+    calls,
+    carry_out::{LONGEST, MOST_TOKENS},
+};
 use clap::{Arg, Args, Parser, Subcommand, builder::BoolishValueParser};
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -64,7 +67,7 @@ pub struct Serve {
     pub eviction: Eviction,
     /// How many `go` the time-slot limiter (ZeroMQ) answers per slot
     #[arg(long, env = "LOCKER_MAX_REQUESTS", default_value = "1", value_name = "N", help_heading = TIME_SLOTS)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MOST_TOKENS))]
     pub max_requests: u64,
     /// How long a slot lasts, in seconds; it starts with its first request
     #[arg(long, env = "LOCKER_IN_SECONDS", default_value = "1.0", value_name = "SECONDS", help_heading = TIME_SLOTS)]
@@ -91,7 +94,7 @@ pub struct Serve {
     #[arg(long, env = "LOCKER_CURVE_KEY_FILE", value_name = "FILE", help_heading = ACCESS)]
     pub curve_key_file: Option<PathBuf>,
     /// The CURVE public keys of the clients that may connect, one a line
-    #[arg(long, env = "LOCKER_CURVE_CLIENTS_FILE", value_name = "FILE", requires = "curve_key_file", help_heading = ACCESS)]
+    #[arg(long, env = "LOCKER_CURVE_CLIENTS_FILE", value_name = "FILE", help_heading = ACCESS)]
     pub curve_clients_file: Option<PathBuf>,
     /// How many names may be in use
     #[arg(long, env = "LOCKER_MAX_NAMES", default_value = "100000", value_name = "N", help_heading = LIMITS)]
@@ -121,7 +124,7 @@ pub struct Serve {
     pub header_timeout: Duration,
     /// How long a sent event is remembered
     #[arg(long, env = "LOCKER_EVENT_TTL", default_value = "24h", value_name = "TIME", help_heading = LIMITS)]
-    #[arg(value_parser = longer_than_nothing)]
+    #[arg(value_parser = a_millisecond_or_more)]
     pub event_ttl: Duration,
     /// A TOML file with these options, named as here without the dashes: `max-requests = 5`.
     /// The command line goes before variables, variables before the file
@@ -173,7 +176,7 @@ pub struct Run {
     #[arg(value_parser = name)]
     pub name: String,
     /// How long others wait if this machine dies; renewed while the command runs
-    #[arg(long, env = "LOCKER_LEASE", default_value = "30s", value_name = "TIME", value_parser = longer_than_nothing)]
+    #[arg(long, env = "LOCKER_LEASE", default_value = "30s", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub lease: Duration,
     /// How long to wait for the lock; 0s tries once
     #[arg(long, env = "LOCKER_TIMEOUT", default_value = "10s", value_name = "TIME", value_parser = duration)]
@@ -277,20 +280,24 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn longer_than_nothing(text: &str) -> Result<Duration, String> {
+/// Nothing shorter means anything to the store.
+fn a_millisecond_or_more(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
-    if time.is_zero() { Err("give more than 0".into()) } else { Ok(time) }
+    if time < Duration::from_millis(1) { Err("give at least 1ms".into()) } else { Ok(time) }
 }
 
 fn up_to_a_day(text: &str) -> Result<Duration, String> {
-    let time = longer_than_nothing(text)?;
+    let time = a_millisecond_or_more(text)?;
     if time > Duration::from_hours(24) { Err("give at most 24h".into()) } else { Ok(time) }
 }
 
 impl Cli {
-    /// What clap cannot check: options that do not go together.
+    /// What clap cannot check: options that do not go together, wherever they come from.
     fn check(&self) -> Result<(), &'static str> {
         let Command::Serve(serve) = &self.command else { return Ok(()) };
+        if serve.curve_clients_file.is_some() && serve.curve_key_file.is_none() {
+            return Err("--curve-clients-file lets nobody in without --curve-key-file: give that, too");
+        }
         match (serve.http.as_str(), serve.zmq.as_str()) {
             ("off", "off") => Err("--http off and --zmq off: nothing would be served"),
             (_, "off") if serve.publish.is_some() => Err("--publish goes with ZeroMQ, and --zmq is off"),

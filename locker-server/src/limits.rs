@@ -39,7 +39,13 @@ impl Gauge {
     /// Counts one more until [`leave`](Self::leave); `false`: the cap is reached.
     #[must_use]
     pub fn enter(&self) -> bool {
-        let more = |now| (now < self.most).then_some(now + 1);
+        self.add(1)
+    }
+
+    /// Counts so many more until they are [taken off](Self::take_off); `false`: there is no room for them.
+    #[must_use]
+    pub fn add(&self, number: usize) -> bool {
+        let more = |now: usize| now.checked_add(number).filter(|now| *now <= self.most);
         self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
@@ -51,7 +57,12 @@ impl Gauge {
 
     /// Counts one less.
     pub fn leave(&self) {
-        self.now.fetch_sub(1, Ordering::Relaxed);
+        self.take_off(1);
+    }
+
+    /// Counts so many less.
+    pub fn take_off(&self, number: usize) {
+        self.now.fetch_sub(number, Ordering::Relaxed);
     }
 }
 

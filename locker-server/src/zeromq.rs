@@ -55,8 +55,8 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
     let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
         let at = endpoint("publish", publish, security).await?;
-        let (socket, watch, bound) =
-            Publisher::bind(&at, security).await.map_err(|error| format!("publish {publish}: {error}"))?;
+        let bound = Publisher::bind(&at, slots::TOPIC, security).await;
+        let (socket, watch, bound) = bound.map_err(|error| format!("publish {publish}: {error}"))?;
         endpoints.push(("publish", bound));
         (publisher, listeners) = (Some(socket), Some(watch));
     }
@@ -165,9 +165,11 @@ impl Desk {
         let desk = self.clone();
         let body = frames.split_off(frames::envelope(&frames));
         let mut work = Box::pin(async move {
-            if let Some(answer) = desk.answer(&body, &client).await {
+            let answer = desk.answer(&body, &client).await;
+            // Another connection may go by the name of one that is gone, and would take the answer for its own.
+            if let Some(answer) = answer.filter(|_| !client.gone.is_cancelled()) {
                 frames.extend(answer);
-                desk.sender.send(&peer, frames);
+                desk.sender.send(&peer, frames, &client.unread);
             }
         });
         if futures_util::FutureExt::now_or_never(work.as_mut()).is_none() {

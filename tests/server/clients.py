@@ -314,6 +314,49 @@ def beyond_the_waits_is_sorry(endpoint):
     assert client.recv_multipart() == [b"", b"sorry"]
 
 
+def answers_go_to_who_asked(endpoint):
+    """Two clients give themselves one name, and the store stands still between question and answer."""
+    first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
+    nothing = [b"", b"404", b'no such path: "/v1/nothing"']
+    ask("ready")
+    call(first, "/v1/semaphore/s/release?key=first")
+    call(first, "/v1/nothing")
+    assert first.recv_multipart() == nothing, "and what was sent before is under way"
+    second = connect(zmq.DEALER, endpoint, IDENTITY=b"same")
+    call(second, "/v1/nothing")
+    assert second.recv_multipart() == nothing
+    ask("replaced")
+    call(second, "/v1/semaphore/s/acquire?key=second")
+    assert second.recv_multipart() == [b"", b"200", b"second"]
+
+
+def subscriptions_take_no_room(endpoint, publisher, pid):
+    listener = connect(zmq.SUB, publisher)
+    listener.subscribe("")
+    client = connect(zmq.REQ, endpoint)
+    flood = shaken(publisher, b"SUB")
+    before = resident(pid)
+    for number in range(20_000):
+        topic = b"\x01" + number.to_bytes(8, "big") + bytes(8183)
+        flood.sendall(b"\x02" + len(topic).to_bytes(8, "big") + topic)
+    assert resident(pid) - before < 64 << 20, (resident(pid) - before) >> 20
+    request(client, "let me go")
+    while not listener.poll(50):
+        request(client, "let me go")
+
+
+def long_answers_are_not_heaped_up(endpoint, pid):
+    """What an answer is addressed by, a client chooses, and it comes back with it."""
+    flood = connect(zmq.DEALER, endpoint, RCVHWM=1, RCVBUF=4096)
+    client = connect(zmq.REQ, endpoint)
+    before = resident(pid)
+    for _ in range(5_000):
+        flood.send_multipart([b"x" * 1000] * 60 + [b"", b"/v1/nothing"])
+    call(flood, "/v1/event/all/send")
+    assert request(client, "/v1/event/all/wait") == ["204", ""]
+    assert resident(pid) - before < 64 << 20, (resident(pid) - before) >> 20
+
+
 def relaxed_clients_get_their_own_answers(endpoint):
     client = connect(zmq.REQ, endpoint, REQ_RELAXED=1, REQ_CORRELATE=1)
     for number in range(100):

@@ -1,6 +1,7 @@
 //! Servers without a shared store that tell each other what they grant.
 
 use crate::support::{Python, Server, free_port, until};
+use locker_harness::{Fault, Proxy};
 
 const MOST: u32 = 50;
 
@@ -56,4 +57,26 @@ fn a_server_among_its_own_peers_counts_nothing_twice() {
     let server =
         Server::start(&["--max-requests", "20", "--in-seconds", "3600", "--publish", &own, "--peer", &own]);
     assert_eq!(ask(&server, 100), 19);
+}
+
+/// As when what lies between them was cut for long: nobody has closed the connection.
+#[tokio::test]
+async fn a_peer_whose_connection_has_gone_silent_is_heard_again() {
+    let most = ["--max-requests", "1000000", "--in-seconds", "3600"];
+    let speaker = Server::start(&[&most[..], &["--publish", "tcp://127.0.0.1:0"]].concat());
+    let port = speaker.publish().rsplit_once(':').unwrap().1.parse().unwrap();
+    let network = Proxy::to(port);
+    let peer = network.url().replace("redis", "tcp");
+    let listener = Server::start(&[&most[..], &["--peer", &peer]].concat());
+    let is_heard = async || {
+        let before = count(&listener, "peer").await;
+        until("one hears the other", async || {
+            ask(&speaker, 0);
+            count(&listener, "peer").await > before
+        })
+        .await;
+    };
+    is_heard().await;
+    network.set_for_open(Fault::DropReplies);
+    is_heard().await;
 }

@@ -204,6 +204,35 @@ async fn who_is_sent_away_without_being_held_back_is_counted() {
     assert_eq!(metric(&server, r#"locker_slots_total{slot="sorry"}"#).await, 1);
 }
 
+/// Whoever gives itself the name of another connection takes its place, not its answers.
+#[test]
+fn answers_go_to_who_asked() {
+    let Some(redis) = RedisServer::start() else { return };
+    let server = Server::start(&["--store", &redis.url()]);
+    let mut client = Python::start(&["answers_go_to_who_asked", &server.zmq()]);
+    assert_eq!(client.line(), "ready");
+    redis.signal(Signal::STOP);
+    client.tell("stopped");
+    assert_eq!(client.line(), "replaced");
+    redis.signal(Signal::CONT);
+    client.tell("goes on");
+    client.finish();
+}
+
+/// Only those that can ever be told something are kept.
+#[test]
+fn subscriptions_take_no_room() {
+    let publisher = format!("tcp://127.0.0.1:{}", free_port());
+    let server = Server::start(&["--max-requests", "1000000000", "--publish", &publisher]);
+    Python::run(&["subscriptions_take_no_room", &server.zmq(), &publisher, &server.pid().to_string()]);
+}
+
+#[test]
+fn long_answers_are_not_heaped_up() {
+    let server = Server::start(&[]);
+    Python::run(&["long_answers_are_not_heaped_up", &server.zmq(), &server.pid().to_string()]);
+}
+
 #[test]
 fn relaxed_clients_get_their_own_answers() {
     let server = Server::start(&[]);

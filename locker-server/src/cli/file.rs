@@ -37,7 +37,13 @@ fn file(command: &Command, arguments: &[OsString]) -> Option<PathBuf> {
 
 fn read(path: &PathBuf) -> Result<Table, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    text.parse().map_err(|error| format!("{}: {error}", path.display()))
+    text.parse().map_err(|error| format!("{}: {}", path.display(), without_the_line(&error, &text)))
+}
+
+/// The line itself may hold a password.
+fn without_the_line(error: &toml::de::Error, text: &str) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    format!("no TOML in line {}: {}", before.split('\n').count(), error.message())
 }
 
 fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
@@ -113,6 +119,21 @@ mod tests {
     }
 
     #[test]
+    fn the_file_and_the_line_together_are_checked() {
+        let (key, clients) = ("curve-key-file = \"key\"\n", "curve-clients-file = \"clients\"\n");
+        let reason = parse(clients, &[]).unwrap_err();
+        assert!(reason.contains("--curve-key-file"), "{reason}");
+        for (file, more) in [
+            (&format!("{key}{clients}")[..], &[][..]),
+            (key, &["--curve-clients-file", "clients"]),
+            (clients, &["--curve-key-file", "key"]),
+        ] {
+            let serve = parse(file, more).unwrap();
+            assert!(serve.curve_key_file.is_some() && serve.curve_clients_file.is_some(), "{file} {more:?}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         for (file, expected) in [
             ("hppt = 1\n", "unknown option hppt: known are http, zmq"),
@@ -128,6 +149,8 @@ mod tests {
             let error = parse(file, &[]).unwrap_err();
             assert!(error.contains(expected), "{file}: {error}");
         }
+        let reason = parse("zmq = \"off\"\nstore = \"redis://:hidden@h\n", &[]).unwrap_err();
+        assert!(reason.contains("line 2") && !reason.contains("hidden"), "{reason}");
         let missing = ["locker", "serve", "--config", "/nowhere/at/all"].map(OsString::from);
         assert!(parse_from(missing).unwrap_err().to_string().contains("/nowhere/at/all"));
     }

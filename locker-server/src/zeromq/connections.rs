@@ -1,6 +1,6 @@
 //! Which connections are there: no more than may, and what waits for one that is gone is given up.
 
-use super::socket::Change;
+use super::socket::{Change, MOST_UNREAD_BYTES};
 use crate::limits::Gauge;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -29,6 +29,8 @@ pub(super) struct Client {
     pub(super) gone: CancellationToken,
     /// Those that do not wait and are not answered yet.
     pub(super) calls: Arc<Gauge>,
+    /// The bytes of long answers that were not sent yet.
+    pub(super) unread: Arc<Gauge>,
 }
 
 impl Connections {
@@ -48,7 +50,11 @@ impl Connections {
             self.remember(connection);
             return None;
         }
-        let client = Client { gone: CancellationToken::new(), calls: Arc::new(Gauge::new(self.most_calls)) };
+        let client = Client {
+            gone: CancellationToken::new(),
+            calls: Arc::new(Gauge::new(self.most_calls)),
+            unread: Arc::new(Gauge::new(MOST_UNREAD_BYTES)),
+        };
         self.here.insert(connection, client.clone());
         Some(client)
     }

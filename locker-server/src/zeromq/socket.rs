@@ -1,6 +1,7 @@
 //! The one place that knows the ZeroMQ library.
 
 use super::security::Security;
+use crate::limits::Gauge;
 use bytes::Bytes;
 use omq_tokio::{
     Endpoint, Message, MonitorEvent, Options, Socket, SocketType,
@@ -8,7 +9,7 @@ use omq_tokio::{
     options::KeepAlive,
     socket::{IdentitySocket, MonitorStream},
 };
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 /// The largest message that is read, 64 bytes of bookkeeping for each of its frames included.
 const MOST_MESSAGE: usize = 64 * 1024;
@@ -16,8 +17,18 @@ const MOST_MESSAGE: usize = 64 * 1024;
 /// How many answers wait for a client that does not read; more are dropped.
 const MOST_UNREAD: u32 = 10_000;
 
+/// How many bytes of long answers do; more are dropped, too.
+pub(super) const MOST_UNREAD_BYTES: usize = 16 << 20;
+
+/// What is shorter takes little room, however many there are.
+const LONG: usize = 1024;
+
 /// How long nothing is received after an error, which may come again and again.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How often a peer is asked whether it is still there, and how long it may take to say so: who only listens would never
+/// learn that nobody speaks any more.
+const PULSE: Duration = Duration::from_secs(2);
 
 fn options(security: Option<&Security>) -> Options {
     let options = Options::default()
@@ -183,11 +194,46 @@ pub(super) struct Sender(IdentitySocket);
 
 impl Sender {
     /// An answer to a client that is gone, or that leaves too much unread, is dropped.
-    pub(super) fn send(&self, peer: &Peer, frames: Vec<Bytes>) {
-        let message = message(frames);
-        if let Err(error) = self.0.try_send_to(peer.identity.as_ref(), message) {
+    pub(super) fn send(&self, peer: &Peer, frames: Vec<Bytes>, unread: &Arc<Gauge>) {
+        let Some(frames) = Unread::counted(frames, unread) else {
+            tracing::debug!("a long answer was dropped");
+            return;
+        };
+        if let Err(error) = self.0.try_send_to(peer.identity.as_ref(), message(frames)) {
             tracing::debug!(%error, "an answer was dropped");
         }
+    }
+}
+
+/// The last frame of a long answer: all of it counts until it is sent or dropped.
+struct Unread {
+    frame: Bytes,
+    length: usize,
+    all: Arc<Gauge>,
+}
+
+impl Unread {
+    /// `None`: there is no room for it.
+    fn counted(mut frames: Vec<Bytes>, all: &Arc<Gauge>) -> Option<Vec<Bytes>> {
+        let length = frames.iter().map(Bytes::len).sum();
+        if length < LONG {
+            return Some(frames);
+        }
+        let frame = frames.pop().filter(|_| all.add(length))?;
+        frames.push(Bytes::from_owner(Self { frame, length, all: all.clone() }));
+        Some(frames)
+    }
+}
+
+impl AsRef<[u8]> for Unread {
+    fn as_ref(&self) -> &[u8] {
+        &self.frame
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.all.take_off(self.length);
     }
 }
 
@@ -220,11 +266,15 @@ fn message(frames: Vec<Bytes>) -> Message {
 pub(super) struct Publisher(Socket);
 
 impl Publisher {
+    /// Subscriptions to anything but `topic` are not kept: nothing else is told.
     pub(super) async fn bind(
         endpoint: &Endpoint,
+        topic: &'static str,
         security: Option<&Security>,
     ) -> omq_tokio::Result<(Self, Watch, String)> {
-        let socket = Socket::new(SocketType::Pub, options(security));
+        let options = options(security)
+            .subscription_admission(move |request| topic.as_bytes().starts_with(request.prefix));
+        let socket = Socket::new(SocketType::Pub, options);
         let watch = Watch::new(&socket);
         let bound = socket.bind(endpoint.clone()).await?;
         Ok((Self(socket), watch, bound.to_string()))
@@ -247,8 +297,11 @@ impl Subscriber {
         topic: &'static str,
         security: Option<&Security>,
     ) -> omq_tokio::Result<Self> {
-        let base =
-            Options::default().max_message_size(MOST_MESSAGE).handshake_timeout(Duration::from_secs(5));
+        let base = Options::default()
+            .max_message_size(MOST_MESSAGE)
+            .handshake_timeout(Duration::from_secs(5))
+            .heartbeat_interval(PULSE)
+            .heartbeat_timeout(PULSE);
         let options = match security {
             Some(security) => security.call(base),
             None => base,
