@@ -40,6 +40,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// How long an answer may take where all is well, as far as that is known: the first one is waited for so long, however
+    /// short the caller's patience.
+    fn answer_takes(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// How long a waiter keeps its place without being heard of. `None` when waiters live in the store's own
     /// process, where no signal gets lost and nobody vanishes unnoticed.
     fn liveness(&self) -> Option<Duration> {

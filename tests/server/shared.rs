@@ -235,3 +235,20 @@ async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
     until("the store to be back", async || server.get("/readyz").await.status == 200).await;
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
 }
+
+/// Who may wait a little is no worse off than who may not wait at all, however long the way is.
+#[tokio::test]
+async fn a_store_that_is_far_is_not_taken_for_one_that_is_away() {
+    let Some(redis) = RedisServer::start() else { return };
+    let far = Proxy::to(redis.port());
+    far.set(Fault::Delay(Duration::from_millis(30)));
+    let server = Server::start(&["--store", &far.url()]);
+    for maxwait in [0, 1, 20] {
+        for (call, status) in [("semaphore/s/acquire?size=9", 200), ("tokenbucket/b/acquire?size=9", 204)] {
+            assert_eq!(server.post(&format!("/v1/{call}&maxwait={maxwait}")).await.status, status, "{call}");
+        }
+        for call in ["semaphore/full/acquire?size=0", "event/e/wait?id=x"] {
+            assert_eq!(server.post(&format!("/v1/{call}&maxwait={maxwait}")).await.status, 408, "{call}");
+        }
+    }
+}

@@ -140,7 +140,12 @@ impl<'a, A: Asking> Attempt<'a, A> {
         if first {
             self.trace = Trace::Request;
         }
-        let bound = if self.tries_once() || self.what.counts() { Timestamp::NEVER } else { self.deadline };
+        let bound = match first {
+            _ if self.tries_once() || self.what.counts() => Timestamp::NEVER,
+            // A patience shorter than the way to the store and back would never see an answer.
+            true => self.deadline.max(sent + self.locker.store().answer_takes()),
+            false => self.deadline,
+        };
         let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {
             Either::Left(answer) => return self.answered(answer.into_inner(), sent, first),
             Either::Right(call) => call,

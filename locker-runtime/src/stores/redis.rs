@@ -320,6 +320,10 @@ impl Store for Redis {
         self.link.trouble()
     }
 
+    fn answer_takes(&self) -> Duration {
+        self.link.answer_takes()
+    }
+
     fn liveness(&self) -> Option<Duration> {
         Some(Self::LIVENESS)
     }

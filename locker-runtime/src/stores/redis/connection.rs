@@ -57,7 +57,7 @@ pub(super) struct Connection {
     outbox: Outbox,
     broken: Arc<Notify>,
     since: Timestamp,
-    /// Silence that lasts for less says nothing: an answer takes so long.
+    /// Two round trips, as connecting has shown. Silence that lasts for less says nothing.
     patience: Duration,
 }
 
@@ -155,6 +155,14 @@ impl Link {
             Status::Connecting => {
                 Some(Error::new(ErrorKind::Unavailable, format!("no connection to {}", self.address)))
             }
+        }
+    }
+
+    /// How long an answer may take; nothing where there is no connection.
+    pub(super) fn answer_takes(&self) -> Duration {
+        match &*self.status.borrow() {
+            Status::Up(connection) => connection.patience,
+            _ => Duration::ZERO,
         }
     }
 
