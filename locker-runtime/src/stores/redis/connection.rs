@@ -158,10 +158,11 @@ impl Link {
         }
     }
 
-    /// How long an answer may take; nothing where there is no connection.
+    /// How long an answer may take, also where this machine or that one is busy; nothing where there is no connection.
     pub(super) fn answer_takes(&self) -> Duration {
+        const BUSY: Duration = Duration::from_millis(100);
         match &*self.status.borrow() {
-            Status::Up(connection) => connection.patience,
+            Status::Up(connection) => connection.patience.max(BUSY),
             _ => Duration::ZERO,
         }
     }
