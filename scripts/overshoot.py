@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How much servers that are peers grant beyond their limit: `overshoot.py <path of locker> [servers] [slots]`.
+"""How much servers that are peers grant beyond their limit: `overshoot.py <path of locker> [servers] [slots] [limit]`.
 
-Every server is asked by a client of its own as fast as it answers: 100 `go` per second should come from all of them
-together. Needs pyzmq (scripts/setup-python.sh).
+Every server is asked by a client of its own as fast as it answers: no more `go` per second should come from all of
+them together than the limit (100). Needs pyzmq (scripts/setup-python.sh).
 """
 
 import socket
@@ -13,8 +13,6 @@ import time
 
 import zmq
 
-MOST = 100
-
 
 def free_ports(number):
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
@@ -24,10 +22,10 @@ def free_ports(number):
     return [f"tcp://127.0.0.1:{port}" for port in ports]
 
 
-def main(locker, servers=3, slots=20):
-    servers, slots = int(servers), int(slots)
+def main(locker, servers=3, slots=20, limit=100):
+    servers, slots, limit = int(servers), int(slots), int(limit)
     endpoints, publish = free_ports(servers), free_ports(servers)
-    command = [locker, "serve", "--http", "off", "--max-requests", str(MOST), "--in-seconds", "1", "--peer", ",".join(publish)]
+    command = [locker, "serve", "--http", "off", "--max-requests", str(limit), "--in-seconds", "1", "--peer", ",".join(publish)]
     processes = [
         subprocess.Popen([*command, "--zmq", endpoint, "--publish", own], stdout=subprocess.PIPE)
         for endpoint, own in zip(endpoints, publish)
@@ -60,8 +58,8 @@ def main(locker, servers=3, slots=20):
             counts.append(0)
         counts[-1] += 1
         last = grant
-    beyond = [count - MOST for count in counts]
-    print(f"{servers} servers, {len(counts)} slots of {MOST}: beyond on average {sum(beyond) / len(beyond):.1f}, at most {max(beyond)}")
+    beyond = [count - limit for count in counts]
+    print(f"{servers} servers, {len(counts)} slots of {limit}: beyond on average {sum(beyond) / len(beyond):.1f}, at most {max(beyond)}")
 
 
 main(*sys.argv[1:])
