@@ -160,10 +160,12 @@ impl RateLimiter {
         let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
         match self.locker.at_once(&self.key, &Request::RateLimiter(take))? {
             Ok(Reply::Limited { .. }) if !timeout.is_zero() => None,
-            answer => Some(answer.and_then(|reply| self.admission(&reply))),
+            Ok(reply) => Some(self.admission(&reply)),
+            Err(error) => Some(Err(error)),
         }
     }
 
+    #[inline]
     fn admission(&self, reply: &Reply) -> Result<Admission> {
         match *reply {
             Reply::Admitted { remaining, reset_after, .. } => Ok(Admission { remaining, reset_after }),
