@@ -1,7 +1,7 @@
 //! Laws of the exclusive lock.
 
 use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
-use locker::{ErrorKind, Locker};
+use locker::{ErrorKind, LockRequest, Locker};
 use std::{
     sync::{
         Arc, Mutex,
@@ -236,11 +236,15 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
 
 pub(crate) async fn who_does_not_come_when_it_is_woken_is_passed_over(locker: Locker) {
     let name = fresh_name();
-    let guard = locker.lock(&name).acquire().await.unwrap();
-    let silent = locker.lock(&name).fair(false).timeout(GENEROUS).acquire();
-    let silent = queued(&locker, silent).await;
-    let next = queued(&locker, locker.lock(&name).timeout(GENEROUS).acquire()).await;
-    guard.release().await.unwrap();
+    the_silent_are_passed_over(&locker, || locker.lock(&name).timeout(GENEROUS)).await;
+}
+
+/// As `select!` leaves a future whose turn comes while another branch is at work.
+pub(crate) async fn the_silent_are_passed_over(locker: &Locker, ask: impl Fn() -> LockRequest) {
+    let held = ask().acquire().await.unwrap();
+    let silent = queued(locker, ask().fair(false).acquire()).await;
+    let next = queued(locker, ask().acquire()).await;
+    held.release().await.unwrap();
     in_time("the next", next).await.unwrap().release().await.unwrap();
     in_time("who did not come", silent).await.unwrap().release().await.unwrap();
 }

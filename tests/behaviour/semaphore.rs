@@ -218,11 +218,6 @@ pub(crate) async fn blocking_calls_work(locker: Locker) {
 
 pub(crate) async fn who_does_not_come_when_it_is_woken_is_passed_over(locker: Locker) {
     let name = fresh_name();
-    let guard = locker.semaphore(&name, 1).acquire().await.unwrap();
-    let silent = locker.semaphore(&name, 1).fair(false).timeout(GENEROUS).acquire();
-    let silent = queued(&locker, silent).await;
-    let next = queued(&locker, locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await;
-    guard.release().await.unwrap();
-    in_time("the next", next).await.unwrap().release().await.unwrap();
-    in_time("who did not come", silent).await.unwrap().release().await.unwrap();
+    let ask = || locker.semaphore(&name, 1).timeout(GENEROUS);
+    crate::lock::the_silent_are_passed_over(&locker, ask).await;
 }

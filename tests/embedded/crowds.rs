@@ -1,6 +1,6 @@
 //! Many names, many waiters.
 
-use locker::{Guard, LockRequest, Locker, stores::Memory};
+use locker::{Guard, Locker, stores::Memory};
 use locker_harness::{in_time, until};
 use std::{future::Future, pin::Pin, task::Poll, time::Duration};
 
@@ -93,25 +93,6 @@ async fn waiters_that_vanish_from_the_middle_are_gone_at_once() {
     guard.release().await.unwrap();
     in_time("the last", last).await.unwrap().release().await.unwrap();
     assert!(store.is_empty());
-}
-
-/// As `select!` leaves a future whose turn comes while another branch is at work.
-#[tokio::test]
-async fn a_waiter_that_nobody_polls_keeps_nothing_free_from_those_behind_it() {
-    let locker = Locker::memory();
-    let kinds: [fn(&Locker) -> LockRequest; 2] =
-        [|locker| locker.lock("hot"), |locker| locker.semaphore("hot", 1)];
-    for kind in kinds {
-        let ask = || kind(&locker).timeout(Duration::MAX);
-        let held = ask().acquire().await.unwrap();
-        let mut unpolled = Box::pin(ask().fair(false).acquire());
-        queue(&mut unpolled).await;
-        let mut next = Box::pin(ask().acquire());
-        queue(&mut next).await;
-        held.release().await.unwrap();
-        in_time("the one behind it", next).await.unwrap().release().await.unwrap();
-        in_time("a turn when it asks again", unpolled).await.unwrap().release().await.unwrap();
-    }
 }
 
 #[tokio::test]
