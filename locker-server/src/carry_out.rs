@@ -13,7 +13,7 @@ use std::time::Duration;
 use utoipa::ToSchema;
 
 /// Longer times are as good as for ever.
-pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
+pub(crate) const LONGEST: Duration = Duration::from_hours(10 * 366 * 24);
 
 /// More tokens are as good as any number: they cannot be taken within an interval.
 pub(crate) const MOST_TOKENS: u64 = (1 << 53) - 1;

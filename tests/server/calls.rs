@@ -89,7 +89,7 @@ async fn holds_expire_unless_they_are_renewed_or_for_ever() {
 
 #[tokio::test]
 async fn an_event_happens_once() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["--event-ttl", "10y"]);
     assert_eq!(server.get("/v1/event/e/wait?maxwait=0").await.status, 408);
     assert_eq!(server.get("/v1/event/e/wait?maxwait=20").await.status, 408);
     assert_eq!(server.get("/v1/event/e/send").await.status, 204);
