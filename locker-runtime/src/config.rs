@@ -3,12 +3,13 @@
 use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
+    diagnostics::warning,
     key::KeyFormat,
     locker::{Locker, Patience},
     store::Store,
     stores::{self, Opening},
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{env::VarError, fmt, sync::Arc, time::Duration};
 
 /// Everything a call may choose for itself, with the defaults of the locker it is made on.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +117,7 @@ pub struct LockerBuilder {
 
 impl LockerBuilder {
     /// Which store: `memory://`, or another scheme whose Cargo feature is on. Default: the variable `LOCKER_URL`,
-    /// and without that `memory://`.
+    /// and without that `memory://`, with a warning that this protects a single process only.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -204,7 +205,10 @@ impl LockerBuilder {
         between("command_timeout", self.opening.redis.command_timeout, SHORTEST)?;
         let store = match self.store.take() {
             Some(store) => store,
-            None => stores::open(&self.url.take().unwrap_or_else(default_url), &self.opening()).await?,
+            None => match self.url.take() {
+                Some(url) => stores::open(&url, &self.opening()).await?,
+                None => self.open_default().await?,
+            },
         };
         #[cfg(feature = "redis")]
         let command_timeout = self.opening.redis.command_timeout;
@@ -227,6 +231,26 @@ impl LockerBuilder {
         self
     }
 
+    /// A variable that is there and cannot be used is an error: what was meant to be shared must not end up in memory.
+    async fn open_default(&self) -> Result<Arc<dyn Store>> {
+        let url = match std::env::var("LOCKER_URL") {
+            Ok(url) => url,
+            Err(VarError::NotUnicode(_)) => {
+                return misused("the environment variable LOCKER_URL is not UTF-8");
+            }
+            Err(VarError::NotPresent) => {
+                warning!(
+                    "no store is named, by set_global, a builder's url or LOCKER_URL: locks are kept in memory and protect this process only"
+                );
+                "memory://".to_owned()
+            }
+        };
+        stores::open(&url, &self.opening()).await.map_err(|error| {
+            let message = format!("the environment variable LOCKER_URL cannot be used: {}", error.message());
+            Error::new(error.kind(), message).with_source(error)
+        })
+    }
+
     fn opening(&self) -> Opening {
         Opening { timeout: self.settings.timeout, prefix: self.prefix.clone(), ..self.opening.clone() }
     }
@@ -239,8 +263,4 @@ impl fmt::Debug for LockerBuilder {
         out.field("url", &self.url.as_deref().map(stores::without_login)).field("settings", &self.settings);
         out.field("prefix", &self.prefix).field("key_format", &self.key_format).finish_non_exhaustive()
     }
-}
-
-fn default_url() -> String {
-    std::env::var("LOCKER_URL").unwrap_or_else(|_| "memory://".into())
 }

@@ -1,6 +1,6 @@
 //! The locker of the whole process.
 
-use crate::{Error, ErrorKind, Result, diagnostics::warning, locker::Locker, stores::refusing::Refusing};
+use crate::{Error, Result, locker::Locker, stores::refusing::Refusing};
 use once_cell::sync::OnceCell;
 
 static SET: OnceCell<Locker> = OnceCell::new();
@@ -8,29 +8,11 @@ static SET: OnceCell<Locker> = OnceCell::new();
 /// What `global` falls back to: decided once, at its first use, unless that fails for a reason that passes.
 fn from_environment() -> Result<&'static Locker> {
     static DECIDED: OnceCell<Result<Locker>> = OnceCell::new();
-    let decided = DECIDED.get_or_try_init(|| match read_environment() {
+    let decided = DECIDED.get_or_try_init(|| match Locker::builder().lazy().build_blocking() {
         Err(error) if error.is_temporary() => Err(error),
         decided => Ok(decided),
     });
     decided?.as_ref().map_err(Clone::clone)
-}
-
-fn read_environment() -> Result<Locker> {
-    match std::env::var("LOCKER_URL") {
-        Ok(url) => Locker::builder().url(url).lazy().build_blocking().map_err(|error| {
-            let message = format!("the environment variable LOCKER_URL cannot be used: {error}");
-            Error::new(error.kind(), message).with_source(error)
-        }),
-        Err(std::env::VarError::NotUnicode(_)) => {
-            Err(Error::new(ErrorKind::Misused, "the environment variable LOCKER_URL is not UTF-8"))
-        }
-        Err(std::env::VarError::NotPresent) => {
-            warning!(
-                "neither set_global nor LOCKER_URL names a store: locks are kept in memory and protect this process only"
-            );
-            Locker::builder().url("memory://").build_blocking()
-        }
-    }
 }
 
 /// What calls on [`global`] get when `LOCKER_URL` cannot be used, or not yet.

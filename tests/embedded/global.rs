@@ -1,10 +1,10 @@
 //! The locker of the process, as other processes see it: the environment decides, so each case is a process.
 
 use locker::ErrorKind;
-use std::process::Command;
+use std::{ffi::OsStr, process::Command};
 
 /// Runs one of the cases below in a process of its own.
-fn in_process(case: &str, url: Option<&str>) -> std::process::Output {
+fn in_process(case: &str, url: Option<&OsStr>) -> std::process::Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &format!("global::{case}"), "--nocapture", "--include-ignored"]);
     command.env("LOCKER_TEST_CASE", case).env_remove("LOCKER_URL");
@@ -15,7 +15,7 @@ fn in_process(case: &str, url: Option<&str>) -> std::process::Output {
 }
 
 /// What `case` says in a process of its own, where it passes; `None`: this is that process.
-fn said(case: &str, url: Option<&str>) -> Option<String> {
+fn said(case: &str, url: Option<&OsStr>) -> Option<String> {
     if std::env::var("LOCKER_TEST_CASE").is_ok_and(|running| running == case) {
         return None;
     }
@@ -27,7 +27,7 @@ fn said(case: &str, url: Option<&str>) -> Option<String> {
 }
 
 /// Whether this process is the one that was started for `case`; else starts it and checks that it passed.
-fn am_i(case: &str, url: Option<&str>) -> bool {
+fn am_i(case: &str, url: Option<&OsStr>) -> bool {
     said(case, url).is_none()
 }
 
@@ -44,7 +44,7 @@ fn without_anything_it_is_the_memory_of_the_process() {
 
 #[test]
 fn what_was_set_first_stays() {
-    if am_i("what_was_set_first_stays", Some("nonsense")) {
+    if am_i("what_was_set_first_stays", Some("nonsense".as_ref())) {
         let mine = locker::Locker::builder().prefix("mine:").build_blocking();
         assert_eq!(mine.unwrap_err().kind(), ErrorKind::Misused, "LOCKER_URL is nonsense");
         let mine = locker::Locker::builder().url("memory://").prefix("mine:").build_blocking().unwrap();
@@ -57,10 +57,11 @@ fn what_was_set_first_stays() {
 
 #[test]
 fn with_a_bad_url_every_call_says_what_is_wrong() {
-    if am_i("with_a_bad_url_every_call_says_what_is_wrong", Some("nonsense://here")) {
+    if am_i("with_a_bad_url_every_call_says_what_is_wrong", Some("nonsense://here".as_ref())) {
         for error in [
             locker::global().lock("a").acquire_blocking().unwrap_err(),
             locker::try_global().map(|_| ()).unwrap_err(),
+            locker::Locker::builder().build_blocking().unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Misused);
             let text = error.to_string();
@@ -74,6 +75,33 @@ fn with_a_bad_url_every_call_says_what_is_wrong() {
     }
 }
 
+/// It was meant for a store that others share.
+#[cfg(unix)]
+#[test]
+fn a_variable_that_cannot_be_read_is_not_taken_for_none() {
+    use std::os::unix::ffi::OsStrExt;
+
+    let url = OsStr::from_bytes(b"redis://\xff");
+    if am_i("a_variable_that_cannot_be_read_is_not_taken_for_none", Some(url)) {
+        for locker in [locker::Locker::builder().build_blocking(), locker::try_global().cloned()] {
+            let error = locker.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Misused);
+            assert!(error.to_string().contains("LOCKER_URL"), "{error}");
+        }
+    }
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn who_builds_a_locker_that_nothing_names_a_store_for_is_warned() {
+    let Some(said) = said("who_builds_a_locker_that_nothing_names_a_store_for_is_warned", None) else {
+        tracing_subscriber::fmt().with_writer(std::io::stdout).init();
+        locker::Locker::builder().build_blocking().unwrap();
+        return;
+    };
+    assert!(said.contains("this process only"), "{said}");
+}
+
 #[cfg(feature = "tracing")]
 #[test]
 fn who_has_set_a_locker_is_not_warned() {
@@ -83,7 +111,7 @@ fn who_has_set_a_locker_is_not_warned() {
         let _ = locker::global();
         return;
     };
-    assert!(!said.contains("set_global"), "{said}");
+    assert!(!said.contains("this process only"), "{said}");
 }
 
 #[cfg(feature = "redis")]
@@ -97,7 +125,7 @@ fn who_has_set_a_locker_has_no_connection_to_another() {
         (listener, url)
     };
     let (named, url) = listen();
-    if am_i("who_has_set_a_locker_has_no_connection_to_another", Some(&url)) {
+    if am_i("who_has_set_a_locker_has_no_connection_to_another", Some(url.as_ref())) {
         locker::set_global(locker::Locker::memory()).unwrap();
         locker::global().lock("a").acquire_blocking().unwrap().release_blocking().unwrap();
         // Connections are made in order: when this one is there, one begun before it would be, too.
