@@ -3,6 +3,7 @@
 use crate::duration::ungrouped;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
+use std::mem::replace;
 use syn::{
     BinOp, Error, Expr, Lit, Result, Token, UnOp,
     ext::IdentExt,
@@ -109,11 +110,14 @@ impl Part {
 }
 
 pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
-    let mut after_mark = false;
+    let (mut after_mark, mut dots) = (false, 0);
     tokens.into_iter().any(|token| {
-        let in_macro = std::mem::replace(&mut after_mark, is_mark(&token));
+        let in_macro = replace(&mut after_mark, is(&token, '!'));
+        let more_dots = if is(&token, '.') { dots + 1 } else { 0 };
+        let dots = replace(&mut dots, more_dots);
         match token {
-            TokenTree::Ident(ident) => ident == *name,
+            // Behind one dot stands a field or a method, behind two the end of a range.
+            TokenTree::Ident(ident) => ident == *name && dots != 1,
             TokenTree::Group(group) => {
                 mentions(group.stream(), name) || in_macro && formats(group.stream(), name)
             }
@@ -122,8 +126,8 @@ pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
     })
 }
 
-fn is_mark(token: &TokenTree) -> bool {
-    matches!(token, TokenTree::Punct(mark) if mark.as_char() == '!')
+fn is(token: &TokenTree, mark: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
 /// Whether a text among the arguments of a macro has the name in braces, as `format!("{id}")` takes it.

@@ -38,6 +38,12 @@ fn position_of_a_pattern(Path(id): Path<u64>) -> Done<(u64, String)> {
     Ok((id, lease.key().to_owned()))
 }
 
+/// A field is not the binding of its name.
+#[lock_on_argument(name = "patterns", args(0, point.x), locker = LOCKER, guard = lease)]
+async fn position_of_a_pattern_and_a_field(Path(x): Path<u8>, point: Point) -> Done<(u8, String)> {
+    Ok((ready(x).await + point.y, lease.key().to_owned()))
+}
+
 #[lock_on_argument(name = "patterns", args(1), locker = LOCKER, guard = lease)]
 async fn unnamed(_: u8, _: u8) -> Done<String> {
     Ok(ready(lease).await.key().to_owned())
@@ -240,6 +246,8 @@ async fn patterns_give_whole_values_by_position_and_bindings_by_name() {
     assert_eq!(tuple((1, 2)).await.unwrap(), (3, key(&[&1, &2])));
     assert_eq!(binding_of_a_pattern(Path(7)).unwrap(), (7, key(&[&7])));
     assert_eq!(position_of_a_pattern(Path(7)).unwrap(), (7, key(&[&"path 7"])));
+    let field = position_of_a_pattern_and_a_field(Path(7), Point { x: 1, y: 2 });
+    assert_eq!(field.await.unwrap(), (9, key(&[&"path 7", &1])));
     assert_eq!(unnamed(1, 2).await.unwrap(), key(&[&2]));
     let text = || "text".to_owned();
     assert_eq!(mutable_and_by_reference(1, text()).await.unwrap(), (2, 4, key(&[&1, &"text"])));

@@ -12,4 +12,13 @@ pub fn pay_now(account: u64, amount: u64) -> locker::Result<()> {
     Ok(())
 }
 
+pub struct Order {
+    pub id: u64,
+}
+
+#[lock_on_argument(args(order.id))]
+pub async fn named_like_a_field(order: &Order, id: u64) -> locker::Result<u64> {
+    Ok(order.id)
+}
+
 fn main() {}
