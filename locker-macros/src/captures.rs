@@ -5,40 +5,69 @@
 use crate::{
     function::{Form, Function},
     layer::Layer,
-    params::{although_underscored, typed},
+    params::{although_underscored, typed, typed_mut},
     parts::{Part, mentions},
-    patterns::{kept, unconditional},
+    patterns::{kept, take_expected, unconditional},
 };
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
-use syn::{Attribute, ReceiverKind};
+use syn::{Attribute, PatType, ReceiverKind};
 
 impl Function {
     /// Stands at the head of the body.
-    pub(crate) fn captures(&self, layers: &[Layer], parts: &[&Part]) -> TokenStream {
+    pub(crate) fn captures(&mut self, layers: &[Layer], parts: &[&Part]) -> TokenStream {
         let runtime = &layers[0].runtime;
-        let capture = |name: &Ident| {
-            if self.is_unused(name, parts) { quote!(let #name = #name;) } else { capture(runtime, name) }
-        };
         match self.form {
             Form::Plain if !layers.iter().any(|layer| layer.runs_in_closure(self)) => TokenStream::new(),
-            Form::AsyncTrait(..) => self.hoisted().rev().map(capture).collect(),
+            Form::AsyncTrait(..) => {
+                self.hoisted().rev().map(|name| self.captured(name, parts, &[], runtime)).collect()
+            }
             Form::Plain | Form::Async => {
-                self.captured_params(capture).chain(self.captured_receiver(runtime)).collect()
+                let expected = self.take_expected(parts);
+                let mut captures = self.captured_params(&expected, parts, runtime);
+                captures.extend(self.captured_receiver(runtime));
+                captures
             }
         }
     }
 
-    fn captured_params(&self, capture: impl Fn(&Ident) -> TokenStream) -> impl Iterator<Item = TokenStream> {
-        let params = typed(&self.signature).collect::<Vec<_>>();
-        params.into_iter().rev().map(move |param| {
-            let names = unconditional(&param.pat);
-            let captures = names.iter().rev().map(|name| {
-                let (kept, capture) = (kept(param), capture(name));
-                quote!(#(#kept)* #capture)
-            });
-            captures.collect()
-        })
+    fn captured_params(
+        &self,
+        expected: &[Vec<Attribute>],
+        parts: &[&Part],
+        runtime: &TokenStream,
+    ) -> TokenStream {
+        let mut statements = Vec::new();
+        for (param, expected) in typed(&self.signature).zip(expected) {
+            for name in unconditional(&param.pat) {
+                let (kept, captured) = (kept(param), self.captured(&name, parts, expected, runtime));
+                statements.push(quote!(#(#kept)* #captured));
+            }
+        }
+        statements.into_iter().rev().collect()
+    }
+
+    fn captured(
+        &self,
+        name: &Ident,
+        parts: &[&Part],
+        expected: &[Attribute],
+        runtime: &TokenStream,
+    ) -> TokenStream {
+        if self.is_unused(name, parts) {
+            return quote!(#(#expected)* let #name = #name;);
+        }
+        let allowed = although_underscored(name);
+        quote!(#allowed #runtime::capture(&#name);)
+    }
+
+    /// Off each parameter what is expected of it, where something of it will be bound anew.
+    fn take_expected(&mut self, parts: &[&Part]) -> Vec<Vec<Attribute>> {
+        let is_unused =
+            |param: &PatType| unconditional(&param.pat).iter().any(|name| self.is_unused(name, parts));
+        let anew = typed(&self.signature).map(is_unused).collect::<Vec<_>>();
+        let params = typed_mut(&mut self.signature).zip(anew);
+        params.map(|(param, anew)| if anew { take_expected(param) } else { Vec::new() }).collect()
     }
 
     /// A receiver by reference has nothing to drop.
@@ -56,11 +85,6 @@ impl Function {
             && !parts.iter().any(|part| part.mentions(name) || self.is_at(part, name))
             && self.attributes.iter().all(is_inert)
     }
-}
-
-fn capture(runtime: &TokenStream, name: &Ident) -> TokenStream {
-    let allowed = although_underscored(name);
-    quote!(#allowed #runtime::capture(&#name);)
 }
 
 fn is_inert(attribute: &Attribute) -> bool {

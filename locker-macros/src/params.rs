@@ -4,7 +4,7 @@ use crate::{
     function::{Form, Function, hidden},
     kind::likeness,
     parts::Part,
-    patterns::{bindings, binds, is_upper, kept, unpacked},
+    patterns::{bindings, binds, is_upper, kept, take_expected, unpacked},
 };
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -46,6 +46,13 @@ pub(crate) fn typed(signature: &Signature) -> impl Iterator<Item = &PatType> {
     signature
         .inputs
         .iter()
+        .filter_map(|input| if let FnArg::Typed(param) = input { Some(param) } else { None })
+}
+
+pub(crate) fn typed_mut(signature: &mut Signature) -> impl Iterator<Item = &mut PatType> {
+    signature
+        .inputs
+        .iter_mut()
         .filter_map(|input| if let FnArg::Typed(param) = input { Some(param) } else { None })
 }
 
@@ -139,16 +146,12 @@ impl Function {
 
     /// `(a, b): T` becomes `name: T` in the signature and `let (a, b) = { name };` in the body, which moves all of it.
     fn rename(&mut self, index: usize) -> Option<TokenStream> {
-        let mut params = self.signature.inputs.iter_mut().filter_map(|input| match input {
-            FnArg::Typed(param) => Some(param),
-            FnArg::Receiver(_) => None,
-        });
-        let param = params.nth(index)?;
+        let param = typed_mut(&mut self.signature).nth(index)?;
         let name = renamed(index);
         let pat = std::mem::replace(&mut *param.pat, syn::parse_quote!(#name));
-        let kept = kept(param);
         let pat = (!matches!(pat, Pat::Wild(_))).then_some(pat)?;
-        Some(quote!(#(#kept)* let #pat = { #name };))
+        let (expected, kept) = (take_expected(param), kept(param));
+        Some(quote!(#(#expected)* #(#kept)* let #pat = { #name };))
     }
 
     fn hoist(&mut self, index: usize, statement: usize) -> Option<TokenStream> {

@@ -60,3 +60,8 @@ pub(crate) fn kept(param: &PatType) -> impl Iterator<Item = &Attribute> {
         .iter()
         .filter(|attribute| attribute.path().is_ident("cfg") || attribute.path().is_ident("allow"))
 }
+
+/// What is expected of what a parameter binds: it holds only where that is bound, and goes there.
+pub(crate) fn take_expected(param: &mut PatType) -> Vec<Attribute> {
+    param.attrs.extract_if(.., |attribute| attribute.path().is_ident("expect")).collect()
+}

@@ -222,6 +222,21 @@ async fn configured(
     Ok(present)
 }
 
+#[lock_on_argument(args(2), locker = LOCKER)]
+async fn expected(
+    #[expect(unused_variables, reason = "kept")] unused: u8,
+    #[expect(unused_variables, reason = "kept")] (used, half): (u8, u8),
+    #[expect(unused_variables, reason = "kept")] Path(whole): Path<u8>,
+    #[expect(unused_mut, reason = "kept")] mut unchanged: u8,
+) -> Done<u8> {
+    Ok(ready(used + unchanged).await)
+}
+
+#[lock_on_argument(locker = LOCKER, on_lost = "error")]
+fn expected_of_a_plain_one(#[expect(unused_variables, reason = "kept")] unused: u8) -> Done {
+    Ok(())
+}
+
 macro_rules! with_parameters {
     ($name:ident, $($parameter:pat_param = $type:ty),*) => {
         #[lock_on_argument(args(a), locker = LOCKER)]
@@ -304,5 +319,7 @@ async fn arguments_that_the_body_leaves_alone_are_accepted() {
     );
     assert_eq!(unit_struct(PhantomData::<u8>, 3).await.unwrap(), 3);
     assert_eq!(configured(Configured { present: 1 }, Ok(2), 3).await.unwrap(), 3);
+    assert_eq!(expected(1, (2, 3), Path(4), 5).await.unwrap(), 7);
+    expected_of_a_plain_one(1).unwrap();
     assert_eq!(parameters_of_a_macro(1, 2, (String::new(), 3), String::new()).await.unwrap(), 1);
 }
