@@ -2,13 +2,13 @@
 
 use crate::{
     args::{Given, Options},
-    duration::Time,
+    duration::{Time, ungrouped},
     kind::Kind,
     limits::{LONGEST, SHORTEST, SHORTEST_INTERVAL},
 };
 use proc_macro2::{Ident, Span};
 use std::time::Duration;
-use syn::{Error, LitStr, Result};
+use syn::{Error, Expr, ExprLit, Lit, LitStr, Result};
 
 impl<T> Given<T> {
     fn refuse(&self, why: &str) -> Result<()> {
@@ -35,12 +35,17 @@ pub(crate) fn chosen(option: Option<&Given<LitStr>>) -> Option<String> {
     option.map(|given| given.value.value())
 }
 
+fn is_one(count: &Expr) -> bool {
+    matches!(ungrouped(count), Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) if int.base10_digits() == "1")
+}
+
 impl Options {
     pub(crate) fn check(&self, kind: Kind, at: Span) -> Result<()> {
         self.check_required(kind, at)?;
         self.check_durations()?;
         self.check_each()?;
         self.check_renewal()?;
+        self.check_attempts()?;
         self.check_burst()
     }
 
@@ -96,6 +101,21 @@ impl Options {
             (Some(renew), Some(max_hold)) if !renew.value.value => {
                 max_hold.refuse("`max_hold` bounds the renewal, and `renew = false` switches it off")
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to count attempts where nobody sees that there is one.
+    fn check_attempts(&self) -> Result<()> {
+        let on_expiry = chosen(self.release.as_ref()).as_deref() == Some("on_expiry");
+        if !on_expiry || self.timeout.is_some() {
+            return Ok(());
+        }
+        let why =
+            "the default `timeout` with `release = \"on_expiry\"` is 0, which tries once: give a `timeout`";
+        match (&self.max_retry, &self.retry_delay) {
+            (Some(max_retry), _) if !is_one(&max_retry.value) => max_retry.refuse(why),
+            (_, Some(retry_delay)) => retry_delay.refuse(why),
             _ => Ok(()),
         }
     }
