@@ -6,7 +6,8 @@
 use axum::{
     Router,
     body::Body,
-    extract::{Path, Request},
+    extract::Request,
+    http::{StatusCode, Uri},
     routing::{get, post},
 };
 use clap::Parser;
@@ -39,14 +40,21 @@ fn client(request: &Request<Body>) -> String {
     format!("client {}", key.unwrap_or("anonymous"))
 }
 
-/// What it is about: one request at a time for each order; who comes meanwhile waits for up to 100 ms.
-fn order(locker: &Locker, request: &Request<Body>) -> locker::LockRequest {
-    locker.lock(request.uri().path()).timeout(Duration::from_millis(100))
+/// The number of the order. The lock and the handler read it in one way: that `/ship/7` and `/ship/07` are one order must
+/// not be known to one of them only.
+fn number(uri: &Uri) -> Option<u64> {
+    uri.path().strip_prefix("/ship/")?.parse().ok()
 }
 
-async fn ship(Path(order): Path<u64>) -> String {
+/// What it is about: one request at a time for each order; who comes meanwhile waits for up to 100 ms.
+fn order(locker: &Locker, request: &Request<Body>) -> locker::LockRequest {
+    locker.lock(&format!("order {:?}", number(request.uri()))).timeout(Duration::from_millis(100))
+}
+
+async fn ship(uri: Uri) -> Result<String, StatusCode> {
+    let order = number(&uri).ok_or(StatusCode::NOT_FOUND)?;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    format!("order {order} is on its way\n")
+    Ok(format!("order {order} is on its way\n"))
 }
 
 #[tokio::main]

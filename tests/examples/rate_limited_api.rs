@@ -55,16 +55,17 @@ fn who_was_told_to_come_back_is_let_in_then() {
 #[test]
 fn an_order_is_shipped_once_at_a_time() {
     let (_running, address) = start(&[]);
-    let ship = |order: u32| {
-        let address = address.clone();
-        thread::spawn(move || exchange(&address, &format!("POST /ship/{order} HTTP/1.1\r\n")))
+    let ship = |order: &str| {
+        let (address, request) = (address.clone(), format!("POST /ship/{order} HTTP/1.1\r\n"));
+        thread::spawn(move || exchange(&address, &request))
     };
-    let together: Vec<_> = (0..3).map(|_| ship(7)).collect();
-    let other = ship(8).join().unwrap();
+    let together: Vec<_> = ["7", "7", "07"].map(ship).into();
+    let other = ship("8").join().unwrap();
     assert!(other.starts_with("HTTP/1.1 200 "), "{other}");
     let answers: Vec<String> = together.into_iter().map(|ship| ship.join().unwrap()).collect();
     let refused: Vec<_> = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 503 ")).collect();
     assert_eq!(refused.len(), 2, "{answers:?}");
     assert!(refused.iter().all(|answer| answer.to_lowercase().contains("\r\nretry-after: ")), "{answers:?}");
-    assert!(ship(7).join().unwrap().starts_with("HTTP/1.1 200 "), "it is free again");
+    assert!(ship("7").join().unwrap().starts_with("HTTP/1.1 200 "), "it is free again");
+    assert!(ship("%37").join().unwrap().starts_with("HTTP/1.1 404 "), "the same order without its lock");
 }

@@ -19,6 +19,9 @@ use tower_service::Service;
 /// response's head is there; its body may still be on its way. When the lease is lost meanwhile, the handler is
 /// dropped and the answer is `503`.
 ///
+/// One thing can be written in several ways (`/order/7`, `/order/07`, `/order/%37`): a lock on it is named after what the
+/// handler makes of the request, not after the path as it came.
+///
 /// ```
 /// # use {http::Request, locker_runtime::{Locker, tower::LockLayer}, std::time::Duration};
 /// // at most 5 requests per path at a time, waited for up to a second
