@@ -111,8 +111,12 @@ impl Hold {
     }
 
     pub(crate) fn loss(&self) -> Error {
-        Error::new(ErrorKind::Lost, "the lease ended before its holder released it")
-            .with_key(self.key.as_str())
+        let why = if self.is_over_by_age(Timestamp::now()) {
+            "held longer than max_hold, which is 10 leases unless it is set"
+        } else {
+            "the lease ended before its holder released it"
+        };
+        Error::new(ErrorKind::Lost, why).with_key(self.key.as_str())
     }
 
     /// How long a release is waited for by those who want to know how it ends.
@@ -193,6 +197,11 @@ impl Hold {
         self.renew && now >= self.end
     }
 
+    /// Whether it is over although it was renewed in time.
+    fn is_over_by_age(&self, now: Timestamp) -> bool {
+        self.is_beyond_max_hold(now) && self.deadline() >= self.end
+    }
+
     /// From here on nothing renews it or calls it lost. `false`: it was lost before.
     fn finish(&self) -> bool {
         let now = Timestamp::now();
@@ -203,8 +212,11 @@ impl Hold {
     }
 
     fn expire(&self, now: Timestamp) {
-        let by_age = self.is_beyond_max_hold(now);
-        self.lose(if by_age { "held longer than max_hold" } else { "not renewed before the lease was over" });
+        self.lose(if self.is_over_by_age(now) {
+            "held longer than max_hold"
+        } else {
+            "not renewed before the lease was over"
+        });
     }
 
     fn lose(&self, why: &'static str) {
@@ -242,15 +254,29 @@ pub(crate) fn deadline(sent: Timestamp, lease: Duration) -> Timestamp {
 mod tests {
     use super::*;
 
+    fn held(sent: Timestamp, since: Timestamp) -> Arc<Hold> {
+        let of = Duration::from_secs;
+        let settings = Settings { lease: of(10), max_hold: Some(of(10)), ..Settings::default() };
+        let answer =
+            Answer { reply: Reply::Granted { fence: 1 }, sent, since, doubtful: false, waited: None };
+        Hold::new(Locker::memory(), Kind::Lock, Key::new("lock:a"), Id::from(1), 1, settings, &answer, "")
+    }
+
     #[test]
     fn max_hold_counts_from_when_it_is_held_and_the_lease_from_when_it_was_asked_for() {
         let of = Duration::from_secs;
         let (sent, since) = (Timestamp::now(), Timestamp::now() + of(2));
-        let settings = Settings { lease: of(10), max_hold: Some(of(10)), ..Settings::default() };
-        let answer =
-            Answer { reply: Reply::Granted { fence: 1 }, sent, since, doubtful: false, waited: None };
-        let (key, id) = (Key::new("lock:a"), Id::from(1));
-        let hold = Hold::new(Locker::memory(), Kind::Lock, key, id, 1, settings, &answer, "");
+        let hold = held(sent, since);
         assert_eq!((hold.end, hold.deadline()), (since + of(10), deadline(sent, of(10))));
+    }
+
+    #[test]
+    fn a_loss_tells_of_max_hold_where_that_is_the_reason() {
+        let (now, long_ago) = (Timestamp::now(), Timestamp::now() - Duration::from_secs(60));
+        assert!(held(now, long_ago).loss().message().contains("max_hold"), "it was renewed until now");
+        for sent in [now, long_ago] {
+            assert!(!held(sent, now).loss().message().contains("max_hold"), "it has not passed");
+        }
+        assert!(!held(long_ago, long_ago).loss().message().contains("max_hold"), "it was not renewed");
     }
 }
