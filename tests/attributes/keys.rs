@@ -57,6 +57,28 @@ impl Account {
     }
 }
 
+mod elsewhere {
+    pub(super) struct Account;
+}
+
+impl Close for elsewhere::Account {
+    #[lock_on_argument(guard = lease, locker = LOCKER)]
+    fn close(&self) -> Done<String> {
+        Ok(lease.key().to_owned())
+    }
+}
+
+trait End {
+    fn close(&self) -> Done<String>;
+}
+
+impl End for Account {
+    #[lock_on_argument(guard = lease, locker = LOCKER, args(String::new()))]
+    fn close(&self) -> Done<String> {
+        Ok(lease.key().to_owned())
+    }
+}
+
 // python3 -c "from hashlib import md5; h = lambda s: md5(s.encode()).hexdigest();
 // print(h('bank:withdraw') + ':lock|' + h(':'.join(str(a) for a in ('6222', 100))))"
 const SEED: &str = "e7d1e70120eddf339445617f6b481243:lock|3733c69536a04d53d3607351a4d1c8c1";
@@ -83,7 +105,15 @@ async fn function_is_known_by_its_path() {
 
 #[test]
 fn default_method_is_locked_per_implementing_type() {
-    assert_eq!(Account.close().unwrap(), key("attributes.keys.Account.close", &[]));
+    assert_eq!(Close::close(&Account).unwrap(), key("attributes.keys.Account.close", &[]));
     assert_eq!(Ledger(1).close().unwrap(), key("attributes.keys.Ledger.close", &[]));
     assert_eq!(Ledger("a").close().unwrap(), key("attributes.keys.Ledger.close", &[]));
+}
+
+/// As the guide says.
+#[test]
+fn methods_of_one_name_on_types_of_one_name_share_a_lock() {
+    let shared = Close::close(&Account).unwrap();
+    assert_eq!(elsewhere::Account.close().unwrap(), shared);
+    assert_eq!(End::close(&Account).unwrap(), shared);
 }
