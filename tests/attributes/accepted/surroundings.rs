@@ -13,7 +13,7 @@ mod without_prelude {
         ::std::result::Result::Ok(::std::future::ready(id).await)
     }
 
-    #[lock_on_argument(args(0), on_lost = "error", release = "on_expiry", expr = "1ms", renew = false)]
+    #[lock_on_argument(args(0), on_lost = "error", release = "on_expiry", expr = "1h", renew = false)]
     pub(super) fn plain(id: u8) -> ::std::result::Result<u8, ::locker::Error> {
         ::std::result::Result::Ok(id)
     }
