@@ -266,7 +266,7 @@ local function limit(when)
   return {'limited', when < NEVER and when - time or -1, remaining(tail, quota, time), reset_after(tail, quota, time)}
 end
 
-if set_back and op ~= 'inspect' then
+if set_back then
   plan()
 end
 settle()
@@ -276,6 +276,10 @@ if not has_line and idle_from(meter, quota) <= time then
 end
 
 if op == 'inspect' then
+  -- Whose turn has come has left the line.
+  if found[5] then
+    save()
+  end
   if not has_line and is_new(meter) then
     return {'unknown'}
   end
