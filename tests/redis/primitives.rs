@@ -177,6 +177,19 @@ async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
 }
 
 #[tokio::test]
+async fn the_last_fence_of_a_semaphore_is_kept_for_a_minute_also_while_somebody_waits() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = locker.semaphore("a", 1).acquire().await.unwrap();
+    let parked = tokio::spawn(locker.semaphore("a", 0).timeout(GENEROUS).acquire());
+    until("who waits for a size", async || waiting(&server, "semaphore:a") == 1).await;
+    guard.release().await.unwrap();
+    let left: i64 = server.ask("PTTL", &["semaphore:a"]);
+    assert!(left > 50_000, "{left} ms");
+    parked.abort();
+}
+
+#[tokio::test]
 async fn a_semaphore_that_somebody_else_deletes_serves_those_who_wait() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;

@@ -76,7 +76,7 @@ local function done(reply)
     redis.call('DEL', key, ends, names)
     set(last_fence, text(fence), MINUTE)
   elseif taken == 0 then
-    expire(key, math.max(1, left(queue)))
+    expire(key, math.max(MINUTE, left(queue)))
   elseif ended then
     keep_no_longer()
   end
