@@ -192,6 +192,27 @@ pub(crate) async fn what_lies_beyond_the_timeout_is_refused_at_once_and_takes_no
     }
 }
 
+pub(crate) async fn who_looks_gives_nothing_back(locker: Locker) {
+    let door = locker.door();
+    for quota in [Quota::fixed_window(2, SECOND), Quota::token_bucket(2, SECOND)] {
+        in_time("a look before the second interval is over", async {
+            loop {
+                let (name, started) = (fresh_name(), Instant::now());
+                let limiter = locker.rate_limiter(&name, quota).tokens(2).timeout(GENEROUS);
+                limiter.acquire().await.unwrap();
+                limiter.acquire().await.unwrap();
+                let seen = door.inspect(&door.key("rate", &name)).await.unwrap();
+                let again = limiter.try_acquire().await.unwrap();
+                if started.elapsed() < SECOND * 2 {
+                    assert_eq!(seen.map(|seen| (seen.used, seen.waiting)), Some((Some(2), 0)), "{quota:?}");
+                    return assert_eq!(again, None, "{quota:?}");
+                }
+            }
+        })
+        .await;
+    }
+}
+
 pub(crate) async fn bad_settings_are_refused_by_name(locker: Locker) {
     let name = fresh_name();
     let five = Quota::gcra(5, MINUTE);

@@ -177,6 +177,19 @@ async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
 }
 
 #[tokio::test]
+async fn the_last_fence_of_a_semaphore_is_kept_for_a_minute_also_while_somebody_waits() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = locker.semaphore("a", 1).acquire().await.unwrap();
+    let parked = tokio::spawn(locker.semaphore("a", 0).timeout(GENEROUS).acquire());
+    until("who waits for a size", async || waiting(&server, "semaphore:a") == 1).await;
+    guard.release().await.unwrap();
+    let left: i64 = server.ask("PTTL", &["semaphore:a"]);
+    assert!(left > 50_000, "{left} ms");
+    parked.abort();
+}
+
+#[tokio::test]
 async fn a_semaphore_that_somebody_else_deletes_serves_those_who_wait() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
@@ -246,6 +259,31 @@ async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
     let left = times_to_live();
     assert!(left.iter().all(|left| (100_000..=120_000).contains(left)), "{left:?}");
     assert!(door.release("a", "short").await.unwrap());
+}
+
+/// A hold whose end was forgotten would have none.
+#[tokio::test]
+async fn ends_of_holds_are_known_as_long_as_anything_is_of_those_who_wait_long() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let door = locker.door();
+    let ends_are_known = || {
+        let left = |key| server.ask::<i64>("PTTL", &[key]);
+        let (ends, names, key) = (left("{semaphore:a}:a"), left("{semaphore:a}:b"), left("semaphore:a"));
+        assert!(ends >= key && (names >= key || names == -2), "{ends} and {names} of {key}");
+    };
+    door.acquire("a", 1, "holder", MINUTE, Duration::ZERO).await.unwrap();
+    let patient = || locker.semaphore("a", 1).timeout(MINUTE).max_retry(3).retry_delay(MINUTE * 5);
+    let next = tokio::spawn(patient().acquire());
+    until("the next in line", async || waiting(&server, "semaphore:a") == 1).await;
+    let last = tokio::spawn(patient().acquire());
+    until("the last in line", async || waiting(&server, "semaphore:a") == 2).await;
+    ends_are_known();
+    assert!(door.release("a", "holder").await.unwrap());
+    let next = in_time("the next in line", next).await.unwrap().unwrap();
+    ends_are_known();
+    next.release().await.unwrap();
+    in_time("the last in line", last).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

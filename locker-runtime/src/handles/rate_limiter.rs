@@ -19,7 +19,7 @@ use std::time::Duration;
 /// Lets so much through and no more: made by [`Locker::rate_limiter`], and to be used again and again.
 ///
 /// Every call is told its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
-/// A caller that gives up before its turn gives its tokens back; while more than 64 others wait, they stay unused.
+/// A caller that gives up before its turn gives its tokens back; while more than 64 others wait, to the first of them.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -97,7 +97,7 @@ impl RateLimiter {
     /// twice: the safe side.
     ///
     /// # Cancel safety
-    /// Cancel safe: tokens whose turn has not come are given back, or stay unused where more than 64 wait.
+    /// Cancel safe: tokens whose turn has not come are given back.
     pub async fn acquire(&self) -> Result<Admission> {
         if !self.is_valid {
             self.check()?;

@@ -35,7 +35,7 @@ pub enum Request {
         wait: Option<Wait>,
     },
     /// Give up a turn that has not come: those behind move up, unless more than 64 are left in line. Then
-    /// the turn stays unused until somebody leaves a shorter line, the settings change or nobody waits any more.
+    /// the turn goes to whoever is first in line at the first request after it has come.
     Cancel {
         /// The attempt.
         id: Id,
@@ -44,8 +44,8 @@ pub enum Request {
     },
 }
 
-/// In a longer line nobody moves up when somebody leaves: everybody behind would have to ask again, and a crowd that
-/// leaves would cost its square.
+/// In a longer line nobody but the first moves up when somebody leaves: everybody behind would have to ask again, and a
+/// crowd that leaves would cost its square.
 pub(crate) const MOVES_UP: usize = 64;
 
 /// The state of one rate limiter.
@@ -100,7 +100,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
             Request::Cancel { .. } => state.rate = Rate::default(),
         }
     }
-    match *request {
+    let (reply, wait) = match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
             let reply = state.again(id, tokens, give_up, wait, context).unwrap_or_else(|| {
@@ -109,18 +109,19 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
                 }
                 state.take(id, tokens, give_up, wait, context.now)
             });
-            state.keep(wait, context.now);
-            reply
+            (reply, wait)
         }
         Request::Cancel { id, tombstone } => {
             if tombstone {
                 state.line().refused.add(id, context.now);
             }
             state.leave(id, context);
-            state.keep(None, context.now);
-            Reply::Cancelled
+            (Reply::Cancelled, None)
         }
-    }
+    };
+    state.move_up(context);
+    state.keep(wait, context.now);
+    reply
 }
 
 impl State {
@@ -264,6 +265,21 @@ impl State {
         }
         if line.queue.is_empty() && line.admitted.is_empty() && line.refused.is_empty() {
             self.line = None;
+        }
+    }
+
+    /// What those have left unused who gave up in a long line is for the first in it.
+    fn move_up(&mut self, context: &mut Context<'_>) {
+        let (rate, now) = (self.rate, context.now);
+        let Some(line) = self.line.as_deref_mut() else { return };
+        while let Some((id, &Turn { tokens, .. })) = line.queue.head() {
+            if self.meter.turn(tokens, &rate, now) > now {
+                return;
+            }
+            self.meter = self.meter.after(tokens, now, &rate);
+            line.queue.leave(id);
+            line.admitted.add(id, now);
+            context.push(id, Signal::Wake);
         }
     }
 

@@ -22,20 +22,35 @@ pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
     response
 }
 
+/// The largest integer that structured fields can have (RFC 9651).
+const MOST: u64 = 999_999_999_999_999;
+
 /// How much is left: the fields of draft-ietf-httpapi-ratelimit-headers, those of its present versions (`RateLimit`
-/// and `RateLimit-Policy`) and those of its first ones, which more clients read.
+/// and `RateLimit-Policy`) and those of its first ones, which more clients read. Of several limits, one behind the
+/// other, that one is told which leaves the least.
 pub(super) fn tell(headers: &mut HeaderMap, quota: &Quota, remaining: u64, reset_after: Duration) {
+    if left(headers).is_some_and(|left| left <= remaining) {
+        return;
+    }
     let ((size, window), reset) = (quota.per_window(), seconds(reset_after));
+    let (size, remaining) = (size.min(MOST), remaining.min(MOST));
     set(headers, "ratelimit-policy", &format!("\"default\";q={size};w={}", seconds(window)));
     set(headers, "ratelimit", &format!("\"default\";r={remaining};t={reset}"));
     set(headers, "ratelimit-limit", &size.to_string());
-    set(headers, "ratelimit-remaining", &remaining.to_string());
+    set(headers, REMAINING, &remaining.to_string());
     set(headers, "ratelimit-reset", &reset.to_string());
 }
 
 pub(super) fn tell_admitted(headers: &mut HeaderMap, quota: &Quota, admission: &Admission) {
     tell(headers, quota, admission.remaining, admission.reset_after);
 }
+
+/// What a limit behind this one has told.
+fn left(headers: &HeaderMap) -> Option<u64> {
+    headers.get(REMAINING)?.to_str().ok()?.parse().ok()
+}
+
+const REMAINING: &str = "ratelimit-remaining";
 
 fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
@@ -114,5 +129,29 @@ mod tests {
         ] {
             assert_eq!(headers[name], value);
         }
+    }
+
+    #[test]
+    fn of_several_limits_the_one_is_told_that_leaves_the_least() {
+        let (narrow, wide) =
+            (Quota::gcra(5, Duration::from_secs(1)), Quota::gcra(900, Duration::from_secs(60)));
+        for (first, second, told) in [((narrow, 0), (wide, 57), "5"), ((wide, 57), (narrow, 3), "5")] {
+            let mut headers = HeaderMap::new();
+            for (quota, remaining) in [first, second] {
+                tell(&mut headers, &quota, remaining, Duration::from_secs(1));
+            }
+            assert_eq!(headers["ratelimit-limit"], told);
+            assert_eq!(headers["ratelimit-remaining"], first.1.min(second.1).to_string());
+            assert_eq!(headers["ratelimit-policy"], "\"default\";q=5;w=1");
+        }
+    }
+
+    #[test]
+    fn numbers_have_no_more_digits_than_structured_fields_can() {
+        let mut headers = HeaderMap::new();
+        let quota = Quota::fixed_window((1 << 53) - 1, Duration::from_secs(60));
+        tell(&mut headers, &quota, quota.size() - 1, Duration::from_secs(60));
+        assert_eq!(headers["ratelimit-policy"], "\"default\";q=999999999999999;w=60");
+        assert_eq!(headers["ratelimit"], "\"default\";r=999999999999999;t=60");
     }
 }

@@ -1,5 +1,7 @@
 //! The step against models that are too simple to be wrong, and the bounds that the documentation states.
 
+mod overload;
+
 use super::*;
 use crate::primitives::{
     State as _,

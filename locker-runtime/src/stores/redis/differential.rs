@@ -33,18 +33,22 @@ struct Side {
     state: Option<AnyState>,
     ids: Vec<Id>,
     now: Timestamp,
+    /// Somebody looks before the next request.
+    is_looked_at: bool,
     history: Vec<String>,
 }
 
 impl Side {
     fn new(number: usize, rng: &mut Rng) -> Self {
         let ids = (0..2 + number % 6).map(|_| Id::from(rng.u128(..))).collect();
-        Self { key: Key::new(&format!("k{number}")), state: None, ids, now: START, history: Vec::new() }
+        let key = Key::new(&format!("k{number}"));
+        Self { key, state: None, ids, now: START, is_looked_at: false, history: Vec::new() }
     }
 
     fn request(&mut self, rng: &mut Rng, draw: Draw, back: &[u64]) -> Request {
         let steps = [0, 0, 0, 1, 1, 2, 5, 50, 900, 2_000, 2_001, 30_000, 61_000];
         self.now = self.now + milliseconds(rng, &steps) - milliseconds(rng, back);
+        self.is_looked_at = rng.u8(..8) == 0;
         draw(&self.ids, rng)
     }
 
@@ -58,11 +62,30 @@ impl Side {
         }
     }
 
+    /// Nothing changes by it.
+    fn look(&self, request: &Request) -> Option<Invocation> {
+        shared::inspect(&self.key, kind(request)).filter(|_| self.is_looked_at)
+    }
+
     fn step(&mut self, request: &Request) -> (Reply, Vec<Push>) {
         let mut pushes = Vec::new();
         let state = self.state.get_or_insert_with(|| AnyState::for_request(request).expect("of a kind"));
         let reply = state.step(request, &mut Context { key: &self.key, now: self.now, pushes: &mut pushes });
         (reply, pushes)
+    }
+}
+
+/// What the primitive calls itself in its key; nothing of those that have no script of their own to look at.
+fn kind(request: &Request) -> &'static str {
+    match request {
+        Request::Semaphore(_) => "semaphore",
+        Request::RateLimiter(_) => "rate",
+        Request::Event(_) => "event",
+        Request::Watchdog(_) => "watchdog",
+        Request::Barrier(_) => "barrier",
+        Request::Latch(_) => "latch",
+        Request::Counter(_) => "counter",
+        Request::Lock(_) | Request::Inspect | Request::Delete(_) => "",
     }
 }
 
@@ -104,10 +127,15 @@ fn send<'a>(
 ) -> Vec<(Value, Vec<String>)> {
     let mut pipeline = redis::pipe();
     for (side, request) in calls {
-        let call = side.invocation(request);
-        let (by_digest, in_full) = call.changed(&mut |text| texts.change(text), side.now.as_micros());
+        let mut command = |call: Invocation| {
+            let (by_digest, in_full) = call.changed(&mut |text| texts.change(text), side.now.as_micros());
+            if side.history.len() < 10 { in_full } else { by_digest }
+        };
+        if let Some(look) = side.look(request) {
+            pipeline.add_command(command(look)).ignore();
+        }
+        pipeline.add_command(command(side.invocation(request)));
         let pushes = format!("{{{}}}:pushes", side.key);
-        pipeline.add_command(if side.history.len() < 10 { in_full } else { by_digest });
         pipeline.cmd("LRANGE").arg(&pushes).arg(0).arg(-1).cmd("DEL").arg(&pushes).ignore();
     }
     pipeline.ignore_errors();

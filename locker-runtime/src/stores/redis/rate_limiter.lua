@@ -14,7 +14,7 @@
 
 local admitted, refused = KEYS[4], KEYS[5]
 local NEVER, TOLERANCE = math.huge, 0.001
--- In a longer line nobody moves up when somebody leaves.
+-- In a longer line nobody but the first moves up when somebody leaves.
 local MOVES_UP = 64
 
 local found = redis.call('HMGET', key, 'kind', 'quota', 'meter', 'tail', 'line')
@@ -234,6 +234,23 @@ local function take_out(place)
   end
 end
 
+-- What those have left unused who gave up in a long line is for the first in it.
+local function move_up()
+  local first
+  while has_line do
+    local waiter = redis.call('ZRANGE', queue, 0, 0)[1]
+    local place = waiter and in_line(waiter)
+    if not place or turn(meter, place.tokens, quota) > time then break end
+    meter, first = after(meter, place.tokens, time, quota), waiter
+    leave(waiter)
+    remember(admitted, waiter)
+    publish(place.to, string.format('rate wake %s 0 %s', waiter, key))
+  end
+  if first and redis.call('EXISTS', queue) == 0 then
+    tail = meter
+  end
+end
+
 local function save()
   local idle = math.max(idle_from(meter, quota), idle_from(tail, quota)) - time
   if not has_line and (is_new(meter) or idle <= 0) then
@@ -256,17 +273,22 @@ local function save()
   expire(key, text(kept))
 end
 
-local function admit(wait)
+local function saved(reply)
+  move_up()
   save()
-  return {'admitted', wait, remaining(tail, quota, time + wait), reset_after(tail, quota, time + wait)}
+  return reply
+end
+
+local function admit(wait)
+  return saved({'admitted', wait, remaining(tail, quota, time + wait), reset_after(tail, quota, time + wait)})
 end
 
 local function limit(when)
-  save()
-  return {'limited', when < NEVER and when - time or -1, remaining(tail, quota, time), reset_after(tail, quota, time)}
+  return saved({'limited', when < NEVER and when - time or -1, remaining(tail, quota, time),
+    reset_after(tail, quota, time)})
 end
 
-if set_back and op ~= 'inspect' then
+if set_back then
   plan()
 end
 settle()
@@ -276,6 +298,10 @@ if not has_line and idle_from(meter, quota) <= time then
 end
 
 if op == 'inspect' then
+  -- Whose turn has come has left the line.
+  if found[5] then
+    save()
+  end
   if not has_line and is_new(meter) then
     return {'unknown'}
   end
@@ -290,8 +316,7 @@ elseif op == 'cancel' then
   if place then
     take_out(place)
   end
-  save()
-  return {'cancelled'}
+  return saved({'cancelled'})
 end
 
 local tokens, give_up = tonumber(ARGV[5]), time + tonumber(ARGV[7])
@@ -313,8 +338,8 @@ if has_line then
     place.live_until = live and live_until or place.live_until
     write(id, place)
     if place.at == NEVER then
-      save()
-      return {'queued', redis.call('ZSCORE', queue, id) - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]}
+      local first = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+      return saved({'queued', redis.call('ZSCORE', queue, id) - first})
     end
     return admit(place.at - time)
   end
@@ -340,7 +365,6 @@ has_line = true
 tail = after(tail, tokens, when, quota)
 local ahead = join(string.format('%.0f %.0f %.0f %.0f %.0f %s', tokens, when, when, give_up, live_until, channel), MINUTE)
 if when == NEVER then
-  save()
-  return {'queued', ahead}
+  return saved({'queued', ahead})
 end
 return admit(when - time)

@@ -76,18 +76,24 @@ local function done(reply)
     redis.call('DEL', key, ends, names)
     set(last_fence, text(fence), MINUTE)
   elseif taken == 0 then
-    expire(key, math.max(1, left(queue)))
+    expire(key, math.max(MINUTE, left(queue)))
   elseif ended then
     keep_no_longer()
   end
   return reply
 end
 
+-- All of them: holds whose ends are forgotten before them would never end.
+local function keep_all(milliseconds)
+  local longest = math.max(milliseconds, left(key))
+  for _, each in ipairs({key, ends, names}) do
+    keep(each, longest)
+  end
+end
+
 local function hold_until(of, milliseconds)
   redis.call('ZADD', ends, milliseconds == math.huge and 'inf' or text(time + milliseconds * 1000), of)
-  for _, each in ipairs({key, ends, names}) do
-    keep(each, kept(milliseconds))
-  end
+  keep_all(kept(milliseconds))
 end
 
 local function grant(attempt, of, permits, milliseconds, unconfirmed)
@@ -194,7 +200,7 @@ local function take(overtakes)
     return {'busy', next_end() or 0}, leave(id)
   end
   redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
-  keep(key, live)
+  keep_all(live)
   local ends_in = next_end()
   local looks_at = time + math.min(math.floor(live * 1000 / 3), ends_in or math.huge)
   local record = place(ARGV[5], time + live * 1000, mode, permits, name, looks_at, channel)

@@ -54,7 +54,7 @@ const BUGS: [Bug; 22] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 22] = [
+const OTHER_BUGS: [(Draw, Bug); 25] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -78,6 +78,9 @@ const OTHER_BUGS: [(Draw, Bug); 22] = [
         ("a late renewal counts", "if is_late(tombstones, name, ARGV[11]) then", "if false then"),
     ),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
+    (requests::semaphore, ("ends are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
+    (requests::rate_limiter, ("who looks forgets turns", "if found[5] then", "if false then")),
+    (requests::rate_limiter, ("what is left unused is for nobody", "  move_up()\n  save()", "  save()")),
     (requests::event, ("a late send counts", "if not reply then", "if true then")),
     (requests::event, ("every copy counts", "if ARGV[7] == '1' then", "if false then")),
     (requests::event, ("who waited at a send misses it", "if told then", "if false then")),

@@ -21,7 +21,7 @@ fn one_of<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
 }
 
 fn wait(rng: &mut Rng) -> Option<Wait> {
-    let live = Some(milliseconds(rng, &[1, 5, 50, 1_000, 30_000]));
+    let live = Some(milliseconds(rng, &[1, 5, 50, 1_000, 30_000, 200_000]));
     (rng.u8(..5) > 0).then(|| Wait { live, fair: rng.u8(..4) > 0 })
 }
 
