@@ -294,6 +294,49 @@ async fn nobody_of_another_process_is_passed() {
     nobody_is_left(&server);
 }
 
+/// The server tells a holder who comes next also where those are of another process: behind them nobody is next.
+#[tokio::test]
+async fn nobody_of_another_process_is_passed_by_those_who_come_later() {
+    let Some(server) = RedisServer::start() else { return };
+    // Another URL is another connection, as of another process.
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let (before, mut turns) = (hold(&ours, "a").await, Turns::new());
+    turns.queue(&server, &ours).await;
+    turns.queue(&server, &theirs).await;
+    before.release().await.unwrap();
+    let first = turns.of(0).await;
+    turns.queue(&server, &ours).await;
+    first.release().await.unwrap();
+    for number in [1, 2] {
+        turns.of(number).await.release().await.unwrap();
+    }
+    nobody_is_left(&server);
+}
+
+/// As `select!` leaves a future whose turn comes while another branch is at work.
+#[tokio::test]
+async fn an_heir_of_the_same_process_that_does_not_come_is_passed_over_after_its_lease() {
+    let Some(server) = RedisServer::start() else { return };
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let first = hold(&ours, "a").await;
+    let mut silent = Box::pin(ours.lock("a").lease(Duration::from_secs(3)).acquire());
+    until("the place in the queue", async || {
+        assert!(silent.as_mut().now_or_never().is_none());
+        waiting(&server, "lock:a") == 1
+    })
+    .await;
+    // Whose answer comes after the waiter's.
+    hold(&ours, "another").await.release().await.unwrap();
+    assert!(silent.as_mut().now_or_never().is_none());
+    let mut turns = Turns::new();
+    turns.queue(&server, &theirs).await;
+    first.release().await.unwrap();
+    assert!(server.ask::<i64>("PTTL", &["lock:a"]) > 2_000, "longer than the grant window");
+    turns.of(0).await.release().await.unwrap();
+    in_time("who did not come", silent).await.unwrap().release().await.unwrap();
+    nobody_is_left(&server);
+}
+
 /// A release with an heir that comes after the lease was not carried out: the heir has nothing to hand on, and the
 /// answer is not the beginning of its lease.
 #[tokio::test]
