@@ -1,6 +1,6 @@
 //! Hand-overs within one process, which Redis hears of when the next one holds already.
 
-use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, until, waiting};
+use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, tell_late, until, waiting};
 use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -115,6 +115,19 @@ async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
     let _: i64 = server.ask("PEXPIRE", &["lock:a", "3000"]);
     until("a renewal", async || server.ask::<i64>("PTTL", &["lock:a"]) > 4_000).await;
     second.check().unwrap();
+    second.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+/// The heir may have been granted the lock before, and not have come in time: that message may still be on its way.
+#[tokio::test]
+async fn a_late_message_about_an_old_grant_does_not_end_what_was_handed_on() {
+    let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
+    let old = first.fence() - 1;
+    first.release().await.unwrap();
+    let second = turns.of(1).await;
+    tell_late(&server, &format!("lock granted {} {old} lock:a", second.id())).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(second.id()));
     second.release().await.unwrap();
     nobody_is_left(&server);
 }

@@ -91,11 +91,13 @@ impl Mail {
         let mut delivered = lock(&self.delivered);
         match self.boxes.deliver(message.push) {
             Ok(()) => remember(&mut delivered, id, fence),
-            // Of a later grant nobody here knows.
-            Err(push) if delivered.get(&id).is_none_or(|told| told.fence < fence) => {
-                self.hand_back(kind, push);
+            Err(push) => {
+                let is_told = delivered.get(&id).is_some_and(|told| told.fence >= fence);
+                // A late message about a grant that was not taken is no reason to end the one that was.
+                if !is_told && !Keeper::keeps(id, fence) {
+                    self.hand_back(kind, push);
+                }
             }
-            Err(_) => {}
         }
     }
 
