@@ -57,8 +57,8 @@ impl Drop for Outlet {
 #[derive(Debug)]
 pub(super) struct Mail {
     pub(super) boxes: Pushes,
-    /// Grants that reached their waiter, by a message or an answer: the same message may still come, when the waiter
-    /// holds already and its mailbox is closed.
+    /// Grants that reached their waiter, by a message or an answer: the same message, or an older one, may still come, when
+    /// the waiter holds already and its mailbox is closed. Fence 0: no grant yet.
     delivered: Mutex<IdMap<Told>>,
     pub(super) store: Weak<Redis>,
 }
@@ -72,6 +72,16 @@ impl Mail {
     pub(super) fn ask_again(&self) {
         self.boxes.wake_all();
         Keeper::renew_all();
+    }
+
+    /// There may be messages about `id` from now on, also late ones.
+    pub(super) fn is_in_line(&self, id: Id) {
+        self.is_told(id, 0);
+    }
+
+    /// Whether there may be messages about `id`.
+    pub(super) fn knows(&self, id: Id) -> bool {
+        lock(&self.delivered).contains_key(&id)
     }
 
     /// What was granted to `id` has been told otherwise.
