@@ -8,7 +8,15 @@ use crate::{
 };
 use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    mem::replace,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 /// Proof of a hold, renewed in the background while it lives.
 ///
@@ -124,6 +132,26 @@ impl Guard {
             Keeper::forget(number);
         }
     }
+}
+
+/// What `body` ends with; `None` if the hold was over before, as `lost` tells, or `is_held`: what the body waits for may
+/// come after a loss that whoever stood still meanwhile has not been told of. It is not polled again then.
+pub(crate) async fn while_held<F: Future>(
+    mut body: Pin<&mut F>,
+    mut lost: Pin<&mut impl Future<Output = ()>>,
+    is_held: impl Fn() -> bool,
+) -> Option<F::Output> {
+    let mut has_begun = false;
+    poll_fn(|context| {
+        if replace(&mut has_begun, true) && !is_held() {
+            return Poll::Ready(None);
+        }
+        match body.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => lost.as_mut().poll(context).map(|()| None),
+        }
+    })
+    .await
 }
 
 /// Leaves all of them, the last one first, and tells the first error. None waits for another.

@@ -3,8 +3,9 @@
 use crate::support::{Done, Failure, LOCKER, told};
 use locker::{ErrorKind, Guard, lock_on_argument};
 use std::{
-    future::pending,
+    future::{pending, poll_fn},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
+    task::Poll,
     thread,
 };
 
@@ -27,6 +28,23 @@ fn outlive(lease: &Guard) {
 async fn cancelled(dropped: &AtomicBool) -> Done {
     let _dropped = Dropped(dropped);
     pending().await
+}
+
+/// Its executor stands still from the first poll until the lease is over: then it has two things to hear of.
+#[lock_on_argument(expr = "20ms", renew = false, guard = lease, locker = LOCKER)]
+async fn stands_still(has_gone_on: &AtomicBool) -> Done {
+    let mut waits = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut waits, true) {
+            return Poll::Ready(());
+        }
+        outlive(lease);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+    has_gone_on.store(true, SeqCst);
+    Ok(())
 }
 
 #[lock_on_argument(expr = "20ms", renew = false, guard = lease, locker = LOCKER)]
@@ -92,6 +110,13 @@ async fn lost_lease_cancels_the_body() {
     assert!(dropped.load(SeqCst));
     assert_eq!(several(1, 2).await.unwrap_err().kind(), Some(ErrorKind::Lost));
     assert_eq!(told_through_on_error().await, ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn a_body_that_waits_does_not_go_on_after_its_lease() {
+    let has_gone_on = AtomicBool::new(false);
+    assert_eq!(stands_still(&has_gone_on).await.unwrap_err().kind(), Some(ErrorKind::Lost));
+    assert!(!has_gone_on.load(SeqCst));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Hand-overs within one process, which Redis hears of when the next one holds already.
 
-use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, until, waiting};
+use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, tell_late, until, waiting};
 use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -115,6 +115,19 @@ async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
     let _: i64 = server.ask("PEXPIRE", &["lock:a", "3000"]);
     until("a renewal", async || server.ask::<i64>("PTTL", &["lock:a"]) > 4_000).await;
     second.check().unwrap();
+    second.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+/// The heir may have been granted the lock before, and not have come in time: that message may still be on its way.
+#[tokio::test]
+async fn a_late_message_about_an_old_grant_does_not_end_what_was_handed_on() {
+    let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
+    let old = first.fence() - 1;
+    first.release().await.unwrap();
+    let second = turns.of(1).await;
+    tell_late(&server, &format!("lock granted {} {old} lock:a", second.id())).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(second.id()));
     second.release().await.unwrap();
     nobody_is_left(&server);
 }
@@ -291,6 +304,49 @@ async fn nobody_of_another_process_is_passed() {
         fence = guard.fence();
         guard.release().await.unwrap();
     }
+    nobody_is_left(&server);
+}
+
+/// The server tells a holder who comes next also where those are of another process: behind them nobody is next.
+#[tokio::test]
+async fn nobody_of_another_process_is_passed_by_those_who_come_later() {
+    let Some(server) = RedisServer::start() else { return };
+    // Another URL is another connection, as of another process.
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let (before, mut turns) = (hold(&ours, "a").await, Turns::new());
+    turns.queue(&server, &ours).await;
+    turns.queue(&server, &theirs).await;
+    before.release().await.unwrap();
+    let first = turns.of(0).await;
+    turns.queue(&server, &ours).await;
+    first.release().await.unwrap();
+    for number in [1, 2] {
+        turns.of(number).await.release().await.unwrap();
+    }
+    nobody_is_left(&server);
+}
+
+/// As `select!` leaves a future whose turn comes while another branch is at work.
+#[tokio::test]
+async fn an_heir_of_the_same_process_that_does_not_come_is_passed_over_after_its_lease() {
+    let Some(server) = RedisServer::start() else { return };
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let first = hold(&ours, "a").await;
+    let mut silent = Box::pin(ours.lock("a").lease(Duration::from_secs(3)).acquire());
+    until("the place in the queue", async || {
+        assert!(silent.as_mut().now_or_never().is_none());
+        waiting(&server, "lock:a") == 1
+    })
+    .await;
+    // Whose answer comes after the waiter's.
+    hold(&ours, "another").await.release().await.unwrap();
+    assert!(silent.as_mut().now_or_never().is_none());
+    let mut turns = Turns::new();
+    turns.queue(&server, &theirs).await;
+    first.release().await.unwrap();
+    assert!(server.ask::<i64>("PTTL", &["lock:a"]) > 2_000, "longer than the grant window");
+    turns.of(0).await.release().await.unwrap();
+    in_time("who did not come", silent).await.unwrap().release().await.unwrap();
     nobody_is_left(&server);
 }
 

@@ -1,6 +1,8 @@
 //! What only a server across a network can do to the primitives beside the lock.
 
-use crate::support::{GENEROUS, connect, eternal_keys, hold, in_time, scripts_run, until, waiting};
+use crate::support::{
+    GENEROUS, connect, eternal_keys, hold, in_time, scripts_run, tell_late, until, waiting,
+};
 use locker::{ErrorKind, Held, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
@@ -159,6 +161,26 @@ async fn an_heir_that_does_not_come_is_passed_over_after_the_grant_window() {
     assert!(door.release("a", "first").await.unwrap());
     in_time("the second in line", next).await.unwrap().unwrap();
     silent.abort();
+}
+
+/// Granted, not taken in time, asked again and granted at once: the message, held up on an old connection, comes when nobody
+/// waits any more.
+#[tokio::test]
+async fn a_late_message_about_an_old_grant_does_not_end_what_is_held_by_name() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let door = locker.door();
+    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    let second = join(&server, &locker, "second", MINUTE, GENEROUS).await;
+    let attempt = server.ask::<Vec<String>>("ZRANGE", &["{semaphore:a}:q", "0", "0"]).remove(0);
+    let keys: Vec<String> = server.ask("KEYS", &["*semaphore:a*"]);
+    let _: i64 = server.ask("DEL", &keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("semaphore wake {attempt} 0 semaphore:a")]);
+    in_time("the answer to asking again", second).await.unwrap().unwrap();
+    tell_late(&server, &format!("semaphore granted {attempt} 1 semaphore:a")).await;
+    let third = door.acquire("a", 1, "third", MINUTE, Duration::ZERO).await;
+    assert_eq!(third.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 #[tokio::test]

@@ -64,6 +64,17 @@ pub(crate) fn nobody_is_left(server: &RedisServer) {
     assert_eq!(eternal_keys(server), [""; 0]);
 }
 
+/// Brings a message to the only process that listens, and waits until it has been read and what it leads to is done.
+pub(crate) async fn tell_late(server: &RedisServer, message: &str) {
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let ghost = "0123456789abcdef0123456789abcdef";
+    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
+    for message in [message, &format!("lock granted {ghost} 8 lock:ghost")] {
+        assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], message]), 1);
+    }
+    until("a later message having been read", async || holder(server, "lock:ghost").is_none()).await;
+}
+
 /// A server, a proxy before it, and a locker behind that.
 macro_rules! server_behind_proxy {
     () => {{

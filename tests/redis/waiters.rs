@@ -1,11 +1,11 @@
 //! Waiters on other connections: messages about grants, early and late, and processes that are gone or stand still.
 
 use crate::support::{
-    GENEROUS, LEASE, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
-    waiting,
+    GENEROUS, LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy,
+    tell_late, until, waiting,
 };
 use futures_util::FutureExt;
-use locker_harness::Fault;
+use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 
 #[tokio::test]
@@ -121,6 +121,53 @@ async fn a_late_message_about_an_old_grant_does_not_lend_its_fence_to_a_new_one(
     let granted = in_time("the waiter's turn", waiter).await.unwrap();
     assert_eq!((granted.fence(), granted.id()), (new, id.as_str()));
     granted.release().await.unwrap();
+}
+
+/// A connection stands still, and is replaced; what it was to bring comes all the same.
+#[tokio::test]
+async fn a_grant_that_an_old_connection_brings_late_does_not_end_a_new_one() {
+    let seconds = Duration::from_secs;
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let direct = connect(&server.url()).await;
+    let locker = builder(&proxy.url()).command_timeout(seconds(4)).build().await.unwrap();
+    let before = hold(&direct, "a").await;
+    let waiter = tokio::spawn(locker.lock("a").lease(seconds(1)).acquire());
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    // Whose renewal finds out that the connection stands still, when the waiter has not come in time.
+    let _other = locker.lock("b").lease(seconds(2)).acquire().await.unwrap();
+    let waiters: Vec<String> = server.ask("HVALS", &["{lock:a}:w"]);
+    let channel = waiters[0].rsplit(' ').next().unwrap();
+    proxy.set_for_open(Fault::Delay(seconds(2)));
+    // Who waits for an answer over the old connection keeps it.
+    let keeper = tokio::spawn(locker.lock("c").acquire());
+    before.release().await.unwrap();
+    let granted = in_time("the lock", waiter).await.unwrap().unwrap();
+    let connections = || server.ask::<(String, i64)>("PUBSUB", &["NUMSUB", channel]).1;
+    until("the end of the old connection", async || connections() == 1).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
+    granted.release().await.unwrap();
+    in_time("the other's lock", keeper).await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Granted, not confirmed in time, asked again and granted at once: the message, held up on an old connection, comes when
+/// nobody waits any more.
+#[tokio::test]
+async fn a_late_message_about_an_old_grant_does_not_end_a_new_one() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let before = hold(&locker, "a").await;
+    let request = locker.lock("a").retry_delay(Duration::from_millis(50));
+    let waiter = tokio::spawn(request.acquire());
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w", "lock:a"]);
+    let granted = in_time("the answer to asking again", waiter).await.unwrap().unwrap();
+    let permit = locker.semaphore("a", 1).acquire().await.unwrap();
+    tell_late(&server, &format!("lock granted {} {} lock:a", granted.id(), before.fence() + 1)).await;
+    tell_late(&server, &format!("semaphore granted {} {} semaphore:a", permit.id(), permit.fence() - 1))
+        .await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
+    granted.release().await.unwrap();
+    permit.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -1,7 +1,11 @@
 //! What a function holds while its body runs, and how that ends.
 
 use crate::{
-    Error, ErrorKind, Guard, Result, blocking::block_on, diagnostics::warning, guard::leave_together, panics,
+    Error, ErrorKind, Guard, Result,
+    blocking::block_on,
+    diagnostics::warning,
+    guard::{leave_together, while_held},
+    panics,
     request::LockRequest,
 };
 use futures_util::{
@@ -91,15 +95,8 @@ pub fn acquire_blocking(request: LockRequest) -> Result<Holder> {
 ///
 /// # Errors
 /// `Lost`.
-pub async fn cancel_on_lost<F: Future>(hold: &Hold, mut body: Pin<&mut F>) -> Result<F::Output> {
-    let mut lost = pin!(hold.lost());
-    poll_fn(|context| {
-        if let Poll::Ready(output) = body.as_mut().poll(context) {
-            return Poll::Ready(Ok(output));
-        }
-        lost.as_mut().poll(context).map(|()| Err(loss(hold)))
-    })
-    .await
+pub async fn cancel_on_lost<F: Future>(hold: &Hold, body: Pin<&mut F>) -> Result<F::Output> {
+    while_held(body, pin!(hold.lost()), || hold.check().is_ok()).await.ok_or_else(|| loss(hold))
 }
 
 fn loss(hold: &Hold) -> Error {

@@ -150,12 +150,17 @@ impl Redis {
                     return Ok(Reply::WrongKind);
                 };
                 let answer = self.invoke(invocation, limit).await?;
-                if let Request::Semaphore(Holding::Acquire { id, .. }) = request
-                    && answer.is_told_twice()
-                {
-                    self.mail.is_told(*id, answer.number(0));
+                let reply = shared::reply(&answer, request)?;
+                if let Request::Semaphore(Holding::Acquire { id, .. }) = request {
+                    match reply {
+                        Reply::Queued { .. } => self.mail.is_in_line(*id),
+                        Reply::Granted { fence } if answer.is_told_twice() || self.mail.knows(*id) => {
+                            self.mail.is_told(*id, fence);
+                        }
+                        _ => {}
+                    }
                 }
-                shared::reply(&answer, request)
+                Ok(reply)
             }
         }
     }

@@ -1,8 +1,7 @@
 //! A lock or a semaphore around a service.
 
 use super::{Answering, answer, take_ready};
-use crate::{LockRequest, Locker};
-use futures_util::future::{Either, select};
+use crate::{LockRequest, Locker, guard::while_held};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -101,13 +100,8 @@ where
                 Ok(guard) => guard,
                 Err(error) => return Ok(answer::refuse(&error)),
             };
-            let response = {
-                let (serving, lost) = (pin!(inner.call(request)), pin!(guard.lost()));
-                match select(serving, lost).await {
-                    Either::Left((response, _)) => Some(response),
-                    Either::Right(_) => None,
-                }
-            };
+            let response =
+                while_held(pin!(inner.call(request)), pin!(guard.lost()), || guard.is_held()).await;
             // An error of the release does not undo what was served; it is told by the diagnostics.
             let released = guard.leave().await;
             match (response, released) {
@@ -121,4 +115,57 @@ where
 
 fn lost() -> crate::Error {
     crate::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use std::{
+        convert::Infallible,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::SeqCst},
+        },
+        time::Duration,
+    };
+    use tokio::task::yield_now;
+
+    const LEASE: Duration = Duration::from_millis(20);
+
+    /// Its executor stands still until the lease is over; then it says that it has gone on.
+    #[derive(Clone, Default)]
+    struct StandsStill(Arc<AtomicBool>);
+
+    impl Service<Request<()>> for StandsStill {
+        type Response = Response<()>;
+        type Error = Infallible;
+        type Future = Answering<Response<()>, Infallible>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<()>) -> Self::Future {
+            let (over, has_gone_on) = (Timestamp::now() + LEASE, Arc::clone(&self.0));
+            Box::pin(async move {
+                while Timestamp::now() < over {
+                    std::thread::yield_now();
+                }
+                yield_now().await;
+                has_gone_on.store(true, SeqCst);
+                Ok(Response::new(()))
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_waits_does_not_go_on_after_its_lease() {
+        let ask = |locker: &Locker, _: &Request<()>| locker.lock("a").lease(LEASE).renew(false);
+        let handler = StandsStill::default();
+        let mut service = LockLayer::with(Locker::memory(), ask).layer(handler.clone());
+        let response = service.call(Request::new(())).await.unwrap();
+        assert_eq!(response.status(), http::StatusCode::SERVICE_UNAVAILABLE);
+        assert!(!handler.0.load(SeqCst));
+    }
 }

@@ -246,7 +246,9 @@ impl Lines {
                 line.asked = false;
             }
             Some(line) if line.holder == Some(holder) => {
-                line.following = following;
+                // They are all of one process. If it is another, nobody here is next behind them.
+                let are_ours = following.iter().any(|(id, _)| waits(*id));
+                line.following = if are_ours { following } else { VecDeque::new() };
                 line.asked = false;
             }
             // Who still waits has not released yet.

@@ -265,6 +265,15 @@ fn news_of_a_holder_that_has_released_already_are_no_line() {
 }
 
 #[test]
+fn behind_those_of_another_process_nobody_is_next() {
+    let case = Case::line(1);
+    let text = format!("{} 100 {} 10000 {} 10000", id(1), id(8), id(9));
+    case.lines.told(&case.key, &text, |_| false);
+    case.queued(2, 9);
+    assert!(case.has_no_heir(1));
+}
+
+#[test]
 fn so_many_and_no_more_are_handed_on_without_an_answer() {
     let case = Case::line(40);
     for number in 1..=UNANSWERED as u128 {
