@@ -162,8 +162,8 @@ impl Door {
         let Some(up_to) = holders.iter().map(|held| held.fence).max() else { return Ok(false) };
         // A lock does not count what is used.
         let request = match used {
-            None => Request::Lock(Holding::Evict { up_to }),
-            Some(_) => Request::Semaphore(Holding::Evict { up_to }),
+            None => Request::Lock(Holding::Evict { of: None, up_to }),
+            Some(_) => Request::Semaphore(Holding::Evict { of: None, up_to }),
         };
         let (reply, repeated) = self.tell(key, request).await?;
         Ok(reply == Reply::Released || repeated)

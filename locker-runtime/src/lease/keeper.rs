@@ -1,8 +1,6 @@
 //! The one renewing task.
 
 use super::Hold;
-#[cfg(feature = "redis")]
-use crate::id::Id;
 use crate::{
     background,
     clock::Timestamp,
@@ -79,13 +77,6 @@ impl Keeper {
             watched.renew_at = if watched.renew_at == Timestamp::NEVER { Timestamp::NEVER } else { now };
         }
         keeper.look_at(now);
-    }
-
-    /// Whether the grant of this fence to `id`, or a later one, is held here.
-    #[cfg(feature = "redis")]
-    pub(crate) fn keeps(id: Id, fence: u64) -> bool {
-        let is_it = |hold: &Hold| hold.id == id && hold.fence >= fence;
-        Lazy::get(&KEEPER).is_some_and(|keeper| lock(&keeper.holds).iter().any(|(_, kept)| is_it(&kept.hold)))
     }
 
     fn look_at(&self, due: Timestamp) {

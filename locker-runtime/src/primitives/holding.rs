@@ -46,6 +46,8 @@ pub enum Holding<A> {
     },
     /// End every hold, whoever has it; those who wait stay in line.
     Evict {
+        /// Only what this attempt was granted, as long as no other was told of it.
+        of: Option<Id>,
         /// Holds with a higher fence stay: a repeated request does not end the hold of the next in line.
         up_to: u64,
     },
@@ -119,6 +121,14 @@ impl Kind {
         match self {
             Self::Lock => Request::Lock(Holding::Release { id, tombstone, once: None }),
             _ => Request::Semaphore(Holding::Release { id, tombstone, once: None }),
+        }
+    }
+
+    /// Ends the holds with no higher fence: of this attempt, or of anybody.
+    pub(crate) fn evict(self, of: Option<Id>, up_to: u64) -> Request {
+        match self {
+            Self::Lock => Request::Lock(Holding::Evict { of, up_to }),
+            _ => Request::Semaphore(Holding::Evict { of, up_to }),
         }
     }
 

@@ -37,7 +37,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
         Holding::Renew { id, lease, .. } => state.renew(id, lease, context),
         Holding::Release { id, tombstone, .. } => state.release(id, tombstone, context),
         Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
-        Holding::Evict { up_to } => state.evict(up_to, context),
+        Holding::Evict { of, up_to } => state.evict(of, up_to, context),
     }
 }
 
@@ -176,8 +176,10 @@ impl State {
         Reply::Cancelled
     }
 
-    fn evict(&mut self, up_to: u64, context: &mut Context<'_>) -> Reply {
-        if self.holder.is_none_or(|holder| holder.fence > up_to) {
+    fn evict(&mut self, of: Option<Id>, up_to: u64, context: &mut Context<'_>) -> Reply {
+        let is_meant =
+            |holder: Holder| holder.fence <= up_to && of.is_none_or(|attempt| attempt == holder.id);
+        if !self.holder.is_some_and(is_meant) {
             return Reply::NotHeld;
         }
         self.holder = None;

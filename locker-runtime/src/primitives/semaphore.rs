@@ -54,7 +54,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
         Holding::Renew { id, lease, once } => state.renew(id, lease, once, context),
         Holding::Release { id, tombstone, once } => state.release(id, tombstone, once, context),
         Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
-        Holding::Evict { up_to } => state.evict(up_to, context),
+        Holding::Evict { of, up_to } => state.evict(of, up_to, context),
     };
     state.remind(context);
     reply
@@ -226,8 +226,8 @@ impl State {
         Reply::Cancelled
     }
 
-    fn evict(&mut self, up_to: u64, context: &mut Context<'_>) -> Reply {
-        if !self.holders.end_up_to(up_to) {
+    fn evict(&mut self, of: Option<Id>, up_to: u64, context: &mut Context<'_>) -> Reply {
+        if !self.holders.end_up_to(of, up_to) {
             return Reply::NotHeld;
         }
         self.hand_over(context);

@@ -150,17 +150,12 @@ impl Redis {
                     return Ok(Reply::WrongKind);
                 };
                 let answer = self.invoke(invocation, limit).await?;
-                let reply = shared::reply(&answer, request)?;
-                if let Request::Semaphore(Holding::Acquire { id, .. }) = request {
-                    match reply {
-                        Reply::Queued { .. } => self.mail.is_in_line(*id),
-                        Reply::Granted { fence } if answer.is_told_twice() || self.mail.knows(*id) => {
-                            self.mail.is_told(*id, fence);
-                        }
-                        _ => {}
-                    }
+                if let Request::Semaphore(Holding::Acquire { id, .. }) = request
+                    && answer.is_told_twice()
+                {
+                    self.mail.is_told(*id, answer.number(0));
                 }
-                Ok(reply)
+                shared::reply(&answer, request)
             }
         }
     }

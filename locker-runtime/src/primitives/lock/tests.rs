@@ -297,7 +297,7 @@ fn request(act: &Act, state: &State) -> Option<Request> {
         Act::Renew(id) => Holding::Renew { id: Id::from(id), lease: LEASE, once: None },
         Act::Release(id) => Holding::Release { id: Id::from(id), tombstone: false, once: None },
         Act::Cancel { id, tombstone } => Holding::Cancel { id: Id::from(id), tombstone },
-        Act::Evict => Holding::Evict { up_to: state.holder().map_or(0, |(_, fence, _)| fence) },
+        Act::Evict => Holding::Evict { of: None, up_to: state.holder().map_or(0, |(_, fence, _)| fence) },
         Act::Pass(_) => return None,
     })
 }

@@ -114,9 +114,10 @@ impl Holders {
         }
     }
 
-    /// Ends the holds with no higher fence; `false`: there were none.
-    pub(super) fn end_up_to(&mut self, fence: u64) -> bool {
-        let old = self.by_name.iter().filter(|(_, holder)| holder.fence <= fence);
+    /// Ends the holds with no higher fence, of one attempt or of anybody; `false`: there were none.
+    pub(super) fn end_up_to(&mut self, of: Option<Id>, fence: u64) -> bool {
+        let is_meant = |holder: &Holder| holder.fence <= fence && (of.is_none() || holder.attempt == of);
+        let old = self.by_name.iter().filter(|(_, holder)| is_meant(holder));
         let names: Vec<Id> = old.map(|(name, _)| *name).collect();
         names.into_iter().filter(|name| self.end(*name)).count() > 0
     }

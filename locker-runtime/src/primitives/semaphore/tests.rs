@@ -59,9 +59,10 @@ fn request(act: &Act, state: &State) -> Option<Request> {
         Act::Renew(key) => Holding::Renew { id: Id::from(key), lease: LEASE, once: None },
         Act::Release(key) => release(key),
         Act::Cancel(id) => cancel(id),
-        Act::Evict => {
-            Holding::Evict { up_to: state.holders().iter().map(|(_, fence, ..)| *fence).max().unwrap_or(0) }
-        }
+        Act::Evict => Holding::Evict {
+            of: None,
+            up_to: state.holders().iter().map(|(_, fence, ..)| *fence).max().unwrap_or(0),
+        },
         Act::Pass(_) => return None,
     })
 }

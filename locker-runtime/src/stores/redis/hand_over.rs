@@ -80,8 +80,15 @@ impl Redis {
                 }
                 Ok(reply)
             }
+            Holding::Evict { of: Some(id), .. } => {
+                let reply = lock::reply(&call.invoke(&call.invocation(request)).await?, request)?;
+                if reply == Reply::Released {
+                    self.lines.over(key, id);
+                }
+                Ok(reply)
+            }
             // Whom it is about may be here, and was to choose its heir.
-            Holding::Evict { .. } => {
+            Holding::Evict { of: None, .. } => {
                 self.lines.lost(key);
                 lock::reply(&call.invoke(&call.invocation(request)).await?, request)
             }

@@ -51,7 +51,7 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
         Holding::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)),
         Holding::Release { id, tombstone, .. } => on(&RELEASE, key, id).argument(tombstone),
         Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
-        Holding::Evict { up_to } => on(&EVICT, key, Id::from(0)).argument(up_to),
+        Holding::Evict { of, up_to } => on(&EVICT, key, of.unwrap_or(Id::ZERO)).argument(up_to),
     }
 }
 

@@ -57,8 +57,8 @@ impl Drop for Outlet {
 #[derive(Debug)]
 pub(super) struct Mail {
     pub(super) boxes: Pushes,
-    /// Grants that reached their waiter, by a message or an answer: the same message, or an older one, may still come, when
-    /// the waiter holds already and its mailbox is closed. Fence 0: no grant yet.
+    /// Grants that reached their waiter, by a message or an answer: the same message may still come, when the waiter
+    /// holds already and its mailbox is closed.
     delivered: Mutex<IdMap<Told>>,
     pub(super) store: Weak<Redis>,
 }
@@ -72,16 +72,6 @@ impl Mail {
     pub(super) fn ask_again(&self) {
         self.boxes.wake_all();
         Keeper::renew_all();
-    }
-
-    /// There may be messages about `id` from now on, also late ones.
-    pub(super) fn is_in_line(&self, id: Id) {
-        self.is_told(id, 0);
-    }
-
-    /// Whether there may be messages about `id`.
-    pub(super) fn knows(&self, id: Id) -> bool {
-        lock(&self.delivered).contains_key(&id)
     }
 
     /// What was granted to `id` has been told otherwise.
@@ -101,13 +91,10 @@ impl Mail {
         let mut delivered = lock(&self.delivered);
         match self.boxes.deliver(message.push) {
             Ok(()) => remember(&mut delivered, id, fence),
-            Err(push) => {
-                let is_told = delivered.get(&id).is_some_and(|told| told.fence >= fence);
-                // A late message about a grant that was not taken is no reason to end the one that was.
-                if !is_told && !Keeper::keeps(id, fence) {
-                    self.hand_back(kind, push);
-                }
+            Err(push) if delivered.get(&id).is_none_or(|told| told.fence < fence) => {
+                self.hand_back(kind, push);
             }
+            Err(_) => {}
         }
     }
 
@@ -117,12 +104,15 @@ impl Mail {
         let Some(store) = self.store.upgrade() else { return };
         let errand = self.boxes.errands().begin();
         background::spawn(async move {
-            let lasts = match push.signal {
-                Signal::Held { until, .. } => until + TOMBSTONE,
-                _ => Timestamp::now() + GRANT_WINDOW,
+            let (request, lasts) = match push.signal {
+                Signal::Held { until, .. } => (kind.cancel(push.id, false), until + TOMBSTONE),
+                // And nothing that the same one was granted since.
+                Signal::Granted { fence } => {
+                    (kind.evict(Some(push.id), fence), Timestamp::now() + GRANT_WINDOW)
+                }
+                _ => return,
             };
-            let cancel = kind.cancel(push.id, false);
-            while store.call(&push.key, &cancel).await.is_err() && Timestamp::now() < lasts {
+            while store.call(&push.key, &request).await.is_err() && Timestamp::now() < lasts {
                 background::sleep(Duration::from_millis(100)).await;
             }
             drop(errand);

@@ -276,10 +276,10 @@ local function cancel()
 end
 
 local function evict()
-  local any = false
+  local any, anybody = false, string.match(id, '^0+$')
   for _, of in ipairs(redis.call('ZRANGE', ends, 0, -1)) do
-    local held = holder(of)
-    if held and held <= tonumber(ARGV[5]) then
+    local held, _, _, attempt = holder(of)
+    if held and held <= tonumber(ARGV[5]) and (anybody or attempt == id) then
       any = finish(of)
     end
   end

@@ -132,7 +132,7 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
             by_name(begin("release", id, None), 4, tombstone, once)
         }
         Holding::Cancel { id, tombstone } => refusing(begin("cancel", id, None), 5, tombstone),
-        Holding::Evict { up_to } => begin("evict", Id::from(0), None).argument(up_to),
+        Holding::Evict { of, up_to } => begin("evict", of.unwrap_or(Id::ZERO), None).argument(up_to),
     }
 }
 

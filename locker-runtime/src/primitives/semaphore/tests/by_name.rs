@@ -39,7 +39,7 @@ fn of_a_release_by_name_no_copy_counts_after_a_repeated_one() {
 fn a_repeated_release_that_finds_nothing_is_remembered_as_well() {
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&by_name(1, 1));
-    semaphore.ask(&Holding::Evict { up_to: u64::MAX });
+    semaphore.ask(&Holding::Evict { of: None, up_to: u64::MAX });
     assert_eq!(semaphore.ask(&release_once(10, true)), Reply::NotHeld);
     semaphore.ask(&by_name(2, 1));
     assert_eq!(semaphore.ask(&release_once(10, false)), Reply::NotHeld);

@@ -4,7 +4,7 @@ use super::{Bug, compare, requests, requests::Draw, shows};
 use locker_harness::RedisServer;
 
 /// Bugs that other implementations have had, and what a slip would make of this one.
-const BUGS: [Bug; 22] = [
+const BUGS: [Bug; 23] = [
     (
         "release without looking whose hold it is",
         "local held = redis.call('GET', KEYS[1]) == ARGV[1]",
@@ -50,11 +50,16 @@ const BUGS: [Bug; 22] = [
     ("queue of the dead kept for ever", "  expire(queue, live)\n", ""),
     ("asking again moves to the end", "if not ticket then", "if true then"),
     ("a repeated eviction ends the next hold", " or tonumber(recorded) > tonumber(ARGV[2]) then", " then"),
+    (
+        "a grant is handed back that is another's",
+        "holder == id or holder and string.match(id, '^0+$')",
+        "holder",
+    ),
     ("eviction hands nothing over", "redis.call('DEL', lock)\nhand_over()", "redis.call('DEL', lock)"),
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 25] = [
+const OTHER_BUGS: [(Draw, Bug); 26] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -77,6 +82,7 @@ const OTHER_BUGS: [(Draw, Bug); 25] = [
         requests::semaphore,
         ("a late renewal counts", "if is_late(tombstones, name, ARGV[11]) then", "if false then"),
     ),
+    (requests::semaphore, ("a grant is handed back that is another's", "(anybody or attempt == id)", "true")),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
     (requests::semaphore, ("ends are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
     (requests::rate_limiter, ("who looks forgets turns", "if found[5] then", "if false then")),

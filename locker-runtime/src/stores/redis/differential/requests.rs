@@ -37,7 +37,7 @@ fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names:
         5 | 6 => Holding::Renew { id: name, lease, once: None },
         7 | 8 => Holding::Release { id: name, tombstone: rng.u8(..8) == 0, once: None },
         9 => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
-        _ => Holding::Evict { up_to: evicted(rng) },
+        _ => Holding::Evict { of: rng.bool().then_some(id), up_to: evicted(rng) },
     }
 }
 
