@@ -310,6 +310,27 @@ async fn connections_are_capped() {
     assert!(server.errors().contains("--max-connections is reached"), "{}", server.errors());
 }
 
+/// The list is long, and asked for again and again, so that no buffer of the system holds all of it.
+#[tokio::test]
+async fn who_takes_nothing_of_an_answer_is_closed() {
+    let server = Server::start(&["--header-timeout", "100ms"]);
+    let mut stream = server.connect();
+    for number in 0..1000 {
+        let name = format!("{}{number:03}", "%22".repeat(190));
+        let send = format!("POST /v1/event/{name}/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(send.as_bytes()).unwrap();
+    }
+    assert_eq!(rest(&mut stream).matches("HTTP/1.1 204 ").count(), 1000);
+    let mut stuck = server.connect();
+    stuck.write_all("GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(150).as_bytes()).unwrap();
+    until("only who asks is connected", async || {
+        server.get("/metrics").await.body.contains("\nlocker_connections 1\n")
+    })
+    .await;
+    let answers = rest(&mut stuck);
+    assert!(answers.matches("HTTP/1.1 200 ").count() < 150, "all was taken by the system");
+}
+
 #[tokio::test]
 async fn the_soft_limit_on_files_is_raised() {
     let server = Server::start(&[]);
