@@ -80,3 +80,28 @@ async fn a_peer_whose_connection_has_gone_silent_is_heard_again() {
     network.set_for_open(Fault::DropReplies);
     is_heard().await;
 }
+
+/// By two addresses, as a name and the address behind it are.
+#[tokio::test]
+async fn a_server_that_is_a_peer_twice_counts_once() {
+    let most = ["--max-requests", "1000000", "--in-seconds", "3600"];
+    let speaker = Server::start(&[&most[..], &["--publish", "tcp://127.0.0.1:0"]].concat());
+    let publish = speaker.publish();
+    let port = publish.rsplit_once(':').unwrap().1.parse().unwrap();
+    let ways = [Proxy::to(port), Proxy::to(port)];
+    let peers = ways.each_ref().map(|way| way.url().replace("redis", "tcp"));
+    let listener = Server::start(&[&most[..], &["--peer", &peers.join(",")]].concat());
+    until("it listens twice", async || {
+        speaker.get("/metrics").await.body.contains("\nlocker_zmq_connections 2\n")
+    })
+    .await;
+    until("one hears the other", async || {
+        ask(&speaker, 0);
+        count(&listener, "peer").await > 0
+    })
+    .await;
+    let before = count(&listener, "peer").await;
+    (0..20).for_each(|_| assert_eq!(ask(&speaker, 0), 0));
+    until("all is counted", async || count(&listener, "peer").await >= before + 20).await;
+    assert!(count(&listener, "peer").await <= count(&speaker, "go").await);
+}
