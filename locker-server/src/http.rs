@@ -11,7 +11,7 @@ mod wire;
 
 use crate::{
     calls::{Answer, Decoded, Method, Sort},
-    limits::Gauge,
+    limits::{Gauge, Often},
     metrics::Via,
     openapi,
     server::{Request, Server},
@@ -73,7 +73,9 @@ impl Http {
             match accepted {
                 Ok((stream, _)) => self.clone().take(stream, &connections),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if self.server.often.is_due(Often::NotAccepted) {
+                        tracing::warn!(%error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }

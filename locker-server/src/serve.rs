@@ -108,7 +108,7 @@ async fn server(options: &Serve) -> Result<Server, String> {
         connections: Gauge::new(http),
         zmq_connections: Arc::new(Gauge::new(zmq)),
         max_zmq_calls: options.max_zmq_calls,
-        refusals: Seldom::default(),
+        often: Seldom::default(),
         metrics: Metrics::new().map_err(|error| error.to_string())?,
         shutdown: CancellationToken::new(),
     })

@@ -62,7 +62,7 @@ impl Slots {
             Ok(_) => true,
             Err(error) => {
                 if error.kind() != ErrorKind::Limited {
-                    tracing::warn!(%error, "the time-slot limiter");
+                    self.server.store_failed(&error);
                 }
                 false
             }
