@@ -38,7 +38,7 @@ use tokio_util::task::TaskTracker;
 const MOST_BODY: usize = 8 * 1024;
 
 /// How many connections beyond the cap are told so at a time; more are closed without a word.
-const MOST_REFUSED: usize = 64;
+pub(crate) const MOST_REFUSED: usize = 64;
 
 /// What the HTTP side needs beyond the server itself.
 #[derive(Debug)]
