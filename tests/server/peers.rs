@@ -1,7 +1,8 @@
 //! Servers without a shared store that tell each other what they grant.
 
 use crate::support::{Python, Server, free_port, until};
-use locker_harness::{Fault, Proxy};
+use locker_harness::{Fault, Proxy, eventually};
+use std::io::Write;
 
 const MOST: u32 = 50;
 
@@ -57,6 +58,17 @@ fn a_server_among_its_own_peers_counts_nothing_twice() {
     let server =
         Server::start(&["--max-requests", "20", "--in-seconds", "3600", "--publish", &own, "--peer", &own]);
     assert_eq!(ask(&server, 100), 19);
+}
+
+/// As those of containers are until they run.
+#[test]
+fn a_peer_whose_name_is_not_known_yet_does_not_hold_up_the_start() {
+    let keys = Python::run(&["curve_keys"]);
+    let mut own = tempfile::NamedTempFile::new().unwrap();
+    own.write_all(keys.split_whitespace().nth(1).unwrap().as_bytes()).unwrap();
+    let key = own.path().to_str().unwrap();
+    let server = Server::start(&["--curve-key-file", key, "--peer", "tcp://nowhere.invalid:7778"]);
+    eventually("it is told", || server.errors().contains("nowhere.invalid").then_some(()));
 }
 
 /// As when what lies between them was cut for long: nobody has closed the connection.
