@@ -27,7 +27,7 @@ pub(crate) fn carry_out<'a>(server: &'a Server, call: &'a Call) -> impl Future<O
             Call::Show(kind, name) => Box::pin(show(server, *kind, name)).await,
             Call::List => Box::pin(list(server)).await,
         };
-        answer.unwrap_or_else(Answer::from)
+        answer.unwrap_or_else(|error| server.failed(&error))
     }
 }
 

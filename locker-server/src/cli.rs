@@ -118,7 +118,8 @@ pub struct Serve {
     #[arg(long, env = "LOCKER_HEADER_SIZE", default_value = "8192", value_name = "BYTES", help_heading = LIMITS)]
     #[arg(value_parser = clap::value_parser!(u32).range(8192..=1_048_576))]
     pub header_size: u32,
-    /// How long a request may take to arrive; idle connections are closed after it, too
+    /// How long a request may take to arrive; idle connections are closed after it, too, and after twelve times that
+    /// those whose client takes nothing of an answer
     #[arg(long, env = "LOCKER_HEADER_TIMEOUT", default_value = "5s", value_name = "TIME", help_heading = LIMITS)]
     #[arg(value_parser = up_to_a_day)]
     pub header_timeout: Duration,

@@ -11,7 +11,7 @@ mod wire;
 
 use crate::{
     calls::{Answer, Decoded, Method, Sort},
-    limits::Gauge,
+    limits::{Gauge, Often},
     metrics::Via,
     openapi,
     server::{Request, Server},
@@ -38,7 +38,7 @@ use tokio_util::task::TaskTracker;
 const MOST_BODY: usize = 8 * 1024;
 
 /// How many connections beyond the cap are told so at a time; more are closed without a word.
-const MOST_REFUSED: usize = 64;
+pub(crate) const MOST_REFUSED: usize = 64;
 
 /// What the HTTP side needs beyond the server itself.
 #[derive(Debug)]
@@ -73,7 +73,9 @@ impl Http {
             match accepted {
                 Ok((stream, _)) => self.clone().take(stream, &connections),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    if self.server.often.is_due(Often::NotAccepted) {
+                        tracing::warn!(%error, "cannot accept a connection");
+                    }
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }

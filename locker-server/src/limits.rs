@@ -76,17 +76,30 @@ impl Drop for Place<'_> {
     }
 }
 
-/// What happens again and again is to be told now and then, each of two things on its own.
+/// What happens again and again is to be told now and then, each on its own.
 #[derive(Debug, Default)]
-pub struct Seldom([Mutex<Option<Instant>>; 2]);
+pub struct Seldom([Mutex<Option<Instant>>; 4]);
+
+/// What happens again and again.
+#[derive(Clone, Copy, Debug)]
+pub enum Often {
+    /// An HTTP connection is one too many.
+    HttpRefused,
+    /// A ZeroMQ connection is.
+    ZmqRefused,
+    /// A connection cannot be accepted.
+    NotAccepted,
+    /// The store does not answer.
+    NoStore,
+}
 
 impl Seldom {
     const APART: Duration = Duration::from_secs(10);
 
     /// Whether `thing` is to be told again.
     #[must_use]
-    pub fn is_due(&self, thing: usize) -> bool {
-        let mut last = self.0[thing].lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn is_due(&self, thing: Often) -> bool {
+        let mut last = self.0[thing as usize].lock().unwrap_or_else(PoisonError::into_inner);
         let due = last.is_none_or(|last| last.elapsed() >= Self::APART);
         if due {
             *last = Some(Instant::now());
@@ -210,8 +223,8 @@ mod tests {
 
     #[test]
     fn what_happens_often_is_told_seldom() {
-        let seldom = Seldom::default();
-        assert_eq!([0, 1, 0, 1].map(|thing| seldom.is_due(thing)), [true, true, false, false]);
+        let (seldom, one, other) = (Seldom::default(), Often::HttpRefused, Often::NoStore);
+        assert_eq!([one, other, one, other].map(|thing| seldom.is_due(thing)), [true, true, false, false]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod command;
 
 use crate::{
+    calls,
     carry_out::LONGEST,
     cli::{Ls, MISUSED, Run, Unlock, Where},
     signals, store,
@@ -11,6 +12,7 @@ use command::Running;
 use locker_runtime::{Error, ErrorKind, Guard, Locker};
 use rustix::process::Signal;
 use std::{
+    borrow::Cow,
     io::Write,
     os::unix::process::ExitStatusExt,
     process::{ExitCode, ExitStatus},
@@ -200,7 +202,7 @@ pub async fn ls(options: Ls) -> ExitCode {
 pub async fn list(locker: &Locker) -> Result<String, Error> {
     let door = locker.door();
     let line = |fence: &str, left: &str, waiting: &str, name: &str| {
-        format!("{fence:>20}  {left:>16}  {waiting:>7}  {}\n", name.escape_debug())
+        format!("{fence:>20}  {left:>16}  {waiting:>7}  {}\n", shown(name))
     };
     let mut lines = line("FENCE", "TIME LEFT", "WAITING", "NAME");
     for (kind, name) in door.names().await?.into_iter().filter(|(kind, _)| kind == "lock") {
@@ -215,6 +217,11 @@ pub async fn list(locker: &Locker) -> Result<String, Error> {
         lines.push_str(&line(&fence, &left, &seen.waiting.to_string(), &name));
     }
     Ok(lines)
+}
+
+/// On one line, and as `unlock` takes it where that takes it at all.
+fn shown(name: &str) -> Cow<'_, str> {
+    if calls::name::check(name).is_ok() { name.into() } else { name.escape_debug().to_string().into() }
 }
 
 /// Ends a lock.

@@ -2,7 +2,7 @@
 
 use crate::{
     cli::{self, Serve},
-    http::{Guard, Http, Tokens},
+    http::{Guard, Http, MOST_REFUSED, Tokens},
     limits::{self, Gauge, Seldom, Waits},
     metrics::Metrics,
     names::Names,
@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 /// How long answers may take to leave once the server is to go.
 const FAREWELL: Duration = Duration::from_secs(4);
 
-/// Files that connections must leave to everything else.
-const OTHER_FILES: usize = 64;
+/// Files that connections must leave to everything else, those that are being refused among it.
+const OTHER_FILES: usize = 64 + MOST_REFUSED;
 
 const START_IT_FIRST: &str =
     " (the server starts only when its store answers: start that first, or try again until it is there)";
@@ -108,7 +108,7 @@ async fn server(options: &Serve) -> Result<Server, String> {
         connections: Gauge::new(http),
         zmq_connections: Arc::new(Gauge::new(zmq)),
         max_zmq_calls: options.max_zmq_calls,
-        refusals: Seldom::default(),
+        often: Seldom::default(),
         metrics: Metrics::new().map_err(|error| error.to_string())?,
         shutdown: CancellationToken::new(),
     })

@@ -3,11 +3,11 @@
 use crate::{
     calls::{self, Answer, Call, Decoded, Kind, Method, Sort, name::quoted},
     carry_out::carry_out,
-    limits::{Gauge, Seldom, Waiting, Waits},
+    limits::{Gauge, Often, Seldom, Waiting, Waits},
     metrics::{Metrics, Via},
     names::Names,
 };
-use locker_runtime::{Door, Locker};
+use locker_runtime::{Door, Error, Locker};
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
@@ -43,7 +43,7 @@ pub struct Server {
     /// How many calls of one ZeroMQ connection may be under way that do not wait.
     pub max_zmq_calls: usize,
     /// So that the log is not flooded by those who come again and again.
-    pub refusals: Seldom,
+    pub often: Seldom,
     /// What is counted.
     pub metrics: Metrics,
     /// Set when the server is to go: waiters get 503.
@@ -131,8 +131,24 @@ impl Server {
     pub async fn ready(&self) -> Answer {
         match tokio::time::timeout(PATIENCE, self.door.ping()).await {
             Ok(Ok(())) => Answer::text("ready"),
-            Ok(Err(error)) => error.into(),
+            Ok(Err(error)) => self.failed(&error),
             Err(_) => Answer::unavailable("the store does not answer"),
+        }
+    }
+
+    /// The answer to a call that has failed; where the store is to blame, it is logged.
+    pub(crate) fn failed(&self, error: &Error) -> Answer {
+        let answer = Answer::from(error);
+        if answer.status == 503 {
+            self.store_failed(error);
+        }
+        answer
+    }
+
+    /// Logs that the store does not answer.
+    pub(crate) fn store_failed(&self, error: &Error) {
+        if self.often.is_due(Often::NoStore) {
+            tracing::warn!(%error, "the store does not answer; calls get 503, ZeroMQ `sorry`");
         }
     }
 
@@ -145,7 +161,11 @@ impl Server {
     /// Counts and logs a connection that is one too many.
     pub fn refused(&self, via: Via) {
         self.metrics.refused(via);
-        if self.refusals.is_due(via as usize) {
+        let often = match via {
+            Via::Http => Often::HttpRefused,
+            Via::ZeroMq => Often::ZmqRefused,
+        };
+        if self.often.is_due(often) {
             match via {
                 Via::Http => tracing::warn!(
                     most = self.connections.most(),

@@ -1,7 +1,12 @@
 //! Malformed input, and each cap.
 
-use crate::support::{GENEROUS, Server, answer, client, rest, until};
-use std::{io::Write, time::Instant};
+use crate::support::{GENEROUS, Server, answer, binary, client, rest, until};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    process::{Command, Stdio},
+    time::Instant,
+};
 
 fn status(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
@@ -310,6 +315,27 @@ async fn connections_are_capped() {
     assert!(server.errors().contains("--max-connections is reached"), "{}", server.errors());
 }
 
+/// The list is long, and asked for again and again, so that no buffer of the system holds all of it.
+#[tokio::test]
+async fn who_takes_nothing_of_an_answer_is_closed() {
+    let server = Server::start(&["--header-timeout", "100ms"]);
+    let mut stream = server.connect();
+    for number in 0..1000 {
+        let name = format!("{}{number:03}", "%22".repeat(190));
+        let send = format!("POST /v1/event/{name}/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(send.as_bytes()).unwrap();
+    }
+    assert_eq!(rest(&mut stream).matches("HTTP/1.1 204 ").count(), 1000);
+    let mut stuck = server.connect();
+    stuck.write_all("GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(150).as_bytes()).unwrap();
+    until("only who asks is connected", async || {
+        server.get("/metrics").await.body.contains("\nlocker_connections 1\n")
+    })
+    .await;
+    let answers = rest(&mut stuck);
+    assert!(answers.matches("HTTP/1.1 200 ").count() < 150, "all was taken by the system");
+}
+
 #[tokio::test]
 async fn the_soft_limit_on_files_is_raised() {
     let server = Server::start(&[]);
@@ -317,6 +343,23 @@ async fn the_soft_limit_on_files_is_raised() {
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let numbers: Vec<_> = line.split_whitespace().skip(3).take(2).collect();
     assert_eq!(numbers[0], numbers[1], "{line}");
+}
+
+/// Those that are one too many need files, too, for as long as they are told so.
+#[test]
+fn connections_leave_files_for_everything_else() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256; exec \"$@\"", "sh"]).arg(binary().get_program());
+    command.args(["serve", "--http", "127.0.0.1:0", "--zmq", "off"]);
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let http = line.split_once("http://").unwrap().1.split(',').next().unwrap();
+    let mut crowd: Vec<_> = (0..600).map(|_| TcpStream::connect(http).unwrap()).collect();
+    rest(crowd.last_mut().unwrap());
+    process.kill().unwrap();
+    let log = String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap();
+    assert!(log.contains("--max-connections is reached") && !log.contains("cannot accept"), "{log}");
 }
 
 #[tokio::test]

@@ -1,7 +1,8 @@
 //! Servers without a shared store that tell each other what they grant.
 
 use crate::support::{Python, Server, free_port, until};
-use locker_harness::{Fault, Proxy};
+use locker_harness::{Fault, Proxy, eventually};
+use std::io::Write;
 
 const MOST: u32 = 50;
 
@@ -59,6 +60,17 @@ fn a_server_among_its_own_peers_counts_nothing_twice() {
     assert_eq!(ask(&server, 100), 19);
 }
 
+/// As those of containers are until they run.
+#[test]
+fn a_peer_whose_name_is_not_known_yet_does_not_hold_up_the_start() {
+    let keys = Python::run(&["curve_keys"]);
+    let mut own = tempfile::NamedTempFile::new().unwrap();
+    own.write_all(keys.split_whitespace().nth(1).unwrap().as_bytes()).unwrap();
+    let key = own.path().to_str().unwrap();
+    let server = Server::start(&["--curve-key-file", key, "--peer", "tcp://nowhere.invalid:7778"]);
+    eventually("it is told", || server.errors().contains("nowhere.invalid").then_some(()));
+}
+
 /// As when what lies between them was cut for long: nobody has closed the connection.
 #[tokio::test]
 async fn a_peer_whose_connection_has_gone_silent_is_heard_again() {
@@ -79,4 +91,29 @@ async fn a_peer_whose_connection_has_gone_silent_is_heard_again() {
     is_heard().await;
     network.set_for_open(Fault::DropReplies);
     is_heard().await;
+}
+
+/// By two addresses, as a name and the address behind it are.
+#[tokio::test]
+async fn a_server_that_is_a_peer_twice_counts_once() {
+    let most = ["--max-requests", "1000000", "--in-seconds", "3600"];
+    let speaker = Server::start(&[&most[..], &["--publish", "tcp://127.0.0.1:0"]].concat());
+    let publish = speaker.publish();
+    let port = publish.rsplit_once(':').unwrap().1.parse().unwrap();
+    let ways = [Proxy::to(port), Proxy::to(port)];
+    let peers = ways.each_ref().map(|way| way.url().replace("redis", "tcp"));
+    let listener = Server::start(&[&most[..], &["--peer", &peers.join(",")]].concat());
+    until("it listens twice", async || {
+        speaker.get("/metrics").await.body.contains("\nlocker_zmq_connections 2\n")
+    })
+    .await;
+    until("one hears the other", async || {
+        ask(&speaker, 0);
+        count(&listener, "peer").await > 0
+    })
+    .await;
+    let before = count(&listener, "peer").await;
+    (0..20).for_each(|_| assert_eq!(ask(&speaker, 0), 0));
+    until("all is counted", async || count(&listener, "peer").await >= before + 20).await;
+    assert!(count(&listener, "peer").await <= count(&speaker, "go").await);
 }

@@ -308,6 +308,22 @@ fn a_lock_ended_by_force_passes_to_the_next_in_line() {
     assert_eq!(ended(&mut first).code(), Some(75));
 }
 
+/// Whatever `ls` shows can be given to `unlock`.
+#[test]
+fn odd_names_are_listed_as_they_are_unlocked() {
+    let Some(redis) = RedisServer::start() else { return };
+    for name in ["it's", "say \"a\"", "back\\slash", "e\u{301}", "{braces}"] {
+        let run = ["run", name, "--lease", "1s", "--kill-after", "0s", "--", "sh", "-c", "echo held; cat"];
+        let mut child = Killed(said_held(locker(&redis, &run)));
+        let lines = String::from_utf8(output(locker(&redis, &["ls"])).stdout).unwrap();
+        // From where the heading of the column starts.
+        let column = lines.find("NAME").unwrap();
+        let listed = &lines.lines().nth(1).unwrap()[column..];
+        assert_eq!(output(locker(&redis, &["unlock", listed])).status.code(), Some(0), "{lines}");
+        assert_eq!(ended(&mut child.0).code(), Some(75), "{name}");
+    }
+}
+
 #[test]
 fn a_killed_process_leaves_its_lock_to_the_lease() {
     let Some(redis) = RedisServer::start() else { return };

@@ -236,6 +236,21 @@ async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
 }
 
+/// Calls may be many, and nobody is to look for anything else among as many lines.
+#[tokio::test]
+async fn without_its_store_a_server_does_not_fill_the_log() {
+    let Some(mut redis) = RedisServer::start() else { return };
+    let server = on(&redis);
+    redis.kill();
+    let started = Instant::now();
+    let calls = (0..100)
+        .map(async |number| server.post(&format!("/v1/semaphore/s{number}/acquire?maxwait=0")).await.status);
+    assert_eq!(futures_util::future::join_all(calls).await, [503; 100]);
+    let told = server.errors().lines().filter(|line| line.contains("WARN locker_server")).count();
+    let most = 1 + started.elapsed().as_secs() / 10;
+    assert!((1..=most).contains(&u64::try_from(told).unwrap()), "{}", server.errors());
+}
+
 /// Who may wait a little is no worse off than who may not wait at all, however long the way is.
 #[tokio::test]
 async fn a_store_that_is_far_is_not_taken_for_one_that_is_away() {

@@ -147,8 +147,8 @@ impl Answer {
 }
 
 /// The one table from errors to statuses.
-impl From<Error> for Answer {
-    fn from(error: Error) -> Self {
+impl From<&Error> for Answer {
+    fn from(error: &Error) -> Self {
         let retry_after = error.retry_after();
         match error.kind() {
             ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Limited => {
@@ -157,10 +157,7 @@ impl From<Error> for Answer {
             ErrorKind::Lost | ErrorKind::NotHeld => Self::conflict("nothing is held under this key"),
             ErrorKind::Conflict => Self::conflict(error.message().to_owned()),
             ErrorKind::Misused => Self::bad_request(error.to_string()),
-            _ => {
-                tracing::warn!(%error, "the store did not answer");
-                Self::unavailable("the store does not answer")
-            }
+            _ => Self::unavailable("the store does not answer"),
         }
     }
 }

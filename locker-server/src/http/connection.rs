@@ -120,7 +120,8 @@ fn keeps_alive(headers: &HeaderMap) -> bool {
 /// Serves one connection to its end.
 pub(super) fn serve(seat: Seat, stream: TcpStream) -> impl Future<Output = ()> + Send {
     let local = stream.local_addr().map(|address| address.ip());
-    let line = local.map(|local| Line { wire: Wire::new(stream), local, between: Mutex::default() });
+    let wire = Wire::new(stream, seat.0.header_timeout);
+    let line = local.map(|local| Line { wire, local, between: Mutex::default() });
     // Not an `async fn`, which would store its arguments twice for every connection.
     async move {
         let (http, Ok(line), mut resumed) = (&seat.0, &line, false) else { return };

@@ -22,7 +22,8 @@ impl Guard {
     /// `hosts`: the names of this server besides its addresses, `*` for any.
     #[must_use]
     pub fn new(tokens: Option<Tokens>, hosts: Vec<String>) -> Self {
-        Self { tokens, hosts }
+        let hosts = hosts.into_iter().map(|host| bare(&host).to_owned());
+        Self { tokens, hosts: hosts.filter(|host| !host.is_empty()).collect() }
     }
 
     /// Refuses what a browser was driven to send by a page of somebody else's.
@@ -69,14 +70,13 @@ impl Guard {
 
     /// Names and addresses under which the server is reached; the port may have been forwarded.
     fn is_ours(&self, host: &str, local: IpAddr) -> bool {
-        let host = without_port(host);
-        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        let host = bare(host);
+        if let Ok(address) = host.parse::<IpAddr>() {
             let address = address.to_canonical();
             if address.is_loopback() || address == local.to_canonical() {
                 return true;
             }
         }
-        let host = host.strip_suffix('.').unwrap_or(host);
         host.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|ours| ours == "*" || ours.eq_ignore_ascii_case(host))
     }
@@ -86,6 +86,16 @@ impl Guard {
 fn is_of(origin: &str, host: &str) -> bool {
     let page = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     page.is_some_and(|page| page.eq_ignore_ascii_case(host))
+}
+
+/// The name or the address that a header or an option gives.
+fn bare(host: &str) -> &str {
+    if host.parse::<IpAddr>().is_ok() {
+        return host;
+    }
+    let host = without_port(host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.strip_suffix('.').unwrap_or(host)
 }
 
 fn without_port(host: &str) -> &str {
@@ -185,6 +195,21 @@ mod tests {
         let page = (ORIGIN, "http://localhost:5505");
         assert_eq!(check_target("http://localhost:5506/", &[(HOST, "localhost:5505"), page]), 403);
         assert_eq!(check_target("http://localhost/", &[]), 400, "the header is missing all the same");
+    }
+
+    /// The reason of a refusal shows them with their ports.
+    #[test]
+    fn hosts_are_allowed_however_they_are_written() {
+        let allowed = ["a.internal:5505", "b.internal.", "fd00::1", "[fd00::a:2]", "[fd00::3]:5505", ""];
+        let guard = Guard::new(None, allowed.map(str::to_owned).into());
+        for host in
+            ["a.internal", "A.internal:1", "b.internal:1", "[fd00::1]", "[fd00::a:2]:1", "[fd00::3]:1"]
+        {
+            assert!(guard.is_ours(host, LOCAL), "{host}");
+        }
+        for host in ["", ":1", "c.internal", "[fd00::a]:2", "[fd00::2]"] {
+            assert!(!guard.is_ours(host, LOCAL), "{host}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{tally::Tally, unreadable};
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     io,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,10 +12,15 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::TcpStream,
+    time::Sleep,
 };
 
 /// How often a client is looked at that has sent more than the call that waits.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How often a client is waited for that takes nothing of its answer, as long as for a request each time: what takes
+/// an answer slowly frees room for more of it in large pieces.
+const PATIENCE: u32 = 12;
 
 /// One end is read and written by the HTTP library, clones of it see when the peer is gone.
 #[derive(Clone, Debug)]
@@ -24,6 +29,7 @@ pub(super) struct Wire(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     stream: TcpStream,
+    patience: Duration,
     side: Mutex<Side>,
 }
 
@@ -35,11 +41,14 @@ struct Side {
     /// Still to be written, in place of what the library has written.
     owed: &'static [u8],
     tally: Tally,
+    /// Since the peer takes nothing: until then it may.
+    stuck: Option<Pin<Box<Sleep>>>,
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(Inner { stream, side: Mutex::default() }))
+    /// `timeout`: of a request.
+    pub(super) fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self(Arc::new(Inner { stream, patience: timeout * PATIENCE, side: Mutex::default() }))
     }
 
     /// Whether the library has read one whole request with a body of `length` bytes and nothing beyond. Asked once
@@ -128,12 +137,24 @@ impl Wire {
         write: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.stream.poll_write_ready(context))?;
+            if self.0.stream.poll_write_ready(context)?.is_pending() {
+                ready!(self.poll_patience(context));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
             match write(&self.0.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                written => return Poll::Ready(written),
+                written => {
+                    self.side().stuck = None;
+                    return Poll::Ready(written);
+                }
             }
         }
+    }
+
+    /// Over when the peer has taken nothing for too long: its answer would be kept as long as it likes.
+    fn poll_patience(&self, context: &mut Context<'_>) -> Poll<()> {
+        let until = || Box::pin(tokio::time::sleep(self.0.patience));
+        self.side().stuck.get_or_insert_with(until).as_mut().poll(context)
     }
 }
 

@@ -71,6 +71,9 @@ pub(super) async fn endpoint(
     let fail = |reason: &str| format!("{option} {text}: {reason}");
     let endpoint: Endpoint = text.parse().map_err(|error| fail(&format!("{error}: give tcp://host:port")))?;
     let Endpoint::Tcp { host, port } = &endpoint else { return Err(fail("give tcp://host:port")) };
+    if security.is_some() {
+        return Ok(endpoint);
+    }
     let addresses: Vec<SocketAddr> = match host {
         Host::Ip(ip) => vec![SocketAddr::new(*ip, *port)],
         Host::Name(name) => {
@@ -79,7 +82,7 @@ pub(super) async fn endpoint(
         }
         _ => vec![SocketAddr::from(([0, 0, 0, 0], *port))],
     };
-    if !cli::is_loopback(&addresses) && security.is_none() {
+    if !cli::is_loopback(&addresses) {
         return Err(fail("beyond loopback everybody could listen: give --curve-key-file, too"));
     }
     Ok(endpoint)

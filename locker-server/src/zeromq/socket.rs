@@ -5,6 +5,7 @@ use crate::limits::Gauge;
 use bytes::Bytes;
 use omq_tokio::{
     Endpoint, Message, MonitorEvent, Options, Socket, SocketType,
+    endpoint::Host,
     message::Payload,
     options::KeepAlive,
     socket::{IdentitySocket, MonitorStream},
@@ -25,6 +26,9 @@ const LONG: usize = 1024;
 
 /// How long nothing is received after an error, which may come again and again.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a name that is not known is not asked for again.
+const LATER: Duration = Duration::from_secs(5);
 
 /// How often a peer is asked whether it is still there, and how long it may take to say so: who only listens would never
 /// learn that nobody speaks any more.
@@ -309,7 +313,11 @@ impl Subscriber {
         let socket = Socket::new(SocketType::Sub, options);
         socket.subscribe(topic).await?;
         for endpoint in endpoints {
-            socket.connect(endpoint.clone()).await?;
+            if matches!(endpoint, Endpoint::Tcp { host: Host::Name(_), .. }) {
+                tokio::spawn(connected(socket.clone(), endpoint.clone()));
+            } else {
+                socket.connect(endpoint.clone()).await?;
+            }
         }
         Ok(Self(socket))
     }
@@ -321,6 +329,17 @@ impl Subscriber {
     pub(super) async fn next(&self) -> Option<Vec<Bytes>> {
         let message = received(|| self.0.recv()).await?;
         Some((0..message.len()).filter_map(|index| message.part_bytes(index)).collect())
+    }
+}
+
+/// Connects, as soon as the name of the peer is known anywhere: it may be so only when the peer is there.
+async fn connected(socket: Socket, endpoint: Endpoint) {
+    while let Err(error) = socket.connect(endpoint.clone()).await {
+        if matches!(error, omq_tokio::Error::Closed) {
+            return;
+        }
+        tracing::warn!(%endpoint, %error, "a peer cannot be found yet");
+        tokio::time::sleep(LATER).await;
     }
 }
 
