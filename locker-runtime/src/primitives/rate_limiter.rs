@@ -100,7 +100,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
             Request::Cancel { .. } => state.rate = Rate::default(),
         }
     }
-    let (reply, wait) = match *request {
+    match *request {
         Request::Take { id, tokens, quota, patience, wait } => {
             let give_up = context.now + patience;
             let reply = state.again(id, tokens, give_up, wait, context).unwrap_or_else(|| {
@@ -109,19 +109,22 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
                 }
                 state.take(id, tokens, give_up, wait, context.now)
             });
-            (reply, wait)
+            if state.line.is_some() {
+                state.keep_line(wait, context);
+            }
+            reply
         }
         Request::Cancel { id, tombstone } => {
             if tombstone {
                 state.line().refused.add(id, context.now);
             }
             state.leave(id, context);
-            (Reply::Cancelled, None)
+            if state.line.is_some() {
+                state.keep_line(None, context);
+            }
+            Reply::Cancelled
         }
-    };
-    state.move_up(context);
-    state.keep(wait, context.now);
-    reply
+    }
 }
 
 impl State {
@@ -283,7 +286,11 @@ impl State {
         }
     }
 
-    fn keep(&mut self, wait: Option<Wait>, now: Timestamp) {
+    /// After a request, of one who waits so.
+    #[cold]
+    fn keep_line(&mut self, wait: Option<Wait>, context: &mut Context<'_>) {
+        self.move_up(context);
+        let now = context.now;
         let idle = self.meter.idle_from(&self.rate).max(self.tail().idle_from(&self.rate)).max(now);
         let Some(line) = self.line.as_deref_mut() else { return };
         let is_here = wait.is_some_and(|wait| wait.live.is_none()) || line.kept_until == Timestamp::NEVER;
