@@ -3,8 +3,8 @@
 //! A call that is alone goes out at once. Others gather until the background thread comes round to them. Then all
 //! that are there are written at once, and those that one script can make together become one call of it: what a call
 //! costs the server is mostly what comes before and after its work. What such a script leaves undone is called by
-//! itself, before anything later about the same key: calls about one key keep their order. A write that follows others
-//! waits for their answers until it is worth it; nobody wakes the writer before.
+//! itself, before any later write about the same key: calls about one key keep their order, but for those of one write.
+//! A write that follows others waits for their answers until it is worth it; nobody wakes the writer before.
 //!
 //! A script goes out with its text until the server has run it over this connection, then by its digest.
 
