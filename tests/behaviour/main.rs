@@ -55,6 +55,7 @@ laws! {
         two_waits_of_one_holder_do_not_disturb_each_other,
         a_wait_for_a_hold_without_expiry_leaves_nothing_behind,
         a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it,
+        who_is_served_leaves_the_size_as_others_have_set_it,
         a_hold_without_expiry_lasts,
         a_hold_with_an_expiry_ends_by_itself,
         deleting_a_name_tells_those_who_wait,

@@ -59,7 +59,7 @@ const BUGS: [Bug; 23] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 26] = [
+const OTHER_BUGS: [(Draw, Bug); 27] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -83,6 +83,10 @@ const OTHER_BUGS: [(Draw, Bug); 26] = [
         ("a late renewal counts", "if is_late(tombstones, name, ARGV[11]) then", "if false then"),
     ),
     (requests::semaphore, ("a grant is handed back that is another's", "(anybody or attempt == id)", "true")),
+    (
+        requests::semaphore,
+        ("who confirms resizes", "id == name or not redis.call('HGET', names, id)", "true"),
+    ),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
     (requests::semaphore, ("ends are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
     (requests::rate_limiter, ("who looks forgets turns", "if found[5] then", "if false then")),
