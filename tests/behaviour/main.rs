@@ -124,6 +124,7 @@ laws! {
         who_leaves_a_barrier_does_not_count,
         who_is_told_that_a_barrier_timed_out_has_not_counted,
         a_latch_opens_for_good_when_it_was_counted_down,
+        a_latch_that_has_opened_lets_through_who_waited_for_more,
         a_counter_loses_no_change,
         what_no_counter_can_add_is_refused_by_name,
         parties_and_counts_beyond_the_exact_numbers_are_refused_by_name,

@@ -59,7 +59,7 @@ const BUGS: [Bug; 23] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 28] = [
+const OTHER_BUGS: [(Draw, Bug); 29] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -101,6 +101,10 @@ const OTHER_BUGS: [(Draw, Bug); 28] = [
     (requests::counter, ("every copy counts", "if ARGV[6] == '1' then", "if false then")),
     (requests::counter, ("another's sum", "tonumber(answered)", "value")),
     (requests::counter, ("sums that are rounded", "math.abs(by) >= 2 ^ 53 or", "")),
+    (
+        requests::latch,
+        ("who waited is kept by another count", "if remembers(let_through, id) then", "if false then"),
+    ),
     (requests::barrier, ("late arrivals count", "ARGV[6] == '1'", "false")),
     (requests::barrier, ("who has left may not come back", "ARGV[6] == '1'", "true")),
 ];
