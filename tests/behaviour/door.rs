@@ -74,6 +74,29 @@ pub(crate) async fn a_hold_that_another_wait_was_told_of_outlives_the_wait_that_
     assert!(door.release(&name, "me").await.unwrap());
 }
 
+pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let size = async || door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap().size;
+    for holder in ["one", "two"] {
+        door.acquire(&name, 2, holder, MINUTE, Duration::ZERO).await.unwrap();
+    }
+    let third = queued(&locker, door.acquire(&name, 2, "three", MINUTE, GENEROUS)).await;
+    door.acquire(&name, 1, "four", MINUTE, Duration::ZERO).await.unwrap_err();
+    for holder in ["one", "two"] {
+        assert!(door.release(&name, holder).await.unwrap());
+    }
+    in_time("the third", third).await.unwrap();
+    assert_eq!(size().await, Some(1), "it was lowered");
+
+    door.acquire(&name, 0, "four", MINUTE, Duration::ZERO).await.unwrap_err();
+    assert!(door.release(&name, "three").await.unwrap());
+    let parked = queued(&locker, door.acquire(&name, 0, "five", MINUTE, GENEROUS)).await;
+    let raising = door.acquire(&name, 2, "six", MINUTE, GENEROUS);
+    let (parked, raising) = in_time("both", async { tokio::join!(parked, raising) }).await;
+    assert!(parked.is_ok() && raising.is_ok(), "{parked:?} {raising:?}");
+    assert_eq!(size().await, Some(2), "it was raised");
+}
+
 pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
     let (door, name) = (locker.door(), fresh_name());
     door.acquire(&name, 1, "me", Duration::MAX, Duration::ZERO).await.unwrap();

@@ -71,6 +71,15 @@ pub(crate) async fn a_latch_opens_for_good_when_it_was_counted_down(locker: Lock
     assert_eq!(latch.count_down_blocking().unwrap(), 0);
 }
 
+pub(crate) async fn a_latch_that_has_opened_lets_through_who_waited_for_more(locker: Locker) {
+    let name = fresh_name();
+    let (many, one) = (locker.latch(&name, 5), locker.latch(&name, 1));
+    let waiting = queued(&locker, many.wait(GENEROUS)).await;
+    assert_eq!(one.count_down().await.unwrap(), 0);
+    in_time("the waiter", waiting).await.unwrap();
+    one.wait(Duration::ZERO).await.unwrap();
+}
+
 pub(crate) async fn a_counter_loses_no_change(locker: Locker) {
     let name = fresh_name();
     let tasks: Vec<_> = (1..=10_i64)

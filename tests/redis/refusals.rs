@@ -275,6 +275,27 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
 }
 
 #[tokio::test]
+async fn at_maxmemory_what_is_held_by_name_can_be_looked_at_and_ended() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let (door, key) = (locker.door(), locker.door().key("semaphore", "a"));
+    for holder in ["released", "evicted", "deleted"] {
+        set(&server, "maxmemory", "0");
+        door.acquire("a", 1, holder, Duration::MAX, GENEROUS).await.unwrap();
+        set(&server, "maxmemory", "1");
+        assert!(door.renew("a", holder, GENEROUS).await.unwrap());
+        assert_eq!(door.inspect(&key).await.unwrap().unwrap().used, Some(1));
+        assert!(match holder {
+            "released" => door.release("a", holder).await.unwrap(),
+            "evicted" => door.evict(&key).await.unwrap(),
+            _ => door.delete(&key).await.unwrap(),
+        });
+        assert!(door.inspect(&key).await.unwrap().is_none());
+    }
+    assert_eq!(server.ask::<Vec<String>>("KEYS", &["*"]), ["{semaphore:a}:f"]);
+}
+
+#[tokio::test]
 async fn a_permission_that_is_taken_away_is_named() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;

@@ -41,11 +41,14 @@ pub struct State {
     until: Timestamp,
     seen: Tombstones,
     watchers: Watchers,
+    /// Those who waited when it opened: the count may be another when they ask again.
+    let_through: Tombstones,
 }
 
 /// Carries out one request on one latch.
 ///
-/// Laws: no wait is answered before `count` different count-downs; from then on every wait is.
+/// Laws: no wait is answered before `count` different count-downs; from then on every wait is, and
+/// so is every one that it found in line, whatever the count is when it asks again.
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match *request {
@@ -53,6 +56,7 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
         Request::CountDown { id, count } => state.count_down(id, count, context),
         Request::Cancel { id } => {
             state.watchers.leave(id);
+            state.let_through.forget(id);
             Reply::Cancelled
         }
     }
@@ -60,12 +64,18 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
 
 impl State {
     fn wait(&mut self, id: Id, count: u64, wait: Option<Wait>, context: &mut Context<'_>) -> Reply {
+        if self.let_through.has(id) {
+            if Wait::is_answered_once(wait) {
+                self.let_through.forget(id);
+            }
+            return Reply::Done;
+        }
         if !self.watchers.has(id) {
             self.count = count;
         }
-        self.open(context);
         if self.counted >= self.count {
             self.watchers.leave(id);
+            self.open(context);
             return Reply::Done;
         }
         self.watchers.watch(id, wait, None, context.now)
@@ -84,6 +94,7 @@ impl State {
 
     fn open(&mut self, context: &mut Context<'_>) {
         if self.counted >= self.count {
+            self.watchers.ids().for_each(|id| self.let_through.add(id, context.now));
             self.watchers.dismiss(Signal::Wake, context);
         }
     }
@@ -91,6 +102,7 @@ impl State {
     fn forget(&mut self, now: Timestamp) {
         self.watchers.forget_until(now);
         self.seen.forget_until(now);
+        self.let_through.forget_until(now);
         if self.until <= now {
             self.counted = 0;
         }
@@ -110,7 +122,7 @@ impl super::State for State {
 
     fn next_tick(&self) -> Option<Timestamp> {
         let kept = (self.counted > 0).then_some(self.until);
-        kept.into_iter().chain(self.seen.next_end()).min()
+        kept.into_iter().chain(self.seen.next_end()).chain(self.let_through.next_end()).min()
     }
 
     fn users(&self) -> usize {
@@ -118,7 +130,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.counted == 0 && self.watchers.is_empty() && self.seen.is_empty()
+        self.counted == 0 && self.watchers.is_empty() && self.seen.is_empty() && self.let_through.is_empty()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {
@@ -134,6 +146,7 @@ impl super::State for State {
 
     fn delete(&mut self, context: &mut Context<'_>) {
         (self.counted, self.seen) = (0, Tombstones::default());
+        self.let_through = Tombstones::default();
         self.watchers.dismiss(Signal::Deleted, context);
     }
 }

@@ -77,8 +77,8 @@ struct Turn {
     tokens: u64,
     /// When it comes; `NEVER` while it is not in sight.
     at: Timestamp,
-    /// What its owner was told.
-    told: Timestamp,
+    /// Whether its owner was told to ask again, and so may ask when it has come.
+    woken: bool,
     /// A turn after this is none.
     give_up: Timestamp,
     live_until: Timestamp,
@@ -157,7 +157,7 @@ impl State {
             self.leave(id, context);
             return Some(self.limited(turn.at, context.now));
         }
-        (turn.told, turn.give_up) = (turn.at, give_up);
+        turn.give_up = give_up;
         turn.live_until = wait.map_or(turn.live_until, |wait| wait.live_until(context.now));
         self.line().queue.join(id, turn);
         Some(match wait {
@@ -182,7 +182,7 @@ impl State {
         let live_until = wait.map_or(Timestamp::NEVER, |wait| wait.live_until(now));
         let line = self.line();
         line.tail = tail.after(tokens, at, &rate);
-        line.queue.join(id, Turn { tokens, at, told: at, give_up, live_until });
+        line.queue.join(id, Turn { tokens, at, woken: false, give_up, live_until });
         let ahead = line.queue.ahead(id);
         match wait {
             Some(wait) if !in_sight => parked(wait, ahead),
@@ -236,6 +236,7 @@ impl State {
         for (id, turn) in line.queue.iter_mut() {
             let at = tail.turn(turn.tokens, &rate, now);
             if at != turn.at {
+                turn.woken = true;
                 context.push(id, Signal::Wake);
             }
             if (at < Timestamp::NEVER && at > turn.give_up) || is_never(at, &rate.quota) {
@@ -253,7 +254,7 @@ impl State {
         self.settle(now);
     }
 
-    /// Books the turns that have come. Who was told another time is remembered until he asks again.
+    /// Books the turns that have come. Who was told to ask again is remembered, in case he does so now.
     fn settle(&mut self, now: Timestamp) {
         let rate = self.rate;
         let Some(line) = self.line.as_deref_mut() else { return };
@@ -262,7 +263,7 @@ impl State {
         while let Some((id, &turn)) = line.queue.head().filter(|(_, turn)| turn.at <= now) {
             self.meter = self.meter.after(turn.tokens, turn.at, &rate);
             line.queue.leave(id);
-            if turn.told != turn.at {
+            if turn.woken {
                 line.admitted.add(id, now);
             }
         }

@@ -143,7 +143,8 @@ impl State {
             return self.granted_to(&ask).unwrap_or(Reply::Cancelled);
         }
         ask.permits = ask.permits.min(MAX_SIZE);
-        if self.crowd.queue.get(id).is_none() {
+        // Who was handed what it waited for asks again to confirm it: the size may be another by now.
+        if self.crowd.queue.get(id).is_none() && !self.holders.is_known(id) {
             self.size = ask.size.min(MAX_SIZE);
         }
         if !self.crowd.may_be_overtaken(wait) {

@@ -363,3 +363,31 @@ fn a_change_of_settings_moves_those_who_wait_and_tells_them() {
     let reply = limiter.ask(&take(3, 1, Quota::token_bucket(3, per), Duration::MAX));
     assert!(matches!(reply, Reply::Queued { .. }), "asking again does not change the settings: {reply:?}");
 }
+
+/// It may have been told to ask again when its turn was another one, and be late.
+#[test]
+fn who_was_told_to_ask_again_has_its_turn_when_it_asks_after_that() {
+    let (per, late) = (Duration::from_micros(INTERVAL), Duration::from_micros(1));
+    let two_waited = |quota| {
+        let mut limiter = Bench::<State>::new();
+        for id in 0..3 {
+            limiter.ask(&take(id, 1, quota, Duration::MAX));
+        }
+        limiter.ask(&Request::Cancel { id: Id::from(1), tombstone: false });
+        assert_eq!(limiter.pushed(), [Id::from(2)], "{quota:?}");
+        limiter
+    };
+    for kind in [Quota::fixed_window, Quota::token_bucket, Quota::gcra] {
+        let mut asked = two_waited(kind(1, per));
+        let told = asked.ask(&take(2, 1, kind(1, per), Duration::MAX));
+        assert!(matches!(told, Reply::Admitted { wait, .. } if wait == per), "{told:?}");
+        let mut put_off = two_waited(kind(1, per));
+        put_off.ask(&take(3, 1, kind(1, 2 * per), Duration::MAX));
+        assert_eq!(put_off.pushed(), [Id::from(2)], "where it was at first");
+        for (mut limiter, turn) in [(asked, per), (put_off, 2 * per)] {
+            limiter.now = limiter.now + turn + late;
+            let again = limiter.ask(&take(2, 1, kind(1, per), Duration::ZERO));
+            assert!(matches!(again, Reply::Admitted { wait: Duration::ZERO, .. }), "{again:?}");
+        }
+    }
+}

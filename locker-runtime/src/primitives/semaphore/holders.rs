@@ -47,6 +47,11 @@ impl Holders {
         self.by_name.get(&name).map(|holder| holder.fence)
     }
 
+    /// Whether this attempt got a hold of another name.
+    pub(super) fn is_known(&self, attempt: Id) -> bool {
+        self.names.contains_key(&attempt)
+    }
+
     pub(super) fn next_end(&self) -> Option<Timestamp> {
         self.ends.first().map(|(end, _)| *end)
     }

@@ -134,7 +134,8 @@ impl Model {
             }
             Act::Acquire { id, key, size, permits, wait } => {
                 let waits = self.line.iter().any(|place| place.by == id);
-                self.size = if waits { self.size } else { size };
+                let confirms = self.held.iter().any(|held| held.by == id && held.key != id);
+                self.size = if waits || confirms { self.size } else { size };
                 let keeps_its_turn = self.line.first().is_some_and(|head| head.fair);
                 if wait != MAY_BE_OVERTAKEN || keeps_its_turn {
                     self.serve(now);

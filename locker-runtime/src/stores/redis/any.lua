@@ -33,10 +33,11 @@ if ARGV[2] == 'delete' then
     end
   end
   local fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
+  -- Before anything is set, which a server whose memory is full allows a script that has deleted something.
+  redis.call('DEL', key, queue, waiters, KEYS[6])
   if fence then
     set(last_fence, fence, 60000)
   end
-  redis.call('DEL', key, queue, waiters, KEYS[6])
   -- What refuses late copies stays for its minute.
   if kind == 'semaphore' or kind == 'rate' then
     redis.call('DEL', KEYS[4], KEYS[5])

@@ -1,12 +1,12 @@
 -- The latch. A script, because counting, opening and joining the line must be one step.
 --
 -- K        count, counted: how often it has to be counted down, and was; until: when that is forgotten
--- {K}:a    ids that have counted
+-- {K}:a    ids that have counted   {K}:b  of those who waited when it opened: the count may be another when they ask again
 -- ARGV[5]  count
 --
 -- {'done'} | {'value', how often still} | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
 
-local seen = KEYS[4]
+local seen, let_through = KEYS[4], KEYS[5]
 local found = redis.call('HMGET', key, 'kind', 'count', 'counted', 'until')
 if not is_of('latch', found[1]) then
   return {'wrong_kind'}
@@ -16,11 +16,15 @@ if tonumber(found[4] or 0) <= time then
   counted = 0
 end
 forget(seen)
+forget(let_through)
 
 local function save(kept)
   redis.call('HSET', key, 'kind', 'latch', 'count', text(count), 'counted', text(counted))
   keep(key, kept)
   if counted >= count then
+    for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+      remember(let_through, waiter)
+    end
     dismiss('wake')
   end
 end
@@ -29,15 +33,20 @@ if op == 'inspect' then
   local waiting = redis.call('ZCARD', queue)
   return {found[1] and 'inspected' or 'unknown', count, counted, waiting, -1, counted >= count and 1 or 0, 0, 0}
 elseif op == 'wait' then
+  if remembers(let_through, id) then
+    return {'done'}
+  end
   -- Where somebody else has deleted the key, who waits brings the count back.
   if not found[2] or not redis.call('ZSCORE', queue, id) then
     count = tonumber(ARGV[5])
+  end
+  if counted >= count then
+    leave(id)
   end
   if live or found[1] then
     save(live or 1)
   end
   if counted >= count then
-    leave(id)
     return {'done'}
   end
   return watch()
@@ -53,7 +62,8 @@ elseif op == 'count_down' then
   return {'value', math.max(0, count - counted)}
 end
 leave(id)
-if counted == 0 and redis.call('EXISTS', queue, seen) == 0 then
+redis.call('ZREM', let_through, id)
+if counted == 0 and redis.call('EXISTS', queue, seen, let_through) == 0 then
   redis.call('DEL', key)
 end
 return {'cancelled'}

@@ -2,8 +2,9 @@
 --
 -- K        quota "<algorithm> <count> <interval> <burst>"; meter and tail: what was used up to now, and with everybody
 --          in line, as "w <start> <used>" or "g <at> <debt>"; line: 1 while anybody is in line or remembered
--- {K}:w    id -> "<tokens> <at> <told> <give up> <live until> <channel>", times in microseconds, 'inf': never
--- {K}:a    ids whose turn has come while they were told another   {K}:b  ids that are refused
+-- {K}:w    id -> "<tokens> <at> <1: was told to ask again> <give up> <live until> <channel>", times in microseconds,
+--          'inf': never
+-- {K}:a    ids whose turn has come who may still ask for it   {K}:b  ids that are refused
 -- ARGV[5]  tokens   ARGV[7]  patience in microseconds, 'inf'
 -- ARGV[6]  the settings: '<w fixed window, b token bucket, g GCRA> <count> <interval in microseconds> <burst, -: none>'
 -- ARGV[8]  1: refuse this id from now on, a copy of its request may still arrive
@@ -160,14 +161,14 @@ local tail = has_line and read_meter(found[4]) or meter
 local function in_line(waiter)
   local record = redis.call('HGET', waiters, waiter)
   if not record then return end
-  local tokens, when, told, give_up, live_until, to =
-    string.match(record, '^(%d+) (%S+) (%S+) (%S+) (%S+) (.*)$')
-  return {tokens = tonumber(tokens), at = tonumber(when), told = tonumber(told), give_up = tonumber(give_up),
+  local tokens, when, woken, give_up, live_until, to =
+    string.match(record, '^(%d+) (%S+) (%d) (%S+) (%S+) (.*)$')
+  return {tokens = tonumber(tokens), at = tonumber(when), woken = tonumber(woken), give_up = tonumber(give_up),
     live_until = tonumber(live_until), to = to}
 end
 
 local function write(waiter, place)
-  redis.call('HSET', waiters, waiter, string.format('%.0f %.0f %.0f %.0f %.0f %s', place.tokens, place.at, place.told,
+  redis.call('HSET', waiters, waiter, string.format('%.0f %.0f %d %.0f %.0f %s', place.tokens, place.at, place.woken,
     place.give_up, place.live_until, place.to))
 end
 
@@ -175,7 +176,7 @@ local function queued()
   return has_line and redis.call('ZCARD', queue) or 0
 end
 
--- Books the turns that have come. Who was told another time is remembered until he asks again.
+-- Books the turns that have come. Who was told to ask again is remembered, in case he does so now.
 local function settle()
   if not has_line then return end
   forget(admitted)
@@ -186,7 +187,7 @@ local function settle()
     if not place or place.at > time then break end
     meter = after(meter, place.tokens, place.at, quota)
     leave(first)
-    if place.told ~= place.at then
+    if place.woken == 1 then
       remember(admitted, first)
     end
   end
@@ -210,6 +211,7 @@ local function plan()
     else
       local when = turn(tail, place.tokens, quota)
       if when ~= place.at then
+        place.woken = 1
         publish(place.to, string.format('rate wake %s 0 %s', waiter, key))
       end
       if (when < NEVER and when > place.give_up) or (when == NEVER and quota.size > 0) then
@@ -334,7 +336,7 @@ if has_line then
       take_out(place)
       return limit(place.at)
     end
-    place.told, place.give_up = place.at, give_up
+    place.give_up = give_up
     place.live_until = live and live_until or place.live_until
     write(id, place)
     if place.at == NEVER then
@@ -363,7 +365,7 @@ if (when < NEVER and when > give_up) or (when == NEVER and (not live or quota.si
 end
 has_line = true
 tail = after(tail, tokens, when, quota)
-local ahead = join(string.format('%.0f %.0f %.0f %.0f %.0f %s', tokens, when, when, give_up, live_until, channel), MINUTE)
+local ahead = join(string.format('%.0f %.0f 0 %.0f %.0f %s', tokens, when, give_up, live_until, channel), MINUTE)
 if when == NEVER then
   return saved({'queued', ahead})
 end

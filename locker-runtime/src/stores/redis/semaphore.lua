@@ -223,7 +223,8 @@ local function acquire()
   -- Where somebody else has deleted the key, who waits brings the size back.
   if not found[1] then
     size = tonumber(ARGV[7])
-  elseif not redis.call('ZSCORE', queue, id) then
+  -- Who was handed what it waited for asks again to confirm it: the size may be another by now.
+  elseif not redis.call('ZSCORE', queue, id) and (id == name or not redis.call('HGET', names, id)) then
     size = tonumber(ARGV[7])
     redis.call('HSET', key, 'size', text(size))
   end

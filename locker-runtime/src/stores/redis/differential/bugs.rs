@@ -59,7 +59,7 @@ const BUGS: [Bug; 23] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 26] = [
+const OTHER_BUGS: [(Draw, Bug); 29] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -83,10 +83,15 @@ const OTHER_BUGS: [(Draw, Bug); 26] = [
         ("a late renewal counts", "if is_late(tombstones, name, ARGV[11]) then", "if false then"),
     ),
     (requests::semaphore, ("a grant is handed back that is another's", "(anybody or attempt == id)", "true")),
+    (
+        requests::semaphore,
+        ("who confirms resizes", "id == name or not redis.call('HGET', names, id)", "true"),
+    ),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
     (requests::semaphore, ("ends are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
     (requests::rate_limiter, ("who looks forgets turns", "if found[5] then", "if false then")),
     (requests::rate_limiter, ("what is left unused is for nobody", "  move_up()\n  save()", "  save()")),
+    (requests::rate_limiter, ("who was woken and asks late takes again", "place.woken == 1", "false")),
     (requests::event, ("a late send counts", "if not reply then", "if true then")),
     (requests::event, ("every copy counts", "if ARGV[7] == '1' then", "if false then")),
     (requests::event, ("who waited at a send misses it", "if told then", "if false then")),
@@ -96,6 +101,10 @@ const OTHER_BUGS: [(Draw, Bug); 26] = [
     (requests::counter, ("every copy counts", "if ARGV[6] == '1' then", "if false then")),
     (requests::counter, ("another's sum", "tonumber(answered)", "value")),
     (requests::counter, ("sums that are rounded", "math.abs(by) >= 2 ^ 53 or", "")),
+    (
+        requests::latch,
+        ("who waited is kept by another count", "if remembers(let_through, id) then", "if false then"),
+    ),
     (requests::barrier, ("late arrivals count", "ARGV[6] == '1'", "false")),
     (requests::barrier, ("who has left may not come back", "ARGV[6] == '1'", "true")),
 ];
