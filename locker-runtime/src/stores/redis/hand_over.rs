@@ -81,7 +81,8 @@ impl Redis {
                 Ok(reply)
             }
             Holding::Evict { of: Some(id), .. } => {
-                let reply = lock::reply(&call.invoke(&call.invocation(request)).await?, request)?;
+                call.tell_what_got_lost(id).await?;
+                let reply = call.about(id, request).await?;
                 if reply == Reply::Released {
                     self.lines.over(key, id);
                 }
