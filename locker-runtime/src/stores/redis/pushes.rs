@@ -131,7 +131,9 @@ fn remember(delivered: &mut IdMap<Told>, id: Id, fence: u64) {
     if delivered.len() >= delivered.capacity() {
         delivered.retain(|_, told| told.until > now);
     }
-    delivered.insert(id, Told { fence, until: now + REMEMBER });
+    let told = delivered.entry(id).or_insert(Told { fence, until: now });
+    // That of an older grant may come later.
+    *told = Told { fence: told.fence.max(fence), until: now + REMEMBER };
 }
 
 /// Longer than a connection outlives the one that replaced it.
