@@ -70,6 +70,26 @@ fn what_an_heir_hands_back_is_not_what_the_server_has_given_it() {
     assert_eq!(server.ask::<String>("GET", &["lock:a"]), heir.to_string());
 }
 
+/// One that has lost the lock by force hands it on to whom the server gives it at the same time.
+#[test]
+fn a_fence_is_followed_by_none_that_is_lower() {
+    let Some(server) = RedisServer::start() else { return };
+    block_on(async {
+        let (store, key) = open(&server).await;
+        let number = store.link.up(LEASE).await.unwrap().number;
+        let (_, heir) = hand_over(&server, &store, &key, number);
+        let _: String = server.ask("SET", &["lock:a", &heir.to_string(), "PX", "30000"]);
+        let _: String = server.ask("SET", &["{lock:a}:f", &format!("100 {heir}"), "PX", "90000"]);
+        let next = Id::from(3);
+        store.lines.queued(&key, next, heir, LEASE);
+        let _mailbox = store.mail.boxes.subscribe(next);
+        let release = Request::Release { id: heir, tombstone: false, once: None };
+        assert_eq!(store.lock(&key, &release, LEASE).await.unwrap(), Reply::NotHeld);
+        let record: String = server.ask("GET", &["{lock:a}:f"]);
+        assert_eq!(record, format!("100 {heir}"));
+    });
+}
+
 /// The copy that led to a hold may be told by another while the holder's own call is refused.
 #[test]
 fn a_refusal_before_what_led_to_the_hold_was_answered_means_nothing() {
