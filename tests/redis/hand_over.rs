@@ -1,6 +1,8 @@
 //! Hand-overs within one process, which Redis hears of when the next one holds already.
 
-use crate::support::{LEASE, connect, hold, holder, in_time, nobody_is_left, tell_late, until, waiting};
+use crate::support::{
+    LEASE, builder, connect, hold, holder, in_time, nobody_is_left, tell_late, until, waiting,
+};
 use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -199,6 +201,27 @@ async fn when_the_lock_was_lost_the_one_told_of_it_learns_that_too() {
     assert_eq!(second.release().await.unwrap_err().kind(), ErrorKind::Lost);
     turns.of(2).await.release().await.unwrap();
     nobody_is_left(&server);
+}
+
+/// Of a release that was given up the answer is not heard: that nothing was handed on turns out when it is told again.
+#[tokio::test]
+async fn when_the_lock_was_lost_the_one_told_of_it_by_a_release_given_up_learns_that_too() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let locker = builder(&proxy.url()).lease(Duration::from_secs(600)).build().await.unwrap();
+    let (first, mut turns) = (hold(&locker, "a").await, Turns::new());
+    turns.queue(&server, &locker).await;
+    let _: String = server.ask("SET", &["lock:a", "another", "PX", "60000"]);
+    proxy.set(Fault::HoldRequests);
+    {
+        let mut release = pin!(first.release());
+        let look = std::future::poll_fn(|context| Poll::Ready(release.as_mut().poll(context)));
+        assert!(look.await.is_pending());
+    }
+    let second = turns.of(0).await;
+    proxy.set(Fault::None);
+    in_time("the loss", second.lost()).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some("another"));
 }
 
 /// An heir whose executor has no time for it has not looked yet when it turns out that there was nothing to hand on.

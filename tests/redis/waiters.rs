@@ -170,6 +170,37 @@ async fn a_late_message_about_an_old_grant_does_not_end_a_new_one() {
     permit.release().await.unwrap();
 }
 
+/// Two connections bring the same messages for a while: one that is older comes between two copies of the last.
+#[tokio::test]
+async fn an_older_message_does_not_make_that_about_a_hold_look_new() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let direct = connect(&server.url()).await;
+    let locker = builder(&proxy.url()).command_timeout(GENEROUS).build().await.unwrap();
+    let before = hold(&direct, "a").await;
+    let waiter = tokio::spawn(locker.lock("a").acquire());
+    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
+    let channel = server.ask::<String>("HGET", &["{lock:a}:w", &id]).rsplit(' ').next().unwrap().to_owned();
+    // The grant is told of, but not confirmed.
+    proxy.set(Fault::HoldRequests);
+    before.release().await.unwrap();
+    let record: String = server.ask("GET", &["{lock:a}:f"]);
+    let fence: u64 = record.split(' ').next().unwrap().parse().unwrap();
+    let older = format!("lock granted {id} {} lock:a", fence - 1);
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channel, &older]), 1);
+    proxy.set(Fault::None);
+    let granted = in_time("the lock", waiter).await.unwrap().unwrap();
+    drop(direct);
+    until("one process", async || {
+        server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "locker:push:*"]).len() == 1
+    })
+    .await;
+    tell_late(&server, &format!("lock granted {id} {fence} lock:a")).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
+    granted.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_waiter_whose_process_is_gone_is_skipped() {
     let (server, _proxy, locker) = server_behind_proxy!();

@@ -1,6 +1,8 @@
 //! The one renewing task.
 
 use super::Hold;
+#[cfg(feature = "redis")]
+use crate::id::Id;
 use crate::{
     background,
     clock::Timestamp,
@@ -72,9 +74,22 @@ impl Keeper {
     /// Renews every hold of the process now: a store may have forgotten some.
     #[cfg(feature = "redis")]
     pub(crate) fn renew_all() {
+        Self::renew_those(|_| true);
+    }
+
+    /// Renews the hold of `id` now: the store may not know of it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn renew(id: Id) {
+        Self::renew_those(|hold| hold.id == id);
+    }
+
+    #[cfg(feature = "redis")]
+    fn renew_those(which: impl Fn(&Hold) -> bool) {
         let (Some(keeper), now) = (Lazy::get(&KEEPER), Timestamp::now()) else { return };
         for (_, watched) in &mut *lock(&keeper.holds) {
-            watched.renew_at = if watched.renew_at == Timestamp::NEVER { Timestamp::NEVER } else { now };
+            if watched.renew_at != Timestamp::NEVER && which(&watched.hold) {
+                watched.renew_at = now;
+            }
         }
         keeper.look_at(now);
     }
@@ -112,7 +127,7 @@ impl Keeper {
                 over.push(Arc::clone(hold));
             } else if !watched.over && now + hold.lease / 12 >= watched.renew_at {
                 watched.renew_at = Timestamp::NEVER;
-                renewals.push(Box::pin(self.renew(number, Arc::clone(hold))));
+                renewals.push(Box::pin(self.renew_hold(number, Arc::clone(hold))));
             }
             next = next.min(watched.due());
         }
@@ -123,7 +138,7 @@ impl Keeper {
         renewals
     }
 
-    async fn renew(&self, number: usize, hold: Arc<Hold>) {
+    async fn renew_hold(&self, number: usize, hold: Arc<Hold>) {
         let sent = Timestamp::now();
         let request = hold.kind.renew(hold.id, hold.lease);
         let again = match hold.locker.call_contained(&hold.key, &request).await {

@@ -81,7 +81,8 @@ impl Redis {
                 Ok(reply)
             }
             Holding::Evict { of: Some(id), .. } => {
-                let reply = lock::reply(&call.invoke(&call.invocation(request)).await?, request)?;
+                call.tell_what_got_lost(id).await?;
+                let reply = call.about(id, request).await?;
                 if reply == Reply::Released {
                     self.lines.over(key, id);
                 }
@@ -181,6 +182,10 @@ impl Call<'_> {
                 lines.lost(key);
                 mail.boxes.take_back(bequest.heir);
                 Keeper::renew_all();
+            } else {
+                // Only the server knows whether an earlier copy was carried out.
+                mail.boxes.take_back(bequest.heir);
+                Keeper::renew(bequest.heir);
             }
         }
         Ok(())

@@ -272,11 +272,11 @@ impl Lines {
     ) {
         let mut lines = lock(&self.0);
         let line = match lines.get_mut(key) {
-            Some(line) if line.holder == Some(id) => line,
+            Some(line) if line.holder == Some(id) && line.fence >= fence => line,
+            // Also one that has come back to the end of the queue: others come after it now.
             _ if waits(id) => begin(&mut lines, key, id, fence),
             _ => return,
         };
-        line.fence = line.fence.max(fence);
         line.until = line.until.max(deadline(sent, lease));
         line.stale_at = line.until + lease + TOMBSTONE;
     }

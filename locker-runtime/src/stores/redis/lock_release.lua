@@ -13,6 +13,10 @@
 
 local held = redis.call('GET', KEYS[1]) == ARGV[1]
 if held and ARGV[4] then
+  -- What was granted to the same one since is another hold: fences rise.
+  held = tonumber(string.match(redis.call('GET', KEYS[2]) or '0', '^%d+')) < tonumber(ARGV[6])
+end
+if held and ARGV[4] then
   -- Leaving comes before setting, as in lock.lua.
   redis.call('ZREM', KEYS[3], ARGV[4])
   redis.call('HDEL', KEYS[4], ARGV[4])

@@ -104,14 +104,13 @@ impl Mail {
         let Some(store) = self.store.upgrade() else { return };
         let errand = self.boxes.errands().begin();
         background::spawn(async move {
-            let (request, lasts) = match push.signal {
-                Signal::Held { until, .. } => (kind.cancel(push.id, false), until + TOMBSTONE),
-                // And nothing that the same one was granted since.
-                Signal::Granted { fence } => {
-                    (kind.evict(Some(push.id), fence), Timestamp::now() + GRANT_WINDOW)
-                }
+            let (fence, lasts) = match push.signal {
+                Signal::Held { fence, until } => (fence, until + TOMBSTONE),
+                Signal::Granted { fence } => (fence, Timestamp::now() + GRANT_WINDOW),
                 _ => return,
             };
+            // And nothing that the same one was granted since.
+            let request = kind.evict(Some(push.id), fence);
             while store.call(&push.key, &request).await.is_err() && Timestamp::now() < lasts {
                 background::sleep(Duration::from_millis(100)).await;
             }
@@ -132,7 +131,9 @@ fn remember(delivered: &mut IdMap<Told>, id: Id, fence: u64) {
     if delivered.len() >= delivered.capacity() {
         delivered.retain(|_, told| told.until > now);
     }
-    delivered.insert(id, Told { fence, until: now + REMEMBER });
+    let told = delivered.entry(id).or_insert(Told { fence, until: now });
+    // That of an older grant may come later.
+    *told = Told { fence: told.fence.max(fence), until: now + REMEMBER };
 }
 
 /// Longer than a connection outlives the one that replaced it.

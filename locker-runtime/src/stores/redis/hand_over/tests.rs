@@ -1,5 +1,9 @@
 use super::*;
-use crate::{blocking::block_on, primitives::Wait, stores::Opening};
+use crate::{
+    blocking::block_on,
+    primitives::{self, Wait},
+    stores::Opening,
+};
 use locker_harness::{RedisServer, Signal, eventually};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -34,6 +38,55 @@ fn a_renewal_waits_no_longer_than_its_limit_for_the_turn_to_tell_what_came_befor
         drop(taken);
         let reply = store.lock(&key, &renew, LEASE).await.unwrap();
         assert_eq!(reply, Reply::Renewed { fence: 8 });
+    });
+}
+
+#[test]
+fn what_an_heir_that_is_gone_hands_back_is_free_also_when_the_server_had_not_heard_of_it() {
+    let Some(server) = RedisServer::start() else { return };
+    block_on(async {
+        let (store, key) = open(&server).await;
+        let (_, heir) = hand_over(&server, &store, &key, u64::MAX);
+        let signal = primitives::Signal::Held { fence: 8, until: Timestamp::now() + LEASE };
+        store.mail.hand_back(Kind::Lock, Push { key, id: heir, signal });
+        store.mail.boxes.errands().done().await;
+    });
+    assert_eq!(server.ask::<Option<String>>("GET", &["lock:a"]), None);
+}
+
+/// Where the one before had lost the lock by force, the server may have given it to the chosen heir already.
+#[test]
+fn what_an_heir_hands_back_is_not_what_the_server_has_given_it() {
+    let Some(server) = RedisServer::start() else { return };
+    let heir = Id::from(2);
+    let _: String = server.ask("SET", &["lock:a", &heir.to_string(), "PX", "30000"]);
+    let _: String = server.ask("SET", &["{lock:a}:f", &format!("9 {heir}"), "PX", "90000"]);
+    block_on(async {
+        let (store, key) = open(&server).await;
+        let signal = primitives::Signal::Held { fence: 8, until: Timestamp::now() + LEASE };
+        store.mail.hand_back(Kind::Lock, Push { key, id: heir, signal });
+        store.mail.boxes.errands().done().await;
+    });
+    assert_eq!(server.ask::<String>("GET", &["lock:a"]), heir.to_string());
+}
+
+/// One that has lost the lock by force hands it on to whom the server gives it at the same time.
+#[test]
+fn a_fence_is_followed_by_none_that_is_lower() {
+    let Some(server) = RedisServer::start() else { return };
+    block_on(async {
+        let (store, key) = open(&server).await;
+        let number = store.link.up(LEASE).await.unwrap().number;
+        let (_, heir) = hand_over(&server, &store, &key, number);
+        let _: String = server.ask("SET", &["lock:a", &heir.to_string(), "PX", "30000"]);
+        let _: String = server.ask("SET", &["{lock:a}:f", &format!("100 {heir}"), "PX", "90000"]);
+        let next = Id::from(3);
+        store.lines.queued(&key, next, heir, LEASE);
+        let _mailbox = store.mail.boxes.subscribe(next);
+        let release = Request::Release { id: heir, tombstone: false, once: None };
+        assert_eq!(store.lock(&key, &release, LEASE).await.unwrap(), Reply::NotHeld);
+        let record: String = server.ask("GET", &["{lock:a}:f"]);
+        assert_eq!(record, format!("100 {heir}"));
     });
 }
 

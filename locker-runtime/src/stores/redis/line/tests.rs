@@ -273,6 +273,15 @@ fn behind_those_of_another_process_nobody_is_next() {
     assert!(case.has_no_heir(1));
 }
 
+/// It was not taken in time, and others may have come in between.
+#[test]
+fn news_about_an_earlier_grant_of_the_holder_are_no_line() {
+    let case = Case { lines: Lines::default(), key: Key::new("k") };
+    case.told(1, 90, 2..=3);
+    case.held(1, Timestamp::now());
+    assert!(case.has_no_heir(1));
+}
+
 #[test]
 fn so_many_and_no_more_are_handed_on_without_an_answer() {
     let case = Case::line(40);
