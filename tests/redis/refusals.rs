@@ -322,6 +322,24 @@ async fn a_key_of_another_type_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
+async fn a_fence_record_that_is_none_of_ours_keeps_no_hold_from_ending() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let door = locker.door();
+    for end in ["released", "evicted"] {
+        let guard = hold(&locker, "a").await;
+        let next = tokio::spawn(locker.lock("a").timeout(GENEROUS).acquire());
+        until("the next in line", async || waiting(&server, "lock:a") == 1).await;
+        let _: String = server.ask("SET", &["{lock:a}:f", "no fence"]);
+        match end {
+            "released" => guard.release().await.unwrap(),
+            _ => assert!(door.evict(&door.key("lock", "a")).await.unwrap()),
+        }
+        in_time("the next", next).await.unwrap().unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_prefix_with_braces_is_refused_before_anything_is_asked() {
     for prefix in ["{shop}:", "}"] {
         let url = format!("redis://127.0.0.1:{}", free_port());

@@ -14,7 +14,8 @@
 local held = redis.call('GET', KEYS[1]) == ARGV[1]
 if held and ARGV[4] then
   -- What was granted to the same one since is another hold: fences rise.
-  held = tonumber(string.match(redis.call('GET', KEYS[2]) or '0', '^%d+')) < tonumber(ARGV[6])
+  local recorded = string.match(tostring(redis.pcall('GET', KEYS[2])), '^%d+')
+  held = tonumber(recorded or 0) < tonumber(ARGV[6])
 end
 if held and ARGV[4] then
   -- Leaving comes before setting, as in lock.lua.

@@ -49,7 +49,11 @@ const BUGS: [Bug; 23] = [
     ("last try is refused what it was woken for", "(overtakes() or head() == id)", "overtakes()"),
     ("queue of the dead kept for ever", "  expire(queue, live)\n", ""),
     ("asking again moves to the end", "if not ticket then", "if true then"),
-    ("a repeated eviction ends the next hold", " or tonumber(recorded) > tonumber(ARGV[2]) then", " then"),
+    (
+        "a repeated eviction ends the next hold",
+        " or tonumber(recorded or 0) > tonumber(ARGV[2]) then",
+        " then",
+    ),
     (
         "a grant is handed back that is another's",
         "holder == id or holder and string.match(id, '^0+$')",
