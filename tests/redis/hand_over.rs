@@ -355,7 +355,7 @@ async fn an_heir_of_the_same_process_that_does_not_come_is_passed_over_after_its
     let Some(server) = RedisServer::start() else { return };
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
     let first = hold(&ours, "a").await;
-    let mut silent = Box::pin(ours.lock("a").lease(Duration::from_secs(3)).acquire());
+    let mut silent = Box::pin(ours.lock("a").lease(Duration::from_secs(5)).acquire());
     until("the place in the queue", async || {
         assert!(silent.as_mut().now_or_never().is_none());
         waiting(&server, "lock:a") == 1

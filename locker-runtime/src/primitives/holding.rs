@@ -125,6 +125,7 @@ impl Kind {
     }
 
     /// Ends the holds with no higher fence: of this attempt, or of anybody.
+    #[cfg(feature = "redis")]
     pub(crate) fn evict(self, of: Option<Id>, up_to: u64) -> Request {
         match self {
             Self::Lock => Request::Lock(Holding::Evict { of, up_to }),
