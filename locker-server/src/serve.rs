@@ -26,6 +26,9 @@ const FAREWELL: Duration = Duration::from_secs(4);
 /// Files that connections must leave to everything else, those that are being refused among it.
 const OTHER_FILES: usize = 64 + MOST_REFUSED;
 
+/// How many connections of one ZeroMQ socket may be in their handshake: they are connections that no cap counts yet.
+const MOST_HANDSHAKES: usize = 4096;
+
 const START_IT_FIRST: &str =
     " (the server starts only when its store answers: start that first, or try again until it is there)";
 
@@ -96,9 +99,13 @@ async fn server(options: &Serve) -> Result<Server, String> {
     })?;
     let files = limits::open_files().saturating_sub(OTHER_FILES).max(1);
     let of = |address: &str, most: usize| if address == "off" { 0 } else { most };
-    let wanted = (of(&options.http, options.max_connections), of(&options.zmq, options.max_zmq_connections));
-    let (http, zmq) = limits::share(files, wanted.0, wanted.1);
-    tracing::debug!(http, zmq, files, "the most connections");
+    let http = of(&options.http, options.max_connections);
+    let zmq = of(&options.zmq, options.max_zmq_connections);
+    let sockets = of(&options.zmq, 1 + usize::from(options.publish.is_some()));
+    let handshakes = sockets * MOST_HANDSHAKES;
+    let (http, zmq_files) = limits::share(files, http, zmq.saturating_add(handshakes));
+    let (zmq, handshakes) = limits::share(zmq_files, zmq, handshakes);
+    tracing::debug!(http, zmq, handshakes, files, "the most connections");
     Ok(Server {
         door: locker.door(),
         locker,
@@ -108,6 +115,7 @@ async fn server(options: &Serve) -> Result<Server, String> {
         connections: Gauge::new(http),
         zmq_connections: Arc::new(Gauge::new(zmq)),
         max_zmq_calls: options.max_zmq_calls,
+        zmq_handshakes: (handshakes / sockets.max(1)).max(1),
         often: Seldom::default(),
         metrics: Metrics::new().map_err(|error| error.to_string())?,
         shutdown: CancellationToken::new(),

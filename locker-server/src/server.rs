@@ -40,6 +40,8 @@ pub struct Server {
     pub connections: Gauge,
     /// Established ZeroMQ connections.
     pub zmq_connections: Arc<Gauge>,
+    /// How many connections of one ZeroMQ socket may be in their handshake.
+    pub zmq_handshakes: usize,
     /// How many calls of one ZeroMQ connection may be under way that do not wait.
     pub max_zmq_calls: usize,
     /// So that the log is not flooded by those who come again and again.

@@ -47,15 +47,15 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
         return Err("--publish and --peer are for servers that share no store: with a shared one their limits are exact".into());
     }
     let security = Security::read(options)?;
-    let security = security.as_ref();
+    let (security, handshakes) = (security.as_ref(), server.zmq_handshakes);
     let at = endpoint("zmq", &options.zmq, security).await?;
-    let (router, bound) =
-        Router::bind(&at, security).await.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
+    let router = Router::bind(&at, handshakes, security).await;
+    let (router, bound) = router.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
     let mut endpoints = vec![("zmq", bound)];
     let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
         let at = endpoint("publish", publish, security).await?;
-        let bound = Publisher::bind(&at, slots::TOPIC, security).await;
+        let bound = Publisher::bind(&at, slots::TOPIC, handshakes, security).await;
         let (socket, watch, bound) = bound.map_err(|error| format!("publish {publish}: {error}"))?;
         endpoints.push(("publish", bound));
         (publisher, listeners) = (Some(socket), Some(watch));

@@ -1,12 +1,7 @@
 //! Malformed input, and each cap.
 
-use crate::support::{GENEROUS, Server, answer, binary, client, rest, until};
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    process::{Command, Stdio},
-    time::Instant,
-};
+use crate::support::{GENEROUS, Server, answer, client, rest, until};
+use std::{io::Write, time::Instant};
 
 fn status(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
@@ -334,32 +329,6 @@ async fn who_takes_nothing_of_an_answer_is_closed() {
     .await;
     let answers = rest(&mut stuck);
     assert!(answers.matches("HTTP/1.1 200 ").count() < 150, "all was taken by the system");
-}
-
-#[tokio::test]
-async fn the_soft_limit_on_files_is_raised() {
-    let server = Server::start(&[]);
-    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
-    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
-    let numbers: Vec<_> = line.split_whitespace().skip(3).take(2).collect();
-    assert_eq!(numbers[0], numbers[1], "{line}");
-}
-
-/// Those that are one too many need files, too, for as long as they are told so.
-#[test]
-fn connections_leave_files_for_everything_else() {
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 256; exec \"$@\"", "sh"]).arg(binary().get_program());
-    command.args(["serve", "--http", "127.0.0.1:0", "--zmq", "off"]);
-    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let http = line.split_once("http://").unwrap().1.split(',').next().unwrap();
-    let mut crowd: Vec<_> = (0..600).map(|_| TcpStream::connect(http).unwrap()).collect();
-    rest(crowd.last_mut().unwrap());
-    process.kill().unwrap();
-    let log = String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap();
-    assert!(log.contains("--max-connections is reached") && !log.contains("cannot accept"), "{log}");
 }
 
 #[tokio::test]

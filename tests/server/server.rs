@@ -3,6 +3,7 @@
 mod access;
 mod calls;
 mod docs;
+mod files;
 mod limits;
 mod openapi;
 mod peers;

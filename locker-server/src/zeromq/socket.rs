@@ -34,11 +34,11 @@ const LATER: Duration = Duration::from_secs(5);
 /// learn that nobody speaks any more.
 const PULSE: Duration = Duration::from_secs(2);
 
-fn options(security: Option<&Security>) -> Options {
+fn options(handshakes: usize, security: Option<&Security>) -> Options {
     let options = Options::default()
         .max_message_size(MOST_MESSAGE)
         .handshake_timeout(Duration::from_secs(5))
-        .max_pending_handshakes(4096)
+        .max_pending_handshakes(handshakes)
         .recv_hwm(1000)
         .send_hwm(MOST_UNREAD)
         .linger(Duration::from_secs(1))
@@ -152,9 +152,10 @@ impl Peer {
 impl Router {
     pub(super) async fn bind(
         endpoint: &Endpoint,
+        handshakes: usize,
         security: Option<&Security>,
     ) -> omq_tokio::Result<(Self, String)> {
-        let socket = Socket::new(SocketType::Router, options(security));
+        let socket = Socket::new(SocketType::Router, options(handshakes, security));
         let watch = Watch::new(&socket);
         let socket = IdentitySocket::try_from(socket)?;
         let bound = socket.bind(endpoint.clone()).await?;
@@ -274,9 +275,10 @@ impl Publisher {
     pub(super) async fn bind(
         endpoint: &Endpoint,
         topic: &'static str,
+        handshakes: usize,
         security: Option<&Security>,
     ) -> omq_tokio::Result<(Self, Watch, String)> {
-        let options = options(security)
+        let options = options(handshakes, security)
             .subscription_admission(move |request| topic.as_bytes().starts_with(request.prefix));
         let socket = Socket::new(SocketType::Pub, options);
         let watch = Watch::new(&socket);
@@ -357,7 +359,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_socket_is_noticed() {
-        let (mut router, _) = Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let (mut router, _) = Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), 1, None).await.unwrap();
         let socket = router.watch.socket.clone();
         let closed = tokio::spawn(async move { while router.next().await.is_some() {} });
         socket.close().await.unwrap();
