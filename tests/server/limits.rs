@@ -1,7 +1,11 @@
 //! Malformed input, and each cap.
 
 use crate::support::{GENEROUS, Server, answer, client, rest, until};
-use std::{io::Write, time::Instant};
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
 
 fn status(answer: &str) -> u16 {
     answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
@@ -224,13 +228,13 @@ async fn the_header_time_out_fires() {
         }
         assert!(started.elapsed() < GENEROUS, "it may drip for ever");
         // What is tested: each byte comes long before the time-out since the last one.
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for (stream, expected) in [(&mut silent, [0, 408]), (&mut half, [0, 408]), (&mut body, [400, 400])] {
         let answer = rest(stream);
         assert!(expected.contains(&status(&answer)), "{answer}");
     }
-    assert!(started.elapsed() >= std::time::Duration::from_millis(300));
+    assert!(started.elapsed() >= Duration::from_millis(300));
     assert_eq!(server.get("/healthz").await.status, 200);
 }
 
@@ -310,25 +314,44 @@ async fn connections_are_capped() {
     assert!(server.errors().contains("--max-connections is reached"), "{}", server.errors());
 }
 
-/// The list is long, and asked for again and again, so that no buffer of the system holds all of it.
+/// Asks for a long list so often that no buffer of the system holds all of it.
+fn asking_for_much(server: &Server, times: usize) -> TcpStream {
+    let mut stream = server.connect();
+    let name = "%22".repeat(190);
+    let send = |number| format!("POST /v1/event/{name}{number:03}/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    // At once: whoever pauses for as long as these servers wait for a request is closed.
+    stream.write_all((0..1000).map(send).collect::<String>().as_bytes()).unwrap();
+    assert_eq!(rest(&mut stream).matches("HTTP/1.1 204 ").count(), 1000);
+    let mut asking = server.connect();
+    asking.write_all("GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(times).as_bytes()).unwrap();
+    asking
+}
+
 #[tokio::test]
 async fn who_takes_nothing_of_an_answer_is_closed() {
     let server = Server::start(&["--header-timeout", "100ms"]);
-    let mut stream = server.connect();
-    for number in 0..1000 {
-        let name = format!("{}{number:03}", "%22".repeat(190));
-        let send = format!("POST /v1/event/{name}/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        stream.write_all(send.as_bytes()).unwrap();
-    }
-    assert_eq!(rest(&mut stream).matches("HTTP/1.1 204 ").count(), 1000);
-    let mut stuck = server.connect();
-    stuck.write_all("GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(150).as_bytes()).unwrap();
+    let mut stuck = asking_for_much(&server, 150);
     until("only who asks is connected", async || {
         server.get("/metrics").await.body.contains("\nlocker_connections 1\n")
     })
     .await;
     let answers = rest(&mut stuck);
     assert!(answers.matches("HTTP/1.1 200 ").count() < 150, "all was taken by the system");
+}
+
+/// For much longer than one may take nothing.
+#[test]
+fn who_takes_an_answer_slowly_gets_all_of_it() {
+    let server = Server::start(&["--header-timeout", "200ms"]);
+    let mut slow = asking_for_much(&server, 30);
+    let (mut answers, mut piece) = (Vec::new(), [0; 4096]);
+    for _ in 0..100 {
+        let read = slow.read(&mut piece).unwrap();
+        answers.extend_from_slice(&piece[..read]);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    slow.read_to_end(&mut answers).unwrap();
+    assert_eq!(String::from_utf8(answers).unwrap().matches("HTTP/1.1 200 ").count(), 30);
 }
 
 #[tokio::test]

@@ -18,8 +18,7 @@ use tokio::{
 /// How often a client is looked at that has sent more than the call that waits.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How often a client is waited for that takes nothing of its answer, as long as for a request each time: what takes
-/// an answer slowly frees room for more of it in large pieces.
+/// How often a client is waited for that takes nothing of its answer, as long as for a request each time.
 const PATIENCE: u32 = 12;
 
 /// One end is read and written by the HTTP library, clones of it see when the peer is gone.
@@ -131,18 +130,21 @@ impl Wire {
         true
     }
 
-    fn write(
-        &self,
-        context: &mut Context<'_>,
-        write: impl Fn(&TcpStream) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
-            if self.0.stream.poll_write_ready(context)?.is_pending() {
+            let room = self.0.stream.poll_write_ready(context)?.is_ready();
+            let written = if room {
+                self.0.stream.try_write(bytes)
+            } else {
                 ready!(self.poll_patience(context));
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-            }
-            match write(&self.0.stream) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The system tells of room only where there is much: whoever takes an answer slowly has made some.
+                socket2::SockRef::from(&self.0.stream).send(bytes)
+            };
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && room => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
                 written => {
                     self.side().stuck = None;
                     return Poll::Ready(written);
@@ -164,7 +166,7 @@ impl AsyncWrite for Wire {
         if self.replaces(bytes) {
             return Poll::Ready(Ok(bytes.len()));
         }
-        self.write(context, |stream| stream.try_write(bytes))
+        self.write(context, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -173,7 +175,7 @@ impl AsyncWrite for Wire {
             if owed.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            let written = ready!(self.write(context, |stream| stream.try_write(owed)))?;
+            let written = ready!(self.write(context, owed))?;
             self.side().owed = &owed[written..];
         }
     }
