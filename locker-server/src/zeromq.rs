@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 pub struct Sockets {
     server: Arc<Server>,
     router: Router,
+    sender: Sender,
     slots: Arc<Slots>,
     /// Who listens to what is published.
     listeners: Option<Watch>,
@@ -50,7 +51,7 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
     let (security, handshakes) = (security.as_ref(), server.zmq_handshakes);
     let at = endpoint("zmq", &options.zmq, security).await?;
     let router = Router::bind(&at, handshakes, security).await;
-    let (router, bound) = router.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
+    let (router, sender, bound) = router.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
     let mut endpoints = vec![("zmq", bound)];
     let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
@@ -63,7 +64,7 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
     let peers = connect(options, security).await?;
     let quota = Quota::fixed_window(options.max_requests, options.in_seconds);
     let slots = Arc::new(Slots::new(server.clone(), quota, options.grace, publisher));
-    Ok(Some(Sockets { server: server.clone(), router, slots, listeners, peers, endpoints }))
+    Ok(Some(Sockets { server: server.clone(), router, sender, slots, listeners, peers, endpoints }))
 }
 
 async fn connect(options: &Serve, security: Option<&Security>) -> Result<Option<Subscriber>, String> {
@@ -87,7 +88,7 @@ impl Sockets {
 
     /// Serves until the server shuts down; whoever waits gets 503.
     pub(crate) fn serve(self, tasks: &mut Tasks) {
-        let Self { server, router, slots, listeners, peers, .. } = self;
+        let Self { server, router, sender, slots, listeners, peers, .. } = self;
         if let Some(peers) = peers {
             let (slots, end) = (slots.clone(), server.shutdown.clone());
             tasks.spawn(async move {
@@ -103,18 +104,17 @@ impl Sockets {
             });
         }
         tasks.spawn(async {
-            calls(server, router, slots).await;
+            calls(router, Desk { server, slots, sender }).await;
             "ZeroMQ"
         });
     }
 }
 
 /// Answers until the server shuts down, or the socket is closed.
-async fn calls(server: Arc<Server>, mut router: Router, slots: Arc<Slots>) {
-    let tasks = TaskTracker::new();
+async fn calls(mut router: Router, desk: Desk) {
+    let (tasks, server) = (TaskTracker::new(), desk.server.clone());
     let mut connections = Connections::new(server.zmq_connections.clone(), server.max_zmq_calls);
     let closer = router.closer();
-    let desk = Desk { server: server.clone(), slots, sender: router.sender() };
     while let Some(event) = server.shutdown.run_until_cancelled(router.next()).await {
         // Of a socket that is closed nobody who waits can be answered.
         let Some(event) = event else { return };
@@ -133,10 +133,10 @@ async fn calls(server: Arc<Server>, mut router: Router, slots: Arc<Slots>) {
             }
         }
     }
-    tasks.close();
-    tasks.wait().await;
     drop(desk);
     router.close().await;
+    tasks.close();
+    tasks.wait().await;
 }
 
 /// Closes the connections of listeners that are too many.
@@ -165,11 +165,9 @@ impl Desk {
         let desk = self.clone();
         let body = frames.split_off(frames::envelope(&frames));
         let mut work = Box::pin(async move {
-            let answer = desk.answer(&body, &client).await;
-            // Another connection may go by the name of one that is gone, and would take the answer for its own.
-            if let Some(answer) = answer.filter(|_| !client.gone.is_cancelled()) {
+            if let Some(answer) = desk.answer(&body, &client).await {
                 frames.extend(answer);
-                desk.sender.send(&peer, frames, &client.unread);
+                desk.sender.send(peer, frames, client);
             }
         });
         if futures_util::FutureExt::now_or_never(work.as_mut()).is_none() {

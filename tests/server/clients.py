@@ -330,6 +330,20 @@ def answers_go_to_who_asked(endpoint):
     assert second.recv_multipart() == [b"", b"200", b"second"]
 
 
+def a_name_changes_hands(endpoint):
+    """While answers to its last owner are due, again and again."""
+    for _ in range(100):
+        first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
+        for number in range(100):
+            call(first, f"/v1/event/never/wait?maxwait={2 + number % 5}")
+        assert first.recv_multipart() == [b"", b"408", b"not within maxwait"]
+        second = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
+        call(second, "/v1/nothing")
+        assert second.recv_multipart() == [b"", b"404", b'no such path: "/v1/nothing"']
+        first.close()
+        second.close()
+
+
 def subscriptions_take_no_room(endpoint, publisher, pid):
     listener = connect(zmq.SUB, publisher)
     listener.subscribe("")

@@ -219,6 +219,13 @@ fn answers_go_to_who_asked() {
     client.finish();
 }
 
+/// However soon the next one has it.
+#[test]
+fn a_name_that_changes_hands_takes_no_answers_along() {
+    let server = Server::start(&[]);
+    Python::run(&["a_name_changes_hands", &server.zmq()]);
+}
+
 /// Only those that can ever be told something are kept.
 #[test]
 fn subscriptions_take_no_room() {

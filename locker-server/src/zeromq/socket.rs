@@ -1,6 +1,6 @@
 //! The one place that knows the ZeroMQ library.
 
-use super::security::Security;
+use super::{connections::Client, security::Security};
 use crate::limits::Gauge;
 use bytes::Bytes;
 use omq_tokio::{
@@ -11,6 +11,7 @@ use omq_tokio::{
     socket::{IdentitySocket, MonitorStream},
 };
 use std::{collections::HashSet, sync::Arc, time::Duration};
+use tokio::sync::mpsc;
 
 /// The largest message that is read, 64 bytes of bookkeeping for each of its frames included.
 const MOST_MESSAGE: usize = 64 * 1024;
@@ -61,6 +62,9 @@ fn options(handshakes: usize, security: Option<&Security>) -> Options {
 pub(super) struct Router {
     socket: IdentitySocket,
     watch: Watch,
+    /// Sent by who follows what becomes of connections: another one may go by the name of one that is gone, and would
+    /// take its answers for its own.
+    answers: mpsc::UnboundedReceiver<Answer>,
 }
 
 /// Where a message came from.
@@ -154,26 +158,30 @@ impl Router {
         endpoint: &Endpoint,
         handshakes: usize,
         security: Option<&Security>,
-    ) -> omq_tokio::Result<(Self, String)> {
+    ) -> omq_tokio::Result<(Self, Sender, String)> {
         let socket = Socket::new(SocketType::Router, options(handshakes, security));
         let watch = Watch::new(&socket);
         let socket = IdentitySocket::try_from(socket)?;
         let bound = socket.bind(endpoint.clone()).await?;
-        Ok((Self { socket, watch }, bound.to_string()))
+        let (sender, answers) = mpsc::unbounded_channel();
+        Ok((Self { socket, watch, answers }, Sender(sender), bound.to_string()))
     }
 
-    /// `None`: the socket is closed.
+    /// Sends answers until something happens. `None`: the socket is closed.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Event> {
-        tokio::select! {
-            biased;
-            change = self.watch.next() => change.map(Event::Change),
-            received = received(|| self.socket.recv_from()) => {
-                let (identity, message) = received?;
-                let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
-                Some(Event::Message(Peer { identity }, frames))
+        loop {
+            tokio::select! {
+                biased;
+                change = self.watch.next() => return change.map(Event::Change),
+                Some(answer) = self.answers.recv() => answer.send(&self.socket),
+                received = received(|| self.socket.recv_from()) => {
+                    let (identity, message) = received?;
+                    let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
+                    return Some(Event::Message(Peer { identity }, frames));
+                }
             }
         }
     }
@@ -182,11 +190,11 @@ impl Router {
         self.watch.closer()
     }
 
-    pub(super) fn sender(&self) -> Sender {
-        Sender(self.socket.clone())
-    }
-
-    pub(super) async fn close(self) {
+    /// Sends what is still answered, as long as there is a [`Sender`].
+    pub(super) async fn close(mut self) {
+        while let Some(answer) = self.answers.recv().await {
+            answer.send(&self.socket);
+        }
         if let Err(error) = self.socket.into_inner().close().await {
             tracing::debug!(%error, "the ZeroMQ socket did not close in order");
         }
@@ -195,16 +203,36 @@ impl Router {
 
 /// Sends answers.
 #[derive(Clone, Debug)]
-pub(super) struct Sender(IdentitySocket);
+pub(super) struct Sender(mpsc::UnboundedSender<Answer>);
 
 impl Sender {
     /// An answer to a client that is gone, or that leaves too much unread, is dropped.
-    pub(super) fn send(&self, peer: &Peer, frames: Vec<Bytes>, unread: &Arc<Gauge>) {
-        let Some(frames) = Unread::counted(frames, unread) else {
+    pub(super) fn send(&self, peer: Peer, frames: Vec<Bytes>, client: Client) {
+        if self.0.send(Answer { peer, frames, client }).is_err() {
+            tracing::debug!("an answer was dropped: the socket is closed");
+        }
+    }
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+struct Answer {
+    peer: Peer,
+    frames: Vec<Bytes>,
+    client: Client,
+}
+
+impl Answer {
+    fn send(self, socket: &IdentitySocket) {
+        let Self { peer, frames, client } = self;
+        if client.gone.is_cancelled() {
+            return;
+        }
+        let Some(frames) = Unread::counted(frames, &client.unread) else {
             tracing::debug!("a long answer was dropped");
             return;
         };
-        if let Err(error) = self.0.try_send_to(peer.identity.as_ref(), message(frames)) {
+        if let Err(error) = socket.try_send_to(peer.identity.as_ref(), message(frames)) {
             tracing::debug!(%error, "an answer was dropped");
         }
     }
@@ -359,7 +387,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_socket_is_noticed() {
-        let (mut router, _) = Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), 1, None).await.unwrap();
+        let (mut router, ..) = Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), 1, None).await.unwrap();
         let socket = router.watch.socket.clone();
         let closed = tokio::spawn(async move { while router.next().await.is_some() {} });
         socket.close().await.unwrap();
