@@ -173,6 +173,10 @@ impl Router {
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Event> {
         loop {
+            // By itself: beside messages that come without end the list would never be there.
+            if self.watch.behind {
+                return self.watch.next().await.map(Event::Change);
+            }
             tokio::select! {
                 biased;
                 change = self.watch.next() => return change.map(Event::Change),
@@ -383,6 +387,22 @@ mod tests {
         let mut results = [broken(), Ok(1), broken(), Err(omq_tokio::Error::Closed)].into_iter();
         let mut next = || std::future::ready(results.next().unwrap());
         assert_eq!((received(&mut next).await, received(&mut next).await), (Some(1), None));
+    }
+
+    /// Messages may come without end.
+    #[tokio::test]
+    async fn what_was_missed_is_made_up_for_first() {
+        let (mut router, _sender, bound) =
+            Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), 1, None).await.unwrap();
+        let client = Socket::new(SocketType::Dealer, Options::default());
+        client.connect(bound.parse::<Endpoint>().unwrap()).await.unwrap();
+        for _ in 0..100 {
+            client.send(message(vec![Bytes::from_static(b"x")])).await.unwrap();
+        }
+        while !matches!(locker_harness::in_time("one", router.next()).await, Some(Event::Message(..))) {}
+        router.watch.behind = true;
+        let next = locker_harness::in_time("the list", router.next()).await;
+        assert!(matches!(next, Some(Event::Change(Change::Now(_)))), "{next:?}");
     }
 
     #[tokio::test]
