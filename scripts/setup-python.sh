@@ -3,7 +3,10 @@
 # is.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=${CARGO_TARGET_DIR:-$PWD/target}/python
+target=${CARGO_TARGET_DIR:-target}
+mkdir -p "$target"
+# The tests run in other folders than this one.
+venv=$(cd "$target" && pwd)/python
 packages=(redis pyzmq)
 if ! "$venv/bin/python" -c 'import redis, zmq' 2>/dev/null; then
     [ -x "$venv/bin/pip" ] || python3 -m venv "$venv" >&2 || {
