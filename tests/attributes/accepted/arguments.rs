@@ -248,6 +248,22 @@ async fn allowed_on_condition(
     Ok(ready(1).await)
 }
 
+#[lock_on_argument(name = "patterns", args(0, 1), locker = LOCKER)]
+async fn positions_of_borrowing_patterns(
+    Path(ref mut by_value): Path<u8>,
+    Path(by_reference): &mut Path<u8>,
+) -> Done<u8> {
+    *by_value += ready(1).await;
+    *by_reference += *by_value;
+    Ok(*by_reference)
+}
+
+#[lock_on_argument(args(0), locker = LOCKER)]
+fn position_of_a_borrowing_pattern(Path(ref mut text): Path<String>) -> Done<usize> {
+    text.push('!');
+    Ok(text.len())
+}
+
 macro_rules! with_parameters {
     ($name:ident, $($parameter:pat_param = $type:ty),*) => {
         #[lock_on_argument(args(a), locker = LOCKER)]
@@ -291,6 +307,8 @@ async fn patterns_nest() {
     let expected = key(&[&"t", &1, &2]);
     assert_eq!(mutable_references(&mut text, &mut point).await.unwrap(), expected);
     assert_eq!((text, point.x), (format!("t{expected}"), 3));
+    assert_eq!(positions_of_borrowing_patterns(Path(1), &mut Path(2)).await.unwrap(), 4);
+    assert_eq!(position_of_a_borrowing_pattern(Path("a".to_owned())).unwrap(), 2);
 }
 
 #[tokio::test]
