@@ -196,3 +196,9 @@ fn async_trait(signature: &Signature, body: &Group) -> Option<(Path, Vec<Stmt>)>
 pub(crate) fn hidden(name: &str) -> Ident {
     format_ident!("__locker_{name}", span = Span::mixed_site())
 }
+
+/// What a method that borrows is called on: the methods of a trait in scope that everything has, by value, come before
+/// those that have yet to borrow.
+pub(crate) fn borrowed(place: impl ToTokens) -> TokenStream {
+    quote!((&#place))
+}

@@ -1,15 +1,12 @@
 //! The parts of a key: `args(0, account, order.id)`.
 
 use crate::duration::ungrouped;
-use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use std::mem::replace;
 use syn::{
-    BinOp, Error, Expr, Lit, Result, Token, UnOp,
-    ext::IdentExt,
-    parse::{ParseStream, Parser},
-    punctuated::Punctuated,
-    spanned::Spanned,
+    BinOp, Error, Expr, Lit, Result, Token, UnOp, ext::IdentExt, parenthesized, parse::ParseStream,
+    punctuated::Punctuated, spanned::Spanned, token,
 };
 
 /// One part of a key.
@@ -27,18 +24,14 @@ pub(crate) struct Parts(pub(crate) Vec<Part>);
 
 impl Parts {
     pub(crate) fn parse(option: &Ident, input: ParseStream) -> Result<Self> {
-        let group = match input.fork().parse::<TokenTree>() {
-            Ok(TokenTree::Group(group)) if group.delimiter() == Delimiter::Parenthesis => group,
-            _ => {
-                let at = if input.is_empty() { option.span() } else { input.span() };
-                return Err(Error::new(
-                    at,
-                    format!("`{option}` takes its parts in parentheses: `{option}(0, account)`"),
-                ));
-            }
-        };
-        input.parse::<TokenTree>()?;
-        let parts = Punctuated::<Expr, Token![,]>::parse_terminated.parse2(group.stream())?;
+        if !input.peek(token::Paren) {
+            let at = if input.is_empty() { option.span() } else { input.span() };
+            let message = format!("`{option}` takes its parts in parentheses: `{option}(0, account)`");
+            return Err(Error::new(at, message));
+        }
+        let parts;
+        parenthesized!(parts in input);
+        let parts = Punctuated::<Expr, Token![,]>::parse_terminated(&parts)?;
         let parts = Self(parts.into_iter().map(Part::new).collect::<Result<_>>()?);
         parts.refuse_duplicates()?;
         Ok(parts)

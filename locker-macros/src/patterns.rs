@@ -2,8 +2,9 @@
 
 use proc_macro2::Ident;
 use syn::{
-    Attribute, Expr, FieldPat, Pat, PatType, Stmt,
+    Attribute, Expr, FieldPat, Meta, Pat, PatType, Path, Stmt, Token,
     ext::IdentExt,
+    punctuated::Punctuated,
     visit::{self, Visit},
 };
 
@@ -41,6 +42,20 @@ pub(crate) fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident>
     bindings.0
 }
 
+/// Whether the pattern has a `ref mut`.
+pub(crate) fn borrows_mutably(pat: &Pat) -> bool {
+    struct Borrows(bool);
+    impl<'ast> Visit<'ast> for Borrows {
+        fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
+            self.0 |= pat.by_ref.is_some() && pat.mutability.is_some();
+            visit::visit_pat_ident(self, pat);
+        }
+    }
+    let mut borrows = Borrows(false);
+    borrows.visit_pat(pat);
+    borrows.0
+}
+
 /// The names that the pattern binds however the crate is configured, and that are no unit structs.
 pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
     let mut names = bindings(pat, |field| field.attrs.is_empty());
@@ -55,13 +70,23 @@ pub(crate) fn is_upper(name: &Ident) -> bool {
 
 /// The attributes that go along when what a parameter binds is bound elsewhere.
 pub(crate) fn kept(param: &PatType) -> impl Iterator<Item = &Attribute> {
-    param
-        .attrs
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("cfg") || attribute.path().is_ident("allow"))
+    let is_kept = |path: &Path| path.is_ident("cfg") || path.is_ident("allow");
+    param.attrs.iter().filter(move |attribute| paths(attribute).iter().all(is_kept))
 }
 
 /// What is expected of what a parameter binds: it holds only where that is bound, and goes there.
 pub(crate) fn take_expected(param: &mut PatType) -> Vec<Attribute> {
-    param.attrs.extract_if(.., |attribute| attribute.path().is_ident("expect")).collect()
+    let is_expected = |path: &Path| path.is_ident("expect");
+    param.attrs.extract_if(.., |attribute| paths(attribute).iter().any(is_expected)).collect()
+}
+
+/// What the attribute is, or what it may be under the condition of a `cfg_attr`.
+fn paths(attribute: &Attribute) -> Vec<Path> {
+    let conditional = Punctuated::<Meta, Token![,]>::parse_terminated;
+    match attribute.parse_args_with(conditional) {
+        Ok(metas) if attribute.path().is_ident("cfg_attr") => {
+            metas.iter().skip(1).map(|meta| meta.path().clone()).collect()
+        }
+        _ => vec![attribute.path().clone()],
+    }
 }

@@ -3,7 +3,7 @@
 use crate::{
     args::Given,
     contradictions::chosen,
-    function::{Function, hidden},
+    function::{Function, borrowed, hidden},
     kind::Kind,
     layer::Layer,
     params::in_brackets,
@@ -23,6 +23,7 @@ impl Layer {
         let open = format_ident!("{}_key", self.key_word());
         let parts = self.parts().map(|part| {
             let (value, allowed) = (function.value_of(part)?, function.allowed(part));
+            let key = borrowed(quote!(mut #key));
             Ok(quote_spanned!(Span::mixed_site().located_at(part.span())=> #allowed #key.part(&#value);))
         });
         let parts = parts.collect::<Result<TokenStream>>()?;
@@ -50,7 +51,11 @@ impl Layer {
             }
             None => (quote!(new(#runtime::module_path!(), #name)), quote!(digest())),
         };
-        let identity = quote!(static __LOCKER_FUNCTION: #runtime::Function = #runtime::Function::#new;);
+        // Not `borrowed` where it is used: clippy would see no static that changes there, and ask for `must_use`.
+        let identity = quote! {
+            static __LOCKER_IDENTITY: #runtime::Function = #runtime::Function::#new;
+            static __LOCKER_FUNCTION: &#runtime::Function = &__LOCKER_IDENTITY;
+        };
         (identity, quote!(__LOCKER_FUNCTION.#of))
     }
 
@@ -68,7 +73,7 @@ impl Layer {
             (&self.runtime, self.settings(function), format_ident!("{}", self.word()));
         let (locker, key, one) = (hidden("locker"), hidden("key"), hidden("one"));
         let more = self.more(function);
-        let request = |key| quote!(#runtime::#word(#locker, &__LOCKER_FUNCTION, #key #more) #settings);
+        let request = |key| quote!(#runtime::#word(#locker, __LOCKER_FUNCTION, #key #more) #settings);
         let request = if self.options.each.is_some() {
             let request = request(one.to_token_stream());
             quote!(#runtime::each(#key, |#one| #request))

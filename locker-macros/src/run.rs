@@ -1,7 +1,7 @@
 //! The body while something is held: in place in plain functions, as an awaited block in async ones.
 
 use crate::{
-    function::{Function, hidden},
+    function::{Function, borrowed, hidden},
     layer::{Layer, names},
 };
 use proc_macro2::TokenStream;
@@ -100,7 +100,7 @@ impl Layer {
     }
 
     fn guard(&self) -> Option<TokenStream> {
-        let (name, hold) = (&self.options.guard.as_ref()?.value, names().2);
+        let (name, hold) = (&self.options.guard.as_ref()?.value, borrowed(names().2));
         Some(quote!(let #name = #hold.guard();))
     }
 }

@@ -51,7 +51,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The time from now until `self`; zero when it has passed.
+    /// The time from `earlier` until `self`; zero when that is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))

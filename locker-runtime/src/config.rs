@@ -95,9 +95,10 @@ pub(crate) fn between(name: &str, value: Duration, shortest: Duration) -> Result
 /// Makes a [`Locker`] with defaults of your own.
 ///
 /// ```
-/// # fn main() -> locker_runtime::Result<()> {
+/// # use locker_runtime as locker;
+/// # fn main() -> locker::Result<()> {
 /// use std::time::Duration;
-/// let locker = locker_runtime::Locker::builder()
+/// let locker = locker::Locker::builder()
 ///     .url("memory://")
 ///     .lease(Duration::from_secs(30))
 ///     .prefix("shop:")

@@ -8,7 +8,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a call failed: its [`kind`](Error::kind), the key it was about, and what lay beneath.
 ///
 /// ```
-/// use locker_runtime::{Error, ErrorKind};
+/// # use locker_runtime as locker;
+/// use locker::{Error, ErrorKind};
 /// let error = Error::new(ErrorKind::TimedOut, "waited 10s for the lock").with_key("lock:a");
 /// assert_eq!(error.to_string(), "lock:a: timed out: waited 10s for the lock");
 /// assert!(error.is_temporary());

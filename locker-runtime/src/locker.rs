@@ -40,8 +40,9 @@ pub(crate) const PERSISTENCE: Duration = Duration::from_secs(5);
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
 ///
 /// ```
-/// # async fn example() -> locker_runtime::Result<()> {
-/// let locker = locker_runtime::Locker::memory();
+/// # use locker_runtime as locker;
+/// # async fn example() -> locker::Result<()> {
+/// let locker = locker::Locker::memory();
 /// let guard = locker.lock("invoice 7").acquire().await?;
 /// // nobody else holds "invoice 7" now
 /// guard.release().await?;

@@ -17,3 +17,23 @@ fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     std::mem::replace(service, clone)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LockRequest, Locker, Quota};
+    use http::Request;
+    use std::time::Duration;
+    use tower_layer::Layer;
+
+    #[test]
+    fn services_can_be_shown_whatever_their_key_is() {
+        let ask = |locker: &Locker, _: &Request<()>| -> LockRequest { locker.lock("a") };
+        let shown = format!("{:?}", LockLayer::with(Locker::memory(), ask).layer("inner"));
+        assert!(shown.starts_with("Lock { inner: \"inner\""), "{shown}");
+        let quota = Quota::fixed_window(1, Duration::from_secs(1));
+        let key = |_: &Request<()>| String::new();
+        let shown = format!("{:?}", RateLimitLayer::new(Locker::memory(), quota, key).layer("inner"));
+        assert!(shown.starts_with("RateLimit { inner: \"inner\""), "{shown}");
+    }
+}

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use locker::{Guard, Locker, lock_on_argument};
 use std::{
     cell::RefCell,
+    fmt::{self, Display},
     future::{pending, ready},
     mem::take as drain,
     pin::pin,
@@ -131,6 +132,50 @@ fn plain(_a: Noted, b: Noted, (c, _d): (Noted, Noted)) -> Done {
 fn arguments_of_a_closure_are_dropped_before_the_release() {
     plain(Noted("a"), Noted("b"), (Noted("c"), Noted("d"))).unwrap();
     assert_eq!(dropped(), ["d", "c", "b", "a"]);
+}
+
+struct Pair {
+    bound: Noted,
+    _unbound: Noted,
+}
+
+/// Writes nothing: its lock is that of no arguments.
+impl Display for Pair {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+}
+
+#[lock_on_argument(name = "drops", locker = here(), args(0))]
+async fn by_position(Pair { bound, .. }: Pair) -> Done {
+    assert!(dropped().is_empty(), "{}", bound.0);
+    ready(()).await;
+    Ok(())
+}
+
+#[lock_on_argument(name = "drops", locker = here(), args(0))]
+async fn changed_by_position(Pair { ref mut bound, .. }: Pair) -> Done {
+    assert!(dropped().is_empty());
+    bound.0 = "changed";
+    ready(()).await;
+    Ok(())
+}
+
+#[lock_on_argument(name = "drops", locker = here(), args(0))]
+fn plain_by_position(Pair { bound, .. }: Pair) -> Done {
+    assert!(dropped().is_empty(), "{}", bound.0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_pattern_leaves_unbound_is_not_dropped_before_the_body() {
+    let pair = || Pair { bound: Noted("bound"), _unbound: Noted("unbound") };
+    by_position(pair()).await.unwrap();
+    assert_eq!(dropped(), ["bound", "unbound"]);
+    changed_by_position(pair()).await.unwrap();
+    assert_eq!(dropped(), ["changed", "unbound"]);
+    plain_by_position(pair()).unwrap();
+    assert_eq!(dropped(), ["bound", "after the release"]);
 }
 
 impl Noted {

@@ -69,10 +69,16 @@ impl<S, K: Clone> Layer<S> for LockLayer<K> {
 }
 
 /// A service behind a [`LockLayer`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Lock<S, K> {
     inner: S,
     layer: LockLayer<K>,
+}
+
+impl<S: fmt::Debug, K> fmt::Debug for Lock<S, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("inner", &self.inner).field("layer", &self.layer).finish()
+    }
 }
 
 impl<S, K, B, R> Service<Request<B>> for Lock<S, K>

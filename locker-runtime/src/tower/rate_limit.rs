@@ -60,10 +60,16 @@ impl<S, K: Clone> Layer<S> for RateLimitLayer<K> {
 }
 
 /// A service behind a [`RateLimitLayer`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RateLimit<S, K> {
     inner: S,
     layer: RateLimitLayer<K>,
+}
+
+impl<S: fmt::Debug, K> fmt::Debug for RateLimit<S, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("inner", &self.inner).field("layer", &self.layer).finish()
+    }
 }
 
 impl<S, K, B, R> Service<Request<B>> for RateLimit<S, K>

@@ -237,6 +237,33 @@ fn expected_of_a_plain_one(#[expect(unused_variables, reason = "kept")] unused: 
     Ok(())
 }
 
+#[lock_on_argument(args(1, 2), locker = LOCKER)]
+async fn allowed_on_condition(
+    #[cfg_attr(all(), allow(unused_variables, reason = "kept"))] unused: u8,
+    #[cfg_attr(all(), allow(unused_variables, reason = "kept"))] Path(whole): Path<u8>,
+    #[cfg_attr(all(), expect(unused_variables, reason = "kept"))] Path(expected): Path<u8>,
+    #[cfg_attr(all(), cfg(any()))] absent: Absent,
+    #[cfg_attr(any(), cfg(any()))] _present: u8,
+) -> Done<u8> {
+    Ok(ready(1).await)
+}
+
+#[lock_on_argument(name = "patterns", args(0, 1), locker = LOCKER)]
+async fn positions_of_borrowing_patterns(
+    Path(ref mut by_value): Path<u8>,
+    Path(by_reference): &mut Path<u8>,
+) -> Done<u8> {
+    *by_value += ready(1).await;
+    *by_reference += *by_value;
+    Ok(*by_reference)
+}
+
+#[lock_on_argument(args(0), locker = LOCKER)]
+fn position_of_a_borrowing_pattern(Path(ref mut text): Path<String>) -> Done<usize> {
+    text.push('!');
+    Ok(text.len())
+}
+
 macro_rules! with_parameters {
     ($name:ident, $($parameter:pat_param = $type:ty),*) => {
         #[lock_on_argument(args(a), locker = LOCKER)]
@@ -280,6 +307,8 @@ async fn patterns_nest() {
     let expected = key(&[&"t", &1, &2]);
     assert_eq!(mutable_references(&mut text, &mut point).await.unwrap(), expected);
     assert_eq!((text, point.x), (format!("t{expected}"), 3));
+    assert_eq!(positions_of_borrowing_patterns(Path(1), &mut Path(2)).await.unwrap(), 4);
+    assert_eq!(position_of_a_borrowing_pattern(Path("a".to_owned())).unwrap(), 2);
 }
 
 #[tokio::test]
@@ -321,5 +350,6 @@ async fn arguments_that_the_body_leaves_alone_are_accepted() {
     assert_eq!(configured(Configured { present: 1 }, Ok(2), 3).await.unwrap(), 3);
     assert_eq!(expected(1, (2, 3), Path(4), 5).await.unwrap(), 7);
     expected_of_a_plain_one(1).unwrap();
+    assert_eq!(allowed_on_condition(1, Path(2), Path(3), 4).await.unwrap(), 1);
     assert_eq!(parameters_of_a_macro(1, 2, (String::new(), 3), String::new()).await.unwrap(), 1);
 }

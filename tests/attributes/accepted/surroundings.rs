@@ -111,6 +111,46 @@ mod bound {
     }
 }
 
+/// Methods of the names of generated calls that everything has, by value: found before those that borrow.
+mod blanket {
+    use locker::{Result, limit_concurrency, lock_on_argument, rate_limit};
+
+    #[allow(dead_code, reason = "they are here to be in the way")]
+    trait Everything: Sized {
+        fn digest(self) {}
+        fn digest_of<T>(self) {}
+        fn part<T>(self, _: T) {}
+        fn finish(self) {}
+        fn guard(self) {}
+        fn lease<T>(self, _: T) {}
+        fn leave_checked(self) {}
+    }
+
+    impl<T> Everything for T {}
+
+    #[lock_on_argument(args(id), guard = lease, lease = 1)]
+    pub(super) fn plain(id: u8) -> Result<u8> {
+        lease.check()?;
+        Ok(id)
+    }
+
+    #[rate_limit(size = 5, interval = 1, args(id))]
+    #[limit_concurrency(size = 5, args(id), guard = lease, on_lost = "error")]
+    pub(super) async fn asynchronous(id: u8) -> Result<u8> {
+        lease.check()?;
+        Ok(id)
+    }
+
+    pub(super) struct Method(pub(super) u8);
+
+    impl Method {
+        #[lock_on_argument(each(self.0), on_lost = "error")]
+        pub(super) fn each(&self) -> Result<u8> {
+            Ok(self.0)
+        }
+    }
+}
+
 /// Where `allow` is an error.
 #[forbid(warnings, unused_imports, unreachable_code)]
 mod forbidding {
@@ -186,6 +226,9 @@ async fn nothing_in_scope_is_relied_upon() {
     assert_eq!(bound::checked(1).await.unwrap(), 1);
     assert_eq!(bound::each(1, 2).await.unwrap(), 3);
     assert_eq!(bound::limited(1), 1);
+    assert_eq!(blanket::plain(1).unwrap(), 1);
+    assert_eq!(blanket::asynchronous(1).await.unwrap(), 1);
+    assert_eq!(blanket::Method(2).each().unwrap(), 2);
     assert_eq!(forbidding::plain(1).unwrap(), 1);
     std::panic::catch_unwind(|| forbidding::panics(1)).unwrap_err();
     tokio::spawn(forbidding::panics_later(1)).await.unwrap_err();

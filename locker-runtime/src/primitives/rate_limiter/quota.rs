@@ -19,7 +19,8 @@ pub enum Algorithm {
 /// The settings of a rate limiter. They travel with every request: what the last caller gave holds.
 ///
 /// ```
-/// use {locker_runtime::Quota, std::time::Duration};
+/// # use locker_runtime as locker;
+/// use {locker::Quota, std::time::Duration};
 /// let five_per_slot = Quota::fixed_window(5, Duration::from_millis(800));
 /// let hundred_a_second = Quota::gcra(100, Duration::from_secs(1)).burst(10);
 /// assert_eq!((five_per_slot.size(), hundred_a_second.size()), (5, 10));

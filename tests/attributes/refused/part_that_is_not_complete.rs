@@ -1,0 +1,17 @@
+use locker::lock_on_argument;
+
+struct Order {
+    id: u64,
+}
+
+#[lock_on_argument(expr = 10, args(order.))]
+fn ship(order: &Order) -> locker::Result<u64> {
+    Ok(order.id)
+}
+
+#[lock_on_argument(each(from.id, &), name = "orders")]
+fn swap(from: &Order) -> locker::Result<u64> {
+    Ok(from.id)
+}
+
+fn main() {}
