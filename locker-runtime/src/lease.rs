@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     fence: u64,
     lease: Duration,
     renew: bool,
+    /// When its owner had it.
+    since: Timestamp,
     /// When it ends however often it is renewed.
     end: Timestamp,
     deadline: AtomicU64,
@@ -72,6 +74,7 @@ impl Hold {
             fence,
             lease: settings.lease,
             renew: settings.renew,
+            since: answer.since,
             end: answer.since + settings.longest_hold(),
             deadline: AtomicU64::new(deadline(answer.sent, settings.lease).as_micros()),
             phase: AtomicU8::new(SAFE),
@@ -255,8 +258,12 @@ mod tests {
     use super::*;
 
     fn held(sent: Timestamp, since: Timestamp) -> Arc<Hold> {
-        let of = Duration::from_secs;
-        let settings = Settings { lease: of(10), max_hold: Some(of(10)), ..Settings::default() };
+        held_for(Duration::from_secs(10), sent, since)
+    }
+
+    /// Which its store does not know of.
+    fn held_for(lease: Duration, sent: Timestamp, since: Timestamp) -> Arc<Hold> {
+        let settings = Settings { lease, max_hold: Some(lease), ..Settings::default() };
         let answer =
             Answer { reply: Reply::Granted { fence: 1 }, sent, since, doubtful: false, waited: None };
         Hold::new(Locker::memory(), Kind::Lock, Key::new("lock:a"), Id::from(1), 1, settings, &answer, "")
@@ -268,6 +275,21 @@ mod tests {
         let (sent, since) = (Timestamp::now(), Timestamp::now() + of(2));
         let hold = held(sent, since);
         assert_eq!((hold.end, hold.deadline()), (since + of(10), deadline(sent, of(10))));
+    }
+
+    /// As one that is told of a hand-over while it turns out that there was nothing to hand on.
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn who_held_when_all_were_to_be_renewed_and_is_watched_later_is_renewed_too() {
+        let now = Timestamp::now;
+        let of_a_long_lease = || held_for(Duration::from_secs(600), now(), now());
+        let (before, late) = (of_a_long_lease(), of_a_long_lease());
+        Keeper::watch(&before);
+        Keeper::renew_all();
+        Keeper::watch(&late);
+        for hold in [before, late] {
+            locker_harness::in_time("the loss", hold.lost()).await;
+        }
     }
 
     #[test]

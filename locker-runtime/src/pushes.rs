@@ -105,12 +105,14 @@ impl Pushes {
 }
 
 impl Mailbox {
-    /// What says more stays: asking again answers whatever a look would, and a grant whatever asking would.
+    /// What says more stays: asking again answers whatever a look would, a grant whatever asking would, and a later
+    /// grant whatever an earlier one would.
     fn put(&mut self, signal: Signal) -> Option<Waker> {
-        let weight = |signal: &Signal| match signal {
-            Signal::Look { .. } => 0,
-            Signal::Wake => 1,
-            Signal::Granted { .. } | Signal::Held { .. } | Signal::Deleted => 2,
+        let weight = |signal: &Signal| match *signal {
+            Signal::Look { .. } => (0, 0),
+            Signal::Wake => (1, 0),
+            Signal::Granted { fence } | Signal::Held { fence, .. } => (2, fence),
+            Signal::Deleted => (3, 0),
         };
         if self.signal.as_ref().is_none_or(|there| weight(there) <= weight(&signal)) {
             self.signal = Some(signal);
@@ -189,12 +191,13 @@ impl Drop for Subscription<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{blocking::block_on, key::Key};
+    use crate::{blocking::block_on, clock::Timestamp, key::Key};
     use std::time::Duration;
 
     #[test]
     fn a_signal_that_says_less_replaces_none_that_says_more() {
         let (look, granted) = (Signal::Look { within: Duration::ZERO }, Signal::Granted { fence: 1 });
+        let inherited = Signal::Held { fence: 2, until: Timestamp::NEVER };
         for (signals, heard) in [
             ([look, Signal::Wake], Signal::Wake),
             ([Signal::Wake, look], Signal::Wake),
@@ -202,6 +205,8 @@ mod tests {
             ([granted, Signal::Wake], granted),
             ([Signal::Wake, granted], granted),
             ([granted, Signal::Deleted], Signal::Deleted),
+            ([granted, inherited], inherited),
+            ([inherited, granted], inherited),
         ] {
             let (pushes, id) = (Pushes::default(), Id::random());
             let mut mailbox = pushes.subscribe(id);

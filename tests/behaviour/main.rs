@@ -118,7 +118,10 @@ laws! {
         readers_share_and_a_writer_is_alone,
         a_run_of_readers_is_granted_together,
         a_waiting_writer_is_not_passed_by_readers,
-        readers_who_may_be_overtaken_are_let_in_together_with_those_behind_them;
+        readers_who_may_be_overtaken_are_let_in_together_with_those_behind_them,
+        who_asks_for_a_plain_lock_at_its_key_keeps_nobody_from_its_turn,
+        is_free_after_a_plain_lock_at_its_key,
+        is_a_conflict_while_a_free_lock_at_its_key_is_kept_for_the_next_in_line;
     together:
         a_barrier_opens_when_everybody_is_there_round_after_round,
         who_leaves_a_barrier_does_not_count,

@@ -2,8 +2,9 @@
 
 use crate::support::{GENEROUS, fresh_name, in_time, queued};
 use futures_util::future::join_all;
-use locker::Locker;
+use locker::{ErrorKind, Locker, lock_on_argument};
 use std::{
+    future::pending,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -84,4 +85,56 @@ pub(crate) async fn readers_who_may_be_overtaken_are_let_in_together_with_those_
     writer.release().await.unwrap();
     let held = join_all(readers).await;
     assert!(held.iter().all(Result::is_ok), "{held:?}");
+}
+
+#[lock_on_argument(name = "law.page", args(page), timeout = 0, locker = locker)]
+async fn alone(locker: &Locker, page: &str) -> locker::Result<()> {
+    Ok(())
+}
+
+#[lock_on_argument(name = "law.page", args(page), fair = false, locker = locker)]
+async fn alone_for_long(locker: &Locker, page: &str) -> locker::Result<()> {
+    pending().await
+}
+
+#[lock_on_argument(name = "law.page", args(page), mode = "write", locker = locker)]
+async fn write(locker: &Locker, page: &str) -> locker::Result<()> {
+    pending().await
+}
+
+#[lock_on_argument(
+    name = "law.page",
+    args(page),
+    mode = "read",
+    timeout = SOON,
+    retry_delay = GENEROUS,
+    locker = locker,
+)]
+async fn read(locker: &Locker, page: &str) -> locker::Result<()> {
+    Ok(())
+}
+
+pub(crate) async fn who_asks_for_a_plain_lock_at_its_key_keeps_nobody_from_its_turn(locker: Locker) {
+    let page = fresh_name();
+    let writing = queued(&locker, write(&locker, &page)).await;
+    let reading = queued(&locker, read(&locker, &page)).await;
+    assert_eq!(alone(&locker, &page).await.unwrap_err().kind(), ErrorKind::Conflict);
+    drop(writing);
+    reading.await.unwrap();
+}
+
+pub(crate) async fn is_free_after_a_plain_lock_at_its_key(locker: Locker) {
+    let page = fresh_name();
+    alone(&locker, &page).await.unwrap();
+    read(&locker, &page).await.unwrap();
+    alone(&locker, &page).await.unwrap();
+}
+
+pub(crate) async fn is_a_conflict_while_a_free_lock_at_its_key_is_kept_for_the_next_in_line(locker: Locker) {
+    let page = fresh_name();
+    let holding = queued(&locker, alone_for_long(&locker, &page)).await;
+    let _woken = queued(&locker, alone_for_long(&locker, &page)).await;
+    drop(holding);
+    locker.settled().await;
+    assert_eq!(read(&locker, &page).await.unwrap_err().kind(), ErrorKind::Conflict);
 }

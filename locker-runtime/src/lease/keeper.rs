@@ -25,6 +25,8 @@ pub(crate) struct Keeper {
     /// When the task looks next, in microseconds; a hold that is due earlier wakes it.
     next_look: AtomicU64,
     earlier: Notify,
+    /// When holds were last to be renewed at once, in microseconds: those, too, that are watched only after that.
+    doubted: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -47,6 +49,7 @@ static KEEPER: Lazy<Keeper> = Lazy::new(|| {
         holds: Mutex::default(),
         next_look: AtomicU64::new(Timestamp::NEVER.as_micros()),
         earlier: Notify::new(),
+        doubted: AtomicU64::new(0),
     }
 });
 
@@ -54,9 +57,15 @@ impl Keeper {
     /// Watches over a hold until [`forget`](Self::forget) is called with the number returned.
     pub(crate) fn watch(hold: &Arc<Hold>) -> usize {
         let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
-        let watched = Watched { hold: Arc::clone(hold), renew_at, over: false };
+        let mut watched = Watched { hold: Arc::clone(hold), renew_at, over: false };
+        let mut holds = lock(&KEEPER.holds);
+        let doubted = Timestamp::from_micros(KEEPER.doubted.load(Ordering::SeqCst));
+        if hold.renew && hold.since <= doubted {
+            watched.renew_at = doubted;
+        }
         let due = watched.due();
-        let number = lock(&KEEPER.holds).insert(watched);
+        let number = holds.insert(watched);
+        drop(holds);
         KEEPER.look_at(due);
         number
     }
@@ -86,6 +95,7 @@ impl Keeper {
     #[cfg(feature = "redis")]
     fn renew_those(which: impl Fn(&Hold) -> bool) {
         let (Some(keeper), now) = (Lazy::get(&KEEPER), Timestamp::now()) else { return };
+        keeper.doubted.fetch_max(now.as_micros(), Ordering::SeqCst);
         for (_, watched) in &mut *lock(&keeper.holds) {
             if watched.renew_at != Timestamp::NEVER && which(&watched.hold) {
                 watched.renew_at = now;

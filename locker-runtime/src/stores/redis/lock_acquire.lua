@@ -31,13 +31,14 @@ end
 if seen[3] then
   return 'cancelled'
 end
+-- Before the queue is touched, which may be that of something else.
+if not holder and redis.call('EXISTS', lock) == 1 then
+  return redis.error_reply('WRONGTYPE the key holds something that is no lock')
+end
 
 local function grant(time)
-  if not set(lock, id, lease, 'NX') then
-    return redis.error_reply('WRONGTYPE the key holds something that is no lock')
-  end
   local fence = fence_after(recorded, time)
-  set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
+  hold(id, fence, lease, lease)
   return string.format('granted %.0f', fence)
 end
 

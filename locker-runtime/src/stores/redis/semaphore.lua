@@ -27,7 +27,8 @@ if not is_of('semaphore', found[1]) then
   return {'wrong_kind'}
 end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
-local fence = tonumber(found[3] or redis.call('GET', last_fence) or 0)
+-- A lock that was held by this name before leaves its holder behind the fence.
+local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
 -- Whether a hold has ended in this call.
 local ended = false
 
@@ -122,6 +123,14 @@ local function head()
   if not first then return end
   local record = redis.call('HGET', waiters, first) or '0 0 fair 1 0 0 '
   return first, string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (%d+) (.*)$')
+end
+
+-- A lock that is free has nothing but those who wait.
+if not found[1] then
+  local first, of_semaphore = head()
+  if first and not of_semaphore then
+    return {'wrong_kind'}
+  end
 end
 
 -- More than there are, or will be unless somebody raises the size.
