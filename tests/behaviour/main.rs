@@ -87,6 +87,7 @@ laws! {
         a_wait_ends_at_its_timeout,
         no_wait_misses_a_send,
         who_waits_at_a_send_has_its_message_whatever_comes_after,
+        who_waits_at_a_send_has_its_message_though_the_name_is_deleted,
         a_sent_event_is_kept_as_long_as_it_was_told,
         blocking_calls_work;
     watchdog:
@@ -125,6 +126,7 @@ laws! {
         who_is_told_that_a_barrier_timed_out_has_not_counted,
         a_latch_opens_for_good_when_it_was_counted_down,
         a_latch_that_has_opened_lets_through_who_waited_for_more,
+        who_has_been_let_through_goes_on_though_the_name_is_deleted,
         a_counter_loses_no_change,
         what_no_counter_can_add_is_refused_by_name,
         parties_and_counts_beyond_the_exact_numbers_are_refused_by_name,
