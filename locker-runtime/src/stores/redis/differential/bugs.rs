@@ -63,7 +63,7 @@ const BUGS: [Bug; 23] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 29] = [
+const OTHER_BUGS: [(Draw, Bug); 30] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -96,6 +96,7 @@ const OTHER_BUGS: [(Draw, Bug); 29] = [
     (requests::rate_limiter, ("who looks forgets turns", "if found[5] then", "if false then")),
     (requests::rate_limiter, ("what is left unused is for nobody", "  move_up()\n  save()", "  save()")),
     (requests::rate_limiter, ("who was woken and asks late takes again", "place.woken == 1", "false")),
+    (requests::rate_limiter, ("another algorithm begins anew", "at = meter.start, debt", "at = time, debt")),
     (requests::event, ("a late send counts", "if not reply then", "if true then")),
     (requests::event, ("every copy counts", "if ARGV[7] == '1' then", "if false then")),
     (requests::event, ("who waited at a send misses it", "if told then", "if false then")),
