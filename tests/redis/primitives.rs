@@ -3,7 +3,7 @@
 use crate::support::{
     GENEROUS, connect, eternal_keys, hold, in_time, scripts_run, tell_late, until, waiting,
 };
-use locker::{ErrorKind, Held, Locker};
+use locker::{ErrorKind, Held, Locker, lock_on_argument};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -196,6 +196,28 @@ async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
     let next = locker.semaphore("a", 2).acquire().await.unwrap();
     assert!(next.fence() > ahead, "{} after {ahead}", next.fence());
     assert_eq!(eternal_keys(&server), [""; 0]);
+}
+
+/// As `mode = "read"` and a plain lock of one name have it.
+#[tokio::test]
+async fn readers_may_follow_plain_locks_of_the_same_key_and_fences_rise() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let plain = || async { locker.lock_on("page", &[&7_u64]).try_acquire().await.unwrap().unwrap() };
+    let (first, page) = (plain().await, &locker);
+    let shared = async || read_page(page, 7).await;
+    assert_eq!(shared().await.unwrap_err().kind(), ErrorKind::Conflict);
+    let mut fences = vec![first.fence()];
+    first.release().await.unwrap();
+    fences.push(shared().await.unwrap());
+    let last = plain().await;
+    fences.push(last.fence());
+    assert!(fences.is_sorted_by(|one, other| one < other), "{fences:?}");
+}
+
+#[lock_on_argument(name = "page", args(number), mode = "read", timeout = 0, guard = held, locker = locker)]
+async fn read_page(locker: &Locker, number: u64) -> locker::Result<u64> {
+    Ok(held.fence())
 }
 
 #[tokio::test]

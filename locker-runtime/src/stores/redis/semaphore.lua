@@ -27,7 +27,8 @@ if not is_of('semaphore', found[1]) then
   return {'wrong_kind'}
 end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
-local fence = tonumber(found[3] or redis.call('GET', last_fence) or 0)
+-- A lock may have had the key before, whose record names the holder behind the fence.
+local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
 -- Whether a hold has ended in this call.
 local ended = false
 
