@@ -305,6 +305,21 @@ async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
     assert!(door.release("a", "short").await.unwrap());
 }
 
+#[tokio::test]
+async fn a_hold_without_end_that_is_given_one_keeps_the_keys_no_longer_than_that() {
+    let Some(server) = RedisServer::start() else { return };
+    let door = connect(&server.url()).await.door();
+    door.acquire("a", 2, "first", Duration::MAX, Duration::ZERO).await.unwrap();
+    door.acquire("a", 2, "second", MINUTE * 60, Duration::ZERO).await.unwrap();
+    for (holder, most) in [("first", MINUTE * 61), ("second", MINUTE * 2)] {
+        assert!(door.renew("a", holder, MINUTE).await.unwrap());
+        for key in ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"] {
+            let left = Duration::from_millis(server.ask("PTTL", &[key]));
+            assert!(left <= most && left > most - MINUTE, "{holder}: {key} {left:?}");
+        }
+    }
+}
+
 /// A hold whose end was forgotten would have none.
 #[tokio::test]
 async fn ends_of_holds_are_known_as_long_as_anything_is_of_those_who_wait_long() {

@@ -29,7 +29,7 @@ end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
 -- A lock may have had the key before, whose record names the holder behind the fence.
 local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
--- Whether a hold has ended in this call.
+-- Whether a hold has ended in this call, or will before the keys do.
 local ended = false
 
 local function holder(of)
@@ -84,17 +84,18 @@ local function done(reply)
   return reply
 end
 
--- All of them: holds whose ends are forgotten before them would never end.
+-- All of them: holds whose ends are forgotten before them would never end. Answers whether they were kept for longer.
 local function keep_all(milliseconds)
   local longest = math.max(milliseconds, left(key))
   for _, each in ipairs({key, ends, names}) do
     keep(each, longest)
   end
+  return longest > milliseconds
 end
 
 local function hold_until(of, milliseconds)
   redis.call('ZADD', ends, milliseconds == math.huge and 'inf' or text(time + milliseconds * 1000), of)
-  keep_all(kept(milliseconds))
+  ended = keep_all(kept(milliseconds)) or ended
 end
 
 local function grant(attempt, of, permits, milliseconds, unconfirmed)
