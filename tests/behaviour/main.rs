@@ -56,6 +56,7 @@ laws! {
         a_wait_for_a_hold_without_expiry_leaves_nothing_behind,
         a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it,
         who_is_served_leaves_the_size_as_others_have_set_it,
+        two_waits_of_one_holder_leave_the_size_as_others_have_set_it,
         a_hold_without_expiry_lasts,
         a_hold_with_an_expiry_ends_by_itself,
         deleting_a_name_tells_those_who_wait,
