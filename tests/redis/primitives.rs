@@ -215,6 +215,21 @@ async fn readers_may_follow_plain_locks_of_the_same_key_and_fences_rise() {
     assert!(fences.is_sorted_by(|one, other| one < other), "{fences:?}");
 }
 
+/// Its holder is gone, and those in line have not asked again yet.
+#[tokio::test]
+async fn readers_are_refused_where_a_plain_lock_is_waited_for() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.lock_on("page", &[&7_u64]).acquire().await.unwrap();
+    let request = locker.lock_on("page", &[&7_u64]).timeout(GENEROUS).retry_delay(GENEROUS);
+    let waiter = tokio::spawn(request.acquire());
+    until("the waiter", async || waiting(&server, lost.key()) == 1).await;
+    let _: i64 = server.ask("DEL", &[lost.key()]);
+    assert_eq!(read_page(&locker, 7).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(waiting(&server, lost.key()), 1);
+    waiter.abort();
+}
+
 #[lock_on_argument(name = "page", args(number), mode = "read", timeout = 0, guard = held, locker = locker)]
 async fn read_page(locker: &Locker, number: u64) -> locker::Result<u64> {
     Ok(held.fence())
@@ -315,7 +330,7 @@ async fn a_hold_without_end_that_is_given_one_keeps_the_keys_no_longer_than_that
         assert!(door.renew("a", holder, MINUTE).await.unwrap());
         for key in ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"] {
             let left = Duration::from_millis(server.ask("PTTL", &[key]));
-            assert!(left <= most && left > most - MINUTE, "{holder}: {key} {left:?}");
+            assert!(left <= most && left + MINUTE > most, "{holder}: {key} {left:?}");
         }
     }
 }

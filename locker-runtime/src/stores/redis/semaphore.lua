@@ -136,11 +136,19 @@ local function place(waiter_lease, live_until, how, permits, of, looks_at, to)
   return string.format('%s %.0f %s %.0f %s %.0f %s', waiter_lease, live_until, how, permits, of, looks_at, to)
 end
 
+-- A lock whose holder is gone has nothing at its key, but those who wait for it.
+local function ours(waiter_lease, ...)
+  if not waiter_lease then
+    error('WRONGTYPE a lock is waited for at this key', 0)
+  end
+  return waiter_lease, ...
+end
+
 local function head()
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   if not first then return end
   local record = redis.call('HGET', waiters, first) or '0 0 fair 1 0 0 '
-  return first, string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (%d+) (.*)$')
+  return first, ours(string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (%d+) (.*)$'))
 end
 
 -- More than there are, or will be unless somebody raises the size.
