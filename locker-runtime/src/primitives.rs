@@ -227,7 +227,8 @@ pub trait State: Default {
     /// How it looks at `now`.
     fn inspect(&self, now: Timestamp) -> Inspection;
 
-    /// Forgets everything but the last fence, and tells those who wait.
+    /// Forgets everything but the last fence, and tells those who wait. Those for whom it has come, and who have been
+    /// told to ask, wait no longer: they are answered as before.
     fn delete(&mut self, context: &mut Context<'_>);
 }
 

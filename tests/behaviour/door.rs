@@ -97,6 +97,28 @@ pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: 
     assert_eq!(size().await, Some(2), "it was raised");
 }
 
+pub(crate) async fn two_waits_of_one_holder_leave_the_size_as_others_have_set_it(locker: Locker) {
+    let door = locker.door();
+    for first_comes_first in [true, false] {
+        let name = fresh_name();
+        door.acquire(&name, 2, "one", MINUTE, Duration::ZERO).await.unwrap();
+        door.acquire(&name, 2, "two", MINUTE, Duration::ZERO).await.unwrap();
+        let first = queued(&locker, door.acquire(&name, 2, "me", MINUTE, GENEROUS)).await;
+        let second = queued(&locker, door.acquire(&name, 2, "me", MINUTE, GENEROUS)).await;
+        door.acquire(&name, 1, "three", MINUTE, Duration::ZERO).await.unwrap_err();
+        for holder in ["one", "two"] {
+            assert!(door.release(&name, holder).await.unwrap());
+        }
+        let waits = if first_comes_first { [first, second] } else { [second, first] };
+        for wait in waits {
+            in_time("both waits", wait).await.unwrap();
+        }
+        let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+        assert_eq!((state.size, state.used), (Some(1), Some(1)), "it was lowered");
+        assert!(door.release(&name, "me").await.unwrap());
+    }
+}
+
 pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
     let (door, name) = (locker.door(), fresh_name());
     door.acquire(&name, 1, "me", Duration::MAX, Duration::ZERO).await.unwrap();

@@ -68,6 +68,17 @@ pub(crate) async fn who_waits_at_a_send_has_its_message_whatever_comes_after(loc
     assert_eq!(event.wait(Duration::ZERO).await.unwrap(), "third");
 }
 
+pub(crate) async fn who_waits_at_a_send_has_its_message_though_the_name_is_deleted(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let event = locker.event(&name);
+    let waiting = queued(&locker, event.wait(SOON)).await;
+    event.send("gone").await.unwrap();
+    assert!(door.delete(&door.key("event", &name)).await.unwrap());
+    assert_eq!(waiting.await.unwrap(), "gone");
+    assert_eq!(event.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    event.send("anew").await.unwrap();
+}
+
 pub(crate) async fn a_sent_event_is_kept_as_long_as_it_was_told(locker: Locker) {
     let event = locker.event(&fresh_name()).keep(SHORT);
     event.send("").await.unwrap();

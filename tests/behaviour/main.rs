@@ -56,6 +56,7 @@ laws! {
         a_wait_for_a_hold_without_expiry_leaves_nothing_behind,
         a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it,
         who_is_served_leaves_the_size_as_others_have_set_it,
+        two_waits_of_one_holder_leave_the_size_as_others_have_set_it,
         a_hold_without_expiry_lasts,
         a_hold_with_an_expiry_ends_by_itself,
         deleting_a_name_tells_those_who_wait,
@@ -87,6 +88,7 @@ laws! {
         a_wait_ends_at_its_timeout,
         no_wait_misses_a_send,
         who_waits_at_a_send_has_its_message_whatever_comes_after,
+        who_waits_at_a_send_has_its_message_though_the_name_is_deleted,
         a_sent_event_is_kept_as_long_as_it_was_told,
         blocking_calls_work;
     watchdog:
@@ -128,6 +130,7 @@ laws! {
         who_is_told_that_a_barrier_timed_out_has_not_counted,
         a_latch_opens_for_good_when_it_was_counted_down,
         a_latch_that_has_opened_lets_through_who_waited_for_more,
+        who_has_been_let_through_goes_on_though_the_name_is_deleted,
         a_counter_loses_no_change,
         what_no_counter_can_add_is_refused_by_name,
         parties_and_counts_beyond_the_exact_numbers_are_refused_by_name,

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(120);
 
+/// Before a waiter asks again by itself.
+const SOON: Duration = Duration::from_secs(4);
+
 pub(crate) async fn a_barrier_opens_when_everybody_is_there_round_after_round(locker: Locker) {
     let barrier = locker.barrier(&fresh_name(), 3);
     for _ in 0..3 {
@@ -78,6 +81,23 @@ pub(crate) async fn a_latch_that_has_opened_lets_through_who_waited_for_more(loc
     assert_eq!(one.count_down().await.unwrap(), 0);
     in_time("the waiter", waiting).await.unwrap();
     one.wait(Duration::ZERO).await.unwrap();
+}
+
+/// Whoever is told to go on has not asked again yet when the name is deleted.
+pub(crate) async fn who_has_been_let_through_goes_on_though_the_name_is_deleted(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let delete = async |kind| assert!(door.delete(&door.key(kind, &name)).await.unwrap(), "{kind}");
+    let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
+    let first = queued(&locker, barrier.wait(SOON)).await;
+    barrier.wait(GENEROUS).await.unwrap();
+    delete("barrier").await;
+    first.await.unwrap();
+    assert_eq!(barrier.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    let waiting = queued(&locker, latch.wait(SOON)).await;
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    delete("latch").await;
+    waiting.await.unwrap();
+    assert_eq!(latch.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 pub(crate) async fn a_counter_loses_no_change(locker: Locker) {

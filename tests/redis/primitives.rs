@@ -3,7 +3,7 @@
 use crate::support::{
     GENEROUS, connect, eternal_keys, hold, in_time, scripts_run, tell_late, until, waiting,
 };
-use locker::{ErrorKind, Held, Locker};
+use locker::{ErrorKind, Held, Locker, lock_on_argument};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -198,6 +198,43 @@ async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
     assert_eq!(eternal_keys(&server), [""; 0]);
 }
 
+/// As `mode = "read"` and a plain lock of one name have it.
+#[tokio::test]
+async fn readers_may_follow_plain_locks_of_the_same_key_and_fences_rise() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let plain = || async { locker.lock_on("page", &[&7_u64]).try_acquire().await.unwrap().unwrap() };
+    let (first, page) = (plain().await, &locker);
+    let shared = async || read_page(page, 7).await;
+    assert_eq!(shared().await.unwrap_err().kind(), ErrorKind::Conflict);
+    let mut fences = vec![first.fence()];
+    first.release().await.unwrap();
+    fences.push(shared().await.unwrap());
+    let last = plain().await;
+    fences.push(last.fence());
+    assert!(fences.is_sorted_by(|one, other| one < other), "{fences:?}");
+}
+
+/// Its holder is gone, and those in line have not asked again yet.
+#[tokio::test]
+async fn readers_are_refused_where_a_plain_lock_is_waited_for() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.lock_on("page", &[&7_u64]).acquire().await.unwrap();
+    let request = locker.lock_on("page", &[&7_u64]).timeout(GENEROUS).retry_delay(GENEROUS);
+    let waiter = tokio::spawn(request.acquire());
+    until("the waiter", async || waiting(&server, lost.key()) == 1).await;
+    let _: i64 = server.ask("DEL", &[lost.key()]);
+    assert_eq!(read_page(&locker, 7).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(waiting(&server, lost.key()), 1);
+    waiter.abort();
+}
+
+#[lock_on_argument(name = "page", args(number), mode = "read", timeout = 0, guard = held, locker = locker)]
+async fn read_page(locker: &Locker, number: u64) -> locker::Result<u64> {
+    Ok(held.fence())
+}
+
 #[tokio::test]
 async fn the_last_fence_of_a_semaphore_is_kept_for_a_minute_also_while_somebody_waits() {
     let Some(server) = RedisServer::start() else { return };
@@ -281,6 +318,21 @@ async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
     let left = times_to_live();
     assert!(left.iter().all(|left| (100_000..=120_000).contains(left)), "{left:?}");
     assert!(door.release("a", "short").await.unwrap());
+}
+
+#[tokio::test]
+async fn a_hold_without_end_that_is_given_one_keeps_the_keys_no_longer_than_that() {
+    let Some(server) = RedisServer::start() else { return };
+    let door = connect(&server.url()).await.door();
+    door.acquire("a", 2, "first", Duration::MAX, Duration::ZERO).await.unwrap();
+    door.acquire("a", 2, "second", MINUTE * 60, Duration::ZERO).await.unwrap();
+    for (holder, most) in [("first", MINUTE * 61), ("second", MINUTE * 2)] {
+        assert!(door.renew("a", holder, MINUTE).await.unwrap());
+        for key in ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"] {
+            let left = Duration::from_millis(server.ask("PTTL", &[key]));
+            assert!(left <= most && left + MINUTE > most, "{holder}: {key} {left:?}");
+        }
+    }
 }
 
 /// A hold whose end was forgotten would have none.

@@ -113,7 +113,6 @@ impl super::State for State {
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
-        self.passed = Tombstones::default();
         self.here.dismiss(Signal::Deleted, context);
     }
 }

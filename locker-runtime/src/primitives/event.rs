@@ -166,6 +166,6 @@ impl super::State for State {
 
     fn delete(&mut self, context: &mut Context<'_>) {
         self.watchers.dismiss(Signal::Deleted, context);
-        *self = Self::default();
+        self.sent = None;
     }
 }

@@ -146,7 +146,6 @@ impl super::State for State {
 
     fn delete(&mut self, context: &mut Context<'_>) {
         (self.counted, self.seen) = (0, Tombstones::default());
-        self.let_through = Tombstones::default();
         self.watchers.dismiss(Signal::Deleted, context);
     }
 }

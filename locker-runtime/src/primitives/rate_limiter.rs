@@ -144,10 +144,16 @@ impl State {
         context: &mut Context<'_>,
     ) -> Option<Reply> {
         let line = self.line.as_deref_mut()?;
-        if line.admitted.has(id) {
-            return Some(self.admitted(Duration::ZERO, context.now));
-        }
-        if line.refused.has(id) {
+        let (is_admitted, is_refused) = (line.admitted.has(id), line.refused.has(id));
+        if is_admitted || is_refused {
+            if Wait::is_answered_once(wait) {
+                line.admitted.forget(id);
+                line.refused.forget(id);
+                self.settle(context.now);
+            }
+            if is_admitted {
+                return Some(self.admitted(Duration::ZERO, context.now));
+            }
             let turn = self.tail().turn(tokens, &self.rate, context.now);
             return Some(self.limited(turn, context.now));
         }

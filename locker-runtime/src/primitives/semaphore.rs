@@ -275,6 +275,7 @@ impl State {
                 self.crowd.queue.leave(id);
             } else if self.holders.fence(waiter.ask.key).is_some() {
                 self.crowd.queue.leave(id);
+                self.holders.know(waiter.ask.key, id);
                 context.push(id, Signal::Wake);
             } else if self.never_fits(waiter.ask.permits) {
                 self.refuse(id, context.now);

@@ -116,20 +116,23 @@ impl Meter {
         }
     }
 
-    /// The same use, counted by another quota.
+    /// The same use, counted by another quota. What has passed of an interval or of a token counts on, so that those
+    /// who ask by turns by different algorithms do not begin it anew each time.
     pub(super) fn under(self, old: &Rate, new: &Rate, now: Timestamp) -> Self {
         if self == Self::default() || self.idle_from(old) <= now {
             return Self::default();
         }
         match (self.at(old, now), new.quota.algorithm) {
-            (Self::Window { used, .. }, Algorithm::Gcra) => {
-                Self::Gcra { at: now, debt: real(used) * new.emission }
+            (Self::Window { start, used }, Algorithm::Gcra) => {
+                Self::Gcra { at: start, debt: real(used) * new.emission }
             }
             (Self::Gcra { debt, .. }, Algorithm::Gcra) => {
                 Self::Gcra { at: now, debt: debt / old.emission * new.emission }
             }
             (Self::Gcra { debt, .. }, _) => {
-                Self::Window { start: now, used: whole((debt / old.emission).ceil()) }
+                let (used, least) = (debt / old.emission, old.emission.min(new.emission));
+                let passed = whole((used.ceil() - used) * least);
+                Self::Window { start: now - Duration::from_micros(passed), used: whole(used.ceil()) }
             }
             (window @ Self::Window { .. }, _) => window,
         }

@@ -1,5 +1,6 @@
 //! The step against models that are too simple to be wrong, and the bounds that the documentation states.
 
+mod mixed;
 mod overload;
 
 use super::*;

@@ -15,6 +15,8 @@ pub(super) struct Holders {
     ends: BTreeSet<(Timestamp, Id)>,
     /// From attempts to the names they asked for, where the two differ.
     names: IdMap<Id>,
+    /// By name: attempts that have it as well, because they waited for it, too.
+    others: IdMap<Vec<Id>>,
     taken: u64,
 }
 
@@ -47,7 +49,7 @@ impl Holders {
         self.by_name.get(&name).map(|holder| holder.fence)
     }
 
-    /// Whether this attempt got a hold of another name.
+    /// Whether this attempt got a hold of another name, or waited for it when another one did.
     pub(super) fn is_known(&self, attempt: Id) -> bool {
         self.names.contains_key(&attempt)
     }
@@ -95,18 +97,27 @@ impl Holders {
     /// from now on: what one was told of does not end because another gives up.
     pub(super) fn confirm(&mut self, name: Id, attempt: Id, now: Timestamp, lease: Duration) {
         let Some(holder) = self.by_name.get_mut(&name) else { return };
-        if let Some(other) = holder.attempt.take_if(|by| *by != attempt) {
-            self.names.remove(&other);
-        }
+        let other = holder.attempt.take_if(|by| *by != attempt);
         if holder.unconfirmed {
             self.renew(name, now + lease);
         }
+        if let Some(other) = other.filter(|other| self.is_known(*other)) {
+            self.know(name, other);
+        }
+    }
+
+    /// An attempt has waited for a name that is held: it will ask once more, and is then no new one.
+    pub(super) fn know(&mut self, name: Id, attempt: Id) {
+        self.names.insert(attempt, name);
+        self.others.entry(name).or_default().push(attempt);
     }
 
     pub(super) fn end(&mut self, name: Id) -> bool {
         let Some(holder) = self.by_name.remove(&name) else { return false };
         self.ends.remove(&(holder.until, name));
-        holder.attempt.and_then(|attempt| self.names.remove(&attempt));
+        for attempt in self.others.remove(&name).into_iter().flatten().chain(holder.attempt) {
+            self.names.remove(&attempt);
+        }
         self.taken -= holder.permits;
         true
     }

@@ -72,6 +72,8 @@ const NOBODY: u128 = u128::MAX;
 struct Held {
     key: u128,
     by: u128,
+    /// Other attempts that waited for it.
+    others: Vec<u128>,
     permits: u64,
     until: Timestamp,
 }
@@ -108,14 +110,15 @@ impl Model {
     /// Whoever may be overtaken is woken, and has to come.
     fn serve(&mut self, now: Timestamp) {
         while let Some(&Place { by, key, permits, fair }) = self.line.first() {
-            if self.holds(key) {
+            if let Some(held) = self.held.iter_mut().find(|held| held.key == key) {
+                held.others.push(by);
                 self.line.remove(0);
             } else if self.never_fits(permits) {
                 self.line.remove(0);
                 self.refused.insert(by);
             } else if fair && self.fits(permits) {
                 self.line.remove(0);
-                self.held.push(Held { key, by, permits, until: now + LEASE });
+                self.held.push(Held { key, by, others: Vec::new(), permits, until: now + LEASE });
             } else {
                 return;
             }
@@ -134,7 +137,8 @@ impl Model {
             }
             Act::Acquire { id, key, size, permits, wait } => {
                 let waits = self.line.iter().any(|place| place.by == id);
-                let confirms = self.held.iter().any(|held| held.by == id && held.key != id);
+                let knows = |held: &Held| held.by == id && held.key != id || held.others.contains(&id);
+                let confirms = self.held.iter().any(knows);
                 self.size = if waits || confirms { self.size } else { size };
                 let keeps_its_turn = self.line.first().is_some_and(|head| head.fair);
                 if wait != MAY_BE_OVERTAKEN || keeps_its_turn {
@@ -142,7 +146,10 @@ impl Model {
                 }
                 let overtakes = wait == MAY_BE_OVERTAKEN && self.line.first().is_none_or(|head| !head.fair);
                 let said = if let Some(held) = self.held.iter_mut().find(|held| held.key == key) {
-                    held.by = if held.by == id { id } else { NOBODY };
+                    if held.by != id {
+                        held.others.extend([held.by].iter().filter(|by| **by != key && **by != NOBODY));
+                        held.by = NOBODY;
+                    }
                     self.line.retain(|place| place.by != id);
                     "granted"
                 } else if self.never_fits(permits) {
@@ -153,7 +160,7 @@ impl Model {
                     && (overtakes || self.line.first().is_none_or(|head| head.by == id))
                 {
                     self.line.retain(|place| place.by != id);
-                    self.held.push(Held { key, by: id, permits, until: now + LEASE });
+                    self.held.push(Held { key, by: id, others: Vec::new(), permits, until: now + LEASE });
                     "granted"
                 } else if let Some(wait) = wait {
                     let place = Place { by: id, key, permits, fair: wait.fair };
@@ -243,6 +250,7 @@ proptest! {
             let here: Vec<_> = here.into_iter().map(|held| (held.0, held.2, held.3)).collect();
             prop_assert_eq!(here, there);
             prop_assert_eq!(semaphore.state.waiting(), model.line.len());
+            prop_assert_eq!(semaphore.state.size, model.size);
             told.extend(semaphore.pushed());
             // What ends by itself is noticed by the tick.
             let served = matches!(said, "passed" | "renewed" | "lost" | "not_held")

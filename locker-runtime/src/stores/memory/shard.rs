@@ -22,7 +22,7 @@ pub(super) struct Shard {
     sweep_at: Timestamp,
     /// No forgotten key had a higher fence.
     fence_floor: u64,
-    /// When a limiter was last asked: their time is read so cheaply that it may go back by microseconds.
+    /// When a limiter was last asked or swept: their time is read so cheaply that it may go back by microseconds.
     limiters_at: Timestamp,
 }
 
@@ -146,6 +146,7 @@ impl Shard {
     }
 
     fn sweep(&mut self, now: Timestamp, pushes: &mut Vec<Push>) {
+        self.limiters_at = self.limiters_at.max(now);
         let over = |entry: &Entry| entry.state.next_tick().is_some_and(|due| due <= now);
         let due: Vec<Key> =
             self.keys.iter().filter(|(_, entry)| over(entry)).map(|(key, _)| key.clone()).collect();
@@ -198,7 +199,10 @@ mod tests {
     use super::*;
     use crate::{
         id::Id,
-        primitives::rate_limiter::{self, Quota},
+        primitives::{
+            Wait,
+            rate_limiter::{self, Quota},
+        },
     };
 
     /// Of two threads one may be behind the other by microseconds, all the time.
@@ -220,5 +224,28 @@ mod tests {
         };
         let admitted = (0..10_000).filter(|turn| is_admitted(2 * (turn % 2))).count();
         assert_eq!(admitted, 1 + 5, "in two microseconds the first one was given back");
+    }
+
+    #[test]
+    fn a_sweep_that_is_ahead_of_a_limiter_by_microseconds_moves_nobody_in_line() {
+        let (mut shard, key, mut pushes) = (Shard::default(), Key::new("limited"), Vec::new());
+        let (second, start) = (Duration::from_secs(1), Timestamp::from_micros(1_000_000_000));
+        let take = |id: u128| {
+            Request::RateLimiter(rate_limiter::Request::Take {
+                id: Id::from(id),
+                tokens: 1,
+                quota: Quota::fixed_window(1, second),
+                patience: Duration::MAX,
+                wait: Some(Wait { live: None, fair: true }),
+            })
+        };
+        for id in 1..=3 {
+            shard.step(&key, &take(id), start, &mut pushes);
+        }
+        shard.tick(start + second, &mut pushes);
+        let late = start + second - Duration::from_micros(1);
+        let reply = shard.step(&key, &take(4), late, &mut pushes);
+        assert!(matches!(reply, Reply::Admitted { wait, .. } if wait == 2 * second), "{reply:?}");
+        assert_eq!(pushes, []);
     }
 }

@@ -132,20 +132,22 @@ local function idle_from(meter, quota)
   return later(meter.start, quota.interval + quota.alignment)
 end
 
--- The same use, counted by another quota.
+-- The same use, counted by another quota. What has passed of an interval or of a token counts on, so that those who ask
+-- by turns by different algorithms do not begin it anew each time.
 local function under(meter, old, new)
   if is_new(meter) or idle_from(meter, old) <= time then
     return read_meter()
   end
   meter = at(meter, old, time)
   if not meter.gcra then
-    return new.algorithm == 'g' and {gcra = true, at = time, debt = meter.used * new.emission} or meter
+    return new.algorithm == 'g' and {gcra = true, at = meter.start, debt = meter.used * new.emission} or meter
   end
   local used = meter.debt / old.emission
   if new.algorithm == 'g' then
     return {gcra = true, at = time, debt = used * new.emission}
   end
-  return {start = time, used = math.ceil(used)}
+  local passed = (math.ceil(used) - used) * math.min(old.emission, new.emission)
+  return {start = time - math.floor(passed), used = math.ceil(used)}
 end
 
 local quota = read_quota(found[2] or 'w 0 0 -')

@@ -3,7 +3,8 @@
 -- K        size, fence: of the last acquire and the last grant; taken: permits held;
 --          h:<name> -> "<fence> <permits> <since> <attempt> <1 until it is confirmed>"
 -- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <when it was told to ask again> <channel>"
--- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, where they differ
+-- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, where they differ,
+--          and =<name> -> other attempts that have it as well, because they waited for it, too
 -- {K}:z    ids that are refused   {K}:f  the last fence, for a minute after the last user has left
 -- ARGV[5]  lease in milliseconds, 'inf': without end; of an eviction the highest fence whose hold is ended
 -- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits
@@ -29,7 +30,7 @@ end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
 -- A lock that was held by this name before leaves its holder behind the fence.
 local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
--- Whether a hold has ended in this call.
+-- Whether a hold has ended in this call, or will before the keys do.
 local ended = false
 
 local function holder(of)
@@ -49,7 +50,16 @@ local function finish(of)
   redis.call('ZREM', ends, of)
   if not permits then return end
   redis.call('HDEL', key, 'h:' .. of)
-  redis.call('HDEL', names, attempt)
+  if of ~= attempt then
+    redis.call('HDEL', names, attempt)
+  end
+  local others = redis.call('HGET', names, '=' .. of)
+  if others then
+    redis.call('HDEL', names, '=' .. of)
+    for other in string.gmatch(others, '%x+') do
+      redis.call('HDEL', names, other)
+    end
+  end
   taken, ended = taken - permits, true
   redis.call('HSET', key, 'taken', text(taken))
   return true
@@ -84,17 +94,18 @@ local function done(reply)
   return reply
 end
 
--- All of them: holds whose ends are forgotten before them would never end.
+-- All of them: holds whose ends are forgotten before them would never end. Answers whether they were kept for longer.
 local function keep_all(milliseconds)
   local longest = math.max(milliseconds, left(key))
   for _, each in ipairs({key, ends, names}) do
     keep(each, longest)
   end
+  return longest > milliseconds
 end
 
 local function hold_until(of, milliseconds)
   redis.call('ZADD', ends, milliseconds == math.huge and 'inf' or text(time + milliseconds * 1000), of)
-  keep_all(kept(milliseconds))
+  ended = keep_all(kept(milliseconds)) or ended
 end
 
 local function grant(attempt, of, permits, milliseconds, unconfirmed)
@@ -106,6 +117,13 @@ local function grant(attempt, of, permits, milliseconds, unconfirmed)
     redis.call('HSET', names, attempt, of)
   end
   hold_until(of, milliseconds)
+end
+
+-- An attempt has waited for a name that is held: it will ask once more, and is then no new one.
+local function know(of, attempt)
+  local others = redis.call('HGET', names, '=' .. of) or ''
+  redis.call('HSET', names, attempt, of, '=' .. of, others .. attempt .. ' ')
+  keep(names, left(key))
 end
 
 local function next_end()
@@ -149,6 +167,7 @@ local function pump()
       leave(waiter)
     elseif holder(of) then
       leave(waiter)
+      know(of, waiter)
       tell('wake', waiter, to)
     elseif never_fits(permits) then
       leave(waiter)
@@ -187,7 +206,9 @@ local function take(overtakes)
     -- If another attempt got it, it is nobody's from now on: what one was told of does not end because another gives
     -- up.
     if attempt ~= id then
-      redis.call('HDEL', names, attempt)
+      if redis.call('HGET', names, attempt) then
+        know(name, attempt)
+      end
       attempt = NOBODY
     end
     write(name, held, held_permits, since, attempt, 0)

@@ -45,3 +45,24 @@ fn a_long_line_of_impatient_callers_uses_what_the_limit_allows() {
         assert!((290..=310).contains(&through), "{quota:?}: {through} instead of 300");
     }
 }
+
+/// A crowd that is moved up, or sent away, is not kept in mind for a minute by a store whose answers do not get lost.
+#[test]
+fn who_has_been_told_what_has_become_of_its_turn_is_forgotten() {
+    let (second, window) = (Duration::from_secs(1), |per| Quota::fixed_window(1, per));
+    let mut limiter = Bench::<State>::new();
+    for (id, patience) in [(0, second), (1, second), (2, second * 3), (3, second * 2)] {
+        limiter.ask(&take(id, 1, window(second / 2), patience));
+    }
+    limiter.ask(&Request::Cancel { id: Id::from(1), tombstone: false });
+    limiter.ask(&take(4, 1, window(second * 3), Duration::ZERO));
+    limiter.pushed();
+    limiter.pass(3_000);
+    let (admitted, refused) =
+        (limiter.ask(&take(2, 1, window(second), second)), limiter.ask(&take(3, 1, window(second), second)));
+    assert!(matches!(admitted, Reply::Admitted { wait: Duration::ZERO, .. }), "{admitted:?}");
+    assert!(matches!(refused, Reply::Limited { .. }), "{refused:?}");
+    limiter.pass(10_000);
+    limiter.tick();
+    assert!(limiter.state.is_idle());
+}

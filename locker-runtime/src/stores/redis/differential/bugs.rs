@@ -63,7 +63,7 @@ const BUGS: [Bug; 23] = [
 ];
 
 /// What a slip would make of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 29] = [
+const OTHER_BUGS: [(Draw, Bug); 31] = [
     (
         requests::semaphore,
         ("who overtakes hands nothing on", "if overtakes or has_left then", "if has_left then"),
@@ -91,11 +91,13 @@ const OTHER_BUGS: [(Draw, Bug); 29] = [
         requests::semaphore,
         ("who confirms resizes", "id == name or not redis.call('HGET', names, id)", "true"),
     ),
+    (requests::semaphore, ("who has waited with another resizes", "      know(of, waiter)\n", "")),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
     (requests::semaphore, ("ends are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
     (requests::rate_limiter, ("who looks forgets turns", "if found[5] then", "if false then")),
     (requests::rate_limiter, ("what is left unused is for nobody", "  move_up()\n  save()", "  save()")),
     (requests::rate_limiter, ("who was woken and asks late takes again", "place.woken == 1", "false")),
+    (requests::rate_limiter, ("another algorithm begins anew", "at = meter.start, debt", "at = time, debt")),
     (requests::event, ("a late send counts", "if not reply then", "if true then")),
     (requests::event, ("every copy counts", "if ARGV[7] == '1' then", "if false then")),
     (requests::event, ("who waited at a send misses it", "if told then", "if false then")),
