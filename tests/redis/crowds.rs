@@ -77,7 +77,7 @@ async fn thousands_who_give_up_together_leave_a_store_that_answers() {
     let held = locker.lock("a").acquire().await.unwrap();
     let mut crowd = JoinSet::new();
     for _ in 0..4_000 {
-        let waiting = locker.lock("a").timeout(Duration::from_secs(3)).acquire();
+        let waiting = locker.lock("a").timeout(Duration::from_secs(10)).acquire();
         crowd.spawn(async move { waiting.await.map(drop).map_err(|error| error.kind()) });
     }
     while let Some(ended) = in_time("the crowd", crowd.join_next()).await {
