@@ -117,7 +117,7 @@ impl Meter {
     }
 
     /// The same use, counted by another quota. What has passed of an interval or of a token counts on, so that those
-    /// who ask by turns by different algorithms do not begin it anew each time.
+    /// who ask by turns by different algorithms do not begin it anew each time: there and back it is the same again.
     pub(super) fn under(self, old: &Rate, new: &Rate, now: Timestamp) -> Self {
         if self == Self::default() || self.idle_from(old) <= now {
             return Self::default();
@@ -130,8 +130,8 @@ impl Meter {
                 Self::Gcra { at: now, debt: debt / old.emission * new.emission }
             }
             (Self::Gcra { debt, .. }, _) => {
-                let (used, least) = (debt / old.emission, old.emission.min(new.emission));
-                let passed = whole((used.ceil() - used) * least);
+                let used = debt / old.emission;
+                let passed = whole((used.ceil() - used) * old.emission);
                 Self::Window { start: now - Duration::from_micros(passed), used: whole(used.ceil()) }
             }
             (window @ Self::Window { .. }, _) => window,

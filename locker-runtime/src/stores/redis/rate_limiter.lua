@@ -133,7 +133,7 @@ local function idle_from(meter, quota)
 end
 
 -- The same use, counted by another quota. What has passed of an interval or of a token counts on, so that those who ask
--- by turns by different algorithms do not begin it anew each time.
+-- by turns by different algorithms do not begin it anew each time: there and back it is the same again.
 local function under(meter, old, new)
   if is_new(meter) or idle_from(meter, old) <= time then
     return read_meter()
@@ -146,7 +146,7 @@ local function under(meter, old, new)
   if new.algorithm == 'g' then
     return {gcra = true, at = time, debt = used * new.emission}
   end
-  local passed = (math.ceil(used) - used) * math.min(old.emission, new.emission)
+  local passed = (math.ceil(used) - used) * old.emission
   return {start = time - math.floor(passed), used = math.ceil(used)}
 end
 

@@ -30,14 +30,30 @@ fn callers_who_count_by_different_algorithms_do_not_starve_each_other() {
     }
 }
 
+/// With the stricter limit of the two at least; what both of them refuse is used up at its own pace.
+#[test]
+fn callers_who_count_at_different_rates_do_not_starve_each_other() {
+    for slots in [Quota::fixed_window, Quota::token_bucket] {
+        let quotas = [slots(SIZE * 2, SECOND), Quota::gcra(SIZE, SECOND)];
+        let through = let_through(quotas, (0..2_000).map(|number| (number % 2, 5_000)));
+        let through = through.iter().flatten().count();
+        assert!((100..=240).contains(&through), "{through} in ten seconds");
+    }
+}
+
 proptest! {
     #[test]
     fn a_change_of_the_algorithm_lets_no_more_through_than_the_bound(
         calls in prop::collection::vec((0..2_usize, 0..150_000_u64), 1..300),
         beat: bool,
+        size in 1..SIZE,
     ) {
         let slots = if beat { Quota::token_bucket } else { Quota::fixed_window };
-        let quotas = [slots(SIZE, SECOND), Quota::gcra(SIZE, SECOND)];
-        prop_assert!(densest(&let_through(quotas, calls.into_iter()), 1_000_000) <= 2 * SIZE + 1);
+        for (slots, gcra) in [(SIZE, SIZE), (SIZE, size), (size, SIZE)].map(|(one, other)| {
+            (slots(one, SECOND), Quota::gcra(other, SECOND))
+        }) {
+            let through = let_through([slots, gcra], calls.iter().copied());
+            prop_assert!(densest(&through, 1_000_000) <= 2 * SIZE + 1);
+        }
     }
 }
