@@ -36,8 +36,8 @@ pub(crate) struct Hold {
     fence: u64,
     lease: Duration,
     renew: bool,
-    /// When its owner had it.
-    since: Timestamp,
+    /// When its lease began, which is before its owner had it.
+    sent: Timestamp,
     /// When it ends however often it is renewed.
     end: Timestamp,
     deadline: AtomicU64,
@@ -74,7 +74,7 @@ impl Hold {
             fence,
             lease: settings.lease,
             renew: settings.renew,
-            since: answer.since,
+            sent: answer.sent,
             end: answer.since + settings.longest_hold(),
             deadline: AtomicU64::new(deadline(answer.sent, settings.lease).as_micros()),
             phase: AtomicU8::new(SAFE),
@@ -290,6 +290,18 @@ mod tests {
         for hold in [before, late] {
             locker_harness::in_time("the loss", hold.lost()).await;
         }
+    }
+
+    /// It had taken the hand-over from its mailbox, and had not looked at the clock yet.
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn who_was_told_when_all_were_to_be_renewed_and_held_later_is_renewed_too() {
+        let (watched, told) = (held(Timestamp::now(), Timestamp::now()), Timestamp::now());
+        Keeper::watch(&watched);
+        Keeper::renew_all();
+        let late = held_for(Duration::from_secs(600), told, told + Duration::from_secs(1));
+        Keeper::watch(&late);
+        locker_harness::in_time("the loss", late.lost()).await;
     }
 
     #[test]

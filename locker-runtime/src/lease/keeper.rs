@@ -60,7 +60,7 @@ impl Keeper {
         let mut watched = Watched { hold: Arc::clone(hold), renew_at, over: false };
         let mut holds = lock(&KEEPER.holds);
         let doubted = Timestamp::from_micros(KEEPER.doubted.load(Ordering::SeqCst));
-        if hold.renew && hold.since <= doubted {
+        if hold.renew && hold.sent <= doubted {
             watched.renew_at = doubted;
         }
         let due = watched.due();
