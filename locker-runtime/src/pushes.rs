@@ -46,15 +46,17 @@ impl Pushes {
     /// # Errors
     /// Hands the push back when nobody here waits under that id any more.
     pub fn deliver(&self, push: Push) -> Result<(), Push> {
-        let mut shard = lock(self.shard(push.id));
-        let Entry::Occupied(mut mailbox) = shard.entry(push.id) else { return Err(push) };
-        let mailbox = mailbox.get_mut();
-        let waker = mailbox.put(push.signal);
-        drop(shard);
-        if let Some(waker) = waker {
-            panics::wake(waker);
-        }
+        self.put(push)?.into_iter().for_each(panics::wake);
         Ok(())
+    }
+
+    /// The same for a caller who must not wake anybody yet: an executor may poll who is woken there and then.
+    pub(crate) fn put(&self, push: Push) -> Result<Option<Waker>, Push> {
+        let mut shard = lock(self.shard(push.id));
+        match shard.entry(push.id) {
+            Entry::Occupied(mut mailbox) => Ok(mailbox.get_mut().put(push.signal)),
+            Entry::Vacant(_) => Err(push),
+        }
     }
 
     /// Tells every waiter to ask again: what was pushed meanwhile may have been missed.

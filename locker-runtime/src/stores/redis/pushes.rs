@@ -7,6 +7,7 @@ use crate::{
     id::{Id, IdMap},
     key::Key,
     lease::Keeper,
+    panics,
     primitives::{GRANT_WINDOW, Kind, Push, Signal, TOMBSTONE},
     pushes::Pushes,
     store::Store,
@@ -89,8 +90,12 @@ impl Mail {
             store.lines.granted(&message.push.key, id);
         }
         let mut delivered = lock(&self.delivered);
-        match self.boxes.deliver(message.push) {
-            Ok(()) => remember(&mut delivered, id, fence),
+        match self.boxes.put(message.push) {
+            Ok(waker) => {
+                remember(&mut delivered, id, fence);
+                drop(delivered);
+                waker.into_iter().for_each(panics::wake);
+            }
             Err(push) if delivered.get(&id).is_none_or(|told| told.fence < fence) => {
                 self.hand_back(kind, push);
             }
@@ -172,6 +177,34 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        sync::mpsc,
+        task::{Context, Wake, Waker},
+        thread,
+    };
+
+    /// A waker of an executor that polls in it, where an answer to something else is there.
+    struct Inline(Arc<Mail>);
+
+    impl Wake for Inline {
+        fn wake(self: Arc<Self>) {
+            self.0.is_told(Id::from(2), 1);
+        }
+    }
+
+    #[test]
+    fn who_is_woken_may_go_on_at_once() {
+        let (done, all) = mpsc::channel();
+        thread::spawn(move || {
+            let (mail, id) = (Arc::new(Mail::new(Weak::new())), Id::from(1));
+            let mut mailbox = mail.boxes.subscribe(id);
+            let waker = Waker::from(Arc::new(Inline(Arc::clone(&mail))));
+            assert!(mailbox.poll_next(&mut Context::from_waker(&waker)).is_pending());
+            mail.deliver(Message::read(&format!("lock granted {id} 7 lock:a")).unwrap());
+            done.send(lock(&mail.delivered).len()).unwrap();
+        });
+        assert_eq!(all.recv_timeout(locker_harness::GENEROUS), Ok(2));
+    }
 
     #[test]
     fn messages_are_read_and_strange_ones_ignored() {
