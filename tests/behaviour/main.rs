@@ -131,6 +131,7 @@ laws! {
         a_latch_opens_for_good_when_it_was_counted_down,
         a_latch_that_has_opened_lets_through_who_waited_for_more,
         who_has_been_let_through_goes_on_though_the_name_is_deleted,
+        who_was_let_through_and_has_left_keeps_no_deleted_name_in_use,
         a_counter_loses_no_change,
         what_no_counter_can_add_is_refused_by_name,
         parties_and_counts_beyond_the_exact_numbers_are_refused_by_name,

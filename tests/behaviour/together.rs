@@ -100,6 +100,22 @@ pub(crate) async fn who_has_been_let_through_goes_on_though_the_name_is_deleted(
     assert_eq!(latch.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
+pub(crate) async fn who_was_let_through_and_has_left_keeps_no_deleted_name_in_use(locker: Locker) {
+    let (door, name) = (locker.door(), fresh_name());
+    let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
+    let first = queued(&locker, barrier.wait(SOON)).await;
+    barrier.wait(GENEROUS).await.unwrap();
+    let waiting = queued(&locker, latch.wait(SOON)).await;
+    latch.count_down().await.unwrap();
+    drop((first, waiting));
+    locker.settled().await;
+    for key in ["barrier", "latch"].map(|kind| door.key(kind, &name)) {
+        door.delete(&key).await.unwrap();
+        assert_eq!(door.inspect(&key).await.unwrap(), None, "{key:?}");
+        assert!(!door.delete(&key).await.unwrap(), "{key:?}");
+    }
+}
+
 pub(crate) async fn a_counter_loses_no_change(locker: Locker) {
     let name = fresh_name();
     let tasks: Vec<_> = (1..=10_i64)

@@ -49,6 +49,8 @@ pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> 
             state.here.leave(id);
             if tombstone {
                 state.passed.add(id, context.now);
+            } else {
+                state.passed.forget(id);
             }
             Reply::Cancelled
         }

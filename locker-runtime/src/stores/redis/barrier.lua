@@ -27,6 +27,8 @@ elseif op == 'cancel' then
   redis.call('ZREM', lives, id)
   if ARGV[6] == '1' then
     remember(passed, id)
+  else
+    redis.call('ZREM', passed, id)
   end
   if redis.call('EXISTS', queue, passed) == 0 then
     redis.call('DEL', key)
