@@ -282,6 +282,34 @@ async fn a_waiter_that_finds_its_semaphore_deleted_makes_it_anew() {
     next.release().await.unwrap();
 }
 
+/// What is known of them is a list. Written for each of them, it makes as much as the square of their number.
+#[tokio::test]
+async fn a_crowd_that_waits_under_one_name_costs_no_more_than_its_number() {
+    const CROWD: u64 = 400;
+    let Some(server) = RedisServer::with(&["--appendonly", "yes"]) else { return };
+    let written = || {
+        let facts: String = server.ask("INFO", &["persistence"]);
+        let size = facts.lines().find_map(|line| line.strip_prefix("aof_current_size:")).unwrap();
+        size.parse::<u64>().unwrap()
+    };
+    let locker = connect(&server.url()).await;
+    let door = locker.door();
+    door.acquire("a", 1, "other", GENEROUS, Duration::ZERO).await.unwrap();
+    let wait = |_| {
+        let door = locker.door();
+        tokio::spawn(async move { door.acquire("a", 1, "me", GENEROUS, GENEROUS).await })
+    };
+    let waits: Vec<_> = (0..CROWD).map(wait).collect();
+    until("the crowd", async || waiting(&server, "semaphore:a") as u64 == CROWD).await;
+    let before = written();
+    assert!(door.release("a", "other").await.unwrap());
+    for wait in waits {
+        in_time("a wait", wait).await.unwrap().unwrap();
+    }
+    let each = (written() - before) / CROWD;
+    assert!(each < 2_000, "{each} bytes for each of them");
+}
+
 #[tokio::test]
 async fn a_latch_that_somebody_else_deletes_stays_shut_for_those_who_wait() {
     let Some(server) = RedisServer::start() else { return };

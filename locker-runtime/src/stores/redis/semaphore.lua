@@ -119,10 +119,13 @@ local function grant(attempt, of, permits, milliseconds, unconfirmed)
   hold_until(of, milliseconds)
 end
 
--- An attempt has waited for a name that is held: it will ask once more, and is then no new one.
-local function know(of, attempt)
+-- Attempts have waited for a name that is held: they will ask once more, and are then no new ones.
+local function know(of, attempts)
   local others = redis.call('HGET', names, '=' .. of) or ''
-  redis.call('HSET', names, attempt, of, '=' .. of, others .. attempt .. ' ')
+  for _, attempt in ipairs(attempts) do
+    redis.call('HSET', names, attempt, of)
+  end
+  redis.call('HSET', names, '=' .. of, others .. table.concat(attempts, ' ') .. ' ')
   keep(names, left(key))
 end
 
@@ -157,8 +160,9 @@ local function never_fits(permits)
 end
 
 -- Serves the living waiters at the head while there are permits; one that may be overtaken is only woken, and so is
--- one whose permits can never be had: asking again is answered alike, so that it does not resize.
-local function pump()
+-- one whose permits can never be had: asking again is answered alike, so that it does not resize. Those whose names are
+-- held are put into `served`.
+local function serve(served)
   while true do
     local waiter, waiter_lease, live_until, how, permits, of, looks_at, to = head()
     if not waiter then return end
@@ -167,7 +171,8 @@ local function pump()
       leave(waiter)
     elseif holder(of) then
       leave(waiter)
-      know(of, waiter)
+      served[of] = served[of] or {}
+      table.insert(served[of], waiter)
       tell('wake', waiter, to)
     elseif never_fits(permits) then
       leave(waiter)
@@ -191,6 +196,15 @@ local function pump()
   end
 end
 
+-- A list that was written for each of a crowd would cost its square.
+local function pump()
+  local served = {}
+  serve(served)
+  for of, attempts in pairs(served) do
+    know(of, attempts)
+  end
+end
+
 for _, over in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(time))) do
   finish(over)
 end
@@ -207,7 +221,7 @@ local function take(overtakes)
     -- up.
     if attempt ~= id then
       if redis.call('HGET', names, attempt) then
-        know(name, attempt)
+        know(name, {attempt})
       end
       attempt = NOBODY
     end

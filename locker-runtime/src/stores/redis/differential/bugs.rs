@@ -91,7 +91,7 @@ const OTHER_BUGS: [(Draw, Bug); 31] = [
         requests::semaphore,
         ("who confirms resizes", "id == name or not redis.call('HGET', names, id)", "true"),
     ),
-    (requests::semaphore, ("who has waited with another resizes", "      know(of, waiter)\n", "")),
+    (requests::semaphore, ("who has waited with another resizes", "    know(of, attempts)\n", "")),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
     (requests::semaphore, ("ends are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
     (requests::rate_limiter, ("who looks forgets turns", "if found[5] then", "if false then")),
