@@ -109,7 +109,9 @@ impl Shard {
             if !entry.is_settled(self.sweep_at, now) {
                 self.settle(key, now);
             }
-            return reply;
+            if !matches!(reply, Reply::WrongKind) || !self.is_over(key, now, pushes) {
+                return reply;
+            }
         }
         let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
         state.raise_fence(self.fence_floor);
@@ -121,6 +123,17 @@ impl Shard {
             self.settle(key, now);
         }
         reply
+    }
+
+    /// Whether nothing is left at `key`, which may not have been swept yet.
+    #[cold]
+    fn is_over(&mut self, key: &Key, now: Timestamp, pushes: &mut Vec<Push>) -> bool {
+        self.limiters_at = self.limiters_at.max(now);
+        if let Some(entry) = self.keys.get_mut(key) {
+            entry.state.tick(&mut Context { key, now, pushes });
+            self.settle(key, now);
+        }
+        !self.keys.contains_key(key)
     }
 
     fn in_order(&mut self, request: &Request, now: Timestamp) -> Timestamp {
@@ -200,8 +213,9 @@ mod tests {
     use crate::{
         id::Id,
         primitives::{
-            Wait,
+            Kind, Wait,
             rate_limiter::{self, Quota},
+            rwlock::Mode,
         },
     };
 
@@ -224,6 +238,25 @@ mod tests {
         };
         let admitted = (0..10_000).filter(|turn| is_admitted(2 * (turn % 2))).count();
         assert_eq!(admitted, 1 + 5, "in two microseconds the first one was given back");
+    }
+
+    /// The sweep may find it a second later.
+    #[test]
+    fn a_key_is_free_for_another_kind_when_what_was_held_there_is_over() {
+        let (mut shard, key, mut pushes) = (Shard::default(), Key::new("one"), Vec::new());
+        let (lease, mut now) = (Duration::from_millis(100), Timestamp::from_micros(1_000_000_000));
+        let (mut last, read) = (0, Kind::ReadWrite(Mode::Read));
+        for (kind, other) in [(Kind::Lock, read), (read, Kind::Lock), (Kind::Lock, read)] {
+            let mut ask = |kind: Kind, now| {
+                shard.step(&key, &kind.acquire(Id::random(), lease, None), now, &mut pushes)
+            };
+            let reply = ask(kind, now);
+            let Reply::Granted { fence } = reply else { panic!("{kind:?}: {reply:?}") };
+            assert!(fence > std::mem::replace(&mut last, fence), "{fence}");
+            assert_eq!(ask(other, now + lease - Duration::from_micros(1)), Reply::WrongKind);
+            now = now + lease;
+        }
+        assert_eq!(shard.len(), 1);
     }
 
     #[test]
