@@ -65,6 +65,8 @@ pub(super) struct Router {
     /// Sent by who follows what becomes of connections: another one may go by the name of one that is gone, and would
     /// take its answers for its own.
     answers: mpsc::UnboundedReceiver<Answer>,
+    /// The next of them, put off by news.
+    next: Option<Answer>,
     receives: bool,
 }
 
@@ -97,13 +99,14 @@ pub(super) enum Change {
 pub(super) struct Watch {
     socket: Socket,
     monitor: MonitorStream,
+    heard: Option<MonitorEvent>,
     /// Something was missed: a list is due.
     behind: bool,
 }
 
 impl Watch {
     fn new(socket: &Socket) -> Self {
-        Self { socket: socket.clone(), monitor: socket.monitor(), behind: false }
+        Self { socket: socket.clone(), monitor: socket.monitor(), heard: None, behind: false }
     }
 
     /// `None`: the socket is closed.
@@ -126,7 +129,11 @@ impl Watch {
             self.behind = false;
             return Some(Some(Change::Now(now.into_iter().map(|status| status.connection_id).collect())));
         }
-        Some(match self.monitor.recv().await {
+        let heard = match self.heard.take() {
+            Some(event) => Ok(event),
+            None => self.monitor.recv().await,
+        };
+        Some(match heard {
             Ok(MonitorEvent::HandshakeSucceeded { peer, .. }) => Some(Change::Came(peer.connection_id)),
             Ok(MonitorEvent::Disconnected { peer, .. }) => Some(Change::Gone(peer.connection_id)),
             Ok(_) => None,
@@ -136,6 +143,17 @@ impl Watch {
             }
             Err(_) => return None,
         })
+    }
+
+    /// Whether there is something to hear by now.
+    fn has_news(&mut self) -> bool {
+        use omq_tokio::socket::MonitorTryRecvError as Missed;
+        match self.monitor.try_recv() {
+            Ok(event) => self.heard = Some(event),
+            Err(Missed::Lagged(_)) => self.behind = true,
+            Err(error) => return !matches!(error, Missed::Empty),
+        }
+        true
     }
 
     pub(super) fn closer(&self) -> Closer {
@@ -173,7 +191,7 @@ impl Router {
         let socket = IdentitySocket::try_from(socket)?;
         let bound = socket.bind(endpoint.clone()).await?;
         let (sender, answers) = mpsc::unbounded_channel();
-        Ok((Self { socket, watch, answers, receives: true }, Sender(sender), bound.to_string()))
+        Ok((Self { socket, watch, answers, next: None, receives: true }, Sender(sender), bound.to_string()))
     }
 
     /// Sends answers until something happens. `None`: the socket is closed, or there is no [`Sender`] any more.
@@ -191,7 +209,11 @@ impl Router {
                 heard = self.watch.step() => if let Some(change) = heard? {
                     return Some(Event::Change(change));
                 },
-                answer = self.answers.recv() => answer?.send(&self.socket),
+                answer = due(&mut self.next, &mut self.answers) => match answer? {
+                    // Once more: much may happen on another thread meanwhile.
+                    answer if self.watch.has_news() => self.next = Some(answer),
+                    answer => answer.send(&self.socket),
+                },
                 received = received(|| self.socket.recv_from()), if self.receives => {
                     let (identity, message) = received?;
                     let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
@@ -217,6 +239,17 @@ impl Router {
     }
 }
 
+/// The next answer; `None`: there is no [`Sender`] any more.
+///
+/// # Cancel safety
+/// Cancel safe.
+async fn due(next: &mut Option<Answer>, answers: &mut mpsc::UnboundedReceiver<Answer>) -> Option<Answer> {
+    match next.take() {
+        Some(answer) => Some(answer),
+        None => answers.recv().await,
+    }
+}
+
 /// Sends answers.
 #[derive(Clone, Debug)]
 pub(super) struct Sender(mpsc::UnboundedSender<Answer>);
@@ -224,7 +257,11 @@ pub(super) struct Sender(mpsc::UnboundedSender<Answer>);
 impl Sender {
     /// An answer to a client that is gone, or that leaves too much unread, is dropped.
     pub(super) fn send(&self, peer: Peer, frames: Vec<Bytes>, client: Client) {
-        if self.0.send(Answer { peer, frames, client }).is_err() {
+        let Some(frames) = Unread::counted(frames, &client.unread) else {
+            tracing::debug!("a long answer was dropped");
+            return;
+        };
+        if self.0.send(Answer { peer, message: message(frames), client }).is_err() {
             tracing::debug!("an answer was dropped: the socket is closed");
         }
     }
@@ -234,21 +271,16 @@ impl Sender {
 #[derive(Debug)]
 struct Answer {
     peer: Peer,
-    frames: Vec<Bytes>,
+    message: Message,
     client: Client,
 }
 
 impl Answer {
     fn send(self, socket: &IdentitySocket) {
-        let Self { peer, frames, client } = self;
-        if client.gone.is_cancelled() {
+        if self.client.gone.is_cancelled() {
             return;
         }
-        let Some(frames) = Unread::counted(frames, &client.unread) else {
-            tracing::debug!("a long answer was dropped");
-            return;
-        };
-        if let Err(error) = socket.try_send_to(peer.identity.as_ref(), message(frames)) {
+        if let Err(error) = socket.try_send_to(self.peer.identity.as_ref(), self.message) {
             tracing::debug!(%error, "an answer was dropped");
         }
     }
