@@ -4,7 +4,7 @@ use crate::{
     function::{Form, Function, hidden},
     kind::likeness,
     parts::Part,
-    patterns::{bindings, binds, borrows_mutably, is_upper, kept, take_expected, unpacked},
+    patterns::{bindings, binds, is_upper, kept, take_expected, unpacked},
 };
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -144,17 +144,16 @@ impl Function {
         Ok(access)
     }
 
-    /// `(a, b): T` becomes `name: T` in the signature and `let (a, b) = name;` in the body. What that leaves of it lives
-    /// as long as without the attribute.
+    /// `(a, b): T` becomes `mut name: T` in the signature and `let (a, b) = name;` in the body. What that leaves of it
+    /// lives as long as without the attribute.
     fn rename(&mut self, index: usize) -> Option<TokenStream> {
         let param = typed_mut(&mut self.signature).nth(index)?;
         let name = renamed(index);
-        let pat = std::mem::replace(&mut *param.pat, syn::parse_quote!(#name));
+        // `mut`, for what a `ref mut` in it changes; of a name with an underscore nobody asks whether it has to be.
+        let pat = std::mem::replace(&mut *param.pat, syn::parse_quote!(mut #name));
         let pat = (!matches!(pat, Pat::Wild(_))).then_some(pat)?;
         let (expected, kept) = (take_expected(param), kept(param));
-        // What is not called `mut` can be changed as a temporary, which such a pattern keeps alive, all of it.
-        let value = if borrows_mutably(&pat) { quote!({ #name }) } else { name.to_token_stream() };
-        Some(quote!(#(#expected)* #(#kept)* let #pat = #value;))
+        Some(quote!(#(#expected)* #(#kept)* let #pat = #name;))
     }
 
     fn hoist(&mut self, index: usize, statement: usize) -> Option<TokenStream> {

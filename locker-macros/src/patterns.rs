@@ -42,20 +42,6 @@ pub(crate) fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident>
     bindings.0
 }
 
-/// Whether the pattern has a `ref mut`.
-pub(crate) fn borrows_mutably(pat: &Pat) -> bool {
-    struct Borrows(bool);
-    impl<'ast> Visit<'ast> for Borrows {
-        fn visit_pat_ident(&mut self, pat: &'ast syn::PatIdent) {
-            self.0 |= pat.by_ref.is_some() && pat.mutability.is_some();
-            visit::visit_pat_ident(self, pat);
-        }
-    }
-    let mut borrows = Borrows(false);
-    borrows.visit_pat(pat);
-    borrows.0
-}
-
 /// The names that the pattern binds however the crate is configured, and that are no unit structs.
 pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
     let mut names = bindings(pat, |field| field.attrs.is_empty());

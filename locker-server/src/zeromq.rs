@@ -134,6 +134,11 @@ async fn calls(mut router: Router, desk: Desk) {
         }
     }
     drop(desk);
+    router.receive_no_more();
+    // Who is still to be answered may go before that.
+    while let Some(Event::Change(change)) = router.next().await {
+        drop(connections.follow(change));
+    }
     router.close().await;
     tasks.close();
     tasks.wait().await;

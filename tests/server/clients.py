@@ -330,6 +330,23 @@ def answers_go_to_who_asked(endpoint):
     assert second.recv_multipart() == [b"", b"200", b"second"]
 
 
+def answers_go_to_who_asked_at_the_end(endpoint):
+    """As above, while the server is going."""
+    first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
+    ask("ready")
+    call(first, "/v1/semaphore/s/release?key=first")
+    call(first, "/v1/nothing")
+    assert first.recv_multipart()[1] == b"404", "and what was sent before is under way"
+    ask("under way")
+    second = context.socket(zmq.DEALER)
+    monitor = second.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    second.identity, second.linger = b"same", 0
+    second.connect(endpoint)
+    assert monitor.poll(TIMEOUT), "it is never there"
+    ask("replaced")
+    assert not second.poll(500), second.recv_multipart()
+
+
 def a_name_changes_hands(endpoint):
     """While answers to its last owner are due, again and again."""
     for _ in range(100):

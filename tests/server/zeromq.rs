@@ -219,6 +219,25 @@ fn answers_go_to_who_asked() {
     client.finish();
 }
 
+#[tokio::test]
+async fn answers_go_to_who_asked_at_shut_down_too() {
+    let Some(redis) = RedisServer::start() else { return };
+    let mut server = Server::start(&["--store", &redis.url()]);
+    let mut client = Python::start(&["answers_go_to_who_asked_at_the_end", &server.zmq()]);
+    assert_eq!(client.line(), "ready");
+    redis.signal(Signal::STOP);
+    client.tell("stopped");
+    assert_eq!(client.line(), "under way");
+    server.signal(Signal::TERM);
+    until("it is going", async || server.errors().contains("shutting down")).await;
+    client.tell("going");
+    assert_eq!(client.line(), "replaced");
+    redis.signal(Signal::CONT);
+    assert!(server.ended().success());
+    client.tell("gone");
+    client.finish();
+}
+
 /// However soon the next one has it.
 #[test]
 fn a_name_that_changes_hands_takes_no_answers_along() {

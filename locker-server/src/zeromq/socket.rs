@@ -65,6 +65,9 @@ pub(super) struct Router {
     /// Sent by who follows what becomes of connections: another one may go by the name of one that is gone, and would
     /// take its answers for its own.
     answers: mpsc::UnboundedReceiver<Answer>,
+    /// The next of them, put off by news.
+    next: Option<Answer>,
+    receives: bool,
 }
 
 /// Where a message came from.
@@ -96,13 +99,14 @@ pub(super) enum Change {
 pub(super) struct Watch {
     socket: Socket,
     monitor: MonitorStream,
+    heard: Option<MonitorEvent>,
     /// Something was missed: a list is due.
     behind: bool,
 }
 
 impl Watch {
     fn new(socket: &Socket) -> Self {
-        Self { socket: socket.clone(), monitor: socket.monitor(), behind: false }
+        Self { socket: socket.clone(), monitor: socket.monitor(), heard: None, behind: false }
     }
 
     /// `None`: the socket is closed.
@@ -110,23 +114,46 @@ impl Watch {
     /// # Cancel safety
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Option<Change> {
-        use omq_tokio::socket::MonitorRecvError as Missed;
         loop {
-            if self.behind {
-                let now = self.socket.connections().await.ok()?;
-                self.behind = false;
-                return Some(Change::Now(now.into_iter().map(|status| status.connection_id).collect()));
-            }
-            match self.monitor.recv().await {
-                Ok(MonitorEvent::HandshakeSucceeded { peer, .. }) => {
-                    return Some(Change::Came(peer.connection_id));
-                }
-                Ok(MonitorEvent::Disconnected { peer, .. }) => return Some(Change::Gone(peer.connection_id)),
-                Ok(_) => {}
-                Err(Missed::Lagged(_)) => self.behind = true,
-                Err(_) => return None,
+            if let Some(change) = self.step().await? {
+                return Some(change);
             }
         }
+    }
+
+    /// What was heard at once, which may be that something was missed; `None`: the socket is closed.
+    async fn step(&mut self) -> Option<Option<Change>> {
+        use omq_tokio::socket::MonitorRecvError as Missed;
+        if self.behind {
+            let now = self.socket.connections().await.ok()?;
+            self.behind = false;
+            return Some(Some(Change::Now(now.into_iter().map(|status| status.connection_id).collect())));
+        }
+        let heard = match self.heard.take() {
+            Some(event) => Ok(event),
+            None => self.monitor.recv().await,
+        };
+        Some(match heard {
+            Ok(MonitorEvent::HandshakeSucceeded { peer, .. }) => Some(Change::Came(peer.connection_id)),
+            Ok(MonitorEvent::Disconnected { peer, .. }) => Some(Change::Gone(peer.connection_id)),
+            Ok(_) => None,
+            Err(Missed::Lagged(_)) => {
+                self.behind = true;
+                None
+            }
+            Err(_) => return None,
+        })
+    }
+
+    /// Whether there is something to hear by now.
+    fn has_news(&mut self) -> bool {
+        use omq_tokio::socket::MonitorTryRecvError as Missed;
+        match self.monitor.try_recv() {
+            Ok(event) => self.heard = Some(event),
+            Err(Missed::Lagged(_)) => self.behind = true,
+            Err(error) => return !matches!(error, Missed::Empty),
+        }
+        true
     }
 
     pub(super) fn closer(&self) -> Closer {
@@ -164,10 +191,10 @@ impl Router {
         let socket = IdentitySocket::try_from(socket)?;
         let bound = socket.bind(endpoint.clone()).await?;
         let (sender, answers) = mpsc::unbounded_channel();
-        Ok((Self { socket, watch, answers }, Sender(sender), bound.to_string()))
+        Ok((Self { socket, watch, answers, next: None, receives: true }, Sender(sender), bound.to_string()))
     }
 
-    /// Sends answers until something happens. `None`: the socket is closed.
+    /// Sends answers until something happens. `None`: the socket is closed, or there is no [`Sender`] any more.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -179,9 +206,15 @@ impl Router {
             }
             tokio::select! {
                 biased;
-                change = self.watch.next() => return change.map(Event::Change),
-                Some(answer) = self.answers.recv() => answer.send(&self.socket),
-                received = received(|| self.socket.recv_from()) => {
+                heard = self.watch.step() => if let Some(change) = heard? {
+                    return Some(Event::Change(change));
+                },
+                answer = due(&mut self.next, &mut self.answers) => match answer? {
+                    // Once more: much may happen on another thread meanwhile.
+                    answer if self.watch.has_news() => self.next = Some(answer),
+                    answer => answer.send(&self.socket),
+                },
+                received = received(|| self.socket.recv_from()), if self.receives => {
                     let (identity, message) = received?;
                     let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
                     return Some(Event::Message(Peer { identity }, frames));
@@ -190,18 +223,30 @@ impl Router {
         }
     }
 
+    /// What comes next is no message any more.
+    pub(super) fn receive_no_more(&mut self) {
+        self.receives = false;
+    }
+
     pub(super) fn closer(&self) -> Closer {
         self.watch.closer()
     }
 
-    /// Sends what is still answered, as long as there is a [`Sender`].
-    pub(super) async fn close(mut self) {
-        while let Some(answer) = self.answers.recv().await {
-            answer.send(&self.socket);
-        }
+    pub(super) async fn close(self) {
         if let Err(error) = self.socket.into_inner().close().await {
             tracing::debug!(%error, "the ZeroMQ socket did not close in order");
         }
+    }
+}
+
+/// The next answer; `None`: there is no [`Sender`] any more.
+///
+/// # Cancel safety
+/// Cancel safe.
+async fn due(next: &mut Option<Answer>, answers: &mut mpsc::UnboundedReceiver<Answer>) -> Option<Answer> {
+    match next.take() {
+        Some(answer) => Some(answer),
+        None => answers.recv().await,
     }
 }
 
@@ -212,7 +257,11 @@ pub(super) struct Sender(mpsc::UnboundedSender<Answer>);
 impl Sender {
     /// An answer to a client that is gone, or that leaves too much unread, is dropped.
     pub(super) fn send(&self, peer: Peer, frames: Vec<Bytes>, client: Client) {
-        if self.0.send(Answer { peer, frames, client }).is_err() {
+        let Some(frames) = Unread::counted(frames, &client.unread) else {
+            tracing::debug!("a long answer was dropped");
+            return;
+        };
+        if self.0.send(Answer { peer, message: message(frames), client }).is_err() {
             tracing::debug!("an answer was dropped: the socket is closed");
         }
     }
@@ -222,21 +271,16 @@ impl Sender {
 #[derive(Debug)]
 struct Answer {
     peer: Peer,
-    frames: Vec<Bytes>,
+    message: Message,
     client: Client,
 }
 
 impl Answer {
     fn send(self, socket: &IdentitySocket) {
-        let Self { peer, frames, client } = self;
-        if client.gone.is_cancelled() {
+        if self.client.gone.is_cancelled() {
             return;
         }
-        let Some(frames) = Unread::counted(frames, &client.unread) else {
-            tracing::debug!("a long answer was dropped");
-            return;
-        };
-        if let Err(error) = socket.try_send_to(peer.identity.as_ref(), message(frames)) {
+        if let Err(error) = socket.try_send_to(self.peer.identity.as_ref(), self.message) {
             tracing::debug!(%error, "an answer was dropped");
         }
     }
@@ -378,39 +422,4 @@ async fn connected(socket: Socket, endpoint: Endpoint) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn only_a_closed_socket_is_the_end() {
-        let broken = || Err(omq_tokio::Error::Protocol("broken".into()));
-        let mut results = [broken(), Ok(1), broken(), Err(omq_tokio::Error::Closed)].into_iter();
-        let mut next = || std::future::ready(results.next().unwrap());
-        assert_eq!((received(&mut next).await, received(&mut next).await), (Some(1), None));
-    }
-
-    /// Messages may come without end.
-    #[tokio::test]
-    async fn what_was_missed_is_made_up_for_first() {
-        let (mut router, _sender, bound) =
-            Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), 1, None).await.unwrap();
-        let client = Socket::new(SocketType::Dealer, Options::default());
-        client.connect(bound.parse::<Endpoint>().unwrap()).await.unwrap();
-        for _ in 0..100 {
-            client.send(message(vec![Bytes::from_static(b"x")])).await.unwrap();
-        }
-        while !matches!(locker_harness::in_time("one", router.next()).await, Some(Event::Message(..))) {}
-        router.watch.behind = true;
-        let next = locker_harness::in_time("the list", router.next()).await;
-        assert!(matches!(next, Some(Event::Change(Change::Now(_)))), "{next:?}");
-    }
-
-    #[tokio::test]
-    async fn a_closed_socket_is_noticed() {
-        let (mut router, ..) = Router::bind(&"tcp://127.0.0.1:0".parse().unwrap(), 1, None).await.unwrap();
-        let socket = router.watch.socket.clone();
-        let closed = tokio::spawn(async move { while router.next().await.is_some() {} });
-        socket.close().await.unwrap();
-        locker_harness::in_time("the end", closed).await.unwrap();
-    }
-}
+mod tests;

@@ -264,6 +264,25 @@ fn position_of_a_borrowing_pattern(Path(ref mut text): Path<String>) -> Done<usi
     Ok(text.len())
 }
 
+macro_rules! changed {
+    ($name:ident) => {
+        Path(ref mut $name)
+    };
+}
+
+#[lock_on_argument(args(0), locker = LOCKER)]
+fn position_of_a_macro(changed!(text): Path<String>) -> Done<usize> {
+    text.push('!');
+    Ok(text.len())
+}
+
+#[lock_on_argument(args(0, 1), locker = LOCKER, on_lost = "error")]
+fn positions_of_macros(changed!(a): Path<u8>, &mut changed!(b): &mut Path<u8>) -> Done<&mut u8> {
+    *a += *b;
+    *b = *a;
+    Ok(b)
+}
+
 macro_rules! with_parameters {
     ($name:ident, $($parameter:pat_param = $type:ty),*) => {
         #[lock_on_argument(args(a), locker = LOCKER)]
@@ -309,6 +328,8 @@ async fn patterns_nest() {
     assert_eq!((text, point.x), (format!("t{expected}"), 3));
     assert_eq!(positions_of_borrowing_patterns(Path(1), &mut Path(2)).await.unwrap(), 4);
     assert_eq!(position_of_a_borrowing_pattern(Path("a".to_owned())).unwrap(), 2);
+    assert_eq!(position_of_a_macro(Path("a".to_owned())).unwrap(), 2);
+    assert_eq!(*positions_of_macros(Path(1), &mut Path(2)).unwrap(), 3);
 }
 
 #[tokio::test]
