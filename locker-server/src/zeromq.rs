@@ -5,6 +5,7 @@ pub mod frames;
 mod security;
 mod slots;
 mod socket;
+mod thread;
 
 use crate::{
     calls::Answer,
@@ -21,12 +22,15 @@ use security::{Security, endpoint};
 use slots::Slots;
 use socket::{Event, Peer, Publisher, Router, Sender, Subscriber, Watch};
 use std::{borrow::Cow, pin::pin, sync::Arc};
+use thread::Thread;
 use tokio_util::task::TaskTracker;
 
 /// The sockets of a server, bound.
 #[derive(Debug)]
 pub struct Sockets {
     server: Arc<Server>,
+    /// Of the router.
+    thread: Thread,
     router: Router,
     sender: Sender,
     slots: Arc<Slots>,
@@ -48,10 +52,13 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
         return Err("--publish and --peer are for servers that share no store: with a shared one their limits are exact".into());
     }
     let security = Security::read(options)?;
-    let (security, handshakes) = (security.as_ref(), server.zmq_handshakes);
-    let at = endpoint("zmq", &options.zmq, security).await?;
-    let router = Router::bind(&at, handshakes, security).await;
+    let handshakes = server.zmq_handshakes;
+    let at = endpoint("zmq", &options.zmq, security.as_ref()).await?;
+    let thread = Thread::start().map_err(|error| format!("no thread for ZeroMQ: {error}"))?;
+    let keys = security.clone();
+    let router = thread.run(async move { Router::bind(&at, handshakes, keys.as_ref()).await }).await;
     let (router, sender, bound) = router.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
+    let security = security.as_ref();
     let mut endpoints = vec![("zmq", bound)];
     let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
@@ -64,7 +71,7 @@ pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Socket
     let peers = connect(options, security).await?;
     let quota = Quota::fixed_window(options.max_requests, options.in_seconds);
     let slots = Arc::new(Slots::new(server.clone(), quota, options.grace, publisher));
-    Ok(Some(Sockets { server: server.clone(), router, sender, slots, listeners, peers, endpoints }))
+    Ok(Some(Sockets { server: server.clone(), thread, router, sender, slots, listeners, peers, endpoints }))
 }
 
 async fn connect(options: &Serve, security: Option<&Security>) -> Result<Option<Subscriber>, String> {
@@ -88,7 +95,7 @@ impl Sockets {
 
     /// Serves until the server shuts down; whoever waits gets 503.
     pub(crate) fn serve(self, tasks: &mut Tasks) {
-        let Self { server, router, sender, slots, listeners, peers, .. } = self;
+        let Self { server, thread, router, sender, slots, listeners, peers, .. } = self;
         if let Some(peers) = peers {
             let (slots, end) = (slots.clone(), server.shutdown.clone());
             tasks.spawn(async move {
@@ -103,8 +110,8 @@ impl Sockets {
                 "the cap on those who listen to --publish"
             });
         }
-        tasks.spawn(async {
-            calls(router, Desk { server, slots, sender }).await;
+        tasks.spawn(async move {
+            thread.run(calls(router, Desk { server, slots, sender })).await;
             "ZeroMQ"
         });
     }

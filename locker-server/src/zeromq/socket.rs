@@ -62,11 +62,9 @@ fn options(handshakes: usize, security: Option<&Security>) -> Options {
 pub(super) struct Router {
     socket: IdentitySocket,
     watch: Watch,
-    /// Sent by who follows what becomes of connections: another one may go by the name of one that is gone, and would
-    /// take its answers for its own.
+    /// Sent by who follows what becomes of connections, on the thread on which names change hands: another one may go by
+    /// the name of one that is gone, and would take its answers for its own.
     answers: mpsc::UnboundedReceiver<Answer>,
-    /// The next of them, put off by news.
-    next: Option<Answer>,
     receives: bool,
 }
 
@@ -99,14 +97,13 @@ pub(super) enum Change {
 pub(super) struct Watch {
     socket: Socket,
     monitor: MonitorStream,
-    heard: Option<MonitorEvent>,
     /// Something was missed: a list is due.
     behind: bool,
 }
 
 impl Watch {
     fn new(socket: &Socket) -> Self {
-        Self { socket: socket.clone(), monitor: socket.monitor(), heard: None, behind: false }
+        Self { socket: socket.clone(), monitor: socket.monitor(), behind: false }
     }
 
     /// `None`: the socket is closed.
@@ -129,11 +126,7 @@ impl Watch {
             self.behind = false;
             return Some(Some(Change::Now(now.into_iter().map(|status| status.connection_id).collect())));
         }
-        let heard = match self.heard.take() {
-            Some(event) => Ok(event),
-            None => self.monitor.recv().await,
-        };
-        Some(match heard {
+        Some(match self.monitor.recv().await {
             Ok(MonitorEvent::HandshakeSucceeded { peer, .. }) => Some(Change::Came(peer.connection_id)),
             Ok(MonitorEvent::Disconnected { peer, .. }) => Some(Change::Gone(peer.connection_id)),
             Ok(_) => None,
@@ -143,17 +136,6 @@ impl Watch {
             }
             Err(_) => return None,
         })
-    }
-
-    /// Whether there is something to hear by now.
-    fn has_news(&mut self) -> bool {
-        use omq_tokio::socket::MonitorTryRecvError as Missed;
-        match self.monitor.try_recv() {
-            Ok(event) => self.heard = Some(event),
-            Err(Missed::Lagged(_)) => self.behind = true,
-            Err(error) => return !matches!(error, Missed::Empty),
-        }
-        true
     }
 
     pub(super) fn closer(&self) -> Closer {
@@ -191,7 +173,7 @@ impl Router {
         let socket = IdentitySocket::try_from(socket)?;
         let bound = socket.bind(endpoint.clone()).await?;
         let (sender, answers) = mpsc::unbounded_channel();
-        Ok((Self { socket, watch, answers, next: None, receives: true }, Sender(sender), bound.to_string()))
+        Ok((Self { socket, watch, answers, receives: true }, Sender(sender), bound.to_string()))
     }
 
     /// Sends answers until something happens. `None`: the socket is closed, or there is no [`Sender`] any more.
@@ -209,11 +191,7 @@ impl Router {
                 heard = self.watch.step() => if let Some(change) = heard? {
                     return Some(Event::Change(change));
                 },
-                answer = due(&mut self.next, &mut self.answers) => match answer? {
-                    // Once more: much may happen on another thread meanwhile.
-                    answer if self.watch.has_news() => self.next = Some(answer),
-                    answer => answer.send(&self.socket),
-                },
+                answer = self.answers.recv() => answer?.send(&self.socket),
                 received = received(|| self.socket.recv_from()), if self.receives => {
                     let (identity, message) = received?;
                     let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
@@ -236,17 +214,6 @@ impl Router {
         if let Err(error) = self.socket.into_inner().close().await {
             tracing::debug!(%error, "the ZeroMQ socket did not close in order");
         }
-    }
-}
-
-/// The next answer; `None`: there is no [`Sender`] any more.
-///
-/// # Cancel safety
-/// Cancel safe.
-async fn due(next: &mut Option<Answer>, answers: &mut mpsc::UnboundedReceiver<Answer>) -> Option<Answer> {
-    match next.take() {
-        Some(answer) => Some(answer),
-        None => answers.recv().await,
     }
 }
 

@@ -32,8 +32,7 @@ async fn no_answer_is_sent_before_what_was_missed_is_made_up_for() {
     let watch = Watch::new(&socket);
     let bound = socket.bind("tcp://127.0.0.1:0".parse::<Endpoint>().unwrap()).await.unwrap();
     let (sender, answers) = mpsc::unbounded_channel();
-    let mut router =
-        Router { socket: socket.try_into().unwrap(), watch, answers, next: None, receives: true };
+    let mut router = Router { socket: socket.try_into().unwrap(), watch, answers, receives: true };
     let [asks, comes] = std::array::from_fn(|_| Socket::new(SocketType::Dealer, Options::default()));
     asks.connect(bound.clone()).await.unwrap();
     asks.send(message(vec![Bytes::from_static(b"x")])).await.unwrap();
