@@ -348,6 +348,7 @@ fn who_takes_an_answer_slowly_gets_all_of_it() {
     for _ in 0..100 {
         let read = slow.read(&mut piece).unwrap();
         answers.extend_from_slice(&piece[..read]);
+        // What is tested: it takes a little now and then, for longer than the server's patience with who takes nothing.
         std::thread::sleep(Duration::from_millis(50));
     }
     slow.read_to_end(&mut answers).unwrap();

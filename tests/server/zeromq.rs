@@ -204,15 +204,23 @@ async fn who_is_sent_away_without_being_held_back_is_counted() {
     assert_eq!(metric(&server, r#"locker_slots_total{slot="sorry"}"#).await, 1);
 }
 
-/// Whoever gives itself the name of another connection takes its place, not its answers.
-#[test]
-fn answers_go_to_who_asked() {
-    let Some(redis) = RedisServer::start() else { return };
+/// A client that is about to ask a server whose store does not answer.
+fn asking_of_a_frozen_store(client: &str) -> Option<(RedisServer, Server, Python)> {
+    let redis = RedisServer::start()?;
     let server = Server::start(&["--store", &redis.url()]);
-    let mut client = Python::start(&["answers_go_to_who_asked", &server.zmq()]);
+    let mut client = Python::start(&[client, &server.zmq()]);
     assert_eq!(client.line(), "ready");
     redis.signal(Signal::STOP);
     client.tell("stopped");
+    Some((redis, server, client))
+}
+
+/// Whoever gives itself the name of another connection takes its place, not its answers.
+#[test]
+fn answers_go_to_who_asked() {
+    let Some((redis, _server, mut client)) = asking_of_a_frozen_store("answers_go_to_who_asked") else {
+        return;
+    };
     assert_eq!(client.line(), "replaced");
     redis.signal(Signal::CONT);
     client.tell("goes on");
@@ -221,12 +229,11 @@ fn answers_go_to_who_asked() {
 
 #[tokio::test]
 async fn answers_go_to_who_asked_at_shut_down_too() {
-    let Some(redis) = RedisServer::start() else { return };
-    let mut server = Server::start(&["--store", &redis.url()]);
-    let mut client = Python::start(&["answers_go_to_who_asked_at_the_end", &server.zmq()]);
-    assert_eq!(client.line(), "ready");
-    redis.signal(Signal::STOP);
-    client.tell("stopped");
+    let Some((redis, mut server, mut client)) =
+        asking_of_a_frozen_store("answers_go_to_who_asked_at_the_end")
+    else {
+        return;
+    };
     assert_eq!(client.line(), "under way");
     server.signal(Signal::TERM);
     until("it is going", async || server.errors().contains("shutting down")).await;

@@ -68,8 +68,9 @@ impl LockAllRequest {
     ///
     /// # Errors
     /// As [`LockRequest::acquire`]; the error names the lock that could not be had, and nothing is held. `Misused`
-    /// also when no lock is named; `Lost` when the lease of one was over while another was waited for. Those had already
-    /// are released first: at a store that has fallen silent the error comes a `command_timeout` after the timeout.
+    /// also when no lock is named; `Lost` when the lease of one was over while another was waited for. Those that
+    /// were had are released before: at a store that has fallen silent the error comes a `command_timeout` after the
+    /// timeout.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future releases what is held by then.

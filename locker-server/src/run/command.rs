@@ -34,6 +34,7 @@ impl Running {
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]);
         command.env("LOCKER_KEY", guard.key()).env("LOCKER_FENCE", guard.fence().to_string());
+        // Whatever the error is: there is none then.
         let terminal = File::open("/dev/tty").ok();
         if terminal.is_none() {
             command.process_group(0);

@@ -23,6 +23,13 @@ fn hand_over(server: &RedisServer, store: &Redis, key: &Key, connection: u64) ->
     (first, heir)
 }
 
+/// What was handed over to `heir`, who waits no more.
+async fn hand_back(store: &Redis, key: Key, heir: Id) {
+    let signal = primitives::Signal::Held { fence: 8, until: Timestamp::now() + LEASE };
+    store.mail.hand_back(Kind::Lock, Push { key, id: heir, signal });
+    store.mail.boxes.errands().done().await;
+}
+
 #[test]
 fn a_renewal_waits_no_longer_than_its_limit_for_the_turn_to_tell_what_came_before() {
     let Some(server) = RedisServer::start() else { return };
@@ -47,9 +54,7 @@ fn what_an_heir_that_is_gone_hands_back_is_free_also_when_the_server_had_not_hea
     block_on(async {
         let (store, key) = open(&server).await;
         let (_, heir) = hand_over(&server, &store, &key, u64::MAX);
-        let signal = primitives::Signal::Held { fence: 8, until: Timestamp::now() + LEASE };
-        store.mail.hand_back(Kind::Lock, Push { key, id: heir, signal });
-        store.mail.boxes.errands().done().await;
+        hand_back(&store, key, heir).await;
     });
     assert_eq!(server.ask::<Option<String>>("GET", &["lock:a"]), None);
 }
@@ -63,9 +68,7 @@ fn what_an_heir_hands_back_is_not_what_the_server_has_given_it() {
     let _: String = server.ask("SET", &["{lock:a}:f", &format!("9 {heir}"), "PX", "90000"]);
     block_on(async {
         let (store, key) = open(&server).await;
-        let signal = primitives::Signal::Held { fence: 8, until: Timestamp::now() + LEASE };
-        store.mail.hand_back(Kind::Lock, Push { key, id: heir, signal });
-        store.mail.boxes.errands().done().await;
+        hand_back(&store, key, heir).await;
     });
     assert_eq!(server.ask::<String>("GET", &["lock:a"]), heir.to_string());
 }
