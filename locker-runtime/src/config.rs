@@ -29,7 +29,7 @@ impl Default for Settings {
             lease: Duration::from_secs(10),
             timeout: Duration::from_secs(10),
             max_retry: None,
-            retry_delay: Duration::from_secs(2),
+            retry_delay: RETRY_DELAY,
             renew: true,
             max_hold: None,
             fair: true,
@@ -37,6 +37,7 @@ impl Default for Settings {
     }
 }
 
+pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(2);
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);

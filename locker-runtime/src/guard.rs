@@ -103,11 +103,17 @@ impl Guard {
     }
 
     async fn release_within(mut self, patience: Duration) -> Result<()> {
-        self.unwatch();
         if self.release == Release::OnExpiry {
+            self.unwatch();
             return self.check();
         }
+        match self.watched {
+            // A future that is not polled must not keep from others what it was to release.
+            Some(number) if self.hold.is_remote() => Keeper::release_by(number, self.hold.release_due()),
+            _ => self.unwatch(),
+        }
         let result = self.hold.release(patience).await;
+        self.unwatch();
         if !result.as_ref().is_err_and(|error| error.is_temporary() || error.is_unsent()) {
             self.release = Release::OnExpiry;
         }

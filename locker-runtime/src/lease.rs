@@ -18,7 +18,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -45,7 +45,8 @@ pub(crate) struct Hold {
     lost: Notify,
     /// An earlier copy of the acquire may still arrive: the release leaves a tombstone.
     doubtful: bool,
-    release_sent: AtomicBool,
+    /// How many callers have sent a release, or are about to.
+    releases: AtomicU8,
 }
 
 const SAFE: u8 = 0;
@@ -80,7 +81,7 @@ impl Hold {
             phase: AtomicU8::new(SAFE),
             lost: Notify::new(),
             doubtful: answer.doubtful,
-            release_sent: AtomicBool::new(false),
+            releases: AtomicU8::new(0),
         });
         if let Some(waited) = answer.waited {
             event!(DEBUG, hold, "waited", waited = humantime::format_duration(waited));
@@ -132,29 +133,39 @@ impl Hold {
         self.patience().min(self.locker.command_timeout())
     }
 
+    /// Whether its store is across a network, where answers get lost.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.locker.store().liveness().is_some()
+    }
+
+    /// When a release that begins now should have been answered.
+    pub(crate) fn release_due(&self) -> Timestamp {
+        Timestamp::now() + self.locker.command_timeout() + Duration::from_millis(100)
+    }
+
     /// Ends the hold and says whether it lasted until now.
     pub(crate) async fn release(&self, patience: Duration) -> Result<()> {
         let kept = self.finish();
-        let again = self.release_sent.swap(true, Ordering::Relaxed);
+        self.releases.fetch_add(1, Ordering::Relaxed);
         if !kept {
             self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
             return Err(self.loss());
         }
         let told = self.locker.insist(&self.key, self.release_request(), patience).await?;
-        self.judge(kept, told.repeated || again, &told.reply)
+        self.judge(kept, told.repeated, &told.reply)
     }
 
     /// Ends the hold without anybody waiting for it.
     pub(crate) fn release_later(self: &Arc<Self>) {
         let kept = self.finish();
-        let again = self.release_sent.swap(true, Ordering::Relaxed);
+        self.releases.fetch_add(1, Ordering::Relaxed);
         let hold = Arc::clone(self);
         self.locker.send_off(
             &self.key,
             self.release_request(),
             self.lease.saturating_add(TOMBSTONE),
             move |answer| match answer {
-                Ok(told) => drop(hold.judge(kept, told.repeated || again, &told.reply)),
+                Ok(told) => drop(hold.judge(kept, told.repeated, &told.reply)),
                 Err(error) => {
                     event!(WARN, hold, "not released: others wait until the lease is over", error = error);
                 }
@@ -163,7 +174,8 @@ impl Hold {
     }
 
     /// Says once, never silently, that a hold was gone when it was to be released.
-    fn judge(&self, kept: bool, again: bool, reply: &Reply) -> Result<()> {
+    fn judge(&self, kept: bool, repeated: bool, reply: &Reply) -> Result<()> {
+        let again = repeated || self.releases.load(Ordering::Relaxed) > 1;
         match reply {
             Reply::Released if kept => {
                 event!(DEBUG, self, "released");
@@ -285,7 +297,7 @@ mod tests {
         let of_a_long_lease = || held_for(Duration::from_secs(600), now(), now());
         let (before, late) = (of_a_long_lease(), of_a_long_lease());
         Keeper::watch(&before);
-        Keeper::renew_all();
+        Keeper::renew_those(|_| true);
         Keeper::watch(&late);
         for hold in [before, late] {
             locker_harness::in_time("the loss", hold.lost()).await;
@@ -298,7 +310,7 @@ mod tests {
     async fn who_was_told_when_all_were_to_be_renewed_and_held_later_is_renewed_too() {
         let (watched, told) = (held(Timestamp::now(), Timestamp::now()), Timestamp::now());
         Keeper::watch(&watched);
-        Keeper::renew_all();
+        Keeper::renew_those(|_| true);
         let late = held_for(Duration::from_secs(600), told, told + Duration::from_secs(1));
         Keeper::watch(&late);
         locker_harness::in_time("the loss", late.lost()).await;

@@ -7,6 +7,8 @@ use crate::{
     primitives::{Push, Signal},
     sync::{Mutex, lock},
 };
+#[cfg(feature = "redis")]
+use std::time::Duration;
 use std::{
     collections::hash_map::Entry,
     fmt,
@@ -59,23 +61,26 @@ impl Pushes {
         }
     }
 
-    /// Tells every waiter to ask again: what was pushed meanwhile may have been missed.
-    pub fn wake_all(&self) {
+    /// Has every waiter ask again within `spread`, each at a time of its own: signals may have been missed.
+    #[cfg(feature = "redis")]
+    pub(crate) fn wake_within(&self, spread: Duration) {
         for shard in self.shards.iter() {
-            let wakers: Vec<_> =
-                lock(shard).values_mut().filter_map(|mailbox| mailbox.put(Signal::Wake)).collect();
+            let put = |(id, mailbox): (&Id, &mut Mailbox)| {
+                mailbox.put(Signal::Look { within: spread / 1024 * id.jitter(1024) })
+            };
+            let wakers: Vec<_> = lock(shard).iter_mut().filter_map(put).collect();
             wakers.into_iter().for_each(panics::wake);
         }
     }
 
-    /// Has `id` ask again instead of holding, if it has not looked yet: there was nothing to hand over to it.
+    /// Has `id` ask again instead of holding, if it has not taken the lock that was passed on to it; says whether it
+    /// had not.
     #[cfg(feature = "redis")]
-    pub(crate) fn take_back(&self, id: Id) {
-        if let Some(mailbox) = lock(self.shard(id)).get_mut(&id)
-            && matches!(mailbox.signal, Some(Signal::Held { .. }))
-        {
-            mailbox.signal = Some(Signal::Wake);
-        }
+    pub(crate) fn take_back(&self, id: Id) -> bool {
+        let mut shard = lock(self.shard(id));
+        let mailbox =
+            shard.get_mut(&id).filter(|mailbox| matches!(mailbox.signal, Some(Signal::Held { .. })));
+        mailbox.map(|mailbox| mailbox.signal = Some(Signal::Wake)).is_some()
     }
 
     /// Whether somebody here waits under `id`.

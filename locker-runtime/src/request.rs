@@ -4,7 +4,7 @@ use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
     clock::Timestamp,
-    config::Settings,
+    config::{RETRY_DELAY, Settings},
     guard::Guard,
     id::Id,
     key::Key,
@@ -245,5 +245,13 @@ impl Asking for Attempt<'_> {
 
     fn fair(&self) -> bool {
         self.of.settings.fair
+    }
+
+    /// A store knows when it is worth asking for a lock again. It is asked more often if the caller says so.
+    fn longest_recheck(&self) -> Duration {
+        match (self.of.kind, self.of.settings.retry_delay) {
+            (Kind::Lock, delay) if delay >= RETRY_DELAY => Duration::MAX,
+            (_, delay) => delay,
+        }
     }
 }

@@ -3,13 +3,15 @@
 mod addresses;
 mod crowds;
 mod failures;
-mod hand_over;
+
 mod interop;
 mod late;
 mod limiters;
 mod loss;
 mod primitives;
+mod rechecks;
 mod refusals;
+mod runs;
 mod start;
 mod support;
 #[cfg(feature = "redis-tls")]

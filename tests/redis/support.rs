@@ -69,7 +69,7 @@ pub(crate) async fn tell_late(server: &RedisServer, message: &str) {
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let ghost = "0123456789abcdef0123456789abcdef";
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    for message in [message, &format!("lock granted {ghost} 8 lock:ghost")] {
+    for message in [message, &format!("lock run {ghost}:60000 8 lock:ghost")] {
         assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], message]), 1);
     }
     until("a later message having been read", async || holder(server, "lock:ghost").is_none()).await;

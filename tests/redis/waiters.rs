@@ -13,7 +13,7 @@ async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let ghost = "0123456789abcdef0123456789abcdef";
-    let message = format!("lock granted {ghost} 7 lock:ghost");
+    let message = format!("lock run {ghost}:60000 7 lock:ghost");
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
     until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
@@ -26,9 +26,9 @@ async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     guard.release().await.unwrap();
     let guard = in_time("the hand-over", waiter).await.unwrap();
-    let message = format!("lock granted {} {} lock:a", guard.id(), guard.fence());
+    let message = format!("lock run {}:6000 {} lock:a", guard.id(), guard.fence());
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    let message = format!("lock granted {ghost} 8 lock:ghost");
+    let message = format!("lock run {ghost}:60000 8 lock:ghost");
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
     until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
@@ -43,7 +43,7 @@ async fn what_is_handed_back_for_nobody_is_waited_for_before_the_process_ends() 
     let ghost = "0123456789abcdef0123456789abcdef";
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
     proxy.set(Fault::HoldRequests);
-    let message = format!("lock granted {ghost} 7 lock:ghost");
+    let message = format!("lock run {ghost}:60000 7 lock:ghost");
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
     until("it is on its way back", async || locker.settled().now_or_never().is_none()).await;
     proxy.set(Fault::None);
@@ -63,21 +63,23 @@ async fn a_message_about_a_grant_that_was_answered_before_does_not_end_it() {
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
     let fence = guard.fence() + 1;
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let record = format!("{fence} {id}:6000 {} {id}", channels[0]);
     let _: () = redis::pipe()
         .atomic()
         .del(&["{lock:a}:q", "{lock:a}:w"])
         .cmd("SET")
-        .arg(&["{lock:a}:f", &format!("{fence} {id}"), "PX", "60000"])
+        .arg(&["{lock:a}:f", &record, "PX", "60000"])
         .cmd("SET")
         .arg(&["lock:a", &id, "PX", "6000"])
         .query(&mut server.connection())
         .unwrap();
     let granted = in_time("the answer to asking again", waiter).await.unwrap().unwrap();
     assert_eq!((granted.fence(), granted.id()), (fence, id.as_str()));
-    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let ghost = "0123456789abcdef0123456789abcdef";
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    for message in [format!("lock granted {id} {fence} lock:a"), format!("lock granted {ghost} 8 lock:ghost")]
+    for message in
+        [format!("lock run {id}:6000 {fence} lock:a"), format!("lock run {ghost}:60000 8 lock:ghost")]
     {
         let _: i64 = server.ask("PUBLISH", &[&channels[0], &message]);
     }
@@ -117,7 +119,7 @@ async fn a_late_message_about_an_old_grant_does_not_lend_its_fence_to_a_new_one(
     let _: String = server.ask("SET", &["{lock:a}:f", &format!("{new} {id}"), "PX", "60000"]);
     let _: String = server.ask("SET", &["lock:a", &id, "PX", "6000"]);
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("lock granted {id} {old} lock:a")]);
+    let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("lock run {id}:6000 {old} lock:a")]);
     let granted = in_time("the waiter's turn", waiter).await.unwrap();
     assert_eq!((granted.fence(), granted.id()), (new, id.as_str()));
     granted.release().await.unwrap();
@@ -162,7 +164,7 @@ async fn a_late_message_about_an_old_grant_does_not_end_a_new_one() {
     let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w", "lock:a"]);
     let granted = in_time("the answer to asking again", waiter).await.unwrap().unwrap();
     let permit = locker.semaphore("a", 1).acquire().await.unwrap();
-    tell_late(&server, &format!("lock granted {} {} lock:a", granted.id(), before.fence() + 1)).await;
+    tell_late(&server, &format!("lock run {}:6000 {} lock:a", granted.id(), before.fence() + 1)).await;
     tell_late(&server, &format!("semaphore granted {} {} semaphore:a", permit.id(), permit.fence() - 1))
         .await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
@@ -187,7 +189,7 @@ async fn an_older_message_does_not_make_that_about_a_hold_look_new() {
     before.release().await.unwrap();
     let record: String = server.ask("GET", &["{lock:a}:f"]);
     let fence: u64 = record.split(' ').next().unwrap().parse().unwrap();
-    let older = format!("lock granted {id} {} lock:a", fence - 1);
+    let older = format!("lock run {id}:6000 {} lock:a", fence - 1);
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channel, &older]), 1);
     proxy.set(Fault::None);
     let granted = in_time("the lock", waiter).await.unwrap().unwrap();
@@ -196,7 +198,7 @@ async fn an_older_message_does_not_make_that_about_a_hold_look_new() {
         server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "locker:push:*"]).len() == 1
     })
     .await;
-    tell_late(&server, &format!("lock granted {id} {fence} lock:a")).await;
+    tell_late(&server, &format!("lock run {id}:6000 {fence} lock:a")).await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
     granted.release().await.unwrap();
 }

@@ -1,17 +1,19 @@
 //! The one renewing task.
 
 use super::Hold;
-#[cfg(feature = "redis")]
-use crate::id::Id;
 use crate::{
     background,
     clock::Timestamp,
     primitives::Reply,
     sync::{Mutex, lock},
 };
+#[cfg(feature = "redis")]
+use crate::{id::Id, store::Store};
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use once_cell::sync::Lazy;
 use slab::Slab;
+#[cfg(feature = "redis")]
+use std::ptr;
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -35,11 +37,17 @@ struct Watched {
     /// `NEVER` while a renewal is on its way, or when there is none.
     renew_at: Timestamp,
     over: bool,
+    /// It is not renewed any more: its owner releases it, or this task does from then on.
+    release_by: Option<Timestamp>,
 }
 
 impl Watched {
     fn due(&self) -> Timestamp {
-        if self.over { Timestamp::NEVER } else { self.renew_at.min(self.hold.over_at()) }
+        match self.release_by {
+            _ if self.over => Timestamp::NEVER,
+            Some(by) => by,
+            None => self.renew_at.min(self.hold.over_at()),
+        }
     }
 }
 
@@ -57,7 +65,7 @@ impl Keeper {
     /// Watches over a hold until [`forget`](Self::forget) is called with the number returned.
     pub(crate) fn watch(hold: &Arc<Hold>) -> usize {
         let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
-        let mut watched = Watched { hold: Arc::clone(hold), renew_at, over: false };
+        let mut watched = Watched { hold: Arc::clone(hold), renew_at, over: false, release_by: None };
         let mut holds = lock(&KEEPER.holds);
         let doubted = Timestamp::from_micros(KEEPER.doubted.load(Ordering::SeqCst));
         if hold.renew && hold.sent <= doubted {
@@ -70,6 +78,14 @@ impl Keeper {
         number
     }
 
+    /// Its owner has begun to release the hold. It is released from here if it is still watched `by` then.
+    pub(crate) fn release_by(number: usize, by: Timestamp) {
+        if let Some(watched) = lock(&KEEPER.holds).get_mut(number) {
+            watched.release_by = Some(by);
+        }
+        KEEPER.look_at(by);
+    }
+
     pub(crate) fn forget(number: usize) {
         let mut holds = lock(&KEEPER.holds);
         let watched = holds.try_remove(number);
@@ -80,10 +96,10 @@ impl Keeper {
         drop(watched);
     }
 
-    /// Renews every hold of the process now: a store may have forgotten some.
+    /// Renews every hold of `store` now: it may have forgotten some.
     #[cfg(feature = "redis")]
-    pub(crate) fn renew_all() {
-        Self::renew_those(|_| true);
+    pub(crate) fn renew_all(store: &dyn Store) {
+        Self::renew_those(|hold| ptr::addr_eq(hold.locker.store(), store));
     }
 
     /// Renews the hold of `id` now: the store may not know of it.
@@ -93,11 +109,11 @@ impl Keeper {
     }
 
     #[cfg(feature = "redis")]
-    fn renew_those(which: impl Fn(&Hold) -> bool) {
+    pub(super) fn renew_those(which: impl Fn(&Hold) -> bool) {
         let (Some(keeper), now) = (Lazy::get(&KEEPER), Timestamp::now()) else { return };
         keeper.doubted.fetch_max(now.as_micros(), Ordering::SeqCst);
         for (_, watched) in &mut *lock(&keeper.holds) {
-            if watched.renew_at != Timestamp::NEVER && which(&watched.hold) {
+            if watched.renew_at != Timestamp::NEVER && watched.release_by.is_none() && which(&watched.hold) {
                 watched.renew_at = now;
             }
         }
@@ -129,10 +145,15 @@ impl Keeper {
     fn look(&'static self, now: Timestamp) -> Vec<BoxFuture<'static, ()>> {
         self.next_look.store(Timestamp::NEVER.as_micros(), Ordering::SeqCst);
         let (mut renewals, mut next) = (Vec::<BoxFuture<'static, ()>>::new(), Timestamp::NEVER);
-        let mut over = Vec::new();
+        let (mut over, mut late) = (Vec::new(), Vec::new());
         for (number, watched) in &mut *lock(&self.holds) {
             let hold = &watched.hold;
-            if !watched.over && now >= hold.over_at() {
+            if let Some(by) = watched.release_by {
+                if !watched.over && now >= by {
+                    watched.over = true;
+                    late.push(Arc::clone(hold));
+                }
+            } else if !watched.over && now >= hold.over_at() {
                 watched.over = true;
                 over.push(Arc::clone(hold));
             } else if !watched.over && now + hold.lease / 12 >= watched.renew_at {
@@ -144,6 +165,9 @@ impl Keeper {
         self.next_look.fetch_min(next.as_micros(), Ordering::SeqCst);
         for hold in over {
             hold.run_out(now);
+        }
+        for hold in late {
+            hold.release_later();
         }
         renewals
     }

@@ -37,6 +37,11 @@ pub(crate) trait Asking {
         false
     }
 
+    /// The longest time until a waiter asks again, where the store names a longer one.
+    fn longest_recheck(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// Whether others may have gone on with a caller whose patience is over: it then asks a last time, to know.
     fn counts(&self) -> bool {
         false

@@ -333,7 +333,7 @@ impl<'a, A: Asking> Attempt<'a, A> {
     fn wait_for(&self, recheck_in: Option<Duration>) -> Step {
         let delay = match self.max_retry {
             Some(_) => Some(self.retry_delay),
-            None => recheck_in.map(|delay| delay.min(self.retry_delay)),
+            None => recheck_in.map(|delay| delay.min(self.what.longest_recheck())),
         };
         let recheck = delay.map_or(Timestamp::NEVER, |delay| Timestamp::now() + delay);
         let then = if recheck < self.deadline { Then::AskAgain } else { Then::GiveUp };

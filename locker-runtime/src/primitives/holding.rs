@@ -19,7 +19,7 @@ pub enum Holding<A> {
         /// What exactly is asked for.
         ask: A,
     },
-    /// Let the hold last `lease` from now.
+    /// Let the hold last `lease` from now; a lock that lasts longer is left as it is.
     Renew {
         /// The hold.
         id: Id,
@@ -121,15 +121,6 @@ impl Kind {
         match self {
             Self::Lock => Request::Lock(Holding::Release { id, tombstone, once: None }),
             _ => Request::Semaphore(Holding::Release { id, tombstone, once: None }),
-        }
-    }
-
-    /// Ends the holds with no higher fence: of this attempt, or of anybody.
-    #[cfg(feature = "redis")]
-    pub(crate) fn evict(self, of: Option<Id>, up_to: u64) -> Request {
-        match self {
-            Self::Lock => Request::Lock(Holding::Evict { of, up_to }),
-            _ => Request::Semaphore(Holding::Evict { of, up_to }),
         }
     }
 

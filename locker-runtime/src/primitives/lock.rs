@@ -139,7 +139,7 @@ impl State {
     fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
         match &mut self.holder {
             Some(holder) if holder.id == id => {
-                holder.until = context.now + lease;
+                holder.until = holder.until.max(context.now + lease);
                 Reply::Renewed { fence: holder.fence }
             }
             _ => {

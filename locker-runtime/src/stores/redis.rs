@@ -8,11 +8,12 @@ mod connection;
 #[cfg(test)]
 mod differential;
 mod errors;
-mod hand_over;
-mod line;
+mod handoff;
 mod lock;
 mod outbox;
 mod pushes;
+mod rechecks;
+mod runs;
 mod script;
 mod shared;
 mod startup;
@@ -20,6 +21,7 @@ mod startup;
 use super::Opening;
 use crate::{
     Error, ErrorKind, Result, background,
+    clock::Timestamp,
     config::COMMAND_TIMEOUT,
     id::Id,
     key::Key,
@@ -28,16 +30,20 @@ use crate::{
     store::{Calling, Keys, Store},
     sync::{Mutex, lock},
 };
-use connection::{Connection, Connector, Link};
-use line::Lines;
+use connection::{Connector, Link};
 use once_cell::sync::Lazy;
 use pushes::Mail;
+use rechecks::Rechecks;
 use redis::Client;
+use runs::Runs;
 use script::{Answer, Invocation};
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -61,7 +67,10 @@ pub(crate) struct Redis {
     address: String,
     link: Link,
     mail: Arc<Mail>,
-    lines: Lines,
+    runs: Runs,
+    /// Whether a task looks at the runs.
+    tended: AtomicBool,
+    rechecks: Arc<Rechecks>,
     channel: Arc<str>,
     command_timeout: Duration,
 }
@@ -131,7 +140,9 @@ impl Redis {
                 address,
                 link: Link::open(connector),
                 mail,
-                lines: Lines::default(),
+                runs: Runs::default(),
+                tended: AtomicBool::new(false),
+                rechecks: Arc::default(),
                 channel: channel.into(),
                 command_timeout: opening.redis.command_timeout,
             }
@@ -140,16 +151,17 @@ impl Redis {
 
     async fn run(&self, key: &Key, request: &Request) -> Result<Reply> {
         check_braces(key.as_str())?;
-        let limit = self.limit(request);
+        // One end for all steps of a call.
+        let by = Timestamp::now() + self.limit(request);
         match request {
-            Request::Lock(request) => self.lock(key, request, limit).await,
-            Request::Inspect => self.inspect(key, limit).await,
-            Request::Delete(once) => self.delete(key, *once, limit).await,
+            Request::Lock(request) => self.lock(key, request, by).await,
+            Request::Inspect => self.inspect(key, by).await,
+            Request::Delete(once) => self.delete(key, *once, by).await,
             request => {
                 let Some(invocation) = shared::invocation(key, request, &self.channel) else {
                     return Ok(Reply::WrongKind);
                 };
-                let answer = self.invoke(invocation, limit).await?;
+                let answer = self.invoke(invocation, by).await?;
                 if let Request::Semaphore(Holding::Acquire { id, .. }) = request
                     && answer.is_told_twice()
                 {
@@ -161,20 +173,20 @@ impl Redis {
     }
 
     /// First what it is, then how it looks.
-    async fn inspect(&self, key: &Key, limit: Duration) -> Result<Reply> {
-        let answer = self.invoke(shared::kind_of(key), limit).await?;
+    async fn inspect(&self, key: &Key, by: Timestamp) -> Result<Reply> {
+        let answer = self.invoke(shared::kind_of(key), by).await?;
         match shared::inspect(key, answer.text()) {
-            Some(invocation) => shared::reply(&self.invoke(invocation, limit).await?, &Request::Inspect),
+            Some(invocation) => shared::reply(&self.invoke(invocation, by).await?, &Request::Inspect),
             None => shared::reply(&answer, &Request::Inspect),
         }
     }
 
-    async fn delete(&self, key: &Key, once: Once, limit: Duration) -> Result<Reply> {
-        match self.inspect(key, limit).await? {
+    async fn delete(&self, key: &Key, once: Once, by: Timestamp) -> Result<Reply> {
+        match self.inspect(key, by).await? {
             // Something may come before the late copy of a deletion that found nothing.
             Reply::Unknown if !once.repeated => Ok(Reply::Unknown),
             Reply::Inspected(_) | Reply::Unknown => {
-                let answer = self.invoke(shared::delete(key, once), limit).await?;
+                let answer = self.invoke(shared::delete(key, once), by).await?;
                 shared::reply(&answer, &Request::Delete(once))
             }
             other => Ok(other),
@@ -189,7 +201,7 @@ impl Redis {
         loop {
             let mut command = redis::cmd("SCAN");
             command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
-            let answer = connection.call(command, self.command_timeout).await?;
+            let answer = connection.call(command, Timestamp::now() + self.command_timeout).await?;
             let answer = answer.map_err(|error| errors::of_call(&error))?;
             let (next, found): (u64, Vec<Vec<u8>>) =
                 redis::from_redis_value(answer).map_err(|error| errors::unreadable(&error.to_string()))?;
@@ -203,37 +215,18 @@ impl Redis {
         }
     }
 
-    async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
-        let connection = self.link.up(limit).await?;
-        self.invoke_over(&connection, &Arc::new(invocation), limit).await
-    }
-
-    async fn invoke_over(
-        &self,
-        connection: &Connection,
-        invocation: &Arc<Invocation>,
-        limit: Duration,
-    ) -> Result<Answer> {
-        match self.invoke_known(connection, invocation, limit).await? {
-            Some(answer) => Ok(answer),
-            None => Answer::of_call(Box::pin(connection.run_in_full(invocation, limit)).await?),
-        }
-    }
-
-    /// `None`: the server does not know the script, and has done nothing.
-    async fn invoke_known(
-        &self,
-        connection: &Connection,
-        invocation: &Arc<Invocation>,
-        limit: Duration,
-    ) -> Result<Option<Answer>> {
-        match connection.run(invocation, limit).await? {
+    async fn invoke(&self, invocation: Invocation, by: Timestamp) -> Result<Answer> {
+        let connection = self.link.up(by.since(Timestamp::now())).await?;
+        let invocation = Arc::new(invocation);
+        match connection.run(&invocation, by).await? {
             Err(error) if errors::is_unknown_script(&error) => {
-                // It has known it over this connection, and may have forgotten more.
-                self.mail.ask_again();
-                Ok(None)
+                // The server has done nothing, and may have forgotten more than scripts.
+                if self.mail.knows_scripts.swap(false, Ordering::AcqRel) {
+                    self.mail.resync();
+                }
+                Answer::of_call(Box::pin(connection.run_in_full(&invocation, by)).await?)
             }
-            answer => Answer::of_call(answer).map(Some),
+            answer => Answer::of_call(answer),
         }
     }
 

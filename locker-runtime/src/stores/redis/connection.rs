@@ -12,15 +12,10 @@ use super::{
 use crate::{Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp, panics};
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 use tokio::sync::{Notify, watch};
-
-static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// What is needed to connect again and again.
 #[derive(Debug)]
@@ -52,8 +47,6 @@ pub(super) type Answered = Result<RedisResult<Value>>;
 
 /// A connection that messages arrive on.
 pub(super) struct Connection {
-    /// No other one of this process has it.
-    pub(super) number: u64,
     outbox: Outbox,
     broken: Arc<Notify>,
     since: Timestamp,
@@ -68,30 +61,26 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A script, with others in one command where that can be, answered within `limit`.
-    pub(super) fn run(
-        &self,
-        invocation: &Arc<Invocation>,
-        limit: Duration,
-    ) -> impl Future<Output = Answered> {
-        self.send(Content::Script(Arc::clone(invocation), invocation.batch()), limit)
+    /// A script, with others in one command where that can be, answered by that time.
+    pub(super) fn run(&self, invocation: &Arc<Invocation>, by: Timestamp) -> impl Future<Output = Answered> {
+        self.send(Content::Script(Arc::clone(invocation), invocation.batch()), by)
     }
 
     /// A script with its whole text, for a server that does not know it.
     pub(super) fn run_in_full(
         &self,
         invocation: &Arc<Invocation>,
-        limit: Duration,
+        by: Timestamp,
     ) -> impl Future<Output = Answered> {
-        self.send(Content::InFull(Arc::clone(invocation)), limit)
+        self.send(Content::InFull(Arc::clone(invocation)), by)
     }
 
-    /// One command, answered within `limit`.
-    pub(super) fn call(&self, command: Cmd, limit: Duration) -> impl Future<Output = Answered> {
-        self.send(Content::Command(command), limit)
+    /// One command, answered by that time.
+    pub(super) fn call(&self, command: Cmd, by: Timestamp) -> impl Future<Output = Answered> {
+        self.send(Content::Command(command), by)
     }
 
-    async fn send(&self, content: Content, limit: Duration) -> Answered {
+    async fn send(&self, content: Content, by: Timestamp) -> Answered {
         let sent = Timestamp::now();
         tokio::select! {
             biased;
@@ -101,7 +90,8 @@ impl Connection {
                 }
                 Ok(answer)
             }
-            () = background::sleep_from(sent, sent + limit) => {
+            () = background::sleep_from(sent, by) => {
+                let limit = by.since(sent);
                 if limit >= self.patience && !self.outbox.has_heard_since(sent) {
                     self.broken.notify_one();
                 }
@@ -206,7 +196,7 @@ async fn keep(connector: Connector, status: watch::Sender<Status>) {
             Ok(connection) => {
                 (backoff, again) = (Backoff::default(), true);
                 tell(&status, Status::Up(Arc::clone(&connection)));
-                connector.mail.ask_again();
+                connector.mail.resync();
                 tokio::select! {
                     () = connection.broken.notified() => {}
                     () = status.closed() => {}
@@ -234,12 +224,12 @@ impl Connector {
         let limit = if again { self.haste } else { self.patience };
         tokio::select! {
             biased;
-            result = self.set_up(again) => result,
+            result = self.set_up() => result,
             () = background::sleep(limit) => Err(self.failed(&format!("nothing heard within {limit:?}"))),
         }
     }
 
-    async fn set_up(&self, again: bool) -> Result<Arc<Connection>> {
+    async fn set_up(&self) -> Result<Arc<Connection>> {
         let broken = Arc::new(Notify::new());
         let outlet = Outlet { mail: Arc::clone(&self.mail), broken: Arc::clone(&broken) };
         // Time-outs are kept here, by a clock that also works under executors other than tokio's.
@@ -253,18 +243,17 @@ impl Connector {
         let greeting = Timestamp::now();
         startup::greet(&mut multiplexed).await?;
         let greeted = Timestamp::now();
-        if !again {
-            self.checks.run(&mut multiplexed, &self.channel).await?;
-        }
+        self.checks.run(&mut multiplexed, &self.channel).await?;
+        let loaded = startup::load_scripts(&mut multiplexed).await?;
         let subscribing = Timestamp::now();
         multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
         // The quicker of two: where a busy moment held one up, the other knows better.
         let round_trip = greeted.since(greeting).min(Timestamp::now().since(subscribing));
         let patience = self.command_timeout.min(round_trip * 2);
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        self.mail.knows_scripts.store(loaded, Ordering::Release);
         let (outbox, writing) = Outbox::new(multiplexed);
         background::spawn(writing);
-        Ok(Arc::new(Connection { number, outbox, broken, since: Timestamp::now(), patience }))
+        Ok(Arc::new(Connection { outbox, broken, since: Timestamp::now(), patience }))
     }
 
     fn refused(&self, error: &RedisError) -> Error {

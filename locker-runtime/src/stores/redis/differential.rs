@@ -6,7 +6,7 @@ mod requests;
 mod together;
 
 use super::{
-    lock,
+    lock::{self, Member},
     pushes::Message,
     script::{Answer, Invocation},
     shared,
@@ -15,7 +15,7 @@ use crate::{
     clock::Timestamp,
     id::Id,
     key::Key,
-    primitives::{AnyState, Context, Holding, Push, Reply, Request},
+    primitives::{AnyState, Context, Holding, Push, Reply, Request, Signal, lock as lock_primitive},
 };
 use fastrand::Rng;
 use locker_harness::RedisServer;
@@ -56,8 +56,7 @@ impl Side {
     fn invocation(&self, request: &Request) -> Invocation {
         let channel = Arc::from("channel");
         match request {
-            Request::Lock(Holding::Release { id, tombstone: false, .. }) => lock::release(&self.key, *id, 0),
-            Request::Lock(request) => lock::invocation(&self.key, request, &channel),
+            Request::Lock(request) => lock::invocation(&self.key, request, &process_of(request)),
             request => shared::invocation(&self.key, request, &channel).expect("of a kind"),
         }
     }
@@ -209,8 +208,7 @@ fn compare_while_set_back(
 impl Side {
     fn agree(&mut self, request: &Request, answer: Value, published: &[String]) -> Result<(), String> {
         let there = Answer::read(answer).and_then(|answer| reply(&answer, request));
-        let signals: Vec<_> =
-            published.iter().map(|text| Message::read(text).map(|message| message.push)).collect();
+        let signals: Vec<_> = published.iter().filter_map(|text| signal(text)).collect();
         let (here, pushed) = self.step(request);
         if self.history.len() > 60 {
             self.history.drain(..30);
@@ -241,6 +239,30 @@ fn reply(answer: &Answer, request: &Request) -> crate::Result<Reply> {
     match request {
         Request::Lock(request) => lock::reply(answer, request),
         request => shared::reply(answer, request),
+    }
+}
+
+/// Every waiter for a lock has a process of its own, so that no run has two members: the step knows no processes. That
+/// longer runs serve waiters as the step does is shown by `runs_serve_waiters_as_the_step_does`.
+fn process_of(request: &lock_primitive::Request) -> Arc<str> {
+    match request {
+        Holding::Acquire { id, .. } => Arc::from(format!("of:{id}")),
+        _ => Arc::from("another"),
+    }
+}
+
+/// What a message says to a waiter, if it is for one.
+fn signal(text: &str) -> Option<Option<Push>> {
+    match Message::read(text) {
+        Some(Message::Run(key, run)) => {
+            let members: Vec<_> = run.members().collect();
+            let [Member { id, fence, .. }] = members[..] else { panic!("a run of several: {text}") };
+            Some(Some(Push { key, id, signal: Signal::Granted { fence } }))
+        }
+        // For a holder, which the step sends nothing.
+        Some(Message::Lost(..)) => None,
+        Some(Message::Permits(push) | Message::Hint(push) | Message::Deleted(push, _)) => Some(Some(push)),
+        None => Some(None),
     }
 }
 

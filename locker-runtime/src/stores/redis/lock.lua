@@ -1,22 +1,25 @@
--- What the scripts of the exclusive lock share: its keys, its queue, handing over.
+-- What the scripts of the exclusive lock share: its keys, its queue, granting it to the next waiters.
 --
 -- KEYS[1]  K       the holder's id, expiring with the lease: the layout of `SET K id NX PX lease`
--- KEYS[2]  {K}:f   "<last fence> <id it was granted to>", for a minute longer than the lease
+-- KEYS[2]  {K}:f   "<last fence> <id it was granted to>", for a minute longer than the lease; of a run
+--                  "<last fence> <members> <channel> <id>"
 -- KEYS[3]  {K}:q   waiters' ids by ticket
 -- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"
 -- KEYS[5]  {K}:y   a holder was seen within the last minute that is none of ours
 -- KEYS[6]  {K}:x:id  this id is refused
+-- KEYS[7]  {K}:p   channels of processes by when their waiters are given up
 -- ARGV[1]  id
+--
+-- A run is a grant to waiters of one process that follow each other in the queue. Its id is that of its first member.
+-- Its members are "<id>:<lease>,<id>:<lease>,..", their fences are consecutive and end with the one that is recorded.
+-- The process passes the lock on from member to member, and ends the run.
 
 local lock, record, queue, waiters, foreign, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local id = ARGV[1]
+local processes, id = KEYS[7], ARGV[1]
 
 local GRANT_WINDOW, MINUTE = 2000, 60000
-
-local function hold(holder, fence, milliseconds, lease)
-  set(lock, holder, milliseconds)
-  set(record, string.format('%.0f %s', fence, holder), lease + MINUTE)
-end
+-- How many waiters are granted the lock together, and how many dead ones one script removes.
+local RUN, PURGE = 32, 1000
 
 -- A fence that was lost with the data is followed by a higher one: the time is ahead of all of them.
 local function fence_after(recorded, time)
@@ -31,49 +34,106 @@ local function fence_of(holder, recorded)
   end
 end
 
-local function leave(waiter)
-  redis.call('ZREM', queue, waiter)
-  redis.call('HDEL', waiters, waiter)
+-- The members and the channel of the run that holds the lock, if it is one.
+local function run_of(holder, recorded)
+  if holder and recorded then
+    local members, channel, run = string.match(recorded, '^%d+ (%S+) (%S+) (%S+)$')
+    if run == holder then return members, channel end
+  end
+end
+
+-- Whether this id alone holds the lock: a run ends with its last member, not with its first.
+local function is_held_by(waiter, holder, recorded)
+  local members = run_of(holder, recorded)
+  return holder == waiter and not (members and string.find(members, ',', 1, true))
+end
+
+-- What is at the record, unless somebody else has put it there.
+local function read_record()
+  local recorded = redis.pcall('GET', record)
+  return type(recorded) == 'string' and recorded or nil
+end
+
+-- Fails where a helper key is none of ours, before anything is changed.
+local function check_helpers()
+  redis.call('HLEN', waiters)
+  return redis.call('ZCARD', queue)
+end
+
+local function leave(...)
+  redis.call('ZREM', queue, ...)
+  redis.call('HDEL', waiters, ...)
+end
+
+local function read(waiter)
+  local lease, live_until, mode, channel = string.match(waiter or '', '^(%d+) (%d+) (%a+) (%S+)$')
+  return {lease = tonumber(lease or 0), live_until = tonumber(live_until or 0), mode = mode, channel = channel}
 end
 
 local function head()
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
-  if not first then return end
-  local waiter = redis.call('HGET', waiters, first)
-  if not waiter then return first, 0, 0 end
-  local lease, live_until, mode, channel = string.match(waiter, '^(%d+) (%d+) (%a+) (.*)$')
-  return first, tonumber(lease), tonumber(live_until), mode, channel
+  return first, first and read(redis.call('HGET', waiters, first))
 end
 
--- Whom pump has given the lock: id, fence, channel of the process.
-local next_holder
+-- A waiter is alive until its own time is over, and as long as its process asks for its waiters. One that was woken has
+-- its own time only.
+local function is_alive(waiter, time)
+  return waiter.live_until > time or waiter.channel and waiter.mode ~= 'woken'
+    and tonumber(redis.call('ZSCORE', processes, waiter.channel) or 0) > time
+end
 
--- Gives the free lock to the first living waiter; one that may be overtaken is only woken. A waiter whose
--- process takes no messages is gone. Whoever calls it looks at the lock again: it may have been granted to him.
+-- 1 if dead waiters were left for the next call.
+local more = 0
+
+-- Gives the free lock to the first living waiter and to those of its process right behind it; one that may be overtaken
+-- is only woken. A waiter whose process takes no messages is gone. The caller looks at the lock again: the lock may
+-- have been granted to it.
 --
 -- Leaving comes before setting: a script that has removed something may set at maxmemory.
 local function pump(time)
-  while true do
-    local waiter, lease, live_until, mode, channel = head()
-    if not waiter then return end
-    if live_until <= time then
-      leave(waiter)
-    elseif mode == 'fair' then
-      leave(waiter)
-      local fence = fence_after(redis.call('GET', record), time)
-      if publish(channel, string.format('lock granted %s %.0f %s', waiter, fence, lock)) > 0 then
-        next_holder = {waiter, string.format('%.0f', fence), channel}
-        return hold(waiter, fence, math.min(lease, GRANT_WINDOW), lease)
+  local gone, purged = {}, 0
+  local most = redis.call('EXISTS', foreign) == 1 and 1 or RUN
+  while purged <= PURGE - RUN do
+    local ids = redis.call('ZRANGE', queue, 0, RUN - 1)
+    if not ids[1] then return end
+    local found, at, first = redis.call('HMGET', waiters, unpack(ids)), 0, nil
+    repeat
+      at = at + 1
+      first = ids[at] and read(found[at])
+    until not first or not gone[first.channel or ''] and is_alive(first, time)
+    if at > 1 then
+      leave(unpack(ids, 1, at - 1))
+      purged = purged + at - 1
+    end
+    if first and first.mode == 'fair' then
+      local members, last = {ids[at] .. ':' .. first.lease}, at
+      while #members < most and ids[last + 1] do
+        local other = read(found[last + 1])
+        if other.mode ~= 'fair' or other.channel ~= first.channel or not is_alive(other, time) then break end
+        last = last + 1
+        members[#members + 1] = string.format('%s:%.0f', ids[last], other.lease)
       end
-    elseif publish(channel, string.format('lock wake %s 0 %s', waiter, lock)) > 0 then
-      -- It has the grant window to come.
-      live_until = math.min(live_until, time + GRANT_WINDOW * 1000)
-      redis.call('HSET', waiters, waiter, string.format('%.0f %.0f %s %s', lease, live_until, mode, channel))
-      return
-    else
-      leave(waiter)
+      leave(unpack(ids, at, last))
+      local run = table.concat(members, ',')
+      local fence = string.format('%.0f', fence_after(read_record(), time) + #members - 1)
+      if publish(first.channel, string.format('lock run %s %s %s', run, fence, lock)) > 0 then
+        set(lock, ids[at], math.min(first.lease, GRANT_WINDOW))
+        set(record, string.format('%s %s %s %s', fence, run, first.channel, ids[at]), first.lease + MINUTE)
+        return
+      end
+      gone[first.channel], purged = true, purged + #members
+    elseif first then
+      if publish(first.channel, string.format('lock wake %s 0 %s', ids[at], lock)) > 0 then
+        -- It has the grant window to come.
+        local live_until = math.min(first.live_until, time + GRANT_WINDOW * 1000)
+        redis.call('HSET', waiters, ids[at],
+          string.format('%.0f %.0f woken %s', first.lease, live_until, first.channel))
+        return
+      end
+      gone[first.channel] = true
     end
   end
+  more = redis.call('EXISTS', queue)
 end
 
 -- After a hold has ended. Where others take part who cannot queue (`SET NX` in a loop), the lock stays free until
@@ -88,4 +148,9 @@ end
 local function bury()
   redis.call('ZREM', queue, '')
   set(tombstone, 1, MINUTE, 'NX')
+end
+
+-- An answer, with 1 behind it if there are more dead waiters to remove.
+local function answer(word)
+  return more == 1 and word .. ' 1' or word
 end

@@ -2,7 +2,6 @@
 
 use super::{
     Redis,
-    line::Bequest,
     script::{Answer, Batch, Invocation, Script},
 };
 use crate::{
@@ -14,7 +13,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 const COMMON: &str = include_str!("lock.lua");
-const HELPERS: &[&str] = &["f", "q", "w", "y", "x:"];
+const HELPERS: &[&str] = &["f", "q", "w", "y", "x:", "p"];
 static ACQUIRE: Script = Script::with_first(
     HELPERS,
     include_str!("lock_acquire_free.lua"),
@@ -34,6 +33,13 @@ static ACQUIRE_MANY: Batch = Batch::new(&[include_str!("lock_acquire_many.lua")]
 static RELEASE_MANY: Batch = Batch::new(&[include_str!("lock_release_many.lua")], &[0, 2], &[0]);
 static EVICT: Script = Script::new(HELPERS, &[COMMON, include_str!("lock_evict.lua")]);
 static CANCEL: Script = Script::new(HELPERS, &[COMMON, include_str!("lock_cancel.lua")]);
+static LOOK: Script = Script::new(HELPERS, &[COMMON, include_str!("lock_look.lua")]);
+
+/// All scripts of the lock.
+pub(super) fn scripts() -> impl Iterator<Item = &'static Script> {
+    let batches = [ACQUIRE_MANY.script(), RELEASE_MANY.script()];
+    [&ACQUIRE, &RENEW, &RELEASE, &EVICT, &CANCEL, &LOOK].into_iter().chain(batches)
+}
 
 /// The call that carries `request` out.
 pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Invocation {
@@ -49,25 +55,27 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
                 .together(&ACQUIRE_MANY)
         }
         Holding::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)),
-        Holding::Release { id, tombstone, .. } => on(&RELEASE, key, id).argument(tombstone),
+        Holding::Release { id, tombstone, .. } => {
+            let release = on(&RELEASE, key, id).argument(tombstone);
+            if tombstone { release } else { release.together(&RELEASE_MANY) }
+        }
         Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
         Holding::Evict { of, up_to } => on(&EVICT, key, of.unwrap_or(Id::ZERO)).argument(up_to),
     }
 }
 
-/// The release of `id`, asking who of at most `tell` waiters comes after the next holder.
-pub(super) fn release(key: &Key, id: Id, tell: usize) -> Invocation {
-    end(key, id, tell).together(&RELEASE_MANY)
+/// The same acquire for a waiter that is no member any more of the run that holds the lock.
+pub(super) fn outside(acquire: Invocation) -> Invocation {
+    acquire.argument(true).together_if(false)
 }
 
-/// A release that names the next holder.
-pub(super) fn bequeath(key: &Key, bequest: &Bequest) -> Invocation {
-    let Bequest { from, heir, lease, fence, tell, .. } = *bequest;
-    end(key, from, tell).argument(heir).argument(milliseconds(lease)).argument(fence)
-}
-
-fn end(key: &Key, id: Id, tell: usize) -> Invocation {
-    on(&RELEASE, key, id).argument(false).argument(tell as u64)
+/// A call that asks for all waiters of a process, and which of `sample` have no place in the queue.
+pub(super) fn look(key: &Key, channel: &Arc<str>, sample: &[Id]) -> Invocation {
+    let sample: String = sample.iter().map(|id| format!("{id} ")).collect();
+    on(&LOOK, key, Id::ZERO)
+        .argument(milliseconds(Redis::LIVENESS))
+        .argument(Arc::clone(channel))
+        .argument(Arc::from(sample))
 }
 
 fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
@@ -83,9 +91,16 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
 pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
     Ok(match answer.word() {
         "granted" => Reply::Granted { fence: answer.number(0) },
+        "run" => {
+            let run = Run::read(answer.text(), answer.number(0)).ok_or_else(|| answer.unexpected())?;
+            let Holding::Acquire { id, .. } = *request else { return Err(answer.unexpected()) };
+            let fence = run.members().find_map(|member| (member.id == id).then_some(member.fence));
+            Reply::Granted { fence: fence.ok_or_else(|| answer.unexpected())? }
+        }
         "queued" => queued(answer, request),
         "busy" => Reply::Busy { retry_after: Duration::from_millis(answer.number(0)) },
-        "released" | "not_held" => return released(answer),
+        "released" => Reply::Released,
+        "not_held" => Reply::NotHeld,
         "renewed" => Reply::Renewed { fence: answer.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
@@ -93,33 +108,66 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
     })
 }
 
-/// What the answer to a release means.
-pub(super) fn released(answer: &Answer) -> Result<Reply> {
-    match answer.word() {
-        "released" => Ok(Reply::Released),
-        "not_held" => Ok(Reply::NotHeld),
-        _ => Err(answer.unexpected()),
-    }
-}
-
-/// Whether an answer says that there was no hold, or may mean that.
-pub(super) fn is_refusal(answer: &Answer) -> bool {
-    matches!(answer.word(), "not_held" | "lost" | "cancelled")
+/// Whether a script that ended a hold has left dead waiters for another call.
+pub(super) fn has_more(answer: &Answer) -> bool {
+    matches!(answer.word(), "released" | "cancelled" | "lost") && answer.number(0) == 1
 }
 
 fn queued(answer: &Answer, request: &Request) -> Reply {
-    // A holder that is none of ours may have no end.
-    let (ahead, left) = (answer.number(0), answer.natural(1).map_or(Duration::MAX, Duration::from_millis));
-    let Holding::Acquire { id, wait: Some(wait), .. } = *request else {
-        return Reply::Queued { ahead, recheck_in: Some(left) };
+    let ahead = answer.number(0);
+    let Holding::Acquire { wait: Some(wait), .. } = *request else {
+        return Reply::Queued { ahead, recheck_in: None };
     };
     let live = Some(wait.live.unwrap_or(Redis::LIVENESS));
-    let is_foreign = answer.number(2) == 1;
-    let left = if is_foreign { left.min(poll(id)) } else { left };
-    Reply::Queued { ahead, recheck_in: primitives::recheck(Wait { live, ..wait }, left, ahead) }
+    Reply::Queued { ahead, recheck_in: primitives::recheck(Wait { live, ..wait }, held_for(answer), ahead) }
 }
 
-/// A holder that is none of ours tells nobody of its release: 50 to 100 ms.
-fn poll(id: Id) -> Duration {
-    Duration::from_millis(50 + u64::from(id.jitter(51)))
+/// How long the holder may keep the lock without being heard of, as the answer to an acquire or a look says.
+pub(super) fn held_for(answer: &Answer) -> Duration {
+    let index = usize::from(answer.word() == "queued");
+    // A holder that is none of ours may have no end.
+    answer.natural(index).map_or(Duration::MAX, Duration::from_millis)
+}
+
+/// Whether clients take part that cannot queue: they send no message when they release.
+pub(super) fn is_shared_with_foreigners(answer: &Answer) -> bool {
+    answer.number(if answer.word() == "queued" { 2 } else { 1 }) == 1
+}
+
+/// Waiters of one process that were granted the lock together, as the scripts write them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    /// The fence of the last member; the others have those before it.
+    pub(super) fence: u64,
+    leases: Vec<(Id, Duration)>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) id: Id,
+    pub(super) fence: u64,
+    pub(super) lease: Duration,
+}
+
+impl Run {
+    /// Reads `ID:LEASE,ID:LEASE,..`, of which there is at least one.
+    pub(super) fn read(members: &str, fence: u64) -> Option<Self> {
+        let member = |text: &str| {
+            let (id, lease) = text.split_once(':')?;
+            Some((Id::parse(id)?, Duration::from_millis(lease.parse().ok()?)))
+        };
+        Some(Self { fence, leases: members.split(',').map(member).collect::<Option<_>>()? })
+    }
+
+    /// The id by which the server knows it.
+    pub(super) fn id(&self) -> Id {
+        self.leases.first().map_or(Id::ZERO, |(id, _)| *id)
+    }
+
+    /// Its members, in the order of the queue.
+    pub(super) fn members(&self) -> impl Iterator<Item = Member> {
+        let first = self.fence.saturating_sub(self.leases.len() as u64);
+        (first + 1..).zip(&self.leases).map(|(fence, &(id, lease))| Member { id, fence, lease })
+    }
 }

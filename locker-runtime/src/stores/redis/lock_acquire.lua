@@ -6,27 +6,37 @@
 -- ARGV[3]  'fair' or 'unfair': how to wait; 'no': do not
 -- ARGV[4]  for how many milliseconds the place in the queue is kept
 -- ARGV[5]  channel of the caller's process
+-- ARGV[6]  1: the process has passed this member of the run over, which queues again; may be missing
 --
--- 'granted FENCE', followed by 1 if it was granted in the queue: there is a message about it, which may come later
--- | {'queued', who is right before: the last in line, the holder where nobody waits, '' if that is not known, AHEAD,
---    MILLISECONDS-THE-HOLDER-HAS-LEFT (or whoever was woken has to come), 1-IF-FOREIGNERS-TAKE-PART}
+-- 'granted FENCE'
+-- | {'run', its members, its last FENCE}: the id is a member of the run that holds the lock; there is a message about it
+-- | {'queued', AHEAD, MILLISECONDS-THE-HOLDER-HAS-LEFT (or a woken waiter has to come), 1-IF-FOREIGNERS-TAKE-PART}
 -- | 'busy MILLISECONDS-LEFT' | 'cancelled'
 
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 
-local function granted_in_queue(fence)
-  return string.format('granted %.0f 1', fence)
-end
-
 local seen = redis.call('MGET', lock, record, tombstone)
 local holder, recorded = seen[1], seen[2]
-if holder == id then
+
+local function run_answer()
+  local members = run_of(holder, recorded)
+  if members and ARGV[6] ~= '1' and string.find(members, id .. ':', 1, true) then
+    return {'run', members, fence_of(holder, recorded)}
+  end
+end
+
+-- A member of a run that was given up may still be one of its members here.
+local run = run_answer()
+if run and not (seen[3] and string.find(run[2], ',', 1, true)) then
+  return run
+end
+if not run and ARGV[6] ~= '1' and is_held_by(id, holder, recorded) then
   local fence = fence_of(id, recorded)
   if not fence then
     fence = fence_after(recorded, now())
     set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
   end
-  return granted_in_queue(fence)
+  return string.format('granted %.0f', fence)
 end
 if seen[3] then
   return 'cancelled'
@@ -37,24 +47,26 @@ if not holder and redis.call('EXISTS', lock) == 1 then
 end
 
 local function grant(time)
-  local fence = fence_after(recorded, time)
-  hold(id, fence, lease, lease)
-  return string.format('granted %.0f', fence)
+  local fence = string.format('%.0f', fence_after(recorded, time))
+  set(lock, id, lease)
+  set(record, fence .. ' ' .. id, lease + MINUTE)
+  return 'granted ' .. fence
 end
 
 -- Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
 local function overtakes()
-  local first, _, _, first_mode = head()
-  return not first or (mode == 'unfair' and first_mode ~= 'fair')
+  local first, waiter = head()
+  return not first or (mode == 'unfair' and waiter.mode ~= 'fair')
 end
 
 local time = now()
-if redis.call('EXISTS', queue) == 1 then
+if check_helpers() > 0 then
   if not holder and not overtakes() then
     pump(time)
-    holder, recorded = redis.call('GET', lock), redis.call('GET', record)
-    if holder == id then
-      return granted_in_queue(fence_of(id, recorded))
+    holder, recorded = redis.call('GET', lock), read_record()
+    run = run_answer()
+    if run then
+      return run
     end
   end
   if not holder and (overtakes() or head() == id) then
@@ -75,20 +87,17 @@ if mode == 'no' then
 end
 
 local ticket = redis.call('ZSCORE', queue, id)
-local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')
-local before, is_foreign = '', redis.call('EXISTS', foreign)
+local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
 if not ticket then
-  ticket = (last[2] or 0) + 1
+  ticket = (last or 0) + 1
   redis.call('ZADD', queue, ticket, id)
-  if mode == 'fair' and is_foreign == 0 then
-    before = last[1] or holder
-  end
 end
 redis.call('HSET', waiters, id, string.format('%.0f %.0f %s %s', lease, time + live * 1000, mode, ARGV[5]))
-if not last[2] or left(queue) < live then
+if not last or left(queue) < live then
   expire(queue, live)
   expire(waiters, live)
 end
 local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
--- A free one is kept for the one at the head, who was woken.
-return {'queued', before, ahead, holder and left(lock) or GRANT_WINDOW, is_foreign}
+-- A free one is kept for the one at the head, who was woken; where dead waiters are left, the caller asks again.
+local held_for = holder and left(lock) or more == 1 and 0 or GRANT_WINDOW
+return {'queued', ahead, held_for, redis.call('EXISTS', foreign)}

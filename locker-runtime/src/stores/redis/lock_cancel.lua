@@ -1,19 +1,22 @@
--- Leaves the queue, and ends the hold if there is one. A script for the same reasons as the release.
+-- Leaves the queue, and ends the hold if there is one. A script for the same reasons as the release. Of a run that has
+-- other members the process ends the hold.
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  1: refuse this id from now on, a copy of its acquire may still arrive
 --
--- 'cancelled'
+-- 'cancelled', followed by 1 if there are more dead waiters to remove
 
+check_helpers()
 leave(id)
 local holder = redis.call('GET', lock)
-if holder == id then
+if is_held_by(id, holder, read_record()) then
   redis.call('DEL', lock)
+  holder = nil
 end
-if not holder or holder == id then
+if not holder then
   hand_over()
 end
 if ARGV[2] == '1' then
   bury()
 end
-return 'cancelled'
+return answer('cancelled')

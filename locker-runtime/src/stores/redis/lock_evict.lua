@@ -1,17 +1,23 @@
--- Ends the hold, whoever has it or if this id has, and hands the lock to the next in line. A script for the same
--- reasons as the release.
+-- Ends the hold, whoever has it or if this id or run has, and grants the lock to the next in line. A script for the
+-- same reasons as the release.
 --
 -- KEYS     as in lock.lua
 -- ARGV[1]  id; all zeros: whoever has it
 -- ARGV[2]  the highest fence whose hold is ended: the copy of a request does not end the hold of the next in line
 --
--- 'released' | 'not_held'
+-- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
 
-local holder, recorded = redis.call('GET', lock), string.match(tostring(redis.pcall('GET', record)), '^%d+')
-local is_meant = holder == id or holder and string.match(id, '^0+$')
-if not is_meant or tonumber(recorded or 0) > tonumber(ARGV[2]) then
+local holder, recorded = redis.call('GET', lock), read_record()
+local of_anybody = string.match(id, '^0+$')
+local fence = string.match(recorded or '', '^%d+')
+if not holder or holder ~= id and not of_anybody or tonumber(fence or 0) > tonumber(ARGV[2]) then
   return 'not_held'
 end
+check_helpers()
 redis.call('DEL', lock)
+local _, channel = run_of(holder, recorded)
+if of_anybody and channel then
+  publish(channel, string.format('lock lost %s %s %s', holder, fence, lock))
+end
 hand_over()
-return 'released'
+return answer('released')

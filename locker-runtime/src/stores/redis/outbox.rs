@@ -5,14 +5,12 @@
 //! costs the server is mostly what comes before and after its work. What such a script leaves undone is called by
 //! itself, before any later write about the same key: calls about one key keep their order, but for those of one write.
 //! A write that follows others waits for their answers until it is worth it; nobody wakes the writer before.
-//!
-//! A script goes out with its text until the server has run it over this connection, then by its digest.
 
 mod writer;
 
 pub(super) use writer::UNANSWERED;
 
-use super::script::{Batch, Invocation, Script};
+use super::script::{Batch, Invocation};
 use crate::{
     clock::Timestamp,
     key::Key,
@@ -23,7 +21,6 @@ use redis::{Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     collections::VecDeque,
     future::Future,
-    ptr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -55,10 +52,6 @@ impl Content {
         }
     }
 
-    fn script(&self) -> Option<&'static Script> {
-        self.invocation().map(Invocation::script)
-    }
-
     fn key(&self) -> Option<&Key> {
         self.invocation().map(Invocation::key)
     }
@@ -73,33 +66,13 @@ impl Content {
     }
 }
 
-/// What has been heard over this connection.
+/// When an answer last came over this connection, in microseconds.
 #[derive(Clone, Debug, Default)]
-struct Heard(Arc<Facts>);
-
-#[derive(Debug, Default)]
-struct Facts {
-    /// When something came last, in microseconds.
-    last: AtomicU64,
-    /// The scripts that the server has run: it knows them.
-    run: Mutex<Vec<&'static Script>>,
-}
+struct Heard(Arc<AtomicU64>);
 
 impl Heard {
     fn something(&self) {
-        self.0.last.store(Timestamp::now().as_micros(), Ordering::Relaxed);
-    }
-
-    fn has_run(&self, script: &'static Script) -> bool {
-        lock(&self.0.run).iter().any(|known| ptr::eq(*known, script))
-    }
-
-    fn answer(&self, script: Option<&'static Script>, answer: &RedisResult<Value>) {
-        if let (Some(script), Ok(_)) = (script, answer)
-            && !self.has_run(script)
-        {
-            lock(&self.0.run).push(script);
-        }
+        self.0.store(Timestamp::now().as_micros(), Ordering::Relaxed);
     }
 }
 
@@ -201,20 +174,11 @@ impl Outbox {
 
     /// Whether anything has come since `time`.
     pub(super) fn has_heard_since(&self, time: Timestamp) -> bool {
-        self.heard.0.last.load(Ordering::Relaxed) >= time.as_micros()
+        self.heard.0.load(Ordering::Relaxed) >= time.as_micros()
     }
 
     /// What the server answers.
-    ///
-    /// Polled once, the call is in line: what is sent later comes after it.
     pub(super) async fn send(&self, content: Content) -> RedisResult<Value> {
-        let content = match content {
-            // Refused as unknown and sent again, it would be overtaken by what is sent meanwhile.
-            Content::Script(invocation, _) if !self.heard.has_run(invocation.script()) => {
-                Content::InFull(invocation)
-            }
-            content => content,
-        };
         let is_alone = self.room.available_permits() == ROOM;
         let closed = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         let _room = match self.room.try_acquire() {
@@ -230,13 +194,11 @@ impl Outbox {
     }
 
     async fn send_at_once(&self, content: Content) -> RedisResult<Value> {
-        let script = content.script();
         let answer = self.connection.clone().send_packed_command(&content.command()).await;
         let answer = answer.and_then(Value::extract_error);
         if !answer.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
             self.heard.something();
         }
-        self.heard.answer(script, &answer);
         answer
     }
 }

@@ -1,6 +1,6 @@
 //! What the server sends unasked: grants and wake-ups for the waiters of this process.
 
-use super::Redis;
+use super::{Redis, lock::Run, runs::Grant};
 use crate::{
     background,
     clock::Timestamp,
@@ -8,7 +8,7 @@ use crate::{
     key::Key,
     lease::Keeper,
     panics,
-    primitives::{GRANT_WINDOW, Kind, Push, Signal, TOMBSTONE},
+    primitives::{GRANT_WINDOW, Holding, Push, Request, Signal},
     pushes::Pushes,
     store::Store,
     sync::{Mutex, lock},
@@ -18,7 +18,7 @@ use redis::{
     aio::{AsyncPushSender, SendError},
 };
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, Weak, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -62,17 +62,27 @@ pub(super) struct Mail {
     /// holds already and its mailbox is closed.
     delivered: Mutex<IdMap<Told>>,
     pub(super) store: Weak<Redis>,
+    /// Whether the server keeps all scripts, as far as is known.
+    pub(super) knows_scripts: AtomicBool,
 }
 
 impl Mail {
     pub(super) fn new(store: Weak<Redis>) -> Self {
-        Self { boxes: Pushes::default(), delivered: Mutex::default(), store }
+        Self {
+            boxes: Pushes::default(),
+            delivered: Mutex::default(),
+            store,
+            knows_scripts: AtomicBool::new(false),
+        }
     }
 
-    /// Messages may have been missed, and state lost: everybody who waits asks again, every hold is renewed.
-    pub(super) fn ask_again(&self) {
-        self.boxes.wake_all();
-        Keeper::renew_all();
+    /// Messages may have been missed, and state lost: the waiters of this store ask again, one after the other, and its
+    /// holds are renewed.
+    pub(super) fn resync(&self) {
+        self.boxes.wake_within(SPREAD);
+        if let Some(store) = self.store.upgrade() {
+            Keeper::renew_all(&*store);
+        }
     }
 
     /// What was granted to `id` has been told otherwise.
@@ -81,41 +91,46 @@ impl Mail {
     }
 
     fn deliver(&self, message: Message) {
-        let id = message.push.id;
-        let (Some(kind), Signal::Granted { fence }) = (message.granted, message.push.signal) else {
-            drop(self.boxes.deliver(message.push));
-            return;
-        };
-        if let (Kind::Lock, Some(store)) = (kind, self.store.upgrade()) {
-            store.lines.granted(&message.push.key, id);
+        let store = self.store.upgrade();
+        match message {
+            Message::Permits(push) => self.deliver_permits(push),
+            Message::Hint(push) => drop(self.boxes.deliver(push)),
+            Message::Run(key, run) => drop(store.map(|store| store.begin(&key, &run))),
+            Message::Lost(key, grant) => drop(store.map(|store| store.lose(&key, grant))),
+            Message::Deleted(push, fence) => {
+                let grant = Grant { run: push.id, fence };
+                if !store.is_some_and(|store| store.deleted(&push.key, grant)) {
+                    drop(self.boxes.deliver(push));
+                }
+            }
         }
+    }
+
+    fn deliver_permits(&self, push: Push) {
+        let (id, Signal::Granted { fence }) = (push.id, push.signal) else { return };
         let mut delivered = lock(&self.delivered);
-        match self.boxes.put(message.push) {
+        match self.boxes.put(push) {
             Ok(waker) => {
                 remember(&mut delivered, id, fence);
                 drop(delivered);
                 waker.into_iter().for_each(panics::wake);
             }
             Err(push) if delivered.get(&id).is_none_or(|told| told.fence < fence) => {
-                self.hand_back(kind, push);
+                self.hand_back(push, fence);
             }
             Err(_) => {}
         }
     }
 
-    /// Somebody was granted something who does not wait any more: the next in line need not wait for the end of the
-    /// grant. What the server gave ends by itself soon; what was handed over here lasts for a lease.
-    pub(super) fn hand_back(&self, kind: Kind, push: Push) {
+    /// Permits were granted to an attempt that does not wait any more: the next in line need not wait for the end of the
+    /// grant.
+    fn hand_back(&self, push: Push, fence: u64) {
         let Some(store) = self.store.upgrade() else { return };
         let errand = self.boxes.errands().begin();
         background::spawn(async move {
-            let (fence, lasts) = match push.signal {
-                Signal::Held { fence, until } => (fence, until + TOMBSTONE),
-                Signal::Granted { fence } => (fence, Timestamp::now() + GRANT_WINDOW),
-                _ => return,
-            };
+            let lasts = Timestamp::now() + GRANT_WINDOW;
             // And nothing that the same one was granted since.
-            let request = kind.evict(Some(push.id), fence);
+            let request = Request::Semaphore(Holding::Evict { of: Some(push.id), up_to: fence });
             while store.call(&push.key, &request).await.is_err() && Timestamp::now() < lasts {
                 background::sleep(Duration::from_millis(100)).await;
             }
@@ -141,36 +156,47 @@ fn remember(delivered: &mut IdMap<Told>, id: Id, fence: u64) {
     *told = Told { fence: told.fence.max(fence), until: now + REMEMBER };
 }
 
+/// Over how long the waiters of a process ask again, so that a server that has just come back is not overrun.
+const SPREAD: Duration = Duration::from_millis(100);
+
 /// Longer than a connection outlives the one that replaced it.
 const REMEMBER: Duration = Duration::from_secs(60);
 
 /// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it; of a `look` the microseconds until then stand in
-/// the place of the fence.
+/// the place of the fence, of a `run` its members in that of the id.
 #[derive(Debug, PartialEq)]
-pub(super) struct Message {
-    /// What was granted, if something was.
-    granted: Option<Kind>,
-    pub(super) push: Push,
+pub(super) enum Message {
+    /// Permits of a semaphore were granted.
+    Permits(Push),
+    /// Waiters were granted a lock.
+    Run(Key, Run),
+    /// The hold of a run was ended by force.
+    Lost(Key, Grant),
+    /// The name was deleted: of a waiter, or of the run with this fence.
+    Deleted(Push, u64),
+    /// It is worth asking again.
+    Hint(Push),
 }
 
 impl Message {
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(5, ' ');
         let mut word = || words.next();
-        let primitive = word()?;
-        let (signal, id, fence, key) =
-            (word()?, Id::parse(word()?)?, word()?.parse().ok()?, Key::new(word()?));
-        let (signal, granted) = match (signal, primitive) {
-            ("granted", "lock") => (Signal::Granted { fence }, Some(Kind::Lock)),
-            ("granted", "semaphore") => {
-                (Signal::Granted { fence }, Some(Kind::Semaphore { size: 1, permits: 1 }))
-            }
-            ("wake", _) => (Signal::Wake, None),
-            ("look", _) => (Signal::Look { within: Duration::from_micros(fence) }, None),
-            ("deleted", _) => (Signal::Deleted, None),
+        let (primitive, signal, id) = (word()?, word()?, word()?);
+        let (fence, key) = (word()?.parse().ok()?, Key::new(word()?));
+        if (primitive, signal) == ("lock", "run") {
+            return Some(Self::Run(key, Run::read(id, fence)?));
+        }
+        let id = Id::parse(id)?;
+        let push = |signal| Push { key: key.clone(), id, signal };
+        Some(match (signal, primitive) {
+            ("lost", "lock") => Self::Lost(key, Grant { run: id, fence }),
+            ("granted", "semaphore") => Self::Permits(push(Signal::Granted { fence })),
+            ("wake", _) => Self::Hint(push(Signal::Wake)),
+            ("look", _) => Self::Hint(push(Signal::Look { within: Duration::from_micros(fence) })),
+            ("deleted", _) => Self::Deleted(push(Signal::Deleted), fence),
             _ => return None,
-        };
-        Some(Self { granted, push: Push { key, id, signal } })
+        })
     }
 }
 
@@ -200,7 +226,7 @@ mod tests {
             let mut mailbox = mail.boxes.subscribe(id);
             let waker = Waker::from(Arc::new(Inline(Arc::clone(&mail))));
             assert!(mailbox.poll_next(&mut Context::from_waker(&waker)).is_pending());
-            mail.deliver(Message::read(&format!("lock granted {id} 7 lock:a")).unwrap());
+            mail.deliver(Message::read(&format!("semaphore granted {id} 7 semaphore:a")).unwrap());
             done.send(lock(&mail.delivered).len()).unwrap();
         });
         assert_eq!(all.recv_timeout(locker_harness::GENEROUS), Ok(2));
@@ -209,12 +235,25 @@ mod tests {
     #[test]
     fn messages_are_read_and_strange_ones_ignored() {
         let id = Id::random();
-        let message = Message::read(&format!("lock granted {id} 7 lock:a b")).unwrap();
-        let push = Push { key: Key::new("lock:a b"), id, signal: Signal::Granted { fence: 7 } };
-        assert_eq!(message, Message { granted: Some(Kind::Lock), push });
-        for strange in
-            ["", "lock", "lock granted", "lock granted x 1 k", "rain granted", "lock granted 1 -1 k"]
-        {
+        let message = Message::read(&format!("semaphore granted {id} 7 semaphore:a b"));
+        let key = Key::new("semaphore:a b");
+        assert_eq!(message, Some(Message::Permits(Push { key, id, signal: Signal::Granted { fence: 7 } })));
+        let other = Id::random();
+        let message = Message::read(&format!("lock run {id}:5,{other}:60 8 lock:a b"));
+        let Some(Message::Run(key, run)) = message else { panic!("{message:?}") };
+        let members: Vec<_> = run.members().map(|member| (member.id, member.fence, member.lease)).collect();
+        let milliseconds = Duration::from_millis;
+        assert_eq!(members, [(id, 7, milliseconds(5)), (other, 8, milliseconds(60))]);
+        assert_eq!((key, run.id()), (Key::new("lock:a b"), id));
+        for strange in [
+            "",
+            "lock",
+            "lock run",
+            "lock run x 1 k",
+            "rain granted",
+            "semaphore granted 1 -1 k",
+            "lock run  1 k",
+        ] {
             assert_eq!(Message::read(strange), None, "{strange}");
         }
     }

@@ -48,6 +48,11 @@ impl Script {
         Invocation { script: self, key: key.clone(), arguments: Vec::with_capacity(12), batch: None }
     }
 
+    /// The command that has a server keep the script, under its digest.
+    pub(super) fn load(&self) -> Cmd {
+        redis::cmd("SCRIPT").arg("LOAD").arg(&self.text().body).clone()
+    }
+
     fn text(&self) -> &Text {
         self.text.get_or_init(|| Text::new([self.first, CLOCK, &self.parts.concat()].concat()))
     }
@@ -130,10 +135,6 @@ impl Invocation {
     /// Has the call made by itself unless `common`: a call that does not end in the common case is made twice.
     pub(super) fn together_if(self, common: bool) -> Self {
         Self { batch: self.batch.filter(|_| common), ..self }
-    }
-
-    pub(super) fn script(&self) -> &'static Script {
-        self.script
     }
 
     pub(super) fn key(&self) -> &Key {
@@ -236,6 +237,10 @@ impl Batch {
         command
     }
 
+    pub(super) fn script(&self) -> &Script {
+        &self.script
+    }
+
     /// As [`Invocation::changed`], in full.
     #[cfg(test)]
     pub(super) fn changed(
@@ -299,7 +304,7 @@ impl Answer {
     }
 
     /// Whether a message may follow that says the same: Redis 7.2 and later send it after the answer to the call that
-    /// published it, and any server over a connection of its own.
+    /// published it, and any server over another connection.
     pub(super) fn is_told_twice(&self) -> bool {
         self.word == "granted" && self.integer(1) == 1
     }

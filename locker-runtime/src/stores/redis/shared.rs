@@ -33,6 +33,11 @@ macro_rules! scripts {
             ],
         );)+
 
+        /// All scripts of these primitives, and those about any kind.
+        pub(super) fn scripts() -> impl Iterator<Item = &'static Script> {
+            [$(&$name,)+ &ANY, RATE_MANY.script()].into_iter()
+        }
+
         /// The script of the primitive that calls itself `kind` in its key.
         fn of_kind(kind: &str) -> Option<&'static Script> {
             match kind {
@@ -58,7 +63,7 @@ static RATE_MANY: Batch = Batch::new(
     &[0],
     &[4, 5],
 );
-static ANY: Script = Script::new(&["q", "w", "a", "b", "y", "f", "x:"], &[include_str!("any.lua")]);
+static ANY: Script = Script::new(&["q", "w", "a", "b", "y", "f", "x:", "p"], &[include_str!("any.lua")]);
 
 /// The call that carries `request` out; `None` for the lock and what is about any kind.
 pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Option<Invocation> {

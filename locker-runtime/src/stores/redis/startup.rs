@@ -1,13 +1,13 @@
 //! What is checked of a server before locks are trusted to it.
 
-use super::errors;
+use super::{errors, lock, shared};
 use crate::{Error, ErrorKind, Result};
 use redis::{RedisError, Value, aio::MultiplexedConnection, from_redis_value};
 use std::collections::HashMap;
 
 const OLDEST: (u32, u32) = (6, 2);
 
-/// What is looked at once per process, at the first connection.
+/// What is looked at when a connection is made: the address may lead to another server by then.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     pub(super) allow_eviction: bool,
@@ -50,6 +50,19 @@ impl Checks {
             ),
         )
     }
+}
+
+/// Has the server keep all scripts, so that they are called by their digests. Returns `false` if the user may not do
+/// that: scripts then go out with their texts once they turn out to be unknown.
+pub(super) async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<bool> {
+    let mut pipeline = redis::pipe();
+    for script in lock::scripts().chain(shared::scripts()) {
+        pipeline.add_command(script.load());
+    }
+    let count = pipeline.len();
+    let answers = connection.send_packed_commands(&pipeline, 0, count).await;
+    let answers = answers.map_err(|error| errors::of_call(&error))?;
+    Ok(answers.into_iter().all(|answer| answer.extract_error().is_ok()))
 }
 
 fn not_permitted(error: &RedisError) -> Option<String> {

@@ -4,11 +4,11 @@ use super::{Bug, compare, requests, requests::Draw, shows};
 use locker_harness::RedisServer;
 
 /// Bugs that other implementations have had, and what a slip would make of this one.
-const BUGS: [Bug; 23] = [
+const BUGS: [Bug; 24] = [
     (
         "release without looking whose hold it is",
-        "local held = redis.call('GET', KEYS[1]) == ARGV[1]",
-        "local held = redis.call('EXISTS', KEYS[1]) == 1",
+        "redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('ZCARD'",
+        "redis.call('EXISTS', KEYS[1]) == 1 and redis.call('ZCARD'",
     ),
     ("no tombstone", "set(tombstone, 1, MINUTE, 'NX')", ""),
     (
@@ -22,7 +22,7 @@ const BUGS: [Bug; 23] = [
         "redis.call('EXISTS', KEYS[3], KEYS[6])",
         "redis.call('EXISTS', KEYS[6])",
     ),
-    ("no re-check after the pump", "    if holder == id then", "    if false then"),
+    ("no re-check after the pump", "    if run then", "    if false then"),
     ("fence not above the last", "if before and before >= fence then", "if false then"),
     ("fence that counts from 1", "time[1] .. string.sub(time[2] + 1000000, 2)", "'0000000000000001'"),
     (
@@ -35,31 +35,28 @@ const BUGS: [Bug; 23] = [
         "and not redis.call('ZSCORE', queue, id) then",
         "then",
     ),
-    ("dead waiters are served", "if live_until <= time then", "if false then"),
+    ("dead waiters are served", "return waiter.live_until > time or", "return true or"),
     (
         "last come first served",
-        "redis.call('ZRANGE', queue, 0, 0)[1]",
-        "redis.call('ZRANGE', queue, -1, -1)[1]",
+        "redis.call('ZRANGE', queue, 0, RUN - 1)",
+        "redis.call('ZRANGE', queue, -1, -1)",
     ),
-    ("grant without a window", "math.min(lease, GRANT_WINDOW)", "lease"),
-    ("overtaking who keeps its turn", "first_mode ~= 'fair'", "true"),
+    ("grant without a window", "math.min(first.lease, GRANT_WINDOW)", "first.lease"),
+    ("overtaking who keeps its turn", "waiter.mode ~= 'fair'", "true"),
     ("cancel keeps the place", "leave(id)\nlocal holder", "local holder"),
-    ("cancel hands nothing over", "if not holder or holder == id then\n  hand_over()", "if false then"),
+    ("cancel hands nothing over", "if not holder then\n  hand_over()", "if false then"),
     ("last try keeps the place", "if mode == 'no' then\n  leave(id)", "if mode == 'no' then"),
     ("last try is refused what it was woken for", "(overtakes() or head() == id)", "overtakes()"),
     ("queue of the dead kept for ever", "  expire(queue, live)\n", ""),
     ("asking again moves to the end", "if not ticket then", "if true then"),
+    ("a repeated eviction ends the next hold", " or tonumber(fence or 0) > tonumber(ARGV[2]) then", " then"),
+    ("a grant is handed back that is another's", "holder ~= id and not of_anybody or", ""),
+    ("eviction hands nothing over", "hand_over()\nreturn answer", "return answer"),
     (
-        "a repeated eviction ends the next hold",
-        " or tonumber(recorded or 0) > tonumber(ARGV[2]) then",
-        " then",
+        "a renewal shortens the lease",
+        "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then",
+        "if true then",
     ),
-    (
-        "a grant is handed back that is another's",
-        "holder == id or holder and string.match(id, '^0+$')",
-        "holder",
-    ),
-    ("eviction hands nothing over", "redis.call('DEL', lock)\nhand_over()", "redis.call('DEL', lock)"),
 ];
 
 /// What a slip would make of the other primitives.

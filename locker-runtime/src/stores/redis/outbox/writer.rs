@@ -37,8 +37,8 @@ pub(super) struct Writer {
     held: VecDeque<Call>,
     /// How many have been written and not answered.
     on_their_way: usize,
-    /// What the server has been taught over this connection.
-    taught: Vec<&'static Batch>,
+    /// Scripts that the server did not know when they were called last: they go out with their text.
+    unknown: Vec<&'static Batch>,
     heard: Heard,
     /// The server takes no calls that are made together: keys of several slots in one call are too much for some
     /// that stand before a cluster.
@@ -124,13 +124,11 @@ impl Writer {
             pipeline.add_command(match parcel {
                 Parcel::One(call) => call.content.command(),
                 Parcel::Many(batch, calls) => {
-                    let is_new = !self.taught.iter().any(|taught| ptr::eq(*taught, *batch));
-                    if is_new {
-                        self.taught.push(batch);
-                    }
+                    let known = self.unknown.len();
+                    self.unknown.retain(|unknown| !ptr::eq(*unknown, *batch));
                     let invocations: Vec<_> =
                         calls.iter().filter_map(|call| call.content.invocation()).collect();
-                    batch.command(&invocations, is_new)
+                    batch.command(&invocations, self.unknown.len() < known)
                 }
             });
         }
@@ -164,7 +162,6 @@ impl Writer {
             match parcel {
                 Parcel::One(call) => {
                     let answer = answer.extract_error();
-                    self.heard.answer(call.content.script(), &answer);
                     call.answer(answer);
                 }
                 Parcel::Many(batch, calls) => {
@@ -188,8 +185,8 @@ impl Writer {
             Ok(_) => Vec::new(),
             Err(error) => {
                 if errors::is_unknown_script(&error) {
-                    self.taught.retain(|taught| !ptr::eq(*taught, batch));
-                } else if !errors::certain(&error).is_temporary() {
+                    self.unknown.push(batch);
+                } else if error.code() == Some("CROSSSLOT") {
                     self.apart = true;
                 }
                 Vec::new()

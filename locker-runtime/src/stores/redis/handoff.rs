@@ -1,0 +1,337 @@
+//! The calls of the exclusive lock: what is for the server, and what a run of this process answers itself.
+//!
+//! What others need is done on the background thread: confirming a run, checking and ending it. A caller's future only
+//! awaits results, so one that is not polled keeps the lock from nobody.
+
+use super::{
+    Redis, lock,
+    lock::Run,
+    rechecks,
+    runs::{Due, Grant, Next, Place, Remains},
+    script::Answer,
+};
+use crate::{
+    Result, background,
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    lease::Keeper,
+    primitives::{GRANT_WINDOW, Holding, Push, Reply, Signal, TOMBSTONE, lock::Request},
+    store::Store,
+};
+use std::{
+    future::Future,
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+/// How often runs are looked at whose holder may not have noticed that it holds.
+const TEND: Duration = Duration::from_millis(500);
+
+impl Redis {
+    pub(super) async fn lock(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
+        match *request {
+            Holding::Acquire { id, wait, .. } => {
+                if let Some(reply) = self.member_asks(key, id, wait.is_some()) {
+                    return Ok(reply);
+                }
+                let invocation = || lock::invocation(key, request, &self.channel);
+                let answer = self.invoke(invocation().together_if(!self.rechecks.knows(key)), by).await?;
+                let reply = match run_in(&answer) {
+                    None => return self.queued(key, id, &answer, request),
+                    Some(run) => {
+                        self.begin(key, &run);
+                        self.member_asks(key, id, wait.is_some())
+                    }
+                };
+                match reply {
+                    Some(reply) => Ok(reply),
+                    // It was passed over, or the run has ended meanwhile.
+                    None => {
+                        let answer = self.invoke(lock::outside(invocation()), by).await?;
+                        self.queued(key, id, &answer, request)
+                    }
+                }
+            }
+            Holding::Renew { id, lease, .. } => match self.runs.place(key, id) {
+                Place::Holds { grant, fence } => match self.renew(key, grant, lease, by).await? {
+                    true => Ok(Reply::Renewed { fence }),
+                    false => Ok(Reply::Lost),
+                },
+                Place::Ended { .. } => Ok(Reply::Lost),
+                _ => self.plain(key, request, by).await,
+            },
+            Holding::Release { id, tombstone, .. } => match self.runs.place(key, id) {
+                Place::Holds { grant, .. } => {
+                    if tombstone {
+                        self.plain(key, &Holding::Cancel { id, tombstone }, by).await?;
+                    }
+                    self.leave(key, grant, id, by).await
+                }
+                Place::Ended { grant } => self.finish(key, grant, by).await,
+                _ => self.plain(key, request, by).await,
+            },
+            Holding::Cancel { id, tombstone } => {
+                let place = self.runs.place(key, id);
+                if place == Place::Outside || tombstone {
+                    self.plain(key, request, by).await?;
+                }
+                match place {
+                    Place::Outside => {}
+                    Place::Waits { .. } => self.runs.leave(key, id),
+                    Place::Holds { grant, .. } => drop(self.leave(key, grant, id, by).await?),
+                    Place::Ended { grant } => drop(self.finish(key, grant, by).await?),
+                }
+                Ok(Reply::Cancelled)
+            }
+            Holding::Evict { .. } => self.plain(key, request, by).await,
+        }
+    }
+
+    /// A request as it is.
+    async fn plain(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
+        let invocation = lock::invocation(key, request, &self.channel);
+        let answer = self.invoke(invocation.together_if(!self.rechecks.knows(key)), by).await?;
+        if lock::has_more(&answer) {
+            self.in_background(key, |store, key| async move { store.purge(&key).await });
+        }
+        lock::reply(&answer, request)
+    }
+
+    /// The answer to a member of a run; `None` if the attempt is none.
+    fn member_asks(&self, key: &Key, id: Id, waits: bool) -> Option<Reply> {
+        let now = Timestamp::now();
+        match self.runs.place(key, id) {
+            Place::Outside => None,
+            Place::Holds { fence, .. } => Some(Reply::Granted { fence }),
+            Place::Ended { .. } if waits => Some(Reply::Queued { ahead: 0, recheck_in: Some(RETRY) }),
+            Place::Ended { .. } => Some(Reply::Busy { retry_after: RETRY }),
+            Place::Waits { grant, until: Some(until), .. } if until <= now => {
+                self.lose(key, grant);
+                None
+            }
+            Place::Waits { until: Some(until), .. } if !waits => {
+                self.runs.leave(key, id);
+                Some(Reply::Busy { retry_after: until.since(now) })
+            }
+            Place::Waits { before, until, .. } => {
+                let left = until.map_or(GRANT_WINDOW, |until| until.since(now));
+                Some(Reply::Queued { ahead: before as u64, recheck_in: Some(left) })
+            }
+        }
+    }
+
+    fn queued(&self, key: &Key, id: Id, answer: &Answer, request: &Request) -> Result<Reply> {
+        let reply = lock::reply(answer, request)?;
+        let Reply::Queued { ahead, .. } = reply else { return Ok(reply) };
+        if self.rechecks.add(key, id, rechecks::next(answer, self.rechecks.interval())) {
+            background::spawn(Arc::clone(&self.rechecks).run(Weak::clone(&self.mail.store)));
+        }
+        Ok(Reply::Queued { ahead, recheck_in: Some(rechecks::own(self.mail.boxes.len())) })
+    }
+
+    /// Takes note of a run that was granted the lock, by a message or in the answer to one of its members.
+    pub(super) fn begin(&self, key: &Key, run: &Run) {
+        let Some((grant, before)) = self.runs.begin(key, run) else { return };
+        self.scatter(key, before);
+        self.rechecks.forget(key, run);
+        self.in_background(key, move |store, key| async move { store.confirm(&key, grant).await });
+        if !self.tended.swap(true, Ordering::AcqRel) {
+            background::spawn(tend(Weak::clone(&self.mail.store)));
+        }
+    }
+
+    /// Has the server keep the lock for the run, and passes it on to the first member.
+    async fn confirm(&self, key: &Key, grant: Grant) {
+        let give_up = Timestamp::now() + GRANT_WINDOW;
+        while let Some(lease) = self.runs.lease(key, grant, |id| self.mail.boxes.is_open(id)) {
+            let by = give_up.min(Timestamp::now() + self.command_timeout.min(lease / 3));
+            match self.renew(key, grant, lease, by).await {
+                Ok(true) => {
+                    if self.pass_on(key, grant, None) == Next::Over {
+                        break;
+                    }
+                    return;
+                }
+                Ok(false) => return,
+                Err(_) if Timestamp::now() + RETRY < give_up => background::sleep(RETRY).await,
+                Err(_) => return self.lose(key, grant),
+            }
+        }
+        // No member waits any more.
+        self.finish_for_certain(key, grant).await;
+    }
+
+    /// Renews the lease that the server keeps for a run; `false` if the run is lost.
+    async fn renew(&self, key: &Key, grant: Grant, lease: Duration, by: Timestamp) -> Result<bool> {
+        let sent = Timestamp::now();
+        let request = Holding::Renew { id: grant.run, lease, once: None };
+        let kept = match self.plain(key, &request, by).await? {
+            // With a higher fence it is another run, which begins with the same member.
+            Reply::Renewed { fence } => fence <= grant.fence,
+            _ => false,
+        };
+        if kept {
+            self.runs.confirmed(key, grant, sent, lease);
+        } else {
+            self.lose(key, grant);
+        }
+        Ok(kept)
+    }
+
+    /// Ends the hold of a member: the next one has the lock, or the run ends.
+    async fn leave(&self, key: &Key, grant: Grant, id: Id, by: Timestamp) -> Result<Reply> {
+        match self.pass_on(key, grant, Some(id)) {
+            Next::Holds { .. } => Ok(Reply::Released),
+            Next::Over => self.finish(key, grant, by).await,
+            Next::Gone => Ok(Reply::NotHeld),
+        }
+    }
+
+    /// Passes the lock on to the next member that still waits.
+    fn pass_on(&self, key: &Key, grant: Grant, mut from: Option<Id>) -> Next {
+        loop {
+            let next = self.runs.next(key, grant, from);
+            let Next::Holds { member, until, check } = next else { return next };
+            let signal = Signal::Held { fence: member.fence, until };
+            if self.mail.boxes.deliver(Push { key: key.clone(), id: member.id, signal }).is_err() {
+                from = Some(member.id);
+                continue;
+            }
+            if check {
+                self.in_background(key, move |store, key| async move {
+                    let by = Timestamp::now() + store.command_timeout.min(member.lease / 3);
+                    // An error is no loss: the holder renews in time, or loses it.
+                    drop(store.renew(&key, grant, member.lease, by).await);
+                });
+            }
+            return next;
+        }
+    }
+
+    /// Ends a run at the server, which is known until that is certain.
+    async fn finish(&self, key: &Key, grant: Grant, by: Timestamp) -> Result<Reply> {
+        let request = Holding::Evict { of: Some(grant.run), up_to: grant.fence };
+        let reply = self.plain(key, &request, by).await?;
+        self.lose(key, grant);
+        Ok(reply)
+    }
+
+    async fn finish_for_certain(&self, key: &Key, grant: Grant) {
+        let give_up = Timestamp::now() + TOMBSTONE;
+        while let Err(error) = self.finish(key, grant, Timestamp::now() + self.command_timeout).await {
+            if Timestamp::now() >= give_up || !(error.is_temporary() || error.is_unsent()) {
+                break;
+            }
+            background::sleep(RETRY).await;
+        }
+        self.lose(key, grant);
+    }
+
+    /// Forgets a run that has ended or is lost: its holder renews at once, the members that have not held ask again.
+    pub(super) fn lose(&self, key: &Key, grant: Grant) {
+        self.scatter(key, self.runs.end(key, grant));
+    }
+
+    /// The name was deleted: the members that wait are told so.
+    pub(super) fn deleted(&self, key: &Key, grant: Grant) -> bool {
+        let remains = self.runs.end(key, grant);
+        let was_known = remains.is_some();
+        self.leave_behind(key, remains, Signal::Deleted);
+        was_known
+    }
+
+    fn scatter(&self, key: &Key, remains: Option<Remains>) {
+        self.leave_behind(key, remains, Signal::Wake);
+    }
+
+    fn leave_behind(&self, key: &Key, remains: Option<Remains>, signal: Signal) {
+        let Some(Remains { holder, waiting }) = remains else { return };
+        if let Some(holder) = holder
+            && !self.mail.boxes.take_back(holder)
+        {
+            Keeper::renew(holder);
+        }
+        for id in waiting {
+            // An error: the member does not wait any more.
+            let _ = self.mail.boxes.deliver(Push { key: key.clone(), id, signal });
+        }
+    }
+
+    /// Asks the server about the waiters of this process at `key`. Those that have lost their places ask again.
+    pub(super) async fn look(&self, key: &Key) {
+        let is_here = |id| self.mail.boxes.is_open(id) && self.runs.place(key, id) == Place::Outside;
+        let Some(sample) = self.rechecks.sample(key, is_here) else { return };
+        let by = Timestamp::now() + self.command_timeout;
+        let again = match self.invoke(lock::look(key, &self.channel, &sample), by).await {
+            Ok(answer) => {
+                for id in answer.text().split(' ').filter_map(Id::parse) {
+                    // An error: it does not wait any more.
+                    let _ = self.mail.boxes.deliver(Push { key: key.clone(), id, signal: Signal::Wake });
+                }
+                rechecks::next(&answer, self.rechecks.interval())
+            }
+            Err(_) => Timestamp::now() + self.command_timeout,
+        };
+        self.rechecks.again(key, again);
+    }
+
+    /// Has the server remove dead waiters, as many per call as one script may, until a living one has the lock.
+    async fn purge(&self, key: &Key) {
+        let request = Holding::Cancel { id: Id::ZERO, tombstone: false };
+        let more = async || {
+            let by = Timestamp::now() + self.command_timeout;
+            let answer = self.invoke(lock::invocation(key, &request, &self.channel), by).await;
+            answer.is_ok_and(|answer| lock::has_more(&answer))
+        };
+        while more().await {}
+    }
+
+    fn in_background<F>(&self, key: &Key, task: impl FnOnce(Arc<Self>, Key) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Some(store) = self.mail.store.upgrade() else { return };
+        let errand = self.pushes().errands().begin();
+        let task = task(store, key.clone());
+        background::spawn(async move {
+            task.await;
+            drop(errand);
+        });
+    }
+}
+
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Looks at the runs of this process as long as there are any: a member whose future is not polled is passed over after
+/// the grant window, and members whose holder did not renew ask again.
+async fn tend(store: Weak<Redis>) {
+    loop {
+        background::sleep(TEND).await;
+        let Some(store) = store.upgrade() else { return };
+        let now = Timestamp::now();
+        for Due { key, grant, late, over } in store.runs.due(now - GRANT_WINDOW, now) {
+            if let Some(id) = late.filter(|id| store.mail.boxes.take_back(*id)) {
+                store.in_background(&key, move |store, key| async move {
+                    if store.pass_on(&key, grant, Some(id)) == Next::Over {
+                        store.finish_for_certain(&key, grant).await;
+                    }
+                });
+            } else if over {
+                store.lose(&key, grant);
+            }
+        }
+        if store.runs.is_empty() {
+            store.tended.store(false, Ordering::Release);
+            // A run that has begun meanwhile has started another task, or is left to this one.
+            if store.runs.is_empty() || store.tended.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+}
+
+/// The run that an answer tells of.
+fn run_in(answer: &Answer) -> Option<Run> {
+    (answer.word() == "run").then(|| Run::read(answer.text(), answer.number(0)))?
+}

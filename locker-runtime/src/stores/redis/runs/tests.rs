@@ -1,0 +1,110 @@
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(10);
+
+/// A run of the attempts 1 to 3, whose fences end with this one.
+fn run(fence: u64) -> Run {
+    let members: Vec<_> = (1..=3).map(|id| format!("{}:10000", Id::from(id))).collect();
+    Run::read(&members.join(","), fence).unwrap()
+}
+
+/// A run that the server has just confirmed.
+fn begun() -> (Runs, Key, Grant) {
+    let (runs, key) = (Runs::default(), Key::new("lock:a"));
+    let (grant, before) = runs.begin(&key, &run(9)).unwrap();
+    assert_eq!((grant, before), (Grant { run: Id::from(1), fence: 9 }, None));
+    assert_eq!(runs.next(&key, grant, None), Next::Gone, "the server has not confirmed it");
+    runs.confirmed(&key, grant, Timestamp::now(), LEASE);
+    (runs, key, grant)
+}
+
+fn holds(next: Next) -> (Id, u64) {
+    let Next::Holds { member, .. } = next else { panic!("{next:?}") };
+    (member.id, member.fence)
+}
+
+#[test]
+fn members_hold_in_their_order() {
+    let (runs, key, grant) = begun();
+    let mut from = None;
+    for (id, fence) in [(1, 7), (2, 8), (3, 9)] {
+        let id = Id::from(id);
+        assert_eq!(holds(runs.next(&key, grant, from)), (id, fence));
+        assert_eq!(runs.place(&key, id), Place::Holds { grant, fence });
+        from = Some(id);
+    }
+    assert_eq!(runs.next(&key, grant, from), Next::Over);
+    assert_eq!(runs.place(&key, Id::from(3)), Place::Ended { grant });
+    assert_eq!(runs.next(&key, grant, from), Next::Over, "a release may be repeated");
+    assert_eq!(runs.end(&key, grant), Some(Remains { holder: from, waiting: Vec::new() }));
+    assert_eq!(runs.place(&key, Id::from(3)), Place::Outside);
+}
+
+#[test]
+fn one_that_has_left_is_skipped() {
+    let (runs, key, grant) = begun();
+    runs.next(&key, grant, None);
+    runs.leave(&key, Id::from(2));
+    assert_eq!(holds(runs.next(&key, grant, Some(Id::from(1)))).0, Id::from(3));
+}
+
+#[test]
+fn only_the_holder_passes_the_lock_on() {
+    let (runs, key, grant) = begun();
+    runs.next(&key, grant, None);
+    for from in [None, Some(Id::from(2)), Some(Id::from(4))] {
+        assert_eq!(runs.next(&key, grant, from), Next::Gone, "{from:?}");
+    }
+    let older = Grant { fence: 8, ..grant };
+    assert_eq!(runs.next(&key, older, Some(Id::from(1))), Next::Gone);
+}
+
+#[test]
+fn a_repeated_message_begins_nothing() {
+    let (runs, key, grant) = begun();
+    runs.next(&key, grant, None);
+    assert_eq!(runs.begin(&key, &run(9)), None);
+    assert_eq!(runs.begin(&key, &run(8)), None, "an older one");
+    let waiting = vec![Id::from(2), Id::from(3)];
+    let left = Remains { holder: Some(Id::from(1)), waiting };
+    assert_eq!(runs.begin(&key, &run(12)), Some((Grant { fence: 12, ..grant }, Some(left))));
+}
+
+#[test]
+fn a_grant_is_not_taken_while_it_is_ended() {
+    let (runs, key, grant) = begun();
+    assert_eq!(runs.lease(&key, grant, |_| false), None, "nobody waits");
+    assert_eq!(runs.begin(&key, &run(9)), None);
+    assert_eq!(runs.place(&key, Id::from(1)), Place::Outside);
+}
+
+#[test]
+fn a_late_answer_to_an_early_renewal_shortens_nothing() {
+    let (runs, key, grant) = begun();
+    let now = Timestamp::now();
+    runs.confirmed(&key, grant, now, LEASE * 6);
+    runs.confirmed(&key, grant, now + Duration::from_secs(1), LEASE);
+    let place = runs.place(&key, Id::from(1));
+    assert_eq!(place, Place::Waits { grant, before: 0, until: Some(deadline(now, LEASE * 6)) });
+}
+
+#[test]
+fn a_hold_lasts_no_longer_than_its_own_lease() {
+    let (runs, key, grant) = begun();
+    runs.confirmed(&key, grant, Timestamp::now(), LEASE * 6);
+    let Next::Holds { member, until, .. } = runs.next(&key, grant, None) else { panic!() };
+    assert!(until <= Timestamp::now() + member.lease);
+}
+
+#[test]
+fn a_holder_that_may_not_have_noticed_is_due() {
+    let (runs, key, grant) = begun();
+    let now = Timestamp::now();
+    assert!(runs.due(now, now).is_empty(), "nobody holds yet");
+    runs.next(&key, grant, None);
+    let later = Timestamp::now() + Duration::from_secs(1);
+    let due = runs.due(later, later);
+    assert_eq!(due.iter().map(|due| (due.late, due.over)).collect::<Vec<_>>(), [(Some(Id::from(1)), false)]);
+    let after = later + LEASE;
+    assert!(runs.due(now - LEASE, after)[0].over);
+}
