@@ -1,0 +1,68 @@
+//! What a lock on Redis costs, beside what an application would use instead of it.
+//!
+//! The rivals are in their default use, with their connections in the application's own tokio runtime: `rslock`, and
+//! raw commands (`SET NX PX` and a compare-and-delete script) on a connection of the `redis` crate.
+//!
+//! `cargo bench --bench redis --all-features` starts its own servers and takes about ten minutes.
+//! `LOCKER_BENCH=pairs,blocking,server,hot,commands,hand_off,idle,reconnect,purge` chooses:
+//!
+//! - `pairs`: acquire + release of 1, 16 and 64 tasks, each on a name of its own;
+//! - `blocking`: the same of one thread without a runtime;
+//! - `server`: the processor's time that the server needs for a pair;
+//! - `hot`: 16 tasks on one name: grants, fairness, hand-off time;
+//! - `commands`: commands per grant of tasks on one name;
+//! - `hand_off`: how long a name that two processes want is free;
+//! - `idle`: commands per second that waiters send;
+//! - `reconnect`: what 3,000 waiters send after their connection was cut;
+//! - `purge`: a release before which 50,000 waiters of a killed process are queued.
+
+#![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
+
+mod commands;
+mod failures;
+mod hand_off;
+mod hot;
+mod pairs;
+mod rivals;
+#[path = "../support.rs"]
+mod support;
+mod waiters;
+
+use locker_harness::RedisServer;
+
+/// A name to choose it by, and what it measures.
+type Part = (&'static str, fn(&RedisServer));
+
+fn main() {
+    for argument in std::env::args() {
+        match argument.split_once('=') {
+            Some(("hand-off", role)) => return hand_off::contender(role),
+            Some(("waiters", role)) => return waiters::wait(role),
+            _ => {}
+        }
+    }
+    let chosen = std::env::var("LOCKER_BENCH").unwrap_or_default();
+    let parts: [Part; 9] = [
+        ("pairs", pairs::pairs),
+        ("blocking", pairs::blocking),
+        ("server", pairs::server_time),
+        ("hot", hot::hot),
+        ("commands", commands::per_grant),
+        ("hand_off", hand_off::hand_off),
+        ("idle", commands::idle),
+        ("reconnect", failures::reconnect),
+        ("purge", failures::purge),
+    ];
+    for (name, part) in parts {
+        if chosen.is_empty() || chosen.split(',').any(|choice| choice == name) {
+            let Some(server) = RedisServer::start() else { return };
+            part(&server);
+        }
+    }
+}
+
+/// The value that a share of the values does not exceed.
+fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() * percent / 100).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,86 @@
+//! Acquire + release of names that nobody else wants.
+
+use super::{
+    rivals::{RELEASE, Rival, runtime, set_if_free, spread, token},
+    support::{compare, subject, timed},
+};
+use locker::Locker;
+use locker_harness::{RedisServer, in_both_places};
+use redis::{Client, Connection, IntoConnectionInfo, io::tcp::TcpSettings};
+use tokio::runtime::Runtime;
+
+fn rivals(runtime: &Runtime, server: &RedisServer) -> [(&'static str, Rival); 3] {
+    [
+        ("raw", Rival::raw(runtime, server)),
+        ("rslock", Rival::rslock(server)),
+        ("locker", Rival::locker(runtime, server)),
+    ]
+}
+
+pub(crate) fn pairs(server: &RedisServer) {
+    let runtime = runtime();
+    let rivals = rivals(&runtime, server);
+    in_both_places(server, |place| {
+        for tasks in [1, 16, 64] {
+            let times = if tasks == 1 { 3_000 } else { 20_000 };
+            let title = format!("acquire + release, {tasks} tasks, time per pair{place}");
+            let subjects = rivals.iter().map(|(name, rival)| {
+                let (name, runtime) = (*name, &runtime);
+                subject(name, move |times| {
+                    spread(runtime, rival, tasks, times, |task| format!("{name}:{task}"))
+                })
+            });
+            compare(&title, times, 9, subjects.collect());
+        }
+    });
+}
+
+pub(crate) fn blocking(server: &RedisServer) {
+    let locker = Locker::connect_blocking(&server.url()).expect("a connection");
+    let ours = timed(|| locker.lock("ours").acquire_blocking().unwrap().release_blocking().unwrap());
+    let pair = |mut connection: Connection| {
+        timed(move || {
+            let token = token();
+            let set: Option<String> = set_if_free("raw", &token).query(&mut connection).unwrap();
+            assert!(set.is_some());
+            assert_eq!(RELEASE.key("raw").arg(&token).invoke::<i64>(&mut connection).unwrap(), 1);
+        })
+    };
+    let info = server.url().into_connection_info().expect("an address");
+    let no_delay = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let defaults = Client::open(server.url()).unwrap().get_connection().unwrap();
+    let no_delay = Client::open(no_delay).unwrap().get_connection().unwrap();
+    let subjects = vec![
+        subject("sync client with its defaults", pair(defaults)),
+        subject("sync client, TCP_NODELAY set", pair(no_delay)),
+        subject("locker, blocking", ours),
+    ];
+    compare("acquire + release, blocking, time per pair", 3_000, 9, subjects);
+}
+
+pub(crate) fn server_time(server: &RedisServer) {
+    let runtime = runtime();
+    let rivals = rivals(&runtime, server);
+    println!("\nprocessor time of the server per pair");
+    for (tasks, times) in [(1, 10_000), (16, 60_000), (64, 60_000)] {
+        print!("  {tasks:>2} tasks");
+        for (name, rival) in &rivals {
+            let run = |times| spread(&runtime, rival, tasks, times, |task| format!("{name}:{task}"));
+            run(times / 10);
+            let before = processor_seconds(server);
+            run(times);
+            let used = (processor_seconds(server) - before) * 1e6 / f64::from(times);
+            print!("   {name} {used:>6.1} us");
+        }
+        println!();
+    }
+}
+
+/// User and system time of the server's main thread.
+fn processor_seconds(server: &RedisServer) -> f64 {
+    let statistics: String = server.ask("INFO", &["cpu"]);
+    let lines = statistics.lines().filter_map(|line| line.split_once("_main_thread:"));
+    let seconds: Vec<f64> = lines.map(|(_, seconds)| seconds.parse().expect("seconds")).collect();
+    assert_eq!(seconds.len(), 2, "system and user time of the main thread (Redis 6.2 and later)");
+    seconds.iter().sum()
+}
