@@ -28,6 +28,13 @@ impl Turns {
 
     /// Another one who waits for the lock `a`, behind all others.
     async fn queue(&mut self, server: &RedisServer, locker: &Locker) {
+        self.queue_unheard(server, locker).await;
+        // Whose answer comes after the waiter's.
+        hold(locker, "another").await.release().await.unwrap();
+    }
+
+    /// The same, whether its answer has come or not.
+    async fn queue_unheard(&mut self, server: &RedisServer, locker: &Locker) {
         let (ahead, sender, request) = (waiting(server, "lock:a"), self.sender.clone(), locker.lock("a"));
         let number = self.waiters.len();
         self.waiters.spawn(async move {
@@ -35,8 +42,6 @@ impl Turns {
             drop(sender.send((number, guard)));
         });
         until("the place in the queue", async || waiting(server, "lock:a") > ahead).await;
-        // Whose answer comes after the waiter's.
-        hold(locker, "another").await.release().await.unwrap();
     }
 
     async fn next(&mut self) -> (usize, Guard) {
@@ -410,6 +415,30 @@ async fn a_run_whose_message_is_lost_is_found_by_asking() {
     }
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     nobody_is_left(&server);
+}
+
+/// Its first question got no answer, so a copy of it may come late: that is refused when it has released.
+#[tokio::test]
+async fn a_member_that_asked_twice_releases_what_it_held() {
+    for members in [1, 2] {
+        let Some(server) = RedisServer::start() else { return };
+        let proxy = Proxy::to(server.port());
+        let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
+        let (before, mut turns) = (hold(&theirs, "a").await, Turns::new());
+        proxy.set_for_open(Fault::DropReplies);
+        for _ in 0..members {
+            turns.queue_unheard(&server, &ours).await;
+        }
+        hold(&ours, "another").await.release().await.unwrap();
+        before.release().await.unwrap();
+        for number in 0..members {
+            let guard = turns.of(number).await;
+            let refused = format!("{{lock:a}}:x:{}", guard.id());
+            guard.release().await.unwrap();
+            assert_eq!(server.ask::<i64>("EXISTS", &[&refused]), 1);
+        }
+        nobody_is_left(&server);
+    }
 }
 
 /// What leaves a queue, joins it, or waits in it, and who has the lock then, is as the step has it: a run changes who

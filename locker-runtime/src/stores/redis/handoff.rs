@@ -63,8 +63,10 @@ impl Redis {
             },
             Holding::Release { id, tombstone, .. } => match self.runs.place(key, id) {
                 Place::Holds { grant, .. } => {
-                    if tombstone {
-                        self.plain(key, &Holding::Cancel { id, tombstone }, by).await?;
+                    // The server ends a run of one by that, and of a longer one only refuses late copies.
+                    if tombstone && self.plain(key, request, by).await? == Reply::Released {
+                        self.lose(key, grant);
+                        return Ok(Reply::Released);
                     }
                     self.leave(key, grant, id, by).await
                 }
