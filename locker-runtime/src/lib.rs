@@ -25,6 +25,7 @@ pub mod primitives;
 pub mod private;
 mod pushes;
 mod request;
+mod runtimes;
 pub mod store;
 pub mod stores;
 mod sync;

@@ -204,7 +204,7 @@ impl Redis {
     }
 
     async fn invoke(&self, invocation: Invocation, limit: Duration) -> Result<Answer> {
-        let connection = self.link.up(limit).await?;
+        let connection = self.link.near(limit).await?;
         self.invoke_over(&connection, &Arc::new(invocation), limit).await
     }
 

@@ -31,7 +31,11 @@ struct Call<'a> {
 
 impl Redis {
     pub(super) async fn lock(&self, key: &Key, request: &Request, limit: Duration) -> Result<Reply> {
-        let connection = self.link.up(limit).await?;
+        // What hands the lock on within this process counts on the order of one connection.
+        let connection = match request {
+            Holding::Acquire { .. } if self.lines.is_quiet(key) => self.link.near(limit).await?,
+            _ => self.link.up(limit).await?,
+        };
         let call = Call { store: self, key, connection: &connection, limit };
         match *request {
             Holding::Acquire { id, lease, .. } => {
@@ -100,12 +104,14 @@ impl Redis {
 impl Call<'_> {
     /// Ends a hold. Who comes next is told at once where that is known and it waits in this process.
     async fn release(self, id: Id) -> Result<Reply> {
-        let Self { store, key, connection, .. } = self;
+        let Self { store, key, connection, limit } = self;
         match store.lines.release(key, id, connection.number, |id| self.waits(id)) {
             Release::Plain { tell, quiet } => {
                 let tell = if store.mail.boxes.is_empty() { 0 } else { tell };
                 let invocation = Arc::new(lock::release(key, id, tell).together_if(quiet));
-                let answer = self.say(id, &invocation).await?;
+                let near = if quiet { Some(store.link.near(limit).await?) } else { None };
+                let call = Call { store, key, connection: near.as_deref().unwrap_or(connection), limit };
+                let answer = call.say(id, &invocation).await?;
                 store.lines.told(key, answer.text(), |id| self.waits(id));
                 lock::released(&answer)
             }
