@@ -10,6 +10,7 @@ mod limiters;
 mod loss;
 mod primitives;
 mod refusals;
+mod runtimes;
 mod start;
 mod support;
 #[cfg(feature = "redis-tls")]

@@ -13,9 +13,7 @@ use super::{
 use crate::{
     Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp, panics, runtimes::PerRuntime,
 };
-use redis::{
-    AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection,
-};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     sync::{
         Arc,
@@ -166,9 +164,10 @@ impl Link {
         match &*self.status.borrow() {
             Status::Up(_) => None,
             Status::Down(error) => Some(error.clone()),
-            Status::Connecting => {
-                Some(Error::new(ErrorKind::Unavailable, format!("no connection to {}", self.connector.address)))
-            }
+            Status::Connecting => Some(Error::new(
+                ErrorKind::Unavailable,
+                format!("no connection to {}", self.connector.address),
+            )),
         }
     }
 
