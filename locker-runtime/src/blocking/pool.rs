@@ -6,9 +6,11 @@ use crate::{
     clock::Timestamp,
     sync::{Mutex, lock},
 };
+use once_cell::sync::Lazy;
 use std::{
+    mem::{replace, take},
     ops::Deref,
-    sync::atomic::{AtomicU64, Ordering},
+    process,
     time::Duration,
 };
 use tokio::runtime::{Builder, Runtime};
@@ -20,18 +22,20 @@ const MOST: usize = 8;
 /// Calls that come more seldom gain nothing worth a connection.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// One that nobody has used for so long is given up.
+/// One that nobody has used for so long, or for twice as long, is given up.
 const IDLE: Duration = Duration::from_secs(5);
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { idle: Vec::new(), made: 0, watched: false });
+static POOL: Lazy<Mutex<Pool>> = Lazy::new(Mutex::default);
 
-/// When one was last wished for, in microseconds.
-static LAST: AtomicU64 = AtomicU64::new(0);
-
+#[derive(Default)]
 struct Pool {
-    /// The one that was used last comes last.
-    idle: Vec<(Timestamp, Runtime)>,
+    /// And whether they were lent lately. The one that came back last goes first.
+    idle: Vec<(Runtime, bool)>,
     made: usize,
+    /// When there was last none for a call.
+    missed: Timestamp,
+    /// Whose they are. A forked process would talk over the sockets of the other one.
+    process: Option<u32>,
     watched: bool,
 }
 
@@ -41,17 +45,17 @@ pub(super) struct Lent(Option<Runtime>);
 impl Lent {
     /// `None`: none is left, or they are not worth it.
     pub(super) fn borrow() -> Option<Self> {
-        let now = Timestamp::now();
-        let last = Timestamp::from_micros(LAST.swap(now.as_micros(), Ordering::Relaxed));
-        if now.since(last) > OFTEN {
-            return None;
-        }
         {
-            let mut pool = lock(&POOL);
-            if let Some((_, runtime)) = pool.idle.pop() {
+            let (mut pool, process) = (lock(&POOL), process::id());
+            if *pool.process.get_or_insert(process) != process {
+                return None;
+            }
+            if let Some((runtime, _)) = pool.idle.pop() {
                 return Some(Self(Some(runtime)));
             }
-            if pool.made >= MOST {
+            let now = Timestamp::now();
+            let is_often = now.since(replace(&mut pool.missed, now)) < OFTEN;
+            if pool.made >= MOST || !is_often {
                 return None;
             }
             pool.made += 1;
@@ -74,10 +78,9 @@ impl Deref for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some(runtime) = self.0.take() else { return };
         let mut pool = lock(&POOL);
-        pool.idle.push((Timestamp::now(), runtime));
-        if !std::mem::replace(&mut pool.watched, true) {
+        pool.idle.extend(self.0.take().map(|runtime| (runtime, true)));
+        if !replace(&mut pool.watched, true) {
             drop(pool);
             background::spawn(watch());
         }
@@ -90,14 +93,16 @@ async fn watch() {
         background::sleep(IDLE).await;
         let (over, was_last) = {
             let mut pool = lock(&POOL);
-            let now = Timestamp::now();
-            let fresh = pool.idle.partition_point(|(since, _)| now.since(*since) >= IDLE);
-            let over: Vec<_> = pool.idle.drain(..fresh).collect();
+            let (fresh, over): (Vec<_>, Vec<_>) =
+                take(&mut pool.idle).into_iter().partition(|(_, lent)| *lent);
+            pool.idle = fresh.into_iter().map(|(runtime, _)| (runtime, false)).collect();
             pool.made -= over.len();
             pool.watched = pool.made > 0;
             (over, !pool.watched)
         };
-        over.into_iter().for_each(|(_, runtime)| runtime.shutdown_background());
+        for (runtime, _) in over {
+            runtime.shutdown_background();
+        }
         if was_last {
             return;
         }
