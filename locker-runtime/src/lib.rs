@@ -25,6 +25,11 @@ pub mod primitives;
 pub mod private;
 mod pushes;
 mod request;
+#[cfg_attr(
+    not(feature = "redis"),
+    expect(dead_code, reason = "only stores across a network have connections")
+)]
+mod runtimes;
 pub mod store;
 pub mod stores;
 mod sync;

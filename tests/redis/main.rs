@@ -3,7 +3,6 @@
 mod addresses;
 mod crowds;
 mod failures;
-
 mod interop;
 mod late;
 mod limiters;
@@ -12,6 +11,7 @@ mod primitives;
 mod rechecks;
 mod refusals;
 mod runs;
+mod runtimes;
 mod start;
 mod support;
 #[cfg(feature = "redis-tls")]

@@ -216,7 +216,7 @@ impl Redis {
     }
 
     async fn invoke(&self, invocation: Invocation, by: Timestamp) -> Result<Answer> {
-        let connection = self.link.up(by.since(Timestamp::now())).await?;
+        let connection = self.link.near(by.since(Timestamp::now())).await?;
         let invocation = Arc::new(invocation);
         match connection.run(&invocation, by).await? {
             Err(error) if errors::is_unknown_script(&error) => {

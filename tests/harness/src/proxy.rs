@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU16, AtomicUsize, Ordering},
@@ -54,16 +55,16 @@ pub struct Proxy {
     runtime: Option<Runtime>,
 }
 
-/// A fault, and how many connections it is about: those that were accepted first.
+/// A fault, and the connections that it is about, counted as they were accepted.
 #[derive(Clone, Debug, Default)]
 struct Weather {
     fault: Fault,
-    below: usize,
+    connections: Range<usize>,
 }
 
 impl Weather {
     fn over(&self, number: usize) -> Fault {
-        if number < self.below { self.fault.clone() } else { Fault::None }
+        if self.connections.contains(&number) { self.fault.clone() } else { Fault::None }
     }
 }
 
@@ -124,12 +125,17 @@ impl Proxy {
 
     /// Breaks or mends the network from now on.
     pub fn set(&self, fault: Fault) {
-        self.weather.send_replace(Weather { fault, below: usize::MAX });
+        self.set_for(0..usize::MAX, fault);
     }
 
     /// Breaks the connections that are open now; new ones are whole.
     pub fn set_for_open(&self, fault: Fault) {
-        self.weather.send_replace(Weather { fault, below: self.accepted() });
+        self.set_for(0..self.accepted(), fault);
+    }
+
+    /// Breaks some connections, counted from 0 as they are accepted; the others are whole.
+    pub fn set_for(&self, connections: Range<usize>, fault: Fault) {
+        self.weather.send_replace(Weather { fault, connections });
     }
 
     /// Whether the network is whole: a fault that happens once has happened.

@@ -1,6 +1,7 @@
-//! The one connection of this process to a server: commands go out on it, messages come in.
+//! The connections of this process to a server.
 //!
-//! Commands and messages share it, so a grant that is pushed arrives before the answer to any later request.
+//! The background thread drives the one that messages come in on, and commands go out. Beside it, each runtime that
+//! calls are made in has one for commands alone. A message and an answer may overtake each other.
 
 use super::{
     errors,
@@ -9,8 +10,10 @@ use super::{
     script::Invocation,
     startup,
 };
-use crate::{Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp, panics};
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value};
+use crate::{
+    Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp, panics, runtimes::PerRuntime,
+};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -45,13 +48,15 @@ pub(super) enum Status {
 /// What the server has answered, if an answer came in time.
 pub(super) type Answered = Result<RedisResult<Value>>;
 
-/// A connection that messages arrive on.
+/// A connection.
 pub(super) struct Connection {
     outbox: Outbox,
     broken: Arc<Notify>,
     since: Timestamp,
     /// Two round trips, as connecting has shown. Silence that lasts for less says nothing.
     patience: Duration,
+    /// Those of callers' runtimes, which end with it: they may lead to a server that is no master any more.
+    near: PerRuntime<Connection>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -115,16 +120,23 @@ const BETWEEN_MASTERS: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     status: watch::Receiver<Status>,
-    address: Arc<str>,
+    connector: Arc<Connector>,
 }
 
 impl Link {
     /// Keeps a connection up until the last link is dropped.
     pub(super) fn open(connector: Connector) -> Self {
         let (sender, status) = watch::channel(Status::Connecting);
-        let address = Arc::from(connector.address.as_str());
-        background::spawn(keep(connector, sender));
-        Self { status, address }
+        let connector = Arc::new(connector);
+        background::spawn(keep(Arc::clone(&connector), sender));
+        Self { status, connector }
+    }
+
+    /// The connection that the caller's own runtime drives, if there is one; else as [`up`](Self::up).
+    pub(super) async fn near(&self, limit: Duration) -> Result<Arc<Connection>> {
+        let connection = self.up(limit).await?;
+        let near = connection.near.get(|| Arc::clone(&self.connector).connect_near()).await;
+        Ok(near.unwrap_or(connection))
     }
 
     /// The connection, waited for up to `limit`. Whatever the error, nothing was sent.
@@ -142,9 +154,10 @@ impl Link {
         match &*self.status.borrow() {
             Status::Up(_) => None,
             Status::Down(error) => Some(error.clone()),
-            Status::Connecting => {
-                Some(Error::new(ErrorKind::Unavailable, format!("no connection to {}", self.address)))
-            }
+            Status::Connecting => Some(Error::new(
+                ErrorKind::Unavailable,
+                format!("no connection to {}", self.connector.address),
+            )),
         }
     }
 
@@ -170,7 +183,7 @@ impl Link {
             Status::Down(error) => Err(error.clone().unsent()),
             Status::Connecting => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("no connection to {} within {limit:?}", self.address),
+                format!("no connection to {} within {limit:?}", self.connector.address),
             )),
         }
     }
@@ -189,7 +202,7 @@ async fn settled(status: &mut watch::Receiver<Status>) {
 }
 
 /// Connects, and connects again whenever the connection breaks.
-async fn keep(connector: Connector, status: watch::Sender<Status>) {
+async fn keep(connector: Arc<Connector>, status: watch::Sender<Status>) {
     let (mut backoff, mut again) = (Backoff::default(), false);
     while !status.is_closed() {
         match connector.connect(again).await {
@@ -222,14 +235,38 @@ impl Connector {
     /// Connects; `again` tells that there has been a connection before.
     async fn connect(&self, again: bool) -> Result<Arc<Connection>> {
         let limit = if again { self.haste } else { self.patience };
+        self.within(limit, self.set_up()).await
+    }
+
+    /// Connects the runtime it is called in, for as long as the future lasts that is returned.
+    async fn connect_near(self: Arc<Self>) -> Option<(Arc<Connection>, impl Future<Output = ()>)> {
+        let (multiplexed, broken, round_trip) = self.within(self.haste, self.dial()).await.ok()?;
+        let until = Arc::clone(&broken);
+        Some((self.connection(multiplexed, broken, round_trip), async move { until.notified().await }))
+    }
+
+    async fn within<T>(&self, limit: Duration, connecting: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
-            result = self.set_up() => result,
+            result = connecting => result,
             () = background::sleep(limit) => Err(self.failed(&format!("nothing heard within {limit:?}"))),
         }
     }
 
     async fn set_up(&self) -> Result<Arc<Connection>> {
+        let (mut multiplexed, broken, round_trip) = self.dial().await?;
+        self.checks.run(&mut multiplexed, &self.channel).await?;
+        let loaded = startup::load_scripts(&mut multiplexed).await?;
+        self.mail.knows_scripts.store(loaded, Ordering::Release);
+        let subscribing = Timestamp::now();
+        multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
+        // The quicker of two: where a busy moment held one up, the other knows better.
+        let round_trip = round_trip.min(Timestamp::now().since(subscribing));
+        Ok(self.connection(multiplexed, broken, round_trip))
+    }
+
+    /// A connection to a master, what tells of its end, and how long a round trip took.
+    async fn dial(&self) -> Result<(MultiplexedConnection, Arc<Notify>, Duration)> {
         let broken = Arc::new(Notify::new());
         let outlet = Outlet { mail: Arc::clone(&self.mail), broken: Arc::clone(&broken) };
         // Time-outs are kept here, by a clock that also works under executors other than tokio's.
@@ -242,18 +279,21 @@ impl Connector {
         let mut multiplexed = connected.map_err(|error| self.refused(&error))?;
         let greeting = Timestamp::now();
         startup::greet(&mut multiplexed).await?;
-        let greeted = Timestamp::now();
-        self.checks.run(&mut multiplexed, &self.channel).await?;
-        let loaded = startup::load_scripts(&mut multiplexed).await?;
-        let subscribing = Timestamp::now();
-        multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
-        // The quicker of two: where a busy moment held one up, the other knows better.
-        let round_trip = greeted.since(greeting).min(Timestamp::now().since(subscribing));
+        Ok((multiplexed, broken, Timestamp::now().since(greeting)))
+    }
+
+    fn connection(
+        &self,
+        multiplexed: MultiplexedConnection,
+        broken: Arc<Notify>,
+        round_trip: Duration,
+    ) -> Arc<Connection> {
         let patience = self.command_timeout.min(round_trip * 2);
-        self.mail.knows_scripts.store(loaded, Ordering::Release);
         let (outbox, writing) = Outbox::new(multiplexed);
-        background::spawn(writing);
-        Ok(Arc::new(Connection { outbox, broken, since: Timestamp::now(), patience }))
+        // Where the connection is driven.
+        tokio::spawn(writing);
+        let (since, near) = (Timestamp::now(), PerRuntime::default());
+        Arc::new(Connection { outbox, broken, since, patience, near })
     }
 
     fn refused(&self, error: &RedisError) -> Error {

@@ -1,0 +1,134 @@
+//! The runtimes that calls are made in, and what each of them has of its own: a connection that is driven where its
+//! answers are waited for saves two changes of thread per call.
+//!
+//! Nothing may depend on it. A runtime can end, or stand still, at any time; the background thread goes on.
+
+use crate::{
+    background,
+    blocking::Driver,
+    sync::{Mutex, lock},
+};
+use std::{
+    fmt,
+    future::poll_fn,
+    sync::{Arc, Weak},
+    task::Poll,
+    thread,
+    time::Duration,
+};
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
+
+/// How many runtimes have something of their own, those of blocking callers included.
+const MOST: usize = 16;
+
+/// After something has ended, or could not be opened, its runtime goes without for so long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// One `T` for each runtime that asks for it, opened at its first wish. A `T` ends with its runtime, or with this.
+pub(crate) struct PerRuntime<T>(Arc<Slots<T>>);
+
+type Slots<T> = Mutex<Vec<Slot<T>>>;
+
+struct Slot<T> {
+    runtime: Id,
+    /// `None` while it is being opened, and for a while after it has ended.
+    item: Option<Arc<T>>,
+}
+
+impl<T: Send + Sync + 'static> PerRuntime<T> {
+    /// What the caller's runtime has. `None`: the caller is in none that could drive it, or it is not there yet. Then
+    /// `open` is called on that runtime. Beside the `T` it returns a future that ends when the `T` is of no use any more.
+    pub(crate) async fn get<O, E>(&self, open: impl FnOnce() -> O) -> Option<Arc<T>>
+    where
+        O: Future<Output = Option<(Arc<T>, E)>> + Send + 'static,
+        E: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = here().await?;
+        {
+            let mut slots = lock(&self.0);
+            if let Some(slot) = slots.iter().find(|slot| slot.runtime == runtime.id()) {
+                return slot.item.clone();
+            }
+            if slots.len() >= MOST {
+                return None;
+            }
+            slots.push(Slot { runtime: runtime.id(), item: None });
+        }
+        let place = Place { slots: Arc::downgrade(&self.0), runtime: runtime.id() };
+        let opening = open();
+        runtime.spawn(async move {
+            if let Some((item, end)) = opening.await {
+                place.put(Some(item));
+                end.await;
+                place.put(None);
+            }
+            background::sleep(PAUSE).await;
+        });
+        None
+    }
+}
+
+/// The runtime that drives the caller and can drive a connection beside it.
+///
+/// One of a single thread that is not ours is none: code that blocks it holds up answers that are there already, and
+/// outside its `block_on` nobody drives it, though callers may be in its context.
+async fn here() -> Option<Handle> {
+    poll_fn(|context| match Driver::of_this_thread() {
+        Driver::Nobody | Driver::Asked => {
+            Driver::ask_for_one();
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+        Driver::Blocked => Poll::Ready(None),
+        Driver::Lent => Poll::Ready(Handle::try_current().ok()),
+        Driver::Executor => {
+            let is_shared = |handle: &Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
+            Poll::Ready(Handle::try_current().ok().filter(is_shared))
+        }
+    })
+    .await
+}
+
+/// The slot of one runtime, free again when the task that has this ends, as with its runtime.
+struct Place<T> {
+    slots: Weak<Slots<T>>,
+    runtime: Id,
+}
+
+impl<T> Place<T> {
+    fn put(&self, item: Option<Arc<T>>) {
+        let Some(slots) = self.slots.upgrade() else { return };
+        let mut slots = lock(&slots);
+        let slot = slots.iter_mut().find(|slot| slot.runtime == self.runtime);
+        let before = slot.and_then(|slot| std::mem::replace(&mut slot.item, item));
+        drop(slots);
+        drop(before);
+    }
+}
+
+impl<T> Drop for Place<T> {
+    fn drop(&mut self) {
+        // As where the runtime has no I/O: then it is not tried again.
+        if thread::panicking() {
+            return self.put(None);
+        }
+        let Some(slots) = self.slots.upgrade() else { return };
+        let mut slots = lock(&slots);
+        let at = slots.iter().position(|slot| slot.runtime == self.runtime);
+        let ended = at.map(|at| slots.swap_remove(at));
+        drop(slots);
+        drop(ended);
+    }
+}
+
+impl<T> Default for PerRuntime<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> fmt::Debug for PerRuntime<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerRuntime").field("runtimes", &lock(&self.0).len()).finish()
+    }
+}
