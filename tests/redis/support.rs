@@ -2,7 +2,11 @@
 
 use locker::{Guard, Locker, LockerBuilder};
 use locker_harness::RedisServer;
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 pub(crate) use locker_harness::{GENEROUS, in_time, until};
 
@@ -67,9 +71,10 @@ pub(crate) fn nobody_is_left(server: &RedisServer) {
 /// Brings a message to the only process that listens, and waits until it has been read and what it leads to is done.
 pub(crate) async fn tell_late(server: &RedisServer, message: &str) {
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let ghost = "0123456789abcdef0123456789abcdef";
+    static NEXT_FENCE: AtomicU64 = AtomicU64::new(1);
+    let (ghost, fence) = ("0123456789abcdef0123456789abcdef", NEXT_FENCE.fetch_add(1, Ordering::Relaxed));
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    for message in [message, &format!("lock run {ghost}:60000 8 lock:ghost")] {
+    for message in [message, &format!("lock run {ghost}:60000 {fence} lock:ghost")] {
         assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], message]), 1);
     }
     until("a later message having been read", async || holder(server, "lock:ghost").is_none()).await;

@@ -16,6 +16,7 @@ use crate::{
     id::Id,
     key::Key,
     lease::Keeper,
+    panics,
     primitives::{GRANT_WINDOW, Holding, Push, Reply, Signal, TOMBSTONE, lock::Request},
     store::Store,
 };
@@ -103,7 +104,10 @@ impl Redis {
     /// The answer to a member of a run; `None` if the attempt is none.
     fn member_asks(&self, key: &Key, id: Id, waits: bool) -> Option<Reply> {
         let now = Timestamp::now();
-        match self.runs.place(key, id) {
+        let takes = || {
+            self.mail.boxes.take_back(id);
+        };
+        match self.runs.place_of_member(key, id, takes) {
             Place::Outside => None,
             Place::Holds { fence, .. } => Some(Reply::Granted { fence }),
             Place::Ended { .. } if waits => Some(Reply::Queued { ahead: 0, recheck_in: Some(RETRY) }),
@@ -150,7 +154,7 @@ impl Redis {
             let by = give_up.min(Timestamp::now() + self.command_timeout.min(lease / 3));
             match self.renew(key, grant, lease, by).await {
                 Ok(true) => {
-                    if self.pass_on(key, grant, None) == Next::Over {
+                    if self.pass_on(key, grant, None, |_| true) == Next::Over {
                         break;
                     }
                     return;
@@ -183,32 +187,30 @@ impl Redis {
 
     /// Ends the hold of a member: the next one has the lock, or the run ends.
     async fn leave(&self, key: &Key, grant: Grant, id: Id, by: Timestamp) -> Result<Reply> {
-        match self.pass_on(key, grant, Some(id)) {
+        match self.pass_on(key, grant, Some(id), |_| true) {
             Next::Holds { .. } => Ok(Reply::Released),
             Next::Over => self.finish(key, grant, by).await,
             Next::Gone => Ok(Reply::NotHeld),
         }
     }
 
-    /// Passes the lock on to the next member that still waits.
-    fn pass_on(&self, key: &Key, grant: Grant, mut from: Option<Id>) -> Next {
-        loop {
-            let next = self.runs.next(key, grant, from);
-            let Next::Holds { member, until, check } = next else { return next };
+    /// Passes the lock on to the next member that still waits, if the one before `ends`.
+    fn pass_on(&self, key: &Key, grant: Grant, from: Option<Id>, ends: impl FnOnce(Id) -> bool) -> Next {
+        let mut waker = None;
+        let next = self.runs.next(key, grant, from, ends, |member, until| {
             let signal = Signal::Held { fence: member.fence, until };
-            if self.mail.boxes.deliver(Push { key: key.clone(), id: member.id, signal }).is_err() {
-                from = Some(member.id);
-                continue;
-            }
-            if check {
-                self.in_background(key, move |store, key| async move {
-                    let by = Timestamp::now() + store.command_timeout.min(member.lease / 3);
-                    // An error is no loss: the holder renews in time, or loses it.
-                    drop(store.renew(&key, grant, member.lease, by).await);
-                });
-            }
-            return next;
+            let put = self.mail.boxes.put(Push { key: key.clone(), id: member.id, signal });
+            put.map(|woken| waker = woken).is_ok()
+        });
+        waker.into_iter().for_each(panics::wake);
+        if let Next::Holds { member, check: true } = next {
+            self.in_background(key, move |store, key| async move {
+                let by = Timestamp::now() + store.command_timeout.min(member.lease / 3);
+                // An error is no loss: the holder renews in time, or loses it.
+                drop(store.renew(&key, grant, member.lease, by).await);
+            });
         }
+        next
     }
 
     /// Ends a run at the server, which is known until that is certain.
@@ -313,13 +315,13 @@ async fn tend(store: Weak<Redis>) {
         let Some(store) = store.upgrade() else { return };
         let now = Timestamp::now();
         for Due { key, grant, late, over } in store.runs.due(now - GRANT_WINDOW, now) {
-            if let Some(id) = late.filter(|id| store.mail.boxes.take_back(*id)) {
+            let passed_over = |holder| store.mail.boxes.take_back(holder);
+            if late.is_some() && store.pass_on(&key, grant, late, passed_over) == Next::Over {
                 store.in_background(&key, move |store, key| async move {
-                    if store.pass_on(&key, grant, Some(id)) == Next::Over {
-                        store.finish_for_certain(&key, grant).await;
-                    }
+                    store.finish_for_certain(&key, grant).await;
                 });
-            } else if over {
+            }
+            if over {
                 store.lose(&key, grant);
             }
         }

@@ -46,8 +46,8 @@ pub(super) enum Place {
 /// What becomes of a run whose holder has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// This member holds, until then unless the run is renewed; `check` asks for a renewal from the background.
-    Holds { member: Member, until: Timestamp, check: bool },
+    /// This member holds; `check` asks for a renewal from the background.
+    Holds { member: Member, check: bool },
     /// No member is left: the run is to be ended at the server.
     Over,
     /// The run is lost, or somebody else has passed it on.
@@ -108,12 +108,21 @@ impl Runs {
 
     /// Where the attempt `id` stands at `key`.
     pub(super) fn place(&self, key: &Key, id: Id) -> Place {
+        self.place_of_member(key, id, || ())
+    }
+
+    /// The same for a member that asks. If it holds, it takes the lock with the answer: `takes` is called, as for
+    /// [`next`](Self::next).
+    pub(super) fn place_of_member(&self, key: &Key, id: Id, takes: impl FnOnce()) -> Place {
         let runs = lock(&self.0);
         let Some(run) = runs.get(key) else { return Place::Outside };
         let Ongoing { grant, until, is_ending, .. } = *run;
         match run.holder {
             Some(holder) if holder.id == id && is_ending => Place::Ended { grant },
-            Some(holder) if holder.id == id => Place::Holds { grant, fence: holder.fence },
+            Some(holder) if holder.id == id => {
+                takes();
+                Place::Holds { grant, fence: holder.fence }
+            }
             _ => match run.waiting.iter().position(|member| member.id == id) {
                 Some(before) => Place::Waits { grant, before, until },
                 None => Place::Outside,
@@ -128,21 +137,37 @@ impl Runs {
         }
     }
 
-    /// Passes the lock on from its holder, or to the first member if it is `from` none.
-    pub(super) fn next(&self, key: &Key, grant: Grant, from: Option<Id>) -> Next {
+    /// Passes the lock on from its holder if that `ends`, or to the first member if it is `from` none: to the next one
+    /// that `takes` it.
+    ///
+    /// A member that asks at the same time must not learn that it holds before it has taken the lock, nor take the lock
+    /// when it has been passed over: both are called under the lock of this table, and must wake nobody.
+    pub(super) fn next(
+        &self,
+        key: &Key,
+        grant: Grant,
+        from: Option<Id>,
+        ends: impl FnOnce(Id) -> bool,
+        mut takes: impl FnMut(Member, Timestamp) -> bool,
+    ) -> Next {
         let mut runs = lock(&self.0);
         let Some(run) = runs.get_mut(key).filter(|run| run.grant == grant) else { return Next::Gone };
         let (Some(until), true) = (run.until, run.holder.map(|holder| holder.id) == from) else {
             return Next::Gone;
         };
-        let Some(member) = run.waiting.pop_front() else {
-            run.is_ending = true;
-            return Next::Over;
-        };
+        if from.is_some_and(|holder| !ends(holder)) {
+            return Next::Gone;
+        }
         let now = Timestamp::now();
-        (run.holder, run.passed) = (Some(member), now);
-        let check = run.checked + UNCHECKED < now || until < now + member.lease / 4 * 3;
-        Next::Holds { member, until: until.min(now + member.lease), check }
+        while let Some(member) = run.waiting.pop_front() {
+            if takes(member, until.min(now + member.lease)) {
+                (run.holder, run.passed) = (Some(member), now);
+                let check = run.checked + UNCHECKED < now || until < now + member.lease / 4 * 3;
+                return Next::Holds { member, check };
+            }
+        }
+        run.is_ending = true;
+        Next::Over
     }
 
     /// For how long the lock is to be renewed: as its holder wants, or the first member that `waits`. `None` if nobody

@@ -13,9 +13,16 @@ fn begun() -> (Runs, Key, Grant) {
     let (runs, key) = (Runs::default(), Key::new("lock:a"));
     let (grant, before) = runs.begin(&key, &run(9)).unwrap();
     assert_eq!((grant, before), (Grant { run: Id::from(1), fence: 9 }, None));
-    assert_eq!(runs.next(&key, grant, None), Next::Gone, "the server has not confirmed it");
+    assert_eq!(runs.taken(&key, grant, None), Next::Gone, "the server has not confirmed it");
     runs.confirmed(&key, grant, Timestamp::now(), LEASE);
     (runs, key, grant)
+}
+
+impl Runs {
+    /// The next member takes the lock, whichever it is.
+    fn taken(&self, key: &Key, grant: Grant, from: Option<Id>) -> Next {
+        self.next(key, grant, from, |_| true, |_, _| true)
+    }
 }
 
 fn holds(next: Next) -> (Id, u64) {
@@ -29,13 +36,13 @@ fn members_hold_in_their_order() {
     let mut from = None;
     for (id, fence) in [(1, 7), (2, 8), (3, 9)] {
         let id = Id::from(id);
-        assert_eq!(holds(runs.next(&key, grant, from)), (id, fence));
+        assert_eq!(holds(runs.taken(&key, grant, from)), (id, fence));
         assert_eq!(runs.place(&key, id), Place::Holds { grant, fence });
         from = Some(id);
     }
-    assert_eq!(runs.next(&key, grant, from), Next::Over);
+    assert_eq!(runs.taken(&key, grant, from), Next::Over);
     assert_eq!(runs.place(&key, Id::from(3)), Place::Ended { grant });
-    assert_eq!(runs.next(&key, grant, from), Next::Over, "a release may be repeated");
+    assert_eq!(runs.taken(&key, grant, from), Next::Over, "a release may be repeated");
     assert_eq!(runs.end(&key, grant), Some(Remains { holder: from, waiting: Vec::new() }));
     assert_eq!(runs.place(&key, Id::from(3)), Place::Outside);
 }
@@ -43,26 +50,26 @@ fn members_hold_in_their_order() {
 #[test]
 fn one_that_has_left_is_skipped() {
     let (runs, key, grant) = begun();
-    runs.next(&key, grant, None);
+    runs.taken(&key, grant, None);
     runs.leave(&key, Id::from(2));
-    assert_eq!(holds(runs.next(&key, grant, Some(Id::from(1)))).0, Id::from(3));
+    assert_eq!(holds(runs.taken(&key, grant, Some(Id::from(1)))).0, Id::from(3));
 }
 
 #[test]
 fn only_the_holder_passes_the_lock_on() {
     let (runs, key, grant) = begun();
-    runs.next(&key, grant, None);
+    runs.taken(&key, grant, None);
     for from in [None, Some(Id::from(2)), Some(Id::from(4))] {
-        assert_eq!(runs.next(&key, grant, from), Next::Gone, "{from:?}");
+        assert_eq!(runs.taken(&key, grant, from), Next::Gone, "{from:?}");
     }
     let older = Grant { fence: 8, ..grant };
-    assert_eq!(runs.next(&key, older, Some(Id::from(1))), Next::Gone);
+    assert_eq!(runs.taken(&key, older, Some(Id::from(1))), Next::Gone);
 }
 
 #[test]
 fn a_repeated_message_begins_nothing() {
     let (runs, key, grant) = begun();
-    runs.next(&key, grant, None);
+    runs.taken(&key, grant, None);
     assert_eq!(runs.begin(&key, &run(9)), None);
     assert_eq!(runs.begin(&key, &run(8)), None, "an older one");
     let waiting = vec![Id::from(2), Id::from(3)];
@@ -92,8 +99,11 @@ fn a_late_answer_to_an_early_renewal_shortens_nothing() {
 fn a_hold_lasts_no_longer_than_its_own_lease() {
     let (runs, key, grant) = begun();
     runs.confirmed(&key, grant, Timestamp::now(), LEASE * 6);
-    let Next::Holds { member, until, .. } = runs.next(&key, grant, None) else { panic!() };
-    assert!(until <= Timestamp::now() + member.lease);
+    let mut lasts = None;
+    let takes = |member: Member, until| lasts.replace((until, member.lease)).is_none();
+    runs.next(&key, grant, None, |_| true, takes);
+    let (until, lease) = lasts.unwrap();
+    assert!(until <= Timestamp::now() + lease);
 }
 
 #[test]
@@ -101,10 +111,22 @@ fn a_holder_that_may_not_have_noticed_is_due() {
     let (runs, key, grant) = begun();
     let now = Timestamp::now();
     assert!(runs.due(now, now).is_empty(), "nobody holds yet");
-    runs.next(&key, grant, None);
+    runs.taken(&key, grant, None);
     let later = Timestamp::now() + Duration::from_secs(1);
     let due = runs.due(later, later);
     assert_eq!(due.iter().map(|due| (due.late, due.over)).collect::<Vec<_>>(), [(Some(Id::from(1)), false)]);
     let after = later + LEASE;
     assert!(runs.due(now - LEASE, after)[0].over);
+}
+
+/// A member that has closed its mailbox takes nothing, and one that has taken the lock is not passed over.
+#[test]
+fn the_lock_goes_to_the_next_member_that_takes_it() {
+    let (runs, key, grant) = begun();
+    let second = Id::from(2);
+    assert_eq!(holds(runs.next(&key, grant, None, |_| true, |member, _| member.id == second)).0, second);
+    let never = |_: Member, _| -> bool { panic!("nobody is asked") };
+    assert_eq!(runs.next(&key, grant, Some(second), |_| false, never), Next::Gone);
+    assert_eq!(runs.place(&key, second), Place::Holds { grant, fence: 8 });
+    assert_eq!(runs.next(&key, grant, Some(second), |_| true, |_, _| false), Next::Over);
 }
