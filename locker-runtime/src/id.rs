@@ -98,6 +98,10 @@ impl fmt::Debug for Id {
 /// Ids are random already: their low half is their hash.
 pub(crate) type IdMap<V> = std::collections::HashMap<Id, V, BuildHasherDefault<LowHalf>>;
 
+/// Ids without values.
+#[cfg(feature = "redis")]
+pub(crate) type IdSet = std::collections::HashSet<Id, BuildHasherDefault<LowHalf>>;
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LowHalf(u64);
 

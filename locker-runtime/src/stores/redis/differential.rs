@@ -214,8 +214,7 @@ impl Side {
             self.history.drain(..30);
         }
         self.history.push(format!("{} {request:?} -> {here:?} {pushed:?}", self.now));
-        let same = there.as_ref().is_ok_and(|there| *there == here)
-            && signals == pushed.into_iter().map(Some).collect::<Vec<_>>();
+        let same = there.as_ref().is_ok_and(|there| *there == here) && signals == pushed;
         let last = &self.history[self.history.len().saturating_sub(40)..];
         if same { Ok(()) } else { Err(format!("lua says {there:?} {signals:?} to\n{}", last.join("\n"))) }
     }
@@ -251,18 +250,16 @@ fn process_of(request: &lock_primitive::Request) -> Arc<str> {
     }
 }
 
-/// What a message says to a waiter, if it is for one.
-fn signal(text: &str) -> Option<Option<Push>> {
-    match Message::read(text) {
-        Some(Message::Run(key, run)) => {
+/// What a message says to a waiter; nothing where it is for a holder, which the step sends none.
+fn signal(text: &str) -> Option<Push> {
+    match Message::read(text).unwrap_or_else(|| panic!("no message: {text}")) {
+        Message::Run(key, run) => {
             let members: Vec<_> = run.members().collect();
             let [Member { id, fence, .. }] = members[..] else { panic!("a run of several: {text}") };
-            Some(Some(Push { key, id, signal: Signal::Granted { fence } }))
+            Some(Push { key, id, signal: Signal::Granted { fence } })
         }
-        // For a holder, which the step sends nothing.
-        Some(Message::Lost(..)) => None,
-        Some(Message::Permits(push) | Message::Hint(push) | Message::Deleted(push, _)) => Some(Some(push)),
-        None => Some(None),
+        Message::Lost(..) => None,
+        Message::Permits(push) | Message::Hint(push) | Message::Deleted(push, _) => Some(push),
     }
 }
 

@@ -32,33 +32,15 @@ const TEND: Duration = Duration::from_millis(500);
 impl Redis {
     pub(super) async fn lock(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
         match *request {
-            Holding::Acquire { id, wait, .. } => {
-                if let Some(reply) = self.member_asks(key, id, wait.is_some()) {
-                    return Ok(reply);
-                }
-                let invocation = || lock::invocation(key, request, &self.channel);
-                let answer = self.invoke(invocation().together_if(!self.rechecks.knows(key)), by).await?;
-                let reply = match run_in(&answer) {
-                    None => return self.queued(key, id, &answer, request),
-                    Some(run) => {
-                        self.begin(key, &run);
-                        self.member_asks(key, id, wait.is_some())
-                    }
-                };
-                match reply {
-                    Some(reply) => Ok(reply),
-                    // It was passed over, or the run has ended meanwhile.
-                    None => {
-                        let answer = self.invoke(lock::outside(invocation()), by).await?;
-                        self.queued(key, id, &answer, request)
-                    }
-                }
-            }
+            Holding::Acquire { id, wait, .. } => match self.member_asks(key, id, wait.is_some()) {
+                Some(reply) => Ok(reply),
+                None => self.acquire(key, id, request, by).await,
+            },
             Holding::Renew { id, lease, .. } => match self.runs.place(key, id) {
-                Place::Holds { grant, fence } => match self.renew(key, grant, lease, by).await? {
-                    true => Ok(Reply::Renewed { fence }),
-                    false => Ok(Reply::Lost),
-                },
+                Place::Holds { grant, fence } => {
+                    let kept = self.renew(key, grant, lease, by).await?;
+                    Ok(if kept { Reply::Renewed { fence } } else { Reply::Lost })
+                }
                 Place::Ended { .. } => Ok(Reply::Lost),
                 _ => self.plain(key, request, by).await,
             },
@@ -89,6 +71,20 @@ impl Redis {
             }
             Holding::Evict { .. } => self.plain(key, request, by).await,
         }
+    }
+
+    async fn acquire(&self, key: &Key, id: Id, request: &Request, by: Timestamp) -> Result<Reply> {
+        let invocation = || lock::invocation(key, request, &self.channel);
+        let answer = self.invoke(invocation().together_if(!self.rechecks.knows(key)), by).await?;
+        let Some(run) = run_in(&answer) else { return self.queued(key, id, &answer, request) };
+        self.begin(key, &run);
+        let waits = matches!(request, Holding::Acquire { wait: Some(_), .. });
+        if let Some(reply) = self.member_asks(key, id, waits) {
+            return Ok(reply);
+        }
+        // It was passed over, or the run has ended meanwhile.
+        let answer = self.invoke(lock::outside(invocation()), by).await?;
+        self.queued(key, id, &answer, request)
     }
 
     /// A request as it is.

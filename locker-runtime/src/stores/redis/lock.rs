@@ -71,7 +71,7 @@ pub(super) fn outside(acquire: Invocation) -> Invocation {
 
 /// A call that asks for all waiters of a process, and which of `sample` have no place in the queue.
 pub(super) fn look(key: &Key, channel: &Arc<str>, sample: &[Id]) -> Invocation {
-    let sample: String = sample.iter().map(|id| format!("{id} ")).collect();
+    let sample = sample.iter().map(Id::to_string).collect::<Vec<_>>().join(" ");
     on(&LOOK, key, Id::ZERO)
         .argument(milliseconds(Redis::LIVENESS))
         .argument(Arc::clone(channel))

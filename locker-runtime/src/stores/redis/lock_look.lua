@@ -4,7 +4,7 @@
 -- KEYS     as in lock.lua
 -- ARGV[2]  for how many milliseconds the places are kept
 -- ARGV[3]  channel of the caller's process
--- ARGV[4]  ids of some of its waiters, each followed by a space
+-- ARGV[4]  ids of some of its waiters
 --
 -- {'looked', those of the ids that have no place, MILLISECONDS-THE-HOLDER-HAS-LEFT, 1-IF-FOREIGNERS-TAKE-PART}
 

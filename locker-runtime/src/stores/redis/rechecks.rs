@@ -6,7 +6,7 @@ use super::{Redis, lock, lock::Run, script::Answer};
 use crate::{
     background,
     clock::Timestamp,
-    id::{Id, IdMap},
+    id::{Id, IdSet},
     key::Key,
     primitives::GRANT_WINDOW,
     sync::{Mutex, lock as guard},
@@ -39,7 +39,7 @@ struct Names {
 
 #[derive(Debug)]
 struct Name {
-    waiters: IdMap<()>,
+    waiters: IdSet,
     due: (Timestamp, u64),
     /// How many looks there have been: each asks for other waiters.
     looks: usize,
@@ -63,11 +63,11 @@ impl Rechecks {
         let mut names = guard(&self.names);
         let is_new = !names.by_key.contains_key(key);
         let name = names.by_key.entry(key.clone()).or_insert_with(|| Name {
-            waiters: IdMap::default(),
+            waiters: IdSet::default(),
             due: (Timestamp::NEVER, 0),
             looks: 0,
         });
-        name.waiters.insert(id, ());
+        name.waiters.insert(id);
         // One that is being looked at has no time.
         if is_new || (name.due.0 != Timestamp::NEVER && at < name.due.0) {
             names.put(key, at);
@@ -89,7 +89,7 @@ impl Rechecks {
     pub(super) fn sample(&self, key: &Key, waits: impl Fn(Id) -> bool) -> Option<Vec<Id>> {
         let mut names = guard(&self.names);
         let name = names.by_key.get_mut(key)?;
-        name.waiters.retain(|id, ()| waits(*id));
+        name.waiters.retain(|id| waits(*id));
         if name.waiters.is_empty() {
             names.by_key.remove(key);
             return None;
@@ -99,7 +99,7 @@ impl Rechecks {
         }
         let from = name.looks * SAMPLE % name.waiters.len();
         name.looks += 1;
-        Some(name.waiters.keys().cycle().skip(from).take(SAMPLE.min(name.waiters.len())).copied().collect())
+        Some(name.waiters.iter().cycle().skip(from).take(SAMPLE.min(name.waiters.len())).copied().collect())
     }
 
     /// A name was looked at, and is due again then.

@@ -44,7 +44,7 @@ pub(super) enum Place {
 }
 
 /// What becomes of a run whose holder has ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// This member holds; `check` asks for a renewal from the background.
     Holds { member: Member, check: bool },
