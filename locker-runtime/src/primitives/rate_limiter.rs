@@ -211,6 +211,7 @@ impl State {
             retry_after: (turn < Timestamp::NEVER).then(|| turn.since(now)),
             remaining: tail.remaining(rate, now),
             reset_after: tail.reset_after(rate, now),
+            waiting: self.waiting() as u64,
         }
     }
 

@@ -1,9 +1,10 @@
--- Takes tokens for many callers, each at once or not at all.
+-- Admits or refuses many callers, each at once or not at all.
 --
 -- KEYS     of all calls K; those of one limiter have the same
--- ARGV     of all calls the tokens, then of all the settings
+-- ARGV     of all calls the tokens, then of all the settings, then of all the patience
 --
--- for each 'admitted 0 REMAINING RESET-AFTER', or '' where nothing was done: that call has to be made by itself
+-- for each 'admitted 0 REMAINING RESET-AFTER' or 'limited RETRY-AFTER REMAINING RESET-AFTER', or '' where nothing was
+-- done: that call has to be made by itself
 
 local clock = redis.call('TIME')
 local time, many, limiters, changed, answers = clock[1] * 1000000 + clock[2], #KEYS, {}, {}, {}
@@ -14,16 +15,18 @@ for i, key in ipairs(KEYS) do
     limiter = free_limiter(key, words) or false
     limiters[key] = limiter
   end
-  answers[i] = limiter and limiter.words == words and take(limiter, tonumber(ARGV[i]), time) or ''
-  if answers[i] == '' then
-    -- Nobody overtakes who has to ask again.
+  local answer = limiter and limiter.words == words
+    and take(limiter, tonumber(ARGV[i]), tonumber(ARGV[2 * many + i]), time)
+  answers[i] = answer or ''
+  if not answer then
+    -- Nobody overtakes a caller that has to ask again.
     limiters[key] = false
-  elseif not limiter.changed then
-    limiter.changed, changed[#changed + 1] = true, limiter
+  elseif limiter.changed then
+    changed[key] = limiter
   end
 end
 
-for _, limiter in ipairs(changed) do
+for _, limiter in pairs(changed) do
   save_limiter(limiter)
 end
 return answers
