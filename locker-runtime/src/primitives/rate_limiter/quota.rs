@@ -93,13 +93,20 @@ impl Quota {
         Duration::from_micros(self.interval)
     }
 
+    /// How much longer it takes until this many tokens more are there, of a limit that is used up.
+    pub(crate) fn time_of(&self, tokens: u64) -> Duration {
+        if self.algorithm != Algorithm::Gcra {
+            return Duration::ZERO;
+        }
+        let micros = (u128::from(tokens) * u128::from(self.interval)).div_ceil(u128::from(self.count.max(1)));
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
     /// How many are let through in the long run in how much time: as many as may come at once at least.
     #[cfg(feature = "tower")]
     pub(crate) fn per_window(&self) -> (u64, Duration) {
         let most = self.count.max(self.size());
-        let micros = (u128::from(most) * u128::from(self.interval)).div_ceil(u128::from(self.count.max(1)));
-        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
-        (most, if most == self.count { self.interval() } else { Duration::from_micros(micros) })
+        (most, if most == self.count { self.interval() } else { self.time_of(most) })
     }
 
     const fn new(algorithm: Algorithm, count: u64, interval: Duration) -> Self {
