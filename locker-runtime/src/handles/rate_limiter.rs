@@ -54,9 +54,11 @@ pub struct Admission {
 type Outcome = std::result::Result<Admission, Limited>;
 
 impl RateLimiter {
+    #[inline]
     pub(crate) fn new(locker: Locker, key: Key, quota: Quota, timeout: Duration) -> Self {
-        let (tokens, holds_out, caches_refusals, is_valid) = (1, false, true, false);
-        Self { locker, key, quota, tokens, timeout, holds_out, caches_refusals, is_valid }.checked()
+        // The locker's timeout was checked when it was built.
+        let (tokens, is_valid) = (1, quota.check(1).is_ok());
+        Self { locker, key, quota, tokens, timeout, holds_out: false, caches_refusals: true, is_valid }
     }
 
     fn checked(mut self) -> Self {
@@ -180,26 +182,27 @@ impl RateLimiter {
         block_on(self.try_acquire())
     }
 
-    /// The outcome of a call that need not wait: in the embedded store most calls are asked for without a mailbox and
-    /// without an id, because nobody could ask for them again. A call across a network may have been refused just now.
+    /// The outcome of a call that need not wait. The embedded store is asked without a mailbox and without an id, because
+    /// nobody could ask it again. `None`: another store has to be asked, or the turn waited for.
     #[inline]
     fn at_once(&self, timeout: Duration) -> Option<Result<Outcome>> {
         let Self { tokens, quota, .. } = *self;
-        if self.locker.store().liveness().is_some() {
-            let waits = self.holds_out && !timeout.is_zero();
-            let may_be_refused = self.caches_refusals && !waits;
-            let refusals = self.locker.refusals();
-            return may_be_refused
-                .then(|| refusals.find(&self.key, quota, tokens, timeout))?
-                .map(|limited| Ok(Err(limited)));
-        }
         let id = Id::from(0);
         let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
-        match self.locker.at_once(&self.key, &Request::RateLimiter(take))? {
-            Ok(Reply::Limited { .. }) if !timeout.is_zero() => None,
-            Ok(reply) => Some(self.outcome(&reply)),
-            Err(error) => Some(Err(error)),
+        match self.locker.at_once(&self.key, &Request::RateLimiter(take)) {
+            None => self.refused_just_now(timeout).map(|limited| Ok(Err(limited))),
+            Some(Ok(Reply::Limited { .. })) if !timeout.is_zero() => None,
+            Some(Ok(reply)) => Some(self.outcome(&reply)),
+            Some(Err(error)) => Some(Err(error)),
         }
+    }
+
+    fn refused_just_now(&self, timeout: Duration) -> Option<Limited> {
+        let waits = self.holds_out && !timeout.is_zero();
+        if waits || !self.caches_refusals {
+            return None;
+        }
+        self.locker.refusals().find(&self.key, self.quota, self.tokens, timeout)
     }
 
     /// Keeps a refusal for later calls. A caller that has waited may have been refused by another quota.
@@ -207,6 +210,7 @@ impl RateLimiter {
         let Self { tokens, quota, .. } = *self;
         if let Reply::Limited { retry_after, waiting: 0, .. } = answer.reply
             && self.caches_refusals
+            && self.locker.store().liveness().is_some()
             && answer.waited.is_none()
         {
             let (sent, received, limited) = (answer.sent, Timestamp::now(), Limited { retry_after });
