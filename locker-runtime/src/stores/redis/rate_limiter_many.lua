@@ -7,26 +7,21 @@
 -- done: that call has to be made by itself
 
 local clock = redis.call('TIME')
-local time, many, limiters, changed, answers = clock[1] * 1000000 + clock[2], #KEYS, {}, {}, {}
+local time, many, limiters, answers = clock[1] * 1000000 + clock[2], #KEYS, {}, {}
 
 for i, key in ipairs(KEYS) do
-  local limiter, words = limiters[key], ARGV[many + i]
-  if limiter == nil then
-    limiter = free_limiter(key, words) or false
-    limiters[key] = limiter
-  end
-  local answer = limiter and limiter.words == words
-    and take(limiter, tonumber(ARGV[i]), tonumber(ARGV[2 * many + i]), time)
+  local words = ARGV[many + i]
+  local limiter = limiters[key] or free_limiter(key, words) or {}
+  limiters[key] = limiter
+  local answer = limiter.words == words and take(limiter, tonumber(ARGV[i]), tonumber(ARGV[2 * many + i]), time)
   answers[i] = answer or ''
   if not answer then
     -- Nobody overtakes a caller that has to ask again.
-    limiters[key] = false
-  elseif limiter.changed then
-    changed[key] = limiter
+    limiter.words = nil
   end
 end
 
-for _, limiter in pairs(changed) do
-  save_limiter(limiter)
+for _, limiter in pairs(limiters) do
+  if limiter.changed then save_limiter(limiter) end
 end
 return answers

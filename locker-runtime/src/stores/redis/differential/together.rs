@@ -120,12 +120,12 @@ const LOCK_BUGS: [Bug; 6] = [
 ];
 
 const LIMITER_BUGS: [Bug; 10] = [
-    ("settings not compared", "limiter.words == words", "true"),
+    ("settings not compared", "limiter.words == words", "limiter.words"),
     ("what was taken before in the call is not counted", "limiters[key] = limiter", ""),
     (
         "only the first change is written",
-        "for _, limiter in pairs(changed) do",
-        "for _, limiter in pairs({select(2, next(changed))}) do",
+        "for _, limiter in pairs(limiters) do",
+        "for _, limiter in pairs({select(2, next(limiters))}) do",
     ),
     ("a line is not looked at", "if found[1] ~= words or found[3] then", "if found[1] ~= words then"),
     ("a full window refuses callers that would wait", "till > patience and", ""),
