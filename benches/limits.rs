@@ -101,7 +101,7 @@ fn limiters() {
                 drop(keyed.check_key(key));
                 now(locker.rate_limiter(key, quota).acquire()).expect("the first one");
             }
-            (of_locker(&locker, &keys, quota), locker, quota)
+            (of_locker(&locker, keys, quota), locker, quota)
         });
     let by_handle = |(limiters, _, _): &(Vec<RateLimiter>, Locker, Quota)| {
         let limiters = limiters.clone();
