@@ -1,13 +1,13 @@
 //! What rate limiters and semaphores cost and how exactly they count, beside governor, tokio and a raw script.
 //!
-//! `cargo bench --bench limits`. `LOCKER_BENCH=limiters,semaphore,redis,accuracy,windows` chooses.
+//! `cargo bench --bench limits --all-features`. `LOCKER_BENCH=limiters,semaphore,redis,refused,accuracy,windows` chooses.
 
 #![allow(missing_docs, reason = "a measurement, not an interface")]
 
 mod support;
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter as Governor};
-use locker::{Locker, Quota};
+use locker::{Locker, Quota, RateLimiter};
 use locker_harness::{RedisServer, in_both_places};
 use redis::{AsyncConnectionConfig, Client, Script, aio::MultiplexedConnection};
 use std::{
@@ -24,7 +24,7 @@ use support::{compare, subject, timed};
 use tokio::{runtime::Runtime, sync::Semaphore, task::JoinSet};
 
 const KEYS: usize = 1_000;
-const ALL: &str = "limiters,semaphore,redis,accuracy,windows";
+const ALL: &str = "limiters,semaphore,redis,refused,accuracy,windows";
 
 fn main() {
     if let Some(url) =
@@ -33,7 +33,7 @@ fn main() {
         return caller(&url);
     }
     let chosen = std::env::var("LOCKER_BENCH").unwrap_or_else(|_| ALL.to_owned());
-    let parts = [limiters as fn(), semaphore, on_redis, accuracy, windows];
+    let parts = [limiters as fn(), semaphore, on_redis, refused_on_redis, accuracy, windows];
     for (name, part) in ALL.split(',').zip(parts) {
         if chosen.split(',').any(|choice| choice == name) {
             part();
@@ -57,11 +57,11 @@ fn next(at: &Cell<usize>) -> usize {
 
 fn limiters() {
     const PLENTY: u64 = 1_000_000_000;
-    let (keys, at) = ((0..KEYS).map(|key| format!("client {key}")).collect::<Vec<_>>(), Cell::new(0));
+    let (keys, at) = (&(0..KEYS).map(|key| format!("client {key}")).collect::<Vec<_>>(), &Cell::new(0));
     let quota = governor::Quota::per_second(NonZeroU32::new(1_000_000_000).expect("more than none"));
     let keyed: DefaultKeyedRateLimiter<String> = Governor::keyed(quota);
     let locker = Locker::memory();
-    let of = |quota| keys.iter().map(|key| locker.rate_limiter(key, quota)).collect::<Vec<_>>();
+    let of = |quota| of_locker(&locker, keys, quota);
     let second = Duration::from_secs(1);
     let (gcra, bucket) = (of(Quota::gcra(PLENTY, second)), of(Quota::token_bucket(PLENTY, second)));
     compare(
@@ -69,28 +69,68 @@ fn limiters() {
         200_000,
         15,
         vec![
-            subject("governor, keyed", timed(|| keyed.check_key(&keys[next(&at)]).expect("plenty"))),
+            subject("governor, keyed", timed(|| keyed.check_key(&keys[next(at)]).expect("plenty"))),
             subject(
                 "gcra",
                 timed(|| {
-                    black_box(now(gcra[next(&at)].acquire()).expect("plenty"));
+                    black_box(now(gcra[next(at)].acquire()).expect("plenty"));
                 }),
             ),
             subject(
                 "token bucket",
                 timed(|| {
-                    black_box(now(bucket[next(&at)].acquire()).expect("plenty"));
+                    black_box(now(bucket[next(at)].acquire()).expect("plenty"));
                 }),
             ),
             subject(
                 "gcra, by name",
                 timed(|| {
-                    let limiter = locker.rate_limiter(&keys[next(&at)], Quota::gcra(PLENTY, second));
+                    let limiter = locker.rate_limiter(&keys[next(at)], Quota::gcra(PLENTY, second));
                     black_box(now(limiter.acquire()).expect("plenty"));
                 }),
             ),
         ],
     );
+
+    let keyed: DefaultKeyedRateLimiter<String> = Governor::keyed(governor::Quota::per_hour(NonZeroU32::MIN));
+    let hour = Duration::from_secs(3600);
+    let [gcra, bucket, window] =
+        [Quota::gcra(1, hour), Quota::token_bucket(1, hour), Quota::fixed_window(1, hour)].map(|quota| {
+            let locker = Locker::memory();
+            for key in keys {
+                drop(keyed.check_key(key));
+                now(locker.rate_limiter(key, quota).acquire()).expect("the first one");
+            }
+            (of_locker(&locker, keys, quota), locker, quota)
+        });
+    let by_handle = |(limiters, _, _): &(Vec<RateLimiter>, Locker, Quota)| {
+        let limiters = limiters.clone();
+        timed(move || assert_eq!(now(limiters[next(at)].try_acquire()).expect("an answer"), None))
+    };
+    let by_name = |(_, locker, quota): &(Vec<RateLimiter>, Locker, Quota)| {
+        let (locker, quota) = (locker.clone(), *quota);
+        timed(move || {
+            let limiter = locker.rate_limiter(&keys[next(at)], quota);
+            assert_eq!(now(limiter.try_acquire()).expect("an answer"), None);
+        })
+    };
+    compare(
+        "one refusal, 1,000 keys in turn",
+        200_000,
+        15,
+        vec![
+            subject("governor, keyed", timed(|| assert!(keyed.check_key(&keys[next(at)]).is_err()))),
+            subject("gcra", by_handle(&gcra)),
+            subject("token bucket", by_handle(&bucket)),
+            subject("gcra, by name", by_name(&gcra)),
+            subject("token bucket, by name", by_name(&bucket)),
+            subject("fixed window, by name", by_name(&window)),
+        ],
+    );
+}
+
+fn of_locker(locker: &Locker, keys: &[String], quota: Quota) -> Vec<RateLimiter> {
+    keys.iter().map(|key| locker.rate_limiter(key, quota)).collect()
 }
 
 fn semaphore() {
@@ -160,7 +200,7 @@ fn on_redis() {
         let (script, connection, runtime) = (script.clone(), connection.clone(), &runtime);
         move |times: u32| {
             let (script, connection) = (script.clone(), connection.clone());
-            together(runtime, times, move || {
+            together(runtime, 64, times, move || {
                 let (script, mut connection) = (script.clone(), connection.clone());
                 async move {
                     let call =
@@ -173,7 +213,7 @@ fn on_redis() {
     let limiter = locker.rate_limiter("limited", Quota::fixed_window(plenty, second));
     let pipelined = |times: u32| {
         let limiter = limiter.clone();
-        together(&runtime, times, move || {
+        together(&runtime, 64, times, move || {
             let limiter = limiter.clone();
             async move {
                 limiter.acquire().await.expect("plenty");
@@ -205,23 +245,80 @@ fn on_redis() {
     });
 }
 
+/// Refusals by a limit that is used up, beside a raw script whose connection is in the runtime of its callers.
+fn refused_on_redis() {
+    let Some(server) = RedisServer::start() else { return };
+    let runtime = &runtime();
+    let connection = runtime.block_on(raw_connection(&server));
+    let locker = runtime.block_on(Locker::connect(&server.url())).expect("a server");
+    let hour = Duration::from_secs(3600);
+    let limiter = |name, quota| {
+        let limiter = locker.rate_limiter(name, quota);
+        limiter.acquire_blocking().expect("the first one");
+        limiter
+    };
+    let window = limiter("window", Quota::fixed_window(1, hour));
+    let gcra = limiter("gcra", Quota::gcra(1, hour));
+    let script = Script::new(RAW);
+    let raw = |tasks| {
+        let (script, connection) = (script.clone(), connection.clone());
+        move |times: u32| {
+            let (script, connection) = (script.clone(), connection.clone());
+            together(runtime, tasks, times, move || {
+                let (script, mut connection) = (script.clone(), connection.clone());
+                async move {
+                    let call = script.key("raw").arg(1_000).arg(0).invoke_async::<i64>(&mut connection).await;
+                    assert_eq!(call.expect("an answer"), 0);
+                }
+            })
+        }
+    };
+    let refused = |limiter: &RateLimiter, tasks| {
+        let limiter = limiter.clone();
+        move |times: u32| {
+            let limiter = limiter.clone();
+            together(runtime, tasks, times, move || {
+                let limiter = limiter.clone();
+                async move { assert_eq!(limiter.try_acquire().await.expect("an answer"), None) }
+            })
+        }
+    };
+    let asking = |limiter: &RateLimiter| limiter.clone().cache_refusals(false);
+    for (tasks, times) in [(1, 2_000), (16, 10_000), (64, 20_000)] {
+        compare(
+            &format!("one refusal on redis, {tasks} tasks"),
+            times,
+            15,
+            vec![
+                subject("raw, connection in the same runtime", raw(tasks)),
+                subject("fixed window", refused(&window, tasks)),
+                subject("fixed window, cache_refusals(false)", refused(&asking(&window), tasks)),
+                subject("gcra, cache_refusals(false)", refused(&asking(&gcra), tasks)),
+            ],
+        );
+    }
+}
+
 fn together<F: Future<Output = ()> + Send + 'static>(
     runtime: &Runtime,
+    tasks: u32,
     times: u32,
     work: impl Fn() -> F + Clone + Send + 'static,
 ) -> Duration {
     let started = Instant::now();
     runtime.block_on(async {
-        let mut tasks = JoinSet::new();
-        for _ in 0..64 {
+        let mut running = JoinSet::new();
+        for _ in 0..tasks {
             let work = work.clone();
-            tasks.spawn(async move {
-                for _ in 0..times / 64 {
+            running.spawn(async move {
+                for _ in 0..times / tasks {
                     work().await;
                 }
             });
         }
-        while tasks.join_next().await.is_some() {}
+        while let Some(ended) = running.join_next().await {
+            ended.expect("no panic");
+        }
     });
     started.elapsed()
 }

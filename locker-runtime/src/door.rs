@@ -178,6 +178,7 @@ impl Door {
     /// When the future is dropped it may have been deleted.
     pub async fn delete(&self, key: &Key) -> Result<bool> {
         let (reply, repeated) = self.tell(key, Request::Delete(Once::new(self.0.new_id()))).await?;
+        self.0.refusals().forget(key);
         Ok(reply == Reply::Deleted || repeated)
     }
 

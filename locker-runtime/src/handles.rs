@@ -13,6 +13,7 @@ pub use counter::Counter;
 pub use event::Event;
 pub use latch::Latch;
 pub use lock_all::{Guards, LockAllRequest};
+pub(crate) use rate_limiter::Refusals;
 pub use rate_limiter::{Admission, RateLimiter};
 pub use watchdog::Watchdog;
 

@@ -2,6 +2,7 @@
 
 use once_cell::sync::Lazy;
 use std::{
+    cell::RefCell,
     fmt,
     hash::{BuildHasher, Hash, Hasher},
     sync::Arc,
@@ -79,20 +80,21 @@ pub(crate) fn hex(digest: &[u8]) -> Hex {
     text
 }
 
-/// `parts`, each of them text, one after the other as a key; the usual length is put together on the stack.
-fn concat(parts: &[&[u8]]) -> Key {
-    let mut buffer = [0; 128];
-    let mut end = 0;
-    for part in parts {
-        let Some(room) = buffer.get_mut(end..end + part.len()) else {
-            return Key::new(text(&parts.concat()));
-        };
-        room.copy_from_slice(part);
-        end += part.len();
-    }
-    Key::new(text(&buffer[..end]))
+thread_local! {
+    /// Room for a key that is put together.
+    static ROOM: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The key with the text that `write` adds to an empty one.
+fn build(write: impl Fn(&mut String)) -> Key {
+    let with_room = |room: &mut String| {
+        room.clear();
+        write(room);
+        Key::new(room)
+    };
+    ROOM.try_with(|room| with_room(&mut room.borrow_mut())).unwrap_or_else(|_| with_room(&mut String::new()))
 }
 
 fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("whole strings one after the other are utf-8")
+    std::str::from_utf8(bytes).expect("hex digits are text")
 }

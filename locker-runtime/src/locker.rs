@@ -12,7 +12,7 @@ use crate::{
     door::Door,
     errands::Errands,
     error::Cause,
-    handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Watchdog},
+    handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Refusals, Watchdog},
     id::Id,
     key::{Key, KeyFormat, KeyPart},
     panics,
@@ -58,6 +58,7 @@ struct Inner {
     key_format: KeyFormat,
     command_timeout: Duration,
     errands: Errands,
+    refusals: Refusals,
 }
 
 impl Locker {
@@ -68,8 +69,8 @@ impl Locker {
         key_format: KeyFormat,
         command_timeout: Duration,
     ) -> Self {
-        let errands = Errands::default();
-        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, errands }))
+        let (errands, refusals) = (Errands::default(), Refusals::default());
+        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, errands, refusals }))
     }
 
     /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
@@ -234,6 +235,11 @@ impl Locker {
     /// How long one answer of the store is waited for.
     pub(crate) fn command_timeout(&self) -> Duration {
         self.0.command_timeout
+    }
+
+    /// What limiters have refused just now.
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.0.refusals
     }
 
     /// For a new attempt. Where others take part, it must differ from all of theirs.

@@ -117,6 +117,8 @@ pub enum Reply {
         remaining: u64,
         /// When all of them are free again.
         reset_after: Duration,
+        /// How many callers are in line: one that gives up brings `retry_after` forward.
+        waiting: u64,
     },
     /// The event was sent, with this message.
     Message(Arc<str>),

@@ -112,6 +112,7 @@ laws! {
         who_holds_out_waits_for_a_turn_that_lies_beyond_the_timeout,
         who_gives_up_gives_the_turn_to_the_next,
         what_lies_beyond_the_timeout_is_refused_at_once_and_takes_nothing,
+        a_refusal_ends_when_it_said,
         who_looks_gives_nothing_back,
         bad_settings_are_refused_by_name,
         the_largest_settings_work,

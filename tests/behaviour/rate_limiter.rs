@@ -192,6 +192,29 @@ pub(crate) async fn what_lies_beyond_the_timeout_is_refused_at_once_and_takes_no
     }
 }
 
+/// Also if a process refuses by itself what the store has refused.
+pub(crate) async fn a_refusal_ends_when_it_said(locker: Locker) {
+    // Clocks count whole microseconds, and that of the embedded store may be late by two.
+    const APART: Duration = Duration::from_micros(5);
+    for quota in all(1, SHORT / 8) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(Duration::ZERO);
+        limiter.acquire().await.unwrap();
+        let mut ends = Vec::new();
+        loop {
+            let begun = Instant::now();
+            match limiter.acquire().await {
+                Ok(_) => break,
+                Err(error) => {
+                    let late = ends.iter().find(|end| **end <= begun);
+                    assert_eq!(late, None, "{quota:?}: refused later than it was said before");
+                    ends.push(Instant::now() + retry_after(&error) + APART);
+                }
+            }
+        }
+        assert!(!ends.is_empty(), "{quota:?} has refused nothing");
+    }
+}
+
 pub(crate) async fn who_looks_gives_nothing_back(locker: Locker) {
     let door = locker.door();
     for quota in [Quota::fixed_window(2, SECOND), Quota::token_bucket(2, SECOND)] {

@@ -1,9 +1,9 @@
 //! What rate limiters cost the server, and what they leave there.
 
 use crate::support::{commands_run, connect, in_time, scripts_run, until, waiting};
-use locker::{Locker, Quota};
+use locker::{ErrorKind, Locker, Quota, RateLimiter};
 use locker_harness::RedisServer;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const CROWD: usize = 500;
@@ -83,5 +83,149 @@ async fn a_name_is_forgotten_a_minute_after_the_last_turn() {
         limiter(kind(1, short)).acquire().await.unwrap();
         in_time("a turn", limiter(kind(1, short)).acquire()).await.unwrap();
         assert!(kept(&server) <= 3 * short + MINUTE);
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A refusal counts for so long at most, if the store is not asked.
+const CACHED: Duration = Duration::from_millis(50);
+
+fn all(size: u64, per: Duration) -> [Quota; 3] {
+    [Quota::fixed_window(size, per), Quota::token_bucket(size, per), Quota::gcra(size, per)]
+}
+
+/// A limiter that all tokens were taken of.
+async fn used_up(locker: &Locker, name: &str, quota: Quota) -> RateLimiter {
+    let limiter = locker.rate_limiter(name, quota);
+    limiter.clone().tokens(quota.size()).acquire().await.unwrap();
+    limiter
+}
+
+async fn is_refused(limiter: &RateLimiter) -> bool {
+    limiter.try_acquire().await.unwrap().is_none()
+}
+
+/// How often the server is asked by so many calls, which are all refused.
+async fn asked(server: &RedisServer, limiter: &RateLimiter, calls: usize) -> u64 {
+    let before = scripts_run(server);
+    for _ in 0..calls {
+        assert!(is_refused(limiter).await);
+    }
+    scripts_run(server) - before
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_calls_ask_once_in_50_ms() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
+        let limiter = used_up(&locker, &number.to_string(), quota).await;
+        let started = Instant::now();
+        let asked = asked(&server, &limiter, 500).await;
+        let most = 1 + started.elapsed().as_millis() / CACHED.as_millis();
+        assert!(u128::from(asked) <= most, "{quota:?}: {asked} of 500 calls asked, at most {most} should");
+
+        let more = limiter.clone().tokens(2).timeout(Duration::ZERO).acquire().await.unwrap_err();
+        let one = limiter.timeout(Duration::ZERO).acquire().await.unwrap_err();
+        assert_eq!((more.kind(), one.kind()), (ErrorKind::Limited, ErrorKind::Limited));
+        assert!(more.retry_after() <= Some(MINUTE) && one.retry_after() <= more.retry_after(), "{quota:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_calls_all_ask_if_refusals_are_not_cached() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
+        let limiter = used_up(&locker, &number.to_string(), quota).await.cache_refusals(false);
+        assert_eq!(asked(&server, &limiter, 50).await, 50, "{quota:?}");
+    }
+}
+
+/// A caller in line may give up, and its tokens may be there for the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_calls_all_ask_while_a_caller_is_in_line() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
+        let name = number.to_string();
+        let limiter = used_up(&locker, &name, quota).await;
+        let patient = limiter.clone().timeout(5 * MINUTE);
+        let mut waiter = Box::pin(patient.acquire());
+        until("a caller in line", async || {
+            assert!(futures_util::poll!(&mut waiter).is_pending());
+            waiting(&server, &format!("rate:{name}")) == 1
+        })
+        .await;
+        assert_eq!(asked(&server, &limiter, 50).await, 50, "{quota:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_call_for_fewer_tokens_asks() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
+        let limiter = locker.rate_limiter(&number.to_string(), quota);
+        limiter.clone().tokens(2).acquire().await.unwrap();
+        assert!(is_refused(&limiter.clone().tokens(2)).await);
+        assert!(!is_refused(&limiter).await, "{quota:?}: one was left");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limit_deleted_elsewhere_is_noticed_within_50_ms() {
+    let Some(server) = RedisServer::start() else { return };
+    let [locker, other] = [connect(&server.url()).await, connect(&server.url()).await];
+    for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
+        let limiter = used_up(&locker, &number.to_string(), quota).await;
+        assert!(is_refused(&limiter).await);
+        assert!(other.door().delete(&other.door().key("rate", &number.to_string())).await.unwrap());
+        let deleted = Instant::now();
+        let mut begun = Duration::ZERO;
+        while is_refused(&limiter).await {
+            assert!(begun < CACHED, "{quota:?}: refused {begun:?} later");
+            begun = deleted.elapsed();
+        }
+    }
+}
+
+/// The other caller's tokens come every millisecond. Nothing is used any more once they are all there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limit_raised_elsewhere_is_noticed_within_50_ms() {
+    let Some(server) = RedisServer::start() else { return };
+    let [locker, other] = [connect(&server.url()).await, connect(&server.url()).await];
+    let short = Duration::from_millis(1);
+    for (number, (slow, fast)) in all(1, MINUTE).into_iter().zip(all(1, short)).enumerate() {
+        let name = number.to_string();
+        let limiter = used_up(&locker, &name, slow).await;
+        assert!(is_refused(&limiter).await);
+        in_time("a turn of the faster limit", other.rate_limiter(&name, fast).acquire()).await.unwrap();
+        let (door, key) = (other.door(), other.door().key("rate", &name));
+        until("all tokens being there", async || door.inspect(&key).await.unwrap().is_none()).await;
+        let raised = Instant::now();
+        let mut begun = Duration::ZERO;
+        while is_refused(&limiter).await {
+            assert!(begun < CACHED, "{slow:?}: refused {begun:?} later");
+            begun = raised.elapsed();
+        }
+    }
+}
+
+/// A batch that does nothing for refused calls has each of them made twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_calls_at_the_same_time_become_few_commands() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
+        let limiter = used_up(&locker, &number.to_string(), quota).await.cache_refusals(false);
+        let before = scripts_run(&server);
+        let calls = (0..CROWD).map(|_| limiter.try_acquire());
+        for answer in futures_util::future::join_all(calls).await {
+            assert_eq!(answer.unwrap(), None, "{quota:?}");
+        }
+        let scripts = scripts_run(&server) - before;
+        assert!(scripts <= 2 + CROWD as u64 / 8, "{quota:?}: {scripts} scripts");
     }
 }

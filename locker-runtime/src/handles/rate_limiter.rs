@@ -1,5 +1,7 @@
 //! Asking a rate limiter.
 
+mod refusals;
+
 use crate::{
     Error, ErrorKind, Result,
     blocking::block_on,
@@ -7,19 +9,23 @@ use crate::{
     config::between,
     id::Id,
     key::Key,
-    locker::{Asking, Locker, Patience},
+    locker::{Answer, Asking, Locker, Patience},
     primitives::{
         Reply, Request, Wait,
         rate_limiter::{self, Quota},
     },
     request::unexpected,
 };
+pub(crate) use refusals::Refusals;
+use refusals::{Limited, Refusal};
 use std::time::Duration;
 
-/// Lets so much through and no more: made by [`Locker::rate_limiter`], and to be used again and again.
+/// A rate limiter: lets `n` tokens through per interval and no more. Made by [`Locker::rate_limiter`], for any number
+/// of calls.
 ///
-/// Every call is told its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
-/// A caller that gives up before its turn gives its tokens back; while more than 64 others wait, to the first of them.
+/// Each call is given its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
+/// A caller that gives up before its turn gives its tokens back. If more than 64 others wait, they go to the first of
+/// those.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -28,12 +34,13 @@ pub struct RateLimiter {
     tokens: u64,
     timeout: Duration,
     holds_out: bool,
+    caches_refusals: bool,
     /// Whether quota, tokens and timeout are within their limits.
     is_valid: bool,
 }
 
-/// Being let through. Of a call that had to wait this is how it stands when its turn comes, as far as the store knew
-/// when it told the turn: who asked after that is not counted.
+/// A caller that was let through. If the caller had to wait, the numbers are those of its turn, as the store knew them
+/// when it gave the turn: later callers are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Admission {
@@ -43,45 +50,64 @@ pub struct Admission {
     pub reset_after: Duration,
 }
 
+/// The end of a call that has not failed.
+type Outcome = std::result::Result<Admission, Limited>;
+
 impl RateLimiter {
+    #[inline]
     pub(crate) fn new(locker: Locker, key: Key, quota: Quota, timeout: Duration) -> Self {
-        Self { locker, key, quota, tokens: 1, timeout, holds_out: false, is_valid: false }.checked()
+        // The locker's timeout was checked when it was built.
+        let (tokens, is_valid) = (1, quota.check(1).is_ok());
+        Self { locker, key, quota, tokens, timeout, holds_out: false, caches_refusals: true, is_valid }
     }
 
     fn checked(mut self) -> Self {
-        self.is_valid = self.check().is_ok();
+        self.is_valid = self.check(self.timeout).is_ok();
         self
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self, timeout: Duration) -> Result<()> {
         self.quota.check(self.tokens)?;
-        if self.timeout == Duration::MAX { Ok(()) } else { between("timeout", self.timeout, Duration::ZERO) }
+        if timeout == Duration::MAX { Ok(()) } else { between("timeout", timeout, Duration::ZERO) }
     }
 
-    /// The longest wait for the turn: what lies further ahead is refused at once. Default: the locker's (10 s);
-    /// zero never waits; [`Duration::MAX`] waits for ever.
+    /// Sets the longest wait for the turn: a turn that lies further ahead is refused at once. Default: the locker's
+    /// (10 s). Zero never waits; [`Duration::MAX`] waits indefinitely.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self.checked()
     }
 
-    /// Whether to wait until the timeout ends for a turn that lies beyond it: other settings, or somebody who gives
-    /// up, may bring it forward. Default: refused at once.
+    /// Sets whether to wait until the timeout ends for a turn that lies beyond it: other settings, or a caller that
+    /// gives up, may bring it forward. Default `false`: such a call is refused at once.
     #[must_use]
     pub fn hold_out(mut self, hold_out: bool) -> Self {
         self.holds_out = hold_out;
         self
     }
 
-    /// How many tokens to take, all or nothing. Default 1, at most the quota's size.
+    /// Sets whether this process refuses calls without asking the store after the store has just refused one. Default
+    /// `true`. It has no effect on the embedded store.
+    ///
+    /// A refusal counts again for calls on the same name with the same quota, for at least as many tokens, that would
+    /// not wait for their turn. It counts until the tokens are there, for at most 50 ms after its request was sent, and
+    /// only if nobody was in line that could give tokens back. So a limit that is raised or deleted elsewhere may go on
+    /// refusing here for 50 ms.
+    #[must_use]
+    pub fn cache_refusals(mut self, cache_refusals: bool) -> Self {
+        self.caches_refusals = cache_refusals;
+        self
+    }
+
+    /// Sets how many tokens to take, all or nothing. Default 1, at most the quota's size.
     #[must_use]
     pub fn tokens(mut self, tokens: u64) -> Self {
         self.tokens = tokens;
         self.checked()
     }
 
-    /// The key, prefix included.
+    /// Returns the key, prefix included.
     #[must_use]
     pub fn key(&self) -> &str {
         self.key.as_str()
@@ -90,48 +116,52 @@ impl RateLimiter {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// `Limited` when the turn would not come within the timeout: at once, unless it is to [`hold_out`](Self::hold_out).
-    /// [`Error::retry_after`] says when to come back (nothing when the size is 0). `Misused` when the quota, the tokens
-    /// or the timeout are out of range; `Conflict` when the name is deleted meanwhile or is of another kind;
-    /// `Unavailable`: tokens may have been taken. Where an answer gets lost on the way from a server, they may be taken
-    /// twice: the safe side.
+    /// `Limited` if the turn would not come within the timeout: at once, unless [`hold_out`](Self::hold_out) is set.
+    /// [`Error::retry_after`] says when to come back (`None` if the size is 0). `Misused` if the quota, the tokens
+    /// or the timeout are out of range; `Conflict` if the name is deleted during the wait or is of another kind;
+    /// `Unavailable`: tokens may have been taken. If a reply of a server is lost, they may be taken twice: the safe
+    /// side.
     ///
     /// # Cancel safety
     /// Cancel safe: tokens whose turn has not come are given back.
     pub async fn acquire(&self) -> Result<Admission> {
-        if !self.is_valid {
-            self.check()?;
-        }
-        match self.at_once() {
-            Some(answer) => answer,
-            // Boxed: few admissions of the embedded store wait, and moving room for it costs as much as asking.
-            None => Box::pin(self.wait()).await,
-        }
+        self.take(self.timeout).await?.map_err(|limited| self.limited(limited))
     }
 
-    async fn wait(&self) -> Result<Admission> {
-        let (id, deadline) = (self.locker.new_id(), Timestamp::now() + self.timeout);
-        let what = Taking { id, deadline, limiter: self };
-        let answer = self.locker.ask(&self.key, &what, Patience::up_to(self.timeout)).await;
-        match answer {
-            Ok(answer) => self.admission(&answer.reply),
-            Err(error) if error.kind() == ErrorKind::TimedOut => Err(self.limited(error.retry_after())),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Takes tokens that are free now. `None`: there are not enough.
+    /// Takes tokens that are free now. Returns `None` if there are not enough.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), but never `Limited`.
     ///
     /// # Cancel safety
-    /// When the future is dropped tokens may have been taken.
+    /// Tokens may have been taken if the future is dropped.
     pub async fn try_acquire(&self) -> Result<Option<Admission>> {
-        let now = self.clone().timeout(Duration::ZERO);
-        match now.acquire().await {
-            Ok(admission) => Ok(Some(admission)),
-            Err(error) if error.kind() == ErrorKind::Limited => Ok(None),
+        Ok(self.take(Duration::ZERO).await?.ok())
+    }
+
+    #[inline]
+    async fn take(&self, timeout: Duration) -> Result<Outcome> {
+        if !self.is_valid {
+            self.check(timeout)?;
+        }
+        match self.at_once(timeout) {
+            Some(outcome) => outcome,
+            // Boxed: few admissions of the embedded store wait, and moving room for it costs as much as asking.
+            None => Box::pin(self.wait(timeout)).await,
+        }
+    }
+
+    async fn wait(&self, timeout: Duration) -> Result<Outcome> {
+        let (id, deadline) = (self.locker.new_id(), Timestamp::now() + timeout);
+        let what = Taking { id, deadline, timeout, limiter: self };
+        match self.locker.ask(&self.key, &what, Patience::up_to(timeout)).await {
+            Ok(answer) => {
+                self.keep(&answer);
+                self.outcome(&answer.reply)
+            }
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                Ok(Err(Limited { retry_after: error.retry_after() }))
+            }
             Err(error) => Err(error),
         }
     }
@@ -152,29 +182,53 @@ impl RateLimiter {
         block_on(self.try_acquire())
     }
 
-    /// In the embedded store most admissions need no waiting: they are asked for without a mailbox and without an id,
-    /// because nobody could ask for them again.
-    fn at_once(&self) -> Option<Result<Admission>> {
-        let Self { tokens, quota, timeout, .. } = *self;
+    /// The outcome of a call that need not wait. The embedded store is asked without a mailbox and without an id, because
+    /// nobody could ask it again. `None`: another store has to be asked, or the turn waited for.
+    #[inline]
+    fn at_once(&self, timeout: Duration) -> Option<Result<Outcome>> {
+        let Self { tokens, quota, .. } = *self;
         let id = Id::from(0);
         let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
-        match self.locker.at_once(&self.key, &Request::RateLimiter(take))? {
-            Ok(Reply::Limited { .. }) if !timeout.is_zero() => None,
-            Ok(reply) => Some(self.admission(&reply)),
-            Err(error) => Some(Err(error)),
+        match self.locker.at_once(&self.key, &Request::RateLimiter(take)) {
+            None => self.refused_just_now(timeout).map(|limited| Ok(Err(limited))),
+            Some(Ok(Reply::Limited { .. })) if !timeout.is_zero() => None,
+            Some(Ok(reply)) => Some(self.outcome(&reply)),
+            Some(Err(error)) => Some(Err(error)),
+        }
+    }
+
+    fn refused_just_now(&self, timeout: Duration) -> Option<Limited> {
+        let waits = self.holds_out && !timeout.is_zero();
+        if waits || !self.caches_refusals {
+            return None;
+        }
+        self.locker.refusals().find(&self.key, self.quota, self.tokens, timeout)
+    }
+
+    /// Keeps a refusal for later calls. A caller that has waited may have been refused by another quota.
+    fn keep(&self, answer: &Answer) {
+        let Self { tokens, quota, .. } = *self;
+        if let Reply::Limited { retry_after, waiting: 0, .. } = answer.reply
+            && self.caches_refusals
+            && self.locker.store().liveness().is_some()
+            && answer.waited.is_none()
+        {
+            let (sent, received, limited) = (answer.sent, Timestamp::now(), Limited { retry_after });
+            self.locker.refusals().keep(&self.key, Refusal { quota, tokens, sent, received, limited });
         }
     }
 
     #[inline]
-    fn admission(&self, reply: &Reply) -> Result<Admission> {
+    fn outcome(&self, reply: &Reply) -> Result<Outcome> {
         match *reply {
-            Reply::Admitted { remaining, reset_after, .. } => Ok(Admission { remaining, reset_after }),
-            Reply::Limited { retry_after, .. } => Err(self.limited(retry_after)),
+            Reply::Admitted { remaining, reset_after, .. } => Ok(Ok(Admission { remaining, reset_after })),
+            Reply::Limited { retry_after, .. } => Ok(Err(Limited { retry_after })),
             ref reply => Err(unexpected(reply).with_key(self.key.as_str())),
         }
     }
 
-    fn limited(&self, retry_after: Option<Duration>) -> Error {
+    #[cold]
+    fn limited(&self, Limited { retry_after }: Limited) -> Error {
         let error = match retry_after {
             Some(after) => Error::new(
                 ErrorKind::Limited,
@@ -190,6 +244,7 @@ impl RateLimiter {
 struct Taking<'a> {
     id: Id,
     deadline: Timestamp,
+    timeout: Duration,
     limiter: &'a RateLimiter,
 }
 
@@ -199,9 +254,9 @@ impl Asking for Taking<'_> {
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        let RateLimiter { tokens, quota, timeout, holds_out, .. } = *self.limiter;
+        let RateLimiter { tokens, quota, holds_out, .. } = *self.limiter;
         let left = self.deadline.since(Timestamp::now());
-        let is_patient = timeout == Duration::MAX || (holds_out && wait.is_some());
+        let is_patient = self.timeout == Duration::MAX || (holds_out && wait.is_some());
         let patience = if is_patient { Duration::MAX } else { left };
         Request::RateLimiter(rate_limiter::Request::Take { id: self.id, tokens, quota, patience, wait })
     }

@@ -1,6 +1,6 @@
 //! The second half of a key: which arguments.
 
-use super::{FunctionDigest, Key, concat, hex};
+use super::{FunctionDigest, Key, build, hex, text};
 use md5::{Digest, Md5};
 use std::fmt::{self, Display, Write};
 
@@ -59,7 +59,7 @@ impl<'a> KeyBuilder<'a> {
     #[must_use]
     pub fn finish(self) -> Key {
         let arguments = hex(&self.arguments.md5.finalize());
-        concat(&[self.prefix.as_bytes(), &self.function.0, self.kind.as_bytes(), &arguments])
+        build(|room| room.extend([self.prefix, text(&self.function.0), self.kind, text(&arguments)]))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names given to the API become keys.
 
-use super::{Key, concat, hex};
+use super::{Key, build, hex, text};
 use md5::{Digest, Md5};
 
 const LONGEST: usize = 200;
@@ -8,17 +8,32 @@ const LONGEST: usize = 200;
 impl Key {
     /// `kind` is `lock`, `semaphore`, `rate` and so on: kinds never collide.
     pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
-        if name.len() <= LONGEST && is_plain(name) {
-            return concat(&[prefix.as_bytes(), kind.as_bytes(), b":", name.as_bytes()]);
+        if name.len() > LONGEST || !is_plain(name) {
+            return Self::named(prefix, kind, text(&hex(&Md5::digest(name))));
         }
-        concat(&[prefix.as_bytes(), kind.as_bytes(), b":", &hex(&Md5::digest(name))])
+        build(|room| {
+            room.push_str(prefix);
+            room.push_str(kind);
+            room.push(':');
+            room.push_str(name);
+        })
     }
 }
 
-/// Whether it has neither braces nor control characters. Looked at byte by byte where that is enough.
+/// ASCII without braces and control characters.
+const PLAIN: [bool; 256] = {
+    let (mut plain, mut byte) = ([false; 256], b' ');
+    while byte <= b'~' {
+        plain[byte as usize] = byte != b'{' && byte != b'}';
+        byte += 1;
+    }
+    plain
+};
+
+/// Whether it has neither braces nor control characters. Looked at byte by byte if that is enough.
 fn is_plain(name: &str) -> bool {
-    let plain = |byte: u8| matches!(byte, b' '..=b'z' | b'|' | b'~');
-    name.bytes().all(plain) || name.chars().all(|letter| !matches!(letter, '{' | '}') && !letter.is_control())
+    name.bytes().all(|byte| PLAIN[usize::from(byte)])
+        || name.chars().all(|letter| !matches!(letter, '{' | '}') && !letter.is_control())
 }
 
 #[cfg(test)]

@@ -155,13 +155,13 @@ impl State {
                 return Some(self.admitted(Duration::ZERO, context.now));
             }
             let turn = self.tail().turn(tokens, &self.rate, context.now);
-            return Some(self.limited(turn, context.now));
+            return Some(self.limited(self.tail(), turn, context.now));
         }
         let mut turn = *line.queue.get(id)?;
         let (in_sight, ahead) = (turn.at < Timestamp::NEVER, line.queue.ahead(id));
         if (in_sight && turn.at > give_up) || (!in_sight && wait.is_none()) {
             self.leave(id, context);
-            return Some(self.limited(turn.at, context.now));
+            return Some(self.limited(self.tail(), turn.at, context.now));
         }
         turn.give_up = give_up;
         turn.live_until = wait.map_or(turn.live_until, |wait| wait.live_until(context.now));
@@ -183,7 +183,7 @@ impl State {
         }
         let in_sight = at < Timestamp::NEVER;
         if (in_sight && at > give_up) || (!in_sight && wait.is_none()) || is_never(at, &rate.quota) {
-            return self.limited(at, now);
+            return self.limited(present, at, now);
         }
         let live_until = wait.map_or(Timestamp::NEVER, |wait| wait.live_until(now));
         let line = self.line();
@@ -205,12 +205,14 @@ impl State {
         }
     }
 
-    fn limited(&self, turn: Timestamp, now: Timestamp) -> Reply {
-        let (tail, rate) = (self.tail(), &self.rate);
+    /// A refusal, with the meter after everybody in line.
+    fn limited(&self, tail: Meter, turn: Timestamp, now: Timestamp) -> Reply {
+        let rate = &self.rate;
         Reply::Limited {
             retry_after: (turn < Timestamp::NEVER).then(|| turn.since(now)),
             remaining: tail.remaining(rate, now),
             reset_after: tail.reset_after(rate, now),
+            waiting: self.waiting() as u64,
         }
     }
 

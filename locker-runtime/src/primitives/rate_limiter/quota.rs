@@ -1,6 +1,9 @@
 //! How much is let through: the settings of a rate limiter.
 
-use crate::{Error, ErrorKind, Result, config::between};
+use crate::{
+    Error, ErrorKind, Result,
+    config::{LONGEST, between},
+};
 use std::time::Duration;
 
 /// The rule by which a limiter counts.
@@ -93,13 +96,20 @@ impl Quota {
         Duration::from_micros(self.interval)
     }
 
+    /// How much longer it takes until this many tokens more are there, of a limit that is used up.
+    pub(crate) fn time_of(&self, tokens: u64) -> Duration {
+        if self.algorithm != Algorithm::Gcra {
+            return Duration::ZERO;
+        }
+        let micros = (u128::from(tokens) * u128::from(self.interval)).div_ceil(u128::from(self.count.max(1)));
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
     /// How many are let through in the long run in how much time: as many as may come at once at least.
     #[cfg(feature = "tower")]
     pub(crate) fn per_window(&self) -> (u64, Duration) {
         let most = self.count.max(self.size());
-        let micros = (u128::from(most) * u128::from(self.interval)).div_ceil(u128::from(self.count.max(1)));
-        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
-        (most, if most == self.count { self.interval() } else { Duration::from_micros(micros) })
+        (most, if most == self.count { self.interval() } else { self.time_of(most) })
     }
 
     const fn new(algorithm: Algorithm, count: u64, interval: Duration) -> Self {
@@ -115,7 +125,10 @@ impl Quota {
         if self.interval == 0 {
             return misused(format!("interval is too short: give at least {SHORTEST:?}"));
         }
-        between("interval", self.interval(), SHORTEST)?;
+        // Reading it as a duration takes longer than all the other checks.
+        if self.interval > LONGEST_MICROS {
+            between("interval", self.interval(), SHORTEST)?;
+        }
         if self.count > MAX_COUNT {
             return misused(format!("size {} is too large: give at most {MAX_COUNT}", self.count));
         }
@@ -138,6 +151,9 @@ impl Quota {
         }
     }
 }
+
+/// Whole seconds, so that nothing in between is too long.
+const LONGEST_MICROS: u64 = LONGEST.as_secs() * 1_000_000;
 
 pub(crate) const SHORTEST: Duration = Duration::from_micros(1);
 

@@ -10,7 +10,7 @@
 -- ARGV[8]  1: refuse this id from now on, a copy of its request may still arrive
 --
 -- {'admitted', microseconds to wait, and then: remaining, microseconds until all is free}
--- | {'limited', microseconds until a turn or -1, remaining, microseconds until all is free}
+-- | {'limited', microseconds until a turn or -1, remaining, microseconds until all is free, how many are in line}
 -- | {'queued', ahead} | {'cancelled'} | {'wrong_kind'}
 
 local admitted, refused = KEYS[4], KEYS[5]
@@ -289,7 +289,7 @@ end
 
 local function limit(when)
   return saved({'limited', when < NEVER and when - time or -1, remaining(tail, quota, time),
-    reset_after(tail, quota, time)})
+    reset_after(tail, quota, time), queued()})
 end
 
 if set_back then

@@ -4,10 +4,10 @@
 local limiter = ARGV[1] == 'take' and free_limiter(KEYS[1], ARGV[6])
 if limiter then
   local clock = redis.call('TIME')
-  local answer = take(limiter, tonumber(ARGV[5]), clock[1] * 1000000 + clock[2])
-  if answer then
+  local answer = take(limiter, tonumber(ARGV[5]), tonumber(ARGV[7]), clock[1] * 1000000 + clock[2])
+  if limiter.changed then
     save_limiter(limiter)
-    return answer
   end
+  if answer then return answer end
 end
 

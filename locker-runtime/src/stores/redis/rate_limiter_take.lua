@@ -1,4 +1,4 @@
--- Admissions that are due at once and have nobody before them.
+-- Calls that are admitted or refused at once, at limiters that nobody is in line at.
 
 -- In the year 2255: what comes later comes then, because numbers are exact up to here.
 local LATEST = 2 ^ 53
@@ -17,25 +17,33 @@ local function free_limiter(key, words)
     count = tonumber(count), interval = tonumber(interval), burst = tonumber(burst)}
 end
 
--- The answer, if there are enough tokens.
-local function take(limiter, tokens, time)
+-- The answer to a caller that need not wait: its tokens are there, or come after its patience is over. Nothing for other
+-- callers. Sets `changed` where the limiter has to be saved.
+local function take(limiter, tokens, patience, time)
   local count, interval = limiter.count, limiter.interval
   if limiter.kind == 'w' then
-    local used, till = limiter.other + tokens, math.min(limiter.one + interval, LATEST)
-    if limiter.one <= time and time < till and used <= count then
-      limiter.other = used
-      return string.format('admitted 0 %.0f %.0f', count - used, till - time)
+    local used, till = limiter.other + tokens, math.min(limiter.one + interval, LATEST) - time
+    if time < limiter.one or till <= 0 or tokens > count then return end
+    if used <= count then
+      limiter.other, limiter.changed = used, true
+      return string.format('admitted 0 %.0f %.0f', count - used, till)
     end
-    return
+    return till > patience and string.format('limited %.0f %.0f %.0f', till, math.max(0, count - limiter.other), till)
   end
   local size, emission = count == 0 and 0 or limiter.burst or count, interval / math.max(count, 1)
-  local debt, tolerance = math.max(0, limiter.other - math.max(0, time - limiter.one)), emission * 0.001
+  if time < limiter.one or tokens > size then return end
+  local debt, tolerance = math.max(0, limiter.other - (time - limiter.one)), emission * 0.001
   local after = debt + tokens * emission
-  if time >= limiter.one and tokens <= size and after - size * emission <= tolerance then
-    limiter.one, limiter.other = time, after
-    local remaining = math.floor(math.max(0, (size * emission - after + tolerance) / emission))
-    return string.format('admitted 0 %.0f %.0f', remaining, till_reset(time, after))
+  local excess = after - size * emission
+  local fits = excess <= tolerance
+  local wait, used = fits and 0 or till_reset(time, excess), fits and after or debt
+  if fits then
+    limiter.one, limiter.other, limiter.changed = time, after, true
+  elseif wait <= patience then
+    return
   end
+  local remaining = math.floor(math.max(0, (size * emission - used + tolerance) / emission))
+  return string.format('%s %.0f %.0f %.0f', fits and 'admitted' or 'limited', wait, remaining, till_reset(time, used))
 end
 
 local function save_limiter(limiter)

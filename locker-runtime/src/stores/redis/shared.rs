@@ -61,7 +61,7 @@ scripts! {
 static RATE_MANY: Batch = Batch::new(
     &[include_str!("rate_limiter_take.lua"), include_str!("rate_limiter_many.lua")],
     &[0],
-    &[4, 5],
+    &[4, 5, 6],
 );
 static ANY: Script = Script::new(&["q", "w", "a", "b", "y", "f", "x:", "p"], &[include_str!("any.lua")]);
 
@@ -266,6 +266,7 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
             retry_after: answer.natural(0).map(Duration::from_micros),
             remaining: answer.number(1),
             reset_after: micros(2),
+            waiting: answer.number(3),
         },
         "message" => Reply::Message(answer.text().into()),
         "expired" => Reply::Expired,

@@ -161,6 +161,16 @@ pub(super) fn rate_limiter_once_each(ids: &[Id], rng: &mut Rng) -> Request {
     Request::RateLimiter(rate_limiter::Request::Take { id: one, tokens, quota, patience, wait: wait(rng) })
 }
 
+/// Most requests are admitted or refused at once.
+pub(super) fn rate_limiter_without_a_line(ids: &[Id], rng: &mut Rng) -> Request {
+    let mut request = rate_limiter_once_each(ids, rng);
+    if let Request::RateLimiter(rate_limiter::Request::Take { patience, .. }) = &mut request {
+        let choices: &[u64] = if rng.u8(..50) == 0 { &[10, 60, 200] } else { &[0, 0, 0, 1] };
+        *patience = milliseconds(rng, choices);
+    }
+    request
+}
+
 pub(super) fn event(ids: &[Id], rng: &mut Rng) -> Request {
     const MESSAGES: [&str; 4] = ["", "x", "two words\n", "\u{e9}"];
     let number = rng.usize(..ids.len());

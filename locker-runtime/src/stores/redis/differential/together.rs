@@ -90,6 +90,17 @@ fn rate_limiters() {
     alike(requests::rate_limiter, 300);
 }
 
+/// Callers that are in line make a limiter none of those that the script looks at.
+#[test]
+fn rate_limiters_that_nobody_waits_at() {
+    alike(requests::rate_limiter_without_a_line, 300);
+}
+
+#[test]
+fn rate_limiters_with_large_numbers() {
+    alike(requests::rate_limiter_with_large_numbers, 300);
+}
+
 /// What a slip would make of them.
 const LOCK_BUGS: [Bug; 6] = [
     (
@@ -108,15 +119,25 @@ const LOCK_BUGS: [Bug; 6] = [
     ("release past those who wait", "(clear or redis.call('EXISTS', KEYS[many + i]) == 0)", "true"),
 ];
 
-const LIMITER_BUGS: [Bug; 4] = [
-    ("settings not compared", "limiter.words == words", "true"),
+const LIMITER_BUGS: [Bug; 10] = [
+    ("settings not compared", "limiter.words == words", "limiter.words"),
     ("what was taken before in the call is not counted", "limiters[key] = limiter", ""),
     (
         "only the first change is written",
-        "for _, limiter in ipairs(changed) do",
-        "for _, limiter in ipairs({changed[1]}) do",
+        "for _, limiter in pairs(limiters) do",
+        "for _, limiter in pairs({select(2, next(limiters))}) do",
     ),
     ("a line is not looked at", "if found[1] ~= words or found[3] then", "if found[1] ~= words then"),
+    ("a full window refuses callers that would wait", "till > patience and", ""),
+    ("gcra refuses callers that would wait", "elseif wait <= patience then", "elseif false then"),
+    ("patience of another caller", "ARGV[2 * many + i]", "ARGV[2 * many + 1]"),
+    ("a refusal by gcra takes tokens", "  if fits then\n", "  if fits or wait > patience then\n"),
+    (
+        "a full window says when it began",
+        "return till > patience",
+        "till = interval\n    return till > patience",
+    ),
+    ("gcra counts the refused tokens as used", "fits and after or debt", "after"),
 ];
 
 #[test]
