@@ -138,6 +138,11 @@ impl Hold {
         self.locker.store().liveness().is_some()
     }
 
+    /// Whether its store cannot be asked now.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.locker.store().trouble().is_some()
+    }
+
     /// When a release that begins now should have been answered.
     pub(crate) fn release_due(&self) -> Timestamp {
         Timestamp::now() + self.locker.command_timeout() + Duration::from_millis(100)

@@ -46,17 +46,19 @@ async fn all_waiters_of_a_process_are_asked_for_together() {
     }
 }
 
-#[tokio::test]
-async fn a_waiter_that_has_lost_its_place_takes_another() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_have_lost_their_places_take_others() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let guard = hold(&locker, "a").await;
-    let mut waiters = crowd(&server, &locker, 3).await;
-    let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
-    until("their places", async || waiting(&server, "lock:a") == 3).await;
-    guard.release().await.unwrap();
-    while let Some(waiter) = in_time("their turns", waiters.join_next()).await {
-        waiter.unwrap().unwrap();
+    for count in [3, 1_000] {
+        let guard = hold(&locker, "a").await;
+        let waiters = crowd(&server, &locker, count).await;
+        let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
+        until("their places", async || waiting(&server, "lock:a") == count).await;
+        guard.release().await.unwrap();
+        for waiter in in_time("their turns", waiters.join_all()).await {
+            waiter.unwrap();
+        }
     }
 }
 

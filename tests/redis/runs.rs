@@ -180,7 +180,13 @@ async fn a_run_passes_the_lock_on_without_a_command() {
     second.release().await.unwrap();
     let third = turns.of(2).await;
     assert_eq!(third.fence(), fence + 2);
-    assert_eq!(holder(&server, "lock:a"), Some(run), "the server knows the run by its first member");
+    let known = holder(&server, "lock:a").unwrap();
+    assert_eq!(
+        (&known[..12], &known[13..]),
+        (&run[..12], &run[13..]),
+        "the server knows the run by its first member"
+    );
+    assert_ne!(known, run, "and by an id that no member has");
     let record: String = server.ask("GET", &["{lock:a}:f"]);
     assert!(record.starts_with(&format!("{} ", fence + 2)), "{record}");
     proxy.set(Fault::None);
@@ -355,10 +361,11 @@ async fn a_first_member_that_gives_up_does_not_end_the_run() {
     quitter.abort();
     assert!(quitter.await.unwrap_err().is_cancelled());
     before.release().await.unwrap();
-    assert_eq!(holder(&server, "lock:a"), Some(run[0].clone()));
+    let granted = holder(&server, "lock:a");
+    assert_eq!(granted.as_ref().map(|run| &run[..12]), Some(&run[0][..12]));
     proxy.set(Fault::None);
     let next = turns.of(0).await;
-    assert_eq!(holder(&server, "lock:a"), Some(run[0].clone()), "the same run");
+    assert_eq!(holder(&server, "lock:a"), granted, "the same run");
     next.release().await.unwrap();
     turns.of(1).await.release().await.unwrap();
     nobody_is_left(&server);
@@ -398,14 +405,15 @@ async fn a_run_whose_message_is_lost_is_found_by_asking() {
     let ids: Vec<String> = server.ask("ZRANGE", &["{lock:a}:q", "0", "-1"]);
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let fence = guard.fence() + 2;
-    let record = format!("{fence} {}:6000,{}:6000 {} {}", ids[0], ids[1], channels[0], ids[0]);
+    let run = format!("{}8{}", &ids[0][..12], &ids[0][13..]);
+    let record = format!("{fence} {}:6000,{}:6000 {} {run}", ids[0], ids[1], channels[0]);
     let _: () = redis::pipe()
         .atomic()
         .del(&["{lock:a}:q", "{lock:a}:w"])
         .cmd("SET")
         .arg(&["{lock:a}:f", &record, "PX", "60000"])
         .cmd("SET")
-        .arg(&["lock:a", &ids[0], "PX", "6000"])
+        .arg(&["lock:a", &run, "PX", "6000"])
         .query(&mut server.connection())
         .unwrap();
     for (number, fence) in [(0, fence - 1), (1, fence)] {
@@ -439,6 +447,72 @@ async fn a_member_that_asked_twice_releases_what_it_held() {
         }
         nobody_is_left(&server);
     }
+}
+
+/// Its renewals are carried out, and it is told of none: the next member holds when the first one is released.
+#[tokio::test]
+async fn a_late_release_of_a_member_spares_the_next_one() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let (before, mut turns) = (hold(&theirs, "a").await, Turns::new());
+    for _ in 0..2 {
+        turns.queue(&server, &ours).await;
+    }
+    before.release().await.unwrap();
+    let first = turns.of(0).await;
+    proxy.set(Fault::DropReplies);
+    in_time("the loss", first.lost()).await;
+    proxy.set(Fault::None);
+    let second = turns.of(1).await;
+    assert_eq!(first.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    in_time("what is sent from the background", ours.settled()).await;
+    second.check().unwrap();
+    let third = theirs.lock("a").try_acquire().await.unwrap();
+    assert!(second.check().is_err() || third.is_none(), "two hold at once");
+    second.release().await.unwrap();
+    nobody_is_left(&server);
+}
+
+/// Its lease would begin with what is left of a longer one.
+#[tokio::test]
+async fn a_member_with_a_shorter_lease_begins_another_run() {
+    let Some(server) = RedisServer::start() else { return };
+    let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
+    let before = hold(&theirs, "a").await;
+    let mut waiters = Vec::new();
+    for (place, lease) in [(1, 600), (2, 600), (3, 60)] {
+        waiters.push(tokio::spawn(ours.lock("a").lease(Duration::from_secs(lease)).acquire()));
+        until("the place in the queue", async || waiting(&server, "lock:a") == place).await;
+    }
+    before.release().await.unwrap();
+    for (waiter, left) in waiters.into_iter().zip([590_000, 590_000, 1_000]) {
+        let guard = in_time("the turn", waiter).await.unwrap().unwrap();
+        until("the lease", async || server.ask::<i64>("PTTL", &["lock:a"]) > left).await;
+        if left < 60_000 {
+            assert!(server.ask::<i64>("PTTL", &["lock:a"]) <= 60_000);
+        }
+        guard.release().await.unwrap();
+    }
+    nobody_is_left(&server);
+}
+
+/// Nothing of the first release was sent: that another one is sent from the background makes neither a repetition.
+#[tokio::test]
+async fn a_release_during_an_outage_that_costs_the_hold_says_so() {
+    let Some(mut server) = RedisServer::start() else { return };
+    let locker = builder(&server.url()).lease(Duration::from_secs(60)).build().await.unwrap();
+    let guard = hold(&locker, "a").await;
+    server.kill();
+    let is_away = async || locker.lock("b").timeout(Duration::ZERO).acquire().await.is_err();
+    until("the loss of the connection", is_away).await;
+    let mut release = pin!(guard.release());
+    for _ in 0..3 {
+        assert!(is_away().await);
+        assert!(release.as_mut().now_or_never().is_none());
+    }
+    server.restart();
+    assert_eq!(in_time("the release", release).await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 /// What leaves a queue, joins it, or waits in it, and who has the lock then, is as the step has it: a run changes who

@@ -149,7 +149,10 @@ impl Keeper {
         for (number, watched) in &mut *lock(&self.holds) {
             let hold = &watched.hold;
             if let Some(by) = watched.release_by {
-                if !watched.over && now >= by {
+                // Where the store is away, nothing was sent, and its owner goes first when it is back.
+                if now >= by && hold.is_cut_off() {
+                    watched.release_by = Some(hold.release_due());
+                } else if !watched.over && now >= by {
                     watched.over = true;
                     late.push(Arc::clone(hold));
                 }

@@ -39,6 +39,8 @@ impl Redis {
             Holding::Renew { id, lease, .. } => match self.runs.place(key, id) {
                 Place::Holds { grant, fence } => {
                     let kept = self.renew(key, grant, lease, by).await?;
+                    // The run may have been lost here meanwhile, and begun again with another member.
+                    let kept = kept && self.runs.place(key, id) == Place::Holds { grant, fence };
                     Ok(if kept { Reply::Renewed { fence } } else { Reply::Lost })
                 }
                 Place::Ended { .. } => Ok(Reply::Lost),
@@ -109,7 +111,7 @@ impl Redis {
             Place::Ended { .. } if waits => Some(Reply::Queued { ahead: 0, recheck_in: Some(RETRY) }),
             Place::Ended { .. } => Some(Reply::Busy { retry_after: RETRY }),
             Place::Waits { grant, until: Some(until), .. } if until <= now => {
-                self.lose(key, grant);
+                self.scatter(key, self.runs.end(key, grant, |until| until <= now));
                 None
             }
             Place::Waits { until: Some(until), .. } if !waits => {
@@ -230,12 +232,12 @@ impl Redis {
 
     /// Forgets a run that has ended or is lost: its holder renews at once, the members that have not held ask again.
     pub(super) fn lose(&self, key: &Key, grant: Grant) {
-        self.scatter(key, self.runs.end(key, grant));
+        self.scatter(key, self.runs.end(key, grant, |_| true));
     }
 
     /// The name was deleted: the members that wait are told so.
     pub(super) fn deleted(&self, key: &Key, grant: Grant) -> bool {
-        let remains = self.runs.end(key, grant);
+        let remains = self.runs.end(key, grant, |_| true);
         let was_known = remains.is_some();
         self.leave_behind(key, remains, Signal::Deleted);
         was_known
@@ -265,11 +267,14 @@ impl Redis {
         let by = Timestamp::now() + self.command_timeout;
         let again = match self.invoke(lock::look(key, &self.channel, &sample), by).await {
             Ok(answer) => {
-                for id in answer.text().split(' ').filter_map(Id::parse) {
+                let missing: Vec<_> = answer.text().split(' ').filter_map(Id::parse).collect();
+                for &id in &missing {
                     // An error: it does not wait any more.
                     let _ = self.mail.boxes.deliver(Push { key: key.clone(), id, signal: Signal::Wake });
                 }
-                rechecks::next(&answer, self.rechecks.interval())
+                // Where all have lost their places, the others have, too.
+                let interval = self.rechecks.interval();
+                rechecks::next(&answer, if missing.len() == sample.len() { SOON } else { interval })
             }
             Err(_) => Timestamp::now() + self.command_timeout,
         };
@@ -302,6 +307,7 @@ impl Redis {
 }
 
 const RETRY: Duration = Duration::from_millis(100);
+const SOON: Duration = Duration::from_millis(10);
 
 /// Looks at the runs of this process as long as there are any: a member whose future is not polled is passed over after
 /// the grant window, and members whose holder did not renew ask again.
@@ -310,15 +316,15 @@ async fn tend(store: Weak<Redis>) {
         background::sleep(TEND).await;
         let Some(store) = store.upgrade() else { return };
         let now = Timestamp::now();
-        for Due { key, grant, late, over } in store.runs.due(now - GRANT_WINDOW, now) {
+        for Due { key, grant, late, over } in store.runs.due(now + TEND - GRANT_WINDOW, now) {
             let passed_over = |holder| store.mail.boxes.take_back(holder);
             if late.is_some() && store.pass_on(&key, grant, late, passed_over) == Next::Over {
                 store.in_background(&key, move |store, key| async move {
                     store.finish_for_certain(&key, grant).await;
                 });
             }
-            if over {
-                store.lose(&key, grant);
+            if let Some(until) = over {
+                store.scatter(&key, store.runs.end(&key, grant, |latest| latest <= until));
             }
         }
         if store.runs.is_empty() {
@@ -335,3 +341,6 @@ async fn tend(store: Weak<Redis>) {
 fn run_in(answer: &Answer) -> Option<Run> {
     (answer.word() == "run").then(|| Run::read(answer.text(), answer.number(0)))?
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,9 +10,11 @@
 -- KEYS[7]  {K}:p   channels of processes by when their waiters are given up
 -- ARGV[1]  id
 --
--- A run is a grant to waiters of one process that follow each other in the queue. Its id is that of its first member.
--- Its members are "<id>:<lease>,<id>:<lease>,..", their fences are consecutive and end with the one that is recorded.
--- The process passes the lock on from member to member, and ends the run.
+-- A run is a grant to waiters of one process that follow each other in the queue, none with a shorter lease than the
+-- one before. Its members are "<id>:<lease>,<id>:<lease>,..", their fences are consecutive and end with the one that is
+-- recorded. The process passes the lock on from member to member, and ends the run. The id of a run of several is no
+-- member's, so that nothing that a member sends, late or early, ends the run: that of the first with another version
+-- digit, which no attempt has.
 
 local lock, record, queue, waiters, foreign, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local processes, id = KEYS[7], ARGV[1]
@@ -40,12 +42,6 @@ local function run_of(holder, recorded)
     local members, channel, run = string.match(recorded, '^%d+ (%S+) (%S+) (%S+)$')
     if run == holder then return members, channel end
   end
-end
-
--- Whether this id alone holds the lock: a run ends with its last member, not with its first.
-local function is_held_by(waiter, holder, recorded)
-  local members = run_of(holder, recorded)
-  return holder == waiter and not (members and string.find(members, ',', 1, true))
 end
 
 -- What is at the record, unless somebody else has put it there.
@@ -106,22 +102,24 @@ local function pump(time)
       purged = purged + at - 1
     end
     if first and first.mode == 'fair' then
-      local members, last = {ids[at] .. ':' .. first.lease}, at
+      local members, last, lease = {string.format('%s:%.0f', ids[at], first.lease)}, at, first.lease
       while #members < most and ids[last + 1] do
         local other = read(found[last + 1])
-        if other.mode ~= 'fair' or other.channel ~= first.channel or not is_alive(other, time) then break end
-        last = last + 1
+        if other.mode ~= 'fair' or other.channel ~= first.channel or not is_alive(other, time)
+          or other.lease < lease then break end
+        last, lease = last + 1, other.lease
         members[#members + 1] = string.format('%s:%.0f', ids[last], other.lease)
       end
       leave(unpack(ids, at, last))
-      local run = table.concat(members, ',')
+      local run = #members == 1 and ids[at] or string.sub(ids[at], 1, 12) .. '8' .. string.sub(ids[at], 14)
       local fence = string.format('%.0f', fence_after(read_record(), time) + #members - 1)
-      if publish(first.channel, string.format('lock run %s %s %s', run, fence, lock)) > 0 then
-        set(lock, ids[at], math.min(first.lease, GRANT_WINDOW))
-        set(record, string.format('%s %s %s %s', fence, run, first.channel, ids[at]), first.lease + MINUTE)
+      members = table.concat(members, ',')
+      if publish(first.channel, string.format('lock run %s %s %s', members, fence, lock)) > 0 then
+        set(lock, run, math.min(first.lease, GRANT_WINDOW))
+        set(record, string.format('%s %s %s %s', fence, members, first.channel, run), first.lease + MINUTE)
         return
       end
-      gone[first.channel], purged = true, purged + #members
+      gone[first.channel], purged = true, purged + last - at + 1
     elseif first then
       if publish(first.channel, string.format('lock wake %s 0 %s', ids[at], lock)) > 0 then
         -- It has the grant window to come.

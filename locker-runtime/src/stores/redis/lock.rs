@@ -160,9 +160,14 @@ impl Run {
         Some(Self { fence, leases: members.split(',').map(member).collect::<Option<_>>()? })
     }
 
-    /// The id by which the server knows it.
+    /// The id by which the server knows it: of several, one that no member has.
     pub(super) fn id(&self) -> Id {
-        self.leases.first().map_or(Id::ZERO, |(id, _)| *id)
+        const VERSION: u128 = 0xf << 76;
+        match self.leases[..] {
+            [(id, _)] => id,
+            [(first, _), ..] => Id::from(u128::from(first) & !VERSION | 8 << 76),
+            [] => Id::ZERO,
+        }
     }
 
     /// Its members, in the order of the queue.

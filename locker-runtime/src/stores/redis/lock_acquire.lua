@@ -25,21 +25,20 @@ local function run_answer()
   end
 end
 
--- A member of a run that was given up may still be one of its members here.
-local run = run_answer()
-if run and not (seen[3] and string.find(run[2], ',', 1, true)) then
-  return run
-end
-if not run and ARGV[6] ~= '1' and is_held_by(id, holder, recorded) then
+if holder == id and ARGV[6] ~= '1' then
   local fence = fence_of(id, recorded)
   if not fence then
     fence = fence_after(recorded, now())
     set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
   end
-  return string.format('granted %.0f', fence)
+  return run_answer() or string.format('granted %.0f', fence)
 end
 if seen[3] then
   return 'cancelled'
+end
+local run = run_answer()
+if run then
+  return run
 end
 -- Before the queue is touched, which may be that of something else.
 if not holder and redis.call('EXISTS', lock) == 1 then

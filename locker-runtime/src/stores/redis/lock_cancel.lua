@@ -1,5 +1,4 @@
--- Leaves the queue, and ends the hold if there is one. A script for the same reasons as the release. Of a run that has
--- other members the process ends the hold.
+-- Leaves the queue, and ends the hold if there is one. A script for the same reasons as the release.
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  1: refuse this id from now on, a copy of its acquire may still arrive
@@ -9,7 +8,7 @@
 check_helpers()
 leave(id)
 local holder = redis.call('GET', lock)
-if is_held_by(id, holder, read_record()) then
+if holder == id then
   redis.call('DEL', lock)
   holder = nil
 end

@@ -1,6 +1,6 @@
 -- The rest of lock_release.lua.
 
-local held = is_held_by(id, redis.call('GET', lock), read_record())
+local held = redis.call('GET', lock) == id
 if held then
   check_helpers()
   redis.call('DEL', lock)

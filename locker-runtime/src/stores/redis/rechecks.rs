@@ -92,6 +92,8 @@ impl Rechecks {
         name.waiters.retain(|id| waits(*id));
         if name.waiters.is_empty() {
             names.by_key.remove(key);
+            // The task ends with the last one.
+            self.earlier.notify_one();
             return None;
         }
         if name.waiters.capacity() > 1024 && name.waiters.len() < name.waiters.capacity() / 8 {

@@ -191,10 +191,16 @@ impl Runs {
         }
     }
 
-    /// Forgets the run, and returns its members.
-    pub(super) fn end(&self, key: &Key, grant: Grant) -> Option<Remains> {
+    /// Forgets the run if it `is_over`, judged by until when the server keeps the lock, and returns its members.
+    pub(super) fn end(
+        &self,
+        key: &Key,
+        grant: Grant,
+        is_over: impl FnOnce(Timestamp) -> bool,
+    ) -> Option<Remains> {
+        let over = |run: &Ongoing| run.grant == grant && is_over(run.until.unwrap_or_default());
         match lock(&self.0).entry(key.clone()) {
-            Entry::Occupied(entry) if entry.get().grant == grant => Some(entry.remove().remains()),
+            Entry::Occupied(entry) if over(entry.get()) => Some(entry.remove().remains()),
             _ => None,
         }
     }
@@ -205,9 +211,9 @@ impl Runs {
         let due = |(key, run): (&Key, &Ongoing)| {
             let until = run.until?;
             let holder = run.holder.filter(|_| run.passed <= since && !run.is_ending);
-            let over = if run.is_ending { until + TOMBSTONE * 2 <= now } else { until <= now };
-            let due = Due { key: key.clone(), grant: run.grant, late: holder.map(|holder| holder.id), over };
-            (due.over || due.late.is_some()).then_some(due)
+            let is_over = if run.is_ending { until + TOMBSTONE * 2 <= now } else { until <= now };
+            let (late, over) = (holder.map(|holder| holder.id), is_over.then_some(until));
+            (is_over || late.is_some()).then(|| Due { key: key.clone(), grant: run.grant, late, over })
         };
         runs.iter().filter_map(due).collect()
     }
@@ -224,8 +230,8 @@ pub(super) struct Due {
     pub(super) grant: Grant,
     /// The holder, which may not have noticed.
     pub(super) late: Option<Id>,
-    /// The lease has ended without a renewal.
-    pub(super) over: bool,
+    /// When the lease has ended without a renewal.
+    pub(super) over: Option<Timestamp>,
 }
 
 impl Ongoing {

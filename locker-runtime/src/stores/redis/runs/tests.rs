@@ -12,7 +12,7 @@ fn run(fence: u64) -> Run {
 fn begun() -> (Runs, Key, Grant) {
     let (runs, key) = (Runs::default(), Key::new("lock:a"));
     let (grant, before) = runs.begin(&key, &run(9)).unwrap();
-    assert_eq!((grant, before), (Grant { run: Id::from(1), fence: 9 }, None));
+    assert_eq!((grant, before), (Grant { run: run(9).id(), fence: 9 }, None));
     assert_eq!(runs.taken(&key, grant, None), Next::Gone, "the server has not confirmed it");
     runs.confirmed(&key, grant, Timestamp::now(), LEASE);
     (runs, key, grant)
@@ -43,7 +43,7 @@ fn members_hold_in_their_order() {
     assert_eq!(runs.taken(&key, grant, from), Next::Over);
     assert_eq!(runs.place(&key, Id::from(3)), Place::Ended { grant });
     assert_eq!(runs.taken(&key, grant, from), Next::Over, "a release may be repeated");
-    assert_eq!(runs.end(&key, grant), Some(Remains { holder: from, waiting: Vec::new() }));
+    assert_eq!(runs.end(&key, grant, |_| true), Some(Remains { holder: from, waiting: Vec::new() }));
     assert_eq!(runs.place(&key, Id::from(3)), Place::Outside);
 }
 
@@ -114,9 +114,11 @@ fn a_holder_that_may_not_have_noticed_is_due() {
     runs.taken(&key, grant, None);
     let later = Timestamp::now() + Duration::from_secs(1);
     let due = runs.due(later, later);
-    assert_eq!(due.iter().map(|due| (due.late, due.over)).collect::<Vec<_>>(), [(Some(Id::from(1)), false)]);
+    assert_eq!(due.iter().map(|due| (due.late, due.over)).collect::<Vec<_>>(), [(Some(Id::from(1)), None)]);
     let after = later + LEASE;
-    assert!(runs.due(now - LEASE, after)[0].over);
+    let until = runs.due(now - LEASE, after)[0].over.expect("the lease is over");
+    runs.confirmed(&key, grant, later, LEASE);
+    assert_eq!(runs.end(&key, grant, |latest| latest <= until), None, "renewed meanwhile");
 }
 
 /// A member that has closed its mailbox takes nothing, and one that has taken the lock is not passed over.
