@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn most_runtimes_leave_none_for_another() {
         let runtime = |_| Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        let (own, mut early, late) =
-            (PerRuntime::default(), Vec::from_iter((0..MOST).map(runtime)), runtime(0));
+        let (own, late) = (PerRuntime::default(), runtime(0));
+        let mut early: Vec<_> = (0..MOST).map(runtime).collect();
         for runtime in &early {
             let item = eventually("what is its own", || get(runtime, &own));
             assert_eq!(*item, runtime.handle().id());
