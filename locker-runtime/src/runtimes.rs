@@ -132,3 +132,38 @@ impl<T> fmt::Debug for PerRuntime<T> {
         f.debug_struct("PerRuntime").field("runtimes", &lock(&self.0).len()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use locker_harness::eventually;
+    use std::future::pending;
+    use tokio::runtime::{Builder, Runtime};
+
+    fn get(runtime: &Runtime, own: &PerRuntime<Id>) -> Option<Arc<Id>> {
+        let open = || async { Some((Arc::new(Handle::current().id()), pending())) };
+        runtime.block_on(own.get(open))
+    }
+
+    #[test]
+    fn most_runtimes_leave_none_for_another() {
+        let runtime = |_| Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (own, late) = (PerRuntime::default(), runtime(0));
+        let mut early: Vec<_> = (0..MOST).map(runtime).collect();
+        for runtime in &early {
+            let item = eventually("what is its own", || get(runtime, &own));
+            assert_eq!(*item, runtime.handle().id());
+        }
+        assert_eq!(get(&late, &own), None);
+        assert_eq!(lock(&own.0).len(), MOST);
+        drop(early.pop());
+        eventually("the place of one that has ended", || get(&late, &own));
+    }
+
+    #[test]
+    fn single_threaded_runtime_has_nothing() {
+        let (own, runtime) = (PerRuntime::default(), Builder::new_current_thread().build().unwrap());
+        assert_eq!(get(&runtime, &own), None);
+        assert_eq!(lock(&own.0).len(), 0);
+    }
+}
