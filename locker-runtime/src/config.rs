@@ -149,7 +149,10 @@ impl LockerBuilder {
         self
     }
 
-    /// The longest time between two attempts of one waiting call. Default 2 s.
+    /// The time between two attempts where `max_retry` is set. Default 2 s.
+    ///
+    /// Without `max_retry` it is the longest pause after an error. A waiter for a lock on Redis asks again for itself
+    /// at least that often only if it is shorter than 2 s: its process asks for all of its waiters.
     pub fn retry_delay(mut self, delay: Duration) -> Self {
         self.settings.retry_delay = delay;
         self
