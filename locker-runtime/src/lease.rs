@@ -9,7 +9,7 @@ use crate::{
     diagnostics::event,
     id::Id,
     key::Key,
-    locker::{Answer, Locker},
+    locker::{Answer, Locker, Told},
     panics,
     primitives::{Kind, Reply, Request, TOMBSTONE},
 };
@@ -45,7 +45,7 @@ pub(crate) struct Hold {
     lost: Notify,
     /// An earlier copy of the acquire may still arrive: the release leaves a tombstone.
     doubtful: bool,
-    /// How many callers have sent a release, or are about to.
+    /// How many releases are under way, or may have ended the hold.
     releases: AtomicU8,
 }
 
@@ -156,8 +156,8 @@ impl Hold {
             self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
             return Err(self.loss());
         }
-        let told = self.locker.insist(&self.key, self.release_request(), patience).await?;
-        self.judge(kept, told.repeated, &told.reply)
+        let told = self.locker.insist(&self.key, self.release_request(), patience).await;
+        self.judge(kept, told)
     }
 
     /// Ends the hold without anybody waiting for it.
@@ -169,8 +169,8 @@ impl Hold {
             &self.key,
             self.release_request(),
             self.lease.saturating_add(TOMBSTONE),
-            move |answer| match answer {
-                Ok(told) => drop(hold.judge(kept, told.repeated, &told.reply)),
+            move |told| match told {
+                Ok(told) => drop(hold.judge(kept, Ok(told))),
                 Err(error) => {
                     event!(WARN, hold, "not released: others wait until the lease is over", error = error);
                 }
@@ -179,14 +179,22 @@ impl Hold {
     }
 
     /// Says once, never silently, that a hold was gone when it was to be released.
-    fn judge(&self, kept: bool, repeated: bool, reply: &Reply) -> Result<()> {
-        let again = repeated || self.releases.load(Ordering::Relaxed) > 1;
-        match reply {
+    fn judge(&self, kept: bool, told: Result<Told>) -> Result<()> {
+        let others = self.releases.load(Ordering::Relaxed) > 1;
+        let has_ended_nothing = match &told {
+            Ok(told) => told.reply == Reply::NotHeld && !told.repeated,
+            Err(error) => error.is_certain(),
+        };
+        if has_ended_nothing {
+            self.releases.fetch_sub(1, Ordering::Relaxed);
+        }
+        let told = told?;
+        match told.reply {
             Reply::Released if kept => {
                 event!(DEBUG, self, "released");
                 Ok(())
             }
-            Reply::NotHeld if kept && again => Ok(()),
+            Reply::NotHeld if kept && (told.repeated || others) => Ok(()),
             _ => {
                 if kept {
                     event!(WARN, self, "lost: found gone when it was to be released");

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{primitives::Wait, stores::Opening};
 use futures_util::FutureExt;
-use locker_harness::{RedisServer, in_time, until};
+use locker_harness::{RedisServer, Signal, in_time, until};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,9 @@ async fn a_member_that_is_passed_over_does_not_hold_with_the_next_one() {
 
     let confirm = Holding::Renew { id: late, lease: LEASE, once: None };
     let mut confirming = Box::pin(store.lock(&key, &confirm, by()));
+    server.signal(Signal::STOP);
     assert!(confirming.as_mut().now_or_never().is_none());
+    server.signal(Signal::CONT);
     let passed = store.pass_on(&key, grant, Some(late), |_| true);
     assert!(matches!(passed, Next::Holds { member, .. } if member.id == next), "{passed:?}");
     assert_eq!(in_time("the confirmation", confirming).await.unwrap(), Reply::Lost, "both hold");
