@@ -11,7 +11,10 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Wake, Waker},
 };
-use tokio::{runtime::Handle, task::unconstrained};
+use tokio::{
+    runtime::Handle,
+    task::{unconstrained, yield_now},
+};
 
 /// Drives `future` on the calling thread; timers and connections live on the background thread, so this works
 /// outside any runtime and inside every flavour of one. It blocks the thread it is called on.
@@ -32,7 +35,12 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
         && let Some(runtime) = Lent::borrow()
     {
         DRIVER.set(Driver::Lent);
-        return runtime.block_on(future);
+        return runtime.block_on(async {
+            // What has happened to its connections while nobody drove it is seen now: once by it, once by its tasks.
+            yield_now().await;
+            yield_now().await;
+            future.await
+        });
     }
     DRIVER.set(Driver::Blocked);
     let bell = Arc::new(Bell::default());

@@ -39,7 +39,9 @@ impl Pushes {
     /// Opens the mailbox of `id`; it closes when the subscription is dropped.
     #[must_use]
     pub fn subscribe(&self, id: Id) -> Subscription<'_> {
-        lock(self.shard(id)).insert(id, Mailbox::default());
+        // Dropped when nothing is locked: with its waker may go a task that uses mailboxes.
+        let before = lock(self.shard(id)).insert(id, Mailbox::default());
+        drop(before);
         Subscription { pushes: self, id, open: true }
     }
 
@@ -164,27 +166,32 @@ impl Subscription<'_> {
             return;
         }
         let mut shard = lock(self.pushes.shard(self.id));
-        shard.remove(&self.id);
+        let mailbox = shard.remove(&self.id);
         if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
             let keep = shard.len() * 2;
             shard.shrink_to(keep);
         }
+        drop(shard);
+        drop(mailbox);
     }
 
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
         let mut shard = lock(self.pushes.shard(self.id));
         let mailbox = shard.entry(self.id).or_default();
         if let Some(signal) = mailbox.signal.take() {
+            let mut closed = None;
             if matches!(signal, Signal::Held { .. }) {
-                shard.remove(&self.id);
+                closed = shard.remove(&self.id);
                 self.open = false;
             }
+            drop(shard);
+            drop(closed);
             return Poll::Ready(signal);
         }
-        match &mut mailbox.waker {
-            Some(waker) => waker.clone_from(context.waker()),
-            waker => *waker = Some(context.waker().clone()),
-        }
+        let is_known = mailbox.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()));
+        let before = if is_known { None } else { mailbox.waker.replace(context.waker().clone()) };
+        drop(shard);
+        drop(before);
         Poll::Pending
     }
 }
@@ -222,5 +229,31 @@ mod tests {
             }
             assert_eq!(block_on(mailbox.next()), heard, "{signals:?}");
         }
+    }
+
+    /// The last one to know a task drops it, and what it waits for, with the waker.
+    #[test]
+    fn a_waker_that_is_dropped_may_use_the_mailboxes() {
+        use std::{sync::mpsc, task::Wake, thread};
+        struct Last(Pushes, Id);
+        impl Wake for Last {
+            fn wake(self: Arc<Self>) {}
+        }
+        impl Drop for Last {
+            fn drop(&mut self) {
+                assert!(self.0.is_open(self.1));
+            }
+        }
+        let (done, all) = mpsc::channel();
+        thread::spawn(move || {
+            let (pushes, id) = (Pushes::default(), Id::random());
+            let mut mailbox = pushes.subscribe(id);
+            let waker = Waker::from(Arc::new(Last(pushes.clone(), id)));
+            assert!(mailbox.poll_next(&mut Context::from_waker(&waker)).is_pending());
+            drop(waker);
+            assert!(mailbox.poll_next(&mut Context::from_waker(Waker::noop())).is_pending());
+            done.send(()).unwrap();
+        });
+        assert_eq!(all.recv_timeout(locker_harness::GENEROUS), Ok(()));
     }
 }

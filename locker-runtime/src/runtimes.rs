@@ -8,11 +8,14 @@ use crate::{
     blocking::Driver,
     sync::{Mutex, lock},
 };
+use once_cell::sync::OnceCell;
 use std::{
     fmt,
     future::poll_fn,
+    mem::replace,
+    ptr,
     sync::{Arc, Weak},
-    task::Poll,
+    task::{Poll, RawWakerVTable},
     thread,
     time::Duration,
 };
@@ -57,6 +60,7 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
         let place = Place { slots: Arc::downgrade(&self.0), runtime: runtime.id() };
         let opening = open();
         runtime.spawn(async move {
+            poll_fn(|context| Poll::Ready(TASK.get_or_init(|| context.waker().vtable()))).await;
             if let Some((item, end)) = opening.await {
                 place.put(Some(item));
                 end.await;
@@ -68,19 +72,31 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
     }
 }
 
+/// How the wakers of tokio's tasks are known.
+static TASK: OnceCell<&'static RawWakerVTable> = OnceCell::new();
+
 /// The runtime that drives the caller and can drive a connection beside it.
 ///
 /// One of a single thread that is not ours is none: code that blocks it holds up answers that are there already, and
 /// outside its `block_on` nobody drives it, though callers may be in its context.
 async fn here() -> Option<Handle> {
+    let mut has_asked = false;
     poll_fn(|context| match Driver::of_this_thread() {
-        Driver::Nobody | Driver::Asked => {
+        // Once: an executor that polls in its wakers may have come here within the first poll of another's call.
+        Driver::Nobody | Driver::Asked if !replace(&mut has_asked, true) => {
             Driver::ask_for_one();
             context.waker().wake_by_ref();
             Poll::Pending
         }
-        Driver::Blocked => Poll::Ready(None),
+        Driver::Nobody | Driver::Asked | Driver::Blocked => Poll::Ready(None),
         Driver::Lent => Poll::Ready(Handle::try_current().ok()),
+        // A task that is polled by another executor inside of it keeps its worker, and what that has in line.
+        Driver::Executor
+            if tokio::task::try_id().is_some()
+                && TASK.get().is_some_and(|task| !ptr::eq(*task, context.waker().vtable())) =>
+        {
+            Poll::Ready(None)
+        }
         Driver::Executor => {
             let is_shared = |handle: &Handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread;
             Poll::Ready(Handle::try_current().ok().filter(is_shared))
@@ -100,7 +116,7 @@ impl<T> Place<T> {
         let Some(slots) = self.slots.upgrade() else { return };
         let mut slots = lock(&slots);
         let slot = slots.iter_mut().find(|slot| slot.runtime == self.runtime);
-        let before = slot.and_then(|slot| std::mem::replace(&mut slot.item, item));
+        let before = slot.and_then(|slot| replace(&mut slot.item, item));
         drop(slots);
         drop(before);
     }

@@ -4,11 +4,13 @@ use crate::support::{GENEROUS, LEASE, builder, holder, nobody_is_left, until};
 use locker::{Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer, eventually};
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
         mpsc,
     },
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::{Duration, Instant},
 };
@@ -274,4 +276,55 @@ async fn handed_over_lock_is_held_whatever_comes_first() {
     }
     assert_eq!(counter.load(Ordering::SeqCst), TASKS * 50);
     until("nobody being left", async || server.ask::<Vec<String>>("KEYS", &["semaphore:a"]).is_empty()).await;
+}
+
+/// The executor of other crates: it parks the thread.
+fn parked<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// A worker that another executor blocks does not drive what is in its line, and the other workers cannot take that.
+#[test]
+fn call_by_another_executor_inside_a_worker_does_not_wait() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = builder(&server.url()).command_timeout(GENEROUS * 2).build_blocking().unwrap();
+    let runtime = runtime(4);
+    open_own(&runtime, &server, &locker);
+    let (done, all) = mpsc::channel();
+    runtime.spawn(async move {
+        for _ in 0..10 {
+            parked(async { locker.lock("a").acquire().await.unwrap().release().await.unwrap() });
+        }
+        done.send(()).unwrap();
+    });
+    assert_eq!(all.recv_timeout(GENEROUS), Ok(()));
+}
+
+/// The connection of a runtime that is lent to threads is driven only while it is lent.
+#[test]
+fn connection_that_ends_while_idle_fails_no_call() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url());
+    let call = || locker.lock("a").lease(LEASE).try_acquire_blocking();
+    eventually("a connection of this thread", || {
+        call().unwrap().unwrap().release_blocking().unwrap();
+        (own(&server) == 1).then_some(())
+    });
+    let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "NORMAL"]);
+    eventually("its end", || (own(&server) == 0).then_some(()));
+    let guard = call();
+    assert!(matches!(guard, Ok(Some(_))), "{guard:?}");
 }

@@ -68,10 +68,11 @@ pub(crate) fn nobody_is_left(server: &RedisServer) {
     assert_eq!(eternal_keys(server), [""; 0]);
 }
 
+static NEXT_FENCE: AtomicU64 = AtomicU64::new(1);
+
 /// Brings a message to the only process that listens, and waits until it has been read and what it leads to is done.
 pub(crate) async fn tell_late(server: &RedisServer, message: &str) {
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    static NEXT_FENCE: AtomicU64 = AtomicU64::new(1);
     let (ghost, fence) = ("0123456789abcdef0123456789abcdef", NEXT_FENCE.fetch_add(1, Ordering::Relaxed));
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
     for message in [message, &format!("lock run {ghost}:60000 {fence} lock:ghost")] {

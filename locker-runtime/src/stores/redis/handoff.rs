@@ -265,20 +265,20 @@ impl Redis {
         let is_here = |id| self.mail.boxes.is_open(id) && self.runs.place(key, id) == Place::Outside;
         let Some(sample) = self.rechecks.sample(key, is_here) else { return };
         let by = Timestamp::now() + self.command_timeout;
-        let again = match self.invoke(lock::look(key, &self.channel, &sample), by).await {
-            Ok(answer) => {
-                let missing: Vec<_> = answer.text().split(' ').filter_map(Id::parse).collect();
-                for &id in &missing {
-                    // An error: it does not wait any more.
-                    let _ = self.mail.boxes.deliver(Push { key: key.clone(), id, signal: Signal::Wake });
-                }
-                // Where all have lost their places, the others have, too.
-                let interval = self.rechecks.interval();
-                rechecks::next(&answer, if missing.len() == sample.len() { SOON } else { interval })
-            }
-            Err(_) => Timestamp::now() + self.command_timeout,
+        let Ok(answer) = self.invoke(lock::look(key, &self.channel, &sample), by).await else {
+            self.rechecks.keep(key, sample.into_iter());
+            return self.rechecks.again(key, by);
         };
-        self.rechecks.again(key, again);
+        let missing: Vec<_> = answer.text().split(' ').filter_map(Id::parse).collect();
+        // The others are looked for again once they have other places.
+        self.rechecks.keep(key, sample.iter().copied().filter(|id| !missing.contains(id)));
+        for &id in &missing {
+            // An error: it does not wait any more.
+            let _ = self.mail.boxes.deliver(Push { key: key.clone(), id, signal: Signal::Wake });
+        }
+        // Where all have lost their places, the others have, too.
+        let interval = if missing.len() == sample.len() { SOON } else { self.rechecks.interval() };
+        self.rechecks.again(key, rechecks::next(&answer, interval));
     }
 
     /// Has the server remove dead waiters, as many per call as one script may, until a living one has the lock.

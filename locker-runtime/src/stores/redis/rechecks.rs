@@ -85,7 +85,7 @@ impl Rechecks {
         }
     }
 
-    /// Some of the waiters that still wait at `key`; `None` if there are none, and the name is forgotten.
+    /// Takes out some of the waiters that still wait at `key`; `None` if there are none, and the name is forgotten.
     pub(super) fn sample(&self, key: &Key, waits: impl Fn(Id) -> bool) -> Option<Vec<Id>> {
         let mut names = guard(&self.names);
         let name = names.by_key.get_mut(key)?;
@@ -101,7 +101,19 @@ impl Rechecks {
         }
         let from = name.looks * SAMPLE % name.waiters.len();
         name.looks += 1;
-        Some(name.waiters.iter().cycle().skip(from).take(SAMPLE.min(name.waiters.len())).copied().collect())
+        let count = SAMPLE.min(name.waiters.len());
+        let sample: Vec<_> = name.waiters.iter().cycle().skip(from).take(count).copied().collect();
+        for id in &sample {
+            name.waiters.remove(id);
+        }
+        Some(sample)
+    }
+
+    /// Those of a sample that are to be looked for again. The others are, once they have other places.
+    pub(super) fn keep(&self, key: &Key, sample: impl Iterator<Item = Id>) {
+        if let Some(name) = guard(&self.names).by_key.get_mut(key) {
+            name.waiters.extend(sample);
+        }
     }
 
     /// A name was looked at, and is due again then.

@@ -55,8 +55,9 @@ fn all_waiters_of_a_crowd_are_looked_for_in_turns() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), SAMPLE * 3);
+    rechecks.keep(&key, seen.into_iter());
     assert_eq!(rechecks.sample(&key, |id| id == Id::from(7)), Some(vec![Id::from(7)]));
-    assert_eq!(rechecks.sample(&key, |_| false), None);
+    assert_eq!(rechecks.sample(&key, |_| true), None, "it is being looked for");
     assert!(!rechecks.knows(&key));
 }
 
@@ -74,4 +75,18 @@ fn many_names_are_looked_at_less_often() {
 fn a_hundred_thousand_waiters_ask_ten_times_a_second_together() {
     assert_eq!(own(1), Duration::from_secs(60));
     assert_eq!(own(100_000), Duration::from_secs(10_000));
+}
+
+/// One that is not polled cannot take another place: it is not asked for again and again.
+#[test]
+fn a_waiter_without_a_place_is_looked_for_once() {
+    let (rechecks, key, ids) = (Rechecks::default(), Key::new("lock:a"), [Id::from(1), Id::from(2)]);
+    for id in ids {
+        rechecks.add(&key, id, Timestamp::NEVER);
+    }
+    assert_eq!(rechecks.sample(&key, |_| true).map(|sample| sample.len()), Some(2));
+    rechecks.keep(&key, [ids[0]].into_iter());
+    assert_eq!(rechecks.sample(&key, |_| true), Some(vec![ids[0]]));
+    rechecks.add(&key, ids[1], Timestamp::NEVER);
+    assert_eq!(rechecks.sample(&key, |_| true), Some(vec![ids[1]]), "it has another place");
 }
