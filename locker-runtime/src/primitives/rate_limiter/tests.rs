@@ -87,8 +87,8 @@ fn densest(turns: &[Option<(u64, u64)>], length: u64) -> u64 {
     times.iter().map(|(start, _)| from(*start).map(|(_, tokens)| tokens).sum()).max().unwrap_or(0)
 }
 
-/// What a reply says of tokens. The cancel plans the others anew, whose turns may then be told a microsecond earlier: how
-/// many are still in line at such a moment is bookkeeping.
+/// The part of a reply that is about tokens. The cancel plans the other reservations again, which may then be a
+/// microsecond earlier: how many callers are still in line at such a moment is bookkeeping.
 fn tokens_of(reply: Reply) -> Reply {
     match reply {
         Reply::Limited { retry_after, remaining, reset_after, .. } => {

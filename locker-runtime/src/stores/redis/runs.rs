@@ -2,8 +2,8 @@
 //!
 //! The server chooses the members of a run: waiters that follow each other in its queue. Within the run the process
 //! passes the lock on from one member to the next, in that order and without a command. A member that has given up is
-//! skipped; behind the last one the run is ended at the server. The lease that the server keeps is renewed by the member
-//! that holds. A run that is lost is lost for all of its members; those that have not held yet ask again.
+//! skipped; behind the last one the run is ended at the server. The lease that the server keeps is renewed by the
+//! member that holds. A run that is lost is lost for all of its members; those that have not held yet ask again.
 
 use super::lock::{Member, Run};
 use crate::{

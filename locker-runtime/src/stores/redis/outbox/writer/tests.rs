@@ -155,3 +155,16 @@ fn the_writer_is_woken_when_enough_wait_and_not_before() {
     join();
     one.now_or_never().expect("one is");
 }
+
+/// One key of another type, say: the calls are made one by one this time, and together again later.
+#[test]
+fn another_refusal_of_one_batch_ends_no_later_batch() {
+    let mut writer = Writer::default();
+    let _waiting = (release(&mut writer, "a"), release(&mut writer, "b"));
+    let (_, parcels) = written(&mut writer);
+    let refusal = redis::parse_redis_value(b"-WRONGTYPE Operation against a key\r\n");
+    writer.answer(parcels, Ok(vec![refusal.unwrap()]));
+    assert_eq!(written(&mut writer).0, [1, 1]);
+    let _later = (release(&mut writer, "c"), release(&mut writer, "d"));
+    assert_eq!(written(&mut writer).0, [2]);
+}
