@@ -151,7 +151,7 @@ def heartbeats_keep_a_connection(endpoint):
     client = connect(zmq.DEALER, endpoint, HEARTBEAT_IVL=200)
     monitor = client.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     call(client, "/v1/event/never/wait?maxwait=3000")
-    assert client.recv_multipart() == [b"", b"408", b"not within maxwait"]
+    assert client.recv_multipart() == [b"", b"408", b"maxwait was exceeded"]
     assert monitor.poll(0) == 0, "disconnected"
 
 
@@ -295,7 +295,7 @@ def calls_beyond_the_cap_are_refused(endpoint):
     ask("ready")
     for number in range(400):
         call(crowd, f"/v1/semaphore/s/release?key={number}")
-    refused = [b"", b"503", b"too many calls of this connection are not answered yet"]
+    refused = [b"", b"503", b"too many unanswered calls on this connection (--max-zmq-calls)"]
     assert [crowd.recv_multipart() for _ in range(396)] == [refused] * 396
     call(crowd, "let me go")
     assert crowd.recv_multipart() == [b"", b"sorry"]
@@ -353,7 +353,7 @@ def a_name_changes_hands(endpoint):
         first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
         for number in range(100):
             call(first, f"/v1/event/never/wait?maxwait={2 + number % 5}")
-        assert first.recv_multipart() == [b"", b"408", b"not within maxwait"]
+        assert first.recv_multipart() == [b"", b"408", b"maxwait was exceeded"]
         second = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
         call(second, "/v1/nothing")
         assert second.recv_multipart() == [b"", b"404", b'no such path: "/v1/nothing"']
@@ -401,7 +401,7 @@ def later_requests_overtake(endpoint):
     call(client, "/v1/semaphore/free/acquire?key=k")
     assert client.recv_multipart() == [b"", b"200", b"k"]
     ask("waiting")
-    assert client.recv_multipart() == [b"", b"503", b"shutting down"], "at shut-down waiters get 503"
+    assert client.recv_multipart() == [b"", b"503", b"the server is shutting down"], "at shut-down waiters get 503"
 
 
 def counts(endpoint, number):

@@ -1,4 +1,4 @@
-//! The configuration file: other defaults for the options of `serve`.
+//! The configuration file: defaults for the options of `serve`.
 
 use super::Cli;
 use clap::{
@@ -8,11 +8,11 @@ use clap::{
 use std::{ffi::OsString, path::PathBuf};
 use toml::{Table, Value};
 
-/// A value of the file is the default that a variable or an option overrides.
+/// Parses `arguments`. Values of the file are defaults, which variables and options override.
 pub(super) fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
     let arguments: Vec<_> = arguments.into_iter().collect();
-    let mut command = super::taking_negatives(Cli::command());
-    if let Some(path) = file(&command, &arguments) {
+    let mut command = super::accept_negatives(Cli::command());
+    if let Some(path) = config_path(&command, &arguments) {
         let table = read(&path).map_err(|reason| wrong(&mut command, &reason))?;
         for (name, value) in table {
             command = set(command, &name, &value)
@@ -28,8 +28,8 @@ fn wrong(command: &mut Command, reason: &str) -> Error {
     command.error(ErrorKind::InvalidValue, reason)
 }
 
-/// The file named by option or variable, whatever else the line says.
-fn file(command: &Command, arguments: &[OsString]) -> Option<PathBuf> {
+/// Returns the file named by option or variable, even if the rest of the command line is wrong.
+fn config_path(command: &Command, arguments: &[OsString]) -> Option<PathBuf> {
     let matches = command.clone().ignore_errors(true).try_get_matches_from(arguments).ok()?;
     let (_, serve) = matches.subcommand().filter(|(name, _)| *name == "serve")?;
     serve.get_one::<PathBuf>("config").cloned()
@@ -37,17 +37,17 @@ fn file(command: &Command, arguments: &[OsString]) -> Option<PathBuf> {
 
 fn read(path: &PathBuf) -> Result<Table, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    text.parse().map_err(|error| format!("{}: {}", path.display(), without_the_line(&error, &text)))
+    text.parse().map_err(|error| format!("{}: {}", path.display(), without_line_text(&error, &text)))
 }
 
-/// The line itself may hold a password.
-fn without_the_line(error: &toml::de::Error, text: &str) -> String {
+/// Leaves out the text of the line, which may contain a password.
+fn without_line_text(error: &toml::de::Error, text: &str) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    format!("no TOML in line {}: {}", before.split('\n').count(), error.message())
+    format!("line {} is not TOML: {}", before.split('\n').count(), error.message())
 }
 
 fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
-    let serve = command.find_subcommand("serve").ok_or("no options can be set")?;
+    let serve = command.find_subcommand("serve").ok_or("no such command")?;
     let options: Vec<_> =
         serve.get_arguments().filter_map(Arg::get_long).filter(|&long| long != "config").collect();
     if !options.contains(&name) {
@@ -60,7 +60,9 @@ fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
         Value::Boolean(value) if !option.get_action().takes_values() => vec![value.to_string()],
         _ if !option.get_action().takes_values() => return Err(format!("{name}: give true or false")),
         Value::Array(_) if !many => return Err(format!("{name}: give one value, not a list")),
-        value => texts(value).ok_or_else(|| format!("{name}: give a text, a number or a list of texts"))?,
+        value => {
+            texts(value).ok_or_else(|| format!("{name}: give a string, a number or a list of strings"))?
+        }
     };
     Ok(command.mut_subcommand("serve", |serve| serve.mut_arg(id, |option| option.default_values(values))))
 }
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_goes_before_the_file_before_the_defaults() {
+    fn options_override_the_file() {
         let file = "http = \"127.0.0.1:1\"\nmax-requests = 5\nin-seconds = 0.8\npeer = [\"tcp://a:1\", \"tcp://b:2\"]\n";
         let serve = parse(file, &["--max-requests", "7"]).unwrap();
         assert_eq!((serve.http.as_str(), serve.max_requests), ("127.0.0.1:1", 7));
@@ -119,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_and_the_line_together_are_checked() {
+    fn file_and_options_are_checked_together() {
         let (key, clients) = ("curve-key-file = \"key\"\n", "curve-clients-file = \"clients\"\n");
         let reason = parse(clients, &[]).unwrap_err();
         assert!(reason.contains("--curve-key-file"), "{reason}");
@@ -134,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn wrong_values_are_named() {
         for (file, expected) in [
             ("hppt = 1\n", "unknown option hppt: known are http, zmq"),
             ("config = \"other\"\n", "unknown option config"),
             ("http = \n", "TOML"),
-            ("http = true\n", "give a text, a number or a list of texts"),
+            ("http = true\n", "give a string, a number or a list of strings"),
             ("http = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n", "http: give one value"),
             ("http = []\n", "http: give one value"),
             ("in-seconds = -1\n", "greater than 0"),
