@@ -123,8 +123,8 @@ fn a_store_that_does_not_answer_is_an_error() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let Some(redis) = RedisServer::with(&["--requirepass", "right"]) else { return };
     let cases = [
-        (free_port(), "refused", "start that first"),
-        (silent.local_addr().unwrap().port(), "within", "start that first"),
+        (free_port(), "refused", "start the store first"),
+        (silent.local_addr().unwrap().port(), "within", "start the store first"),
         (redis.port(), "WRONGPASS", "give user and password in the URL"),
     ];
     for (port, cause, hint) in cases {
@@ -253,7 +253,7 @@ fn help_teaches() {
         (&["--help"][..], "LOCKER_URL"),
         (&["serve", "--help"], "LOCKER_MAX_REQUESTS"),
         (&["run", "--help"], "LOCKER_FENCE"),
-        (&["unlock", "--help"], "the holder learns that it is lost"),
+        (&["unlock", "--help"], "the holder is told"),
     ] {
         let output = binary().args(arguments).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();
