@@ -1,8 +1,8 @@
-//! The command line, the `LOCKER_*` variables and the configuration file.
+//! The options of the program.
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help text")]
 
-mod file;
+pub(crate) mod parse;
 
 use crate::{
     api,
@@ -117,8 +117,8 @@ pub(crate) struct Serve {
     #[arg(long, env = "LOCKER_HEADER_SIZE", default_value = "8192", value_name = "BYTES", help_heading = LIMITS)]
     #[arg(value_parser = clap::value_parser!(u32).range(8192..=1_048_576))]
     pub(crate) header_size: u32,
-    /// How long a request may take to arrive. Idle connections are closed after this time, and connections whose
-    /// client reads nothing of an answer after twelve times this time
+    /// How long a request may take to arrive. Idle connections are closed after this time. A
+    /// connection is also closed if its client reads nothing of an answer for twelve times this time
     #[arg(long, env = "LOCKER_HEADER_TIMEOUT", default_value = "5s", value_name = "TIME", help_heading = LIMITS)]
     #[arg(value_parser = up_to_a_day)]
     pub(crate) header_timeout: Duration,
@@ -259,19 +259,6 @@ pub(crate) struct Unlock {
 
 /// The exit code `EX_USAGE`: wrong options.
 pub(crate) const MISUSED: u8 = 64;
-
-/// Parses the command line, the variables and the file.
-///
-/// # Errors
-/// The exit code, after an error message or the help was printed.
-pub(crate) fn parse() -> Result<Cli, u8> {
-    file::parse_from(std::env::args_os()).map_err(|error| {
-        let code = if error.use_stderr() { MISUSED } else { 0 };
-        // An error means that the output is closed.
-        drop(error.print());
-        code
-    })
-}
 
 /// Parses the name of a lock. An empty name is most likely an unset variable: all such callers would share one lock.
 fn name(text: &str) -> Result<String, String> {

@@ -6,14 +6,14 @@ mod serve;
 mod store_option;
 pub(crate) mod unlock;
 
-use crate::cli::{self, Command};
+use crate::cli::{Command, parse};
 use std::{io::IsTerminal, process::ExitCode};
 use tracing_subscriber::EnvFilter;
 
 /// Runs the program with the arguments of this process.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match cli::parse() {
+    let cli = match parse::parse() {
         Ok(cli) => cli,
         Err(code) => return code.into(),
     };

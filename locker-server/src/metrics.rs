@@ -10,7 +10,7 @@ use std::{fmt, sync::OnceLock, time::Duration};
 const METADATA: Metadata<'static> = Metadata::new("locker", Level::INFO, None);
 const WAIT_BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3600.0];
 const STATUSES: [u16; 13] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 503];
-/// The column for calls whose client disconnected.
+/// The column for calls that ended with a disconnect.
 const GONE: usize = STATUSES.len();
 
 /// The transport of a request.
@@ -106,7 +106,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a call whose client disconnected while it waited.
+    /// Counts a call that ended because its client disconnected.
     pub(crate) fn gone(&self, transport: Transport, call: CallKind) {
         self.count(transport, index(call), GONE);
     }
@@ -157,7 +157,7 @@ impl Metrics {
         self.recorder.handle().render()
     }
 
-    /// Returns the handle whose [`PrometheusHandle::run_upkeep`] must be called regularly.
+    /// Returns the handle. Its [`PrometheusHandle::run_upkeep`] must be called regularly.
     pub(crate) fn handle(&self) -> PrometheusHandle {
         self.recorder.handle()
     }

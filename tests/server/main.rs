@@ -1,9 +1,10 @@
-//! The server from outside: the real binary over real sockets, with clients of other makes.
+//! The server from outside: the real binary over real sockets, with independent clients.
 
 mod access;
 mod calls;
 mod docs;
 mod files;
+mod floors;
 mod limits;
 mod openapi;
 mod peers;

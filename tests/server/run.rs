@@ -33,7 +33,7 @@ async fn the_exit_code_is_the_commands_own() {
 }
 
 #[tokio::test]
-async fn the_command_knows_key_and_fence() {
+async fn command_gets_key_and_fence() {
     let locker = Locker::memory();
     let fence = locker.lock("a").acquire().await.unwrap().fence();
     let script = format!("test \"$LOCKER_KEY\" = lock:a && test \"$LOCKER_FENCE\" -gt {fence}");
@@ -108,7 +108,7 @@ async fn locks_are_listed_and_ended() {
 }
 
 #[test]
-fn wrong_arguments_are_told_apart_from_what_the_command_exits_with() {
+fn wrong_arguments_have_their_own_exit_code() {
     for arguments in [
         &["run"][..],
         &["run", "a"],
@@ -124,9 +124,9 @@ fn wrong_arguments_are_told_apart_from_what_the_command_exits_with() {
     assert_eq!(binary().args(["run", "--help"]).output().unwrap().status.code(), Some(0));
 }
 
-/// An empty one is what an unset variable leaves.
+/// An unset variable leaves an empty name.
 #[test]
-fn names_that_nobody_means_are_refused() {
+fn invalid_lock_names_are_refused() {
     for (name, expected) in
         [("", "the name is empty"), ("a\nb", "is not printable"), ("\u{7f}", "is not printable")]
     {

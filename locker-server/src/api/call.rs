@@ -111,15 +111,17 @@ pub fn parse(method: Method, path: &str, query: &str, form: &str) -> Result<Pars
     let id = raw.id.clone();
     let call = match target {
         Target::List => Call::List,
-        Target::Name(resource, name) if method == Method::Delete => {
-            Call::Delete(resource, name::parse(name)?)
-        }
-        Target::Name(resource, name) => Call::Show(resource, name::parse(name)?),
+        Target::Name(resource, name) if method == Method::Delete => Call::Delete(resource, parse_name(name)?),
+        Target::Name(resource, name) => Call::Show(resource, parse_name(name)?),
         Target::Action(action, name) => {
-            Call::Action { action, name: name::parse(name)?, params: Params::new(action, raw)? }
+            Call::Action { action, name: parse_name(name)?, params: Params::new(action, raw)? }
         }
     };
     Ok(ParsedCall { call, id })
+}
+
+fn parse_name(segment: &str) -> Result<String, Answer> {
+    name::parse(segment).map_err(Answer::bad_request)
 }
 
 /// The target of a path. Names are still encoded.

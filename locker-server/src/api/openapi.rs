@@ -1,4 +1,4 @@
-//! The OpenAPI document, written from the table of actions.
+//! The OpenAPI document, generated from the table of actions.
 
 use super::{
     actions::{Action, ROWS, Row},
@@ -20,31 +20,28 @@ use utoipa::{
 };
 
 const ABOUT: &str = "Locks, rate limits and coordination. Times are milliseconds. \
-    The paths of kinds (`/v1/<kind>/<name>` and `/v1/<kind>/<name>/<action>`) exist without `/v1`, too.";
+    The paths of kinds (`/v1/<kind>/<name>` and `/v1/<kind>/<name>/<action>`) also exist without `/v1`.";
 
-/// Header, its type, the statuses that may have it, and what it says.
+/// The name, type, statuses and description of each header.
 const HEADERS: [(&str, Type, &[&str], &str); 3] = [
-    ("Retry-After", Type::Integer, &["408", "429", "503"], "seconds, where it is known when to come back"),
-    ("Allow", Type::String, &["405"], "the methods that the path has"),
+    ("Retry-After", Type::Integer, &["408", "429", "503"], "seconds until a retry may succeed, if known"),
+    ("Allow", Type::String, &["405"], "the methods that the path accepts"),
     ("WWW-Authenticate", Type::String, &["401"], "Bearer"),
 ];
 
 const EVERYWHERE: [(&str, &str); 9] = [
-    ("400", "the request is malformed; the body says why"),
+    ("400", "the request is malformed; the body has the reason"),
     ("401", "the token is missing or wrong"),
-    ("403", "the request was driven by a web page"),
-    ("405", "the path has other methods: see Allow"),
+    ("403", "a web page sent the request, or the Host is unknown"),
+    ("405", "the path does not accept the method: see Allow"),
     ("413", "the body is too large"),
     ("415", "the body is not a form"),
     ("431", "the request line with its headers is too large"),
-    ("429", "too many wait at this name, or too many names are in use"),
-    ("503", "the store does not answer, too many wait, or the server is shutting down"),
+    ("429", "too many calls wait for this name, or too many names are in use"),
+    ("503", "the store is unavailable, too many calls wait, or the server is shutting down"),
 ];
 
-/// The document as JSON.
-///
-/// # Errors
-/// None that depends on anything outside this file.
+/// Returns the document as JSON.
 pub(crate) fn document() -> Result<String, serde_json::Error> {
     let mut paths = PathsBuilder::new();
     for row in &ROWS {
@@ -57,7 +54,7 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
     for (path, summary, body) in [
         ("/v1", "the names in use", Body::Json(names)),
         ("/healthz", "whether the server runs", Body::Text),
-        ("/readyz", "whether the store answers (else 503)", Body::Text),
+        ("/readyz", "whether the store answers (otherwise 503)", Body::Text),
         ("/metrics", "counters for Prometheus", Body::Text),
         ("/openapi.json", "this document", Body::Json(|| ObjectBuilder::new().into())),
     ] {
@@ -75,7 +72,7 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
         .info(info.build())
         .paths(paths.build())
         .components(Some(components(bearer)))
-        // None is needed where the server was started without tokens.
+        // A server without a token file needs no token.
         .security(Some([SecurityRequirement::default(), needs_token]))
         .build();
     document.to_pretty_json()
@@ -116,14 +113,14 @@ fn action(row: &Row) -> PathItem {
         .build()
 }
 
-/// The parameters as a form, in place of the query.
+/// Describes the parameters as a form.
 fn form(row: &Row) -> RequestBody {
     let fields = row.parameters.iter().chain(&["id"]);
     let object = fields.fold(ObjectBuilder::new(), |object, name| {
-        object.property(*name, schema(text_and_default(name).1, least(name, row.action)))
+        object.property(*name, schema(text_and_default(name).1, min(name, row.action)))
     });
     RequestBodyBuilder::new()
-        .description(Some("the parameters may come as a form instead"))
+        .description(Some("the parameters may be sent as a form instead"))
         .content(
             "application/x-www-form-urlencoded",
             ContentBuilder::new().schema(Some(object.build())).build(),
@@ -135,7 +132,7 @@ fn thing(resource: Resource) -> PathItem {
     let (resource, unknown) = (resource.segment(), ("404", "the name is not in use"));
     let (show, state) =
         ([("200", "the state"), unknown], Body::Json(|| Ref::from_schema_name("State").into()));
-    let delete = [("204", "forgotten; whoever waited gets 409"), unknown];
+    let delete = [("204", "forgotten; waiting calls get 409"), unknown];
     PathItemBuilder::new()
         .operation(
             HttpMethod::Get,
@@ -168,10 +165,10 @@ fn operation(
         .build()
 }
 
-/// What comes with 200.
+/// The body of a 200.
 enum Body {
     Text,
-    /// The key of a hold; its fence is in the head.
+    /// The key of a hold. Its fence is in a header.
     Key,
     Json(fn() -> RefOr<Schema>),
 }
@@ -220,29 +217,30 @@ fn query(name: &str, needed: bool, action: Action) -> Parameter {
         .parameter_in(ParameterIn::Query)
         .required(if needed { Required::True } else { Required::False })
         .description(Some(text))
-        .schema(Some(schema(default, least(name, action))))
+        .schema(Some(schema(default, min(name, action))))
         .build()
 }
 
 fn text_and_default(name: &str) -> (&'static str, Option<i64>) {
     match name {
-        "size" => ("tokens or slots; more than 2^53-1 counts as that", Some(1)),
-        "interval" => {
-            ("milliseconds between two refills, at least 1; more than 10 years counts as that", Some(1000))
-        }
+        "size" => ("tokens or slots; clamped to 2^53-1", Some(1)),
+        "interval" => ("milliseconds between two refills, at least 1; clamped to 10 years", Some(1000)),
         "expires" => (
-            "milliseconds; 0: never (semaphores only); beyond 10 years: never, of a watchdog after them",
+            "milliseconds; 0 means never (semaphores only); beyond 10 years: never for a hold, 10 years for a watchdog",
             Some(60_000),
         ),
-        "maxwait" => ("milliseconds to wait; negative or beyond 10 years: for ever; 0: not at all", Some(-1)),
-        "key" => ("names the hold; a random UUID if it is left out", None),
-        "message" => ("what the waiters are told", None),
+        "maxwait" => (
+            "milliseconds to wait; a negative value or more than 10 years means indefinitely, 0 does not wait",
+            Some(-1),
+        ),
+        "key" => ("the name of the hold; a random UUID if it is left out", None),
+        "message" => ("the message for the waiters", None),
         _ => ("written to the log", None),
     }
 }
 
-/// What is smaller is 400.
-fn least(name: &str, action: Action) -> Option<i64> {
+/// Returns the minimum. Smaller values are answered 400.
+fn min(name: &str, action: Action) -> Option<i64> {
     match name {
         "interval" => Some(1),
         "expires" if action == Action::KickWatchdog => Some(1),
@@ -251,13 +249,13 @@ fn least(name: &str, action: Action) -> Option<i64> {
     }
 }
 
-fn schema(default: Option<i64>, least: Option<i64>) -> RefOr<Schema> {
+fn schema(default: Option<i64>, min: Option<i64>) -> RefOr<Schema> {
     match default {
         None => string(),
         Some(default) => ObjectBuilder::new()
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-            .minimum(least)
+            .minimum(min)
             .maximum(Some(i64::MAX))
             .default(Some(default.into()))
             .into(),
@@ -284,7 +282,7 @@ mod tests {
             }
         }
         assert!(document["paths"]["/v1/event/{name}"]["delete"].is_object());
-        let least = |path: &str, name: &str| {
+        let min = |path: &str, name: &str| {
             let given = document["paths"][path]["post"]["parameters"].as_array().unwrap();
             given.iter().find(|one| one["name"] == name).unwrap()["schema"]["minimum"].as_f64()
         };
@@ -293,8 +291,8 @@ mod tests {
             &kick["requestBody"]["content"]["application/x-www-form-urlencoded"]["schema"]["properties"];
         assert_eq!(fields["expires"]["minimum"].as_f64(), Some(1.0));
         assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
-        assert_eq!(least("/v1/watchdog/{name}/kick", "expires"), Some(1.0));
-        assert_eq!(least("/v1/semaphore/{name}/acquire", "expires"), Some(0.0));
-        assert_eq!(least("/v1/tokenbucket/{name}/acquire", "interval"), Some(1.0));
+        assert_eq!(min("/v1/watchdog/{name}/kick", "expires"), Some(1.0));
+        assert_eq!(min("/v1/semaphore/{name}/acquire", "expires"), Some(0.0));
+        assert_eq!(min("/v1/tokenbucket/{name}/acquire", "interval"), Some(1.0));
     }
 }

@@ -76,9 +76,9 @@ impl TimeSlots {
 
     /// Publishes a grant. The lock keeps grants in the order of their numbers.
     fn publish(&self, publisher: &Publisher) {
-        let mut published = lock(&self.published);
-        *published += 1;
-        let number = published.to_be_bytes().to_vec().into();
+        let mut count = lock(&self.published);
+        *count += 1;
+        let number = count.to_be_bytes().to_vec().into();
         publisher.publish(vec![Bytes::from_static(TOPIC.as_bytes()), self.id.clone(), number]);
     }
 

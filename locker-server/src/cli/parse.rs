@@ -1,6 +1,6 @@
-//! The configuration file: defaults for the options of `serve`.
+//! Parsing of the command line, the `LOCKER_*` variables and the configuration file.
 
-use super::Cli;
+use super::{Cli, MISUSED};
 use clap::{
     Arg, Command, CommandFactory, FromArgMatches,
     error::{Error, ErrorKind},
@@ -8,8 +8,21 @@ use clap::{
 use std::{ffi::OsString, path::PathBuf};
 use toml::{Table, Value};
 
+/// Parses the command line, the variables and the file.
+///
+/// # Errors
+/// The exit code, after an error message or the help was printed.
+pub(crate) fn parse() -> Result<Cli, u8> {
+    parse_from(std::env::args_os()).map_err(|error| {
+        let code = if error.use_stderr() { MISUSED } else { 0 };
+        // An error means that the output is closed.
+        drop(error.print());
+        code
+    })
+}
+
 /// Parses `arguments`. Values of the file are defaults, which variables and options override.
-pub(super) fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
+fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     let mut command = super::accept_negatives(Cli::command());
     if let Some(path) = config_path(&command, &arguments) {
