@@ -1,4 +1,7 @@
 //! The sockets. Only this file and `curve.rs` use the ZeroMQ library.
+//!
+//! The library is omq-tokio: it reports closed connections, so that the waits of clients that disconnected end, and it
+//! needs no C++ build.
 
 use super::{
     connections::{Change, Client},
