@@ -1,31 +1,29 @@
 //! The locker: a store with defaults, and how it is asked.
 
-mod asking;
 mod attempt;
+mod refusals;
+#[cfg(test)]
+mod tests;
+mod wait_op;
 
 use crate::{
-    Error, ErrorKind, Result, background,
+    background,
     backoff::Backoff,
-    blocking::block_on,
     clock::Timestamp,
-    config::{COMMAND_TIMEOUT, LockerBuilder, Settings},
-    door::Door,
-    errands::Errands,
-    error::Cause,
-    handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Refusals, Watchdog},
+    error::{Cause, Error, ErrorKind, Result},
     id::Id,
-    key::{Key, KeyFormat, KeyPart},
+    in_flight::InFlight,
+    key::{Key, KeyFormat},
     panics,
-    primitives::{Kind, Reply, Request, rate_limiter::Quota, rwlock::Mode},
-    request::LockRequest,
+    primitives::{Reply, Request},
+    settings::Settings,
     store::{Calling, Store},
-    stores::Memory,
 };
-pub(crate) use asking::{Answer, Asking, Patience};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
 };
+pub(crate) use refusals::{Limited, Refusal, Refusals};
 use std::{
     fmt,
     future::{Ready, ready},
@@ -33,9 +31,7 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-
-/// How long a request that nobody waits in line for is tried.
-pub(crate) const PERSISTENCE: Duration = Duration::from_secs(5);
+pub(crate) use wait_op::{Acquired, WaitOp};
 
 /// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
 ///
@@ -57,7 +53,7 @@ struct Inner {
     prefix: String,
     key_format: KeyFormat,
     command_timeout: Duration,
-    errands: Errands,
+    in_flight: InFlight,
     refusals: Refusals,
 }
 
@@ -69,125 +65,8 @@ impl Locker {
         key_format: KeyFormat,
         command_timeout: Duration,
     ) -> Self {
-        let (errands, refusals) = (Errands::default(), Refusals::default());
-        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, errands, refusals }))
-    }
-
-    /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
-    ///
-    /// `memory://` in a URL means one store for the whole process instead.
-    #[must_use]
-    pub fn memory() -> Self {
-        Self::with_defaults(Memory::new())
-    }
-
-    /// Opens the store behind `url` with the defaults of [`LockerBuilder`].
-    ///
-    /// # Errors
-    /// As [`LockerBuilder::build`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: a dropped future leaves nothing behind.
-    pub async fn connect(url: &str) -> Result<Self> {
-        Self::builder().url(url).build().await
-    }
-
-    /// [`connect`](Self::connect) for callers that are not async.
-    ///
-    /// # Errors
-    /// As [`LockerBuilder::build`].
-    pub fn connect_blocking(url: &str) -> Result<Self> {
-        block_on(Self::connect(url))
-    }
-
-    /// Starts from the defaults: lease 10 s, timeout 10 s, attempts unlimited, re-checks at most 2 s apart.
-    pub fn builder() -> LockerBuilder {
-        LockerBuilder::default()
-    }
-
-    /// Asks for the exclusive lock called `name`.
-    pub fn lock(&self, name: &str) -> LockRequest {
-        self.request(Kind::Lock, Key::named(self.prefix(), "lock", name))
-    }
-
-    /// Asks for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments: the same key.
-    ///
-    /// ```
-    /// # async fn example(locker: locker_runtime::Locker) -> locker_runtime::Result<()> {
-    /// let (card, amount) = (6222, 100);
-    /// let guard = locker.lock_on("bank.withdraw", &[&card, &amount]).acquire().await?;
-    /// # guard.release().await }
-    /// ```
-    pub fn lock_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> LockRequest {
-        self.request(Kind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
-    }
-
-    /// Asks for a permit of the semaphore called `name`, which has `size` of them from now on, for everybody: what
-    /// the last caller gave holds. A smaller size evicts nobody; with size 0 everybody waits until it is raised.
-    ///
-    /// The request is the lock's, lease, renewal and guard included; `permits(n)` takes several at once.
-    pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
-        self.request(Kind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
-    }
-
-    /// Asks for the read/write lock called `name` together with other readers. First come, first served: a reader
-    /// does not pass a writer who waits.
-    pub fn read_lock(&self, name: &str) -> LockRequest {
-        self.request(Kind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
-    }
-
-    /// Asks for the read/write lock called `name` alone.
-    pub fn write_lock(&self, name: &str) -> LockRequest {
-        self.request(Kind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
-    }
-
-    /// Asks for all these locks, the same ones that [`lock`](Self::lock) asks for: all or nothing, in an order of
-    /// their own, so that callers who want the same locks in different orders do not wait for each other for ever.
-    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
-        let keys = names.into_iter().map(|name| Key::named(self.prefix(), "lock", name.as_ref()));
-        self.request_all(Kind::Lock, keys.collect())
-    }
-
-    /// The rate limiter called `name`, with `quota` from now on, for everybody.
-    #[must_use]
-    pub fn rate_limiter(&self, name: &str, quota: Quota) -> RateLimiter {
-        self.limiter(Key::named(self.prefix(), "rate", name), quota)
-    }
-
-    /// The event called `name`.
-    #[must_use]
-    pub fn event(&self, name: &str) -> Event {
-        Event::new(self.clone(), Key::named(self.prefix(), "event", name))
-    }
-
-    /// The watchdog called `name`.
-    #[must_use]
-    pub fn watchdog(&self, name: &str) -> Watchdog {
-        Watchdog::new(self.clone(), Key::named(self.prefix(), "watchdog", name))
-    }
-
-    /// The barrier called `name`, at which `parties` callers wait for each other.
-    #[must_use]
-    pub fn barrier(&self, name: &str, parties: u64) -> Barrier {
-        Barrier::new(self.clone(), Key::named(self.prefix(), "barrier", name), parties)
-    }
-
-    /// The latch called `name`, which opens when it was counted down `count` times.
-    #[must_use]
-    pub fn latch(&self, name: &str, count: u64) -> Latch {
-        Latch::new(self.clone(), Key::named(self.prefix(), "latch", name), count)
-    }
-
-    /// The counter called `name`.
-    #[must_use]
-    pub fn counter(&self, name: &str) -> Counter {
-        Counter::new(self.clone(), Key::named(self.prefix(), "counter", name))
-    }
-
-    /// The low-level door, for servers and tools: names instead of guards.
-    #[must_use]
-    pub fn door(&self) -> Door {
-        Door::new(self.clone())
+        let (in_flight, refusals) = (InFlight::default(), Refusals::default());
+        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, in_flight, refusals }))
     }
 
     /// What stands before every key.
@@ -211,25 +90,8 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn settled(&self) {
-        self.0.errands.done().await;
-        self.store().pushes().errands().done().await;
-    }
-
-    pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
-        LockRequest::new(self.clone(), kind, key, self.0.settings)
-    }
-
-    pub(crate) fn request_all(&self, kind: Kind, keys: Vec<Key>) -> LockAllRequest {
-        LockAllRequest::new(self, kind, keys, self.0.settings)
-    }
-
-    pub(crate) fn limiter(&self, key: Key, quota: Quota) -> RateLimiter {
-        RateLimiter::new(self.clone(), key, quota, self.0.settings.timeout)
-    }
-
-    pub(crate) fn with_defaults(store: impl Store) -> Self {
-        let (settings, key_format) = (Settings::default(), KeyFormat::default());
-        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT)
+        self.0.in_flight.done().await;
+        self.store().mailboxes().in_flight().done().await;
     }
 
     /// How long one answer of the store is waited for.
@@ -244,7 +106,17 @@ impl Locker {
 
     /// For a new attempt. Where others take part, it must differ from all of theirs.
     pub(crate) fn new_id(&self) -> Id {
-        if self.store().liveness().is_some() { Id::random() } else { Id::local() }
+        if self.store().waiter_ttl().is_some() { Id::random() } else { Id::local() }
+    }
+
+    /// Whether the store is in this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.store().waiter_ttl().is_none()
+    }
+
+    /// The defaults of the calls made on it.
+    pub(crate) fn settings(&self) -> Settings {
+        self.0.settings
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
@@ -254,19 +126,19 @@ impl Locker {
     /// Sends `request` without anybody waiting for it, again and again until it is certain or `give_up` has passed; also
     /// where nobody could be reached for a reason that usually does not pass, such as a password. Answered inline where
     /// the store can.
-    pub(crate) fn send_off(
+    pub(crate) fn call_in_background(
         &self,
         key: &Key,
         request: Request,
         give_up: Duration,
-        then: impl FnOnce(Result<Told>) + Send + 'static,
+        then: impl FnOnce(Result<Settled>) + Send + 'static,
     ) {
         // This may be the end of a guard, and that of a panic: a store that panics, too, must not end the process.
-        let at_once = panics::contain(|| self.at_once(key, &request));
+        let at_once = panics::contain(|| self.call_inline(key, &request));
         if let Some(answer) = at_once.unwrap_or_else(|| Some(Err(panicked()))) {
-            return then(answer.map(Told::at_once));
+            return then(answer.map(Settled::inline));
         }
-        let (locker, key, errand) = (self.clone(), key.clone(), self.0.errands.begin());
+        let (locker, key, errand) = (self.clone(), key.clone(), self.0.in_flight.begin());
         background::spawn(async move {
             let (sent, passes) =
                 (Timestamp::now(), |error: &Error| error.is_temporary() || error.is_unsent());
@@ -276,9 +148,14 @@ impl Locker {
     }
 
     /// Repeats an idempotent request until it is certain or `patience` is over.
-    pub(crate) fn insist<'a>(&'a self, key: &'a Key, request: Request, patience: Duration) -> Soon<'a, Told> {
-        match self.at_once(key, &request) {
-            Some(answer) => Either::Left(ready(answer.map(Told::at_once))),
+    pub(crate) fn retry_until_certain<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        patience: Duration,
+    ) -> MaybeReady<'a, Settled> {
+        match self.call_inline(key, &request) {
+            Some(answer) => Either::Left(ready(answer.map(Settled::inline))),
             None => Either::Right(Box::pin(self.repeat(
                 key,
                 request,
@@ -296,22 +173,22 @@ impl Locker {
         mut sent: Timestamp,
         patience: Duration,
         passes: impl Fn(&Error) -> bool,
-    ) -> Result<Told> {
-        let (mut backoff, mut repeated, mut cause) = (Backoff::default(), false, Cause::default());
+    ) -> Result<Settled> {
+        let (mut backoff, mut retried, mut cause) = (Backoff::default(), false, Cause::default());
         let until = sent + patience;
         loop {
             let answer = self.call_until(key, request.clone(), sent, until).await;
             let error = match answer {
-                Ok(reply) => return Ok(Told { reply, repeated, sent: Some(sent) }),
+                Ok(reply) => return Ok(Settled { reply, retried, sent: Some(sent) }),
                 Err(error) => cause.explain(error),
             };
             let delay = backoff.next_delay();
             if !passes(&error) || Timestamp::now() + delay >= until {
-                return Err(if repeated { error.unknown() } else { error });
+                return Err(if retried { error.unknown() } else { error });
             }
             if !error.is_certain() {
-                repeated = true;
-                request.set_repeated();
+                retried = true;
+                request.set_retried();
             }
             background::sleep(delay).await;
             sent = Timestamp::now();
@@ -325,8 +202,8 @@ impl Locker {
         request: Request,
         now: Timestamp,
         until: Timestamp,
-    ) -> Soon<'a, Reply> {
-        match self.at_once(key, &request) {
+    ) -> MaybeReady<'a, Reply> {
+        match self.call_inline(key, &request) {
             Some(answer) => Either::Left(ready(answer)),
             None => Either::Right(Box::pin(async move {
                 let answer = in_time(self.store().call(key, &request), now, until).await;
@@ -342,12 +219,12 @@ impl Locker {
     }
 
     /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet. A store with a
-    /// liveness is across a network: its call would be made only to be dropped.
-    pub(crate) fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
+    /// `Store::waiter_ttl` is across a network: its call would be made only to be dropped.
+    pub(crate) fn call_inline(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
         if let Err(error) = background::ready() {
             return Some(Err(error.with_key(key.as_str())));
         }
-        if self.store().liveness().is_some() {
+        if self.store().waiter_ttl().is_some() {
             return None;
         }
         match self.store().call(key, request) {
@@ -367,21 +244,21 @@ impl fmt::Debug for Locker {
 }
 
 /// An answer that is here, or one on its way, which takes as little room as can be in whoever waits for it.
-pub(crate) type Soon<'a, T> = Either<Ready<Result<T>>, BoxFuture<'a, Result<T>>>;
+pub(crate) type MaybeReady<'a, T> = Either<Ready<Result<T>>, BoxFuture<'a, Result<T>>>;
 
 /// The certain answer to a request that may have been sent more than once.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Settled {
     pub(crate) reply: Reply,
     /// An earlier copy may have been carried out.
-    pub(crate) repeated: bool,
+    pub(crate) retried: bool,
     /// When that one was sent which was answered; `None`: it was answered at once.
     pub(crate) sent: Option<Timestamp>,
 }
 
-impl Told {
-    fn at_once(reply: Reply) -> Self {
-        Self { reply, repeated: false, sent: None }
+impl Settled {
+    fn inline(reply: Reply) -> Self {
+        Self { reply, retried: false, sent: None }
     }
 }
 

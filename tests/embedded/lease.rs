@@ -1,8 +1,8 @@
 //! Leases when the store answers late, wrongly or not at all.
 
 use locker::{
-    Error, ErrorKind, Key, Locker, Pushes,
-    primitives::{Holding, Request},
+    Error, ErrorKind, Key, Locker, Mailboxes,
+    primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
 };
@@ -50,7 +50,7 @@ impl Store for Line {
                 SILENT => return pending().await,
                 _ => {}
             }
-            if matches!(request, Request::Lock(Holding::Renew { .. })) {
+            if matches!(request, Request::Lock(HoldRequest::Renew { .. })) {
                 self.renewals.fetch_add(1, Ordering::SeqCst);
             }
             let answer = self.store.call(key, request).await;
@@ -62,8 +62,8 @@ impl Store for Line {
         }))
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.store.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.store.mailboxes()
     }
 }
 

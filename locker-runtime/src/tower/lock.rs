@@ -1,7 +1,7 @@
 //! A lock or a semaphore around a service.
 
-use super::{Answering, answer, take_ready};
-use crate::{LockRequest, Locker, guard::while_held};
+use super::{Answering, response, take_ready};
+use crate::{handles::LockRequest, lease::while_held, locker::Locker};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -104,7 +104,7 @@ where
         Box::pin(async move {
             let guard = match wanted.acquire().await {
                 Ok(guard) => guard,
-                Err(error) => return Ok(answer::refuse(&error)),
+                Err(error) => return Ok(response::refuse(&error)),
             };
             let response =
                 while_held(pin!(inner.call(request)), pin!(guard.lost()), || guard.is_held()).await;
@@ -112,15 +112,15 @@ where
             let released = guard.leave().await;
             match (response, released) {
                 (Some(response), _) => response,
-                (None, Err(error)) => Ok(answer::refuse(&error)),
-                (None, Ok(())) => Ok(answer::refuse(&lost())),
+                (None, Err(error)) => Ok(response::refuse(&error)),
+                (None, Ok(())) => Ok(response::refuse(&lost())),
             }
         })
     }
 }
 
-fn lost() -> crate::Error {
-    crate::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
+fn lost() -> crate::error::Error {
+    crate::error::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
 }
 
 #[cfg(test)]

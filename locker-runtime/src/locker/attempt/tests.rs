@@ -1,8 +1,8 @@
 use super::*;
 use crate::{
     id::Id,
-    primitives::{Holding, Push, Request, barrier},
-    pushes::Pushes,
+    mailboxes::Mailboxes,
+    primitives::{HoldRequest, Notification, Request, barrier},
     store::{Calling, Store},
     stores::Memory,
     sync::{Mutex, lock},
@@ -35,8 +35,8 @@ where
         }
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.memory.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.memory.mailboxes()
     }
 }
 
@@ -52,7 +52,7 @@ fn remote(
 /// The attempts that were taken back.
 fn cancelled(asked: &Asked) -> Vec<Id> {
     let of = |request: &Request| match *request {
-        Request::Lock(Holding::Cancel { id, .. }) => Some(id),
+        Request::Lock(HoldRequest::Cancel { id, .. }) => Some(id),
         _ => None,
     };
     lock(asked).iter().filter_map(of).collect()
@@ -67,8 +67,8 @@ async fn nobody_can_be_handed_anything_when_the_attempt_is_taken_back() {
     let open = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&open);
     let (locker, asked) = remote(move |memory, request| {
-        if let Request::Lock(Holding::Cancel { id, .. }) = *request {
-            lock(&seen).push(memory.pushes().is_open(id));
+        if let Request::Lock(HoldRequest::Cancel { id, .. }) = *request {
+            lock(&seen).push(memory.mailboxes().is_open(id));
         }
         None
     });
@@ -90,10 +90,10 @@ async fn the_last_try_of_one_who_was_in_line_is_taken_back_whatever_was_answered
     ] {
         let given = answer.clone();
         let (locker, asked) = remote(move |memory, request| match *request {
-            Request::Lock(Holding::Acquire { id, wait: None, .. }) => {
+            Request::Lock(HoldRequest::Acquire { id, wait: None, .. }) => {
                 // The holder has handed it over to this one, who will not look any more.
-                let signal = Signal::Held { fence: 7, until: Timestamp::NEVER };
-                drop(memory.pushes().deliver(Push { key: Key::new("lock:a"), id, signal }));
+                let signal = Signal::HandedOff { fence: 7, until: Timestamp::NEVER };
+                drop(memory.mailboxes().deliver(Notification { key: Key::new("lock:a"), id, signal }));
                 Some(given.clone())
             }
             _ => None,
@@ -134,14 +134,14 @@ async fn a_place_in_line_is_kept_until_the_next_try() {
     let mut waiting = Box::pin(locker.lock("a").max_retry(2).retry_delay(Duration::from_secs(40)).acquire());
     assert!(waiting.as_mut().now_or_never().is_none());
     let last = lock(&asked).pop();
-    let Some(Request::Lock(Holding::Acquire { wait: Some(wait), .. })) = last else { panic!("{last:?}") };
+    let Some(Request::Lock(HoldRequest::Acquire { wait: Some(wait), .. })) = last else { panic!("{last:?}") };
     assert_eq!(wait.live, Some(Duration::from_secs(120)));
 }
 
 #[tokio::test]
 async fn a_hold_that_was_granted_anew_behind_its_back_is_lost() {
     let (locker, _) = remote(|_, request| {
-        matches!(request, Request::Lock(Holding::Renew { .. }))
+        matches!(request, Request::Lock(HoldRequest::Renew { .. }))
             .then_some(Ok(Reply::Renewed { fence: u64::MAX }))
     });
     let guard = locker.lock("a").lease(Duration::from_millis(300)).acquire().await.unwrap();

@@ -1,11 +1,7 @@
 //! What a caller holds.
 
-use crate::{
-    Result,
-    blocking::block_on,
-    lease::{Hold, Keeper},
-    request::Release,
-};
+use super::{Hold, Renewer};
+use crate::{blocking::block_on, error::Result};
 use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
 use std::{
@@ -30,9 +26,16 @@ pub struct Guard {
     id: OnceCell<String>,
 }
 
+/// What the end of a guard does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    OnDrop,
+    OnExpiry,
+}
+
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, release: Release) -> Self {
-        Self { watched: Some(Keeper::watch(&hold)), hold, release, id: OnceCell::new() }
+        Self { watched: Some(Renewer::watch(&hold)), hold, release, id: OnceCell::new() }
     }
 
     /// The key, prefix included.
@@ -71,7 +74,7 @@ impl Guard {
     /// # Errors
     /// `Lost`.
     pub fn check(&self) -> Result<()> {
-        if self.is_held() { Ok(()) } else { Err(self.hold.loss()) }
+        if self.is_held() { Ok(()) } else { Err(self.hold.loss_error()) }
     }
 
     /// Waits until the hold is lost: its lease could not be renewed in time, somebody ended it, or `max_hold` has
@@ -98,7 +101,7 @@ impl Guard {
 
     /// The release at the end of something else, which does not wait long for it.
     pub(crate) fn leave(self) -> impl Future<Output = Result<()>> + Send {
-        let patience = self.hold.short_patience();
+        let patience = self.hold.release_timeout();
         self.release_within(patience)
     }
 
@@ -109,7 +112,7 @@ impl Guard {
         }
         match self.watched {
             // A future that is not polled must not keep from others what it was to release.
-            Some(number) if self.hold.is_remote() => Keeper::release_by(number, self.hold.release_due()),
+            Some(number) if self.hold.is_remote() => Renewer::release_by(number, self.hold.release_due()),
             _ => self.unwatch(),
         }
         let result = self.hold.release(patience).await;
@@ -135,7 +138,7 @@ impl Guard {
 
     fn unwatch(&mut self) {
         if let Some(number) = self.watched.take() {
-            Keeper::forget(number);
+            Renewer::forget(number);
         }
     }
 }

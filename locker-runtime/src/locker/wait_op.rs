@@ -8,7 +8,7 @@ use crate::{
 use std::time::Duration;
 
 /// The requests of one attempt, whatever the primitive.
-pub(crate) trait Asking {
+pub(crate) trait WaitOp {
     fn id(&self) -> Id;
     fn ask(&self, wait: Option<Wait>) -> Request;
     fn cancel(&self, tombstone: bool) -> Request;
@@ -33,7 +33,7 @@ pub(crate) trait Asking {
     }
 
     /// Whether to wait until the deadline for a turn that lies beyond it.
-    fn holds_out(&self) -> bool {
+    fn waits_past_timeout(&self) -> bool {
         false
     }
 
@@ -43,34 +43,19 @@ pub(crate) trait Asking {
     }
 
     /// Whether others may have gone on with a caller whose patience is over: it then asks a last time, to know.
-    fn counts(&self) -> bool {
+    fn needs_final_check(&self) -> bool {
         false
     }
 
     /// What did not happen when a wait was in vain.
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "acquired"
-    }
-}
-
-/// How long and how often a caller asks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    pub(crate) timeout: Duration,
-    pub(crate) max_retry: Option<u32>,
-    pub(crate) retry_delay: Duration,
-}
-
-impl Patience {
-    /// For what is told, not polled: asking again is up to the store's answers.
-    pub(crate) fn up_to(timeout: Duration) -> Self {
-        Self { timeout, max_retry: None, retry_delay: Duration::MAX }
     }
 }
 
 /// The end of a successful attempt.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Acquired {
     pub(crate) reply: Reply,
     /// Just before the request was sent that the reply answers: leases are counted from here.
     pub(crate) sent: Timestamp,
