@@ -82,9 +82,10 @@ fn refuse(error: &locker::Error) -> Response {
         ErrorKind::Limited => (StatusCode::TOO_MANY_REQUESTS, "too many requests, try again later\n"),
         ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "out of service, try again later\n"),
         // The handler was cancelled between two steps. The money may have moved.
-        ErrorKind::Lost => {
-            (StatusCode::INTERNAL_SERVER_ERROR, "the outcome is unknown, look at the balance before you go on\n")
-        }
+        ErrorKind::Lost => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the outcome is unknown, look at the balance before you go on\n",
+        ),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal error\n"),
     };
     if !error.is_temporary() {

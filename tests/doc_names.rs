@@ -105,7 +105,8 @@ fn names_that_do_not_exist_are_found() {
 /// Paths in backticks, such as `tests/behaviour/`, and `*` for a part of them.
 #[test]
 fn paths_in_pages_exist() {
-    let rooms = ["tests/", "docs/", "examples/", "benches/", "scripts/", "src/", "locker-", ".ci/", ".github/"];
+    let rooms =
+        ["tests/", "docs/", "examples/", "benches/", "scripts/", "src/", "locker-", ".ci/", ".github/"];
     let is_path = |text: &String| {
         rooms.iter().any(|room| text.starts_with(room))
             && text.contains('/')
@@ -154,7 +155,10 @@ fn links_in_pages_lead_somewhere() {
 /// The Rust programs of a page.
 fn programs(page: &str) -> Vec<String> {
     let blocks = page.split("\n```").skip(1).step_by(2);
-    blocks.filter_map(|block| block.strip_prefix("rust")?.split_once('\n')).map(|(_, code)| code.into()).collect()
+    blocks
+        .filter_map(|block| block.strip_prefix("rust")?.split_once('\n'))
+        .map(|(_, code)| code.into())
+        .collect()
 }
 
 #[test]
