@@ -121,7 +121,7 @@ async fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
 
     println!("With #[lock_on_argument(args(card))] on {}:\n", options.store);
     let bank = Bank::open();
-    let lines = everybody(&bank).await?;
+    let lines = all_workers(&bank).await?;
     draw(&lines);
     let right = check(&bank);
 
@@ -142,8 +142,8 @@ async fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(right)
 }
 
-/// All workers at once, each with one withdrawal.
-async fn everybody(bank: &Arc<Bank>) -> Result<Vec<Line>, Box<dyn std::error::Error>> {
+/// Runs all workers at once, each with one withdrawal.
+async fn all_workers(bank: &Arc<Bank>) -> Result<Vec<Line>, Box<dyn std::error::Error>> {
     let tasks: Vec<_> = (0..TASKS)
         .map(|number| {
             let bank = Arc::clone(bank);

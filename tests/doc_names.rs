@@ -45,7 +45,7 @@ fn pages() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What stands between backticks, blocks of code left out.
+/// The texts between backticks, without blocks of code.
 fn quoted(text: &str) -> Vec<String> {
     let mut in_block = false;
     let prose = text.lines().filter(|line| {
@@ -74,9 +74,10 @@ fn names() -> BTreeSet<String> {
 
 fn exists(name: &str, names: &BTreeSet<String>) -> bool {
     let (start, end) = name.split_once('*').unwrap_or((name, ""));
-    match name.contains('*') {
-        true => names.iter().any(|known| known.starts_with(start) && known.ends_with(end)),
-        false => names.contains(name),
+    if name.contains('*') {
+        names.iter().any(|known| known.starts_with(start) && known.ends_with(end))
+    } else {
+        names.contains(name)
     }
 }
 
@@ -84,14 +85,14 @@ fn exists(name: &str, names: &BTreeSet<String>) -> bool {
 fn guarantees_name_tests_that_exist() {
     let (page, names) = (read("docs/guarantees.md"), names());
     let (_, tables) = page.split_once("\n## Which tests hold which promise\n").expect("the section");
-    let named: Vec<String> = tables
+    let listed: Vec<String> = tables
         .lines()
         .filter(|line| line.starts_with('|'))
         .flat_map(|row| quoted(row.trim_end_matches('|').rsplit('|').next().unwrap()))
         .filter(|name| is_identifier(name))
         .collect();
-    assert!(named.len() > 60, "only {} names were found: has the form of the tables changed?", named.len());
-    let missing: Vec<_> = named.iter().filter(|name| !exists(name, &names)).collect();
+    assert!(listed.len() > 60, "only {} names were found: has the form of the tables changed?", listed.len());
+    let missing: Vec<_> = listed.iter().filter(|name| !exists(name, &names)).collect();
     assert!(missing.is_empty(), "docs/guarantees.md names tests that do not exist: {missing:#?}");
 }
 
