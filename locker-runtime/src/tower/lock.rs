@@ -120,7 +120,7 @@ where
 }
 
 fn lost() -> crate::error::Error {
-    crate::error::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
+    Error::new(ErrorKind::Lost, "the lease ended before the request was served")
 }
 
 #[cfg(test)]
