@@ -1,7 +1,12 @@
 //! A lock or a semaphore around a service.
 
 use super::{Answering, response, take_ready};
-use crate::{handles::LockRequest, lease::while_held, locker::Locker};
+use crate::{
+    error::{Error, ErrorKind},
+    handles::LockRequest,
+    lease::while_held,
+    locker::Locker,
+};
 use http::{Request, Response};
 use std::{
     fmt,
