@@ -6,7 +6,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    lease::{Guard, leave_together},
+    lease::{Guard, release_all},
     locker::Locker,
     primitives::HoldKind,
     settings::Settings,
@@ -141,7 +141,7 @@ pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequ
         match request.started(start).acquire().await {
             Ok(guard) => guards.push(guard),
             Err(error) => {
-                drop(leave_together(guards.into_iter()).await);
+                drop(release_all(guards.into_iter()).await);
                 return Err(of_all(error, patience));
             }
         }

@@ -5,7 +5,7 @@ use crate::{
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
     handles::LockRequest,
-    lease::{Guard, leave_together, while_held},
+    lease::{Guard, release_all, while_held},
     panics,
 };
 use futures_util::{
@@ -63,9 +63,9 @@ impl Hold {
     /// Releases all of them, and waits for that no longer than the end of a function may take.
     fn release(self) -> impl Future<Output = Result<()>> + Send {
         if self.others.is_empty() {
-            return Either::Left(self.guard.leave());
+            return Either::Left(self.guard.release_bounded());
         }
-        Either::Right(Box::pin(leave_together(self.others.into_iter().chain([self.guard]))))
+        Either::Right(Box::pin(release_all(self.others.into_iter().chain([self.guard]))))
     }
 
     fn release_blocking(self) -> Result<()> {
