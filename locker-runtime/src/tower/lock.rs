@@ -114,7 +114,7 @@ where
             let response =
                 while_held(pin!(inner.call(request)), pin!(guard.lost()), || guard.is_held()).await;
             // An error of the release does not undo what was served; it is told by the diagnostics.
-            let released = guard.leave().await;
+            let released = guard.release_bounded().await;
             match (response, released) {
                 (Some(response), _) => response,
                 (None, Err(error)) => Ok(response::refuse(&error)),
