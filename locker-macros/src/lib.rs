@@ -2,28 +2,17 @@
 //!
 //! Applications use the crate `locker-rs` (library name `locker`), which re-exports them.
 
-mod args;
-mod captures;
-mod constants;
-mod contradictions;
-mod duration;
+mod attribute;
 mod expand;
-mod function;
-mod kind;
-mod layer;
-mod limits;
-mod params;
-mod parts;
-mod patterns;
-mod request;
-mod returns;
-mod run;
-mod runtime_path;
-mod same_key;
 #[cfg(test)]
-mod soup;
+mod fuzz;
+mod hygiene;
+mod parse;
+mod ranges;
+mod runtime_path;
+mod validate;
 
-use kind::Kind;
+use attribute::Attribute;
 use proc_macro::TokenStream;
 
 /// Runs the function only while it holds the lock on its arguments.
@@ -94,7 +83,7 @@ use proc_macro::TokenStream;
 /// end up outside.
 #[proc_macro_attribute]
 pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Lock, args.into(), item.into()).into()
+    expand::attribute(Attribute::Lock, args.into(), item.into()).into()
 }
 
 /// Lets the function run only so many times per interval and arguments.
@@ -137,7 +126,7 @@ pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
 /// A future dropped while it waits gives its turn back.
 #[proc_macro_attribute]
 pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Rate, args.into(), item.into()).into()
+    expand::attribute(Attribute::Rate, args.into(), item.into()).into()
 }
 
 /// Lets only so many calls of the function run at once per arguments: a semaphore.
@@ -167,5 +156,5 @@ pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {
 /// As `lock_on_argument`.
 #[proc_macro_attribute]
 pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Semaphore, args.into(), item.into()).into()
+    expand::attribute(Attribute::Semaphore, args.into(), item.into()).into()
 }

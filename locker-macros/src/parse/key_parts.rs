@@ -1,6 +1,6 @@
 //! The parts of a key: `args(0, account, order.id)`.
 
-use crate::duration::ungrouped;
+use crate::parse::duration::ungrouped;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use std::mem::replace;
