@@ -53,7 +53,7 @@ pub(crate) fn in_brackets(expr: &Expr) -> TokenStream {
     }
 }
 
-/// Returns what lets generated code use a name with an underscore that the user's code does not use.
+/// Returns an attribute that lets generated code use a name with an underscore.
 pub(crate) fn although_underscored(name: &Ident) -> Option<TokenStream> {
     name.to_string().starts_with('_').then(|| quote!(#[allow(clippy::used_underscore_binding)]))
 }

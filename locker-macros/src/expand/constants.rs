@@ -43,7 +43,7 @@ checks! {
 }
 
 /// Returns items and statements that define the constants and fail to compile if one is out of range. `cargo check`
-/// evaluates items but not blocks, so items are used if possible; a method may belong to something generic, whose
+/// evaluates items but not blocks, so items are used if possible. A method may belong to a generic type or trait, whose
 /// parameters an item cannot name.
 pub(crate) fn define(layer: &Layer) -> TokenStream {
     let (runtime, function) = (&layer.runtime, layer.function);

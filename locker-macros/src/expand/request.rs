@@ -43,8 +43,7 @@ pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
 
 /// Returns an item that names an attribute that the uppermost one took off the function. Without it the compiler would
 /// report the import of that attribute as unused, and a misspelt path to it would not be noticed. The attribute is
-/// called again for this empty item, with `__used` as its only argument, and expands to nothing
-/// (`expand::attribute`).
+/// called again for this empty item, with `__used` as its only argument, and expands to nothing (`expand::attribute`).
 fn used(layer: &Layer) -> Option<TokenStream> {
     layer.applied.taken_from.as_ref().map(|path| quote!(#[#path(__used)] const _: () = ();))
 }

@@ -99,7 +99,7 @@ fn misplaced(attribute: Attribute, input: ParseStream) -> Option<Error> {
     if input.fork().parse::<ExprClosure>().is_ok() {
         return Some(Error::new(
             at,
-            format!("`{attribute}` goes on a function with a body, and this is a closure"),
+            format!("`{attribute}` goes on a function with a body, but this is a closure"),
         ));
     }
     let mut words = Vec::new();
@@ -109,11 +109,11 @@ fn misplaced(attribute: Attribute, input: ParseStream) -> Option<Error> {
     if words.iter().any(|word| word == "gen") && words.iter().any(|word| word == "fn") {
         return Some(Error::new(
             at,
-            format!("`{attribute}` does not go on `gen` functions: make it `async fn`"),
+            format!("`{attribute}` does not support `gen` functions: make it `async fn`"),
         ));
     }
     let item = words.iter().find(|word| ITEMS.contains(&word.as_str()))?;
-    Some(Error::new(at, format!("`{attribute}` goes on a function with a body, and this is `{item}`")))
+    Some(Error::new(at, format!("`{attribute}` goes on a function with a body, but this is `{item}`")))
 }
 
 const ITEMS: [&str; 12] = [
@@ -137,7 +137,8 @@ fn body(
     input: ParseStream,
 ) -> Result<(Vec<syn::Attribute>, Group)> {
     if input.peek(Token![;]) {
-        let message = format!("`{attribute}` needs a body: put it on the functions that implement this one");
+        let message =
+            format!("`{attribute}` needs a function with a body: put it on the implementations of this one");
         return Err(Error::new(signature.ident.span(), message));
     }
     let braces = braces(input.parse()?)?;
@@ -149,7 +150,7 @@ fn body(
     Ok((inner, body))
 }
 
-/// The body, out of the invisible brackets that `macro_rules!` puts around what it passes on.
+/// Returns the body without the invisible brackets that `macro_rules!` puts around its arguments.
 fn braces(body: TokenTree) -> Result<Group> {
     match body {
         TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Ok(group),

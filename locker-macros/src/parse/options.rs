@@ -141,8 +141,12 @@ fn set_once<T>(
     parse: impl FnOnce(&Ident, ParseStream) -> Result<T>,
 ) -> Result<()> {
     if let Some(first) = slot {
-        let same = if first.option == option { String::new() } else { format!(", as `{}`", first.option) };
-        return Err(Error::new(option.span(), format!("`{option}` is given twice{same}")));
+        let message = if first.option == option {
+            format!("`{option}` is given twice: remove one")
+        } else {
+            format!("`{option}` is another name for `{}`, which is already given: remove one", first.option)
+        };
+        return Err(Error::new(option.span(), message));
     }
     let value = parse(&option, input)?;
     *slot = Some(Given { option, value });
@@ -152,7 +156,7 @@ fn set_once<T>(
 fn equals(option: &Ident, input: ParseStream) -> Result<()> {
     let at = if input.is_empty() { option.span() } else { input.span() };
     match input.parse::<Token![=]>() {
-        Ok(_) if input.is_empty() => Err(Error::new(at, format!("`{option} =` lacks its value"))),
+        Ok(_) if input.is_empty() => Err(Error::new(at, format!("`{option} =` lacks a value"))),
         Ok(_) => Ok(()),
         Err(_) => Err(Error::new(at, format!("`{option}` takes a value: `{option} = ..`"))),
     }
@@ -176,7 +180,7 @@ fn switch(option: &Ident, input: ParseStream) -> Result<LitBool> {
 fn text(option: &Ident, input: ParseStream) -> Result<LitStr> {
     equals(option, input)?;
     let at = input.span();
-    let what = "a text in quotes such as \"bank.withdraw\", no constant";
+    let what = "a text in quotes such as \"bank.withdraw\", not a constant";
     let text: LitStr = input.parse().or_else(|_| expected(option, at, what))?;
     if text.value().is_empty() {
         return expected(option, at, "a text that is not empty");
@@ -205,7 +209,8 @@ fn function(option: &Ident, input: ParseStream) -> Result<ExprPath> {
 fn library(option: &Ident, input: ParseStream) -> Result<Path> {
     equals(option, input)?;
     let at = input.span();
-    Path::parse_mod_style(input).or_else(|_| expected(option, at, "the path of the library `locker`"))
+    Path::parse_mod_style(input)
+        .or_else(|_| expected(option, at, "the path of the library, such as `crate = ::locker`"))
 }
 
 const ON_ERROR: &str = "a path to a function `fn(locker::Error) -> ReturnType`";
@@ -234,7 +239,7 @@ fn count_to(most: u64) -> impl FnOnce(&Ident, ParseStream) -> Result<Expr> {
                 syn::Lit::Int(int) if int.suffix().is_empty() => match int.base10_parse::<u64>() {
                     Ok(0) => expected(option, at, number),
                     Ok(n) if n <= most => Ok(expr),
-                    _ => expected(option, at, &format!("at most {most}")),
+                    _ => expected(option, at, &format!("a number of at most {most}")),
                 },
                 _ => expected(option, at, number),
             },

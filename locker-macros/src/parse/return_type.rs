@@ -8,11 +8,11 @@ use syn::{
     visit_mut::{self, VisitMut},
 };
 
-/// The type of the value, or why none can be written down.
+/// The type of the returned value, if it can be written inside the body.
 pub(crate) enum Returned {
     Nothing,
     Never,
-    /// With every `impl Trait` as `_`; whether there was one.
+    /// The type with `_` for every `impl Trait`, and whether it has any.
     Value {
         erased: Box<Type>,
         opaque: bool,
@@ -43,7 +43,7 @@ impl Returned {
         Self::Value { erased: Box::new(erased), opaque: erase.0 }
     }
 
-    /// The type as it may stand inside the body; `Infallible` stands in for `!`, which cannot.
+    /// Returns the type as it may be written inside the body, with `Infallible` for `!`.
     pub(crate) fn tokens(&self, runtime: &TokenStream) -> TokenStream {
         match self {
             Self::Nothing => quote!(()),
@@ -56,7 +56,7 @@ impl Returned {
         matches!(self, Self::Never)
     }
 
-    /// The type of a `let` that holds the value, where one can be written without weakening inference.
+    /// Returns the type for a `let` of the value, if it does not weaken inference.
     pub(crate) fn annotation(&self, runtime: &TokenStream) -> Option<TokenStream> {
         match self {
             Self::Never | Self::Value { opaque: true, .. } => None,
@@ -91,7 +91,7 @@ impl VisitMut for Erase {
     }
 }
 
-/// `R` of `Pin<Box<dyn Future<Output = R> + 'async_trait>>`.
+/// Returns `R` of `Pin<Box<dyn Future<Output = R> + 'async_trait>>`.
 pub(crate) fn async_trait_output(output: &ReturnType) -> Option<&Type> {
     let ReturnType::Type(_, pin) = output else { return None };
     let Type::TraitObject(TypeTraitObject { bounds, .. }) = argument(argument(pin, "Pin")?, "Box")? else {

@@ -12,7 +12,7 @@ use proc_macro2::Ident;
 use quote::format_ident;
 use syn::{Block, Error, Expr, ExprClosure, ExprMatch, ExprPath, Lit, Result, visit::Visit};
 
-/// An option whose value is not known to the macro.
+/// An option with an expression that only the compiler can evaluate.
 pub(crate) struct Constant<'a> {
     /// The option's name as it is written.
     pub(crate) written: &'a Ident,
@@ -65,7 +65,7 @@ pub(crate) fn check(options: &Options, function: &Function) -> Result<()> {
     constants(options).try_for_each(|constant| {
         let Some(name) = used_in(constant.value, function) else { return Ok(()) };
         let message = format!(
-            "`{}` takes a constant, and `{name}` is a parameter, known only when `{}` is called",
+            "`{}` takes a constant, but `{name}` is a parameter of `{}`: use a literal or a `const`",
             constant.written, function.signature.ident
         );
         Err(Error::new(name.span(), message))

@@ -14,10 +14,16 @@ use syn::{
 /// Refuses functions that no attribute of this crate can stand on.
 pub(crate) fn check(function: &Function, attribute: Attribute) -> Result<()> {
     if let Some(constness) = &function.signature.constness {
-        return Err(Error::new(constness.span(), format!("`{attribute}` waits, which a `const fn` cannot")));
+        return Err(Error::new(
+            constness.span(),
+            format!("`{attribute}` waits, which a `const fn` cannot: remove `const`"),
+        ));
     }
     if let Some(variadic) = &function.signature.variadic {
-        return Err(Error::new(variadic.span(), format!("`{attribute}` does not go on variadic functions")));
+        return Err(Error::new(
+            variadic.span(),
+            format!("`{attribute}` does not support variadic functions"),
+        ));
     }
     if function.is_plain() { refuse_lazy(attribute, &function.signature.output) } else { Ok(()) }
 }
@@ -34,7 +40,7 @@ pub(crate) fn check_returned(function: &Function, options: &Options) -> Result<(
     Err(Error::new(function.output_span(), message))
 }
 
-/// Refuses plain functions whose work starts after they have returned.
+/// Refuses plain functions that return before their work starts.
 fn refuse_lazy(attribute: Attribute, output: &ReturnType) -> Result<()> {
     let mut lazy = Lazy { attribute, found: None };
     lazy.visit_return_type(output);
@@ -52,9 +58,12 @@ struct Lazy {
 
 impl Lazy {
     fn found(&mut self, name: &dyn ToTokens, what: &str) {
-        let end =
-            if self.attribute == Attribute::Rate { "its turn would come" } else { "the lock would end" };
-        // An async function that only hands out a stream would be as lazy.
+        let end = if self.attribute == Attribute::Rate {
+            "the call would be admitted"
+        } else {
+            "the lock would end"
+        };
+        // An async function that returns a stream would be as lazy.
         let collect = if what.contains("Future") { "" } else { " and collect the items in its body" };
         let message =
             format!("{end} before the work of the returned `{what}` starts: make it `async fn`{collect}");
@@ -81,6 +90,6 @@ impl<'ast> Visit<'ast> for Lazy {
         }
     }
 
-    /// What a returned closure returns is its own affair.
+    /// Does not look into a returned closure.
     fn visit_parenthesized_generic_arguments(&mut self, _: &'ast ParenthesizedGenericArguments) {}
 }

@@ -72,32 +72,34 @@ fn check_range(given: &Given<Time>, shortest: Duration) -> Result<()> {
 fn check_each(options: &Options) -> Result<()> {
     let Some(each) = &options.each else { return Ok(()) };
     if each.value.0.is_empty() {
-        return each.refuse("`each` locks every one of its parts: name at least one, `each(from, to)`");
+        return each.refuse("`each` takes one lock per part: name at least one, such as `each(from, to)`");
     }
     if let Some(args) = &options.args {
-        return args.refuse("`args` is one lock on all its parts, `each` one lock per part: use one of them");
+        return args
+            .refuse("`args` makes one lock of all parts, `each` one lock per part: remove one of them");
     }
     match &options.guard {
-        Some(guard) => guard.refuse("`guard` binds the guard of one lock, and `each` takes several"),
+        Some(guard) => {
+            guard.refuse("`guard` binds the guard of one lock, but `each` takes several: remove one of them")
+        }
         None => Ok(()),
     }
 }
 
 fn check_renewal(options: &Options) -> Result<()> {
     match (&options.renew, &options.max_hold) {
-        (Some(renew), Some(max_hold)) if !renew.value.value => {
-            max_hold.refuse("`max_hold` bounds the renewal, and `renew = false` switches it off")
-        }
+        (Some(renew), Some(max_hold)) if !renew.value.value => max_hold
+            .refuse("`max_hold` limits the renewal, but `renew = false` switches it off: remove one of them"),
         _ => Ok(()),
     }
 }
 
-/// Refuses to count attempts where nobody sees that there is one.
+/// Refuses options on repeated attempts if the default `timeout` allows one attempt only.
 fn check_attempts(options: &Options) -> Result<()> {
     if !options.is_released_on_expiry() || options.timeout.is_some() {
         return Ok(());
     }
-    let why = "the default `timeout` with `release = \"on_expiry\"` is 0, which tries once: give a `timeout`";
+    let why = "with `release = \"on_expiry\"` the default `timeout` is 0, which allows one attempt: set a `timeout`";
     match (&options.max_retry, &options.retry_delay) {
         (Some(max_retry), _) if !is_one(&max_retry.value) => max_retry.refuse(why),
         (_, Some(retry_delay)) => retry_delay.refuse(why),
@@ -112,13 +114,13 @@ fn is_one(count: &Expr) -> bool {
 fn check_burst(options: &Options) -> Result<()> {
     match &options.burst {
         Some(burst) if chosen(options.algorithm.as_ref()).as_deref() != Some("gcra") => {
-            burst.refuse("`burst` belongs to `algorithm = \"gcra\"`")
+            burst.refuse("`burst` needs `algorithm = \"gcra\"`")
         }
         _ => Ok(()),
     }
 }
 
-/// Refuses what only async functions can do.
+/// Refuses options that only async functions can carry out.
 pub(crate) fn check_plain_function(options: &Options) -> Result<()> {
     match &options.on_lost {
         Some(on_lost) if on_lost.value.value() == "cancel" => {
@@ -134,7 +136,8 @@ pub(crate) fn check_plain_function(options: &Options) -> Result<()> {
 pub(crate) fn check_guard(options: &Options, bound: &[Ident]) -> Result<()> {
     match &options.guard {
         Some(guard) if bound.contains(&guard.value) => {
-            let message = format!("`{}` is already a parameter: give the guard another name", guard.value);
+            let message =
+                format!("`{}` is already a parameter: choose another name for the guard", guard.value);
             Err(Error::new(guard.value.span(), message))
         }
         _ => Ok(()),
