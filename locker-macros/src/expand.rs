@@ -26,7 +26,7 @@ use syn::{Error, Expr, ItemConst, Result, parse2};
 /// working; only a closure is replaced, because an expression cannot have a second one beside it.
 pub(crate) fn attribute(attribute: Attribute, args: TokenStream, item: TokenStream) -> TokenStream {
     // The uppermost attribute of this crate takes the others off the item, to expand all in the order written. The
-    // compiler then never sees those others: it would report their imports as unused and accept paths that do not
+    // compiler then never sees the others: it would report their imports as unused and accept paths that do not
     // exist. So the expansion names each of them again, with `__used`, on an empty item that expands to nothing.
     if args.to_string() == "__used" {
         return reinvoked(&args, &item);

@@ -127,7 +127,7 @@ fn async_cancelled(layer: &Layer, body: &TokenStream) -> TokenStream {
     })
 }
 
-/// Returns the body as a future whose output type is fixed.
+/// Returns the body as a future with a fixed output type.
 fn block(layer: &Layer, body: &TokenStream) -> TokenStream {
     let hint = layer.hint();
     quote!(async move { #hint #body })

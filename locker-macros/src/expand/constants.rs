@@ -43,8 +43,8 @@ checks! {
 }
 
 /// Returns items and statements that define the constants and fail to compile if one is out of range. `cargo check`
-/// evaluates items but not blocks, so items are used if possible. A method may belong to a generic type or trait, whose
-/// parameters an item cannot name.
+/// evaluates items but not blocks, so items are used if possible. A method may belong to a generic type or trait, and
+/// an item cannot name its parameters.
 pub(crate) fn define(layer: &Layer) -> TokenStream {
     let (runtime, function) = (&layer.runtime, layer.function);
     let (items, inside): (Vec<_>, Vec<_>) =

@@ -77,8 +77,8 @@ fn verbatim(tokens: TokenStream) -> Stmt {
 
 fn both(index: usize, at: Span) -> Error {
     let message = format!(
-        "position {index} is the whole value of a pattern whose bindings are parts of a key too: use the position or \
-         the names"
+        "position {index} is the whole value of a pattern, and its bindings are parts of a key too: use the position \
+         or the names"
     );
     Error::new(at, message)
 }

@@ -45,7 +45,7 @@ impl<'a> Layer<'a> {
         &self.applied.options
     }
 
-    /// Returns what the function returns instead of running its body.
+    /// Returns the expression for the return value if the lock is not acquired or is lost.
     pub(crate) fn refused(&self) -> TokenStream {
         let (runtime, error) = (&self.runtime, &self.names.error);
         if let Some(on_error) = &self.options().on_error {

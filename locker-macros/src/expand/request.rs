@@ -15,7 +15,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{Result, ext::IdentExt, spanned::Spanned};
 
-/// Returns an expression whose value is the request.
+/// Returns an expression that makes the request.
 pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
     let (runtime, function) = (&layer.runtime, layer.function);
     let (identity, digest) = identity(layer);

@@ -1,4 +1,4 @@
-//! Options whose values the compiler evaluates.
+//! Options with values that only the compiler can evaluate.
 
 use crate::{
     attribute::OptionName,

@@ -65,7 +65,7 @@ fn scope(applied: &Applied) -> Option<(Option<String>, Option<String>)> {
     }
 }
 
-/// Returns the keys whose parts have the same value each time they are evaluated.
+/// Returns the texts of the keys, without keys that may be another one each time they are computed.
 fn keys(applied: &Applied, function: &Function) -> Vec<Vec<String>> {
     let parts = applied.options.parts().map(|part| steady(&value_of(part, function).ok()?));
     match &applied.options.each {
