@@ -58,7 +58,7 @@ impl Part {
                 }
                 Lit::Str(text) => refuse(
                     &expr,
-                    &format!("a part of a key is no text: write `{}` without quotes", text.value()),
+                    &format!("a part of a key cannot be a text: write `{}` without quotes", text.value()),
                 ),
                 _ => refuse(&expr, NOT_A_PART),
             },

@@ -239,7 +239,7 @@ fn count_to(most: u64) -> impl FnOnce(&Ident, ParseStream) -> Result<Expr> {
                 syn::Lit::Int(int) if int.suffix().is_empty() => match int.base10_parse::<u64>() {
                     Ok(0) => expected(option, at, number),
                     Ok(n) if n <= most => Ok(expr),
-                    _ => expected(option, at, &format!("a number of at most {most}")),
+                    _ => expected(option, at, &format!("a number up to {most}")),
                 },
                 _ => expected(option, at, number),
             },

@@ -14,7 +14,7 @@ pub(crate) fn check(parts: &[&Part], function: &Function) -> Result<()> {
     for (at, part) in parts.iter().enumerate() {
         let same = parts[..at].iter().find_map(|before| same(before, part, function));
         if let Some((index, name)) = same {
-            let message = format!("`{name}` is given twice: it is position {index}");
+            let message = format!("`{name}` is given twice, by name and as position {index}: remove one");
             return Err(Error::new(part.span(), message));
         }
     }
