@@ -1,4 +1,4 @@
-//! Random tokens as arguments and as items: an error or code, never a panic.
+//! Random tokens as arguments and as items make an error or code, never a panic.
 
 use crate::{attribute::Attribute, expand};
 use proc_macro2::TokenStream;
@@ -100,7 +100,7 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(words, 0..12).prop_map(|words| words.join(" "))
 }
 
-/// Options that are named and separated rightly, with anything as their values.
+/// Returns options with valid names and separators, and random values.
 fn options() -> impl Strategy<Value = String> {
     let name = prop::sample::select(option_names());
     let option = (name, soup(), any::<bool>()).prop_map(|(name, value, brackets)| {
@@ -140,7 +140,7 @@ fn item_stays_beside_the_error() {
         let bare =
             item.replace("#[lock_on_argument] ", "").replace("#[rate_limit(size = 1, interval = 1)] ", "");
         let tokens = bare.parse::<TokenStream>().unwrap().to_string();
-        // An expression is replaced: two in its place would not be one.
+        // An expression is replaced, because two expressions cannot stand in its place.
         let is_expression = bare.starts_with('|');
         assert!(expanded.starts_with(&tokens) != is_expression, "{expanded}");
         assert!(expanded.contains("compile_error"), "{expanded}");

@@ -1,4 +1,4 @@
-//! Generated names, places and brackets that do not meet the user's.
+//! Names, spans and brackets of generated code that do not interfere with the user's.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};

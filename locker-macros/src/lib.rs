@@ -18,8 +18,8 @@ use proc_macro::TokenStream;
 /// Runs the function only while it holds the lock on its arguments.
 ///
 /// Calls with the same key run one after the other, calls with different keys run concurrently. The key is made of the
-/// function and the arguments that `args` names. The lock is in the store of `locker::global()`: in this process by
-/// default, shared by all hosts with Redis.
+/// function and the arguments that `args` names. The lock is in the store of `locker::global()`: in Redis, which all
+/// hosts share, if `LOCKER_URL` names one, else in the memory of this process.
 ///
 /// The lease is renewed while the function runs, for 10 leases by default (see `max_hold`), and the lock is released
 /// when the function ends with a value, an error or a panic.

@@ -50,8 +50,8 @@ pub(crate) fn run(layer: &Layer, body: &TokenStream) -> TokenStream {
     }
 }
 
-/// Never ends before the value exists. The drop of the hold releases, after the temporaries of the body. A body that
-/// always panics leaves no unreachable code.
+/// Runs the body in place. The drop of the hold releases, after the temporaries of the body. The `if` keeps the
+/// compiler from reporting unreachable code after a body that always panics.
 fn plain(layer: &Layer, body: &TokenStream) -> TokenStream {
     let (runtime, guard, value) = (&layer.runtime, guard(layer), &layer.names.value);
     match layer.function.returned.annotation(runtime) {

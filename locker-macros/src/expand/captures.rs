@@ -17,7 +17,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::{Attribute, PatType, ReceiverKind};
 
-/// Returns statements for the head of the body. `closure`: whether a plain body runs in a closure.
+/// Returns statements for the head of the body. `closure` says whether a plain body runs in a closure.
 pub(crate) fn captures(
     function: &mut Function,
     parts: &[&Part],
@@ -49,8 +49,8 @@ fn take_all_expected(function: &mut Function, parts: &[&Part]) -> Vec<Vec<Attrib
     params.map(|(param, rebound)| if rebound { take_expected(param) } else { Vec::new() }).collect()
 }
 
-/// Whether the compiler should report the name as unused, which a mention would prevent. Whether the attributes below
-/// use the name cannot be known, so any that could do so counts as a use.
+/// Returns whether the compiler should report the name as unused, which a mention would prevent. Whether the attributes
+/// below use the name cannot be known, so any that could do so counts as a use.
 fn is_unused(function: &Function, parts: &[&Part], name: &Ident) -> bool {
     !name.to_string().starts_with('_')
         && !mentions(function.body.stream(), name)
@@ -58,7 +58,7 @@ fn is_unused(function: &Function, parts: &[&Part], name: &Ident) -> bool {
         && function.attributes.iter().all(is_inert)
 }
 
-/// Whether the part is the position of this parameter.
+/// Returns whether the part is the position of this parameter.
 fn is_at(function: &Function, part: &Part, name: &Ident) -> bool {
     let Part::Position(at, _) = part else { return false };
     function.params.get(*at).is_some_and(|param| param.whole.as_ref() == Some(name))

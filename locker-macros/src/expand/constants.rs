@@ -11,7 +11,8 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::{Expr, GenericParam, spanned::Spanned};
 
-/// Names the runtime's check of each range. A misspelt function would fail in users' crates only, so a test calls each.
+/// Names the runtime's check of each range. A misspelt function would fail in users' crates only, so a test names each,
+/// too.
 macro_rules! checks {
     ($($range:ident: $ty:ident => $check:ident,)*) => {
         /// Returns the type of a value in this range, and the runtime's function that checks it.
@@ -98,7 +99,7 @@ fn ident(constant: &Constant, function: &Function) -> Ident {
     }
 }
 
-/// Whether an item can hold the constant.
+/// Returns whether an item can hold the constant.
 fn is_item(constant: &Constant, function: &Function) -> bool {
     let value = constant.value;
     !function.has_receiver() && !outer_names(function).any(|name| mentions(value.to_token_stream(), &name))

@@ -13,9 +13,9 @@ use syn::{Error, Item, Pat, Result, Stmt, parse_quote};
 /// Statements through which the parts of the keys reach the parameters.
 #[derive(Default)]
 pub(crate) struct Access {
-    /// Stands before the first key.
+    /// The statements before the first key.
     pub(crate) before: TokenStream,
-    /// Stands at the head of the body.
+    /// The statements at the head of the body.
     pub(crate) inside: TokenStream,
 }
 

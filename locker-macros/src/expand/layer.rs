@@ -64,7 +64,7 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// Whether a closure keeps `return` and `?` of a plain body from skipping the code after it.
+/// Returns whether a closure keeps `return` and `?` of a plain body from skipping the code after it.
 pub(crate) fn runs_in_closure(options: &Options, function: &Function) -> bool {
     let error = chosen(options.on_lost.as_ref()).as_deref() == Some("error");
     error && function.is_plain() && !function.returned.is_never()

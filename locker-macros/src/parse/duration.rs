@@ -50,7 +50,7 @@ impl Parse for Time {
 const A_DURATION: &str =
     "a duration is a number of seconds, a text such as \"10s\", or a constant of type `Duration`";
 
-/// Whether the expression is a number or a calculation with numbers only.
+/// Returns whether the expression is a number or a calculation with numbers only.
 fn is_number(expr: &Expr) -> bool {
     match expr {
         Expr::Lit(literal) => matches!(literal.lit, Lit::Int(_) | Lit::Float(_)),

@@ -93,7 +93,7 @@ impl Part {
         }
     }
 
-    /// Whether the part, taken as an expression, uses a binding of that name.
+    /// Returns whether the part, taken as an expression, uses a binding of that name.
     pub(crate) fn mentions(&self, name: &Ident) -> bool {
         match self {
             Self::Position(..) => false,
@@ -103,7 +103,7 @@ impl Part {
     }
 }
 
-/// Whether the tokens use a binding of that name.
+/// Returns whether the tokens use a binding of that name.
 pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
     let (mut after_mark, mut dots) = (false, 0);
     tokens.into_iter().any(|token| {
@@ -125,7 +125,7 @@ fn is(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
-/// Whether a text among the arguments of a macro has the name in braces, as in `format!("{id}")`.
+/// Returns whether a text among the arguments of a macro has the name in braces, as in `format!("{id}")`.
 fn formats(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Literal(literal) => braced(&literal.to_string()).any(|word| name.unraw() == word),

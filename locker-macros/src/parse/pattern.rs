@@ -8,7 +8,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// Whether the pattern is a plain binding of this name.
+/// Returns whether the pattern is a plain binding of this name.
 pub(crate) fn binds(pat: &Pat, name: &Ident) -> bool {
     matches!(pat, Pat::Ident(pat) if pat.ident == *name)
 }
@@ -50,7 +50,7 @@ pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
     names
 }
 
-/// Whether the name is written like a constant, const parameter or unit struct.
+/// Returns whether the name is written like a constant, const parameter or unit struct.
 pub(crate) fn is_upper(name: &Ident) -> bool {
     name.unraw().to_string().starts_with(char::is_uppercase)
 }

@@ -64,7 +64,7 @@ impl Returned {
         }
     }
 
-    /// Whether the value may be a `Result`; the compiler decides.
+    /// Returns whether the value may be a `Result`; the compiler decides.
     pub(crate) fn may_be_result(&self) -> bool {
         matches!(self, Self::Value { erased, .. } if !matches!(**erased, Type::Infer(_)))
     }

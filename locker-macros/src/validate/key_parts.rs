@@ -50,7 +50,7 @@ pub(crate) fn value_of(part: &Part, function: &Function) -> Result<TokenStream> 
     }
 }
 
-/// Whether the name may be a constant of the function, of what is around it, or of the module.
+/// Returns whether the name may be a constant of the function, of what is around it, or of the module.
 fn may_be_constant(name: &Ident, function: &Function) -> bool {
     let own = function.signature.generics.const_params().any(|param| param.ident == *name);
     own || is_upper(name)
