@@ -4,23 +4,33 @@ pub use locker_macros::{limit_concurrency, lock_on_argument, rate_limit};
 #[doc(hidden)]
 pub use locker_runtime::private as __private;
 pub use locker_runtime::{
-    Admission, Algorithm, Barrier, Counter, Door, Error, ErrorKind, Event, Guard, Guards, Held, Id,
-    Inspection, Key, KeyFormat, KeyPart, Latch, LockAllRequest, LockRequest, Locker, LockerBuilder, Mode,
-    Pushes, Quota, RateLimiter, Result, Subscription, Timestamp, Watchdog, global, primitives, set_global,
-    store, stores, try_global,
+    Admin, Admission, Algorithm, Barrier, Counter, Error, ErrorKind, Event, Grant, Guard, Guards, Id,
+    Inspection, Key, KeyFormat, KeyPart, KeyedSemaphore, Latch, LockAllRequest, LockRequest, Locker,
+    LockerBuilder, Mailbox, Mailboxes, Mode, Quota, RateLimiter, Result, Timestamp, Watchdog, global,
+    primitives, set_global, store, stores, try_global,
 };
 
-/// The examples of the guide are compiled and run.
+/// The guide to the attributes, whose programs are compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/attributes.md")]
 pub struct GuideToTheAttributes;
 
-/// The examples of the page on the primitives are compiled.
+/// The page on when and what to lock, whose program is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/choosing.md")]
+pub struct GuideToChoosing;
+
+/// The page on errors, whose programs are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/errors.md")]
+pub struct GuideToErrors;
+
+/// The page on the primitives, whose examples are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/primitives.md")]
 pub struct GuideToThePrimitives;
 
-/// The example of the page on Redis is compiled.
+/// The page on Redis, whose example is compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/redis.md")]
 pub struct GuideToRedis;

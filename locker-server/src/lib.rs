@@ -3,22 +3,29 @@
 //! The program is `locker`. This library is not a public interface: only the program, the tests and the benchmarks of
 //! this package use it.
 
-mod api;
-mod caps;
-mod cli;
 mod commands;
+
 mod http;
-mod log_throttle;
+mod zeromq;
+
+mod server;
+
 mod metrics;
+mod service;
+mod store;
+
+mod caps;
+mod log_throttle;
 mod name_registry;
 mod open_files;
-mod ranges;
-mod server;
-mod service;
+
+mod cli;
+
+mod api;
 mod signals;
-mod store;
+
+mod ranges;
 mod sync;
-mod zeromq;
 
 #[doc(hidden)]
 pub use commands::main;

@@ -4,7 +4,7 @@ use crate::{
     api::{Answer, Resource},
     sync::lock,
 };
-use locker_runtime::Door;
+use locker_runtime::Admin;
 use std::{
     borrow::Cow,
     collections::HashMap,
@@ -24,7 +24,7 @@ const PAUSE_FACTOR: u32 = 10;
 /// The names that clients used at this server and that may still be in use.
 #[derive(Debug)]
 pub(crate) struct NameRegistry {
-    admin: Door,
+    admin: Admin,
     /// By resource: each name with the round in which it was last used.
     known: [Mutex<HashMap<Box<str>, u32>>; Resource::ALL.len()],
     count: AtomicUsize,
@@ -35,7 +35,7 @@ pub(crate) struct NameRegistry {
 }
 
 impl NameRegistry {
-    pub(crate) fn new(admin: Door, limit: usize) -> Self {
+    pub(crate) fn new(admin: Admin, limit: usize) -> Self {
         Self {
             admin,
             known: Default::default(),
@@ -127,9 +127,9 @@ mod tests {
     #[tokio::test]
     async fn names_that_keys_cannot_spell_count() {
         let locker = Locker::memory();
-        let names = NameRegistry::new(locker.door(), 1);
+        let names = NameRegistry::new(locker.admin(), 1);
         assert_eq!(names.admit(Resource::Semaphore, "{a}").await, None);
-        locker.door().acquire("{a}", 1, "k", Duration::MAX, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore("{a}").acquire(1, "k", Duration::MAX, Duration::ZERO).await.unwrap();
         assert_eq!(names.admit(Resource::Semaphore, "b").await.unwrap().status, 429);
         assert_eq!(names.spellings(Resource::Semaphore).into_values().collect::<Vec<_>>(), ["{a}"]);
     }
@@ -137,14 +137,14 @@ mod tests {
     #[tokio::test]
     async fn idle_names_make_room() {
         let locker = Locker::memory();
-        let (semaphores, names) = (locker.door(), NameRegistry::new(locker.door(), 2));
+        let names = NameRegistry::new(locker.admin(), 2);
         for name in ["a", "b", "a"] {
             assert_eq!(names.admit(Resource::Semaphore, name).await, None);
-            semaphores.acquire(name, 1, name, Duration::MAX, Duration::ZERO).await.unwrap();
+            locker.keyed_semaphore(name).acquire(1, name, Duration::MAX, Duration::ZERO).await.unwrap();
         }
         let refused = names.admit(Resource::Event, "a").await.unwrap();
         assert_eq!(refused.status, 429);
-        assert!(semaphores.release("b", "b").await.unwrap());
+        assert!(locker.keyed_semaphore("b").release("b").await.unwrap());
         *names.next_listing.lock().await = None;
         assert_eq!(names.admit(Resource::Event, "a").await, None);
         assert_eq!(names.count.load(Ordering::Relaxed), 2);

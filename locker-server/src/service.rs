@@ -10,7 +10,9 @@ use crate::{
     name_registry::NameRegistry,
     ranges::{MAX_TIME, MAX_TOKENS},
 };
-use locker_runtime::{Door, Error, ErrorKind, Locker, Result, primitives::rate_limiter::Quota};
+use locker_runtime::{
+    Admin, Error, ErrorKind, KeyedSemaphore, Locker, Result, primitives::rate_limiter::Quota,
+};
 use serde::Serialize;
 use std::{future::Future, time::Duration};
 
@@ -21,8 +23,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Service {
     locker: Locker,
-    admin: Door,
-    semaphores: Door,
+    admin: Admin,
     names: NameRegistry,
     /// How long a sent event is remembered.
     event_ttl: Duration,
@@ -31,10 +32,9 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn new(locker: Locker, max_names: usize, event_ttl: Duration) -> Self {
-        let names = NameRegistry::new(locker.door(), max_names);
+        let names = NameRegistry::new(locker.admin(), max_names);
         Self {
-            admin: locker.door(),
-            semaphores: locker.door(),
+            admin: locker.admin(),
             locker,
             names,
             event_ttl: event_ttl.min(MAX_TIME),
@@ -141,12 +141,10 @@ impl ActionCall<'_> {
         match self.action {
             Action::AcquireToken => self.acquire_token().await,
             Action::AcquireSlot => self.acquire_slot().await,
-            Action::ReleaseSlot => {
-                self.service.semaphores.release(self.name, self.key()).await.map(done_or_not_held)
-            }
+            Action::ReleaseSlot => self.semaphore().release(self.key()).await.map(done_or_not_held),
             Action::RenewSlot => {
                 let expires = max_if_beyond_range(self.params.expires);
-                self.service.semaphores.renew(self.name, self.key(), expires).await.map(done_or_not_held)
+                self.semaphore().renew(self.key(), expires).await.map(done_or_not_held)
             }
             Action::WaitEvent => {
                 let message = self.service.locker.event(self.name).wait(self.maxwait()).await?;
@@ -179,24 +177,32 @@ impl ActionCall<'_> {
     async fn acquire_token(&self) -> Result<Answer> {
         let Params { size, interval, .. } = self.params;
         let quota = Quota::token_bucket((*size).min(MAX_TOKENS), (*interval).min(MAX_TIME));
-        let limiter =
-            self.service.locker.rate_limiter(self.name, quota).timeout(self.maxwait()).hold_out(true);
+        let limiter = self
+            .service
+            .locker
+            .rate_limiter(self.name, quota)
+            .timeout(self.maxwait())
+            .wait_past_timeout(true);
         // Boxed, because all other waiting calls would reserve space for it.
         Box::pin(limiter.acquire()).await.map(|_| Answer::done())
     }
 
     async fn acquire_slot(&self) -> Result<Answer> {
-        let Self { service, name, params, .. } = self;
+        let Self { params, .. } = self;
         // Drawn only for clients without a key, because that is a system call. Written out only briefly, because
         // every waiting call reserves space for it.
         let own = if params.key.is_some() { uuid::Uuid::nil() } else { uuid::Uuid::new_v4() };
         let held = {
             let key = self.key_or(own);
             let expires = max_if_beyond_range(params.expires);
-            service.semaphores.acquire(name, params.size, &key, expires, self.maxwait())
+            self.semaphore().acquire(params.size, &key, expires, self.maxwait())
         };
         let fence = held.await?.fence;
         Ok(Answer::text(self.key_or(own)).with_fence(fence))
+    }
+
+    fn semaphore(&self) -> KeyedSemaphore {
+        self.service.locker.keyed_semaphore(self.name)
     }
 
     fn key_or(&self, own: uuid::Uuid) -> String {

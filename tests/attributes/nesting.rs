@@ -2,8 +2,8 @@
 
 use crate::support::{Done, LOCKER, becomes_free, start, take};
 use locker::{
-    Key, Locker, Pushes, lock_on_argument,
-    primitives::{Holding, Request},
+    Key, Locker, Mailboxes, lock_on_argument,
+    primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
 };
@@ -44,8 +44,9 @@ async fn attributes_are_entered_in_the_order_written() {
     assert_eq!(call.await.unwrap().0, "a");
 }
 
+/// No inner lock is taken while the call waits for the outer one.
 #[tokio::test]
-async fn nothing_is_entered_behind_a_closed_outer_door() {
+async fn inner_attribute_waits_for_the_outer() {
     let outer = take("nesting.outer", &[&"b"]).unwrap();
     let mut call = pin!(nested("b"));
     assert!(start(call.as_mut()).is_pending());
@@ -68,7 +69,7 @@ fn plain_attributes_nest_too() {
     }
 }
 
-/// The embedded store, with the keys of all releases in their order.
+/// The embedded store, which records the keys of all releases in order.
 #[derive(Debug)]
 struct Recording(Memory, Releases);
 
@@ -76,14 +77,14 @@ type Releases = Arc<Mutex<Vec<String>>>;
 
 impl Store for Recording {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if matches!(request, Request::Lock(Holding::Release { .. })) {
+        if matches!(request, Request::Lock(HoldRequest::Release { .. })) {
             self.1.lock().unwrap().push(key.to_string());
         }
         self.0.call(key, request)
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.0.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.0.mailboxes()
     }
 }
 

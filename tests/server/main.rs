@@ -4,7 +4,6 @@ mod access;
 mod calls;
 mod docs;
 mod files;
-mod floors;
 mod limits;
 mod openapi;
 mod peers;

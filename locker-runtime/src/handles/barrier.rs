@@ -1,20 +1,21 @@
-//! Waiting for each other.
+//! The barrier.
 
-use super::{countable, wait};
+use super::wait;
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
+    error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Asking, Locker},
+    locker::{Locker, WaitOp},
     primitives::{Request, Wait, barrier},
+    ranges::check_count,
 };
 use std::time::Duration;
 
-/// A place where callers wait for each other: made by [`Locker::barrier`].
+/// A barrier, at which callers wait for each other. Created by [`Locker::barrier`].
 ///
-/// As soon as `parties` wait they all go on, and the next round begins. `parties` holds for everybody from the call
-/// on.
+/// It releases all callers once `parties` of them are waiting, and then starts a new round. The most recent `parties`
+/// applies to all callers.
 #[derive(Clone, Debug)]
 pub struct Barrier {
     locker: Locker,
@@ -22,25 +23,33 @@ pub struct Barrier {
     parties: u64,
 }
 
+impl Locker {
+    /// Returns the barrier called `name`, for `parties` callers.
+    #[must_use]
+    pub fn barrier(&self, name: &str, parties: u64) -> Barrier {
+        Barrier::new(self.clone(), Key::named(self.prefix(), "barrier", name), parties)
+    }
+}
+
 impl Barrier {
     pub(crate) fn new(locker: Locker, key: Key, parties: u64) -> Self {
         Self { locker, key, parties }
     }
 
-    /// Waits until enough callers do. Whoever is told `TimedOut` has not counted: the store is asked once more at the end,
-    /// which may take until the command time-out longer.
+    /// Waits until `parties` callers have arrived. A caller that gets `TimedOut` was not counted; confirming that may take up
+    /// to `command_timeout` beyond the timeout. A zero `timeout` checks once; [`Duration::MAX`] waits indefinitely.
     ///
     /// # Errors
-    /// `Misused` with 0 parties, or more than 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is
-    /// of another kind; `Unavailable`: the others may have gone on with this caller.
+    /// `Misused` with 0 parties or more than 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or
+    /// belongs to another kind of primitive; `Unavailable`: this caller may have been counted.
     ///
     /// # Cancel safety
-    /// When the future is dropped just as the round becomes full, the others go on without this caller.
+    /// Not cancel safe: if the future is dropped just as the round becomes full, this caller was counted.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
         if self.parties == 0 {
             return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));
         }
-        countable("parties", self.parties)?;
+        check_count("parties", self.parties)?;
         let what = Arriving { id: self.locker.new_id(), parties: self.parties };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
@@ -59,7 +68,7 @@ struct Arriving {
     parties: u64,
 }
 
-impl Asking for Arriving {
+impl WaitOp for Arriving {
     fn id(&self) -> Id {
         self.id
     }
@@ -72,11 +81,11 @@ impl Asking for Arriving {
         Request::Barrier(barrier::Request::Cancel { id: self.id, tombstone })
     }
 
-    fn counts(&self) -> bool {
+    fn needs_final_check(&self) -> bool {
         true
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "passed"
     }
 }

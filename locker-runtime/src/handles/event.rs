@@ -1,19 +1,20 @@
-//! Awaiting and sending an event.
+//! The event.
 
-use super::{tell, wait};
+use super::{change, wait};
 use crate::{
-    Result,
     blocking::block_on,
+    error::Result,
     id::Id,
     key::Key,
-    locker::{Asking, Locker},
-    primitives::{KEEP, Once, Reply, Request, Wait, event},
+    locker::{Locker, WaitOp},
+    primitives::{IdempotencyKey, KEEP, Reply, Request, Wait, event},
+    ranges::check_range,
 };
 use std::time::Duration;
 
-/// Something that happens once: made by [`Locker::event`].
+/// An event, which is sent once. Created by [`Locker::event`].
 ///
-/// It stays sent, for everybody who waits now or later, until it is reset or `keep` has passed.
+/// It stays sent, for present and later waiters, until it is reset or `keep` has passed.
 #[derive(Clone, Debug)]
 pub struct Event {
     locker: Locker,
@@ -21,22 +22,32 @@ pub struct Event {
     keep: Duration,
 }
 
+impl Locker {
+    /// Returns the event called `name`.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Event {
+        Event::new(self.clone(), Key::named(self.prefix(), "event", name))
+    }
+}
+
 impl Event {
     pub(crate) fn new(locker: Locker, key: Key) -> Self {
         Self { locker, key, keep: KEEP }
     }
 
-    /// How long a sent event stays sent. Default 24 h, 1 ms to 10 years.
+    /// Sets how long a sent event stays sent. Default 24 h, 1 ms to 10 years.
     #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Waits until the event was sent, and returns its message. Zero looks once; [`Duration::MAX`] waits for ever.
+    /// Waits until the event is sent, and returns its message. A zero `timeout` checks once; [`Duration::MAX`] waits
+    /// indefinitely.
     ///
     /// # Errors
-    /// `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
+    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive;
+    /// `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -47,31 +58,31 @@ impl Event {
         }
     }
 
-    /// Sends the event with a message for everybody who waits.
+    /// Sends the event, with a message for all waiters.
     ///
     /// # Errors
-    /// `Conflict` when it has been sent already, or the name is of another kind; `Unavailable`: it may have been
+    /// `Conflict` if it was sent already, or the name belongs to another kind of primitive; `Unavailable`: it may have been
     /// sent.
     ///
     /// # Cancel safety
-    /// When the future is dropped the event may have been sent.
+    /// Not cancel safe: when the future is dropped, the event may have been sent.
     pub async fn send(&self, message: &str) -> Result<()> {
-        crate::config::between("keep", self.keep, Duration::from_millis(1))?;
-        let once = Once::new(self.locker.new_id());
+        check_range("keep", self.keep, Duration::from_millis(1))?;
+        let once = IdempotencyKey::new(self.locker.new_id());
         let request = event::Request::Send { once, message: message.into(), keep: self.keep };
-        tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
+        change(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
-    /// Makes the event unsent: it can be sent again. Those who wait wait on.
+    /// Makes the event unsent, so that it can be sent again. Waiters go on waiting.
     ///
     /// # Errors
-    /// `Conflict` when the name is of another kind; `Unavailable`.
+    /// `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it may have been reset.
     ///
     /// # Cancel safety
-    /// When the future is dropped the event may have been reset.
+    /// Not cancel safe: when the future is dropped, the event may have been reset.
     pub async fn reset(&self) -> Result<()> {
-        let request = event::Request::Reset { once: Once::new(self.locker.new_id()) };
-        tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
+        let request = event::Request::Reset { once: IdempotencyKey::new(self.locker.new_id()) };
+        change(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
     /// [`wait`](Self::wait) for callers that are not async.
@@ -101,7 +112,7 @@ impl Event {
 
 struct Waiting(Id);
 
-impl Asking for Waiting {
+impl WaitOp for Waiting {
     fn id(&self) -> Id {
         self.0
     }
@@ -114,7 +125,7 @@ impl Asking for Waiting {
         Request::Event(event::Request::Cancel { id: self.0 })
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "sent"
     }
 }

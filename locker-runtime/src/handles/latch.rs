@@ -1,21 +1,21 @@
-//! Counting down, and waiting for the end of it.
+//! The latch.
 
-use super::{countable, tell, wait};
+use super::{change, wait};
 use crate::{
-    Error, Result,
     blocking::block_on,
+    error::{Error, Result},
     id::Id,
     key::Key,
-    locker::{Asking, Locker},
+    locker::{Locker, WaitOp},
     primitives::{Reply, Request, Wait, latch},
-    request::unexpected,
+    ranges::check_count,
 };
 use std::time::Duration;
 
-/// Opens for good when it was counted down often enough: made by [`Locker::latch`].
+/// A latch, which opens once it was counted down `count` times. Created by [`Locker::latch`].
 ///
-/// The count holds for everybody from the call on; what was counted stays counted. A latch that nobody counts down
-/// for 24 h starts anew.
+/// The most recent `count` applies to all callers; earlier count-downs are kept. A latch resets after 24 h without a
+/// count-down.
 #[derive(Clone, Debug)]
 pub struct Latch {
     locker: Locker,
@@ -23,38 +23,46 @@ pub struct Latch {
     count: u64,
 }
 
+impl Locker {
+    /// Returns the latch called `name`, which opens after `count` count-downs.
+    #[must_use]
+    pub fn latch(&self, name: &str, count: u64) -> Latch {
+        Latch::new(self.clone(), Key::named(self.prefix(), "latch", name), count)
+    }
+}
+
 impl Latch {
     pub(crate) fn new(locker: Locker, key: Key, count: u64) -> Self {
         Self { locker, key, count }
     }
 
-    /// Counts down by one, and returns how often it has still to be done.
+    /// Counts down by one. Returns how many count-downs are left.
     ///
     /// # Errors
-    /// `Misused` with a count over 2^53 - 1; `Conflict` when the name is of another kind; `Unavailable`: it may have
-    /// been counted.
+    /// `Misused` with a count over 2^53 - 1; `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it
+    /// may have been counted.
     ///
     /// # Cancel safety
-    /// When the future is dropped it may have been counted.
+    /// Not cancel safe: when the future is dropped, it may have been counted.
     pub async fn count_down(&self) -> Result<u64> {
-        countable("count", self.count)?;
+        check_count("count", self.count)?;
         let request = latch::Request::CountDown { id: self.locker.new_id(), count: self.count };
-        match tell(&self.locker, &self.key, Request::Latch(request)).await? {
+        match change(&self.locker, &self.key, Request::Latch(request)).await? {
             Reply::Value(left) => Ok(left.unsigned_abs()),
-            reply => Err::<u64, Error>(unexpected(&reply).with_key(self.key.as_str())),
+            reply => Err::<u64, Error>(reply.into_error().with_key(self.key.as_str())),
         }
     }
 
-    /// Waits until the latch is open. Zero looks once; [`Duration::MAX`] waits for ever.
+    /// Waits until the latch is open. A zero `timeout` checks once; [`Duration::MAX`] waits indefinitely.
     ///
     /// # Errors
-    /// `Misused` with a count over 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another
-    /// kind; `Unavailable`.
+    /// `Misused` with a count over 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or belongs
+    /// to another kind of primitive; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
-        countable("count", self.count)?;
+        check_count("count", self.count)?;
         let what = Waiting { id: self.locker.new_id(), count: self.count };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
@@ -81,7 +89,7 @@ struct Waiting {
     count: u64,
 }
 
-impl Asking for Waiting {
+impl WaitOp for Waiting {
     fn id(&self) -> Id {
         self.id
     }
@@ -94,7 +102,7 @@ impl Asking for Waiting {
         Request::Latch(latch::Request::Cancel { id: self.id })
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "opened"
     }
 }

@@ -1,15 +1,15 @@
 //! Several locks at once.
 
+use super::LockRequest;
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
     clock::Timestamp,
-    config::Settings,
-    guard::{Guard, leave_together},
+    error::{Error, ErrorKind, Result},
     key::Key,
+    lease::{Guard, release_all},
     locker::Locker,
-    primitives::Kind,
-    request::LockRequest,
+    primitives::HoldKind,
+    settings::Settings,
 };
 use futures_util::future::{join_all, select_all};
 use std::time::Duration;
@@ -51,8 +51,21 @@ for_each! {
     retry_delay(delay: Duration);
 }
 
+impl Locker {
+    /// Asks for all these locks, the same ones that [`lock`](Self::lock) asks for: all or nothing, in an order of
+    /// their own, so that callers who want the same locks in different orders do not wait for each other for ever.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
+        let keys = names.into_iter().map(|name| Key::named(self.prefix(), "lock", name.as_ref()));
+        self.request_all(HoldKind::Lock, keys.collect())
+    }
+
+    pub(crate) fn request_all(&self, kind: HoldKind, keys: Vec<Key>) -> LockAllRequest {
+        LockAllRequest::new(self, kind, keys, self.settings())
+    }
+}
+
 impl LockAllRequest {
-    pub(crate) fn new(locker: &Locker, kind: Kind, mut keys: Vec<Key>, settings: Settings) -> Self {
+    pub(crate) fn new(locker: &Locker, kind: HoldKind, mut keys: Vec<Key>, settings: Settings) -> Self {
         in_order(&mut keys);
         let request = |key| LockRequest::new(locker.clone(), kind, key, settings);
         Self { requests: keys.into_iter().map(request).collect(), timeout: settings.timeout }
@@ -114,13 +127,13 @@ impl LockAllRequest {
     }
 }
 
-/// One order for everybody, and every key once.
+/// Sorts the keys, so that all callers take them in the same order, and removes duplicates.
 pub(crate) fn in_order(keys: &mut Vec<Key>) {
     keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
     keys.dedup();
 }
 
-/// Acquires one after the other with the patience for one; all or nothing.
+/// Acquires all in order, within one timeout, or none.
 pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequest>) -> Result<Vec<Guard>> {
     let (start, mut guards) = (Timestamp::now(), Vec::new());
     for request in requests {
@@ -128,17 +141,17 @@ pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequ
         match request.started(start).acquire().await {
             Ok(guard) => guards.push(guard),
             Err(error) => {
-                drop(leave_together(guards.into_iter()).await);
+                drop(release_all(guards.into_iter()).await);
                 return Err(of_all(error, patience));
             }
         }
     }
-    // The first may have been lost while the last was waited for.
+    // The first may have been lost while the last was being acquired.
     guards.iter().try_for_each(Guard::check)?;
     Ok(guards)
 }
 
-/// What one of several waited is what the others had left of the patience for all.
+/// Makes the error of one lock name the timeout for all locks.
 fn of_all(error: Error, patience: Duration) -> Error {
     if error.kind() != ErrorKind::TimedOut || patience.is_zero() {
         return error;
@@ -146,38 +159,38 @@ fn of_all(error: Error, patience: Duration) -> Error {
     error.with_message(format!("not acquired within {}", humantime::format_duration(patience)))
 }
 
-/// Several locks held together, in the order of their keys; dropping it releases them all.
+/// The guards of several locks, in the order of their keys. Dropping them releases all locks.
 #[derive(Debug)]
 #[must_use = "dropping the guards releases what they hold"]
 pub struct Guards(Vec<Guard>);
 
 impl Guards {
-    /// The guard of each lock.
+    /// Returns the guard of each lock.
     pub fn each(&self) -> &[Guard] {
         &self.0
     }
 
-    /// Whether every lease is surely not over yet.
+    /// Returns whether some of every lease is left by the local clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.0.iter().all(Guard::is_held)
     }
 
-    /// How much is surely left of the lease that ends first.
+    /// Returns how much of the lease that ends first is left by the local clock.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.iter().map(Guard::remaining).min().unwrap_or_default()
     }
 
-    /// `Ok` while [`is_held`](Self::is_held).
+    /// Returns `Ok` while [`is_held`](Self::is_held).
     ///
     /// # Errors
-    /// `Lost`, with the key of one that is.
+    /// `Lost`, with the key of a lost lock.
     pub fn check(&self) -> Result<()> {
         self.0.iter().try_for_each(Guard::check)
     }
 
-    /// Waits until one of them is lost.
+    /// Waits until one of the locks is lost.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -188,7 +201,7 @@ impl Guards {
     /// Ends all of the holds.
     ///
     /// # Errors
-    /// The first of the errors of [`Guard::release`]; the others are released all the same.
+    /// The first error of [`Guard::release`]. All locks are released.
     ///
     /// # Cancel safety
     /// Cancel safe: when the future is dropped, the releases go on in the background.

@@ -1,31 +1,26 @@
-//! Asking a rate limiter.
-
-mod refusals;
+//! The rate limiter.
 
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
     clock::Timestamp,
-    config::between,
+    error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Answer, Asking, Locker, Patience},
+    locker::{Acquired, Limited, Locker, Refusal, WaitOp},
     primitives::{
         Reply, Request, Wait,
         rate_limiter::{self, Quota},
     },
-    request::unexpected,
+    ranges::check_range,
+    settings::Patience,
 };
-pub(crate) use refusals::Refusals;
-use refusals::{Limited, Refusal};
 use std::time::Duration;
 
-/// A rate limiter: lets `n` tokens through per interval and no more. Made by [`Locker::rate_limiter`], for any number
-/// of calls.
+/// A rate limiter. Created by [`Locker::rate_limiter`]. Cheap to clone; reuse it across calls.
 ///
-/// Each call is given its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
-/// A caller that gives up before its turn gives its tokens back. If more than 64 others wait, they go to the first of
-/// those.
+/// Each call gets a reservation in one step and sleeps until it is due; no caller polls. Reservations are made in the
+/// order of the calls. A caller that gives up returns its tokens; if more than 64 others wait, the first of them gets the
+/// tokens.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -33,32 +28,53 @@ pub struct RateLimiter {
     quota: Quota,
     tokens: u64,
     timeout: Duration,
-    holds_out: bool,
+    waits_past_timeout: bool,
     caches_refusals: bool,
     /// Whether quota, tokens and timeout are within their limits.
     is_valid: bool,
 }
 
-/// A caller that was let through. If the caller had to wait, the numbers are those of its turn, as the store knew them
-/// when it gave the turn: later callers are not counted.
+/// An admitted call. If it had to wait, the values are a forecast for its reservation, made when it was assigned: later
+/// callers are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Admission {
-    /// How many tokens are left for others.
+    /// How many tokens are left.
     pub remaining: u64,
-    /// How long it takes until all of them are free again.
+    /// How long until all tokens are available again.
     pub reset_after: Duration,
 }
 
-/// The end of a call that has not failed.
+/// The result of a call that has not failed.
 type Outcome = std::result::Result<Admission, Limited>;
+
+impl Locker {
+    /// Returns the rate limiter called `name`. The most recent `quota` applies to all callers.
+    #[must_use]
+    pub fn rate_limiter(&self, name: &str, quota: Quota) -> RateLimiter {
+        self.limiter(Key::named(self.prefix(), "rate", name), quota)
+    }
+
+    pub(crate) fn limiter(&self, key: Key, quota: Quota) -> RateLimiter {
+        RateLimiter::new(self.clone(), key, quota, self.settings().timeout)
+    }
+}
 
 impl RateLimiter {
     #[inline]
     pub(crate) fn new(locker: Locker, key: Key, quota: Quota, timeout: Duration) -> Self {
         // The locker's timeout was checked when it was built.
         let (tokens, is_valid) = (1, quota.check(1).is_ok());
-        Self { locker, key, quota, tokens, timeout, holds_out: false, caches_refusals: true, is_valid }
+        Self {
+            locker,
+            key,
+            quota,
+            tokens,
+            timeout,
+            waits_past_timeout: false,
+            caches_refusals: true,
+            is_valid,
+        }
     }
 
     fn checked(mut self) -> Self {
@@ -68,32 +84,31 @@ impl RateLimiter {
 
     fn check(&self, timeout: Duration) -> Result<()> {
         self.quota.check(self.tokens)?;
-        if timeout == Duration::MAX { Ok(()) } else { between("timeout", timeout, Duration::ZERO) }
+        if timeout == Duration::MAX { Ok(()) } else { check_range("timeout", timeout, Duration::ZERO) }
     }
 
-    /// Sets the longest wait for the turn: a turn that lies further ahead is refused at once. Default: the locker's
-    /// (10 s). Zero never waits; [`Duration::MAX`] waits indefinitely.
+    /// Sets the longest wait. A call whose reservation would be due later fails at once. Default: the locker's timeout,
+    /// 10 s. Zero never waits; [`Duration::MAX`] waits indefinitely.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self.checked()
     }
 
-    /// Sets whether to wait until the timeout ends for a turn that lies beyond it: other settings, or a caller that
-    /// gives up, may bring it forward. Default `false`: such a call is refused at once.
+    /// Sets whether to keep waiting until the timeout for a reservation that is due later: a settings change or a
+    /// cancellation may bring it forward. Default `false`: such a call fails at once.
     #[must_use]
-    pub fn hold_out(mut self, hold_out: bool) -> Self {
-        self.holds_out = hold_out;
+    pub fn wait_past_timeout(mut self, wait_past_timeout: bool) -> Self {
+        self.waits_past_timeout = wait_past_timeout;
         self
     }
 
     /// Sets whether this process refuses calls without asking the store after the store has just refused one. Default
     /// `true`. It has no effect on the embedded store.
     ///
-    /// A refusal counts again for calls on the same name with the same quota, for at least as many tokens, that would
-    /// not wait for their turn. It counts until the tokens are there, for at most 50 ms after its request was sent, and
-    /// only if nobody was in line that could give tokens back. So a limit that is raised or deleted elsewhere may go on
-    /// refusing here for 50 ms.
+    /// A cached refusal applies to calls with the same name and quota, for at least as many tokens, that would not wait. It
+    /// applies until the tokens are available, for at most 50 ms after its request was sent, and only if no caller was
+    /// waiting that could return tokens. So a limit that another process raises or deletes may refuse here for 50 ms more.
     #[must_use]
     pub fn cache_refusals(mut self, cache_refusals: bool) -> Self {
         self.caches_refusals = cache_refusals;
@@ -107,34 +122,34 @@ impl RateLimiter {
         self.checked()
     }
 
-    /// Returns the key, prefix included.
+    /// Returns the key, with its prefix.
     #[must_use]
     pub fn key(&self) -> &str {
         self.key.as_str()
     }
 
-    /// Waits for the turn.
+    /// Takes tokens, and waits until they are available.
     ///
     /// # Errors
-    /// `Limited` if the turn would not come within the timeout: at once, unless [`hold_out`](Self::hold_out) is set.
-    /// [`Error::retry_after`] says when to come back (`None` if the size is 0). `Misused` if the quota, the tokens
-    /// or the timeout are out of range; `Conflict` if the name is deleted during the wait or is of another kind;
-    /// `Unavailable`: tokens may have been taken. If a reply of a server is lost, they may be taken twice: the safe
-    /// side.
+    /// `Limited` if the tokens are not available within the timeout: at once, unless
+    /// [`wait_past_timeout`](Self::wait_past_timeout) is set. [`Error::retry_after`] says when to come back (`None` if the
+    /// size is 0). `Misused` if the quota, the tokens or the timeout are out of range; `Conflict` if the name is deleted
+    /// during the wait or belongs to another kind of primitive; `Unavailable`: tokens may have been taken. If a reply of a
+    /// server is lost, tokens may be taken twice.
     ///
     /// # Cancel safety
-    /// Cancel safe: tokens whose turn has not come are given back.
+    /// Cancel safe: tokens that are not due yet are returned.
     pub async fn acquire(&self) -> Result<Admission> {
         self.take(self.timeout).await?.map_err(|limited| self.limited(limited))
     }
 
-    /// Takes tokens that are free now. Returns `None` if there are not enough.
+    /// Takes tokens that are available now. Returns `None` if there are not enough.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), but never `Limited`.
     ///
     /// # Cancel safety
-    /// Tokens may have been taken if the future is dropped.
+    /// Not cancel safe: when the future is dropped, tokens may have been taken.
     pub async fn try_acquire(&self) -> Result<Option<Admission>> {
         Ok(self.take(Duration::ZERO).await?.ok())
     }
@@ -144,9 +159,9 @@ impl RateLimiter {
         if !self.is_valid {
             self.check(timeout)?;
         }
-        match self.at_once(timeout) {
+        match self.call_inline(timeout) {
             Some(outcome) => outcome,
-            // Boxed: few admissions of the embedded store wait, and moving room for it costs as much as asking.
+            // Boxed: few calls on the embedded store wait, and a larger future costs as much as the call.
             None => Box::pin(self.wait(timeout)).await,
         }
     }
@@ -185,11 +200,11 @@ impl RateLimiter {
     /// The outcome of a call that need not wait. The embedded store is asked without a mailbox and without an id, because
     /// nobody could ask it again. `None`: another store has to be asked, or the turn waited for.
     #[inline]
-    fn at_once(&self, timeout: Duration) -> Option<Result<Outcome>> {
+    fn call_inline(&self, timeout: Duration) -> Option<Result<Outcome>> {
         let Self { tokens, quota, .. } = *self;
         let id = Id::from(0);
         let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
-        match self.locker.at_once(&self.key, &Request::RateLimiter(take)) {
+        match self.locker.call_inline(&self.key, &Request::RateLimiter(take)) {
             None => self.refused_just_now(timeout).map(|limited| Ok(Err(limited))),
             Some(Ok(Reply::Limited { .. })) if !timeout.is_zero() => None,
             Some(Ok(reply)) => Some(self.outcome(&reply)),
@@ -198,7 +213,7 @@ impl RateLimiter {
     }
 
     fn refused_just_now(&self, timeout: Duration) -> Option<Limited> {
-        let waits = self.holds_out && !timeout.is_zero();
+        let waits = self.waits_past_timeout && !timeout.is_zero();
         if waits || !self.caches_refusals {
             return None;
         }
@@ -206,11 +221,11 @@ impl RateLimiter {
     }
 
     /// Keeps a refusal for later calls. A caller that has waited may have been refused by another quota.
-    fn keep(&self, answer: &Answer) {
+    fn keep(&self, answer: &Acquired) {
         let Self { tokens, quota, .. } = *self;
         if let Reply::Limited { retry_after, waiting: 0, .. } = answer.reply
             && self.caches_refusals
-            && self.locker.store().liveness().is_some()
+            && self.locker.store().waiter_ttl().is_some()
             && answer.waited.is_none()
         {
             let (sent, received, limited) = (answer.sent, Timestamp::now(), Limited { retry_after });
@@ -223,7 +238,7 @@ impl RateLimiter {
         match *reply {
             Reply::Admitted { remaining, reset_after, .. } => Ok(Ok(Admission { remaining, reset_after })),
             Reply::Limited { retry_after, .. } => Ok(Err(Limited { retry_after })),
-            ref reply => Err(unexpected(reply).with_key(self.key.as_str())),
+            ref reply => Err(reply.clone().into_error().with_key(self.key.as_str())),
         }
     }
 
@@ -232,10 +247,10 @@ impl RateLimiter {
         let error = match retry_after {
             Some(after) => Error::new(
                 ErrorKind::Limited,
-                format!("the next turn is in {}", humantime::format_duration(after)),
+                format!("the next tokens are available in {}", humantime::format_duration(after)),
             )
             .with_retry_after(after),
-            None => Error::new(ErrorKind::Limited, "no turn until the size is raised"),
+            None => Error::new(ErrorKind::Limited, "the size is 0: no tokens until it is raised"),
         };
         error.with_key(self.key.as_str())
     }
@@ -248,15 +263,15 @@ struct Taking<'a> {
     limiter: &'a RateLimiter,
 }
 
-impl Asking for Taking<'_> {
+impl WaitOp for Taking<'_> {
     fn id(&self) -> Id {
         self.id
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        let RateLimiter { tokens, quota, holds_out, .. } = *self.limiter;
+        let RateLimiter { tokens, quota, waits_past_timeout, .. } = *self.limiter;
         let left = self.deadline.since(Timestamp::now());
-        let is_patient = self.timeout == Duration::MAX || (holds_out && wait.is_some());
+        let is_patient = self.timeout == Duration::MAX || (waits_past_timeout && wait.is_some());
         let patience = if is_patient { Duration::MAX } else { left };
         Request::RateLimiter(rate_limiter::Request::Take { id: self.id, tokens, quota, patience, wait })
     }
@@ -265,11 +280,11 @@ impl Asking for Taking<'_> {
         Request::RateLimiter(rate_limiter::Request::Cancel { id: self.id, tombstone })
     }
 
-    fn holds_out(&self) -> bool {
-        self.limiter.holds_out
+    fn waits_past_timeout(&self) -> bool {
+        self.limiter.waits_past_timeout
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "admitted"
     }
 }

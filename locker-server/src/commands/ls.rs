@@ -22,7 +22,7 @@ pub(super) async fn ls(options: Ls) -> ExitCode {
 /// # Errors
 /// As `names` of the library.
 pub async fn list(locker: &Locker) -> Result<String, Error> {
-    let admin = locker.door();
+    let admin = locker.admin();
     let line = |fence: &str, left: &str, waiting: &str, name: &str| {
         format!("{fence:>20}  {left:>16}  {waiting:>7}  {}\n", printable(name))
     };

@@ -23,7 +23,7 @@ pub(super) async fn unlock(options: Unlock) -> ExitCode {
 /// # Errors
 /// As `evict` of the library.
 pub async fn force_release(locker: &Locker, name: &str) -> Result<bool, Error> {
-    let admin = locker.door();
+    let admin = locker.admin();
     let released = admin.evict(&admin.key("lock", name)).await?;
     if released {
         tracing::warn!(name, "unlocked by force: the holder has lost the lock, the next waiter has it");

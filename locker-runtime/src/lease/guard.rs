@@ -1,0 +1,191 @@
+//! The guard of a hold.
+
+use super::{hold::Hold, renewer::Renewer};
+use crate::{blocking::block_on, error::Result};
+use futures_util::future::join_all;
+use once_cell::sync::OnceCell;
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    mem::replace,
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+/// A guard of a hold, which is renewed in the background while the guard lives.
+///
+/// [`release`](Guard::release) ends the hold and returns `Lost` if it was over before. Dropping the guard ends the hold
+/// in the background; an error is then only logged.
+#[must_use = "dropping the guard releases what it holds"]
+pub struct Guard {
+    hold: Arc<Hold>,
+    watched: Option<usize>,
+    release: Release,
+    id: OnceCell<String>,
+}
+
+/// What the end of a guard does to the hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    OnDrop,
+    OnExpiry,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>, release: Release) -> Self {
+        Self { watched: Some(Renewer::watch(&hold)), hold, release, id: OnceCell::new() }
+    }
+
+    /// Returns the key, with its prefix.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.hold.key.as_str()
+    }
+
+    /// Returns the fencing token: a number that rises with every grant of this key. A resource that rejects fences below
+    /// the highest it has seen is safe from holders whose lease is over.
+    ///
+    /// Source: M. Kleppmann, "How to do distributed locking", 2016.
+    #[must_use]
+    pub fn fence(&self) -> u64 {
+        self.hold.fence()
+    }
+
+    /// Returns the id of this hold, 32 hexadecimal digits. No other hold of the store has it.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        self.id.get_or_init(|| self.hold.id().to_string())
+    }
+
+    /// Returns how much of the lease is left by the local clock, or zero if the lease may be over.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Returns whether some of the lease is left by the local clock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Returns `Ok` while [`is_held`](Self::is_held). Call it right before an operation that must not run after a loss.
+    ///
+    /// # Errors
+    /// `Lost` if the lease may be over.
+    pub fn check(&self) -> Result<()> {
+        if self.is_held() { Ok(()) } else { Err(self.hold.loss_error()) }
+    }
+
+    /// Waits until the hold is lost: it was not renewed in time, it was ended by force, or `max_hold` has passed. Does not
+    /// return while the hold lasts.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lost(&self) {
+        self.hold.lost().await;
+    }
+
+    /// Ends the hold.
+    ///
+    /// # Errors
+    /// `Lost` if it was over before. `Unavailable` if the store cannot be reached for a third of the lease: the release is
+    /// then retried in the background for up to one lease plus one minute.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: when the future is dropped, the release goes on in the background.
+    pub fn release(self) -> impl Future<Output = Result<()>> + Send {
+        let patience = self.hold.patience();
+        self.release_within(patience)
+    }
+
+    /// Releases at the end of a function, which waits no longer than `command_timeout`.
+    pub(crate) fn release_bounded(self) -> impl Future<Output = Result<()>> + Send {
+        let patience = self.hold.release_timeout();
+        self.release_within(patience)
+    }
+
+    async fn release_within(mut self, patience: Duration) -> Result<()> {
+        if self.release == Release::OnExpiry {
+            self.unwatch();
+            return self.check();
+        }
+        match self.watched {
+            // If this future is not polled, the renewing task releases the hold.
+            Some(number) if self.hold.is_remote() => Renewer::release_by(number, self.hold.release_due()),
+            _ => self.unwatch(),
+        }
+        let result = self.hold.release(patience).await;
+        self.unwatch();
+        if !result.as_ref().is_err_and(|error| error.is_temporary() || error.is_unsent()) {
+            self.release = Release::OnExpiry;
+        }
+        result
+    }
+
+    /// [`release`](Self::release) for callers that are not async: blocks this thread.
+    ///
+    /// # Errors
+    /// As [`release`](Self::release).
+    pub fn release_blocking(self) -> Result<()> {
+        block_on(self.release())
+    }
+
+    /// Makes the hold last until the end of its lease.
+    pub(crate) fn release_on_expiry(&mut self) {
+        self.release = Release::OnExpiry;
+    }
+
+    fn unwatch(&mut self) {
+        if let Some(number) = self.watched.take() {
+            Renewer::forget(number);
+        }
+    }
+}
+
+/// Polls `body` while the hold lasts. Returns `None` once `lost` is ready or `is_held` is false; the body is not polled
+/// again then. `is_held` is asked before each poll but the first, because a process that was stopped may be polled after
+/// its lease and before `lost` is ready.
+pub(crate) async fn while_held<F: Future>(
+    mut body: Pin<&mut F>,
+    mut lost: Pin<&mut impl Future<Output = ()>>,
+    is_held: impl Fn() -> bool,
+) -> Option<F::Output> {
+    let mut has_begun = false;
+    poll_fn(|context| {
+        if replace(&mut has_begun, true) && !is_held() {
+            return Poll::Ready(None);
+        }
+        match body.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => lost.as_mut().poll(context).map(|()| None),
+        }
+    })
+    .await
+}
+
+/// Releases all guards at the same time, the last one first. Returns the first error.
+pub(crate) async fn release_all(guards: impl DoubleEndedIterator<Item = Guard>) -> Result<()> {
+    join_all(guards.rev().map(Guard::release_bounded)).await.into_iter().collect()
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.unwatch();
+        if self.release == Release::OnDrop {
+            self.hold.release_later();
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("key", &self.key())
+            .field("fence", &self.fence())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! Constants as options: refused where they are evaluated, at compile time, when no call could be made with them.
+
+use crate::{primitives::rate_limiter, ranges};
+use std::time::Duration;
+
+/// The shortest lease, `max_hold` and `retry_delay`.
+pub const SHORTEST: Duration = ranges::SHORTEST;
+/// The shortest interval of a rate limit.
+pub const SHORTEST_INTERVAL: Duration = rate_limiter::SHORTEST;
+/// The longest of all durations.
+pub const LONGEST: Duration = ranges::LONGEST;
+/// The greatest size and burst.
+pub const MOST: u64 = ranges::MAX_COUNT;
+
+/// A lease, `max_hold` or `retry_delay`.
+///
+/// # Panics
+/// When it is out of range.
+#[must_use]
+pub const fn checked_time(time: Duration) -> Duration {
+    assert!(!time.is_zero(), "this duration must be longer than zero");
+    assert!(time.as_nanos() >= SHORTEST.as_nanos(), "this duration must be at least 1ms");
+    not_too_long(time)
+}
+
+/// An interval.
+///
+/// # Panics
+/// When it is out of range.
+#[must_use]
+pub const fn checked_interval(interval: Duration) -> Duration {
+    assert!(!interval.is_zero(), "this duration must be longer than zero");
+    assert!(interval.as_nanos() >= SHORTEST_INTERVAL.as_nanos(), "this duration must be at least 1µs");
+    not_too_long(interval)
+}
+
+/// A time-out: zero, a time, or for ever.
+///
+/// # Panics
+/// When it is out of range.
+#[must_use]
+pub const fn checked_timeout(timeout: Duration) -> Duration {
+    if timeout.as_nanos() == Duration::MAX.as_nanos() { timeout } else { not_too_long(timeout) }
+}
+
+const fn not_too_long(time: Duration) -> Duration {
+    assert!(time.as_nanos() <= LONGEST.as_nanos(), "this duration must be at most 10 years");
+    time
+}
+
+/// Refuses a `max_hold` below the lease.
+///
+/// # Panics
+/// When it is.
+pub const fn check_max_hold(max_hold: Duration, lease: Duration) {
+    assert!(max_hold.as_nanos() >= lease.as_nanos(), "`max_hold` must not be shorter than the lease");
+}
+
+/// A number of attempts.
+///
+/// # Panics
+/// When it is 0.
+#[must_use]
+pub const fn checked_max_retry(max_retry: u32) -> u32 {
+    assert!(max_retry > 0, "`max_retry` counts attempts: at least 1");
+    max_retry
+}
+
+/// A size or burst.
+///
+/// # Panics
+/// When it is out of range.
+#[must_use]
+pub const fn checked_size(size: u64) -> u64 {
+    assert!(size > 0, "a size of 0 would let nobody in");
+    assert!(size <= MOST, "this is more than can be counted: at most 9007199254740991");
+    size
+}

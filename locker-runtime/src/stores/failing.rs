@@ -1,0 +1,31 @@
+//! A store that refuses every call: what is left of a store that was named wrongly.
+
+use crate::{
+    error::Error,
+    key::Key,
+    mailboxes::Mailboxes,
+    primitives::Request,
+    store::{Calling, Store},
+};
+
+#[derive(Debug)]
+pub(crate) struct FailingStore {
+    error: Error,
+    mailboxes: Mailboxes,
+}
+
+impl FailingStore {
+    pub(crate) fn new(error: Error) -> Self {
+        Self { error, mailboxes: Mailboxes::default() }
+    }
+}
+
+impl Store for FailingStore {
+    fn call<'a>(&'a self, _key: &'a Key, _request: &'a Request) -> Calling<'a> {
+        Calling::answered(Err(self.error.clone()))
+    }
+
+    fn mailboxes(&self) -> &Mailboxes {
+        &self.mailboxes
+    }
+}

@@ -1,0 +1,161 @@
+//! Refusals as HTTP: the one table from errors to statuses, and the header fields.
+
+use crate::{
+    error::{Error, ErrorKind},
+    handles::Admission,
+    primitives::rate_limiter::Quota,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::RETRY_AFTER};
+use std::time::Duration;
+
+/// A refusal without a body.
+pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
+    let status = match error.kind() {
+        ErrorKind::Limited => StatusCode::TOO_MANY_REQUESTS,
+        ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Unavailable | ErrorKind::Lost => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let mut response = Response::new(R::default());
+    *response.status_mut() = status;
+    let known = error.retry_after().or(error.is_temporary().then_some(Duration::from_secs(1)));
+    if let Some(after) = known {
+        response.headers_mut().insert(RETRY_AFTER, seconds(after).max(1).into());
+    }
+    response
+}
+
+/// The largest integer that structured fields can have (RFC 9651).
+const MOST: u64 = 999_999_999_999_999;
+
+/// How much is left: the fields of draft-ietf-httpapi-ratelimit-headers, those of its present versions (`RateLimit`
+/// and `RateLimit-Policy`) and those of its first ones, which more clients read. Of several limits, one behind the
+/// other, that one is told which leaves the least.
+pub(super) fn tell(headers: &mut HeaderMap, quota: &Quota, remaining: u64, reset_after: Duration) {
+    if left(headers).is_some_and(|left| left <= remaining) {
+        return;
+    }
+    let ((size, window), reset) = (quota.per_window(), seconds(reset_after));
+    let (size, remaining) = (size.min(MOST), remaining.min(MOST));
+    set(headers, "ratelimit-policy", &format!("\"default\";q={size};w={}", seconds(window)));
+    set(headers, "ratelimit", &format!("\"default\";r={remaining};t={reset}"));
+    set(headers, "ratelimit-limit", &size.to_string());
+    set(headers, REMAINING, &remaining.to_string());
+    set(headers, "ratelimit-reset", &reset.to_string());
+}
+
+pub(super) fn tell_admitted(headers: &mut HeaderMap, quota: &Quota, admission: &Admission) {
+    tell(headers, quota, admission.remaining, admission.reset_after);
+}
+
+/// What a limit behind this one has told.
+fn left(headers: &HeaderMap) -> Option<u64> {
+    headers.get(REMAINING)?.to_str().ok()?.parse().ok()
+}
+
+const REMAINING: &str = "ratelimit-remaining";
+
+fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+/// Whole seconds, rounded up: whoever comes then is not too early.
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_status() {
+        for (kind, status) in [
+            (ErrorKind::Limited, 429),
+            (ErrorKind::TimedOut, 503),
+            (ErrorKind::RetriesExhausted, 503),
+            (ErrorKind::Unavailable, 503),
+            (ErrorKind::Lost, 503),
+            (ErrorKind::Misused, 500),
+            (ErrorKind::Conflict, 500),
+        ] {
+            assert_eq!(refuse::<()>(&Error::new(kind, "x")).status(), status, "{kind}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_never_too_early() {
+        let error = |after| Error::new(ErrorKind::Limited, "x").with_retry_after(after);
+        for (after, said) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (59_999, "60")] {
+            let response = refuse::<()>(&error(Duration::from_millis(after)));
+            assert_eq!(response.headers()[RETRY_AFTER], said);
+        }
+        let lost = refuse::<()>(&Error::new(ErrorKind::Misused, "x"));
+        assert!(!lost.headers().contains_key(RETRY_AFTER), "trying again does not help");
+    }
+
+    #[test]
+    fn the_policy_is_a_quota_that_holds_and_is_not_less_than_what_is_left() {
+        let gcra = |count, burst| Quota::gcra(count, Duration::from_secs(60)).burst(burst);
+        for (quota, policy, limit) in [
+            (gcra(60, 10), "\"default\";q=60;w=60", "60"),
+            (gcra(60, 60), "\"default\";q=60;w=60", "60"),
+            (gcra(60, 90), "\"default\";q=90;w=90", "90"),
+            (gcra(7, 10), "\"default\";q=10;w=86", "10"),
+            (gcra(0, 10), "\"default\";q=0;w=60", "0"),
+        ] {
+            let mut headers = HeaderMap::new();
+            tell(&mut headers, &quota, quota.size(), Duration::ZERO);
+            assert_eq!(headers["ratelimit-policy"], policy);
+            assert_eq!(headers["ratelimit-limit"], limit);
+            assert!(quota.size() <= limit.parse().unwrap());
+        }
+    }
+
+    #[test]
+    fn fields_say_how_much_is_left() {
+        let mut headers = HeaderMap::new();
+        tell(
+            &mut headers,
+            &Quota::fixed_window(5, Duration::from_millis(800)),
+            3,
+            Duration::from_millis(1500),
+        );
+        for (name, value) in [
+            ("ratelimit-policy", "\"default\";q=5;w=1"),
+            ("ratelimit", "\"default\";r=3;t=2"),
+            ("ratelimit-limit", "5"),
+            ("ratelimit-remaining", "3"),
+            ("ratelimit-reset", "2"),
+        ] {
+            assert_eq!(headers[name], value);
+        }
+    }
+
+    #[test]
+    fn of_several_limits_the_one_is_told_that_leaves_the_least() {
+        let (narrow, wide) =
+            (Quota::gcra(5, Duration::from_secs(1)), Quota::gcra(900, Duration::from_secs(60)));
+        for (first, second, told) in [((narrow, 0), (wide, 57), "5"), ((wide, 57), (narrow, 3), "5")] {
+            let mut headers = HeaderMap::new();
+            for (quota, remaining) in [first, second] {
+                tell(&mut headers, &quota, remaining, Duration::from_secs(1));
+            }
+            assert_eq!(headers["ratelimit-limit"], told);
+            assert_eq!(headers["ratelimit-remaining"], first.1.min(second.1).to_string());
+            assert_eq!(headers["ratelimit-policy"], "\"default\";q=5;w=1");
+        }
+    }
+
+    #[test]
+    fn numbers_have_no_more_digits_than_structured_fields_can() {
+        let mut headers = HeaderMap::new();
+        let quota = Quota::fixed_window((1 << 53) - 1, Duration::from_secs(60));
+        tell(&mut headers, &quota, quota.size() - 1, Duration::from_secs(60));
+        assert_eq!(headers["ratelimit-policy"], "\"default\";q=999999999999999;w=60");
+        assert_eq!(headers["ratelimit"], "\"default\";r=999999999999999;t=60");
+    }
+}

@@ -1,0 +1,259 @@
+//! Laws of holding by name, looking at names and forgetting them: what a server is built on.
+
+use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
+use locker::{ErrorKind, Locker, Quota};
+use std::time::Duration;
+
+const SHORT: Duration = Duration::from_millis(120);
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn a_holder_that_asks_again_keeps_its_hold_and_expiry(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    let first = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let again = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE * 10, Duration::ZERO).await.unwrap();
+    assert_eq!(first.fence, again.fence);
+    let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
+    assert_eq!((state.size, state.used, state.waiting, state.holders.len()), (Some(2), Some(1), 0, 1));
+    let holder = state.holders[0];
+    assert!(holder.time_left.is_some_and(|left| left <= MINUTE && left > MINUTE / 2), "{holder:?}");
+    assert!(holder.fence == first.fence && holder.age.is_some_and(|age| age < MINUTE / 2), "{holder:?}");
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
+}
+
+pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Locker) {
+    let name = fresh_name();
+    locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
+    let impatient = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, SHORT);
+    let patient = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    assert_eq!(in_time("the time-out", impatient).await.unwrap_err().kind(), ErrorKind::TimedOut);
+    let dropped = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    drop(dropped);
+    assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
+    let fence = in_time("the patient wait", patient).await.unwrap().fence;
+    assert_eq!(in_time("the other wait", third).await.unwrap().fence, fence);
+    assert!(locker.keyed_semaphore(&name).renew("me", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+}
+
+pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locker: Locker) {
+    let name = fresh_name();
+    locker.keyed_semaphore(&name).acquire(1, "holder", Duration::MAX, Duration::ZERO).await.unwrap();
+    let late =
+        in_time("the time-out", locker.keyed_semaphore(&name).acquire(1, "late", Duration::MAX, SHORT)).await;
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
+    waiting_at(&locker, "semaphore", &name, 0).await;
+    drop(queued(&locker, locker.keyed_semaphore(&name).acquire(1, "dropped", Duration::MAX, GENEROUS)).await);
+    waiting_at(&locker, "semaphore", &name, 0).await;
+    let next =
+        queued(&locker, locker.keyed_semaphore(&name).acquire(1, "next", Duration::MAX, GENEROUS)).await;
+    assert!(locker.keyed_semaphore(&name).release("holder").await.unwrap());
+    in_time("the next", next).await.unwrap();
+    for gone in ["late", "dropped"] {
+        assert!(!locker.keyed_semaphore(&name).release(gone).await.unwrap(), "{gone} holds nothing");
+    }
+    assert!(locker.keyed_semaphore(&name).release("next").await.unwrap());
+}
+
+pub(crate) async fn a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
+    let got = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let told = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
+    let fence = in_time("the wait that is told", told).await.unwrap().fence;
+    drop(got);
+    // The cancel of the dropped wait is sent before this.
+    let probe = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "third", MINUTE, GENEROUS)).await;
+    let again = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    assert_eq!(again.fence, fence);
+    let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
+    let left = state.holders[0].time_left.unwrap();
+    assert!(left > MINUTE / 2, "it was confirmed by the wait that was told: {left:?}");
+    drop(probe);
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+}
+
+pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    let size = async || admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap().size;
+    for holder in ["one", "two"] {
+        locker.keyed_semaphore(&name).acquire(2, holder, MINUTE, Duration::ZERO).await.unwrap();
+    }
+    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "three", MINUTE, GENEROUS)).await;
+    locker.keyed_semaphore(&name).acquire(1, "four", MINUTE, Duration::ZERO).await.unwrap_err();
+    for holder in ["one", "two"] {
+        assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
+    }
+    in_time("the third", third).await.unwrap();
+    assert_eq!(size().await, Some(1), "it was lowered");
+
+    locker.keyed_semaphore(&name).acquire(0, "four", MINUTE, Duration::ZERO).await.unwrap_err();
+    assert!(locker.keyed_semaphore(&name).release("three").await.unwrap());
+    let parked = queued(&locker, locker.keyed_semaphore(&name).acquire(0, "five", MINUTE, GENEROUS)).await;
+    let raising = locker.keyed_semaphore(&name).acquire(2, "six", MINUTE, GENEROUS);
+    let (parked, raising) = in_time("both", async { tokio::join!(parked, raising) }).await;
+    assert!(parked.is_ok() && raising.is_ok(), "{parked:?} {raising:?}");
+    assert_eq!(size().await, Some(2), "it was raised");
+}
+
+pub(crate) async fn two_waits_of_one_holder_leave_the_size_as_others_have_set_it(locker: Locker) {
+    let admin = locker.admin();
+    for first_comes_first in [true, false] {
+        let name = fresh_name();
+        locker.keyed_semaphore(&name).acquire(2, "one", MINUTE, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name).acquire(2, "two", MINUTE, Duration::ZERO).await.unwrap();
+        let first = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS)).await;
+        let second = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS)).await;
+        locker.keyed_semaphore(&name).acquire(1, "three", MINUTE, Duration::ZERO).await.unwrap_err();
+        for holder in ["one", "two"] {
+            assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
+        }
+        let waits = if first_comes_first { [first, second] } else { [second, first] };
+        for wait in waits {
+            in_time("both waits", wait).await.unwrap();
+        }
+        let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
+        assert_eq!((state.size, state.used), (Some(1), Some(1)), "it was lowered");
+        assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+    }
+}
+
+pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    locker.keyed_semaphore(&name).acquire(1, "me", Duration::MAX, Duration::ZERO).await.unwrap();
+    let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
+    assert_eq!(state.holders[0].time_left, None);
+    assert!(!locker.keyed_semaphore(&name).renew("you", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+}
+
+pub(crate) async fn a_hold_with_an_expiry_ends_by_itself(locker: Locker) {
+    let name = fresh_name();
+    locker.keyed_semaphore(&name).acquire(1, "me", SHORT, Duration::ZERO).await.unwrap();
+    let next = locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
+    in_time("the next holder", next).await.unwrap();
+    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("you").await.unwrap());
+}
+
+pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let parked = Quota::token_bucket(0, MINUTE);
+    let event = locker.event(&name);
+    let watchdog = locker.watchdog(&name);
+    let barrier = locker.barrier(&name, 2);
+    let latch = locker.latch(&name, 2);
+    let limiter = locker.rate_limiter(&name, parked).timeout(GENEROUS);
+    let lock = locker.lock(&name).acquire().await.unwrap();
+    macro_rules! check {
+        ($($kind:literal: $wait:expr;)+) => {$(
+            let waiting = queued(&locker, $wait).await;
+            assert!(admin.delete(&admin.key($kind, &name)).await.unwrap(), $kind);
+            let error = in_time("the conflict", waiting).await.map(drop).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{}: {error}", $kind);
+            assert!(admin.inspect(&admin.key($kind, &name)).await.unwrap().is_none(), $kind);
+            assert!(!admin.delete(&admin.key($kind, &name)).await.unwrap(), $kind);
+        )+};
+    }
+    check! {
+        "semaphore": locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
+        "rate": limiter.acquire();
+        "event": event.wait(GENEROUS);
+        "watchdog": watchdog.wait(GENEROUS);
+        "barrier": barrier.wait(GENEROUS);
+        "latch": latch.wait(GENEROUS);
+        "lock": locker.lock(&name).timeout(GENEROUS).acquire();
+    }
+    assert_eq!(lock.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap(), "its hold went with the name");
+}
+
+pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    let key = admin.key("lock", &name);
+    let evicted = locker.lock(&name).lease(SHORT).acquire().await.unwrap();
+    let silent = locker.lock(&name).lease(MINUTE).timeout(GENEROUS);
+    let next = queued(&locker, silent.clone().acquire()).await;
+    let last = queued(&locker, silent.acquire()).await;
+    assert!(admin.evict(&key).await.unwrap());
+    let next = in_time("the next in line", next).await.unwrap();
+    assert!(next.fence() > evicted.fence());
+    in_time("the loss", evicted.lost()).await;
+    assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(next.is_held(), "a late release is not the next one's");
+    assert!(admin.evict(&key).await.unwrap());
+    let last = in_time("the last in line", last).await.unwrap();
+    assert!(last.fence() > next.fence());
+    assert_eq!(next.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    last.release().await.unwrap();
+}
+
+pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    let key = admin.key("semaphore", &name);
+    for holder in ["a", "b"] {
+        locker.keyed_semaphore(&name).acquire(2, holder, Duration::MAX, Duration::ZERO).await.unwrap();
+    }
+    let first = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "c", MINUTE, GENEROUS)).await;
+    let second = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "d", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "e", MINUTE, GENEROUS)).await;
+    assert!(admin.evict(&key).await.unwrap());
+    let fences = [
+        in_time("the first in line", first).await.unwrap().fence,
+        in_time("the second in line", second).await.unwrap().fence,
+    ];
+    assert!(fences[0] < fences[1]);
+    for evicted in ["a", "b"] {
+        assert!(!locker.keyed_semaphore(&name).renew(evicted, MINUTE).await.unwrap(), "{evicted}");
+        assert!(!locker.keyed_semaphore(&name).release(evicted).await.unwrap(), "{evicted}");
+    }
+    let state = admin.inspect(&key).await.unwrap().unwrap();
+    assert_eq!((state.used, state.waiting), (Some(2), 1));
+    assert!(locker.keyed_semaphore(&name).release("c").await.unwrap());
+    in_time("the third in line", third).await.unwrap();
+}
+
+pub(crate) async fn where_nobody_holds_there_is_nobody_to_evict(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    let evict = async |kind| admin.evict(&admin.key(kind, &name)).await.unwrap();
+    for kind in ["lock", "semaphore", "rwlock", "event", "counter"] {
+        assert!(!evict(kind).await, "{kind}");
+    }
+    locker.event(&name).send("x").await.unwrap();
+    assert!(!evict("event").await);
+    assert_eq!(locker.event(&name).wait(GENEROUS).await.unwrap(), "x");
+    locker.lock(&name).acquire().await.unwrap().release().await.unwrap();
+    assert!(!evict("lock").await);
+    let _writer = locker.write_lock(&name).acquire().await.unwrap();
+    let reader = queued(&locker, locker.read_lock(&name).timeout(GENEROUS).acquire()).await;
+    assert!(evict("rwlock").await);
+    in_time("the reader", reader).await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    let listed = async || {
+        let names = admin.names().await.unwrap();
+        names.into_iter().filter(|(_, listed)| *listed == name).map(|(kind, _)| kind).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await, Vec::<String>::new());
+    let guard = locker.lock(&name).acquire().await.unwrap();
+    locker.counter(&name).add(3).await.unwrap();
+    locker.event(&name).send("x").await.unwrap();
+    locker.rate_limiter(&name, Quota::fixed_window(2, SHORT)).acquire().await.unwrap();
+    assert_eq!(listed().await, ["counter", "event", "lock", "rate"]);
+    guard.release().await.unwrap();
+    locker.event(&name).reset().await.unwrap();
+    locker.counter(&name).add(-3).await.unwrap();
+    admin.delete(&admin.key("counter", &name)).await.unwrap();
+    let started = std::time::Instant::now();
+    until("the slot is over", async || started.elapsed() > SHORT * 2).await;
+    assert_eq!(listed().await, Vec::<String>::new());
+}
+
+pub(crate) async fn the_store_answers(locker: Locker) {
+    locker.admin().ping().await.unwrap();
+}
