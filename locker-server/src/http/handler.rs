@@ -1,7 +1,7 @@
 //! From an HTTP request to its response.
 //!
-//! There is no router: [`api`](crate::api) parses the paths, because ZeroMQ needs the same parser, and because `HEAD` must
-//! be answered 405, while routers answer it themselves.
+//! There is no router: [`api`](crate::api) parses the paths, because ZeroMQ needs the same parser, and because `HEAD`
+//! must be answered 405, while routers answer it themselves.
 
 use super::{
     access::AccessPolicy,

@@ -1,5 +1,5 @@
-//! Requests that the HTTP library rejects before the server sees them: heads that are too long or malformed. The library
-//! answers with a bare status. This module adds a reason and the headers that every answer has.
+//! Requests that the HTTP library rejects before the server sees them: heads that are too long or malformed. The
+//! library answers with a bare status. This module adds a reason and the headers that every answer has.
 
 /// Returns the answer that replaces the library's own. Returns `None` if the written bytes are not a rejection by the
 /// library.

@@ -110,8 +110,8 @@ impl AsyncRead for Stream {
 impl Stream {
     /// Returns the number of bytes read, or `None` if none are available yet.
     ///
-    /// After a short read no more bytes are available: the readiness is cleared without another system call. Both happen
-    /// within one `try_io`, which clears only the readiness from before the read.
+    /// After a short read no more bytes are available: the readiness is cleared without another system call. Both
+    /// happen within one `try_io`, which clears only the readiness from before the read.
     fn read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<Option<usize>> {
         let (room, mut short) = (buffer.remaining(), None);
         let read = self.0.stream.try_io(Interest::READABLE, || {

@@ -167,7 +167,8 @@ impl Router {
         Ok((Self { socket, monitor, answers, receives: true }, AnswerSender(sender), bound.to_string()))
     }
 
-    /// Sends answers until an event happens. Returns `None` if the socket is closed or all [`AnswerSender`]s are dropped.
+    /// Sends answers until an event happens. Returns `None` if the socket is closed or all [`AnswerSender`]s are
+    /// dropped.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -53,8 +53,8 @@ impl ChildCommand {
         self.child.wait().await
     }
 
-    /// Forwards a signal, unless the terminal has sent it to the command as well. Signals that end the command go to its
-    /// whole group, as from a terminal.
+    /// Forwards a signal, unless the terminal has sent it to the command as well. Signals that end the command go to
+    /// its whole group, as from a terminal.
     pub(super) fn forward(&self, signal: Signal) {
         let from_keyboard = matches!(signal, Signal::INT | Signal::QUIT);
         if from_keyboard && self.is_in_foreground() {
