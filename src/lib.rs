@@ -53,7 +53,3 @@ pub struct GuideToMigrating;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/faq.md")]
 pub struct GuideToQuestions;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/performance.md")]
-pub struct GuideToPerformance;
