@@ -2,15 +2,20 @@
 //!
 //! Applications depend on the package `locker-rs` (library name `locker`), which re-exports them.
 
-mod attribute;
-mod expand;
+// The floors, from the top: a module imports only those of paragraphs below its own (tests/floors.rs).
 #[cfg(test)]
 mod fuzz;
-mod hygiene;
+
+mod expand;
+
+mod validate;
+
 mod parse;
+
+mod attribute;
+mod hygiene;
 mod ranges;
 mod runtime_path;
-mod validate;
 
 use attribute::Attribute;
 use proc_macro::TokenStream;
