@@ -1,5 +1,5 @@
-//! The background thread, which runs timers, renewals, releases of dropped guards, and connections. A busy executor of the
-//! application cannot starve them.
+//! The background thread, which runs timers, renewals, releases of dropped guards, and connections. A busy executor of
+//! the application cannot starve them.
 
 pub(crate) mod alarm;
 mod timers;

@@ -19,8 +19,8 @@ use tokio::{
 /// Runs `future` to completion and blocks the calling thread.
 ///
 /// It works outside of any runtime and inside of every kind, because timers and connections belong to the background
-/// thread. A thread outside of any runtime may borrow a pooled runtime and drive a connection itself. Inside of a runtime
-/// it never uses that runtime's connections, because their driver may be waiting for this thread.
+/// thread. A thread outside of any runtime may borrow a pooled runtime and drive a connection itself. Inside of a
+/// runtime it never uses that runtime's connections, because their driver may be waiting for this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     // Inside a task, tokio's cooperative budget would run out, because a blocked thread cannot yield.
     let mut future = pin!(unconstrained(future));
@@ -36,7 +36,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     {
         DRIVER.set(Driver::Lent);
         return runtime.block_on(async {
-            // Nothing drove the runtime while it was idle: the first yield processes its I/O events, the second its tasks.
+            // Nothing drove the runtime while it was idle: the first yield processes its I/O events, the second its
+            // tasks.
             yield_now().await;
             yield_now().await;
             future.await
@@ -100,8 +101,8 @@ impl Drop for DriverScope {
 
 /// Parks the thread of one blocked call.
 ///
-/// `thread::park` does not work here: an outer executor may park the same thread and would miss a wake-up that this call
-/// consumes. A waker in a thread-local is also gone while its thread ends.
+/// `thread::park` does not work here: an outer executor may park the same thread and would miss a wake-up that this
+/// call consumes. A waker in a thread-local is also gone while its thread ends.
 #[derive(Default)]
 struct Parker {
     woken: Mutex<bool>,

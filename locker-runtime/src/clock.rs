@@ -11,9 +11,9 @@ use std::{
 
 /// A point in time in microseconds since the Unix epoch, on the clock of a store or of this process.
 ///
-/// Timestamps of different clocks cannot be compared. The clock of this process, [`Timestamp::now`], reads the wall clock
-/// once and then advances with a monotonic clock, so it never steps. On Linux and Android (`CLOCK_BOOTTIME`) it also
-/// advances while the machine is suspended; on other systems it may pause.
+/// Timestamps of different clocks cannot be compared. The clock of this process, [`Timestamp::now`], reads the wall
+/// clock once and then advances with a monotonic clock, so it never steps. On Linux and Android (`CLOCK_BOOTTIME`) it
+/// also advances while the machine is suspended; on other systems it may pause.
 ///
 /// The default is the Unix epoch. Additions saturate at [`Timestamp::NEVER`], subtractions at the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,8 +34,8 @@ impl Timestamp {
         Self(*OFFSET + uptime())
     }
 
-    /// Returns the present time at less than half the cost of [`now`](Self::now): a reading that is up to 1 ms old, advanced
-    /// by the processor's counter.
+    /// Returns the present time at less than half the cost of [`now`](Self::now): a reading that is up to 1 ms old,
+    /// advanced by the processor's counter.
     ///
     /// Not for leases: it may be late during the first millisecond after a suspend, and threads may differ by 2 us.
     #[must_use]

@@ -78,7 +78,8 @@ pub enum ErrorKind {
     RetriesExhausted,
     /// A rate limit refused the call.
     ///
-    /// The call may be repeated after [`Error::retry_after`], which is `None` if that time is unknown: a limit of size 0 admits nothing.
+    /// The call may be repeated after [`Error::retry_after`], which is `None` if that time is unknown: a limit of size
+    /// 0 admits nothing.
     Limited,
     /// The lease ended before its holder released it.
     ///

@@ -43,8 +43,8 @@ impl Id {
 
     /// Creates an id that is unique in this process, for state that stays in this process.
     ///
-    /// It does not ask the operating system, which would double the cost of a call that completes inline. A forked process
-    /// may create the same ids, but it does not share the state that they name.
+    /// It does not ask the operating system, which would double the cost of a call that completes inline. A forked
+    /// process may create the same ids, but it does not share the state that they name.
     pub(crate) fn local() -> Self {
         static FIRST: Lazy<Id> = Lazy::new(Id::random);
         static NEXT: AtomicU64 = AtomicU64::new(0);

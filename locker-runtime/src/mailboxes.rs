@@ -21,8 +21,8 @@ const SHARDS: usize = 16;
 
 /// The mailboxes of the waiters in this process, one per id. Cheap to clone; clones share the mailboxes.
 ///
-/// A [`Store`](crate::store::Store) delivers the notifications of a step, or of a remote server, here. Signals are hints:
-/// a lost signal delays its waiter but never breaks a guarantee.
+/// A [`Store`](crate::store::Store) delivers the notifications of a step, or of a remote server, here. Signals are
+/// hints: a lost signal delays its waiter but never breaks a guarantee.
 #[derive(Clone, Default)]
 pub struct Mailboxes {
     shards: Arc<[Mutex<IdMap<Slot>>; SHARDS]>,
@@ -54,8 +54,8 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// Delivers a notification and returns the waker of its waiter, for callers that hold a lock: an executor may poll a
-    /// task as soon as it is woken.
+    /// Delivers a notification and returns the waker of its waiter, for callers that hold a lock: an executor may poll
+    /// a task as soon as it is woken.
     pub(crate) fn put(&self, notification: Notification) -> Result<Option<Waker>, Notification> {
         let mut shard = lock(self.shard(notification.id));
         match shard.entry(notification.id) {
@@ -76,7 +76,8 @@ impl Mailboxes {
         }
     }
 
-    /// Revokes a hand-off that the waiter `id` has not read yet and makes it ask again. Returns `false` if there is none.
+    /// Revokes a hand-off that the waiter `id` has not read yet and makes it ask again. Returns `false` if there is
+    /// none.
     #[cfg(feature = "redis")]
     pub(crate) fn take_back(&self, id: Id) -> bool {
         let mut shard = lock(self.shard(id));
@@ -115,7 +116,8 @@ impl Mailboxes {
 impl Slot {
     /// Stores `signal` and returns the waker, unless the unread signal ranks higher.
     ///
-    /// A wake-up makes a recheck unnecessary, a grant makes asking unnecessary, and a later grant replaces an earlier one.
+    /// A wake-up makes a recheck unnecessary, a grant makes asking unnecessary, and a later grant replaces an earlier
+    /// one.
     fn accept(&mut self, signal: Signal) -> Option<Waker> {
         let rank = |signal: &Signal| match *signal {
             Signal::Recheck { .. } => (0, 0),

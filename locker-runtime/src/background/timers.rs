@@ -1,7 +1,7 @@
 //! Timers for waits that nearly always end early, by a reply or a signal.
 //!
-//! A timer that is far from due is only an entry in a list of far timers. One task scans the list when the first entry is
-//! nearly due and wakes the timers that are nearly due, which then become timers of tokio.
+//! A timer that is far from due is only an entry in a list of far timers. One task scans the list when the first entry
+//! is nearly due and wakes the timers that are nearly due, which then become timers of tokio.
 
 use super::{alarm::Alarm, enter, spawn};
 use crate::{
@@ -98,8 +98,8 @@ fn tick(now: Timestamp, until: Timestamp) -> tokio::time::Sleep {
     tokio::time::sleep_until(instant(now) + until.since(now).min(LONGEST))
 }
 
-/// Returns tokio's time at `now`. A thread reads tokio's clock once a second, because reading clocks is a large part of the
-/// cost of a wait.
+/// Returns tokio's time at `now`. A thread reads tokio's clock once a second, because reading clocks is a large part of
+/// the cost of a wait.
 fn instant(now: Timestamp) -> Instant {
     thread_local! {
         static READ: Cell<Option<(Timestamp, Instant)>> = const { Cell::new(None) };
@@ -195,7 +195,6 @@ fn shard() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking::block_on;
     use futures_util::future::{Either, join_all, select};
 
     fn from_now(duration: Duration) -> (Timestamp, Sleep) {
@@ -203,14 +202,14 @@ mod tests {
         (now + duration, Sleep::new(now, now + duration))
     }
 
-    #[test]
-    fn sleeps_end_and_never_early() {
+    #[tokio::test]
+    async fn sleeps_end_and_never_early() {
         let sleeps = (0..400_u64).map(|number| async move {
             let (until, sleep) = from_now(Duration::from_millis(number % 7 * 40));
             sleep.await;
             assert!(Timestamp::now() >= until);
         });
-        block_on(join_all(sleeps));
+        join_all(sleeps).await;
     }
 
     #[test]
@@ -241,13 +240,14 @@ mod tests {
         assert!(!is_listed(until));
     }
 
-    /// A timer that is due earlier ends in time although later far timers exist, and it wakes the task that polled it last.
-    #[test]
-    fn earlier_timer_ends_before_later_ones() {
+    /// A timer that is due earlier ends in time although later far timers exist, and it wakes the task that polled it
+    /// last.
+    #[tokio::test]
+    async fn earlier_timer_ends_before_later_ones() {
         let (_, later) = from_now(Duration::from_secs(3600));
         let (_, mut earlier) = from_now(NEAR + Duration::from_millis(50));
         assert!(Pin::new(&mut earlier).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        let first = block_on(async { matches!(select(later, earlier).await, Either::Right(_)) });
+        let first = matches!(select(later, earlier).await, Either::Right(_));
         assert!(first);
     }
 }

@@ -1,5 +1,5 @@
-//! A pool of runtimes for blocked threads. A thread with a runtime reads its reply itself, which saves the wake-up by the
-//! background thread.
+//! A pool of runtimes for blocked threads. A thread with a runtime reads its reply itself, which saves the wake-up by
+//! the background thread.
 
 use crate::{
     background,
@@ -19,7 +19,8 @@ use tokio::runtime::{Builder, Runtime};
 /// other threads are woken by the background thread.
 const MAX_RUNTIMES: usize = 8;
 
-/// A runtime is created only if the previous call that found none was this recent: rarer calls are not worth a connection.
+/// A runtime is created only if the previous call that found none was this recent: rarer calls are not worth a
+/// connection.
 const FREQUENT: Duration = Duration::from_millis(100);
 
 /// The interval of the clean-up. A runtime is shut down after one to two intervals without use.

@@ -46,8 +46,8 @@ fn advance(clock: &Clock, count: u64) -> Option<Timestamp> {
     (passed < TRUSTED).then(|| Timestamp::from_micros(time.as_micros() + micros(passed)))
 }
 
-/// Measures the counter on a thread of its own, because that takes 1 ms, on some machines 200 ms. If the thread cannot be
-/// started, every reading asks the kernel.
+/// Measures the counter on a thread of its own, because that takes 1 ms, on some machines 200 ms. If the thread cannot
+/// be started, every reading asks the kernel.
 fn prepare() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {

@@ -6,21 +6,21 @@ use std::fmt::{self, Display, Write};
 
 /// The format in which arguments are written into a key. All processes that share locks must use the same format.
 ///
-/// In both formats the arguments are joined by `:` and hashed with MD5. Arguments without `:` and `\` have the same key in
-/// both formats.
+/// In both formats the arguments are joined by `:` and hashed with MD5. Arguments without `:` and `\` have the same key
+/// in both formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
     /// Writes `\` as `\\` and `:` as `\:` inside an argument, so that `("a:b", "c")` and `("a", "b:c")` are different
     /// locks. The default.
     #[default]
     Escaped,
-    /// Writes arguments unchanged, as the Python decorator does. Use it to share locks with the decorator on any argument;
-    /// `("a:b", "c")` and `("a", "b:c")` are then one lock.
+    /// Writes arguments unchanged, as the Python decorator does. Use it to share locks with the decorator on any
+    /// argument; `("a:b", "c")` and `("a", "b:c")` are then one lock.
     Python,
 }
 
-/// A value that can be part of a key. Every type that implements [`Display`] implements it; the key contains the text that
-/// `Display` writes.
+/// A value that can be part of a key. Every type that implements [`Display`] implements it; the key contains the text
+/// that `Display` writes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key: implement Display or pass a field such as `args(order.id)`",
     label = "cannot be part of a lock key",

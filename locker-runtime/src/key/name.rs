@@ -51,7 +51,8 @@ mod tests {
 
     #[test]
     fn unusual_name_is_replaced_by_its_md5() {
-        // python3 -c "import hashlib; print(hashlib.md5(b'x' * 201).hexdigest())", then b'a{b}', b'a\nb' and b'a\xc2\x85'
+        // python3 -c "import hashlib; print(hashlib.md5(b'x' * 201).hexdigest())", then b'a{b}', b'a\nb' and
+        // b'a\xc2\x85'
         for (name, md5) in [
             ("x".repeat(201).as_str(), "3ea01af1716230e4a1484e78b3199f61"),
             ("a{b}", "731eca2082f7b35876f319b1f36c7774"),

@@ -20,15 +20,16 @@ use tower_service::Service;
 /// processes that use the store. With [`LockLayer::with`] it holds a permit of a semaphore or any other hold.
 ///
 /// The lock is held until the inner service returns the head of its response; the body may still be in transfer. If the
-/// lease is lost before that, the inner service's future is dropped and the response is `503 Service Unavailable`. If the
-/// lock is not acquired within its timeout, the response is `503` with `Retry-After`. [`tower`](crate::tower) lists all
-/// statuses.
+/// lease is lost before that, the inner service's future is dropped and the response is `503 Service Unavailable`. If
+/// the lock is not acquired within its timeout, the response is `503` with `Retry-After`. [`tower`](crate::tower) lists
+/// all statuses.
 ///
 /// Different paths may name the same resource (`/order/7`, `/order/07`, `/order/%37`). Build the key from the parsed
 /// request, not from the raw path.
 ///
 /// # Cancel safety
-/// When the response future is dropped, a waiting request leaves the queue, and a held lock is released in the background.
+/// When the response future is dropped, a waiting request leaves the queue, and a held lock is released in the
+/// background.
 ///
 /// # Examples
 ///
@@ -82,8 +83,8 @@ impl LockLayer<()> {
         LockLayer { locker, ask: move |locker: &Locker, request: &Request<B>| locker.lock(&key(request)) }
     }
 
-    /// Creates a layer that holds what `ask` requests from `locker`: a lock with other settings, a read lock or permits of
-    /// a semaphore.
+    /// Creates a layer that holds what `ask` requests from `locker`: a lock with other settings, a read lock or permits
+    /// of a semaphore.
     pub fn with<K>(locker: Locker, ask: K) -> LockLayer<K> {
         LockLayer { locker, ask }
     }

@@ -13,9 +13,9 @@ use tower_service::Service;
 
 /// A layer that admits requests up to a [`Quota`] per key, for example per client.
 ///
-/// Each key has the limiter that [`Locker::rate_limiter`] returns for that name, so all processes that use the store share
-/// it. Other requests get `429 Too Many Requests` with `Retry-After`. If the store cannot be reached, requests get `503
-/// Service Unavailable`: no request bypasses the limit. [`tower`](crate::tower) lists all statuses.
+/// Each key has the limiter that [`Locker::rate_limiter`] returns for that name, so all processes that use the store
+/// share it. Other requests get `429 Too Many Requests` with `Retry-After`. If the store cannot be reached, requests
+/// get `503 Service Unavailable`: no request bypasses the limit. [`tower`](crate::tower) lists all statuses.
 ///
 /// Responses carry `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers) and the older
 /// `RateLimit-Limit`, `-Remaining` and `-Reset`. Behind several of these layers they describe the limit with the fewest
