@@ -155,7 +155,7 @@ impl Error {
         self
     }
 
-    /// Sets the time after which the call may succeed, counted from now.
+    /// Sets the time after which the call may succeed, counted from the creation of the error.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
@@ -209,8 +209,8 @@ impl Error {
         self.0.key.as_deref()
     }
 
-    /// Returns the time after which the call may succeed, or `None` if that is unknown. It counts from the moment the
-    /// error was returned.
+    /// Returns the time after which the call may succeed, or `None` if that is unknown. It counts from the creation
+    /// of the error.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after

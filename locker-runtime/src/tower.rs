@@ -1,7 +1,8 @@
 //! Layers that put a lock or a rate limit in front of an HTTP service: for axum, hyper, tonic and everything else that
 //! uses [`tower`](https://docs.rs/tower) services.
 //!
-//! A refused request never reaches the inner service. It gets a response without a body:
+//! A request that is not admitted never reaches the inner service. If a lock is lost while its request is served, the
+//! future of the inner service is dropped. In both cases the response has no body:
 //!
 //! | error | status | `Retry-After` |
 //! | --- | --- | --- |
