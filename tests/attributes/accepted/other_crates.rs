@@ -77,7 +77,7 @@ impl<T: Display> Boxed for T {
     }
 }
 
-#[tracing::instrument(skip_all, fields(id))]
+#[tracing_attributes::instrument(skip_all, fields(id))]
 #[lock_on_argument(name = "other.crates", args(id), locker = LOCKER)]
 async fn instrument_above(id: u64, text: &str) -> Done<&str> {
     ready(id).await;
@@ -85,7 +85,7 @@ async fn instrument_above(id: u64, text: &str) -> Done<&str> {
 }
 
 #[lock_on_argument(name = "other.crates", args(id), locker = LOCKER)]
-#[tracing::instrument(err(Debug), ret)]
+#[tracing_attributes::instrument(err(Debug), ret)]
 async fn instrument_below(id: u64, text: &str) -> Done<&str> {
     ready(id).await;
     Ok(text)
@@ -105,7 +105,7 @@ fn plain_instrument_below(id: u64) -> Done<u64> {
 
 #[async_trait]
 trait Traced {
-    #[tracing::instrument(skip(self))]
+    #[tracing_attributes::instrument(skip(self))]
     #[lock_on_argument(args(id), locker = LOCKER)]
     async fn traced(&self, id: u64) -> Done<u64> {
         Ok(ready(id).await)
