@@ -151,6 +151,7 @@ pub struct Push {
 
 /// What is pushed. A hint only: whoever misses it finds the truth by asking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Signal {
     /// It is yours; confirm by renewing.
     Granted {

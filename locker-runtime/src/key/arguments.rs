@@ -6,6 +6,7 @@ use std::fmt::{self, Display, Write};
 
 /// How arguments are written into a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum KeyFormat {
     /// `\` becomes `\\` and `:` becomes `\:` inside an argument, so that `("a:b", "c")` and `("a", "b:c")` are
     /// different locks. Arguments without these characters give the same key in both formats.
