@@ -1,6 +1,6 @@
 //! What rate limiters and semaphores cost and how exactly they count, beside governor, tokio and a raw script.
 //!
-//! `cargo bench -p locker-benches --bench limits`. `LOCKER_BENCH=limiters,semaphore,redis,refused,accuracy,windows` chooses.
+//! `cargo bench --bench limits --all-features`. `LOCKER_BENCH=limiters,semaphore,redis,refused,accuracy,windows` chooses.
 
 #![allow(missing_docs, reason = "a measurement, not an interface")]
 

@@ -1,6 +1,6 @@
 //! What a lock of the embedded store costs, beside what one would write by hand.
 //!
-//! `cargo bench -p locker-benches --bench lock`
+//! `cargo bench --bench lock`
 
 #![allow(missing_docs, reason = "a measurement, not an interface")]
 

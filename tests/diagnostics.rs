@@ -1,8 +1,8 @@
 //! What is told through `tracing`: each step of a hold, with key and function, never an argument.
 
 use locker::{
-    Error, ErrorKind, Key, Locker, Pushes,
-    primitives::{Holding, Request},
+    Error, ErrorKind, Key, Locker, Mailboxes,
+    primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
 };
@@ -66,14 +66,14 @@ struct NoRenewals(Memory, Arc<AtomicBool>);
 
 impl Store for NoRenewals {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if self.1.load(Ordering::SeqCst) && matches!(request, Request::Lock(Holding::Renew { .. })) {
+        if self.1.load(Ordering::SeqCst) && matches!(request, Request::Lock(HoldRequest::Renew { .. })) {
             return Calling::answered(Err(Error::new(ErrorKind::Unavailable, "no renewals today").unknown()));
         }
         self.0.call(key, request)
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.0.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.0.mailboxes()
     }
 }
 

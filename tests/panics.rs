@@ -1,8 +1,8 @@
 //! What panics in code that is not ours (a subscriber, a store, a waker) harms nobody else.
 
 use locker::{
-    Error, ErrorKind, Guard, Key, Locker, Pushes, lock_on_argument,
-    primitives::{Holding, Request},
+    Error, ErrorKind, Guard, Key, Locker, Mailboxes, lock_on_argument,
+    primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
 };
@@ -67,21 +67,21 @@ fn once_less(count: &AtomicUsize) -> bool {
 impl Store for Faulty {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         match request {
-            Request::Lock(Holding::Renew { .. }) if once_less(&self.renewals_that_panic) => {
+            Request::Lock(HoldRequest::Renew { .. }) if once_less(&self.renewals_that_panic) => {
                 panic!("a bad renewal")
             }
-            Request::Lock(Holding::Release { .. }) if once_less(&self.releases_that_fail) => {
+            Request::Lock(HoldRequest::Release { .. }) if once_less(&self.releases_that_fail) => {
                 Calling::answered(Err(Error::new(ErrorKind::Misused, "no release")))
             }
             _ => self.memory.call(key, request),
         }
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.memory.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.memory.mailboxes()
     }
 
-    fn liveness(&self) -> Option<Duration> {
+    fn waiter_ttl(&self) -> Option<Duration> {
         None
     }
 }

@@ -3,7 +3,7 @@
 //! The rivals are in their default use, with their connections in the application's own tokio runtime: `rslock`, and
 //! raw commands (`SET NX PX` and a compare-and-delete script) on a connection of the `redis` crate.
 //!
-//! `cargo bench -p locker-benches --bench redis` starts its own servers and takes about ten minutes.
+//! `cargo bench --bench redis --all-features` starts its own servers and takes about ten minutes.
 //! `LOCKER_BENCH=pairs,blocking,server,hot,commands,hand_off,idle,reconnect,purge` chooses:
 //!
 //! - `pairs`: acquire + release of 1, 16 and 64 tasks, each on a name of its own;

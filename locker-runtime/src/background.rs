@@ -1,9 +1,13 @@
 //! The one thread of this crate: timers, renewals, releases of dropped guards and connections live on it, so that
 //! a busy executor of the application starves none of them.
 
+pub(crate) mod alarm;
 mod timers;
 
-use crate::{Error, ErrorKind, Result, clock::Timestamp};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, Result},
+};
 use once_cell::sync::OnceCell;
 use std::{
     future::{Future, pending},
@@ -63,6 +67,7 @@ pub(crate) fn sleep(duration: Duration) -> Sleep {
 }
 
 /// Waits until the clock of [`Timestamp::now`] says so, also when the machine was suspended meanwhile.
+#[cfg(feature = "redis")]
 pub(crate) fn sleep_until(time: Timestamp) -> Sleep {
     Sleep::new(Timestamp::now(), time)
 }

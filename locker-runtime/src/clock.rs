@@ -1,6 +1,6 @@
 //! Points in time that also count while the machine sleeps.
 
-mod quick;
+mod coarse;
 
 use once_cell::sync::Lazy;
 use std::{
@@ -35,8 +35,8 @@ impl Timestamp {
     /// counter. That may stand still while the machine sleeps, so for a millisecond after that it may be late, and threads
     /// may differ by two microseconds: no clock for leases.
     #[must_use]
-    pub(crate) fn nearly_now() -> Self {
-        quick::now()
+    pub(crate) fn coarse_now() -> Self {
+        coarse::now()
     }
 
     /// From microseconds since the Unix epoch.
@@ -94,6 +94,12 @@ fn uptime() -> u64 {
 fn uptime() -> u64 {
     static START: Lazy<std::time::Instant> = Lazy::new(std::time::Instant::now);
     micros(START.elapsed())
+}
+
+/// When a lease that was requested at `sent` is over for its holder. Two clocks may drift apart while it lasts: a
+/// thousandth of it is the allowance.
+pub(crate) fn lease_deadline(sent: Timestamp, lease: Duration) -> Timestamp {
+    sent + lease.saturating_sub(lease / 1000)
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! The locker of the whole process.
 
-use crate::{Error, Result, locker::Locker, stores::refusing::Refusing};
+use crate::{
+    error::{Error, Result},
+    locker::Locker,
+    stores::failing::FailingStore,
+};
 use once_cell::sync::OnceCell;
 
 static SET: OnceCell<Locker> = OnceCell::new();
@@ -16,11 +20,11 @@ fn from_environment() -> Result<&'static Locker> {
 }
 
 /// What calls on [`global`] get when `LOCKER_URL` cannot be used, or not yet.
-fn refusing(error: Error) -> &'static Locker {
+fn failing(error: Error) -> &'static Locker {
     static FOR_GOOD: OnceCell<Locker> = OnceCell::new();
     static FOR_NOW: OnceCell<Locker> = OnceCell::new();
     let locker = if error.is_temporary() { &FOR_NOW } else { &FOR_GOOD };
-    locker.get_or_init(|| Locker::with_defaults(Refusing::new(error)))
+    locker.get_or_init(|| Locker::with_defaults(FailingStore::new(error)))
 }
 
 /// Makes `locker` what [`global`] returns, for the whole process and once.
@@ -39,7 +43,7 @@ pub fn set_global(locker: Locker) -> Result<(), Locker> {
 /// Never panics: with a `LOCKER_URL` that cannot be used, every call on the locker fails and says so.
 #[must_use]
 pub fn global() -> &'static Locker {
-    try_global().unwrap_or_else(refusing)
+    try_global().unwrap_or_else(failing)
 }
 
 /// As [`global`], but tells at once when `LOCKER_URL` cannot be used.

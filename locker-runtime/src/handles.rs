@@ -1,57 +1,66 @@
-//! What a locker is asked for besides locks: one small type per primitive, each over the same waiting loop.
+//! The handles: one small type for each thing that a [`Locker`] offers, all over the same waiting loop.
+//!
+//! Each file has the method of [`Locker`] that creates its handle.
 
+mod admin;
 mod barrier;
 mod counter;
 mod event;
+mod keyed_semaphore;
 mod latch;
+mod lock;
 pub(crate) mod lock_all;
 mod rate_limiter;
 mod watchdog;
 
+pub use admin::Admin;
 pub use barrier::Barrier;
 pub use counter::Counter;
 pub use event::Event;
+pub use keyed_semaphore::{Grant, KeyedSemaphore};
 pub use latch::Latch;
+pub use lock::LockRequest;
 pub use lock_all::{Guards, LockAllRequest};
-pub(crate) use rate_limiter::Refusals;
 pub use rate_limiter::{Admission, RateLimiter};
 pub use watchdog::Watchdog;
 
 use crate::{
-    Error, ErrorKind, Result,
-    config::between,
+    error::{Error, ErrorKind, Result},
     key::Key,
-    locker::{Asking, Locker, PERSISTENCE, Patience},
-    primitives::{Reply, Request, counter::MAX_VALUE},
-    request::unexpected,
+    locker::{Locker, Settled, WaitOp},
+    primitives::{Reply, Request},
+    ranges::check_range,
+    settings::Patience,
 };
 use futures_util::{FutureExt, future::Either};
 use std::{future::ready, time::Duration};
 
-/// Refuses what not every store can count to exactly.
-fn countable(what: &str, number: u64) -> Result<()> {
-    const MOST: u64 = MAX_VALUE.unsigned_abs();
-    if number <= MOST {
-        return Ok(());
+/// How long a request is retried that no caller queues for.
+const RETRY_WINDOW: Duration = Duration::from_secs(5);
+
+/// Sends an idempotent request until its reply is certain.
+async fn request_with_retry(locker: &Locker, key: &Key, request: Request) -> Result<Settled> {
+    let settled = locker.retry_until_certain(key, request, RETRY_WINDOW).await?;
+    match settled.reply {
+        Reply::WrongKind => Err(settled.reply.into_error().with_key(key.as_str())),
+        _ => Ok(settled),
     }
-    let message = format!("{what} {number} is out of range: give at most {MOST}");
-    Err(Error::new(ErrorKind::Misused, message))
 }
 
-/// Sends an idempotent request until its answer is certain.
-async fn tell(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
-    let told = locker.insist(key, request, PERSISTENCE).await?;
-    expect(told.reply, key)
+/// Sends an idempotent change until its reply is certain.
+async fn change(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
+    expect(request_with_retry(locker, key, request).await?.reply, key)
 }
 
 /// Waits until what is asked for has come. Not an `async fn`, which would store its arguments in every waiter.
-fn wait<'a, A: Asking>(
+fn wait<'a, A: WaitOp>(
     locker: &'a Locker,
     key: &'a Key,
     what: &'a A,
     timeout: Duration,
 ) -> impl Future<Output = Result<Reply>> {
-    let valid = if timeout == Duration::MAX { Ok(()) } else { between("timeout", timeout, Duration::ZERO) };
+    let valid =
+        if timeout == Duration::MAX { Ok(()) } else { check_range("timeout", timeout, Duration::ZERO) };
     match valid {
         Ok(()) => {
             let asked = locker.ask(key, what, Patience::up_to(timeout));
@@ -64,7 +73,7 @@ fn wait<'a, A: Asking>(
 /// Turns the answers that no caller of this kind wants into errors.
 fn expect(reply: Reply, key: &Key) -> Result<Reply> {
     let error = match reply {
-        Reply::WrongKind | Reply::Busy { .. } | Reply::Queued { .. } => unexpected(&reply),
+        Reply::WrongKind | Reply::Busy { .. } | Reply::Queued { .. } => reply.into_error(),
         Reply::Conflict => Error::new(ErrorKind::Conflict, "the present state does not allow it"),
         Reply::Cancelled => Error::new(ErrorKind::Conflict, "cancelled meanwhile"),
         reply => return Ok(reply),

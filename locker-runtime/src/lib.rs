@@ -3,54 +3,77 @@
 //! Applications use the crate `locker-rs` (library name `locker`), which re-exports what is here together with
 //! the attributes.
 
-mod background;
-mod backoff;
-mod blocking;
-mod clock;
-mod config;
-mod diagnostics;
-mod door;
-mod errands;
-mod error;
-mod global;
-mod guard;
-mod handles;
-mod id;
-mod key;
-mod lease;
-mod locker;
-mod panics;
-pub mod primitives;
+// The floors, from the top: a module uses only those below its own floor (tests/floors.rs).
 #[doc(hidden)]
 pub mod private;
-mod pushes;
-mod request;
+
+#[cfg(feature = "tower")]
+pub mod tower;
+
+mod global;
+
+mod builder;
+
+mod handles;
+
+mod lease;
+
+mod locker;
+
+pub mod stores;
+
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only stores across a network forget holds"))]
+mod renewals;
+
+pub mod store;
+
+mod mailboxes;
+
+pub mod primitives;
+
+mod settings;
+
 #[cfg_attr(
     not(feature = "redis"),
     expect(dead_code, reason = "only stores across a network have connections")
 )]
 mod runtimes;
-pub mod store;
-pub mod stores;
-mod sync;
-#[cfg(feature = "tower")]
-pub mod tower;
 
+mod blocking;
+
+mod background;
+
+mod backoff;
+mod in_flight;
+
+mod ranges;
+
+mod id;
+
+mod key;
+
+mod clock;
+mod diagnostics;
+mod error;
+mod panics;
+mod sync;
+
+pub use builder::LockerBuilder;
 pub use clock::Timestamp;
-pub use config::LockerBuilder;
-pub use door::{Door, Held};
 pub use error::{Error, ErrorKind, Result};
 pub use global::{global, set_global, try_global};
-pub use guard::Guard;
-pub use handles::{Admission, Barrier, Counter, Event, Guards, Latch, LockAllRequest, RateLimiter, Watchdog};
+pub use handles::{
+    Admin, Admission, Barrier, Counter, Event, Grant, Guards, KeyedSemaphore, Latch, LockAllRequest,
+    LockRequest, RateLimiter, Watchdog,
+};
 pub use id::Id;
 pub use key::{Key, KeyFormat, KeyPart};
+pub use lease::Guard;
 pub use locker::Locker;
+pub use mailboxes::{Mailbox, Mailboxes};
 pub use primitives::{
-    Kind,
+    HoldKind,
     inspection::Inspection,
     rate_limiter::{Algorithm, Quota},
     rwlock::Mode,
 };
-pub use pushes::{Pushes, Subscription};
-pub use request::LockRequest;

@@ -1,31 +1,35 @@
-//! The locker: a store with defaults, and how it is asked.
+//! The locker: a store with defaults, and the ways to call the store.
+//!
+//! # Future size
+//!
+//! Each waiter costs as much memory as its future, so futures are kept small. An `async fn` stores its arguments twice,
+//! hence functions that return `impl Future` instead; what few waiters need is boxed; what is returned by a call that
+//! completes inline is never boxed.
 
-mod asking;
 mod attempt;
+mod refusals;
+#[cfg(test)]
+mod tests;
+mod wait_op;
 
 use crate::{
-    Error, ErrorKind, Result, background,
+    background,
     backoff::Backoff,
-    blocking::block_on,
     clock::Timestamp,
-    config::{COMMAND_TIMEOUT, LockerBuilder, Settings},
-    door::Door,
-    errands::Errands,
-    error::Cause,
-    handles::{Barrier, Counter, Event, Latch, LockAllRequest, RateLimiter, Refusals, Watchdog},
+    error::{Cause, Error, ErrorKind, Result},
     id::Id,
-    key::{Key, KeyFormat, KeyPart},
+    in_flight::InFlight,
+    key::{Key, KeyFormat},
     panics,
-    primitives::{Kind, Reply, Request, rate_limiter::Quota, rwlock::Mode},
-    request::LockRequest,
+    primitives::{Reply, Request},
+    settings::Settings,
     store::{Calling, Store},
-    stores::Memory,
 };
-pub(crate) use asking::{Answer, Asking, Patience};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
 };
+pub(crate) use refusals::{Limited, Refusal, Refusals};
 use std::{
     fmt,
     future::{Ready, ready},
@@ -33,18 +37,16 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+pub(crate) use wait_op::{Acquired, WaitOp};
 
-/// How long a request that nobody waits in line for is tried.
-pub(crate) const PERSISTENCE: Duration = Duration::from_secs(5);
-
-/// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
+/// A store with default settings, from which all handles are created. Cheap to clone; clones share the store.
 ///
 /// ```
 /// # use locker_runtime as locker;
 /// # async fn example() -> locker::Result<()> {
 /// let locker = locker::Locker::memory();
 /// let guard = locker.lock("invoice 7").acquire().await?;
-/// // nobody else holds "invoice 7" now
+/// // no other caller holds "invoice 7" now
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -57,7 +59,7 @@ struct Inner {
     prefix: String,
     key_format: KeyFormat,
     command_timeout: Duration,
-    errands: Errands,
+    in_flight: InFlight,
     refusals: Refusals,
 }
 
@@ -69,289 +71,170 @@ impl Locker {
         key_format: KeyFormat,
         command_timeout: Duration,
     ) -> Self {
-        let (errands, refusals) = (Errands::default(), Refusals::default());
-        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, errands, refusals }))
+        let (in_flight, refusals) = (InFlight::default(), Refusals::default());
+        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, in_flight, refusals }))
     }
 
-    /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
-    ///
-    /// `memory://` in a URL means one store for the whole process instead.
-    #[must_use]
-    pub fn memory() -> Self {
-        Self::with_defaults(Memory::new())
-    }
-
-    /// Opens the store behind `url` with the defaults of [`LockerBuilder`].
-    ///
-    /// # Errors
-    /// As [`LockerBuilder::build`].
-    ///
-    /// # Cancel safety
-    /// Cancel safe: a dropped future leaves nothing behind.
-    pub async fn connect(url: &str) -> Result<Self> {
-        Self::builder().url(url).build().await
-    }
-
-    /// [`connect`](Self::connect) for callers that are not async.
-    ///
-    /// # Errors
-    /// As [`LockerBuilder::build`].
-    pub fn connect_blocking(url: &str) -> Result<Self> {
-        block_on(Self::connect(url))
-    }
-
-    /// Starts from the defaults: lease 10 s, timeout 10 s, attempts unlimited, re-checks at most 2 s apart.
-    pub fn builder() -> LockerBuilder {
-        LockerBuilder::default()
-    }
-
-    /// Asks for the exclusive lock called `name`.
-    pub fn lock(&self, name: &str) -> LockRequest {
-        self.request(Kind::Lock, Key::named(self.prefix(), "lock", name))
-    }
-
-    /// Asks for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments: the same key.
-    ///
-    /// ```
-    /// # async fn example(locker: locker_runtime::Locker) -> locker_runtime::Result<()> {
-    /// let (card, amount) = (6222, 100);
-    /// let guard = locker.lock_on("bank.withdraw", &[&card, &amount]).acquire().await?;
-    /// # guard.release().await }
-    /// ```
-    pub fn lock_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> LockRequest {
-        self.request(Kind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
-    }
-
-    /// Asks for a permit of the semaphore called `name`, which has `size` of them from now on, for everybody: what
-    /// the last caller gave holds. A smaller size evicts nobody; with size 0 everybody waits until it is raised.
-    ///
-    /// The request is the lock's, lease, renewal and guard included; `permits(n)` takes several at once.
-    pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
-        self.request(Kind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
-    }
-
-    /// Asks for the read/write lock called `name` together with other readers. First come, first served: a reader
-    /// does not pass a writer who waits.
-    pub fn read_lock(&self, name: &str) -> LockRequest {
-        self.request(Kind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
-    }
-
-    /// Asks for the read/write lock called `name` alone.
-    pub fn write_lock(&self, name: &str) -> LockRequest {
-        self.request(Kind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
-    }
-
-    /// Asks for all these locks, the same ones that [`lock`](Self::lock) asks for: all or nothing, in an order of
-    /// their own, so that callers who want the same locks in different orders do not wait for each other for ever.
-    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
-        let keys = names.into_iter().map(|name| Key::named(self.prefix(), "lock", name.as_ref()));
-        self.request_all(Kind::Lock, keys.collect())
-    }
-
-    /// The rate limiter called `name`, with `quota` from now on, for everybody.
-    #[must_use]
-    pub fn rate_limiter(&self, name: &str, quota: Quota) -> RateLimiter {
-        self.limiter(Key::named(self.prefix(), "rate", name), quota)
-    }
-
-    /// The event called `name`.
-    #[must_use]
-    pub fn event(&self, name: &str) -> Event {
-        Event::new(self.clone(), Key::named(self.prefix(), "event", name))
-    }
-
-    /// The watchdog called `name`.
-    #[must_use]
-    pub fn watchdog(&self, name: &str) -> Watchdog {
-        Watchdog::new(self.clone(), Key::named(self.prefix(), "watchdog", name))
-    }
-
-    /// The barrier called `name`, at which `parties` callers wait for each other.
-    #[must_use]
-    pub fn barrier(&self, name: &str, parties: u64) -> Barrier {
-        Barrier::new(self.clone(), Key::named(self.prefix(), "barrier", name), parties)
-    }
-
-    /// The latch called `name`, which opens when it was counted down `count` times.
-    #[must_use]
-    pub fn latch(&self, name: &str, count: u64) -> Latch {
-        Latch::new(self.clone(), Key::named(self.prefix(), "latch", name), count)
-    }
-
-    /// The counter called `name`.
-    #[must_use]
-    pub fn counter(&self, name: &str) -> Counter {
-        Counter::new(self.clone(), Key::named(self.prefix(), "counter", name))
-    }
-
-    /// The low-level door, for servers and tools: names instead of guards.
-    #[must_use]
-    pub fn door(&self) -> Door {
-        Door::new(self.clone())
-    }
-
-    /// What stands before every key.
+    /// Returns the prefix of every key.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.0.prefix
     }
 
-    /// How arguments are written into keys.
+    /// Returns how arguments are written into keys.
     #[must_use]
     pub fn key_format(&self) -> KeyFormat {
         self.0.key_format
     }
 
-    /// Waits until everything is done that this locker and its clones send from the background: releases of dropped
-    /// guards, the taking back of attempts that were given up, and the handing back of what came for nobody. For a
-    /// process that is about to end: what it leaves undone others wait for until a lease is over.
+    /// Waits until the background work of this locker and its clones is done: releases of dropped guards, cancellations
+    /// of abandoned attempts, and returned grants. Call it before the process ends: other callers would wait for
+    /// unreleased holds until their leases are over.
     ///
-    /// With a store that cannot be reached this takes as long as a lease and a minute; put a time-out around it.
+    /// If the store cannot be reached, this takes up to a lease plus one minute. Put a timeout around it.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn settled(&self) {
-        self.0.errands.done().await;
-        self.store().pushes().errands().done().await;
+        self.0.in_flight.done().await;
+        self.store().mailboxes().in_flight().done().await;
     }
 
-    pub(crate) fn request(&self, kind: Kind, key: Key) -> LockRequest {
-        LockRequest::new(self.clone(), kind, key, self.0.settings)
-    }
-
-    pub(crate) fn request_all(&self, kind: Kind, keys: Vec<Key>) -> LockAllRequest {
-        LockAllRequest::new(self, kind, keys, self.0.settings)
-    }
-
-    pub(crate) fn limiter(&self, key: Key, quota: Quota) -> RateLimiter {
-        RateLimiter::new(self.clone(), key, quota, self.0.settings.timeout)
-    }
-
-    pub(crate) fn with_defaults(store: impl Store) -> Self {
-        let (settings, key_format) = (Settings::default(), KeyFormat::default());
-        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT)
-    }
-
-    /// How long one answer of the store is waited for.
+    /// How long to wait for one reply of the store.
     pub(crate) fn command_timeout(&self) -> Duration {
         self.0.command_timeout
     }
 
-    /// What limiters have refused just now.
+    /// The recent refusals of rate limiters.
     pub(crate) fn refusals(&self) -> &Refusals {
         &self.0.refusals
     }
 
-    /// For a new attempt. Where others take part, it must differ from all of theirs.
+    /// Returns an id for a new attempt. On a shared store it differs from the ids of all processes.
     pub(crate) fn new_id(&self) -> Id {
-        if self.store().liveness().is_some() { Id::random() } else { Id::local() }
+        if self.store().waiter_ttl().is_some() { Id::random() } else { Id::local() }
+    }
+
+    /// Whether the store is in this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.store().waiter_ttl().is_none()
+    }
+
+    /// The defaults of the calls made on this locker.
+    pub(crate) fn settings(&self) -> Settings {
+        self.0.settings
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
         &*self.0.store
     }
 
-    /// Sends `request` without anybody waiting for it, again and again until it is certain or `give_up` has passed; also
-    /// where nobody could be reached for a reason that usually does not pass, such as a password. Answered inline where
-    /// the store can.
-    pub(crate) fn send_off(
+    /// Sends `request` in the background, and retries until the reply is certain or `give_up` has passed. It also
+    /// retries errors that are not temporary, such as a wrong password, if the request was not sent. An embedded store
+    /// replies inline.
+    pub(crate) fn call_in_background(
         &self,
         key: &Key,
         request: Request,
         give_up: Duration,
-        then: impl FnOnce(Result<Told>) + Send + 'static,
+        then: impl FnOnce(Result<Settled>) + Send + 'static,
     ) {
-        // This may be the end of a guard, and that of a panic: a store that panics, too, must not end the process.
-        let at_once = panics::contain(|| self.at_once(key, &request));
-        if let Some(answer) = at_once.unwrap_or_else(|| Some(Err(panicked()))) {
-            return then(answer.map(Told::at_once));
+        // A guard may be dropped by a panic: a second panic, of the store, would end the process.
+        let inline = panics::contain(|| self.call_inline(key, &request));
+        if let Some(answer) = inline.unwrap_or_else(|| Some(Err(panicked()))) {
+            return then(answer.map(Settled::inline));
         }
-        let (locker, key, errand) = (self.clone(), key.clone(), self.0.errands.begin());
+        let (locker, key, call) = (self.clone(), key.clone(), self.0.in_flight.begin());
         background::spawn(async move {
-            let (sent, passes) =
+            let (sent, is_retried) =
                 (Timestamp::now(), |error: &Error| error.is_temporary() || error.is_unsent());
-            then(locker.repeat(&key, request, sent, give_up, passes).await);
-            drop(errand);
+            then(locker.retry(&key, request, sent, give_up, is_retried).await);
+            drop(call);
         });
     }
 
-    /// Repeats an idempotent request until it is certain or `patience` is over.
-    pub(crate) fn insist<'a>(&'a self, key: &'a Key, request: Request, patience: Duration) -> Soon<'a, Told> {
-        match self.at_once(key, &request) {
-            Some(answer) => Either::Left(ready(answer.map(Told::at_once))),
-            None => Either::Right(Box::pin(self.repeat(
+    /// Sends an idempotent request, and retries until the reply is certain or `window` has passed.
+    pub(crate) fn retry_until_certain<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        window: Duration,
+    ) -> MaybeReady<'a, Settled> {
+        match self.call_inline(key, &request) {
+            Some(reply) => Either::Left(ready(reply.map(Settled::inline))),
+            None => Either::Right(Box::pin(self.retry(
                 key,
                 request,
                 Timestamp::now(),
-                patience,
+                window,
                 Error::is_temporary,
             ))),
         }
     }
 
-    async fn repeat(
+    async fn retry(
         &self,
         key: &Key,
         mut request: Request,
         mut sent: Timestamp,
-        patience: Duration,
-        passes: impl Fn(&Error) -> bool,
-    ) -> Result<Told> {
-        let (mut backoff, mut repeated, mut cause) = (Backoff::default(), false, Cause::default());
-        let until = sent + patience;
+        window: Duration,
+        is_retried: impl Fn(&Error) -> bool,
+    ) -> Result<Settled> {
+        let (mut backoff, mut retried, mut cause) = (Backoff::default(), false, Cause::default());
+        let until = sent + window;
         loop {
-            let answer = self.call_until(key, request.clone(), sent, until).await;
-            let error = match answer {
-                Ok(reply) => return Ok(Told { reply, repeated, sent: Some(sent) }),
+            let reply = self.call_until(key, request.clone(), sent, until).await;
+            let error = match reply {
+                Ok(reply) => return Ok(Settled { reply, retried, sent: Some(sent) }),
                 Err(error) => cause.explain(error),
             };
             let delay = backoff.next_delay();
-            if !passes(&error) || Timestamp::now() + delay >= until {
-                return Err(if repeated { error.unknown() } else { error });
+            if !is_retried(&error) || Timestamp::now() + delay >= until {
+                return Err(if retried { error.unknown() } else { error });
             }
             if !error.is_certain() {
-                repeated = true;
-                request.set_repeated();
+                retried = true;
+                request.set_retried();
             }
             background::sleep(delay).await;
             sent = Timestamp::now();
         }
     }
 
-    /// One call, made `now` and not waited for longer than `until`.
+    /// Makes one call at `now`, and waits for its reply until `until`.
     fn call_until<'a>(
         &'a self,
         key: &'a Key,
         request: Request,
         now: Timestamp,
         until: Timestamp,
-    ) -> Soon<'a, Reply> {
-        match self.at_once(key, &request) {
-            Some(answer) => Either::Left(ready(answer)),
+    ) -> MaybeReady<'a, Reply> {
+        match self.call_inline(key, &request) {
+            Some(reply) => Either::Left(ready(reply)),
             None => Either::Right(Box::pin(async move {
-                let answer = in_time(self.store().call(key, &request), now, until).await;
-                answer.map_err(|error| error.with_key(key.as_str()))
+                let reply = in_time(self.store().call(key, &request), now, until).await;
+                reply.map_err(|error| error.with_key(key.as_str()))
             })),
         }
     }
 
-    /// One call, for those who must go on: that the store has panicked is an error like others.
+    /// Makes one call, and returns an error if the store panics: for a task that must not end.
     pub(crate) async fn call_contained(&self, key: &Key, request: &Request) -> Result<Reply> {
         let call = AssertUnwindSafe(async { self.store().call(key, request).await });
         call.catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
     }
 
-    /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet. A store with a
-    /// liveness is across a network: its call would be made only to be dropped.
-    pub(crate) fn at_once(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
+    /// Makes one call, and returns its reply if the store is in this process. Returns `None`, without a call, if the
+    /// store is across a network.
+    pub(crate) fn call_inline(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
         if let Err(error) = background::ready() {
             return Some(Err(error.with_key(key.as_str())));
         }
-        if self.store().liveness().is_some() {
+        if self.store().waiter_ttl().is_some() {
             return None;
         }
         match self.store().call(key, request) {
-            Calling::Ready(answer) => Some(answer.into_inner().map_err(|error| error.with_key(key.as_str()))),
+            Calling::Ready(reply) => Some(reply.into_inner().map_err(|error| error.with_key(key.as_str()))),
             Calling::Pending(_) => None,
         }
     }
@@ -366,34 +249,34 @@ impl fmt::Debug for Locker {
     }
 }
 
-/// An answer that is here, or one on its way, which takes as little room as can be in whoever waits for it.
-pub(crate) type Soon<'a, T> = Either<Ready<Result<T>>, BoxFuture<'a, Result<T>>>;
+/// A reply that is ready or still to come, in as few bytes as possible.
+pub(crate) type MaybeReady<'a, T> = Either<Ready<Result<T>>, BoxFuture<'a, Result<T>>>;
 
-/// The certain answer to a request that may have been sent more than once.
+/// The certain reply to a request that may have been sent more than once.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Settled {
     pub(crate) reply: Reply,
-    /// An earlier copy may have been carried out.
-    pub(crate) repeated: bool,
-    /// When that one was sent which was answered; `None`: it was answered at once.
+    /// Whether an earlier copy may have been carried out.
+    pub(crate) retried: bool,
+    /// When the copy was sent that the reply answers. `None` if the reply came inline.
     pub(crate) sent: Option<Timestamp>,
 }
 
-impl Told {
-    fn at_once(reply: Reply) -> Self {
-        Self { reply, repeated: false, sent: None }
+impl Settled {
+    fn inline(reply: Reply) -> Self {
+        Self { reply, retried: false, sent: None }
     }
 }
 
 fn panicked() -> Error {
-    Error::new(ErrorKind::Unavailable, "the store has panicked").unknown()
+    Error::new(ErrorKind::Unavailable, "the store panicked").unknown()
 }
 
 async fn in_time(call: Calling<'_>, now: Timestamp, until: Timestamp) -> Result<Reply> {
     tokio::select! {
         biased;
-        answer = call => answer,
+        reply = call => reply,
         () = background::sleep_from(now, until) =>
-            Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time").unknown()),
+            Err(Error::new(ErrorKind::Unavailable, "the store did not reply in time").unknown()),
     }
 }

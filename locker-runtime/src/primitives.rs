@@ -25,10 +25,15 @@ mod tombstones;
 pub mod watchdog;
 pub(crate) mod watchers;
 
-use crate::{clock::Timestamp, id::Id, key::Key};
-pub use holding::{Holding, Kind};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind},
+    id::Id,
+    key::Key,
+};
+pub use holding::{HoldKind, HoldRequest};
 use inspection::Inspection;
-pub use once::Once;
+pub use once::IdempotencyKey;
 use std::{sync::Arc, time::Duration};
 
 /// How long a hold lasts that was handed to a waiter of another process, until the waiter confirms it.
@@ -78,7 +83,7 @@ pub enum Reply {
         /// At most this many are before you.
         ahead: u64,
         /// Ask again after this long: messages may get lost. `None`: they do not.
-        recheck_in: Option<Duration>,
+        recheck_after: Option<Duration>,
     },
     /// Not now, and you are not in the queue.
     Busy {
@@ -138,9 +143,21 @@ pub enum Reply {
     Deleted,
 }
 
+impl Reply {
+    /// Returns the error for a reply that the caller did not expect.
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::WrongKind => {
+                Error::new(ErrorKind::Conflict, "the key is in use by another kind of primitive")
+            }
+            reply => Error::new(ErrorKind::Conflict, format!("unexpected reply of the store: {reply:?}")),
+        }
+    }
+}
+
 /// What must reach somebody else.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Push {
+pub struct Notification {
     /// The key it is about.
     pub key: Key,
     /// Whom it is for.
@@ -159,7 +176,7 @@ pub enum Signal {
         fence: u64,
     },
     /// It is yours until then, on the clock of the waiter's own process: nothing to confirm.
-    Held {
+    HandedOff {
         /// Rises with every grant of the key.
         fence: u64,
         /// When the lease is over.
@@ -169,7 +186,7 @@ pub enum Signal {
     Wake,
     /// Ask again when so much time has passed, if nothing else is heard until then: something may end earlier than was
     /// said before.
-    Look {
+    Recheck {
         /// From the moment it is heard.
         within: Duration,
     },
@@ -185,12 +202,12 @@ pub struct Context<'a> {
     /// The store's time, read once per step.
     pub now: Timestamp,
     /// What has to be sent to others after the step.
-    pub pushes: &'a mut Vec<Push>,
+    pub notifications: &'a mut Vec<Notification>,
 }
 
 impl Context<'_> {
-    fn push(&mut self, id: Id, signal: Signal) {
-        self.pushes.push(Push { key: self.key.clone(), id, signal });
+    fn notify(&mut self, id: Id, signal: Signal) {
+        self.notifications.push(Notification { key: self.key.clone(), id, signal });
     }
 }
 
@@ -199,7 +216,7 @@ pub trait State: Default {
     /// What can be asked of it.
     type Request;
 
-    /// Carries out one request. Pure: equal states, requests and times give equal replies and pushes.
+    /// Carries out one request. Pure: equal states, requests and times give equal replies and notifications.
     fn step(&mut self, request: &Self::Request, context: &mut Context<'_>) -> Reply;
 
     /// Lets due times take effect without a request.
@@ -247,7 +264,7 @@ macro_rules! primitives {
             Inspect,
             /// Forget it, whatever it is; those who wait are told. Where answers may get lost, the store goes on refusing
             /// late copies, this request's too.
-            Delete(Once),
+            Delete(IdempotencyKey),
         }
 
         /// The state of one key, of whichever primitive.

@@ -1,18 +1,18 @@
 //! What the attributes' code calls. No promises are made about anything in here.
 
-mod checks;
+mod consts;
 mod each;
-mod hold;
-mod limits;
+mod entry;
 mod outcome;
+mod scope;
 
 pub use crate::{
-    Quota,
     global::global,
+    handles::LockRequest,
     key::{Function, FunctionDigest, KeyBuilder},
-    request::LockRequest,
+    primitives::rate_limiter::Quota,
 };
-pub use checks::{
+pub use consts::{
     LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, checked_interval, checked_max_retry,
     checked_size, checked_time, checked_timeout,
 };
@@ -27,13 +27,13 @@ pub use core::{
     time::Duration,
 };
 pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_key};
-pub use hold::{
+pub use entry::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
+pub use outcome::{FromLocker, Outcome, never};
+pub use scope::{
     Hold, Holder, acquire, acquire_blocking, call, cancel_on_lost, capture, leave, leave_checked,
 };
-pub use limits::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
-pub use outcome::{FromLocker, Outcome, never};
 
-use crate::{Key, Locker, primitives::Kind};
+use crate::{key::Key, locker::Locker, primitives::HoldKind};
 use std::ops::Deref;
 
 /// What `locker = ..` may be.
@@ -73,5 +73,5 @@ pub fn lock_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuil
 
 /// The request for the lock `key`.
 pub fn lock(locker: &Locker, function: &Function, key: Key) -> LockRequest {
-    locker.request(Kind::Lock, key).function(function.name())
+    locker.request(HoldKind::Lock, key).function(function.name())
 }

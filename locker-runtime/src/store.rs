@@ -1,10 +1,10 @@
 //! The seam between primitives and where their state lives.
 
 use crate::{
-    Error, ErrorKind, Result,
+    error::{Error, ErrorKind, Result},
     key::Key,
+    mailboxes::Mailboxes,
     primitives::{Reply, Request},
-    pushes::Pushes,
 };
 use std::{
     fmt,
@@ -19,9 +19,9 @@ use std::{
 /// An implementer owes three things.
 /// 1. [`call`](Store::call) carries out each request at one key atomically, as the primitive's `step` does, and
 ///    nothing of it when the returned future is dropped before its first poll. An error says whether the request
-///    was surely not carried out ([`Error::is_certain`](crate::Error::is_certain)) or may have been, or may still be.
-/// 2. Signals reach the mailboxes of [`pushes`](Store::pushes) as soon as possible. They may get lost: then
-///    [`liveness`](Store::liveness) is `Some`, and waiters ask again in time.
+///    was surely not carried out ([`Error::is_certain`](crate::error::Error::is_certain)) or may have been, or may still be.
+/// 2. Signals reach the mailboxes of [`mailboxes`](Store::mailboxes) as soon as possible. They may get lost: then
+///    [`waiter_ttl`](Store::waiter_ttl) is `Some`, and waiters ask again in time.
 /// 3. A hold ends when its lease is over even if nobody asks.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request at `key`.
@@ -33,22 +33,22 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The mailboxes to which signals for this process are delivered.
-    fn pushes(&self) -> &Pushes;
+    fn mailboxes(&self) -> &Mailboxes;
 
     /// Why nobody can be served now, where that is known: what a waiter is told whose patience ends meanwhile.
-    fn trouble(&self) -> Option<Error> {
+    fn outage(&self) -> Option<Error> {
         None
     }
 
     /// How long an answer may take where all is well, as far as that is known: the first one is waited for so long, however
     /// short the caller's patience.
-    fn answer_takes(&self) -> Duration {
+    fn expected_rtt(&self) -> Duration {
         Duration::ZERO
     }
 
     /// How long a waiter keeps its place without being heard of. `None` when waiters live in the store's own
     /// process, where no signal gets lost and nobody vanishes unnoticed.
-    fn liveness(&self) -> Option<Duration> {
+    fn waiter_ttl(&self) -> Option<Duration> {
         Some(Duration::from_secs(30))
     }
 }
@@ -58,7 +58,7 @@ pub type Keys<'a> = Pin<Box<dyn Future<Output = Result<Vec<Key>>> + Send + 'a>>;
 
 /// A call on its way: answered at once by a store of this process (nothing is allocated), later by others.
 pub enum Calling<'a> {
-    /// The answer is here. Expected only of a store without a [`liveness`](Store::liveness).
+    /// The answer is here. Expected only of a store without a [`waiter_ttl`](Store::waiter_ttl).
     Ready(Ready<Result<Reply>>),
     /// The answer comes.
     Pending(Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>),

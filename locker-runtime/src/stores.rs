@@ -1,27 +1,18 @@
 //! The list of stores, and which URL opens which.
 
+pub(crate) mod failing;
 pub mod memory;
+pub(crate) mod opening;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-pub(crate) mod refusing;
 
-use crate::{Error, ErrorKind, Result, store::Store};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    store::Store,
+};
 pub use memory::Memory;
-use std::{sync::Arc, time::Duration};
-
-/// What a store needs to know to be opened.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for stores across a network"))]
-pub(crate) struct Opening {
-    /// How long opening may take.
-    pub(crate) timeout: Duration,
-    /// What stands before every key.
-    pub(crate) prefix: String,
-    /// Do not wait for the store to answer: calls will say what is wrong.
-    pub(crate) lazy: bool,
-    #[cfg(feature = "redis")]
-    pub(crate) redis: redis::Options,
-}
+use opening::Opening;
+use std::sync::Arc;
 
 /// Opens the store that `url` names.
 #[cfg_attr(
@@ -89,10 +80,10 @@ fn misused(message: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Locker, blocking::block_on};
+    use crate::blocking::block_on;
 
     #[test]
-    fn mistyped_urls_and_builders_show_no_password() {
+    fn mistyped_urls_show_no_password() {
         for url in [
             "redis//:sekret@h",
             "redis:/:sekret@h:6379",
@@ -123,7 +114,7 @@ mod tests {
         ] {
             let error = block_on(open(url, &Opening::default())).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
-            let text = format!("{error} {error:?} {:?}", Locker::builder().url(url));
+            let text = format!("{error} {error:?} {}", without_login(url));
             assert!(!text.contains("sekret") && !text.contains("kret"), "{url}: {text}");
         }
     }

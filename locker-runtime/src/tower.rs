@@ -1,8 +1,8 @@
 //! Rate limits and locks in front of HTTP services that speak [`tower`](https://docs.rs/tower): axum, hyper, tonic.
 
-mod answer;
 mod lock;
 mod rate_limit;
+mod response;
 
 pub use lock::{Lock, LockLayer};
 pub use rate_limit::{RateLimit, RateLimitLayer};

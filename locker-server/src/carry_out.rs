@@ -5,7 +5,7 @@ use crate::{
     server::Server,
 };
 use locker_runtime::{
-    Error, Result,
+    Error, KeyedSemaphore, Result,
     primitives::{inspection::Inspection, rate_limiter::Quota},
 };
 use serde::Serialize;
@@ -48,12 +48,10 @@ impl Act<'_> {
         match self.action {
             Action::AcquireToken => self.acquire_token().await,
             Action::AcquireSlot => self.acquire_slot().await,
-            Action::ReleaseSlot => {
-                self.server.door.release(self.name, self.key()).await.map(done_or_not_held)
-            }
+            Action::ReleaseSlot => self.permits().release(self.key()).await.map(done_or_not_held),
             Action::RenewSlot => {
                 let expires = for_ever_beyond(self.ask.expires);
-                self.server.door.renew(self.name, self.key(), expires).await.map(done_or_not_held)
+                self.permits().renew(self.key(), expires).await.map(done_or_not_held)
             }
             Action::WaitEvent => {
                 let message = self.server.locker.event(self.name).wait(self.maxwait()).await?;
@@ -88,7 +86,7 @@ impl Act<'_> {
         let Ask { size, interval, .. } = self.ask;
         let quota = Quota::token_bucket((*size).min(MOST_TOKENS), (*interval).min(LONGEST));
         let limiter =
-            self.server.locker.rate_limiter(self.name, quota).timeout(self.maxwait()).hold_out(true);
+            self.server.locker.rate_limiter(self.name, quota).timeout(self.maxwait()).wait_past_timeout(true);
         // Boxed, because every call that waits for something else has room for it, too.
         Box::pin(limiter.acquire()).await.map(|_| Answer::done())
     }
@@ -100,10 +98,19 @@ impl Act<'_> {
         let own = if ask.key.is_some() { uuid::Uuid::nil() } else { uuid::Uuid::new_v4() };
         let held = {
             let key = self.key_or(own);
-            server.door.acquire(name, ask.size, &key, for_ever_beyond(ask.expires), self.maxwait())
+            server.locker.keyed_semaphore(name).acquire(
+                ask.size,
+                &key,
+                for_ever_beyond(ask.expires),
+                self.maxwait(),
+            )
         };
         let fence = held.await?.fence;
         Ok(Answer::text(self.key_or(own)).with_fence(fence))
+    }
+
+    fn permits(&self) -> KeyedSemaphore {
+        self.server.locker.keyed_semaphore(self.name)
     }
 
     fn key_or(&self, own: uuid::Uuid) -> String {

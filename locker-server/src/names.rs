@@ -4,7 +4,7 @@ use crate::{
     calls::{Answer, Kind},
     carry_out::word,
 };
-use locker_runtime::Door;
+use locker_runtime::Admin;
 use std::{
     borrow::Cow,
     collections::HashMap,
@@ -46,7 +46,7 @@ impl Names {
     }
 
     /// `None` when the name may be used; else what to answer.
-    pub(crate) async fn admit(&self, door: &Door, kind: Kind, name: &str) -> Option<Answer> {
+    pub(crate) async fn admit(&self, door: &Admin, kind: Kind, name: &str) -> Option<Answer> {
         if self.enter(kind, name) {
             return None;
         }
@@ -73,7 +73,7 @@ impl Names {
     }
 
     /// Names that came after the question was sent stay, whatever the answer.
-    async fn forget_idle(&self, door: &Door) {
+    async fn forget_idle(&self, door: &Admin) {
         let (mut rest, asked) = (self.rest.lock().await, Instant::now());
         if rest.is_some_and(|rest| asked < rest) {
             return;
@@ -90,7 +90,7 @@ impl Names {
         *rest = Some(Instant::now() + ASK_EVERY.max(asked.elapsed() * SELDOM));
     }
 
-    fn keep(&self, door: &Door, kind: Kind, before: u32, names: &[(String, String)]) {
+    fn keep(&self, door: &Admin, kind: Kind, before: u32, names: &[(String, String)]) {
         let (mut known, word) = (self.of(kind), word(kind));
         let used = |name: &str| {
             let stored = door.stored_name(word, name);
@@ -106,7 +106,7 @@ impl Names {
     }
 
     /// The names of a kind that keys cannot spell, by what stands for them there.
-    pub(crate) fn respelt(&self, door: &Door, kind: Kind) -> HashMap<String, String> {
+    pub(crate) fn respelt(&self, door: &Admin, kind: Kind) -> HashMap<String, String> {
         let stored = |name: &str| match door.stored_name(word(kind), name) {
             Cow::Borrowed(_) => None,
             Cow::Owned(stored) => Some((stored, name.to_owned())),
@@ -127,9 +127,9 @@ mod tests {
     #[tokio::test]
     async fn names_that_keys_cannot_spell_are_known_to_be_in_use() {
         let locker = Locker::memory();
-        let (door, names) = (locker.door(), Names::new(1));
+        let (door, names) = (locker.admin(), Names::new(1));
         assert_eq!(names.admit(&door, Kind::Semaphore, "{a}").await, None);
-        door.acquire("{a}", 1, "k", Duration::MAX, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore("{a}").acquire(1, "k", Duration::MAX, Duration::ZERO).await.unwrap();
         assert_eq!(names.admit(&door, Kind::Semaphore, "b").await.unwrap().status, 429);
         assert_eq!(names.respelt(&door, Kind::Semaphore).into_values().collect::<Vec<_>>(), ["{a}"]);
     }
@@ -137,14 +137,14 @@ mod tests {
     #[tokio::test]
     async fn names_that_are_idle_make_room() {
         let locker = Locker::memory();
-        let (door, names) = (locker.door(), Names::new(2));
+        let (door, names) = (locker.admin(), Names::new(2));
         for name in ["a", "b", "a"] {
             assert_eq!(names.admit(&door, Kind::Semaphore, name).await, None);
-            door.acquire(name, 1, name, Duration::MAX, Duration::ZERO).await.unwrap();
+            locker.keyed_semaphore(name).acquire(1, name, Duration::MAX, Duration::ZERO).await.unwrap();
         }
         let refused = names.admit(&door, Kind::Event, "a").await.unwrap();
         assert_eq!(refused.status, 429);
-        assert!(door.release("b", "b").await.unwrap());
+        assert!(locker.keyed_semaphore("b").release("b").await.unwrap());
         *names.rest.lock().await = None;
         assert_eq!(names.admit(&door, Kind::Event, "a").await, None);
         assert_eq!(names.count.load(Ordering::Relaxed), 2);

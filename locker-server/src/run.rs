@@ -200,7 +200,7 @@ pub async fn ls(options: Ls) -> ExitCode {
 /// # Errors
 /// As [`locker_runtime::Door::names`].
 pub async fn list(locker: &Locker) -> Result<String, Error> {
-    let door = locker.door();
+    let door = locker.admin();
     let line = |fence: &str, left: &str, waiting: &str, name: &str| {
         format!("{fence:>20}  {left:>16}  {waiting:>7}  {}\n", shown(name))
     };
@@ -242,7 +242,7 @@ pub async fn unlock(options: Unlock) -> ExitCode {
 /// # Errors
 /// As [`locker_runtime::Door::evict`].
 pub async fn force(locker: &Locker, name: &str) -> Result<bool, Error> {
-    let door = locker.door();
+    let door = locker.admin();
     let ended = door.evict(&door.key("lock", name)).await?;
     if ended {
         tracing::warn!(name, "unlocked by force: its holder has lost it, the next in line has it");

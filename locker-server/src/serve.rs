@@ -107,7 +107,7 @@ async fn server(options: &Serve) -> Result<Server, String> {
     let (zmq, handshakes) = limits::share(zmq_files, zmq, handshakes);
     tracing::debug!(http, zmq, handshakes, files, "the most connections");
     Ok(Server {
-        door: locker.door(),
+        door: locker.admin(),
         locker,
         names: Names::new(options.max_names),
         event_ttl: options.event_ttl,

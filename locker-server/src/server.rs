@@ -7,7 +7,7 @@ use crate::{
     metrics::{Metrics, Via},
     names::Names,
 };
-use locker_runtime::{Door, Error, Locker};
+use locker_runtime::{Admin, Error, Locker};
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
@@ -31,7 +31,7 @@ pub struct Server {
     /// How long a sent event is remembered.
     pub event_ttl: Duration,
     /// The same, by name.
-    pub door: Door,
+    pub door: Admin,
     /// Which names are in use.
     pub names: Names,
     /// Who waits.

@@ -2,8 +2,8 @@
 
 use crate::support::{Done, Failure, told};
 use locker::{
-    Error, ErrorKind, Key, Locker, Pushes, lock_on_argument,
-    primitives::{Holding, Request},
+    Error, ErrorKind, Key, Locker, Mailboxes, lock_on_argument,
+    primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
 };
@@ -24,14 +24,14 @@ struct NoReleases(Memory);
 
 impl Store for NoReleases {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if matches!(request, Request::Lock(Holding::Release { .. })) {
+        if matches!(request, Request::Lock(HoldRequest::Release { .. })) {
             return Calling::answered(Err(Error::new(ErrorKind::Unavailable, "no releases today")));
         }
         self.0.call(key, request)
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.0.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.0.mailboxes()
     }
 }
 
@@ -119,7 +119,7 @@ impl Gated {
 
 impl Store for Gated {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        let is_release = matches!(request, Request::Lock(Holding::Release { .. }));
+        let is_release = matches!(request, Request::Lock(HoldRequest::Release { .. }));
         Calling::Pending(Box::pin(async move {
             if is_release {
                 self.arrived.add_permits(1);
@@ -129,8 +129,8 @@ impl Store for Gated {
         }))
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.memory.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.memory.mailboxes()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use crate::support::{Done, LOCKER, becomes_free, start, take};
 use locker::{
-    Key, Locker, Pushes, lock_on_argument,
-    primitives::{Holding, Request},
+    Key, Locker, Mailboxes, lock_on_argument,
+    primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
 };
@@ -76,14 +76,14 @@ type Releases = Arc<Mutex<Vec<String>>>;
 
 impl Store for Recording {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if matches!(request, Request::Lock(Holding::Release { .. })) {
+        if matches!(request, Request::Lock(HoldRequest::Release { .. })) {
             self.1.lock().unwrap().push(key.to_string());
         }
         self.0.call(key, request)
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.0.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.0.mailboxes()
     }
 }
 

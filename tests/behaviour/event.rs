@@ -69,11 +69,11 @@ pub(crate) async fn who_waits_at_a_send_has_its_message_whatever_comes_after(loc
 }
 
 pub(crate) async fn who_waits_at_a_send_has_its_message_though_the_name_is_deleted(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
+    let (admin, name) = (locker.admin(), fresh_name());
     let event = locker.event(&name);
     let waiting = queued(&locker, event.wait(SOON)).await;
     event.send("gone").await.unwrap();
-    assert!(door.delete(&door.key("event", &name)).await.unwrap());
+    assert!(admin.delete(&admin.key("event", &name)).await.unwrap());
     assert_eq!(waiting.await.unwrap(), "gone");
     assert_eq!(event.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
     event.send("anew").await.unwrap();

@@ -1,6 +1,6 @@
 //! The laws every store keeps: each is written once and run on every store.
 
-mod door;
+mod by_name;
 mod event;
 mod lock;
 mod rate_limiter;
@@ -50,7 +50,7 @@ laws! {
         who_does_not_come_when_it_is_woken_is_passed_over,
         blocking_calls_work_everywhere,
         one_task_may_make_many_blocking_calls;
-    door:
+    by_name:
         a_holder_that_asks_again_keeps_its_hold_and_expiry,
         two_waits_of_one_holder_do_not_disturb_each_other,
         a_wait_for_a_hold_without_expiry_leaves_nothing_behind,

@@ -148,7 +148,7 @@ pub(crate) async fn who_is_put_off_beyond_its_timeout_is_told_its_turn(locker: L
 pub(crate) async fn who_holds_out_waits_for_a_turn_that_lies_beyond_the_timeout(locker: Locker) {
     for (small, large) in all(1, MINUTE).into_iter().zip(all(3, MINUTE)) {
         let name = fresh_name();
-        let limiter = locker.rate_limiter(&name, small).hold_out(true);
+        let limiter = locker.rate_limiter(&name, small).wait_past_timeout(true);
         limiter.acquire().await.unwrap();
         let started = Instant::now();
         let late = in_time("the end", limiter.clone().timeout(SHORT).acquire()).await.unwrap_err();
@@ -216,7 +216,7 @@ pub(crate) async fn a_refusal_ends_when_it_said(locker: Locker) {
 }
 
 pub(crate) async fn who_looks_gives_nothing_back(locker: Locker) {
-    let door = locker.door();
+    let admin = locker.admin();
     for quota in [Quota::fixed_window(2, SECOND), Quota::token_bucket(2, SECOND)] {
         in_time("a look before the second interval is over", async {
             loop {
@@ -224,7 +224,7 @@ pub(crate) async fn who_looks_gives_nothing_back(locker: Locker) {
                 let limiter = locker.rate_limiter(&name, quota).tokens(2).timeout(GENEROUS);
                 limiter.acquire().await.unwrap();
                 limiter.acquire().await.unwrap();
-                let seen = door.inspect(&door.key("rate", &name)).await.unwrap();
+                let seen = admin.inspect(&admin.key("rate", &name)).await.unwrap();
                 let again = limiter.try_acquire().await.unwrap();
                 if started.elapsed() < SECOND * 2 {
                     assert_eq!(seen.map(|seen| (seen.used, seen.waiting)), Some((Some(2), 0)), "{quota:?}");

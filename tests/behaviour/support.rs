@@ -55,9 +55,9 @@ pub(crate) async fn queued<F: Future<Output: Debug>>(locker: &Locker, call: F) -
 
 /// Waits until so many wait at a name: who has left may leave a little later.
 pub(crate) async fn waiting_at(locker: &Locker, kind: &str, name: &str, count: u64) {
-    let (door, key) = (locker.door(), locker.door().key(kind, name));
+    let (admin, key) = (locker.admin(), locker.admin().key(kind, name));
     in_time("as many as expected", async {
-        while door.inspect(&key).await.unwrap().map_or(0, |state| state.waiting) != count {
+        while admin.inspect(&key).await.unwrap().map_or(0, |state| state.waiting) != count {
             tokio::task::yield_now().await;
         }
     })

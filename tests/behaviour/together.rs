@@ -85,8 +85,8 @@ pub(crate) async fn a_latch_that_has_opened_lets_through_who_waited_for_more(loc
 
 /// Whoever is told to go on has not asked again yet when the name is deleted.
 pub(crate) async fn who_has_been_let_through_goes_on_though_the_name_is_deleted(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    let delete = async |kind| assert!(door.delete(&door.key(kind, &name)).await.unwrap(), "{kind}");
+    let (admin, name) = (locker.admin(), fresh_name());
+    let delete = async |kind| assert!(admin.delete(&admin.key(kind, &name)).await.unwrap(), "{kind}");
     let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
     let first = queued(&locker, barrier.wait(SOON)).await;
     barrier.wait(GENEROUS).await.unwrap();
@@ -101,7 +101,7 @@ pub(crate) async fn who_has_been_let_through_goes_on_though_the_name_is_deleted(
 }
 
 pub(crate) async fn who_was_let_through_and_has_left_keeps_no_deleted_name_in_use(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
+    let (admin, name) = (locker.admin(), fresh_name());
     let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
     let first = queued(&locker, barrier.wait(SOON)).await;
     barrier.wait(GENEROUS).await.unwrap();
@@ -109,10 +109,10 @@ pub(crate) async fn who_was_let_through_and_has_left_keeps_no_deleted_name_in_us
     latch.count_down().await.unwrap();
     drop((first, waiting));
     locker.settled().await;
-    for key in ["barrier", "latch"].map(|kind| door.key(kind, &name)) {
-        door.delete(&key).await.unwrap();
-        assert_eq!(door.inspect(&key).await.unwrap(), None, "{key:?}");
-        assert!(!door.delete(&key).await.unwrap(), "{key:?}");
+    for key in ["barrier", "latch"].map(|kind| admin.key(kind, &name)) {
+        admin.delete(&key).await.unwrap();
+        assert_eq!(admin.inspect(&key).await.unwrap(), None, "{key:?}");
+        assert!(!admin.delete(&key).await.unwrap(), "{key:?}");
     }
 }
 
@@ -214,7 +214,7 @@ pub(crate) async fn locks_wanted_in_different_orders_never_dead_lock(locker: Loc
 pub(crate) async fn losing_one_of_several_locks_is_told(locker: Locker) {
     let [one, two] = [fresh_name(), fresh_name()];
     let guards = locker.lock_all([&one, &two]).lease(GENEROUS).acquire().await.unwrap();
-    assert!(locker.door().delete(&locker.door().key("lock", &two)).await.unwrap());
+    assert!(locker.admin().delete(&locker.admin().key("lock", &two)).await.unwrap());
     assert_eq!(guards.release().await.unwrap_err().kind(), ErrorKind::Lost);
     let short = locker.lock_all([&one, &two]).lease(SHORT).renew(false).acquire().await.unwrap();
     in_time("the loss", short.lost()).await;

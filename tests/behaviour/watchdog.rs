@@ -49,12 +49,12 @@ pub(crate) async fn a_shorter_kick_reaches_those_who_wait(locker: Locker) {
 }
 
 pub(crate) async fn one_that_was_never_kicked_starts_with_the_first_wait(locker: Locker) {
-    let (name, door) = (fresh_name(), locker.door());
+    let (name, admin) = (fresh_name(), locker.admin());
     let watchdog = locker.watchdog(&name);
     let error = watchdog.wait(Duration::ZERO).await.unwrap_err();
     let minute = Duration::from_secs(60);
     assert!(error.retry_after().is_some_and(|after| after <= minute && after > minute / 2), "{error:?}");
-    let state = door.inspect(&door.key("watchdog", &name)).await.unwrap().unwrap();
+    let state = admin.inspect(&admin.key("watchdog", &name)).await.unwrap().unwrap();
     assert_eq!(state.fired, Some(false));
 }
 

@@ -1,7 +1,7 @@
 //! Futures dropped at every point at which they wait.
 
 use locker::{
-    Guard, Key, Locker, Pushes, Quota, Result,
+    Guard, Key, Locker, Mailboxes, Quota, Result,
     primitives::Request,
     store::{Calling, Store},
     stores::Memory,
@@ -41,8 +41,8 @@ impl Store for Distant {
         }))
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.0.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.0.mailboxes()
     }
 }
 

@@ -1,8 +1,8 @@
 //! Leases when the store answers late, wrongly or not at all.
 
 use locker::{
-    Error, ErrorKind, Key, Locker, Pushes,
-    primitives::{Holding, Request},
+    Error, ErrorKind, Key, Locker, Mailboxes,
+    primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
 };
@@ -50,7 +50,7 @@ impl Store for Line {
                 SILENT => return pending().await,
                 _ => {}
             }
-            if matches!(request, Request::Lock(Holding::Renew { .. })) {
+            if matches!(request, Request::Lock(HoldRequest::Renew { .. })) {
                 self.renewals.fetch_add(1, Ordering::SeqCst);
             }
             let answer = self.store.call(key, request).await;
@@ -62,8 +62,8 @@ impl Store for Line {
         }))
     }
 
-    fn pushes(&self) -> &Pushes {
-        self.store.pushes()
+    fn mailboxes(&self) -> &Mailboxes {
+        self.store.mailboxes()
     }
 }
 
@@ -229,7 +229,7 @@ async fn a_waiter_that_hears_too_late_queues_again() {
 async fn silence_at_the_end_does_not_hide_the_last_known_reason() {
     let told = |error: Error| {
         assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{error}");
-        let text = "the store did not answer in time; before that: the line is cut";
+        let text = "the store did not reply in time; before that: the line is cut";
         assert!(error.to_string().ends_with(text), "{error}");
     };
     let (line, locker) = Line::new();

@@ -27,10 +27,11 @@ async fn let_the_late_copy_through(server: &RedisServer, proxy: &Proxy) {
 async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
-    let door = behind.door();
     proxy.set_for_open(Fault::HoldRequests);
-    in_time("a new connection", door.acquire("a", 1, "holder", Duration::MAX, GENEROUS)).await.unwrap();
-    assert!(door.release("a", "holder").await.unwrap());
+    in_time("a new connection", behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS))
+        .await
+        .unwrap();
+    assert!(behind.keyed_semaphore("a").release("holder").await.unwrap());
     in_time("what is sent from the background", behind.settled()).await;
     let_the_late_copy_through(&server, &proxy).await;
     let free = direct.semaphore("a", 1).try_acquire().await.unwrap();
@@ -41,31 +42,43 @@ async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
 async fn a_late_copy_of_a_release_by_name_spares_the_next_hold_of_that_name() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
-    let door = behind.door();
-    door.acquire("a", 1, "holder", Duration::MAX, GENEROUS).await.unwrap();
+    behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap();
     proxy.set_for_open(Fault::HoldRequests);
-    assert!(in_time("a new connection", door.release("a", "holder")).await.unwrap());
-    let next = door.acquire("a", 1, "holder", Duration::MAX, GENEROUS).await.unwrap();
+    assert!(in_time("a new connection", behind.keyed_semaphore("a").release("holder")).await.unwrap());
+    let next = behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
     assert!(direct.semaphore("a", 1).try_acquire().await.unwrap().is_none(), "two hold at once");
-    assert_eq!(door.acquire("a", 1, "holder", Duration::MAX, GENEROUS).await.unwrap(), next);
-    assert!(door.release("a", "holder").await.unwrap(), "another release is another attempt");
-    assert!(!door.release("a", "holder").await.unwrap());
+    assert_eq!(
+        behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap(),
+        next
+    );
+    assert!(
+        behind.keyed_semaphore("a").release("holder").await.unwrap(),
+        "another release is another attempt"
+    );
+    assert!(!behind.keyed_semaphore("a").release("holder").await.unwrap());
 }
 
 #[tokio::test]
 async fn a_late_copy_of_a_renewal_by_name_does_not_undo_a_later_one() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
-    let door = behind.door();
-    door.acquire("a", 1, "holder", MINUTE, GENEROUS).await.unwrap();
+    let admin = behind.admin();
+    behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
     proxy.set_for_open(Fault::HoldRequests);
-    assert!(in_time("a new connection", door.renew("a", "holder", Duration::MAX)).await.unwrap());
-    assert!(door.renew("a", "holder", MINUTE).await.unwrap());
+    assert!(
+        in_time("a new connection", behind.keyed_semaphore("a").renew("holder", Duration::MAX))
+            .await
+            .unwrap()
+    );
+    assert!(behind.keyed_semaphore("a").renew("holder", MINUTE).await.unwrap());
     let_the_late_copy_through(&server, &proxy).await;
-    let looks = door.inspect(&door.key("semaphore", "a")).await.unwrap().unwrap();
+    let looks = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
     assert!(looks.holders[0].time_left.is_some_and(|left| left <= MINUTE), "{looks:?}");
-    assert!(door.renew("a", "holder", Duration::MAX).await.unwrap(), "another renewal is another attempt");
-    let looks = door.inspect(&door.key("semaphore", "a")).await.unwrap().unwrap();
+    assert!(
+        behind.keyed_semaphore("a").renew("holder", Duration::MAX).await.unwrap(),
+        "another renewal is another attempt"
+    );
+    let looks = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
     assert_eq!(looks.holders[0].time_left, None);
 }
 
@@ -89,25 +102,26 @@ async fn a_late_copy_of_a_send_does_not_undo_a_reset() {
 #[tokio::test]
 async fn late_copies_do_nothing_after_their_names_were_deleted_either() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
-    let door = behind.door();
-    door.acquire("a", 1, "holder", MINUTE, GENEROUS).await.unwrap();
+    let admin = behind.admin();
+    behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
     proxy.set_for_open(Fault::HoldRequests);
     let (event, counter) = (behind.event("a"), behind.counter("a"));
-    let both = async { tokio::join!(event.send("x"), counter.add(1), door.release("a", "holder")) };
+    let permits = behind.keyed_semaphore("a");
+    let both = async { tokio::join!(event.send("x"), counter.add(1), permits.release("holder")) };
     let (sent, added, released) = in_time("a new connection", both).await;
     assert!(sent.is_ok() && added.is_ok() && released.unwrap());
     for kind in ["event", "counter"] {
-        assert!(door.delete(&door.key(kind, "a")).await.unwrap(), "{kind}");
+        assert!(admin.delete(&admin.key(kind, "a")).await.unwrap(), "{kind}");
     }
-    door.acquire("a", 1, "other", MINUTE, GENEROUS).await.unwrap();
-    assert!(door.delete(&door.key("semaphore", "a")).await.unwrap());
-    let held = door.acquire("a", 1, "holder", MINUTE, GENEROUS).await.unwrap();
+    behind.keyed_semaphore("a").acquire(1, "other", MINUTE, GENEROUS).await.unwrap();
+    assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap());
+    let held = behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
     let before = scripts_run(&server);
     proxy.set_for_open(Fault::None);
     until("all three", async || scripts_run(&server) >= before + 3).await;
     assert_eq!(event.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(counter.get().await.unwrap(), 0);
-    assert_eq!(door.acquire("a", 1, "holder", MINUTE, GENEROUS).await.unwrap(), held);
+    assert_eq!(behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap(), held);
 }
 
 #[tokio::test]
@@ -128,12 +142,12 @@ async fn a_late_copy_of_a_reset_does_not_undo_a_send() {
 #[tokio::test]
 async fn a_late_copy_of_a_kick_does_not_undo_a_later_one() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
-    let (watchdog, door) = (behind.watchdog("a"), behind.door());
+    let (watchdog, admin) = (behind.watchdog("a"), behind.admin());
     proxy.set_for_open(Fault::HoldRequests);
     in_time("a new connection", watchdog.kick(10 * MINUTE)).await.unwrap();
     watchdog.kick(MINUTE).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
-    let looks = door.inspect(&door.key("watchdog", "a")).await.unwrap().unwrap();
+    let looks = admin.inspect(&admin.key("watchdog", "a")).await.unwrap().unwrap();
     assert!(looks.resets_in.is_some_and(|left| left <= MINUTE), "{looks:?}");
 }
 
@@ -155,34 +169,34 @@ async fn a_late_copy_of_a_deletion_spares_what_came_anew() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let slow = builder(&proxy.url()).command_timeout(Duration::from_secs(2)).build().await.unwrap();
-    let (door, direct) = (slow.door(), connect(&server.url()).await);
-    door.acquire("a", 1, "old", Duration::MAX, GENEROUS).await.unwrap();
+    let (admin, direct) = (slow.admin(), connect(&server.url()).await);
+    slow.keyed_semaphore("a").acquire(1, "old", Duration::MAX, GENEROUS).await.unwrap();
     // Two calls look what it is, and that it is in use; the third deletes it.
     let before = scripts_run(&server);
     proxy.set(Fault::Delay(Duration::from_millis(400)));
     let deleting = tokio::spawn({
-        let door = slow.door();
-        async move { door.delete(&door.key("semaphore", "a")).await }
+        let admin = slow.admin();
+        async move { admin.delete(&admin.key("semaphore", "a")).await }
     });
     until("both looks", async || scripts_run(&server) == before + 2).await;
     proxy.set_for_open(Fault::HoldRequests);
     assert!(in_time("a new connection", deleting).await.unwrap().unwrap());
-    door.acquire("a", 1, "new", Duration::MAX, GENEROUS).await.unwrap();
+    slow.keyed_semaphore("a").acquire(1, "new", Duration::MAX, GENEROUS).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
     assert!(direct.semaphore("a", 1).try_acquire().await.unwrap().is_none(), "two hold at once");
-    assert!(door.delete(&door.key("semaphore", "a")).await.unwrap(), "another deletion is another attempt");
+    assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap(), "another deletion is another attempt");
 }
 
 #[tokio::test]
 async fn what_is_answered_at_its_first_try_leaves_nothing_to_be_refused() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let (door, event) = (locker.door(), locker.event("a"));
-    door.acquire("a", 1, "holder", MINUTE, GENEROUS).await.unwrap();
-    assert!(door.renew("a", "holder", MINUTE).await.unwrap());
-    assert!(door.release("a", "holder").await.unwrap());
+    let (admin, event) = (locker.admin(), locker.event("a"));
+    locker.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
+    assert!(locker.keyed_semaphore("a").renew("holder", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore("a").release("holder").await.unwrap());
     event.send("x").await.unwrap();
-    assert!(door.delete(&door.key("event", "a")).await.unwrap());
+    assert!(admin.delete(&admin.key("event", "a")).await.unwrap());
     event.send("x").await.unwrap();
     event.reset().await.unwrap();
     locker.watchdog("a").kick(MINUTE).await.unwrap();

@@ -181,7 +181,7 @@ async fn limit_deleted_elsewhere_is_noticed_within_50_ms() {
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
         let limiter = used_up(&locker, &number.to_string(), quota).await;
         assert!(is_refused(&limiter).await);
-        assert!(other.door().delete(&other.door().key("rate", &number.to_string())).await.unwrap());
+        assert!(other.admin().delete(&other.admin().key("rate", &number.to_string())).await.unwrap());
         let deleted = Instant::now();
         let mut begun = Duration::ZERO;
         while is_refused(&limiter).await {
@@ -202,8 +202,8 @@ async fn limit_raised_elsewhere_is_noticed_within_50_ms() {
         let limiter = used_up(&locker, &name, slow).await;
         assert!(is_refused(&limiter).await);
         in_time("a turn of the faster limit", other.rate_limiter(&name, fast).acquire()).await.unwrap();
-        let (door, key) = (other.door(), other.door().key("rate", &name));
-        until("all tokens being there", async || door.inspect(&key).await.unwrap().is_none()).await;
+        let (admin, key) = (other.admin(), other.admin().key("rate", &name));
+        until("all tokens being there", async || admin.inspect(&key).await.unwrap().is_none()).await;
         let raised = Instant::now();
         let mut begun = Duration::ZERO;
         while is_refused(&limiter).await {

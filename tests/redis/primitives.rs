@@ -3,7 +3,7 @@
 use crate::support::{
     GENEROUS, connect, eternal_keys, hold, in_time, scripts_run, tell_late, until, waiting,
 };
-use locker::{ErrorKind, Held, Locker, lock_on_argument};
+use locker::{ErrorKind, Grant, Locker, lock_on_argument};
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -78,8 +78,8 @@ async fn who_asks_again_while_its_name_is_deleted_leaves_no_place_behind() {
     let channel: String = server.ask("HGET", &["{barrier:a}:w", &id]);
     proxy.set(Fault::HoldRequests);
     let _: i64 = server.ask("PUBLISH", &[&channel, &format!("barrier wake {id} 0 barrier:a")]);
-    let door = direct.door();
-    assert!(door.delete(&door.key("barrier", "a")).await.unwrap());
+    let admin = direct.admin();
+    assert!(admin.delete(&admin.key("barrier", "a")).await.unwrap());
     proxy.set(Fault::None);
     let error = in_time("the waiter being told", waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -116,9 +116,9 @@ async fn join(
     holder: &'static str,
     expires: Duration,
     timeout: Duration,
-) -> JoinHandle<locker::Result<Held>> {
-    let (door, before) = (locker.door(), waiting(server, "semaphore:a"));
-    let joined = tokio::spawn(async move { door.acquire("a", 1, holder, expires, timeout).await });
+) -> JoinHandle<locker::Result<Grant>> {
+    let (permits, before) = (locker.keyed_semaphore("a"), waiting(server, "semaphore:a"));
+    let joined = tokio::spawn(async move { permits.acquire(1, holder, expires, timeout).await });
     until("its place in line", async || waiting(server, "semaphore:a") > before).await;
     joined
 }
@@ -127,12 +127,11 @@ async fn join(
 async fn a_place_handed_over_for_a_shorter_time_is_free_when_that_is_over() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let door = locker.door();
-    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let brief = Duration::from_millis(300);
     let second = join(&server, &locker, "second", brief, GENEROUS).await;
     let third = join(&server, &locker, "third", MINUTE, TOLD).await;
-    assert!(door.release("a", "first").await.unwrap());
+    assert!(locker.keyed_semaphore("a").release("first").await.unwrap());
     in_time("the second", second).await.unwrap().unwrap();
     in_time("the third", third).await.unwrap().unwrap();
 }
@@ -141,10 +140,9 @@ async fn a_place_handed_over_for_a_shorter_time_is_free_when_that_is_over() {
 async fn who_waits_has_the_place_when_its_holder_has_shortened_the_hold() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let door = locker.door();
-    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let second = join(&server, &locker, "second", MINUTE, TOLD).await;
-    assert!(door.renew("a", "first", Duration::from_millis(300)).await.unwrap());
+    assert!(locker.keyed_semaphore("a").renew("first", Duration::from_millis(300)).await.unwrap());
     in_time("the second", second).await.unwrap().unwrap();
 }
 
@@ -153,12 +151,11 @@ async fn an_heir_that_does_not_come_is_passed_over_after_the_grant_window() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
-    let door = direct.door();
-    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    direct.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let silent = join(&server, &behind, "silent", MINUTE, GENEROUS).await;
     let next = join(&server, &direct, "next", MINUTE, TOLD).await;
     proxy.set(Fault::DropReplies);
-    assert!(door.release("a", "first").await.unwrap());
+    assert!(direct.keyed_semaphore("a").release("first").await.unwrap());
     in_time("the second in line", next).await.unwrap().unwrap();
     silent.abort();
 }
@@ -169,8 +166,7 @@ async fn an_heir_that_does_not_come_is_passed_over_after_the_grant_window() {
 async fn a_late_message_about_an_old_grant_does_not_end_what_is_held_by_name() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let door = locker.door();
-    door.acquire("a", 1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let second = join(&server, &locker, "second", MINUTE, GENEROUS).await;
     let attempt = server.ask::<Vec<String>>("ZRANGE", &["{semaphore:a}:q", "0", "0"]).remove(0);
     let keys: Vec<String> = server.ask("KEYS", &["*semaphore:a*"]);
@@ -179,7 +175,7 @@ async fn a_late_message_about_an_old_grant_does_not_end_what_is_held_by_name() {
     let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("semaphore wake {attempt} 0 semaphore:a")]);
     in_time("the answer to asking again", second).await.unwrap().unwrap();
     tell_late(&server, &format!("semaphore granted {attempt} 1 semaphore:a")).await;
-    let third = door.acquire("a", 1, "third", MINUTE, Duration::ZERO).await;
+    let third = locker.keyed_semaphore("a").acquire(1, "third", MINUTE, Duration::ZERO).await;
     assert_eq!(third.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
@@ -191,8 +187,8 @@ async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
     // As if the clock had been half a minute ahead.
     let ahead = guard.fence() + 30_000_000;
     let _: i64 = server.ask("HSET", &["semaphore:a", "fence", &ahead.to_string()]);
-    let door = locker.door();
-    assert!(door.delete(&door.key("semaphore", "a")).await.unwrap());
+    let admin = locker.admin();
+    assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap());
     let next = locker.semaphore("a", 2).acquire().await.unwrap();
     assert!(next.fence() > ahead, "{} after {ahead}", next.fence());
     assert_eq!(eternal_keys(&server), [""; 0]);
@@ -293,16 +289,15 @@ async fn a_crowd_that_waits_under_one_name_costs_no_more_than_its_number() {
         size.parse::<u64>().unwrap()
     };
     let locker = connect(&server.url()).await;
-    let door = locker.door();
-    door.acquire("a", 1, "other", GENEROUS, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(1, "other", GENEROUS, Duration::ZERO).await.unwrap();
     let wait = |_| {
-        let door = locker.door();
-        tokio::spawn(async move { door.acquire("a", 1, "me", GENEROUS, GENEROUS).await })
+        let permits = locker.keyed_semaphore("a");
+        tokio::spawn(async move { permits.acquire(1, "me", GENEROUS, GENEROUS).await })
     };
     let waits: Vec<_> = (0..CROWD).map(wait).collect();
     until("the crowd", async || waiting(&server, "semaphore:a") as u64 == CROWD).await;
     let before = written();
-    assert!(door.release("a", "other").await.unwrap());
+    assert!(locker.keyed_semaphore("a").release("other").await.unwrap());
     for wait in waits {
         in_time("a wait", wait).await.unwrap().unwrap();
     }
@@ -334,28 +329,28 @@ async fn a_latch_that_somebody_else_deletes_stays_shut_for_those_who_wait() {
 async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let (door, minute) = (locker.door(), Duration::from_secs(60));
+    let minute = Duration::from_secs(60);
     let keys = ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"];
     let times_to_live = || keys.map(|key| server.ask::<i64>("PTTL", &[key]));
-    door.acquire("a", 3, "short", minute, Duration::ZERO).await.unwrap();
-    door.acquire("a", 3, "endless", Duration::MAX, Duration::ZERO).await.unwrap();
-    door.acquire("a", 3, "other", Duration::MAX, Duration::ZERO).await.unwrap();
-    assert!(door.release("a", "endless").await.unwrap());
+    locker.keyed_semaphore("a").acquire(3, "short", minute, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(3, "endless", Duration::MAX, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(3, "other", Duration::MAX, Duration::ZERO).await.unwrap();
+    assert!(locker.keyed_semaphore("a").release("endless").await.unwrap());
     assert!(times_to_live().iter().all(|left| *left > 1_000_000), "one without end is left");
-    assert!(door.release("a", "other").await.unwrap());
+    assert!(locker.keyed_semaphore("a").release("other").await.unwrap());
     let left = times_to_live();
     assert!(left.iter().all(|left| (100_000..=120_000).contains(left)), "{left:?}");
-    assert!(door.release("a", "short").await.unwrap());
+    assert!(locker.keyed_semaphore("a").release("short").await.unwrap());
 }
 
 #[tokio::test]
 async fn a_hold_without_end_that_is_given_one_keeps_the_keys_no_longer_than_that() {
     let Some(server) = RedisServer::start() else { return };
-    let door = connect(&server.url()).await.door();
-    door.acquire("a", 2, "first", Duration::MAX, Duration::ZERO).await.unwrap();
-    door.acquire("a", 2, "second", MINUTE * 60, Duration::ZERO).await.unwrap();
+    let locker = connect(&server.url()).await;
+    locker.keyed_semaphore("a").acquire(2, "first", Duration::MAX, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(2, "second", MINUTE * 60, Duration::ZERO).await.unwrap();
     for (holder, most) in [("first", MINUTE * 61), ("second", MINUTE * 2)] {
-        assert!(door.renew("a", holder, MINUTE).await.unwrap());
+        assert!(locker.keyed_semaphore("a").renew(holder, MINUTE).await.unwrap());
         for key in ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"] {
             let left = Duration::from_millis(server.ask("PTTL", &[key]));
             assert!(left <= most && left + MINUTE > most, "{holder}: {key} {left:?}");
@@ -368,20 +363,19 @@ async fn a_hold_without_end_that_is_given_one_keeps_the_keys_no_longer_than_that
 async fn ends_of_holds_are_known_as_long_as_anything_is_of_those_who_wait_long() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let door = locker.door();
     let ends_are_known = || {
         let left = |key| server.ask::<i64>("PTTL", &[key]);
         let (ends, names, key) = (left("{semaphore:a}:a"), left("{semaphore:a}:b"), left("semaphore:a"));
         assert!(ends >= key && (names >= key || names == -2), "{ends} and {names} of {key}");
     };
-    door.acquire("a", 1, "holder", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a").acquire(1, "holder", MINUTE, Duration::ZERO).await.unwrap();
     let patient = || locker.semaphore("a", 1).timeout(MINUTE).max_retry(3).retry_delay(MINUTE * 5);
     let next = tokio::spawn(patient().acquire());
     until("the next in line", async || waiting(&server, "semaphore:a") == 1).await;
     let last = tokio::spawn(patient().acquire());
     until("the last in line", async || waiting(&server, "semaphore:a") == 2).await;
     ends_are_known();
-    assert!(door.release("a", "holder").await.unwrap());
+    assert!(locker.keyed_semaphore("a").release("holder").await.unwrap());
     let next = in_time("the next in line", next).await.unwrap().unwrap();
     ends_are_known();
     next.release().await.unwrap();
@@ -394,6 +388,6 @@ async fn a_key_that_is_no_text_does_not_keep_names_from_being_listed() {
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
     let _: () = redis::cmd("SET").arg(&[0xff_u8, 0xfe][..]).arg(1).query(&mut server.connection()).unwrap();
-    assert_eq!(locker.door().names().await.unwrap(), [("lock".to_owned(), "a".to_owned())]);
+    assert_eq!(locker.admin().names().await.unwrap(), [("lock".to_owned(), "a".to_owned())]);
     guard.release().await.unwrap();
 }

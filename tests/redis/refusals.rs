@@ -278,19 +278,19 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
 async fn at_maxmemory_what_is_held_by_name_can_be_looked_at_and_ended() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let (door, key) = (locker.door(), locker.door().key("semaphore", "a"));
+    let (admin, key) = (locker.admin(), locker.admin().key("semaphore", "a"));
     for holder in ["released", "evicted", "deleted"] {
         set(&server, "maxmemory", "0");
-        door.acquire("a", 1, holder, Duration::MAX, GENEROUS).await.unwrap();
+        locker.keyed_semaphore("a").acquire(1, holder, Duration::MAX, GENEROUS).await.unwrap();
         set(&server, "maxmemory", "1");
-        assert!(door.renew("a", holder, GENEROUS).await.unwrap());
-        assert_eq!(door.inspect(&key).await.unwrap().unwrap().used, Some(1));
+        assert!(locker.keyed_semaphore("a").renew(holder, GENEROUS).await.unwrap());
+        assert_eq!(admin.inspect(&key).await.unwrap().unwrap().used, Some(1));
         assert!(match holder {
-            "released" => door.release("a", holder).await.unwrap(),
-            "evicted" => door.evict(&key).await.unwrap(),
-            _ => door.delete(&key).await.unwrap(),
+            "released" => locker.keyed_semaphore("a").release(holder).await.unwrap(),
+            "evicted" => admin.evict(&key).await.unwrap(),
+            _ => admin.delete(&key).await.unwrap(),
         });
-        assert!(door.inspect(&key).await.unwrap().is_none());
+        assert!(admin.inspect(&key).await.unwrap().is_none());
     }
     assert_eq!(server.ask::<Vec<String>>("KEYS", &["*"]), ["{semaphore:a}:f"]);
 }
@@ -325,7 +325,7 @@ async fn a_key_of_another_type_is_reported_and_left_alone() {
 async fn a_fence_record_that_is_none_of_ours_keeps_no_hold_from_ending() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    let door = locker.door();
+    let admin = locker.admin();
     for end in ["released", "evicted"] {
         let guard = hold(&locker, "a").await;
         let next = tokio::spawn(locker.lock("a").timeout(GENEROUS).acquire());
@@ -333,7 +333,7 @@ async fn a_fence_record_that_is_none_of_ours_keeps_no_hold_from_ending() {
         let _: String = server.ask("SET", &["{lock:a}:f", "no fence"]);
         match end {
             "released" => guard.release().await.unwrap(),
-            _ => assert!(door.evict(&door.key("lock", "a")).await.unwrap()),
+            _ => assert!(admin.evict(&admin.key("lock", "a")).await.unwrap()),
         }
         in_time("the next", next).await.unwrap().unwrap().release().await.unwrap();
     }

@@ -4,7 +4,7 @@ use crate::support::{LEASE, builder, connect, hold, holder, in_time, nobody_is_l
 use futures_util::FutureExt;
 use locker::{
     ErrorKind, Guard, Id, Key, Locker, Timestamp,
-    primitives::{Context, Holding, Push, Reply, Wait, lock},
+    primitives::{Context, HoldRequest, Notification, Reply, Wait, lock},
 };
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{collections::HashMap, pin::pin, task::Poll, time::Duration};
@@ -294,8 +294,8 @@ async fn an_evicted_run_is_told_so_at_once() {
     }
     before.release().await.unwrap();
     let first = turns.of(0).await;
-    let door = connect(&format!("{}/0", server.url())).await.door();
-    assert!(door.evict(&door.key("lock", "a")).await.unwrap());
+    let admin = connect(&format!("{}/0", server.url())).await.admin();
+    assert!(admin.evict(&admin.key("lock", "a")).await.unwrap());
     in_time("the loss", first.lost()).await;
     for number in [1, 2] {
         turns.of(number).await.release().await.unwrap();
@@ -313,8 +313,8 @@ async fn a_deleted_name_is_told_to_members_that_wait() {
     until("the member's place", async || waiting(&server, "lock:a") == 2).await;
     first.release().await.unwrap();
     let held = in_time("the run", other).await.unwrap().unwrap();
-    let door = locker.door();
-    assert!(door.delete(&door.key("lock", "a")).await.unwrap());
+    let admin = locker.admin();
+    assert!(admin.delete(&admin.key("lock", "a")).await.unwrap());
     let error = in_time("the member's end", member).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     in_time("the holder's loss", held.lost()).await;
@@ -562,10 +562,11 @@ struct Model {
 }
 
 impl Model {
-    fn step(&mut self, request: &lock::Request) -> (Reply, Vec<Push>) {
-        let (key, mut pushes) = (Key::new("lock:a"), Vec::new());
-        let mut context = Context { key: &key, now: Timestamp::from_micros(1), pushes: &mut pushes };
-        (lock::step(&mut self.state, request, &mut context), pushes)
+    fn step(&mut self, request: &lock::Request) -> (Reply, Vec<Notification>) {
+        let (key, mut notifications) = (Key::new("lock:a"), Vec::new());
+        let mut context =
+            Context { key: &key, now: Timestamp::from_micros(1), notifications: &mut notifications };
+        (lock::step(&mut self.state, request, &mut context), notifications)
     }
 
     fn id(number: usize) -> Id {
@@ -574,7 +575,7 @@ impl Model {
 
     fn join(&mut self, number: usize) {
         let wait = Some(Wait { live: None, fair: true });
-        let acquire = Holding::Acquire { id: Self::id(number), lease: LEASE, wait, ask: () };
+        let acquire = HoldRequest::Acquire { id: Self::id(number), lease: LEASE, wait, ask: () };
         match self.step(&acquire).0 {
             Reply::Granted { .. } => self.holder = Some(number),
             Reply::Queued { .. } => self.waiting.push(number),
@@ -584,15 +585,15 @@ impl Model {
 
     fn give_up(&mut self, number: usize) {
         self.waiting.retain(|waiting| *waiting != number);
-        self.step(&Holding::Cancel { id: Self::id(number), tombstone: false });
+        self.step(&HoldRequest::Cancel { id: Self::id(number), tombstone: false });
     }
 
     fn release(&mut self) {
         let Some(holder) = self.holder.take() else { return };
-        let release = Holding::Release { id: Self::id(holder), tombstone: false, once: None };
-        let (reply, pushes) = self.step(&release);
+        let release = HoldRequest::Release { id: Self::id(holder), tombstone: false, once: None };
+        let (reply, notifications) = self.step(&release);
         assert_eq!(reply, Reply::Released);
-        if let [push] = &pushes[..] {
+        if let [push] = &notifications[..] {
             let at = self.waiting.iter().position(|number| Self::id(*number) == push.id);
             self.holder = at.map(|at| self.waiting.remove(at));
         }

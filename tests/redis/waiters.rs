@@ -92,13 +92,12 @@ async fn a_message_about_a_grant_that_was_answered_before_does_not_end_it() {
 #[tokio::test]
 async fn a_grant_by_asking_again_lasts() {
     let (server, _proxy, locker) = server_behind_proxy!();
-    let door = locker.door();
     for _ in 0..10 {
         let (short, long) = (Duration::from_millis(60), LEASE);
-        door.acquire("a", 1, "first", short, GENEROUS).await.unwrap();
-        door.acquire("a", 1, "second", long, GENEROUS).await.unwrap();
+        locker.keyed_semaphore("a").acquire(1, "first", short, GENEROUS).await.unwrap();
+        locker.keyed_semaphore("a").acquire(1, "second", long, GENEROUS).await.unwrap();
         hold(&locker, "later").await.release().await.unwrap();
-        assert!(door.release("a", "second").await.unwrap());
+        assert!(locker.keyed_semaphore("a").release("second").await.unwrap());
     }
     assert_eq!(eternal_keys(&server), [""; 0]);
 }

@@ -71,9 +71,9 @@ async fn the_lease_is_renewed_while_the_command_runs() {
     let script = format!("until [ -e '{}' ]; do sleep 0.02; done", end.display());
     let run = Run { lease: Duration::from_millis(200), ..shell("a", &script) };
     let (code, taken) = tokio::join!(under(&locker, &run), async {
-        let (door, mut renewals, mut before) = (locker.door(), 0, Duration::MAX);
+        let (admin, mut renewals, mut before) = (locker.admin(), 0, Duration::MAX);
         until("renewals for several leases", async || {
-            let state = door.inspect(&door.key("lock", "a")).await.unwrap();
+            let state = admin.inspect(&admin.key("lock", "a")).await.unwrap();
             let left = state.and_then(|state| state.holders.first()?.time_left).unwrap_or_default();
             renewals += u32::from(left > before);
             before = left;
@@ -94,7 +94,7 @@ async fn locks_are_listed_and_ended() {
     let lines = list(&locker).await.unwrap();
     assert!(lines.contains(&guard.fence().to_string()) && lines.contains("nightly"), "{lines}");
     let (next, lines) = tokio::join!(locker.lock("nightly").acquire(), async {
-        while locker.door().inspect(&locker.door().key("lock", "nightly")).await.unwrap().unwrap().waiting
+        while locker.admin().inspect(&locker.admin().key("lock", "nightly")).await.unwrap().unwrap().waiting
             == 0
         {
             tokio::task::yield_now().await;

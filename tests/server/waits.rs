@@ -113,7 +113,11 @@ async fn deleting_a_name_ends_its_waits_with_409() {
         let waiter = server.queue(&format!("/v1/{path}"), name, 0).await;
         assert_eq!(server.delete(&format!("/v1/{name}")).await.status, 204);
         let ended = in_time("the end of the wait", waiter).await.unwrap();
-        assert_eq!((ended.status, ended.body.as_str()), (409, "the name was deleted meanwhile"), "{path}");
+        assert_eq!(
+            (ended.status, ended.body.as_str()),
+            (409, "the name was deleted during the wait"),
+            "{path}"
+        );
     }
 }
 

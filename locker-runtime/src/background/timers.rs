@@ -3,7 +3,7 @@
 //! A timer that is far from due is only noted. One task looks through the notes when the first of them comes close,
 //! and what is close becomes a timer of tokio's.
 
-use super::{enter, spawn};
+use super::{alarm::Alarm, enter, spawn};
 use crate::{
     clock::Timestamp,
     panics,
@@ -15,11 +15,11 @@ use std::{
     cell::Cell,
     future::Future,
     pin::Pin,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll, Waker, ready},
     time::Duration,
 };
-use tokio::{sync::Notify, time::Instant};
+use tokio::time::Instant;
 
 const CLOSE: Duration = Duration::from_millis(100);
 const SHARDS: usize = 8;
@@ -54,10 +54,10 @@ impl Future for Sleep {
             let now = match &mut self.state {
                 State::Fresh(now) => *now,
                 State::Noted(number) => {
-                    if NOTES.is_far(*number, context.waker()) {
+                    if FAR_TIMERS.is_far(*number, context.waker()) {
                         return Poll::Pending;
                     }
-                    NOTES.strike_out(*number);
+                    FAR_TIMERS.cancel(*number);
                     Timestamp::now()
                 }
                 State::Ticking(timer) => {
@@ -74,7 +74,7 @@ impl Future for Sleep {
             } else if self.until == Timestamp::NEVER {
                 return Poll::Pending;
             } else if left > CLOSE {
-                self.state = State::Noted(NOTES.note(self.until, context.waker()));
+                self.state = State::Noted(FAR_TIMERS.note(self.until, context.waker()));
                 return Poll::Pending;
             }
             self.state = State::Ticking(Box::pin(tick(now, self.until)));
@@ -85,7 +85,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let State::Noted(number) = self.state {
-            NOTES.strike_out(number);
+            FAR_TIMERS.cancel(number);
         }
     }
 }
@@ -112,11 +112,10 @@ fn instant(now: Timestamp) -> Instant {
 }
 
 /// The timers that are far from due.
-struct Notes {
+struct FarTimers {
     shards: [Mutex<Slab<Note>>; SHARDS],
-    /// When the task looks next, in microseconds; a note that comes close earlier wakes it.
-    next_look: AtomicU64,
-    earlier: Notify,
+    /// When the first timer comes close.
+    alarm: Alarm,
 }
 
 struct Note {
@@ -125,25 +124,16 @@ struct Note {
     waker: Option<Waker>,
 }
 
-static NOTES: Lazy<Notes> = Lazy::new(|| {
-    spawn(async { NOTES.run().await });
-    Notes {
-        shards: Default::default(),
-        next_look: AtomicU64::new(Timestamp::NEVER.as_micros()),
-        earlier: Notify::new(),
-    }
+static FAR_TIMERS: Lazy<FarTimers> = Lazy::new(|| {
+    spawn(async { FAR_TIMERS.run().await });
+    FarTimers { shards: Default::default(), alarm: Alarm::default() }
 });
 
-impl Notes {
+impl FarTimers {
     fn note(&self, due: Timestamp, waker: &Waker) -> usize {
         let shard = shard();
         let index = lock(&self.shards[shard]).insert(Note { due, waker: Some(waker.clone()) });
-        let look = (due - CLOSE).as_micros();
-        if look < self.next_look.load(Ordering::SeqCst)
-            && look < self.next_look.fetch_min(look, Ordering::SeqCst)
-        {
-            self.earlier.notify_one();
-        }
+        self.alarm.set(due - CLOSE);
         index * SHARDS + shard
     }
 
@@ -154,7 +144,7 @@ impl Notes {
         known.map(|known| known.clone_from(waker)).is_some()
     }
 
-    fn strike_out(&self, number: usize) {
+    fn cancel(&self, number: usize) {
         let mut notes = lock(&self.shards[number % SHARDS]);
         let struck_out = notes.try_remove(number / SHARDS);
         if notes.is_empty() && notes.capacity() > 1024 {
@@ -166,22 +156,14 @@ impl Notes {
 
     async fn run(&self) {
         loop {
-            let next = Timestamp::from_micros(self.next_look.load(Ordering::SeqCst));
-            let now = Timestamp::now();
-            if next <= now {
-                self.look(now);
-                continue;
-            }
-            tokio::select! {
-                () = self.earlier.notified() => {}
-                () = tick(now, next) => {}
-            }
+            self.alarm.due(tick).await;
+            self.look(Timestamp::now());
         }
     }
 
     /// Wakes those that are close.
     fn look(&self, now: Timestamp) {
-        self.next_look.store(Timestamp::NEVER.as_micros(), Ordering::SeqCst);
+        self.alarm.reset();
         let (close, mut next) = (now + CLOSE, Timestamp::NEVER);
         for shard in &self.shards {
             let mut wakers = Vec::new();
@@ -194,7 +176,7 @@ impl Notes {
             }
             wakers.into_iter().for_each(panics::wake);
         }
-        self.next_look.fetch_min((next - CLOSE).as_micros(), Ordering::SeqCst);
+        self.alarm.set(next - CLOSE);
     }
 }
 
@@ -247,7 +229,7 @@ mod tests {
     #[test]
     fn one_that_is_dropped_leaves_no_note() {
         let noted = |due: Timestamp| {
-            NOTES.shards.iter().any(|notes| lock(notes).iter().any(|(_, note)| note.due == due))
+            FAR_TIMERS.shards.iter().any(|notes| lock(notes).iter().any(|(_, note)| note.due == due))
         };
         let (until, mut sleep) = from_now(Duration::from_secs(3600));
         assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending());

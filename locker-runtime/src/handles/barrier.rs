@@ -1,13 +1,14 @@
 //! Waiting for each other.
 
-use super::{countable, wait};
+use super::wait;
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
+    error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Asking, Locker},
+    locker::{Locker, WaitOp},
     primitives::{Request, Wait, barrier},
+    ranges::check_count,
 };
 use std::time::Duration;
 
@@ -20,6 +21,14 @@ pub struct Barrier {
     locker: Locker,
     key: Key,
     parties: u64,
+}
+
+impl Locker {
+    /// The barrier called `name`, at which `parties` callers wait for each other.
+    #[must_use]
+    pub fn barrier(&self, name: &str, parties: u64) -> Barrier {
+        Barrier::new(self.clone(), Key::named(self.prefix(), "barrier", name), parties)
+    }
 }
 
 impl Barrier {
@@ -40,7 +49,7 @@ impl Barrier {
         if self.parties == 0 {
             return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));
         }
-        countable("parties", self.parties)?;
+        check_count("parties", self.parties)?;
         let what = Arriving { id: self.locker.new_id(), parties: self.parties };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
@@ -59,7 +68,7 @@ struct Arriving {
     parties: u64,
 }
 
-impl Asking for Arriving {
+impl WaitOp for Arriving {
     fn id(&self) -> Id {
         self.id
     }
@@ -72,11 +81,11 @@ impl Asking for Arriving {
         Request::Barrier(barrier::Request::Cancel { id: self.id, tombstone })
     }
 
-    fn counts(&self) -> bool {
+    fn needs_final_check(&self) -> bool {
         true
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "passed"
     }
 }

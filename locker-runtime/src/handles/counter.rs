@@ -1,16 +1,15 @@
 //! Counting together.
 
-use super::{expect, tell};
+use super::{change, expect};
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
+    error::{Error, ErrorKind, Result},
     key::Key,
     locker::Locker,
     primitives::{
-        Once, Reply, Request,
+        IdempotencyKey, Reply, Request,
         counter::{self, MAX_VALUE, is_exact},
     },
-    request::unexpected,
 };
 
 /// A number that many change: made by [`Locker::counter`].
@@ -20,6 +19,14 @@ use crate::{
 pub struct Counter {
     locker: Locker,
     key: Key,
+}
+
+impl Locker {
+    /// The counter called `name`.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> Counter {
+        Counter::new(self.clone(), Key::named(self.prefix(), "counter", name))
+    }
 }
 
 impl Counter {
@@ -39,7 +46,7 @@ impl Counter {
         check("by", by)?;
         // The embedded store would remember every id for a minute, though no answer of its gets lost.
         let once = Request::Counter(counter::Request::Add { id: counter::ONCE, by });
-        match self.locker.at_once(&self.key, &once) {
+        match self.locker.call_inline(&self.key, &once) {
             Some(answer) => self.value(expect(answer?, &self.key)?),
             None => self.ask(counter::Request::Add { id: self.locker.new_id(), by }).await,
         }
@@ -66,7 +73,9 @@ impl Counter {
     /// When the future is dropped it may have been set.
     pub async fn set(&self, value: i64) -> Result<()> {
         check("value", value)?;
-        self.ask(counter::Request::Set { once: Once::new(self.locker.new_id()), value }).await.map(drop)
+        self.ask(counter::Request::Set { once: IdempotencyKey::new(self.locker.new_id()), value })
+            .await
+            .map(drop)
     }
 
     /// [`add`](Self::add) for callers that are not async.
@@ -94,13 +103,13 @@ impl Counter {
     }
 
     async fn ask(&self, request: counter::Request) -> Result<i64> {
-        self.value(tell(&self.locker, &self.key, Request::Counter(request)).await?)
+        self.value(change(&self.locker, &self.key, Request::Counter(request)).await?)
     }
 
     fn value(&self, reply: Reply) -> Result<i64> {
         match reply {
             Reply::Value(value) => Ok(value),
-            reply => Err(unexpected(&reply).with_key(self.key.as_str())),
+            reply => Err(reply.into_error().with_key(self.key.as_str())),
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Awaiting and sending an event.
 
-use super::{tell, wait};
+use super::{change, wait};
 use crate::{
-    Result,
     blocking::block_on,
+    error::Result,
     id::Id,
     key::Key,
-    locker::{Asking, Locker},
-    primitives::{KEEP, Once, Reply, Request, Wait, event},
+    locker::{Locker, WaitOp},
+    primitives::{IdempotencyKey, KEEP, Reply, Request, Wait, event},
+    ranges::check_range,
 };
 use std::time::Duration;
 
@@ -19,6 +20,14 @@ pub struct Event {
     locker: Locker,
     key: Key,
     keep: Duration,
+}
+
+impl Locker {
+    /// The event called `name`.
+    #[must_use]
+    pub fn event(&self, name: &str) -> Event {
+        Event::new(self.clone(), Key::named(self.prefix(), "event", name))
+    }
 }
 
 impl Event {
@@ -56,10 +65,10 @@ impl Event {
     /// # Cancel safety
     /// When the future is dropped the event may have been sent.
     pub async fn send(&self, message: &str) -> Result<()> {
-        crate::config::between("keep", self.keep, Duration::from_millis(1))?;
-        let once = Once::new(self.locker.new_id());
+        check_range("keep", self.keep, Duration::from_millis(1))?;
+        let once = IdempotencyKey::new(self.locker.new_id());
         let request = event::Request::Send { once, message: message.into(), keep: self.keep };
-        tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
+        change(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
     /// Makes the event unsent: it can be sent again. Those who wait wait on.
@@ -70,8 +79,8 @@ impl Event {
     /// # Cancel safety
     /// When the future is dropped the event may have been reset.
     pub async fn reset(&self) -> Result<()> {
-        let request = event::Request::Reset { once: Once::new(self.locker.new_id()) };
-        tell(&self.locker, &self.key, Request::Event(request)).await.map(drop)
+        let request = event::Request::Reset { once: IdempotencyKey::new(self.locker.new_id()) };
+        change(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
     /// [`wait`](Self::wait) for callers that are not async.
@@ -101,7 +110,7 @@ impl Event {
 
 struct Waiting(Id);
 
-impl Asking for Waiting {
+impl WaitOp for Waiting {
     fn id(&self) -> Id {
         self.0
     }
@@ -114,7 +123,7 @@ impl Asking for Waiting {
         Request::Event(event::Request::Cancel { id: self.0 })
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "sent"
     }
 }

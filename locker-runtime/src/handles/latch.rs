@@ -1,14 +1,14 @@
 //! Counting down, and waiting for the end of it.
 
-use super::{countable, tell, wait};
+use super::{change, wait};
 use crate::{
-    Error, Result,
     blocking::block_on,
+    error::{Error, Result},
     id::Id,
     key::Key,
-    locker::{Asking, Locker},
+    locker::{Locker, WaitOp},
     primitives::{Reply, Request, Wait, latch},
-    request::unexpected,
+    ranges::check_count,
 };
 use std::time::Duration;
 
@@ -21,6 +21,14 @@ pub struct Latch {
     locker: Locker,
     key: Key,
     count: u64,
+}
+
+impl Locker {
+    /// The latch called `name`, which opens when it was counted down `count` times.
+    #[must_use]
+    pub fn latch(&self, name: &str, count: u64) -> Latch {
+        Latch::new(self.clone(), Key::named(self.prefix(), "latch", name), count)
+    }
 }
 
 impl Latch {
@@ -37,11 +45,11 @@ impl Latch {
     /// # Cancel safety
     /// When the future is dropped it may have been counted.
     pub async fn count_down(&self) -> Result<u64> {
-        countable("count", self.count)?;
+        check_count("count", self.count)?;
         let request = latch::Request::CountDown { id: self.locker.new_id(), count: self.count };
-        match tell(&self.locker, &self.key, Request::Latch(request)).await? {
+        match change(&self.locker, &self.key, Request::Latch(request)).await? {
             Reply::Value(left) => Ok(left.unsigned_abs()),
-            reply => Err::<u64, Error>(unexpected(&reply).with_key(self.key.as_str())),
+            reply => Err::<u64, Error>(reply.into_error().with_key(self.key.as_str())),
         }
     }
 
@@ -54,7 +62,7 @@ impl Latch {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
-        countable("count", self.count)?;
+        check_count("count", self.count)?;
         let what = Waiting { id: self.locker.new_id(), count: self.count };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
@@ -81,7 +89,7 @@ struct Waiting {
     count: u64,
 }
 
-impl Asking for Waiting {
+impl WaitOp for Waiting {
     fn id(&self) -> Id {
         self.id
     }
@@ -94,7 +102,7 @@ impl Asking for Waiting {
         Request::Latch(latch::Request::Cancel { id: self.id })
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "opened"
     }
 }

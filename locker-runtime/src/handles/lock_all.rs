@@ -1,15 +1,15 @@
 //! Several locks at once.
 
+use super::LockRequest;
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
     clock::Timestamp,
-    config::Settings,
-    guard::{Guard, leave_together},
+    error::{Error, ErrorKind, Result},
     key::Key,
+    lease::{Guard, release_all},
     locker::Locker,
-    primitives::Kind,
-    request::LockRequest,
+    primitives::HoldKind,
+    settings::Settings,
 };
 use futures_util::future::{join_all, select_all};
 use std::time::Duration;
@@ -51,8 +51,21 @@ for_each! {
     retry_delay(delay: Duration);
 }
 
+impl Locker {
+    /// Asks for all these locks, the same ones that [`lock`](Self::lock) asks for: all or nothing, in an order of
+    /// their own, so that callers who want the same locks in different orders do not wait for each other for ever.
+    pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
+        let keys = names.into_iter().map(|name| Key::named(self.prefix(), "lock", name.as_ref()));
+        self.request_all(HoldKind::Lock, keys.collect())
+    }
+
+    pub(crate) fn request_all(&self, kind: HoldKind, keys: Vec<Key>) -> LockAllRequest {
+        LockAllRequest::new(self, kind, keys, self.settings())
+    }
+}
+
 impl LockAllRequest {
-    pub(crate) fn new(locker: &Locker, kind: Kind, mut keys: Vec<Key>, settings: Settings) -> Self {
+    pub(crate) fn new(locker: &Locker, kind: HoldKind, mut keys: Vec<Key>, settings: Settings) -> Self {
         in_order(&mut keys);
         let request = |key| LockRequest::new(locker.clone(), kind, key, settings);
         Self { requests: keys.into_iter().map(request).collect(), timeout: settings.timeout }
@@ -128,7 +141,7 @@ pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequ
         match request.started(start).acquire().await {
             Ok(guard) => guards.push(guard),
             Err(error) => {
-                drop(leave_together(guards.into_iter()).await);
+                drop(release_all(guards.into_iter()).await);
                 return Err(of_all(error, patience));
             }
         }

@@ -1,23 +1,19 @@
-//! Asking a rate limiter.
-
-mod refusals;
+//! The rate limiter.
 
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
     clock::Timestamp,
-    config::between,
+    error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Answer, Asking, Locker, Patience},
+    locker::{Acquired, Limited, Locker, Refusal, WaitOp},
     primitives::{
         Reply, Request, Wait,
         rate_limiter::{self, Quota},
     },
-    request::unexpected,
+    ranges::check_range,
+    settings::Patience,
 };
-pub(crate) use refusals::Refusals;
-use refusals::{Limited, Refusal};
 use std::time::Duration;
 
 /// A rate limiter: lets `n` tokens through per interval and no more. Made by [`Locker::rate_limiter`], for any number
@@ -33,7 +29,7 @@ pub struct RateLimiter {
     quota: Quota,
     tokens: u64,
     timeout: Duration,
-    holds_out: bool,
+    waits_past_timeout: bool,
     caches_refusals: bool,
     /// Whether quota, tokens and timeout are within their limits.
     is_valid: bool,
@@ -53,12 +49,33 @@ pub struct Admission {
 /// The end of a call that has not failed.
 type Outcome = std::result::Result<Admission, Limited>;
 
+impl Locker {
+    /// The rate limiter called `name`, with `quota` from now on, for everybody.
+    #[must_use]
+    pub fn rate_limiter(&self, name: &str, quota: Quota) -> RateLimiter {
+        self.limiter(Key::named(self.prefix(), "rate", name), quota)
+    }
+
+    pub(crate) fn limiter(&self, key: Key, quota: Quota) -> RateLimiter {
+        RateLimiter::new(self.clone(), key, quota, self.settings().timeout)
+    }
+}
+
 impl RateLimiter {
     #[inline]
     pub(crate) fn new(locker: Locker, key: Key, quota: Quota, timeout: Duration) -> Self {
         // The locker's timeout was checked when it was built.
         let (tokens, is_valid) = (1, quota.check(1).is_ok());
-        Self { locker, key, quota, tokens, timeout, holds_out: false, caches_refusals: true, is_valid }
+        Self {
+            locker,
+            key,
+            quota,
+            tokens,
+            timeout,
+            waits_past_timeout: false,
+            caches_refusals: true,
+            is_valid,
+        }
     }
 
     fn checked(mut self) -> Self {
@@ -68,7 +85,7 @@ impl RateLimiter {
 
     fn check(&self, timeout: Duration) -> Result<()> {
         self.quota.check(self.tokens)?;
-        if timeout == Duration::MAX { Ok(()) } else { between("timeout", timeout, Duration::ZERO) }
+        if timeout == Duration::MAX { Ok(()) } else { check_range("timeout", timeout, Duration::ZERO) }
     }
 
     /// Sets the longest wait for the turn: a turn that lies further ahead is refused at once. Default: the locker's
@@ -82,8 +99,8 @@ impl RateLimiter {
     /// Sets whether to wait until the timeout ends for a turn that lies beyond it: other settings, or a caller that
     /// gives up, may bring it forward. Default `false`: such a call is refused at once.
     #[must_use]
-    pub fn hold_out(mut self, hold_out: bool) -> Self {
-        self.holds_out = hold_out;
+    pub fn wait_past_timeout(mut self, wait_past_timeout: bool) -> Self {
+        self.waits_past_timeout = wait_past_timeout;
         self
     }
 
@@ -116,7 +133,7 @@ impl RateLimiter {
     /// Waits for the turn.
     ///
     /// # Errors
-    /// `Limited` if the turn would not come within the timeout: at once, unless [`hold_out`](Self::hold_out) is set.
+    /// `Limited` if the turn would not come within the timeout: at once, unless [`wait_past_timeout`](Self::wait_past_timeout) is set.
     /// [`Error::retry_after`] says when to come back (`None` if the size is 0). `Misused` if the quota, the tokens
     /// or the timeout are out of range; `Conflict` if the name is deleted during the wait or is of another kind;
     /// `Unavailable`: tokens may have been taken. If a reply of a server is lost, they may be taken twice: the safe
@@ -144,7 +161,7 @@ impl RateLimiter {
         if !self.is_valid {
             self.check(timeout)?;
         }
-        match self.at_once(timeout) {
+        match self.call_inline(timeout) {
             Some(outcome) => outcome,
             // Boxed: few admissions of the embedded store wait, and moving room for it costs as much as asking.
             None => Box::pin(self.wait(timeout)).await,
@@ -185,11 +202,11 @@ impl RateLimiter {
     /// The outcome of a call that need not wait. The embedded store is asked without a mailbox and without an id, because
     /// nobody could ask it again. `None`: another store has to be asked, or the turn waited for.
     #[inline]
-    fn at_once(&self, timeout: Duration) -> Option<Result<Outcome>> {
+    fn call_inline(&self, timeout: Duration) -> Option<Result<Outcome>> {
         let Self { tokens, quota, .. } = *self;
         let id = Id::from(0);
         let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
-        match self.locker.at_once(&self.key, &Request::RateLimiter(take)) {
+        match self.locker.call_inline(&self.key, &Request::RateLimiter(take)) {
             None => self.refused_just_now(timeout).map(|limited| Ok(Err(limited))),
             Some(Ok(Reply::Limited { .. })) if !timeout.is_zero() => None,
             Some(Ok(reply)) => Some(self.outcome(&reply)),
@@ -198,7 +215,7 @@ impl RateLimiter {
     }
 
     fn refused_just_now(&self, timeout: Duration) -> Option<Limited> {
-        let waits = self.holds_out && !timeout.is_zero();
+        let waits = self.waits_past_timeout && !timeout.is_zero();
         if waits || !self.caches_refusals {
             return None;
         }
@@ -206,11 +223,11 @@ impl RateLimiter {
     }
 
     /// Keeps a refusal for later calls. A caller that has waited may have been refused by another quota.
-    fn keep(&self, answer: &Answer) {
+    fn keep(&self, answer: &Acquired) {
         let Self { tokens, quota, .. } = *self;
         if let Reply::Limited { retry_after, waiting: 0, .. } = answer.reply
             && self.caches_refusals
-            && self.locker.store().liveness().is_some()
+            && self.locker.store().waiter_ttl().is_some()
             && answer.waited.is_none()
         {
             let (sent, received, limited) = (answer.sent, Timestamp::now(), Limited { retry_after });
@@ -223,7 +240,7 @@ impl RateLimiter {
         match *reply {
             Reply::Admitted { remaining, reset_after, .. } => Ok(Ok(Admission { remaining, reset_after })),
             Reply::Limited { retry_after, .. } => Ok(Err(Limited { retry_after })),
-            ref reply => Err(unexpected(reply).with_key(self.key.as_str())),
+            ref reply => Err(reply.clone().into_error().with_key(self.key.as_str())),
         }
     }
 
@@ -248,15 +265,15 @@ struct Taking<'a> {
     limiter: &'a RateLimiter,
 }
 
-impl Asking for Taking<'_> {
+impl WaitOp for Taking<'_> {
     fn id(&self) -> Id {
         self.id
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        let RateLimiter { tokens, quota, holds_out, .. } = *self.limiter;
+        let RateLimiter { tokens, quota, waits_past_timeout, .. } = *self.limiter;
         let left = self.deadline.since(Timestamp::now());
-        let is_patient = self.timeout == Duration::MAX || (holds_out && wait.is_some());
+        let is_patient = self.timeout == Duration::MAX || (waits_past_timeout && wait.is_some());
         let patience = if is_patient { Duration::MAX } else { left };
         Request::RateLimiter(rate_limiter::Request::Take { id: self.id, tokens, quota, patience, wait })
     }
@@ -265,11 +282,11 @@ impl Asking for Taking<'_> {
         Request::RateLimiter(rate_limiter::Request::Cancel { id: self.id, tombstone })
     }
 
-    fn holds_out(&self) -> bool {
-        self.limiter.holds_out
+    fn waits_past_timeout(&self) -> bool {
+        self.limiter.waits_past_timeout
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "admitted"
     }
 }

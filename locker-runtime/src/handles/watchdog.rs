@@ -1,14 +1,14 @@
 //! Kicking a watchdog, and waiting for it to expire.
 
-use super::{tell, wait};
+use super::{change, wait};
 use crate::{
-    Result,
     blocking::block_on,
-    config::between,
+    error::Result,
     id::Id,
     key::Key,
-    locker::{Asking, Locker},
-    primitives::{Once, Request, Wait, watchdog},
+    locker::{Locker, WaitOp},
+    primitives::{IdempotencyKey, Request, Wait, watchdog},
+    ranges::check_range,
 };
 use std::time::Duration;
 
@@ -20,6 +20,14 @@ use std::time::Duration;
 pub struct Watchdog {
     locker: Locker,
     key: Key,
+}
+
+impl Locker {
+    /// The watchdog called `name`.
+    #[must_use]
+    pub fn watchdog(&self, name: &str) -> Watchdog {
+        Watchdog::new(self.clone(), Key::named(self.prefix(), "watchdog", name))
+    }
 }
 
 impl Watchdog {
@@ -36,9 +44,9 @@ impl Watchdog {
     /// # Cancel safety
     /// When the future is dropped it may have been kicked.
     pub async fn kick(&self, expires: Duration) -> Result<()> {
-        between("expires", expires, Duration::from_millis(1))?;
-        let request = watchdog::Request::Kick { once: Once::new(self.locker.new_id()), expires };
-        tell(&self.locker, &self.key, Request::Watchdog(request)).await.map(drop)
+        check_range("expires", expires, Duration::from_millis(1))?;
+        let request = watchdog::Request::Kick { once: IdempotencyKey::new(self.locker.new_id()), expires };
+        change(&self.locker, &self.key, Request::Watchdog(request)).await.map(drop)
     }
 
     /// Waits until it has expired; never returns early. Zero looks once; [`Duration::MAX`] waits for ever.
@@ -71,7 +79,7 @@ impl Watchdog {
 
 struct Waiting(Id);
 
-impl Asking for Waiting {
+impl WaitOp for Waiting {
     fn id(&self) -> Id {
         self.0
     }
@@ -84,7 +92,7 @@ impl Asking for Waiting {
         Request::Watchdog(watchdog::Request::Cancel { id: self.0 })
     }
 
-    fn hope(&self) -> &'static str {
+    fn verb(&self) -> &'static str {
         "expired"
     }
 }

@@ -1,13 +1,13 @@
 //! For tests: one state with a clock that the test moves.
 
-use super::{Context, Push, Reply, State, Wait};
+use super::{Context, Notification, Reply, State, Wait};
 use crate::{clock::Timestamp, id::Id, key::Key};
 use std::time::Duration;
 
 pub(crate) struct Bench<S> {
     pub(crate) state: S,
     pub(crate) now: Timestamp,
-    pub(crate) pushes: Vec<Push>,
+    pub(crate) notifications: Vec<Notification>,
     key: Key,
 }
 
@@ -17,12 +17,12 @@ pub(crate) const AWAY: Option<Wait> = Some(Wait { live: Some(Duration::from_secs
 impl<S: State> Bench<S> {
     pub(crate) fn new() -> Self {
         let now = Timestamp::from_micros(1_000_000_000);
-        Self { state: S::default(), now, pushes: Vec::new(), key: Key::new("k") }
+        Self { state: S::default(), now, notifications: Vec::new(), key: Key::new("k") }
     }
 
     pub(crate) fn ask(&mut self, request: &S::Request) -> Reply {
-        let Self { state, key, now, pushes } = self;
-        state.step(request, &mut Context { key, now: *now, pushes })
+        let Self { state, key, now, notifications } = self;
+        state.step(request, &mut Context { key, now: *now, notifications })
     }
 
     pub(crate) fn pass(&mut self, millis: u64) {
@@ -30,12 +30,12 @@ impl<S: State> Bench<S> {
     }
 
     pub(crate) fn tick(&mut self) {
-        let Self { state, key, now, pushes } = self;
-        state.tick(&mut Context { key, now: *now, pushes });
+        let Self { state, key, now, notifications } = self;
+        state.tick(&mut Context { key, now: *now, notifications });
     }
 
     /// Who was pushed something since the last look.
     pub(crate) fn pushed(&mut self) -> Vec<Id> {
-        self.pushes.drain(..).map(|push| push.id).collect()
+        self.notifications.drain(..).map(|push| push.id).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! The counter: a number that many change and nobody loses a change of.
 
-use super::{Context, KEEP, Once, Reply, inspection::Inspection, remembered::Remembered};
+use super::{Context, IdempotencyKey, KEEP, Reply, inspection::Inspection, remembered::ReplyCache};
 use crate::{clock::Timestamp, id::Id};
 
 /// What can be asked of a counter. Every answer is the value after it.
@@ -18,7 +18,7 @@ pub enum Request {
     /// Make it `value`.
     Set {
         /// The attempt.
-        once: Once,
+        once: IdempotencyKey,
         /// The new value.
         value: i64,
     },
@@ -32,7 +32,7 @@ pub struct State {
     value: i64,
     until: Timestamp,
     /// What was answered to additions, and to sets that were repeated.
-    answered: Remembered<i64>,
+    answered: ReplyCache<i64>,
 }
 
 /// The id of additions that nobody repeats.
@@ -72,7 +72,12 @@ impl State {
         self.set(sum, now)
     }
 
-    fn set_once(&mut self, Once { attempt, repeated }: Once, value: i64, now: Timestamp) -> Reply {
+    fn set_once(
+        &mut self,
+        IdempotencyKey { attempt, repeated }: IdempotencyKey,
+        value: i64,
+        now: Timestamp,
+    ) -> Reply {
         if let Some(answered) = self.answered.get(attempt) {
             return Reply::Value(*answered);
         }

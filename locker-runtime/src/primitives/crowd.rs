@@ -6,18 +6,18 @@ use std::time::Duration;
 
 /// What only something contended has.
 #[derive(Clone, Debug)]
-pub(crate) struct Crowd<A> {
+pub(crate) struct WaitQueue<A> {
     pub(crate) queue: Queue<Waiter<A>>,
     pub(crate) tombstones: Tombstones,
 }
 
-impl<A> Default for Crowd<A> {
+impl<A> Default for WaitQueue<A> {
     fn default() -> Self {
         Self { queue: Queue::default(), tombstones: Tombstones::default() }
     }
 }
 
-impl<A> Crowd<A> {
+impl<A> WaitQueue<A> {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.tombstones.is_empty()
     }
@@ -39,14 +39,14 @@ pub(crate) struct Waiter<A> {
     pub(crate) wait: Wait,
     pub(crate) live_until: Timestamp,
     /// When it was told to ask again.
-    pub(crate) looks_at: Timestamp,
+    pub(crate) recheck_at: Timestamp,
     pub(crate) ask: A,
 }
 
 impl<A> Waiter<A> {
     pub(crate) fn new(lease: Duration, wait: Wait, ask: A, now: Timestamp) -> Self {
-        let looks_at = wait.live.map_or(Timestamp::NEVER, |live| now + live / 3);
-        Self { lease, wait, live_until: wait.live_until(now), looks_at, ask }
+        let recheck_at = wait.live.map_or(Timestamp::NEVER, |live| now + live / 3);
+        Self { lease, wait, live_until: wait.live_until(now), recheck_at, ask }
     }
 
     /// A waiter of another process may be gone without a word: its grant is short until it confirms.
@@ -64,7 +64,7 @@ impl<A> Waiter<A> {
     pub(crate) fn signal(&self, fence: u64, now: Timestamp) -> Signal {
         match self.wait.live {
             Some(_) => Signal::Granted { fence },
-            None => Signal::Held { fence, until: now + self.grant() },
+            None => Signal::HandedOff { fence, until: now + self.grant() },
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The event: sent once, seen by everybody who waits then or later, until it is reset.
 
 use super::{
-    Context, Once, Reply, Signal, Wait, inspection::Inspection, remembered::Remembered, watchers::Watchers,
+    Context, IdempotencyKey, Reply, Signal, Wait, inspection::Inspection, remembered::ReplyCache,
+    watchers::Watchers,
 };
 use crate::{clock::Timestamp, id::Id};
 use std::{sync::Arc, time::Duration};
@@ -20,7 +21,7 @@ pub enum Request {
     /// Send it; sending twice is a conflict.
     Send {
         /// The attempt: repeating it is no conflict.
-        once: Once,
+        once: IdempotencyKey,
         /// What every waiter is given.
         message: Arc<str>,
         /// How long it stays sent.
@@ -29,7 +30,7 @@ pub enum Request {
     /// Make it unsent.
     Reset {
         /// The attempt.
-        once: Once,
+        once: IdempotencyKey,
     },
     /// Wait no longer.
     Cancel {
@@ -44,9 +45,9 @@ pub struct State {
     sent: Option<Sent>,
     watchers: Watchers,
     /// What those will be answered who waited at a send: it may be over when they ask again.
-    told: Remembered<Arc<str>>,
+    told: ReplyCache<Arc<str>>,
     /// What was answered to repeated sends and resets: others may have reset and sent it when another copy comes.
-    answered: Remembered<Reply>,
+    answered: ReplyCache<Reply>,
 }
 
 #[derive(Clone, Debug)]
@@ -100,7 +101,7 @@ impl State {
 
     fn change(
         &mut self,
-        Once { attempt, repeated }: Once,
+        IdempotencyKey { attempt, repeated }: IdempotencyKey,
         request: &Request,
         context: &mut Context<'_>,
     ) -> Reply {

@@ -1,13 +1,16 @@
 //! What is asked about something that is held, and the kinds of it.
 
-use super::{Once, Reply, Request, Wait, rwlock::Mode, semaphore::Permits};
-use crate::{Error, ErrorKind, Result, id::Id, request::unexpected};
+use super::{IdempotencyKey, Reply, Request, Wait, rwlock::Mode, semaphore::Permits};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    id::Id,
+};
 use std::time::Duration;
 
 /// A request about something that is held: the same for every primitive with holders, `A` being what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Holding<A> {
+pub enum HoldRequest<A> {
     /// Hold it, or queue for it when `wait` is given. Asking again with the same id gives the same grant.
     Acquire {
         /// Names the attempt and, once granted, the hold.
@@ -26,7 +29,7 @@ pub enum Holding<A> {
         /// The new time to live.
         lease: Duration,
         /// For a name that is held again and again, as those of locks are not: a late copy changes nothing.
-        once: Option<Once>,
+        once: Option<IdempotencyKey>,
     },
     /// End the hold.
     Release {
@@ -35,7 +38,7 @@ pub enum Holding<A> {
         /// Refuse this id from now on: an attempt with an unknown outcome may still arrive.
         tombstone: bool,
         /// As for `Renew`.
-        once: Option<Once>,
+        once: Option<IdempotencyKey>,
     },
     /// Leave the queue, and end the hold if there is one.
     Cancel {
@@ -56,7 +59,7 @@ pub enum Holding<A> {
 /// What kind of hold a guard owns; it knows how to ask for one, keep it and end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum HoldKind {
     /// An exclusive lock.
     Lock,
     /// Permits of a semaphore.
@@ -70,7 +73,7 @@ pub enum Kind {
     ReadWrite(Mode),
 }
 
-impl Kind {
+impl HoldKind {
     /// Refuses what can never be had.
     pub(crate) fn check(self) -> Result<()> {
         let misused = |message: String| Err(Error::new(ErrorKind::Misused, message));
@@ -90,7 +93,7 @@ impl Kind {
                 ErrorKind::Misused,
                 format!("permits {permits} can never be had at once any more: the size was lowered"),
             ),
-            _ => unexpected(reply),
+            _ => reply.clone().into_error(),
         }
     }
 
@@ -105,29 +108,29 @@ impl Kind {
 
     pub(crate) fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
         match self.permits(id) {
-            None => Request::Lock(Holding::Acquire { id, lease, wait, ask: () }),
-            Some(ask) => Request::Semaphore(Holding::Acquire { id, lease, wait, ask }),
+            None => Request::Lock(HoldRequest::Acquire { id, lease, wait, ask: () }),
+            Some(ask) => Request::Semaphore(HoldRequest::Acquire { id, lease, wait, ask }),
         }
     }
 
     pub(crate) fn renew(self, id: Id, lease: Duration) -> Request {
         match self {
-            Self::Lock => Request::Lock(Holding::Renew { id, lease, once: None }),
-            _ => Request::Semaphore(Holding::Renew { id, lease, once: None }),
+            Self::Lock => Request::Lock(HoldRequest::Renew { id, lease, once: None }),
+            _ => Request::Semaphore(HoldRequest::Renew { id, lease, once: None }),
         }
     }
 
     pub(crate) fn release(self, id: Id, tombstone: bool) -> Request {
         match self {
-            Self::Lock => Request::Lock(Holding::Release { id, tombstone, once: None }),
-            _ => Request::Semaphore(Holding::Release { id, tombstone, once: None }),
+            Self::Lock => Request::Lock(HoldRequest::Release { id, tombstone, once: None }),
+            _ => Request::Semaphore(HoldRequest::Release { id, tombstone, once: None }),
         }
     }
 
     pub(crate) fn cancel(self, id: Id, tombstone: bool) -> Request {
         match self {
-            Self::Lock => Request::Lock(Holding::Cancel { id, tombstone }),
-            _ => Request::Semaphore(Holding::Cancel { id, tombstone }),
+            Self::Lock => Request::Lock(HoldRequest::Cancel { id, tombstone }),
+            _ => Request::Semaphore(HoldRequest::Cancel { id, tombstone }),
         }
     }
 }

@@ -1,22 +1,22 @@
 //! The exclusive lock: one holder, a first-in-first-out queue, direct hand-off.
 
 use super::{
-    Context, GRANT_WINDOW, Holding, Reply, Signal, Wait,
-    crowd::{Crowd, Waiter},
+    Context, GRANT_WINDOW, HoldRequest, Reply, Signal, Wait,
+    crowd::{WaitQueue, Waiter},
     inspection::{Held, Inspection},
 };
 use crate::{clock::Timestamp, id::Id};
 use std::time::Duration;
 
 /// What can be asked of a lock.
-pub type Request = Holding<()>;
+pub type Request = HoldRequest<()>;
 
 /// The state of one lock.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     holder: Option<Holder>,
     last_fence: u64,
-    crowd: Option<Box<Crowd<()>>>,
+    crowd: Option<Box<WaitQueue<()>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +33,11 @@ struct Holder {
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     match *request {
-        Holding::Acquire { id, lease, wait, ask: () } => state.acquire(id, lease, wait, context),
-        Holding::Renew { id, lease, .. } => state.renew(id, lease, context),
-        Holding::Release { id, tombstone, .. } => state.release(id, tombstone, context),
-        Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
-        Holding::Evict { of, up_to } => state.evict(of, up_to, context),
+        HoldRequest::Acquire { id, lease, wait, ask: () } => state.acquire(id, lease, wait, context),
+        HoldRequest::Renew { id, lease, .. } => state.renew(id, lease, context),
+        HoldRequest::Release { id, tombstone, .. } => state.release(id, tombstone, context),
+        HoldRequest::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
+        HoldRequest::Evict { of, up_to } => state.evict(of, up_to, context),
     }
 }
 
@@ -56,7 +56,7 @@ impl super::State for State {
     fn next_tick(&self) -> Option<Timestamp> {
         let crowd = self.crowd.as_deref();
         let held = self.holder.map(|holder| holder.until);
-        let free = held.or_else(|| crowd.and_then(Crowd::head_ends));
+        let free = held.or_else(|| crowd.and_then(WaitQueue::head_ends));
         free.into_iter().chain(crowd.and_then(|crowd| crowd.tombstones.next_end())).min()
     }
 
@@ -94,7 +94,7 @@ impl super::State for State {
     fn delete(&mut self, context: &mut Context<'_>) {
         self.holder = None;
         if let Some(crowd) = self.crowd.take() {
-            crowd.queue.ids().for_each(|id| context.push(id, Signal::Deleted));
+            crowd.queue.ids().for_each(|id| context.notify(id, Signal::Deleted));
         }
     }
 }
@@ -230,10 +230,10 @@ impl State {
             } else if waiter.wait.fair {
                 crowd.queue.leave(id);
                 let fence = self.grant(id, waiter.grant(), context.now);
-                context.push(id, waiter.signal(fence, context.now));
+                context.notify(id, waiter.signal(fence, context.now));
             } else {
                 crowd.queue.join(id, waiter.woken(context.now));
-                return context.push(id, Signal::Wake);
+                return context.notify(id, Signal::Wake);
             }
         }
     }
@@ -245,7 +245,7 @@ impl State {
         queue.join(id, waiter);
         queue.keep(waiter.live_until);
         let ahead = queue.ahead(id);
-        Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, time_left, ahead) }
+        Reply::Queued { ahead, recheck_after: super::recheck(waiter.wait, time_left, ahead) }
     }
 
     fn leave(&mut self, id: Id) {
@@ -258,7 +258,7 @@ impl State {
         self.holder.map_or(Duration::ZERO, |holder| holder.until.since(now))
     }
 
-    fn crowd(&mut self) -> &mut Crowd<()> {
+    fn crowd(&mut self) -> &mut WaitQueue<()> {
         self.crowd.get_or_insert_default()
     }
 }

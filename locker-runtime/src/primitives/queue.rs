@@ -18,7 +18,7 @@ pub(crate) struct Queue<W> {
     tickets: IdMap<u64>,
     /// When the whole queue is forgotten, if ever.
     kept_until: Option<Timestamp>,
-    mortals: bool,
+    has_expiring: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct Place<W> {
 
 impl<W> Default for Queue<W> {
     fn default() -> Self {
-        Self { line: VecDeque::new(), tickets: IdMap::default(), kept_until: None, mortals: false }
+        Self { line: VecDeque::new(), tickets: IdMap::default(), kept_until: None, has_expiring: false }
     }
 }
 
@@ -93,7 +93,7 @@ impl<W> Queue<W> {
     /// its data expire.
     pub(crate) fn keep(&mut self, until: Timestamp) {
         self.kept_until = self.kept_until.max(Some(until));
-        self.mortals |= until < Timestamp::NEVER;
+        self.has_expiring |= until < Timestamp::NEVER;
     }
 
     /// Forgets a queue of which nobody was heard for too long.
@@ -105,7 +105,7 @@ impl<W> Queue<W> {
 
     /// Whether somebody joined who may go without a word.
     pub(crate) fn has_mortals(&self) -> bool {
-        self.mortals
+        self.has_expiring
     }
 
     pub(crate) fn contains(&self, id: Id) -> bool {

@@ -11,8 +11,8 @@ use crate::{clock::Timestamp, id::Id};
 use meter::{Meter, Rate};
 #[cfg(feature = "redis")]
 pub(crate) use quota::NO_BURST;
+pub(crate) use quota::SHORTEST;
 pub use quota::{Algorithm, Quota};
-pub(crate) use quota::{MAX_COUNT, SHORTEST};
 use std::time::Duration;
 
 /// What can be asked of a rate limiter.
@@ -245,7 +245,7 @@ impl State {
             let at = tail.turn(turn.tokens, &rate, now);
             if at != turn.at {
                 turn.woken = true;
-                context.push(id, Signal::Wake);
+                context.notify(id, Signal::Wake);
             }
             if (at < Timestamp::NEVER && at > turn.give_up) || is_never(at, &rate.quota) {
                 refused.push(id);
@@ -291,7 +291,7 @@ impl State {
             self.meter = self.meter.after(tokens, now, &rate);
             line.queue.leave(id);
             line.admitted.add(id, now);
-            context.push(id, Signal::Wake);
+            context.notify(id, Signal::Wake);
         }
     }
 
@@ -343,7 +343,7 @@ fn is_never(at: Timestamp, quota: &Quota) -> bool {
 }
 
 fn parked(wait: Wait, ahead: u64) -> Reply {
-    Reply::Queued { ahead, recheck_in: recheck(wait) }
+    Reply::Queued { ahead, recheck_after: recheck(wait) }
 }
 
 /// When somebody asks again whose turn is not in sight.
@@ -395,7 +395,7 @@ impl super::State for State {
 
     fn delete(&mut self, context: &mut Context<'_>) {
         if let Some(line) = self.line.take() {
-            line.queue.ids().for_each(|id| context.push(id, Signal::Deleted));
+            line.queue.ids().for_each(|id| context.notify(id, Signal::Deleted));
         }
         *self = Self::default();
     }

@@ -6,19 +6,19 @@ use crate::{clock::Timestamp, id::Id};
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Remembered<V> {
+pub(crate) struct ReplyCache<V> {
     known: HashMap<Id, (Timestamp, V)>,
     /// By their ends; those that were forgotten earlier go when they come to the front.
     order: VecDeque<(Timestamp, Id)>,
 }
 
-impl<V> Default for Remembered<V> {
+impl<V> Default for ReplyCache<V> {
     fn default() -> Self {
         Self { known: HashMap::new(), order: VecDeque::new() }
     }
 }
 
-impl<V> Remembered<V> {
+impl<V> ReplyCache<V> {
     /// Remembers the first value of an id.
     pub(crate) fn keep(&mut self, id: Id, value: V, now: Timestamp) {
         let end = now + TOMBSTONE;
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn each_is_known_from_its_first_value_to_its_own_end() {
-        let (mut remembered, start) = (Remembered::default(), Timestamp::from_micros(1));
+        let (mut remembered, start) = (ReplyCache::default(), Timestamp::from_micros(1));
         let (one, two, second) = (Id::from(1), Id::from(2), Duration::from_secs(1));
         remembered.keep(one, "a", start);
         remembered.keep(one, "b", start);

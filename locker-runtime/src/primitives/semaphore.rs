@@ -5,8 +5,8 @@
 mod holders;
 
 use super::{
-    Context, Holding, Once, Reply, Signal, Wait,
-    crowd::{Crowd, Waiter},
+    Context, HoldRequest, IdempotencyKey, Reply, Signal, Wait,
+    crowd::{WaitQueue, Waiter},
     inspection::Inspection,
 };
 use crate::{clock::Timestamp, id::Id};
@@ -30,7 +30,7 @@ pub struct Permits {
 }
 
 /// What can be asked of a semaphore. `Renew` and `Release` name the hold, `Cancel` the attempt.
-pub type Request = Holding<Permits>;
+pub type Request = HoldRequest<Permits>;
 
 /// The state of one semaphore.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ pub struct State {
     size: u64,
     last_fence: u64,
     holders: Holders,
-    crowd: Crowd<Permits>,
+    crowd: WaitQueue<Permits>,
 }
 
 /// Carries out one request on one semaphore.
@@ -50,11 +50,11 @@ pub struct State {
 pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
     state.forget(context.now);
     let reply = match *request {
-        Holding::Acquire { id, lease, wait, ask } => state.acquire(id, lease, wait, ask, context),
-        Holding::Renew { id, lease, once } => state.renew(id, lease, once, context),
-        Holding::Release { id, tombstone, once } => state.release(id, tombstone, once, context),
-        Holding::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
-        Holding::Evict { of, up_to } => state.evict(of, up_to, context),
+        HoldRequest::Acquire { id, lease, wait, ask } => state.acquire(id, lease, wait, ask, context),
+        HoldRequest::Renew { id, lease, once } => state.renew(id, lease, once, context),
+        HoldRequest::Release { id, tombstone, once } => state.release(id, tombstone, once, context),
+        HoldRequest::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
+        HoldRequest::Evict { of, up_to } => state.evict(of, up_to, context),
     };
     state.remind(context);
     reply
@@ -73,7 +73,7 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let Crowd { tombstones, .. } = &self.crowd;
+        let WaitQueue { tombstones, .. } = &self.crowd;
         let ends = [self.holders.next_end(), self.crowd.head_ends(), tombstones.next_end()];
         ends.into_iter().flatten().min()
     }
@@ -110,8 +110,8 @@ impl super::State for State {
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
-        self.crowd.queue.ids().for_each(|id| context.push(id, Signal::Deleted));
-        self.crowd = Crowd::default();
+        self.crowd.queue.ids().for_each(|id| context.notify(id, Signal::Deleted));
+        self.crowd = WaitQueue::default();
         self.holders = Holders::default();
     }
 }
@@ -192,7 +192,13 @@ impl State {
         self.enqueue(id, Waiter::new(lease, wait, ask, now), now)
     }
 
-    fn renew(&mut self, id: Id, lease: Duration, once: Option<Once>, context: &mut Context<'_>) -> Reply {
+    fn renew(
+        &mut self,
+        id: Id,
+        lease: Duration,
+        once: Option<IdempotencyKey>,
+        context: &mut Context<'_>,
+    ) -> Reply {
         if self.crowd.tombstones.is_late(once, context.now) {
             return self.holders.fence(id).map_or(Reply::Lost, |fence| Reply::Renewed { fence });
         }
@@ -206,7 +212,13 @@ impl State {
         Reply::Lost
     }
 
-    fn release(&mut self, id: Id, tombstone: bool, once: Option<Once>, context: &mut Context<'_>) -> Reply {
+    fn release(
+        &mut self,
+        id: Id,
+        tombstone: bool,
+        once: Option<IdempotencyKey>,
+        context: &mut Context<'_>,
+    ) -> Reply {
         if tombstone {
             self.crowd.tombstones.add(id, context.now);
         }
@@ -276,39 +288,39 @@ impl State {
             } else if self.holders.fence(waiter.ask.key).is_some() {
                 self.crowd.queue.leave(id);
                 self.holders.know(waiter.ask.key, id);
-                context.push(id, Signal::Wake);
+                context.notify(id, Signal::Wake);
             } else if self.never_fits(waiter.ask.permits) {
                 self.refuse(id, context.now);
-                context.push(id, Signal::Wake);
+                context.notify(id, Signal::Wake);
             } else if !self.fits(waiter.ask.permits) {
                 return;
             } else if waiter.wait.fair {
                 self.crowd.queue.leave(id);
                 let unconfirmed = waiter.wait.live.is_some();
                 let fence = self.grant(id, &waiter.ask, context.now, waiter.grant(), unconfirmed);
-                context.push(id, Signal::Granted { fence });
+                context.notify(id, Signal::Granted { fence });
             } else {
                 self.crowd.queue.join(id, waiter.woken(context.now));
-                return context.push(id, Signal::Wake);
+                return context.notify(id, Signal::Wake);
             }
         }
     }
 
     fn enqueue(&mut self, id: Id, waiter: Waiter<Permits>, now: Timestamp) -> Reply {
-        let looks_at = self.holders.next_end().map_or(waiter.looks_at, |end| end.min(waiter.looks_at));
-        self.crowd.queue.join(id, Waiter { looks_at, ..waiter });
+        let recheck_at = self.holders.next_end().map_or(waiter.recheck_at, |end| end.min(waiter.recheck_at));
+        self.crowd.queue.join(id, Waiter { recheck_at, ..waiter });
         self.crowd.queue.keep(waiter.live_until);
         let ahead = self.crowd.queue.ahead(id);
-        Reply::Queued { ahead, recheck_in: super::recheck(waiter.wait, self.time_left(now), ahead) }
+        Reply::Queued { ahead, recheck_after: super::recheck(waiter.wait, self.time_left(now), ahead) }
     }
 
     /// Who is first in line was told when to ask again; it is told anew when a hold ends before that now.
     fn remind(&mut self, context: &mut Context<'_>) {
         let Some((id, &waiter)) = self.crowd.queue.head() else { return };
-        let Some(end) = self.holders.next_end().filter(|end| *end < waiter.looks_at) else { return };
+        let Some(end) = self.holders.next_end().filter(|end| *end < waiter.recheck_at) else { return };
         if waiter.wait.live.is_some() {
-            self.crowd.queue.join(id, Waiter { looks_at: end, ..waiter });
-            context.push(id, Signal::Look { within: end.since(context.now) });
+            self.crowd.queue.join(id, Waiter { recheck_at: end, ..waiter });
+            context.notify(id, Signal::Recheck { within: end.since(context.now) });
         }
     }
 

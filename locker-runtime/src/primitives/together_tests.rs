@@ -1,7 +1,7 @@
 //! Event, watchdog, barrier, latch and counter against models that are too simple to be wrong.
 
 use super::{
-    Once, Reply, State as _, barrier,
+    IdempotencyKey, Reply, State as _, barrier,
     bench::{AWAY, Bench, HERE},
     counter, event, latch, watchdog,
 };
@@ -40,7 +40,7 @@ proptest! {
                 5..=6 => {
                     let (by, keep) = (1000 + number as u128, Duration::from_millis(100));
                     let send = event::Request::Send {
-                        once: Once::new(Id::from(by)),
+                        once: IdempotencyKey::new(Id::from(by)),
                         message: by.to_string().into(),
                         keep,
                     };
@@ -57,7 +57,7 @@ proptest! {
                     }
                 }
                 7 => {
-                    prop_assert_eq!(event.ask(&event::Request::Reset { once: Once::new(Id::random()) }), Reply::Done);
+                    prop_assert_eq!(event.ask(&event::Request::Reset { once: IdempotencyKey::new(Id::random()) }), Reply::Done);
                     sent = None;
                 }
                 _ => {
@@ -84,13 +84,13 @@ proptest! {
                     prop_assert_eq!(reply, Reply::Expired);
                 } else {
                     let left = end.since(watchdog.now);
-                    let told = matches!(reply, Reply::Queued { recheck_in, .. } if recheck_in == Some(left));
+                    let told = matches!(reply, Reply::Queued { recheck_after, .. } if recheck_after == Some(left));
                     prop_assert!(told, "{:?}", reply);
                 }
             } else {
                 watchdog.pushed();
                 let expires = Duration::from_millis(1 + pause * 10);
-                watchdog.ask(&watchdog::Request::Kick { once: Once::new(Id::random()), expires });
+                watchdog.ask(&watchdog::Request::Kick { once: IdempotencyKey::new(Id::random()), expires });
                 let earlier = deadline.replace(watchdog.now + expires).is_some_and(|old| old > watchdog.now + expires);
                 prop_assert!(earlier || watchdog.pushed().is_empty(), "who waits for longer need not be told");
             }
@@ -152,7 +152,7 @@ proptest! {
             let by = i64::try_from(by).unwrap() - 40;
             if kind == 0 {
                 value = by;
-                prop_assert_eq!(counter.ask(&counter::Request::Set { once: Once::new(Id::random()), value }), Reply::Value(value));
+                prop_assert_eq!(counter.ask(&counter::Request::Set { once: IdempotencyKey::new(Id::random()), value }), Reply::Value(value));
             } else {
                 let id = Id::from(u128::from(kind) * 10 + who);
                 let sum = *sums.entry(id).or_insert_with(|| {
@@ -183,12 +183,12 @@ fn of_a_round_of_one_process_nothing_is_remembered() {
 fn of_a_send_no_copy_counts_after_a_repeated_one() {
     let mut event = Bench::<event::State>::new();
     let send = |attempt, repeated| {
-        let once = Once { attempt: Id::from(attempt), repeated };
+        let once = IdempotencyKey { attempt: Id::from(attempt), repeated };
         event::Request::Send { once, message: "x".into(), keep: Duration::from_secs(1) }
     };
     assert_eq!(event.ask(&send(1, true)), Reply::Done);
     assert_eq!(event.ask(&send(2, true)), Reply::Conflict);
-    event.ask(&event::Request::Reset { once: Once::new(Id::random()) });
+    event.ask(&event::Request::Reset { once: IdempotencyKey::new(Id::random()) });
     for repeated in [false, true] {
         assert_eq!(event.ask(&send(1, repeated)), Reply::Done, "it is answered as before");
         assert_eq!(event.ask(&send(2, repeated)), Reply::Conflict, "it is answered as before");
@@ -196,7 +196,7 @@ fn of_a_send_no_copy_counts_after_a_repeated_one() {
     let looks = event::Request::Wait { id: Id::from(9), wait: None };
     assert!(matches!(event.ask(&looks), Reply::Busy { .. }), "it was reset");
     assert_eq!(event.ask(&send(3, false)), Reply::Done);
-    event.ask(&event::Request::Reset { once: Once::new(Id::random()) });
+    event.ask(&event::Request::Reset { once: IdempotencyKey::new(Id::random()) });
     assert_eq!(event.ask(&send(3, false)), Reply::Done, "nothing is remembered of what was not repeated");
 }
 
@@ -204,12 +204,13 @@ fn of_a_send_no_copy_counts_after_a_repeated_one() {
 fn of_a_reset_no_copy_counts_after_a_repeated_one() {
     let mut event = Bench::<event::State>::new();
     let send = |attempt| event::Request::Send {
-        once: Once::new(Id::from(attempt)),
+        once: IdempotencyKey::new(Id::from(attempt)),
         message: "x".into(),
         keep: Duration::from_secs(1),
     };
-    let reset =
-        |attempt, repeated| event::Request::Reset { once: Once { attempt: Id::from(attempt), repeated } };
+    let reset = |attempt, repeated| event::Request::Reset {
+        once: IdempotencyKey { attempt: Id::from(attempt), repeated },
+    };
     event.ask(&send(1));
     assert_eq!(event.ask(&reset(10, true)), Reply::Done);
     event.ask(&send(2));
@@ -225,7 +226,7 @@ fn of_a_reset_no_copy_counts_after_a_repeated_one() {
 fn of_setting_a_counter_no_copy_counts_after_a_repeated_one() {
     let mut counter = Bench::<counter::State>::new();
     let set = |attempt, repeated, value| {
-        let once = Once { attempt: Id::from(attempt), repeated };
+        let once = IdempotencyKey { attempt: Id::from(attempt), repeated };
         counter::Request::Set { once, value }
     };
     assert_eq!(counter.ask(&set(1, true, 10)), Reply::Value(10));
@@ -242,7 +243,7 @@ fn of_setting_a_counter_no_copy_counts_after_a_repeated_one() {
 fn of_a_kick_no_copy_counts_after_a_repeated_one() {
     let mut watchdog = Bench::<watchdog::State>::new();
     let kick = |attempt, repeated, seconds| {
-        let once = Once { attempt: Id::from(attempt), repeated };
+        let once = IdempotencyKey { attempt: Id::from(attempt), repeated };
         watchdog::Request::Kick { once, expires: Duration::from_secs(seconds) }
     };
     watchdog.ask(&kick(1, true, 50));

@@ -1,7 +1,7 @@
 //! The watchdog: expires when it is not kicked in time, and stays expired until the next kick.
 
 use super::{
-    Context, KEEP, Once, Reply, Signal, Wait, inspection::Inspection, tombstones::Tombstones,
+    Context, IdempotencyKey, KEEP, Reply, Signal, Wait, inspection::Inspection, tombstones::Tombstones,
     watchers::Watchers,
 };
 use crate::{clock::Timestamp, id::Id};
@@ -24,7 +24,7 @@ pub enum Request {
     /// Let it expire `expires` from now, not earlier and not later.
     Kick {
         /// The attempt.
-        once: Once,
+        once: IdempotencyKey,
         /// The time until it expires.
         expires: Duration,
     },
@@ -70,7 +70,7 @@ impl State {
     }
 
     /// Those who wait find a later deadline when they ask at the old one; an earlier one they must be told.
-    fn kick(&mut self, once: Once, deadline: Timestamp, context: &mut Context<'_>) -> Reply {
+    fn kick(&mut self, once: IdempotencyKey, deadline: Timestamp, context: &mut Context<'_>) -> Reply {
         if self.tombstones.is_late(Some(once), context.now) {
             return Reply::Done;
         }

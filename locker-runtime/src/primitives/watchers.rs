@@ -49,7 +49,7 @@ impl Watchers {
         };
         self.0.join(id, wait.live_until(now));
         self.0.keep(wait.live_until(now));
-        Reply::Queued { ahead: self.0.ahead(id), recheck_in: recheck(wait, due) }
+        Reply::Queued { ahead: self.0.ahead(id), recheck_after: recheck(wait, due) }
     }
 
     pub(crate) fn leave(&mut self, id: Id) {
@@ -71,7 +71,7 @@ impl Watchers {
     /// Tells everybody and forgets them.
     pub(crate) fn dismiss(&mut self, signal: Signal, context: &mut Context<'_>) {
         for id in std::mem::take(self).0.ids() {
-            context.push(id, signal);
+            context.notify(id, signal);
         }
     }
 }

@@ -1,12 +1,16 @@
 //! Several locks for one call: in one order everywhere, all or none.
 
-use super::hold::{Hold, Holder};
+use super::scope::{Hold, Holder};
 use crate::{
-    Error, ErrorKind, Guard, Key, KeyPart, Locker, Result,
     blocking::block_on,
-    handles::lock_all::{acquire_in_order, in_order},
-    key::{FunctionDigest, KeyBuilder},
-    request::LockRequest,
+    error::{Error, ErrorKind, Result},
+    handles::{
+        LockRequest,
+        lock_all::{acquire_in_order, in_order},
+    },
+    key::{FunctionDigest, Key, KeyBuilder, KeyPart},
+    lease::Guard,
+    locker::Locker,
 };
 use std::fmt;
 

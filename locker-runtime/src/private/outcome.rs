@@ -1,6 +1,6 @@
 //! How a function says that it was not let in.
 
-use crate::Error;
+use crate::error::Error;
 
 /// What a function without `on_error` returns.
 #[diagnostic::on_unimplemented(

@@ -3,11 +3,12 @@
 mod shard;
 
 use crate::{
-    Result, background,
+    background::{self, alarm::Alarm},
     clock::Timestamp,
+    error::Result,
     key::Key,
-    primitives::{Push, Request},
-    pushes::Pushes,
+    mailboxes::Mailboxes,
+    primitives::{Notification, Reply, Request},
     store::{Calling, Keys, Store},
     sync::{Mutex, lock},
 };
@@ -16,13 +17,9 @@ use shard::Shard;
 use std::{
     fmt,
     future::ready,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
     time::Duration,
 };
-use tokio::sync::Notify;
 
 const SHARDS: usize = 64;
 
@@ -82,24 +79,25 @@ impl Store for Memory {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         let clock = self.0.clock.get_or_try_init(|| start_clock(&self.0));
         let now = || match request {
-            Request::RateLimiter(_) => Timestamp::nearly_now(),
+            Request::RateLimiter(_) => Timestamp::coarse_now(),
             _ => Timestamp::now(),
         };
         Calling::answered(clock.map(|()| self.0.call(key, request, now())))
     }
 
     fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {
-        let (mut pushes, now) = (Vec::new(), Timestamp::now());
-        let keys = self.0.parts.iter().flat_map(|shard| lock(shard).keys(prefix, now, &mut pushes)).collect();
-        self.0.deliver(pushes);
+        let (mut notifications, now) = (Vec::new(), Timestamp::now());
+        let keys =
+            self.0.parts.iter().flat_map(|shard| lock(shard).keys(prefix, now, &mut notifications)).collect();
+        self.0.deliver(notifications);
         Box::pin(ready(Ok(keys)))
     }
 
-    fn pushes(&self) -> &Pushes {
-        &self.0.pushes
+    fn mailboxes(&self) -> &Mailboxes {
+        &self.0.mailboxes
     }
 
-    fn liveness(&self) -> Option<Duration> {
+    fn waiter_ttl(&self) -> Option<Duration> {
         None
     }
 }
@@ -108,10 +106,9 @@ impl Store for Memory {
 #[derive(Debug)]
 pub(crate) struct Shards {
     parts: [Mutex<Shard>; SHARDS],
-    pushes: Pushes,
-    /// The earliest time at which some shard has something due, in microseconds.
-    next_due: AtomicU64,
-    earlier: Arc<Notify>,
+    mailboxes: Mailboxes,
+    /// The earliest time at which some shard has something due.
+    alarm: Arc<Alarm>,
     /// Set when it runs: without it nothing is taken, since no lease would end.
     clock: OnceCell<()>,
 }
@@ -120,89 +117,71 @@ impl Default for Shards {
     fn default() -> Self {
         Self {
             parts: std::array::from_fn(|_| Mutex::default()),
-            pushes: Pushes::default(),
-            next_due: AtomicU64::new(Timestamp::NEVER.as_micros()),
-            earlier: Arc::default(),
+            mailboxes: Mailboxes::default(),
+            alarm: Arc::default(),
             clock: OnceCell::new(),
         }
     }
 }
 
 impl Shards {
-    fn call(&self, key: &Key, request: &Request, now: Timestamp) -> crate::primitives::Reply {
-        let mut pushes = Vec::new();
+    fn call(&self, key: &Key, request: &Request, now: Timestamp) -> Reply {
+        let mut notifications = Vec::new();
         let mut shard = lock(self.shard(key));
-        let reply = shard.step(key, request, now, &mut pushes);
+        let reply = shard.step(key, request, now, &mut notifications);
         let due = shard.next_due();
         drop(shard);
-        self.announce(due);
-        if !pushes.is_empty() {
-            self.deliver(pushes);
+        self.alarm.set(due);
+        if !notifications.is_empty() {
+            self.deliver(notifications);
         }
         reply
     }
 
     /// Lets everything take effect that is due at `now`.
     fn tick(&self, now: Timestamp) {
-        self.next_due.store(Timestamp::NEVER.as_micros(), Ordering::SeqCst);
+        self.alarm.reset();
         for shard in &self.parts {
-            let mut pushes = Vec::new();
+            let mut notifications = Vec::new();
             let mut shard = lock(shard);
-            shard.tick(now, &mut pushes);
+            shard.tick(now, &mut notifications);
             let due = shard.next_due();
             drop(shard);
-            self.next_due.fetch_min(due.as_micros(), Ordering::SeqCst);
-            self.deliver(pushes);
-        }
-    }
-
-    fn announce(&self, due: Timestamp) {
-        let due = due.as_micros();
-        if due < self.next_due.load(Ordering::SeqCst) && due < self.next_due.fetch_min(due, Ordering::SeqCst)
-        {
-            self.earlier.notify_one();
+            self.alarm.set(due);
+            self.deliver(notifications);
         }
     }
 
     /// A waiter that is gone has left the queue itself, or is about to.
-    fn deliver(&self, pushes: Vec<Push>) {
-        for push in pushes {
-            drop(self.pushes.deliver(push));
+    fn deliver(&self, notifications: Vec<Notification>) {
+        for notification in notifications {
+            drop(self.mailboxes.deliver(notification));
         }
     }
 
     fn shard(&self, key: &Key) -> &Mutex<Shard> {
         &self.parts[(key.hash_value() >> 48) as usize % SHARDS]
     }
-
-    fn next_due(&self) -> Timestamp {
-        Timestamp::from_micros(self.next_due.load(Ordering::SeqCst))
-    }
 }
 
 fn start_clock(shards: &Arc<Shards>) -> Result<()> {
     background::ready()?;
-    background::spawn(keep_time(Arc::downgrade(shards), Arc::clone(&shards.earlier)));
+    background::spawn(keep_time(Arc::downgrade(shards), Arc::clone(&shards.alarm)));
     Ok(())
 }
 
-/// Ends with the store.
-async fn keep_time(shards: Weak<Shards>, earlier: Arc<Notify>) {
-    while let Some(next) = shards.upgrade().map(|shards| shards.next_due()) {
-        tokio::select! {
-            () = earlier.notified() => continue,
-            () = background::sleep_until(next) => {}
-        }
-        let now = Timestamp::now();
-        if let Some(shards) = shards.upgrade().filter(|shards| shards.next_due() <= now) {
-            shards.tick(now);
-        }
+/// Lets due times take effect until the store is dropped.
+async fn keep_time(shards: Weak<Shards>, alarm: Arc<Alarm>) {
+    loop {
+        alarm.due(background::sleep_from).await;
+        let Some(shards) = shards.upgrade() else { return };
+        shards.tick(Timestamp::now());
     }
 }
 
 impl Drop for Shards {
     fn drop(&mut self) {
-        self.earlier.notify_one();
+        self.alarm.set(Timestamp::default());
     }
 }
 

@@ -11,28 +11,28 @@ mod errors;
 mod handoff;
 mod lock;
 mod outbox;
-mod pushes;
+mod push_receiver;
 mod rechecks;
 mod runs;
 mod script;
 mod shared;
 mod startup;
 
-use super::Opening;
+use super::opening::{Opening, RedisOptions};
 use crate::{
-    Error, ErrorKind, Result, background,
+    background,
     clock::Timestamp,
-    config::COMMAND_TIMEOUT,
+    error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    primitives::{Holding, Once, Reply, Request},
-    pushes::Pushes,
+    mailboxes::Mailboxes,
+    primitives::{HoldRequest, IdempotencyKey, Reply, Request},
     store::{Calling, Keys, Store},
     sync::{Mutex, lock},
 };
 use connection::{Connector, Link};
 use once_cell::sync::Lazy;
-use pushes::Mail;
+use push_receiver::Mail;
 use rechecks::Rechecks;
 use redis::Client;
 use runs::Runs;
@@ -46,20 +46,6 @@ use std::{
     },
     time::Duration,
 };
-
-/// How a store on Redis is opened.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Options {
-    pub(crate) allow_eviction: bool,
-    pub(crate) command_timeout: Duration,
-    pub(crate) tls_ca: Option<Vec<u8>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { allow_eviction: false, command_timeout: COMMAND_TIMEOUT, tls_ca: None }
-    }
-}
 
 /// One server, as one process sees it.
 pub(crate) struct Redis {
@@ -79,7 +65,7 @@ pub(crate) struct Redis {
 static OPEN: Lazy<Mutex<HashMap<Name, Weak<Redis>>>> = Lazy::new(Mutex::default);
 
 /// A URL and how it is opened.
-type Name = (String, Options);
+type Name = (String, RedisOptions);
 
 /// Longer than anybody waits for a connection who would rather know.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -89,7 +75,7 @@ const LEAST: Duration = Duration::from_secs(1);
 
 impl Redis {
     /// How long a waiter keeps its place without being heard of.
-    pub(crate) const LIVENESS: Duration = Duration::from_secs(30);
+    pub(crate) const WAITER_TTL: Duration = Duration::from_secs(30);
 
     pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<Self>> {
         check_braces(&opening.prefix)?;
@@ -162,7 +148,7 @@ impl Redis {
                     return Ok(Reply::WrongKind);
                 };
                 let answer = self.invoke(invocation, by).await?;
-                if let Request::Semaphore(Holding::Acquire { id, .. }) = request
+                if let Request::Semaphore(HoldRequest::Acquire { id, .. }) = request
                     && answer.is_told_twice()
                 {
                     self.mail.is_told(*id, answer.number(0));
@@ -181,7 +167,7 @@ impl Redis {
         }
     }
 
-    async fn delete(&self, key: &Key, once: Once, by: Timestamp) -> Result<Reply> {
+    async fn delete(&self, key: &Key, once: IdempotencyKey, by: Timestamp) -> Result<Reply> {
         match self.inspect(key, by).await? {
             // Something may come before the late copy of a deletion that found nothing.
             Reply::Unknown if !once.repeated => Ok(Reply::Unknown),
@@ -233,8 +219,8 @@ impl Redis {
     /// A renewal is given up early enough for another one within the lease.
     fn limit(&self, request: &Request) -> Duration {
         match request {
-            Request::Lock(Holding::Renew { lease, .. })
-            | Request::Semaphore(Holding::Renew { lease, .. }) => self.command_timeout.min(*lease / 3),
+            Request::Lock(HoldRequest::Renew { lease, .. })
+            | Request::Semaphore(HoldRequest::Renew { lease, .. }) => self.command_timeout.min(*lease / 3),
             _ => self.command_timeout,
         }
     }
@@ -254,7 +240,7 @@ fn check_braces(key: &str) -> Result<()> {
 }
 
 #[cfg(feature = "redis-tls")]
-fn client(info: redis::ConnectionInfo, options: &Options) -> Result<Client> {
+fn client(info: redis::ConnectionInfo, options: &RedisOptions) -> Result<Client> {
     drop(rustls::crypto::ring::default_provider().install_default());
     if let Some(pem) = &options.tls_ca {
         check_authority(pem)?;
@@ -281,7 +267,7 @@ fn check_authority(pem: &[u8]) -> Result<()> {
 }
 
 #[cfg(not(feature = "redis-tls"))]
-fn client(info: redis::ConnectionInfo, _options: &Options) -> Result<Client> {
+fn client(info: redis::ConnectionInfo, _options: &RedisOptions) -> Result<Client> {
     Client::open(info).map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
 }
 
@@ -305,19 +291,19 @@ impl Store for Redis {
         Calling::Pending(Box::pin(self.run(key, request)))
     }
 
-    fn pushes(&self) -> &Pushes {
+    fn mailboxes(&self) -> &Mailboxes {
         &self.mail.boxes
     }
 
-    fn trouble(&self) -> Option<Error> {
-        self.link.trouble()
+    fn outage(&self) -> Option<Error> {
+        self.link.outage()
     }
 
-    fn answer_takes(&self) -> Duration {
-        self.link.answer_takes()
+    fn expected_rtt(&self) -> Duration {
+        self.link.expected_rtt()
     }
 
-    fn liveness(&self) -> Option<Duration> {
-        Some(Self::LIVENESS)
+    fn waiter_ttl(&self) -> Option<Duration> {
+        Some(Self::WAITER_TTL)
     }
 }

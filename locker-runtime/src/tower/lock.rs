@@ -1,7 +1,12 @@
 //! A lock or a semaphore around a service.
 
-use super::{Answering, answer, take_ready};
-use crate::{LockRequest, Locker, guard::while_held};
+use super::{Answering, response, take_ready};
+use crate::{
+    error::{Error, ErrorKind},
+    handles::LockRequest,
+    lease::while_held,
+    locker::Locker,
+};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -104,23 +109,23 @@ where
         Box::pin(async move {
             let guard = match wanted.acquire().await {
                 Ok(guard) => guard,
-                Err(error) => return Ok(answer::refuse(&error)),
+                Err(error) => return Ok(response::refuse(&error)),
             };
             let response =
                 while_held(pin!(inner.call(request)), pin!(guard.lost()), || guard.is_held()).await;
             // An error of the release does not undo what was served; it is told by the diagnostics.
-            let released = guard.leave().await;
+            let released = guard.release_bounded().await;
             match (response, released) {
                 (Some(response), _) => response,
-                (None, Err(error)) => Ok(answer::refuse(&error)),
-                (None, Ok(())) => Ok(answer::refuse(&lost())),
+                (None, Err(error)) => Ok(response::refuse(&error)),
+                (None, Ok(())) => Ok(response::refuse(&lost())),
             }
         })
     }
 }
 
-fn lost() -> crate::Error {
-    crate::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
+fn lost() -> crate::error::Error {
+    Error::new(ErrorKind::Lost, "the lease ended before the request was served")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A rate limit in front of a service.
 
-use super::{Answering, answer, take_ready};
-use crate::{Error, Locker, Quota};
+use super::{Answering, response, take_ready};
+use crate::{error::Error, locker::Locker, primitives::rate_limiter::Quota};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -96,7 +96,7 @@ where
             match limiter.acquire().await {
                 Ok(admission) => {
                     let mut response = inner.call(request).await?;
-                    answer::tell_admitted(response.headers_mut(), &quota, &admission);
+                    response::tell_admitted(response.headers_mut(), &quota, &admission);
                     Ok(response)
                 }
                 Err(error) => Ok(refuse(&error, &quota)),
@@ -106,9 +106,9 @@ where
 }
 
 fn refuse<R: Default>(error: &Error, quota: &Quota) -> Response<R> {
-    let mut response = answer::refuse(error);
+    let mut response = response::refuse(error);
     if let Some(after) = error.retry_after() {
-        answer::tell(response.headers_mut(), quota, 0, after);
+        response::tell(response.headers_mut(), quota, 0, after);
     }
     response
 }

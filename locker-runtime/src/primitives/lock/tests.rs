@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     key::Key,
-    primitives::{GRANT_WINDOW, Push, State as _, TOMBSTONE},
+    primitives::{GRANT_WINDOW, Notification, State as _, TOMBSTONE},
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -15,35 +15,35 @@ struct Bench {
     state: State,
     key: Key,
     now: Timestamp,
-    pushes: Vec<Push>,
+    notifications: Vec<Notification>,
 }
 
 impl Bench {
     fn new() -> Self {
         let now = Timestamp::from_micros(1_000_000);
-        Self { state: State::default(), key: Key::new("k"), now, pushes: Vec::new() }
+        Self { state: State::default(), key: Key::new("k"), now, notifications: Vec::new() }
     }
 
     fn ask(&mut self, request: &Request) -> Reply {
-        let Self { state, key, now, pushes } = self;
-        step(state, request, &mut Context { key, now: *now, pushes })
+        let Self { state, key, now, notifications } = self;
+        step(state, request, &mut Context { key, now: *now, notifications })
     }
 
     fn acquire(&mut self, id: u128, wait: Option<Wait>) -> Reply {
-        self.ask(&Holding::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () })
+        self.ask(&HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () })
     }
 
     fn release(&mut self, id: u128) -> Reply {
-        self.ask(&Holding::Release { id: Id::from(id), tombstone: false, once: None })
+        self.ask(&HoldRequest::Release { id: Id::from(id), tombstone: false, once: None })
     }
 
     fn cancel(&mut self, id: u128, tombstone: bool) -> Reply {
-        self.ask(&Holding::Cancel { id: Id::from(id), tombstone })
+        self.ask(&HoldRequest::Cancel { id: Id::from(id), tombstone })
     }
 
     fn tick(&mut self) {
-        let Self { state, key, now, pushes } = self;
-        state.tick(&mut Context { key, now: *now, pushes });
+        let Self { state, key, now, notifications } = self;
+        state.tick(&mut Context { key, now: *now, notifications });
     }
 
     fn holder(&self) -> Option<Id> {
@@ -63,11 +63,13 @@ const UNFAIR: Option<Wait> = Some(Wait { live: None, fair: false });
 fn a_release_hands_over_to_the_first_in_line() {
     let mut lock = Bench::new();
     assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
-    assert_eq!(lock.acquire(2, HERE), Reply::Queued { ahead: 0, recheck_in: None });
-    assert_eq!(lock.acquire(3, HERE), Reply::Queued { ahead: 1, recheck_in: None });
+    assert_eq!(lock.acquire(2, HERE), Reply::Queued { ahead: 0, recheck_after: None });
+    assert_eq!(lock.acquire(3, HERE), Reply::Queued { ahead: 1, recheck_after: None });
     assert_eq!(lock.release(1), Reply::Released);
     assert_eq!(lock.holder(), Some(Id::from(2)));
-    assert!(matches!(lock.pushes[..], [Push { id, signal: Signal::Held { .. }, .. }] if id == Id::from(2)));
+    assert!(
+        matches!(lock.notifications[..], [Notification { id, signal: Signal::HandedOff { .. }, .. }] if id == Id::from(2))
+    );
     assert_eq!(lock.release(1), Reply::NotHeld);
 }
 
@@ -76,11 +78,11 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
     let mut lock = Bench::new();
     lock.acquire(1, None);
     let long = Duration::from_secs(60);
-    lock.ask(&Holding::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: () });
+    lock.ask(&HoldRequest::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: () });
     lock.release(1);
     assert_eq!(lock.state.holder().map(|(_, _, until)| until), Some(lock.now + GRANT_WINDOW));
     assert!(matches!(
-        lock.ask(&Holding::Renew { id: Id::from(2), lease: long, once: None }),
+        lock.ask(&HoldRequest::Renew { id: Id::from(2), lease: long, once: None }),
         Reply::Renewed { .. }
     ));
     assert_eq!(lock.state.holder().map(|(_, _, until)| until), Some(lock.now + long));
@@ -89,7 +91,12 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
 #[test]
 fn a_dead_waiter_is_skipped() {
     let mut lock = Bench::new();
-    lock.ask(&Holding::Acquire { id: Id::from(1), lease: Duration::from_millis(305), wait: None, ask: () });
+    lock.ask(&HoldRequest::Acquire {
+        id: Id::from(1),
+        lease: Duration::from_millis(305),
+        wait: None,
+        ask: (),
+    });
     lock.acquire(2, AWAY);
     lock.pass(Duration::from_millis(250));
     lock.acquire(3, AWAY);
@@ -126,7 +133,9 @@ fn an_unfair_waiter_is_woken_and_may_be_overtaken() {
     lock.acquire(1, None);
     assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }));
     lock.release(1);
-    assert!(matches!(lock.pushes.pop(), Some(Push { id, signal: Signal::Wake, .. }) if id == Id::from(2)));
+    assert!(
+        matches!(lock.notifications.pop(), Some(Notification { id, signal: Signal::Wake, .. }) if id == Id::from(2))
+    );
     assert!(matches!(lock.acquire(3, UNFAIR), Reply::Granted { .. }));
     assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { ahead: 0, .. }), "it keeps its place");
     lock.release(3);
@@ -172,9 +181,11 @@ fn a_last_try_takes_the_free_lock_that_it_was_woken_for() {
     lock.acquire(3, UNFAIR);
     lock.release(1);
     assert!(matches!(lock.acquire(2, None), Reply::Granted { .. }));
-    lock.pushes.clear();
+    lock.notifications.clear();
     lock.release(2);
-    assert!(matches!(lock.pushes[..], [Push { id, signal: Signal::Wake, .. }] if id == Id::from(3)));
+    assert!(
+        matches!(lock.notifications[..], [Notification { id, signal: Signal::Wake, .. }] if id == Id::from(3))
+    );
 }
 
 #[derive(Clone, Debug)]
@@ -292,12 +303,12 @@ fn request(act: &Act, state: &State) -> Option<Request> {
     Some(match *act {
         Act::Acquire { id, wait } => {
             let wait = wait.then_some(Wait { live: None, fair: true });
-            Holding::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () }
+            HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () }
         }
-        Act::Renew(id) => Holding::Renew { id: Id::from(id), lease: LEASE, once: None },
-        Act::Release(id) => Holding::Release { id: Id::from(id), tombstone: false, once: None },
-        Act::Cancel { id, tombstone } => Holding::Cancel { id: Id::from(id), tombstone },
-        Act::Evict => Holding::Evict { of: None, up_to: state.holder().map_or(0, |(_, fence, _)| fence) },
+        Act::Renew(id) => HoldRequest::Renew { id: Id::from(id), lease: LEASE, once: None },
+        Act::Release(id) => HoldRequest::Release { id: Id::from(id), tombstone: false, once: None },
+        Act::Cancel { id, tombstone } => HoldRequest::Cancel { id: Id::from(id), tombstone },
+        Act::Evict => HoldRequest::Evict { of: None, up_to: state.holder().map_or(0, |(_, fence, _)| fence) },
         Act::Pass(_) => return None,
     })
 }

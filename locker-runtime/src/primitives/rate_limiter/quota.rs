@@ -1,8 +1,8 @@
 //! How much is let through: the settings of a rate limiter.
 
 use crate::{
-    Error, ErrorKind, Result,
-    config::{LONGEST, between},
+    error::{Error, ErrorKind, Result},
+    ranges::{LONGEST, MAX_COUNT, check_range},
 };
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ impl Quota {
         }
         // Reading it as a duration takes longer than all the other checks.
         if self.interval > LONGEST_MICROS {
-            between("interval", self.interval(), SHORTEST)?;
+            check_range("interval", self.interval(), SHORTEST)?;
         }
         if self.count > MAX_COUNT {
             return misused(format!("size {} is too large: give at most {MAX_COUNT}", self.count));
@@ -159,6 +159,3 @@ const LONGEST_MICROS: u64 = LONGEST.as_secs() * 1_000_000;
 pub(crate) const SHORTEST: Duration = Duration::from_micros(1);
 
 pub(crate) const NO_BURST: u64 = u64::MAX;
-
-/// What every store can count to exactly.
-pub(crate) const MAX_COUNT: u64 = (1 << 53) - 1;

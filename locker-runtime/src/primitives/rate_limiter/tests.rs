@@ -175,13 +175,13 @@ proptest! {
 }
 
 /// Everybody who asked and has not left before its turn: when it comes, and how many tokens it takes.
-struct Crowd {
+struct WaitQueue {
     limiter: Bench<State>,
     quota: Quota,
     turns: Vec<Option<(u64, u64)>>,
 }
 
-impl Crowd {
+impl WaitQueue {
     /// So many who ask at once, each for one token.
     fn of(number: u64, quota: Quota) -> Self {
         let mut crowd = Self { limiter: Bench::new(), quota, turns: Vec::new() };
@@ -227,7 +227,7 @@ proptest! {
     ) {
         let per = Duration::from_micros(INTERVAL);
         let quota = [Quota::fixed_window(3, per), Quota::token_bucket(3, per), Quota::gcra(5, per).burst(3)][which];
-        let mut crowd = Crowd::of(100, quota);
+        let mut crowd = WaitQueue::of(100, quota);
         for (act, tokens, who, pause) in acts {
             match act {
                 0..=3 => crowd.leave(who % crowd.turns.len()),
@@ -245,7 +245,7 @@ proptest! {
 fn in_a_long_line_nobody_moves_up() {
     let per = Duration::from_micros(INTERVAL);
     for quota in [Quota::fixed_window(1, per), Quota::token_bucket(1, per), Quota::gcra(1, per)] {
-        let mut crowd = Crowd::of(101, quota);
+        let mut crowd = WaitQueue::of(101, quota);
         let told = crowd.turns[100];
         (1..=35).for_each(|number| crowd.leave(number));
         assert_eq!(crowd.limiter.pushed(), [], "{quota:?}");
@@ -261,7 +261,7 @@ fn in_a_long_line_nobody_moves_up() {
 fn what_nobody_waits_for_is_free_again() {
     let per = Duration::from_micros(INTERVAL);
     for quota in [Quota::fixed_window(1, per), Quota::token_bucket(1, per), Quota::gcra(1, per)] {
-        let mut crowd = Crowd::of(101, quota);
+        let mut crowd = WaitQueue::of(101, quota);
         (2..=36).for_each(|number| crowd.leave(number));
         (38..=100).rev().for_each(|number| crowd.leave(number));
         crowd.leave(37);

@@ -15,15 +15,15 @@ const MAY_BE_OVERTAKEN: Option<Wait> = Some(Wait { live: None, fair: false });
 
 fn acquire(id: u128, key: u128, size: u64, permits: u64, wait: Option<Wait>) -> Request {
     let ask = Permits { size, permits, key: Id::from(key) };
-    Holding::Acquire { id: Id::from(id), lease: LEASE, wait, ask }
+    HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask }
 }
 
 fn release(key: u128) -> Request {
-    Holding::Release { id: Id::from(key), tombstone: false, once: None }
+    HoldRequest::Release { id: Id::from(key), tombstone: false, once: None }
 }
 
 fn cancel(id: u128) -> Request {
-    Holding::Cancel { id: Id::from(id), tombstone: false }
+    HoldRequest::Cancel { id: Id::from(id), tombstone: false }
 }
 
 #[derive(Clone, Debug)]
@@ -56,10 +56,10 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 fn request(act: &Act, state: &State) -> Option<Request> {
     Some(match *act {
         Act::Acquire { id, key, size, permits, wait } => acquire(id, key, size, permits, wait),
-        Act::Renew(key) => Holding::Renew { id: Id::from(key), lease: LEASE, once: None },
+        Act::Renew(key) => HoldRequest::Renew { id: Id::from(key), lease: LEASE, once: None },
         Act::Release(key) => release(key),
         Act::Cancel(id) => cancel(id),
-        Act::Evict => Holding::Evict {
+        Act::Evict => HoldRequest::Evict {
             of: None,
             up_to: state.holders().iter().map(|(_, fence, ..)| *fence).max().unwrap_or(0),
         },
@@ -321,7 +321,7 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_heard_of() {
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&acquire(1, 1, 1, 1, None));
     let ask = Permits { size: 1, permits: 1, key: Id::from(100) };
-    let waiting = Holding::Acquire { id: Id::from(2), lease: long, wait: away, ask };
+    let waiting = HoldRequest::Acquire { id: Id::from(2), lease: long, wait: away, ask };
     semaphore.ask(&waiting);
     semaphore.ask(&release(1));
     assert_eq!(semaphore.state.holders()[0].3, semaphore.now + GRANT_WINDOW);

@@ -7,7 +7,7 @@ use crate::{
     clock::Timestamp,
     id::Id,
     key::Key,
-    primitives::{Kind, Reply, Signal, Wait},
+    primitives::{HoldKind, Reply, Signal, Wait},
 };
 use shuttle::{
     Runner,
@@ -25,18 +25,18 @@ const LEASE: Duration = Duration::from_secs(1);
 const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 const SCHEDULES: usize = 20_000;
 
-const TWO: Kind = Kind::Semaphore { size: 2, permits: 1 };
+const TWO: HoldKind = HoldKind::Semaphore { size: 2, permits: 1 };
 
 struct World {
     store: Shards,
     key: Key,
-    kind: Kind,
+    kind: HoldKind,
     inside: AtomicUsize,
     both: Barrier,
 }
 
 impl World {
-    fn of(kind: Kind) -> Arc<Self> {
+    fn of(kind: HoldKind) -> Arc<Self> {
         let (inside, both) = (AtomicUsize::new(0), Barrier::new(2));
         Arc::new(Self { store: Shards::default(), key: Key::new("k"), kind, inside, both })
     }
@@ -56,9 +56,9 @@ impl World {
 
     /// Waits for the lock as the waiting loop does.
     fn acquire(&self, id: u128, fair: bool) {
-        let mut mailbox = self.store.pushes.subscribe(Id::from(id));
+        let mut mailbox = self.store.mailboxes.subscribe(Id::from(id));
         while !matches!(self.ask(id, fair), Reply::Granted { .. }) {
-            if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
+            if matches!(block_on(mailbox.next()), Signal::HandedOff { .. }) {
                 return;
             }
         }
@@ -82,12 +82,12 @@ impl World {
 
     fn assert_forgotten(&self) {
         assert!(self.store.parts.iter().all(|shard| crate::sync::lock(shard).len() == 0), "state is left");
-        assert!(self.store.pushes.is_empty(), "mailboxes are left");
+        assert!(self.store.mailboxes.is_empty(), "mailboxes are left");
     }
 }
 
 /// Runs the parts as threads under many schedules; a waiter that is never woken is a deadlock, which shuttle finds.
-fn check(kind: Kind, parts: &'static [fn(&World)]) {
+fn check(kind: HoldKind, parts: &'static [fn(&World)]) {
     let run = move || {
         let world = World::of(kind);
         let threads: Vec<_> = parts
@@ -111,7 +111,7 @@ fn check(kind: Kind, parts: &'static [fn(&World)]) {
 #[test]
 fn every_waiter_has_its_turn() {
     check(
-        Kind::Lock,
+        HoldKind::Lock,
         &[
             |world| world.hold_and_release(1, true),
             |world| world.hold_and_release(2, true),
@@ -123,7 +123,7 @@ fn every_waiter_has_its_turn() {
 #[test]
 fn callers_who_may_overtake_all_get_through() {
     check(
-        Kind::Lock,
+        HoldKind::Lock,
         &[
             |world| world.hold_and_release(1, false),
             |world| world.hold_and_release(2, false),
@@ -148,11 +148,11 @@ fn no_permit_stays_free_while_callers_wait_who_may_be_overtaken() {
 #[test]
 fn a_waiter_that_gives_up_stops_nobody() {
     check(
-        Kind::Lock,
+        HoldKind::Lock,
         &[
             |world| world.hold_and_release(1, true),
             |world| {
-                let _mailbox = world.store.pushes.subscribe(Id::from(2));
+                let _mailbox = world.store.mailboxes.subscribe(Id::from(2));
                 world.ask(2, true);
                 thread::yield_now();
                 world.cancel(2);
@@ -165,11 +165,11 @@ fn a_waiter_that_gives_up_stops_nobody() {
 #[test]
 fn a_mailbox_closed_before_the_cancel_loses_nothing() {
     check(
-        Kind::Lock,
+        HoldKind::Lock,
         &[
             |world| world.hold_and_release(1, true),
             |world| {
-                let mailbox = world.store.pushes.subscribe(Id::from(2));
+                let mailbox = world.store.mailboxes.subscribe(Id::from(2));
                 world.ask(2, true);
                 drop(mailbox);
                 thread::yield_now();
@@ -183,7 +183,7 @@ fn a_mailbox_closed_before_the_cancel_loses_nothing() {
 #[test]
 fn the_lease_of_a_dead_holder_hands_over() {
     check(
-        Kind::Lock,
+        HoldKind::Lock,
         &[
             |world| {
                 world.ask(1, true);
@@ -191,10 +191,10 @@ fn the_lease_of_a_dead_holder_hands_over() {
                 world.store.tick(START + LEASE);
             },
             |world| {
-                let mut mailbox = world.store.pushes.subscribe(Id::from(2));
+                let mut mailbox = world.store.mailboxes.subscribe(Id::from(2));
                 while !matches!(world.ask(2, true), Reply::Granted { .. }) {
                     world.store.tick(START + LEASE);
-                    if matches!(block_on(mailbox.next()), Signal::Held { .. }) {
+                    if matches!(block_on(mailbox.next()), Signal::HandedOff { .. }) {
                         break;
                     }
                 }

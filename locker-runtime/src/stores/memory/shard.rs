@@ -3,7 +3,7 @@
 use crate::{
     clock::Timestamp,
     key::Key,
-    primitives::{AnyState, Context, Push, Reply, Request},
+    primitives::{AnyState, Context, Notification, Reply, Request},
 };
 use std::{
     cmp::Ordering,
@@ -83,8 +83,13 @@ impl Shard {
     }
 
     /// The keys with state, what is over by `now` forgotten first.
-    pub(super) fn keys(&mut self, prefix: &str, now: Timestamp, pushes: &mut Vec<Push>) -> Vec<Key> {
-        self.sweep(now, pushes);
+    pub(super) fn keys(
+        &mut self,
+        prefix: &str,
+        now: Timestamp,
+        notifications: &mut Vec<Notification>,
+    ) -> Vec<Key> {
+        self.sweep(now, notifications);
         self.keys.keys().filter(|key| key.as_str().starts_with(prefix)).cloned().collect()
     }
 
@@ -101,21 +106,21 @@ impl Shard {
         key: &Key,
         request: &Request,
         now: Timestamp,
-        pushes: &mut Vec<Push>,
+        notifications: &mut Vec<Notification>,
     ) -> Reply {
         let now = self.in_order(request, now);
         if let Some(entry) = self.keys.get_mut(key) {
-            let reply = entry.state.step(request, &mut Context { key, now, pushes });
+            let reply = entry.state.step(request, &mut Context { key, now, notifications });
             if !entry.is_settled(self.sweep_at, now) {
                 self.settle(key, now);
             }
-            if !matches!(reply, Reply::WrongKind) || !self.is_over(key, now, pushes) {
+            if !matches!(reply, Reply::WrongKind) || !self.is_over(key, now, notifications) {
                 return reply;
             }
         }
         let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
         state.raise_fence(self.fence_floor);
-        let reply = state.step(request, &mut Context { key, now, pushes });
+        let reply = state.step(request, &mut Context { key, now, notifications });
         if state.is_idle() {
             self.fence_floor = self.fence_floor.max(state.last_fence());
         } else {
@@ -127,10 +132,10 @@ impl Shard {
 
     /// Whether nothing is left at `key`, which may not have been swept yet.
     #[cold]
-    fn is_over(&mut self, key: &Key, now: Timestamp, pushes: &mut Vec<Push>) -> bool {
+    fn is_over(&mut self, key: &Key, now: Timestamp, notifications: &mut Vec<Notification>) -> bool {
         self.limiters_at = self.limiters_at.max(now);
         if let Some(entry) = self.keys.get_mut(key) {
-            entry.state.tick(&mut Context { key, now, pushes });
+            entry.state.tick(&mut Context { key, now, notifications });
             self.settle(key, now);
         }
         !self.keys.contains_key(key)
@@ -144,28 +149,28 @@ impl Shard {
         self.limiters_at
     }
 
-    pub(super) fn tick(&mut self, now: Timestamp, pushes: &mut Vec<Push>) {
+    pub(super) fn tick(&mut self, now: Timestamp, notifications: &mut Vec<Notification>) {
         while self.alarms.first().is_some_and(|alarm| alarm.at <= now) {
             let Some(Alarm { key, .. }) = self.alarms.pop_first() else { break };
             if let Some(entry) = self.keys.get_mut(&key) {
                 entry.alarm = None;
-                entry.state.tick(&mut Context { key: &key, now, pushes });
+                entry.state.tick(&mut Context { key: &key, now, notifications });
                 self.settle(&key, now);
             }
         }
         if self.sweep_at <= now {
-            self.sweep(now, pushes);
+            self.sweep(now, notifications);
         }
     }
 
-    fn sweep(&mut self, now: Timestamp, pushes: &mut Vec<Push>) {
+    fn sweep(&mut self, now: Timestamp, notifications: &mut Vec<Notification>) {
         self.limiters_at = self.limiters_at.max(now);
         let over = |entry: &Entry| entry.state.next_tick().is_some_and(|due| due <= now);
         let due: Vec<Key> =
             self.keys.iter().filter(|(_, entry)| over(entry)).map(|(key, _)| key.clone()).collect();
         for key in due {
             if let Some(entry) = self.keys.get_mut(&key) {
-                entry.state.tick(&mut Context { key: &key, now, pushes });
+                entry.state.tick(&mut Context { key: &key, now, notifications });
                 self.settle(&key, now);
             }
         }
@@ -213,7 +218,7 @@ mod tests {
     use crate::{
         id::Id,
         primitives::{
-            Kind, Wait,
+            HoldKind, Wait,
             rate_limiter::{self, Quota},
             rwlock::Mode,
         },
@@ -243,12 +248,12 @@ mod tests {
     /// The sweep may find it a second later.
     #[test]
     fn a_key_is_free_for_another_kind_when_what_was_held_there_is_over() {
-        let (mut shard, key, mut pushes) = (Shard::default(), Key::new("one"), Vec::new());
+        let (mut shard, key, mut notifications) = (Shard::default(), Key::new("one"), Vec::new());
         let (lease, mut now) = (Duration::from_millis(100), Timestamp::from_micros(1_000_000_000));
-        let (mut last, read) = (0, Kind::ReadWrite(Mode::Read));
-        for (kind, other) in [(Kind::Lock, read), (read, Kind::Lock), (Kind::Lock, read)] {
-            let mut ask = |kind: Kind, now| {
-                shard.step(&key, &kind.acquire(Id::random(), lease, None), now, &mut pushes)
+        let (mut last, read) = (0, HoldKind::ReadWrite(Mode::Read));
+        for (kind, other) in [(HoldKind::Lock, read), (read, HoldKind::Lock), (HoldKind::Lock, read)] {
+            let mut ask = |kind: HoldKind, now| {
+                shard.step(&key, &kind.acquire(Id::random(), lease, None), now, &mut notifications)
             };
             let reply = ask(kind, now);
             let Reply::Granted { fence } = reply else { panic!("{kind:?}: {reply:?}") };
@@ -261,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_sweep_that_is_ahead_of_a_limiter_by_microseconds_moves_nobody_in_line() {
-        let (mut shard, key, mut pushes) = (Shard::default(), Key::new("limited"), Vec::new());
+        let (mut shard, key, mut notifications) = (Shard::default(), Key::new("limited"), Vec::new());
         let (second, start) = (Duration::from_secs(1), Timestamp::from_micros(1_000_000_000));
         let take = |id: u128| {
             Request::RateLimiter(rate_limiter::Request::Take {
@@ -273,12 +278,12 @@ mod tests {
             })
         };
         for id in 1..=3 {
-            shard.step(&key, &take(id), start, &mut pushes);
+            shard.step(&key, &take(id), start, &mut notifications);
         }
-        shard.tick(start + second, &mut pushes);
+        shard.tick(start + second, &mut notifications);
         let late = start + second - Duration::from_micros(1);
-        let reply = shard.step(&key, &take(4), late, &mut pushes);
+        let reply = shard.step(&key, &take(4), late, &mut notifications);
         assert!(matches!(reply, Reply::Admitted { wait, .. } if wait == 2 * second), "{reply:?}");
-        assert_eq!(pushes, []);
+        assert_eq!(notifications, []);
     }
 }

@@ -6,12 +6,17 @@
 use super::{
     errors,
     outbox::{self, Content, Outbox},
-    pushes::{Mail, Outlet},
+    push_receiver::{Mail, Outlet},
     script::Invocation,
     startup,
 };
 use crate::{
-    Error, ErrorKind, Result, background, backoff::Backoff, clock::Timestamp, panics, runtimes::PerRuntime,
+    background,
+    backoff::Backoff,
+    clock::Timestamp,
+    error::{Error, ErrorKind, Result},
+    panics,
+    runtimes::PerRuntime,
 };
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
@@ -150,7 +155,7 @@ impl Link {
     }
 
     /// Why there is no connection, if there is none.
-    pub(super) fn trouble(&self) -> Option<Error> {
+    pub(super) fn outage(&self) -> Option<Error> {
         match &*self.status.borrow() {
             Status::Up(_) => None,
             Status::Down(error) => Some(error.clone()),
@@ -162,7 +167,7 @@ impl Link {
     }
 
     /// How long an answer may take, also where this machine or that one is busy; nothing where there is no connection.
-    pub(super) fn answer_takes(&self) -> Duration {
+    pub(super) fn expected_rtt(&self) -> Duration {
         const BUSY: Duration = Duration::from_millis(100);
         match &*self.status.borrow() {
             Status::Up(connection) => connection.patience.max(BUSY),

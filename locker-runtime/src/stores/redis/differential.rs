@@ -1,5 +1,5 @@
 //! The Lua and the Rust of each primitive are one step: the same random requests at the same times, answered by a
-//! real server and by [`State::step`], give the same replies and the same pushes.
+//! real server and by [`State::step`], give the same replies and the same notifications.
 
 mod bugs;
 mod requests;
@@ -7,7 +7,7 @@ mod together;
 
 use super::{
     lock::{self, Member},
-    pushes::Message,
+    push_receiver::Message,
     script::{Answer, Invocation},
     shared,
 };
@@ -15,7 +15,9 @@ use crate::{
     clock::Timestamp,
     id::Id,
     key::Key,
-    primitives::{AnyState, Context, Holding, Push, Reply, Request, Signal, lock as lock_primitive},
+    primitives::{
+        AnyState, Context, HoldRequest, Notification, Reply, Request, Signal, lock as lock_primitive,
+    },
 };
 use fastrand::Rng;
 use locker_harness::RedisServer;
@@ -66,11 +68,12 @@ impl Side {
         shared::inspect(&self.key, kind(request)).filter(|_| self.is_looked_at)
     }
 
-    fn step(&mut self, request: &Request) -> (Reply, Vec<Push>) {
-        let mut pushes = Vec::new();
+    fn step(&mut self, request: &Request) -> (Reply, Vec<Notification>) {
+        let mut notifications = Vec::new();
         let state = self.state.get_or_insert_with(|| AnyState::for_request(request).expect("of a kind"));
-        let reply = state.step(request, &mut Context { key: &self.key, now: self.now, pushes: &mut pushes });
-        (reply, pushes)
+        let reply = state
+            .step(request, &mut Context { key: &self.key, now: self.now, notifications: &mut notifications });
+        (reply, notifications)
     }
 }
 
@@ -134,8 +137,8 @@ fn send<'a>(
             pipeline.add_command(command(look)).ignore();
         }
         pipeline.add_command(command(side.invocation(request)));
-        let pushes = format!("{{{}}}:pushes", side.key);
-        pipeline.cmd("LRANGE").arg(&pushes).arg(0).arg(-1).cmd("DEL").arg(&pushes).ignore();
+        let notifications = format!("{{{}}}:pushes", side.key);
+        pipeline.cmd("LRANGE").arg(&notifications).arg(0).arg(-1).cmd("DEL").arg(&notifications).ignore();
     }
     pipeline.ignore_errors();
     let answers: Vec<Value> =
@@ -245,18 +248,18 @@ fn reply(answer: &Answer, request: &Request) -> crate::Result<Reply> {
 /// longer runs serve waiters as the step does is shown by `runs_serve_waiters_as_the_step_does`.
 fn process_of(request: &lock_primitive::Request) -> Arc<str> {
     match request {
-        Holding::Acquire { id, .. } => Arc::from(format!("of:{id}")),
+        HoldRequest::Acquire { id, .. } => Arc::from(format!("of:{id}")),
         _ => Arc::from("another"),
     }
 }
 
 /// What a message says to a waiter; nothing where it is for a holder, which the step sends none.
-fn signal(text: &str) -> Option<Push> {
+fn signal(text: &str) -> Option<Notification> {
     match Message::read(text).unwrap_or_else(|| panic!("no message: {text}")) {
         Message::Run(key, run) => {
             let members: Vec<_> = run.members().collect();
             let [Member { id, fence, .. }] = members[..] else { panic!("a run of several: {text}") };
-            Some(Push { key, id, signal: Signal::Granted { fence } })
+            Some(Notification { key, id, signal: Signal::Granted { fence } })
         }
         Message::Lost(..) => None,
         Message::Permits(push) | Message::Hint(push) | Message::Deleted(push, _) => Some(push),

@@ -1,6 +1,6 @@
 //! The one table from what Redis says to what callers get.
 
-use crate::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind};
 use redis::RedisError;
 
 /// An error of a call whose outcome is open: unless Redis itself said no, it may have been carried out, or may

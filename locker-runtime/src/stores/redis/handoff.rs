@@ -11,13 +11,14 @@ use super::{
     script::Answer,
 };
 use crate::{
-    Result, background,
+    background,
     clock::Timestamp,
+    error::Result,
     id::Id,
     key::Key,
-    lease::Keeper,
     panics,
-    primitives::{GRANT_WINDOW, Holding, Push, Reply, Signal, TOMBSTONE, lock::Request},
+    primitives::{GRANT_WINDOW, HoldRequest, Notification, Reply, Signal, TOMBSTONE, lock::Request},
+    renewals,
     store::Store,
 };
 use std::{
@@ -32,11 +33,11 @@ const TEND: Duration = Duration::from_millis(500);
 impl Redis {
     pub(super) async fn lock(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
         match *request {
-            Holding::Acquire { id, wait, .. } => match self.member_asks(key, id, wait.is_some()) {
+            HoldRequest::Acquire { id, wait, .. } => match self.member_asks(key, id, wait.is_some()) {
                 Some(reply) => Ok(reply),
                 None => self.acquire(key, id, request, by).await,
             },
-            Holding::Renew { id, lease, .. } => match self.runs.place(key, id) {
+            HoldRequest::Renew { id, lease, .. } => match self.runs.place(key, id) {
                 Place::Holds { grant, fence } => {
                     let kept = self.renew(key, grant, lease, by).await?;
                     // The run may have been lost here meanwhile, and begun again with another member.
@@ -46,7 +47,7 @@ impl Redis {
                 Place::Ended { .. } => Ok(Reply::Lost),
                 _ => self.plain(key, request, by).await,
             },
-            Holding::Release { id, tombstone, .. } => match self.runs.place(key, id) {
+            HoldRequest::Release { id, tombstone, .. } => match self.runs.place(key, id) {
                 Place::Holds { grant, .. } => {
                     // The server ends a run of one by that, and of a longer one only refuses late copies.
                     if tombstone && self.plain(key, request, by).await? == Reply::Released {
@@ -58,7 +59,7 @@ impl Redis {
                 Place::Ended { grant } => self.finish(key, grant, by).await,
                 _ => self.plain(key, request, by).await,
             },
-            Holding::Cancel { id, tombstone } => {
+            HoldRequest::Cancel { id, tombstone } => {
                 let place = self.runs.place(key, id);
                 if place == Place::Outside || tombstone {
                     self.plain(key, request, by).await?;
@@ -71,7 +72,7 @@ impl Redis {
                 }
                 Ok(Reply::Cancelled)
             }
-            Holding::Evict { .. } => self.plain(key, request, by).await,
+            HoldRequest::Evict { .. } => self.plain(key, request, by).await,
         }
     }
 
@@ -80,7 +81,7 @@ impl Redis {
         let answer = self.invoke(invocation().together_if(!self.rechecks.knows(key)), by).await?;
         let Some(run) = run_in(&answer) else { return self.queued(key, id, &answer, request) };
         self.begin(key, &run);
-        let waits = matches!(request, Holding::Acquire { wait: Some(_), .. });
+        let waits = matches!(request, HoldRequest::Acquire { wait: Some(_), .. });
         if let Some(reply) = self.member_asks(key, id, waits) {
             return Ok(reply);
         }
@@ -108,7 +109,7 @@ impl Redis {
         match self.runs.place_of_member(key, id, takes) {
             Place::Outside => None,
             Place::Holds { fence, .. } => Some(Reply::Granted { fence }),
-            Place::Ended { .. } if waits => Some(Reply::Queued { ahead: 0, recheck_in: Some(RETRY) }),
+            Place::Ended { .. } if waits => Some(Reply::Queued { ahead: 0, recheck_after: Some(RETRY) }),
             Place::Ended { .. } => Some(Reply::Busy { retry_after: RETRY }),
             Place::Waits { grant, until: Some(until), .. } if until <= now => {
                 self.scatter(key, self.runs.end(key, grant, |until| until <= now));
@@ -120,7 +121,7 @@ impl Redis {
             }
             Place::Waits { before, until, .. } => {
                 let left = until.map_or(GRANT_WINDOW, |until| until.since(now));
-                Some(Reply::Queued { ahead: before as u64, recheck_in: Some(left) })
+                Some(Reply::Queued { ahead: before as u64, recheck_after: Some(left) })
             }
         }
     }
@@ -131,7 +132,7 @@ impl Redis {
         if self.rechecks.add(key, id, rechecks::next(answer, self.rechecks.interval())) {
             background::spawn(Arc::clone(&self.rechecks).run(Weak::clone(&self.mail.store)));
         }
-        Ok(Reply::Queued { ahead, recheck_in: Some(rechecks::own(self.mail.boxes.len())) })
+        Ok(Reply::Queued { ahead, recheck_after: Some(rechecks::own(self.mail.boxes.len())) })
     }
 
     /// Takes note of a run that was granted the lock, by a message or in the answer to one of its members.
@@ -169,7 +170,7 @@ impl Redis {
     /// Renews the lease that the server keeps for a run; `false` if the run is lost.
     async fn renew(&self, key: &Key, grant: Grant, lease: Duration, by: Timestamp) -> Result<bool> {
         let sent = Timestamp::now();
-        let request = Holding::Renew { id: grant.run, lease, once: None };
+        let request = HoldRequest::Renew { id: grant.run, lease, once: None };
         let kept = match self.plain(key, &request, by).await? {
             // With a higher fence it is another run, which begins with the same member.
             Reply::Renewed { fence } => fence <= grant.fence,
@@ -196,8 +197,8 @@ impl Redis {
     fn pass_on(&self, key: &Key, grant: Grant, from: Option<Id>, ends: impl FnOnce(Id) -> bool) -> Next {
         let mut waker = None;
         let next = self.runs.next(key, grant, from, ends, |member, until| {
-            let signal = Signal::Held { fence: member.fence, until };
-            let put = self.mail.boxes.put(Push { key: key.clone(), id: member.id, signal });
+            let signal = Signal::HandedOff { fence: member.fence, until };
+            let put = self.mail.boxes.put(Notification { key: key.clone(), id: member.id, signal });
             put.map(|woken| waker = woken).is_ok()
         });
         waker.into_iter().for_each(panics::wake);
@@ -213,7 +214,7 @@ impl Redis {
 
     /// Ends a run at the server, which is known until that is certain.
     async fn finish(&self, key: &Key, grant: Grant, by: Timestamp) -> Result<Reply> {
-        let request = Holding::Evict { of: Some(grant.run), up_to: grant.fence };
+        let request = HoldRequest::Evict { of: Some(grant.run), up_to: grant.fence };
         let reply = self.plain(key, &request, by).await?;
         self.lose(key, grant);
         Ok(reply)
@@ -252,11 +253,11 @@ impl Redis {
         if let Some(holder) = holder
             && !self.mail.boxes.take_back(holder)
         {
-            Keeper::renew(holder);
+            renewals::renew(holder);
         }
         for id in waiting {
             // An error: the member does not wait any more.
-            let _ = self.mail.boxes.deliver(Push { key: key.clone(), id, signal });
+            let _ = self.mail.boxes.deliver(Notification { key: key.clone(), id, signal });
         }
     }
 
@@ -274,7 +275,7 @@ impl Redis {
         self.rechecks.keep(key, sample.iter().copied().filter(|id| !missing.contains(id)));
         for &id in &missing {
             // An error: it does not wait any more.
-            let _ = self.mail.boxes.deliver(Push { key: key.clone(), id, signal: Signal::Wake });
+            let _ = self.mail.boxes.deliver(Notification { key: key.clone(), id, signal: Signal::Wake });
         }
         // Where all have lost their places, the others have, too.
         let interval = if missing.len() == sample.len() { SOON } else { self.rechecks.interval() };
@@ -283,7 +284,7 @@ impl Redis {
 
     /// Has the server remove dead waiters, as many per call as one script may, until a living one has the lock.
     async fn purge(&self, key: &Key) {
-        let request = Holding::Cancel { id: Id::ZERO, tombstone: false };
+        let request = HoldRequest::Cancel { id: Id::ZERO, tombstone: false };
         let more = async || {
             let by = Timestamp::now() + self.command_timeout;
             let answer = self.invoke(lock::invocation(key, &request, &self.channel), by).await;
@@ -297,7 +298,7 @@ impl Redis {
         F: Future<Output = ()> + Send + 'static,
     {
         let Some(store) = self.mail.store.upgrade() else { return };
-        let errand = self.pushes().errands().begin();
+        let errand = self.mailboxes().in_flight().begin();
         let task = task(store, key.clone());
         background::spawn(async move {
             task.await;

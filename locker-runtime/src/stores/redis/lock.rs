@@ -5,10 +5,10 @@ use super::{
     script::{Answer, Batch, Invocation, Script},
 };
 use crate::{
-    Result,
+    error::Result,
     id::Id,
     key::Key,
-    primitives::{self, Holding, Reply, Wait, lock::Request},
+    primitives::{self, HoldRequest, Reply, Wait, lock::Request},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -44,9 +44,9 @@ pub(super) fn scripts() -> impl Iterator<Item = &'static Script> {
 /// The call that carries `request` out.
 pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Invocation {
     match *request {
-        Holding::Acquire { id, lease, wait, ask: () } => {
+        HoldRequest::Acquire { id, lease, wait, ask: () } => {
             let mode = wait.map_or("no", |wait| if wait.fair { "fair" } else { "unfair" });
-            let live = wait.and_then(|wait| wait.live).unwrap_or(Redis::LIVENESS);
+            let live = wait.and_then(|wait| wait.live).unwrap_or(Redis::WAITER_TTL);
             on(&ACQUIRE, key, id)
                 .argument(milliseconds(lease))
                 .argument(mode)
@@ -54,13 +54,13 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
                 .argument(Arc::clone(channel))
                 .together(&ACQUIRE_MANY)
         }
-        Holding::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)),
-        Holding::Release { id, tombstone, .. } => {
+        HoldRequest::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)),
+        HoldRequest::Release { id, tombstone, .. } => {
             let release = on(&RELEASE, key, id).argument(tombstone);
             if tombstone { release } else { release.together(&RELEASE_MANY) }
         }
-        Holding::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
-        Holding::Evict { of, up_to } => on(&EVICT, key, of.unwrap_or(Id::ZERO)).argument(up_to),
+        HoldRequest::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
+        HoldRequest::Evict { of, up_to } => on(&EVICT, key, of.unwrap_or(Id::ZERO)).argument(up_to),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn outside(acquire: Invocation) -> Invocation {
 pub(super) fn look(key: &Key, channel: &Arc<str>, sample: &[Id]) -> Invocation {
     let sample = sample.iter().map(Id::to_string).collect::<Vec<_>>().join(" ");
     on(&LOOK, key, Id::ZERO)
-        .argument(milliseconds(Redis::LIVENESS))
+        .argument(milliseconds(Redis::WAITER_TTL))
         .argument(Arc::clone(channel))
         .argument(Arc::from(sample))
 }
@@ -93,7 +93,7 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
         "granted" => Reply::Granted { fence: answer.number(0) },
         "run" => {
             let run = Run::read(answer.text(), answer.number(0)).ok_or_else(|| answer.unexpected())?;
-            let Holding::Acquire { id, .. } = *request else { return Err(answer.unexpected()) };
+            let HoldRequest::Acquire { id, .. } = *request else { return Err(answer.unexpected()) };
             let fence = run.members().find_map(|member| (member.id == id).then_some(member.fence));
             Reply::Granted { fence: fence.ok_or_else(|| answer.unexpected())? }
         }
@@ -115,11 +115,14 @@ pub(super) fn has_more(answer: &Answer) -> bool {
 
 fn queued(answer: &Answer, request: &Request) -> Reply {
     let ahead = answer.number(0);
-    let Holding::Acquire { wait: Some(wait), .. } = *request else {
-        return Reply::Queued { ahead, recheck_in: None };
+    let HoldRequest::Acquire { wait: Some(wait), .. } = *request else {
+        return Reply::Queued { ahead, recheck_after: None };
     };
-    let live = Some(wait.live.unwrap_or(Redis::LIVENESS));
-    Reply::Queued { ahead, recheck_in: primitives::recheck(Wait { live, ..wait }, held_for(answer), ahead) }
+    let live = Some(wait.live.unwrap_or(Redis::WAITER_TTL));
+    Reply::Queued {
+        ahead,
+        recheck_after: primitives::recheck(Wait { live, ..wait }, held_for(answer), ahead),
+    }
 }
 
 /// How long the holder may keep the lock without being heard of, as the answer to an acquire or a look says.

@@ -54,7 +54,7 @@ impl Rechecks {
     /// The longest time between two looks: longer where there are many names.
     pub(super) fn interval(&self) -> Duration {
         let names = u32::try_from(guard(&self.names).by_key.len()).unwrap_or(u32::MAX);
-        Duration::from_millis(100).saturating_mul(names).clamp(GRANT_WINDOW, Redis::LIVENESS / 3)
+        Duration::from_millis(100).saturating_mul(names).clamp(GRANT_WINDOW, Redis::WAITER_TTL / 3)
     }
 
     /// A waiter is in line at `key`, which is to be looked at then, or earlier if another one wants that. Says whether

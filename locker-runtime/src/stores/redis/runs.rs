@@ -7,10 +7,9 @@
 
 use super::lock::{Member, Run};
 use crate::{
-    clock::Timestamp,
+    clock::{Timestamp, lease_deadline},
     id::Id,
     key::Key,
-    lease::deadline,
     primitives::TOMBSTONE,
     sync::{Mutex, lock},
 };
@@ -186,7 +185,7 @@ impl Runs {
     pub(super) fn confirmed(&self, key: &Key, grant: Grant, sent: Timestamp, lease: Duration) {
         if let Some(run) = lock(&self.0).get_mut(key).filter(|run| run.grant == grant) {
             // A renewal never shortens what the server keeps.
-            run.until = run.until.max(Some(deadline(sent, lease)));
+            run.until = run.until.max(Some(lease_deadline(sent, lease)));
             run.checked = run.checked.max(sent);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::errors;
 use crate::{
-    Error, Result,
+    error::{Error, Result},
     id::Id,
     key::{Key, hex},
 };

@@ -6,11 +6,11 @@ use super::{
     script::{Answer, Argument, Batch, Invocation, Script},
 };
 use crate::{
-    Result,
+    error::Result,
     id::Id,
     key::Key,
     primitives::{
-        self, Holding, Once, Reply, Request, Wait, barrier, counter, event,
+        self, HoldRequest, IdempotencyKey, Reply, Request, Wait, barrier, counter, event,
         inspection::{Held, Inspection},
         latch,
         rate_limiter::{self, Algorithm, NO_BURST, Quota},
@@ -85,7 +85,7 @@ pub(super) fn kind_of(key: &Key) -> Invocation {
     ANY.on(key).argument(Id::ZERO).argument("kind")
 }
 
-pub(super) fn delete(key: &Key, once: Once) -> Invocation {
+pub(super) fn delete(key: &Key, once: IdempotencyKey) -> Invocation {
     ANY.on(key).argument(once.attempt).argument("delete").argument(once.repeated)
 }
 
@@ -113,7 +113,7 @@ impl Start<'_> {
         let Self { key, channel } = self;
         let call = script.on(key).argument(operation).argument(id).argument(Arc::clone(channel));
         match wait {
-            Some(wait) => call.argument(milliseconds(wait.live.unwrap_or(Redis::LIVENESS))),
+            Some(wait) => call.argument(milliseconds(wait.live.unwrap_or(Redis::WAITER_TTL))),
             None => call.argument("no"),
         }
     }
@@ -122,32 +122,34 @@ impl Start<'_> {
 fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
     let begin = |operation, id, wait| start.begin(&SEMAPHORE, operation, id, wait);
     match *request {
-        Holding::Acquire { id, lease, wait, ask } => begin("acquire", id, wait)
+        HoldRequest::Acquire { id, lease, wait, ask } => begin("acquire", id, wait)
             .argument(until(lease))
             .argument(if wait.is_none_or(|wait| wait.fair) { "fair" } else { "unfair" })
             .argument(ask.size.min(semaphore::MAX_SIZE))
             .argument(ask.permits.min(semaphore::MAX_SIZE))
             .argument(ask.key),
-        Holding::Renew { id, lease, once: None } => begin("renew", id, None).argument(until(lease)),
-        Holding::Renew { id, lease, once: Some(once) } => {
+        HoldRequest::Renew { id, lease, once: None } => begin("renew", id, None).argument(until(lease)),
+        HoldRequest::Renew { id, lease, once: Some(once) } => {
             by_name(begin("renew", id, None).argument(until(lease)), 3, false, once)
         }
-        Holding::Release { id, tombstone, once: None } => refusing(begin("release", id, None), 5, tombstone),
-        Holding::Release { id, tombstone, once: Some(once) } => {
+        HoldRequest::Release { id, tombstone, once: None } => {
+            failing(begin("release", id, None), 5, tombstone)
+        }
+        HoldRequest::Release { id, tombstone, once: Some(once) } => {
             by_name(begin("release", id, None), 4, tombstone, once)
         }
-        Holding::Cancel { id, tombstone } => refusing(begin("cancel", id, None), 5, tombstone),
-        Holding::Evict { of, up_to } => begin("evict", of.unwrap_or(Id::ZERO), None).argument(up_to),
+        HoldRequest::Cancel { id, tombstone } => failing(begin("cancel", id, None), 5, tombstone),
+        HoldRequest::Evict { of, up_to } => begin("evict", of.unwrap_or(Id::ZERO), None).argument(up_to),
     }
 }
 
 /// The arguments from number 5 on that this operation has not, then whether the id is to be refused.
-fn refusing(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
+fn failing(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
     without(call, missing).argument(tombstone)
 }
 
 /// The same with the attempt before the end, and whether that is to be refused behind it.
-fn by_name(call: Invocation, missing: usize, tombstone: bool, once: Once) -> Invocation {
+fn by_name(call: Invocation, missing: usize, tombstone: bool, once: IdempotencyKey) -> Invocation {
     let call = without(call, missing).argument(once.attempt).argument(tombstone);
     if once.repeated { call.argument(true) } else { call }
 }
@@ -167,7 +169,7 @@ fn of_rate_limiter(request: &rate_limiter::Request, start: Start<'_>) -> Invocat
             call.argument(patience).together(&RATE_MANY)
         }
         rate_limiter::Request::Cancel { id, tombstone } => {
-            refusing(start.begin(&RATE, "cancel", id, None), 3, tombstone)
+            failing(start.begin(&RATE, "cancel", id, None), 3, tombstone)
         }
     }
 }
@@ -194,7 +196,7 @@ fn of_event(request: &event::Request, start: Start<'_>) -> Invocation {
             .argument(Arc::clone(message))
             .argument(milliseconds(*keep))
             .argument(once.repeated),
-        event::Request::Reset { once } => refusing(begin("reset", once.attempt, None), 2, once.repeated),
+        event::Request::Reset { once } => failing(begin("reset", once.attempt, None), 2, once.repeated),
         event::Request::Cancel { id } => begin("cancel", *id, None),
     }
 }
@@ -216,7 +218,7 @@ fn of_barrier(request: &barrier::Request, start: Start<'_>) -> Invocation {
             start.begin(&BARRIER, "arrive", id, wait).argument(parties)
         }
         barrier::Request::Cancel { id, tombstone } => {
-            refusing(start.begin(&BARRIER, "cancel", id, None), 1, tombstone)
+            failing(start.begin(&BARRIER, "cancel", id, None), 1, tombstone)
         }
     }
 }
@@ -283,8 +285,8 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
 fn queued(answer: &Answer, request: &Request) -> Reply {
     let ahead = answer.number(0);
     let due = answer.natural(1).map(Duration::from_micros);
-    let recheck_in = match *request {
-        Request::Semaphore(Holding::Acquire { wait: Some(wait), .. }) => {
+    let recheck_after = match *request {
+        Request::Semaphore(HoldRequest::Acquire { wait: Some(wait), .. }) => {
             primitives::recheck(here(wait), due.unwrap_or(Duration::MAX), ahead)
         }
         Request::RateLimiter(rate_limiter::Request::Take { wait: Some(wait), .. }) => {
@@ -298,12 +300,12 @@ fn queued(answer: &Answer, request: &Request) -> Reply {
         }
         _ => due,
     };
-    Reply::Queued { ahead, recheck_in }
+    Reply::Queued { ahead, recheck_after }
 }
 
 /// Nobody who waits for a server lives in its process.
 fn here(wait: Wait) -> Wait {
-    Wait { live: wait.live.or(Some(Redis::LIVENESS)), ..wait }
+    Wait { live: wait.live.or(Some(Redis::WAITER_TTL)), ..wait }
 }
 
 fn inspection(answer: &Answer) -> Inspection {

@@ -1,7 +1,7 @@
 //! What is checked of a server before locks are trusted to it.
 
 use super::{errors, lock, shared};
-use crate::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use redis::{RedisError, Value, aio::MultiplexedConnection, from_redis_value};
 use std::collections::HashMap;
 

@@ -6,19 +6,19 @@ const NAME: Id = Id::ZERO;
 
 fn by_name(attempt: u128, size: u64) -> Request {
     let ask = Permits { size, permits: 1, key: NAME };
-    Holding::Acquire { id: Id::from(attempt), lease: LEASE, wait: None, ask }
+    HoldRequest::Acquire { id: Id::from(attempt), lease: LEASE, wait: None, ask }
 }
 
-fn once(attempt: u128, repeated: bool) -> Once {
-    Once { attempt: Id::from(attempt), repeated }
+fn once(attempt: u128, repeated: bool) -> IdempotencyKey {
+    IdempotencyKey { attempt: Id::from(attempt), repeated }
 }
 
 fn release_once(attempt: u128, repeated: bool) -> Request {
-    Holding::Release { id: NAME, tombstone: false, once: Some(once(attempt, repeated)) }
+    HoldRequest::Release { id: NAME, tombstone: false, once: Some(once(attempt, repeated)) }
 }
 
 fn renew_once(attempt: u128, repeated: bool, lease: Duration) -> Request {
-    Holding::Renew { id: NAME, lease, once: Some(once(attempt, repeated)) }
+    HoldRequest::Renew { id: NAME, lease, once: Some(once(attempt, repeated)) }
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn of_a_release_by_name_no_copy_counts_after_a_repeated_one() {
 fn a_repeated_release_that_finds_nothing_is_remembered_as_well() {
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&by_name(1, 1));
-    semaphore.ask(&Holding::Evict { of: None, up_to: u64::MAX });
+    semaphore.ask(&HoldRequest::Evict { of: None, up_to: u64::MAX });
     assert_eq!(semaphore.ask(&release_once(10, true)), Reply::NotHeld);
     semaphore.ask(&by_name(2, 1));
     assert_eq!(semaphore.ask(&release_once(10, false)), Reply::NotHeld);

@@ -4,7 +4,7 @@ use super::{START, milliseconds};
 use crate::{
     id::Id,
     primitives::{
-        Holding, Once, Request, Wait, barrier, counter, event, latch,
+        HoldRequest, IdempotencyKey, Request, Wait, barrier, counter, event, latch,
         rate_limiter::{self, Quota},
         semaphore::Permits,
         watchdog,
@@ -25,19 +25,19 @@ fn wait(rng: &mut Rng) -> Option<Wait> {
     (rng.u8(..5) > 0).then(|| Wait { live, fair: rng.u8(..4) > 0 })
 }
 
-fn once(attempt: Id, rng: &mut Rng) -> Once {
-    Once { attempt, repeated: rng.u8(..4) == 0 }
+fn once(attempt: Id, rng: &mut Rng) -> IdempotencyKey {
+    IdempotencyKey { attempt, repeated: rng.u8(..4) == 0 }
 }
 
-fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names: &[Id]) -> Holding<A> {
+fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names: &[Id]) -> HoldRequest<A> {
     let (id, name) = (one_of(rng, ids), one_of(rng, names));
     let lease = milliseconds(rng, &[1, 2, 5, 50, 1_000, 2_500, 10_000]);
     match rng.u8(..11) {
-        0..=4 => Holding::Acquire { id, lease, wait: wait(rng), ask: ask(id, rng) },
-        5 | 6 => Holding::Renew { id: name, lease, once: None },
-        7 | 8 => Holding::Release { id: name, tombstone: rng.u8(..8) == 0, once: None },
-        9 => Holding::Cancel { id, tombstone: rng.u8(..8) == 0 },
-        _ => Holding::Evict { of: rng.bool().then_some(id), up_to: evicted(rng) },
+        0..=4 => HoldRequest::Acquire { id, lease, wait: wait(rng), ask: ask(id, rng) },
+        5 | 6 => HoldRequest::Renew { id: name, lease, once: None },
+        7 | 8 => HoldRequest::Release { id: name, tombstone: rng.u8(..8) == 0, once: None },
+        9 => HoldRequest::Cancel { id, tombstone: rng.u8(..8) == 0 },
+        _ => HoldRequest::Evict { of: rng.bool().then_some(id), up_to: evicted(rng) },
     }
 }
 
@@ -69,12 +69,12 @@ pub(super) fn semaphore(ids: &[Id], rng: &mut Rng) -> Request {
         Permits { size, permits: permits.min(most), key }
     };
     let mut request = holding(ids, rng, ask, &names);
-    if let Holding::Acquire { lease, .. } = &mut request
+    if let HoldRequest::Acquire { lease, .. } = &mut request
         && rng.u8(..8) == 0
     {
         *lease = Duration::MAX;
     }
-    if let Holding::Renew { once, .. } | Holding::Release { once, .. } = &mut request {
+    if let HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. } = &mut request {
         *once = rng.bool().then(|| self::once(Id::from(rng.u128(1..4)), rng));
     }
     Request::Semaphore(request)

@@ -10,7 +10,7 @@ fn by() -> Timestamp {
 }
 
 fn acquire(id: Id) -> Request {
-    Holding::Acquire { id, lease: LEASE, wait: Some(Wait { live: None, fair: true }), ask: () }
+    HoldRequest::Acquire { id, lease: LEASE, wait: Some(Wait { live: None, fair: true }), ask: () }
 }
 
 /// As an executor does that polls the member between being passed over and the next one's turn.
@@ -25,7 +25,7 @@ async fn a_member_that_is_passed_over_does_not_hold_with_the_next_one() {
         let queued = store.lock(&key, &acquire(id), by()).await.unwrap();
         assert!(matches!(queued, Reply::Queued { .. }), "{queued:?}");
     }
-    let release = Holding::Release { id: before, tombstone: false, once: None };
+    let release = HoldRequest::Release { id: before, tombstone: false, once: None };
     store.lock(&key, &release, by()).await.unwrap();
     until("the turn", async || matches!(store.runs.place(&key, late), Place::Holds { .. })).await;
     let Place::Holds { grant, fence } = store.runs.place(&key, late) else { panic!() };
@@ -35,7 +35,7 @@ async fn a_member_that_is_passed_over_does_not_hold_with_the_next_one() {
     let passed_over = |id| store.mail.boxes.take_back(id);
     assert_eq!(store.pass_on(&key, grant, Some(late), passed_over), Next::Gone);
 
-    let confirm = Holding::Renew { id: late, lease: LEASE, once: None };
+    let confirm = HoldRequest::Renew { id: late, lease: LEASE, once: None };
     let mut confirming = Box::pin(store.lock(&key, &confirm, by()));
     server.signal(Signal::STOP);
     assert!(confirming.as_mut().now_or_never().is_none());

@@ -68,7 +68,7 @@ fn many_names_are_looked_at_less_often() {
     for name in 0..1_000 {
         rechecks.add(&Key::new(&format!("lock:{name}")), Id::from(1), Timestamp::NEVER);
     }
-    assert_eq!(rechecks.interval(), Redis::LIVENESS / 3);
+    assert_eq!(rechecks.interval(), Redis::WAITER_TTL / 3);
 }
 
 #[test]

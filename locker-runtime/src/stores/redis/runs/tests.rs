@@ -92,7 +92,7 @@ fn a_late_answer_to_an_early_renewal_shortens_nothing() {
     runs.confirmed(&key, grant, now, LEASE * 6);
     runs.confirmed(&key, grant, now + Duration::from_secs(1), LEASE);
     let place = runs.place(&key, Id::from(1));
-    assert_eq!(place, Place::Waits { grant, before: 0, until: Some(deadline(now, LEASE * 6)) });
+    assert_eq!(place, Place::Waits { grant, before: 0, until: Some(lease_deadline(now, LEASE * 6)) });
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{id::Id, primitives::Holding, stores::redis::lock};
+use crate::{id::Id, primitives::HoldRequest, stores::redis::lock};
 use std::sync::Arc;
 use tokio::sync::oneshot::{self, Receiver};
 
@@ -7,7 +7,7 @@ type Answered = Receiver<RedisResult<Value>>;
 
 /// A release of the lock at `key`, left in line.
 fn release(writer: &mut Writer, key: &str) -> Answered {
-    let release = Holding::Release { id: Id::random(), tombstone: false, once: None };
+    let release = HoldRequest::Release { id: Id::random(), tombstone: false, once: None };
     let invocation = Arc::new(lock::invocation(&Key::new(key), &release, &Arc::from("channel")));
     let (answer, answered) = oneshot::channel();
     let batch = invocation.batch();

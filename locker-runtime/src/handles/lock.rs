@@ -1,16 +1,15 @@
-//! Asking for something to hold.
+//! Requests for locks, permits and read/write locks.
 
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
     clock::Timestamp,
-    config::{RETRY_DELAY, Settings},
-    guard::Guard,
+    error::{Error, ErrorKind, Result},
     id::Id,
-    key::Key,
-    lease::Hold,
-    locker::{Answer, Asking, Locker},
-    primitives::{Kind, Reply, Request, Wait},
+    key::{Key, KeyPart},
+    lease::{Guard, Hold, Release},
+    locker::{Acquired, Locker, WaitOp},
+    primitives::{HoldKind, Reply, Request, Wait, rwlock::Mode},
+    settings::{RETRY_DELAY, Settings},
 };
 use std::{fmt, time::Duration};
 
@@ -21,7 +20,7 @@ use std::{fmt, time::Duration};
 #[must_use = "a request does nothing until it is acquired"]
 pub struct LockRequest {
     locker: Locker,
-    kind: Kind,
+    kind: HoldKind,
     key: Key,
     settings: Settings,
     /// `permits` was asked of nothing but semaphores.
@@ -30,15 +29,50 @@ pub struct LockRequest {
     function: &'static str,
 }
 
-/// What the end of a guard does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Release {
-    OnDrop,
-    OnExpiry,
+impl Locker {
+    /// Asks for the exclusive lock called `name`.
+    pub fn lock(&self, name: &str) -> LockRequest {
+        self.request(HoldKind::Lock, Key::named(self.prefix(), "lock", name))
+    }
+
+    /// Asks for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments: the same key.
+    ///
+    /// ```
+    /// # async fn example(locker: locker_runtime::Locker) -> locker_runtime::Result<()> {
+    /// let (card, amount) = (6222, 100);
+    /// let guard = locker.lock_on("bank.withdraw", &[&card, &amount]).acquire().await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn lock_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> LockRequest {
+        self.request(HoldKind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
+    }
+
+    /// Asks for a permit of the semaphore called `name`, which has `size` of them from now on, for everybody: what
+    /// the last caller gave holds. A smaller size evicts nobody; with size 0 everybody waits until it is raised.
+    ///
+    /// The request is the lock's, lease, renewal and guard included; `permits(n)` takes several at once.
+    pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
+        self.request(HoldKind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
+    }
+
+    /// Asks for the read/write lock called `name` together with other readers. First come, first served: a reader
+    /// does not pass a writer who waits.
+    pub fn read_lock(&self, name: &str) -> LockRequest {
+        self.request(HoldKind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
+    }
+
+    /// Asks for the read/write lock called `name` alone.
+    pub fn write_lock(&self, name: &str) -> LockRequest {
+        self.request(HoldKind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
+    }
+
+    pub(crate) fn request(&self, kind: HoldKind, key: Key) -> LockRequest {
+        LockRequest::new(self.clone(), kind, key, self.settings())
+    }
 }
 
 impl LockRequest {
-    pub(crate) fn new(locker: Locker, kind: Kind, key: Key, settings: Settings) -> Self {
+    pub(crate) fn new(locker: Locker, kind: HoldKind, key: Key, settings: Settings) -> Self {
         Self { locker, kind, key, settings, has_permits: true, release: Release::OnDrop, function: "" }
     }
 
@@ -86,7 +120,7 @@ impl LockRequest {
     /// How many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
     pub fn permits(mut self, permits: u64) -> Self {
         match &mut self.kind {
-            Kind::Semaphore { permits: taken, .. } => *taken = permits,
+            HoldKind::Semaphore { permits: taken, .. } => *taken = permits,
             _ => self.has_permits = false,
         }
         self
@@ -145,7 +179,7 @@ impl LockRequest {
             self.check()?;
             let id = self.locker.new_id();
             let answer =
-                self.locker.ask(&self.key, &Attempt { id, of: &self }, self.settings.patience()).await?;
+                self.locker.ask(&self.key, &LockOp { id, of: &self }, self.settings.patience()).await?;
             self.hold(id, &answer)
         }
     }
@@ -190,7 +224,7 @@ impl LockRequest {
         block_on(self.try_acquire())
     }
 
-    fn hold(self, id: Id, answer: &Answer) -> Result<Guard> {
+    fn hold(self, id: Id, answer: &Acquired) -> Result<Guard> {
         let Reply::Granted { fence } = answer.reply else {
             return Err(self.kind.refusal(&answer.reply).with_key(self.key.as_str()));
         };
@@ -208,20 +242,13 @@ impl fmt::Debug for LockRequest {
     }
 }
 
-pub(crate) fn unexpected(reply: &Reply) -> Error {
-    match reply {
-        Reply::WrongKind => Error::new(ErrorKind::Conflict, "the key is in use by another kind of primitive"),
-        reply => Error::new(ErrorKind::Conflict, format!("the store answered {reply:?}")),
-    }
-}
-
 /// The requests of one attempt to hold something.
-struct Attempt<'a> {
+struct LockOp<'a> {
     id: Id,
     of: &'a LockRequest,
 }
 
-impl Asking for Attempt<'_> {
+impl WaitOp for LockOp<'_> {
     fn id(&self) -> Id {
         self.id
     }
@@ -253,7 +280,7 @@ impl Asking for Attempt<'_> {
     /// A store knows when it is worth asking for a lock again. It is asked more often if the caller says so.
     fn longest_recheck(&self) -> Duration {
         match (self.of.kind, self.of.settings.retry_delay) {
-            (Kind::Lock, delay) if delay >= RETRY_DELAY => Duration::MAX,
+            (HoldKind::Lock, delay) if delay >= RETRY_DELAY => Duration::MAX,
             (_, delay) => delay,
         }
     }

@@ -1,10 +1,10 @@
 //! Signals on their way to the waiters of this process.
 
 use crate::{
-    errands::Errands,
     id::{Id, IdMap},
+    in_flight::InFlight,
     panics,
-    primitives::{Push, Signal},
+    primitives::{Notification, Signal},
     sync::{Mutex, lock},
 };
 #[cfg(feature = "redis")]
@@ -24,38 +24,38 @@ const SHARDS: usize = 16;
 /// A store delivers here what a step (or a message from a server) says. Signals are hints: one that is not
 /// delivered costs its receiver time, never correctness.
 #[derive(Clone, Default)]
-pub struct Pushes {
-    shards: Arc<[Mutex<IdMap<Mailbox>>; SHARDS]>,
-    errands: Errands,
+pub struct Mailboxes {
+    shards: Arc<[Mutex<IdMap<Slot>>; SHARDS]>,
+    in_flight: InFlight,
 }
 
 #[derive(Debug, Default)]
-struct Mailbox {
+struct Slot {
     signal: Option<Signal>,
     waker: Option<Waker>,
 }
 
-impl Pushes {
+impl Mailboxes {
     /// Opens the mailbox of `id`; it closes when the subscription is dropped.
     #[must_use]
-    pub fn subscribe(&self, id: Id) -> Subscription<'_> {
+    pub fn subscribe(&self, id: Id) -> Mailbox<'_> {
         // Dropped when nothing is locked: with its waker may go a task that uses mailboxes.
-        let before = lock(self.shard(id)).insert(id, Mailbox::default());
+        let before = lock(self.shard(id)).insert(id, Slot::default());
         drop(before);
-        Subscription { pushes: self, id, open: true }
+        Mailbox { mailboxes: self, id, open: true }
     }
 
     /// Wakes whom the push is for.
     ///
     /// # Errors
     /// Hands the push back when nobody here waits under that id any more.
-    pub fn deliver(&self, push: Push) -> Result<(), Push> {
+    pub fn deliver(&self, push: Notification) -> Result<(), Notification> {
         self.put(push)?.into_iter().for_each(panics::wake);
         Ok(())
     }
 
     /// The same for a caller who must not wake anybody yet: an executor may poll who is woken there and then.
-    pub(crate) fn put(&self, push: Push) -> Result<Option<Waker>, Push> {
+    pub(crate) fn put(&self, push: Notification) -> Result<Option<Waker>, Notification> {
         let mut shard = lock(self.shard(push.id));
         match shard.entry(push.id) {
             Entry::Occupied(mut mailbox) => Ok(mailbox.get_mut().put(push.signal)),
@@ -67,8 +67,8 @@ impl Pushes {
     #[cfg(feature = "redis")]
     pub(crate) fn wake_within(&self, spread: Duration) {
         for shard in self.shards.iter() {
-            let put = |(id, mailbox): (&Id, &mut Mailbox)| {
-                mailbox.put(Signal::Look { within: spread / 1024 * id.jitter(1024) })
+            let put = |(id, mailbox): (&Id, &mut Slot)| {
+                mailbox.put(Signal::Recheck { within: spread / 1024 * id.jitter(1024) })
             };
             let wakers: Vec<_> = lock(shard).iter_mut().filter_map(put).collect();
             wakers.into_iter().for_each(panics::wake);
@@ -81,7 +81,7 @@ impl Pushes {
     pub(crate) fn take_back(&self, id: Id) -> bool {
         let mut shard = lock(self.shard(id));
         let mailbox =
-            shard.get_mut(&id).filter(|mailbox| matches!(mailbox.signal, Some(Signal::Held { .. })));
+            shard.get_mut(&id).filter(|mailbox| matches!(mailbox.signal, Some(Signal::HandedOff { .. })));
         mailbox.map(|mailbox| mailbox.signal = Some(Signal::Wake)).is_some()
     }
 
@@ -104,23 +104,23 @@ impl Pushes {
     }
 
     /// What is handed back because nobody waited for it.
-    pub(crate) fn errands(&self) -> &Errands {
-        &self.errands
+    pub(crate) fn in_flight(&self) -> &InFlight {
+        &self.in_flight
     }
 
-    fn shard(&self, id: Id) -> &Mutex<IdMap<Mailbox>> {
+    fn shard(&self, id: Id) -> &Mutex<IdMap<Slot>> {
         &self.shards[id.shard(SHARDS)]
     }
 }
 
-impl Mailbox {
+impl Slot {
     /// What says more stays: asking again answers whatever a look would, a grant whatever asking would, and a later
     /// grant whatever an earlier one would.
     fn put(&mut self, signal: Signal) -> Option<Waker> {
         let weight = |signal: &Signal| match *signal {
-            Signal::Look { .. } => (0, 0),
+            Signal::Recheck { .. } => (0, 0),
             Signal::Wake => (1, 0),
-            Signal::Granted { fence } | Signal::Held { fence, .. } => (2, fence),
+            Signal::Granted { fence } | Signal::HandedOff { fence, .. } => (2, fence),
             Signal::Deleted => (3, 0),
         };
         if self.signal.as_ref().is_none_or(|there| weight(there) <= weight(&signal)) {
@@ -130,22 +130,22 @@ impl Mailbox {
     }
 }
 
-impl fmt::Debug for Pushes {
+impl fmt::Debug for Mailboxes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pushes").field("waiting", &self.len()).finish()
+        f.debug_struct("Mailboxes").field("waiting", &self.len()).finish()
     }
 }
 
 /// An open mailbox.
 #[derive(Debug)]
-pub struct Subscription<'a> {
-    pushes: &'a Pushes,
+pub struct Mailbox<'a> {
+    mailboxes: &'a Mailboxes,
     id: Id,
     /// Closed once its owner was told that it holds: nothing comes after that.
     open: bool,
 }
 
-impl Subscription<'_> {
+impl Mailbox<'_> {
     /// The next signal.
     ///
     /// # Cancel safety
@@ -156,7 +156,7 @@ impl Subscription<'_> {
 
     /// Opens a mailbox that was closed because its owner held: to be done before asking again.
     pub(crate) fn reopen(&mut self) {
-        lock(self.pushes.shard(self.id)).entry(self.id).or_default();
+        lock(self.mailboxes.shard(self.id)).entry(self.id).or_default();
         self.open = true;
     }
 
@@ -165,7 +165,7 @@ impl Subscription<'_> {
         if !std::mem::take(&mut self.open) {
             return;
         }
-        let mut shard = lock(self.pushes.shard(self.id));
+        let mut shard = lock(self.mailboxes.shard(self.id));
         let mailbox = shard.remove(&self.id);
         if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
             let keep = shard.len() * 2;
@@ -176,11 +176,11 @@ impl Subscription<'_> {
     }
 
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
-        let mut shard = lock(self.pushes.shard(self.id));
+        let mut shard = lock(self.mailboxes.shard(self.id));
         let mailbox = shard.entry(self.id).or_default();
         if let Some(signal) = mailbox.signal.take() {
             let mut closed = None;
-            if matches!(signal, Signal::Held { .. }) {
+            if matches!(signal, Signal::HandedOff { .. }) {
                 closed = shard.remove(&self.id);
                 self.open = false;
             }
@@ -196,7 +196,7 @@ impl Subscription<'_> {
     }
 }
 
-impl Drop for Subscription<'_> {
+impl Drop for Mailbox<'_> {
     fn drop(&mut self) {
         self.close();
     }
@@ -210,8 +210,8 @@ mod tests {
 
     #[test]
     fn a_signal_that_says_less_replaces_none_that_says_more() {
-        let (look, granted) = (Signal::Look { within: Duration::ZERO }, Signal::Granted { fence: 1 });
-        let inherited = Signal::Held { fence: 2, until: Timestamp::NEVER };
+        let (look, granted) = (Signal::Recheck { within: Duration::ZERO }, Signal::Granted { fence: 1 });
+        let inherited = Signal::HandedOff { fence: 2, until: Timestamp::NEVER };
         for (signals, heard) in [
             ([look, Signal::Wake], Signal::Wake),
             ([Signal::Wake, look], Signal::Wake),
@@ -222,10 +222,10 @@ mod tests {
             ([granted, inherited], inherited),
             ([inherited, granted], inherited),
         ] {
-            let (pushes, id) = (Pushes::default(), Id::random());
-            let mut mailbox = pushes.subscribe(id);
+            let (mailboxes, id) = (Mailboxes::default(), Id::random());
+            let mut mailbox = mailboxes.subscribe(id);
             for signal in signals {
-                pushes.deliver(Push { key: Key::new("a"), id, signal }).unwrap();
+                mailboxes.deliver(Notification { key: Key::new("a"), id, signal }).unwrap();
             }
             assert_eq!(block_on(mailbox.next()), heard, "{signals:?}");
         }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_waker_that_is_dropped_may_use_the_mailboxes() {
         use std::{sync::mpsc, task::Wake, thread};
-        struct Last(Pushes, Id);
+        struct Last(Mailboxes, Id);
         impl Wake for Last {
             fn wake(self: Arc<Self>) {}
         }
@@ -246,9 +246,9 @@ mod tests {
         }
         let (done, all) = mpsc::channel();
         thread::spawn(move || {
-            let (pushes, id) = (Pushes::default(), Id::random());
-            let mut mailbox = pushes.subscribe(id);
-            let waker = Waker::from(Arc::new(Last(pushes.clone(), id)));
+            let (mailboxes, id) = (Mailboxes::default(), Id::random());
+            let mut mailbox = mailboxes.subscribe(id);
+            let waker = Waker::from(Arc::new(Last(mailboxes.clone(), id)));
             assert!(mailbox.poll_next(&mut Context::from_waker(&waker)).is_pending());
             drop(waker);
             assert!(mailbox.poll_next(&mut Context::from_waker(Waker::noop())).is_pending());

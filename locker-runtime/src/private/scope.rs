@@ -1,12 +1,12 @@
 //! What a function holds while its body runs, and how that ends.
 
 use crate::{
-    Error, ErrorKind, Guard, Result,
     blocking::block_on,
     diagnostics::warning,
-    guard::{leave_together, while_held},
+    error::{Error, ErrorKind, Result},
+    handles::LockRequest,
+    lease::{Guard, release_all, while_held},
     panics,
-    request::LockRequest,
 };
 use futures_util::{
     FutureExt, TryFutureExt,
@@ -63,9 +63,9 @@ impl Hold {
     /// Releases all of them, and waits for that no longer than the end of a function may take.
     fn release(self) -> impl Future<Output = Result<()>> + Send {
         if self.others.is_empty() {
-            return Either::Left(self.guard.leave());
+            return Either::Left(self.guard.release_bounded());
         }
-        Either::Right(Box::pin(leave_together(self.others.into_iter().chain([self.guard]))))
+        Either::Right(Box::pin(release_all(self.others.into_iter().chain([self.guard]))))
     }
 
     fn release_blocking(self) -> Result<()> {
@@ -96,10 +96,10 @@ pub fn acquire_blocking(request: LockRequest) -> Result<Holder> {
 /// # Errors
 /// `Lost`.
 pub async fn cancel_on_lost<F: Future>(hold: &Hold, body: Pin<&mut F>) -> Result<F::Output> {
-    while_held(body, pin!(hold.lost()), || hold.check().is_ok()).await.ok_or_else(|| loss(hold))
+    while_held(body, pin!(hold.lost()), || hold.check().is_ok()).await.ok_or_else(|| loss_error(hold))
 }
 
-fn loss(hold: &Hold) -> Error {
+fn loss_error(hold: &Hold) -> Error {
     let message = "the lease ended before its holder released it";
     let known = || Error::new(ErrorKind::Lost, message).with_key(hold.guard.key());
     hold.check().err().unwrap_or_else(known)

@@ -1,31 +1,31 @@
 //! A store that refuses every call: what is left of a store that was named wrongly.
 
 use crate::{
-    Error,
+    error::Error,
     key::Key,
+    mailboxes::Mailboxes,
     primitives::Request,
-    pushes::Pushes,
     store::{Calling, Store},
 };
 
 #[derive(Debug)]
-pub(crate) struct Refusing {
+pub(crate) struct FailingStore {
     error: Error,
-    pushes: Pushes,
+    mailboxes: Mailboxes,
 }
 
-impl Refusing {
+impl FailingStore {
     pub(crate) fn new(error: Error) -> Self {
-        Self { error, pushes: Pushes::default() }
+        Self { error, mailboxes: Mailboxes::default() }
     }
 }
 
-impl Store for Refusing {
+impl Store for FailingStore {
     fn call<'a>(&'a self, _key: &'a Key, _request: &'a Request) -> Calling<'a> {
         Calling::answered(Err(self.error.clone()))
     }
 
-    fn pushes(&self) -> &Pushes {
-        &self.pushes
+    fn mailboxes(&self) -> &Mailboxes {
+        &self.mailboxes
     }
 }

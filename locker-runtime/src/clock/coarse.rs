@@ -69,10 +69,10 @@ mod tests {
         });
         for _ in 0..100_000 {
             let before = Timestamp::now();
-            let quick = now();
+            let coarse = now();
             let after = Timestamp::now();
             let little = 2 * TOGETHER + Duration::from_micros(1);
-            assert!(before <= quick + little && quick <= after + little, "{before} {quick} {after}");
+            assert!(before <= coarse + little && coarse <= after + little, "{before} {coarse} {after}");
         }
     }
 

@@ -8,138 +8,139 @@ const SHORT: Duration = Duration::from_millis(120);
 const MINUTE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn a_holder_that_asks_again_keeps_its_hold_and_expiry(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    let first = door.acquire(&name, 2, "me", MINUTE, Duration::ZERO).await.unwrap();
-    let again = door.acquire(&name, 2, "me", MINUTE * 10, Duration::ZERO).await.unwrap();
+    let (admin, name) = (locker.admin(), fresh_name());
+    let first = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let again = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE * 10, Duration::ZERO).await.unwrap();
     assert_eq!(first.fence, again.fence);
-    let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+    let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     assert_eq!((state.size, state.used, state.waiting, state.holders.len()), (Some(2), Some(1), 0, 1));
     let holder = state.holders[0];
     assert!(holder.time_left.is_some_and(|left| left <= MINUTE && left > MINUTE / 2), "{holder:?}");
     assert!(holder.fence == first.fence && holder.age.is_some_and(|age| age < MINUTE / 2), "{holder:?}");
-    assert!(door.release(&name, "me").await.unwrap());
-    assert!(!door.release(&name, "me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
 pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    door.acquire(&name, 1, "other", MINUTE, Duration::ZERO).await.unwrap();
-    let (one, two) = (door.clone(), door.clone());
-    let impatient = two.acquire(&name, 1, "me", MINUTE, SHORT);
-    let patient = queued(&locker, one.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
+    let name = fresh_name();
+    locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
+    let impatient = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, SHORT);
+    let patient = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
     assert_eq!(in_time("the time-out", impatient).await.unwrap_err().kind(), ErrorKind::TimedOut);
-    let dropped = queued(&locker, two.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
-    let third = queued(&locker, two.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
+    let dropped = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
     drop(dropped);
-    assert!(door.release(&name, "other").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
     let fence = in_time("the patient wait", patient).await.unwrap().fence;
     assert_eq!(in_time("the other wait", third).await.unwrap().fence, fence);
-    assert!(door.renew(&name, "me", MINUTE).await.unwrap());
-    assert!(door.release(&name, "me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).renew("me", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
 pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    door.acquire(&name, 1, "holder", Duration::MAX, Duration::ZERO).await.unwrap();
-    let late = in_time("the time-out", door.acquire(&name, 1, "late", Duration::MAX, SHORT)).await;
+    let name = fresh_name();
+    locker.keyed_semaphore(&name).acquire(1, "holder", Duration::MAX, Duration::ZERO).await.unwrap();
+    let late =
+        in_time("the time-out", locker.keyed_semaphore(&name).acquire(1, "late", Duration::MAX, SHORT)).await;
     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
     waiting_at(&locker, "semaphore", &name, 0).await;
-    drop(queued(&locker, door.acquire(&name, 1, "dropped", Duration::MAX, GENEROUS)).await);
+    drop(queued(&locker, locker.keyed_semaphore(&name).acquire(1, "dropped", Duration::MAX, GENEROUS)).await);
     waiting_at(&locker, "semaphore", &name, 0).await;
-    let next = queued(&locker, door.acquire(&name, 1, "next", Duration::MAX, GENEROUS)).await;
-    assert!(door.release(&name, "holder").await.unwrap());
+    let next =
+        queued(&locker, locker.keyed_semaphore(&name).acquire(1, "next", Duration::MAX, GENEROUS)).await;
+    assert!(locker.keyed_semaphore(&name).release("holder").await.unwrap());
     in_time("the next", next).await.unwrap();
     for gone in ["late", "dropped"] {
-        assert!(!door.release(&name, gone).await.unwrap(), "{gone} holds nothing");
+        assert!(!locker.keyed_semaphore(&name).release(gone).await.unwrap(), "{gone} holds nothing");
     }
-    assert!(door.release(&name, "next").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("next").await.unwrap());
 }
 
 pub(crate) async fn a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    door.acquire(&name, 1, "other", MINUTE, Duration::ZERO).await.unwrap();
-    let got = queued(&locker, door.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
-    let told = queued(&locker, door.acquire(&name, 1, "me", MINUTE, GENEROUS)).await;
-    assert!(door.release(&name, "other").await.unwrap());
+    let (admin, name) = (locker.admin(), fresh_name());
+    locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
+    let got = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let told = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
     let fence = in_time("the wait that is told", told).await.unwrap().fence;
     drop(got);
     // The cancel of the dropped wait is sent before this.
-    let probe = queued(&locker, door.acquire(&name, 1, "third", MINUTE, GENEROUS)).await;
-    let again = door.acquire(&name, 1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let probe = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "third", MINUTE, GENEROUS)).await;
+    let again = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
     assert_eq!(again.fence, fence);
-    let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+    let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     let left = state.holders[0].time_left.unwrap();
     assert!(left > MINUTE / 2, "it was confirmed by the wait that was told: {left:?}");
     drop(probe);
-    assert!(door.release(&name, "me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
 pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    let size = async || door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap().size;
+    let (admin, name) = (locker.admin(), fresh_name());
+    let size = async || admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap().size;
     for holder in ["one", "two"] {
-        door.acquire(&name, 2, holder, MINUTE, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name).acquire(2, holder, MINUTE, Duration::ZERO).await.unwrap();
     }
-    let third = queued(&locker, door.acquire(&name, 2, "three", MINUTE, GENEROUS)).await;
-    door.acquire(&name, 1, "four", MINUTE, Duration::ZERO).await.unwrap_err();
+    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "three", MINUTE, GENEROUS)).await;
+    locker.keyed_semaphore(&name).acquire(1, "four", MINUTE, Duration::ZERO).await.unwrap_err();
     for holder in ["one", "two"] {
-        assert!(door.release(&name, holder).await.unwrap());
+        assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
     }
     in_time("the third", third).await.unwrap();
     assert_eq!(size().await, Some(1), "it was lowered");
 
-    door.acquire(&name, 0, "four", MINUTE, Duration::ZERO).await.unwrap_err();
-    assert!(door.release(&name, "three").await.unwrap());
-    let parked = queued(&locker, door.acquire(&name, 0, "five", MINUTE, GENEROUS)).await;
-    let raising = door.acquire(&name, 2, "six", MINUTE, GENEROUS);
+    locker.keyed_semaphore(&name).acquire(0, "four", MINUTE, Duration::ZERO).await.unwrap_err();
+    assert!(locker.keyed_semaphore(&name).release("three").await.unwrap());
+    let parked = queued(&locker, locker.keyed_semaphore(&name).acquire(0, "five", MINUTE, GENEROUS)).await;
+    let raising = locker.keyed_semaphore(&name).acquire(2, "six", MINUTE, GENEROUS);
     let (parked, raising) = in_time("both", async { tokio::join!(parked, raising) }).await;
     assert!(parked.is_ok() && raising.is_ok(), "{parked:?} {raising:?}");
     assert_eq!(size().await, Some(2), "it was raised");
 }
 
 pub(crate) async fn two_waits_of_one_holder_leave_the_size_as_others_have_set_it(locker: Locker) {
-    let door = locker.door();
+    let admin = locker.admin();
     for first_comes_first in [true, false] {
         let name = fresh_name();
-        door.acquire(&name, 2, "one", MINUTE, Duration::ZERO).await.unwrap();
-        door.acquire(&name, 2, "two", MINUTE, Duration::ZERO).await.unwrap();
-        let first = queued(&locker, door.acquire(&name, 2, "me", MINUTE, GENEROUS)).await;
-        let second = queued(&locker, door.acquire(&name, 2, "me", MINUTE, GENEROUS)).await;
-        door.acquire(&name, 1, "three", MINUTE, Duration::ZERO).await.unwrap_err();
+        locker.keyed_semaphore(&name).acquire(2, "one", MINUTE, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name).acquire(2, "two", MINUTE, Duration::ZERO).await.unwrap();
+        let first = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS)).await;
+        let second = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS)).await;
+        locker.keyed_semaphore(&name).acquire(1, "three", MINUTE, Duration::ZERO).await.unwrap_err();
         for holder in ["one", "two"] {
-            assert!(door.release(&name, holder).await.unwrap());
+            assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
         }
         let waits = if first_comes_first { [first, second] } else { [second, first] };
         for wait in waits {
             in_time("both waits", wait).await.unwrap();
         }
-        let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+        let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
         assert_eq!((state.size, state.used), (Some(1), Some(1)), "it was lowered");
-        assert!(door.release(&name, "me").await.unwrap());
+        assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
     }
 }
 
 pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    door.acquire(&name, 1, "me", Duration::MAX, Duration::ZERO).await.unwrap();
-    let state = door.inspect(&door.key("semaphore", &name)).await.unwrap().unwrap();
+    let (admin, name) = (locker.admin(), fresh_name());
+    locker.keyed_semaphore(&name).acquire(1, "me", Duration::MAX, Duration::ZERO).await.unwrap();
+    let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     assert_eq!(state.holders[0].time_left, None);
-    assert!(!door.renew(&name, "you", MINUTE).await.unwrap());
-    assert!(door.release(&name, "me").await.unwrap());
+    assert!(!locker.keyed_semaphore(&name).renew("you", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
 pub(crate) async fn a_hold_with_an_expiry_ends_by_itself(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    door.acquire(&name, 1, "me", SHORT, Duration::ZERO).await.unwrap();
-    let next = door.acquire(&name, 1, "you", MINUTE, GENEROUS);
+    let name = fresh_name();
+    locker.keyed_semaphore(&name).acquire(1, "me", SHORT, Duration::ZERO).await.unwrap();
+    let next = locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
     in_time("the next holder", next).await.unwrap();
-    assert!(!door.release(&name, "me").await.unwrap());
-    assert!(door.release(&name, "you").await.unwrap());
+    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("you").await.unwrap());
 }
 
 pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    door.acquire(&name, 1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let (admin, name) = (locker.admin(), fresh_name());
+    locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
     let parked = Quota::token_bucket(0, MINUTE);
     let event = locker.event(&name);
     let watchdog = locker.watchdog(&name);
@@ -150,15 +151,15 @@ pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
     macro_rules! check {
         ($($kind:literal: $wait:expr;)+) => {$(
             let waiting = queued(&locker, $wait).await;
-            assert!(door.delete(&door.key($kind, &name)).await.unwrap(), $kind);
+            assert!(admin.delete(&admin.key($kind, &name)).await.unwrap(), $kind);
             let error = in_time("the conflict", waiting).await.map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict, "{}: {error}", $kind);
-            assert!(door.inspect(&door.key($kind, &name)).await.unwrap().is_none(), $kind);
-            assert!(!door.delete(&door.key($kind, &name)).await.unwrap(), $kind);
+            assert!(admin.inspect(&admin.key($kind, &name)).await.unwrap().is_none(), $kind);
+            assert!(!admin.delete(&admin.key($kind, &name)).await.unwrap(), $kind);
         )+};
     }
     check! {
-        "semaphore": door.acquire(&name, 1, "you", MINUTE, GENEROUS);
+        "semaphore": locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
         "rate": limiter.acquire();
         "event": event.wait(GENEROUS);
         "watchdog": watchdog.wait(GENEROUS);
@@ -167,23 +168,23 @@ pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
         "lock": locker.lock(&name).timeout(GENEROUS).acquire();
     }
     assert_eq!(lock.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert!(!door.release(&name, "me").await.unwrap(), "its hold went with the name");
+    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap(), "its hold went with the name");
 }
 
 pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    let key = door.key("lock", &name);
+    let (admin, name) = (locker.admin(), fresh_name());
+    let key = admin.key("lock", &name);
     let evicted = locker.lock(&name).lease(SHORT).acquire().await.unwrap();
     let silent = locker.lock(&name).lease(MINUTE).timeout(GENEROUS);
     let next = queued(&locker, silent.clone().acquire()).await;
     let last = queued(&locker, silent.acquire()).await;
-    assert!(door.evict(&key).await.unwrap());
+    assert!(admin.evict(&key).await.unwrap());
     let next = in_time("the next in line", next).await.unwrap();
     assert!(next.fence() > evicted.fence());
     in_time("the loss", evicted.lost()).await;
     assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(next.is_held(), "a late release is not the next one's");
-    assert!(door.evict(&key).await.unwrap());
+    assert!(admin.evict(&key).await.unwrap());
     let last = in_time("the last in line", last).await.unwrap();
     assert!(last.fence() > next.fence());
     assert_eq!(next.release().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -191,33 +192,33 @@ pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker
 }
 
 pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    let key = door.key("semaphore", &name);
+    let (admin, name) = (locker.admin(), fresh_name());
+    let key = admin.key("semaphore", &name);
     for holder in ["a", "b"] {
-        door.acquire(&name, 2, holder, Duration::MAX, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name).acquire(2, holder, Duration::MAX, Duration::ZERO).await.unwrap();
     }
-    let first = queued(&locker, door.acquire(&name, 2, "c", MINUTE, GENEROUS)).await;
-    let second = queued(&locker, door.acquire(&name, 2, "d", MINUTE, GENEROUS)).await;
-    let third = queued(&locker, door.acquire(&name, 2, "e", MINUTE, GENEROUS)).await;
-    assert!(door.evict(&key).await.unwrap());
+    let first = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "c", MINUTE, GENEROUS)).await;
+    let second = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "d", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "e", MINUTE, GENEROUS)).await;
+    assert!(admin.evict(&key).await.unwrap());
     let fences = [
         in_time("the first in line", first).await.unwrap().fence,
         in_time("the second in line", second).await.unwrap().fence,
     ];
     assert!(fences[0] < fences[1]);
     for evicted in ["a", "b"] {
-        assert!(!door.renew(&name, evicted, MINUTE).await.unwrap(), "{evicted}");
-        assert!(!door.release(&name, evicted).await.unwrap(), "{evicted}");
+        assert!(!locker.keyed_semaphore(&name).renew(evicted, MINUTE).await.unwrap(), "{evicted}");
+        assert!(!locker.keyed_semaphore(&name).release(evicted).await.unwrap(), "{evicted}");
     }
-    let state = door.inspect(&key).await.unwrap().unwrap();
+    let state = admin.inspect(&key).await.unwrap().unwrap();
     assert_eq!((state.used, state.waiting), (Some(2), 1));
-    assert!(door.release(&name, "c").await.unwrap());
+    assert!(locker.keyed_semaphore(&name).release("c").await.unwrap());
     in_time("the third in line", third).await.unwrap();
 }
 
 pub(crate) async fn where_nobody_holds_there_is_nobody_to_evict(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
-    let evict = async |kind| door.evict(&door.key(kind, &name)).await.unwrap();
+    let (admin, name) = (locker.admin(), fresh_name());
+    let evict = async |kind| admin.evict(&admin.key(kind, &name)).await.unwrap();
     for kind in ["lock", "semaphore", "rwlock", "event", "counter"] {
         assert!(!evict(kind).await, "{kind}");
     }
@@ -233,9 +234,9 @@ pub(crate) async fn where_nobody_holds_there_is_nobody_to_evict(locker: Locker) 
 }
 
 pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker) {
-    let (door, name) = (locker.door(), fresh_name());
+    let (admin, name) = (locker.admin(), fresh_name());
     let listed = async || {
-        let names = door.names().await.unwrap();
+        let names = admin.names().await.unwrap();
         names.into_iter().filter(|(_, listed)| *listed == name).map(|(kind, _)| kind).collect::<Vec<_>>()
     };
     assert_eq!(listed().await, Vec::<String>::new());
@@ -247,12 +248,12 @@ pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker
     guard.release().await.unwrap();
     locker.event(&name).reset().await.unwrap();
     locker.counter(&name).add(-3).await.unwrap();
-    door.delete(&door.key("counter", &name)).await.unwrap();
+    admin.delete(&admin.key("counter", &name)).await.unwrap();
     let started = std::time::Instant::now();
     until("the slot is over", async || started.elapsed() > SHORT * 2).await;
     assert_eq!(listed().await, Vec::<String>::new());
 }
 
 pub(crate) async fn the_store_answers(locker: Locker) {
-    locker.door().ping().await.unwrap();
+    locker.admin().ping().await.unwrap();
 }

@@ -1,96 +1,55 @@
-//! Defaults, their limits, and the builder.
+//! The builder of lockers.
 
 use crate::{
-    Error, ErrorKind, Result,
     blocking::block_on,
     diagnostics::warning,
+    error::{Error, Result},
     key::KeyFormat,
-    locker::{Locker, Patience},
+    locker::Locker,
+    ranges::misused,
+    settings::{COMMAND_TIMEOUT, Settings},
     store::Store,
-    stores::{self, Opening},
+    stores::{self, Memory, opening::Opening},
 };
 use std::{env::VarError, fmt, sync::Arc, time::Duration};
 
-/// Everything a call may choose for itself, with the defaults of the locker it is made on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub(crate) lease: Duration,
-    pub(crate) timeout: Duration,
-    pub(crate) max_retry: Option<u32>,
-    pub(crate) retry_delay: Duration,
-    pub(crate) renew: bool,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) fair: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            lease: Duration::from_secs(10),
-            timeout: Duration::from_secs(10),
-            max_retry: None,
-            retry_delay: RETRY_DELAY,
-            renew: true,
-            max_hold: None,
-            fair: true,
-        }
-    }
-}
-
-pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(2);
-pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
-pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
-pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
-
-impl Settings {
-    /// Refuses what cannot be meant, by name.
-    pub(crate) fn check(&self) -> Result<()> {
-        between("lease", self.lease, SHORTEST)?;
-        between("retry_delay", self.retry_delay, SHORTEST)?;
-        if self.timeout != Duration::MAX {
-            between("timeout", self.timeout, Duration::ZERO)?;
-        }
-        if self.max_retry == Some(0) {
-            return misused("max_retry is 0: it counts attempts, the first one included, so give 1 or more");
-        }
-        match self.max_hold {
-            Some(_) if !self.renew => {
-                misused("max_hold has no meaning with renew(false): the lease ends the hold")
-            }
-            Some(max_hold) if max_hold < self.lease => misused(format!(
-                "max_hold {} is shorter than the lease {}",
-                humantime::format_duration(max_hold),
-                humantime::format_duration(self.lease)
-            )),
-            Some(max_hold) => between("max_hold", max_hold, SHORTEST),
-            None => Ok(()),
-        }
+impl Locker {
+    /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
+    ///
+    /// `memory://` in a URL means one store for the whole process instead.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self::with_defaults(Memory::new())
     }
 
-    pub(crate) fn patience(&self) -> Patience {
-        let Self { timeout, max_retry, retry_delay, .. } = *self;
-        Patience { timeout, max_retry, retry_delay }
+    /// Opens the store behind `url` with the defaults of [`LockerBuilder`].
+    ///
+    /// # Errors
+    /// As [`LockerBuilder::build`].
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a dropped future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().url(url).build().await
     }
 
-    /// How long a hold may last with all its renewals.
-    pub(crate) fn longest_hold(&self) -> Duration {
-        if self.renew { self.max_hold.unwrap_or(self.lease.saturating_mul(10)) } else { self.lease }
+    /// [`connect`](Self::connect) for callers that are not async.
+    ///
+    /// # Errors
+    /// As [`LockerBuilder::build`].
+    pub fn connect_blocking(url: &str) -> Result<Self> {
+        block_on(Self::connect(url))
     }
-}
 
-fn misused<T>(message: impl Into<String>) -> Result<T> {
-    Err(Error::new(ErrorKind::Misused, message))
-}
+    /// Starts from the defaults: lease 10 s, timeout 10 s, attempts unlimited, re-checks at most 2 s apart.
+    pub fn builder() -> LockerBuilder {
+        LockerBuilder::default()
+    }
 
-pub(crate) fn between(name: &str, value: Duration, shortest: Duration) -> Result<()> {
-    let shown = humantime::format_duration(value);
-    if value < shortest {
-        return misused(format!("{name} {shown} is too short: give at least {shortest:?}"));
+    pub(crate) fn with_defaults(store: impl Store) -> Self {
+        let (settings, key_format) = (Settings::default(), KeyFormat::default());
+        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT)
     }
-    if value > LONGEST {
-        return misused(format!("{name} {shown} is too long: give at most 10 years"));
-    }
-    Ok(())
 }
 
 /// Makes a [`Locker`] with defaults of your own.
@@ -207,7 +166,7 @@ impl LockerBuilder {
     pub async fn build(mut self) -> Result<Locker> {
         self.settings.check()?;
         #[cfg(feature = "redis")]
-        between("command_timeout", self.opening.redis.command_timeout, SHORTEST)?;
+        self.opening.redis.check()?;
         let store = match self.store.take() {
             Some(store) => store,
             None => match self.url.take() {
@@ -267,5 +226,16 @@ impl fmt::Debug for LockerBuilder {
         let mut out = f.debug_struct("LockerBuilder");
         out.field("url", &self.url.as_deref().map(stores::without_login)).field("settings", &self.settings);
         out.field("prefix", &self.prefix).field("key_format", &self.key_format).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builders_show_no_password() {
+        let shown = format!("{:?}", Locker::builder().url("redis://u:sekret@h"));
+        assert!(shown.contains("redis://..@h") && !shown.contains("sekret"), "{shown}");
     }
 }

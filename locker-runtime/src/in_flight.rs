@@ -10,9 +10,9 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// How many errands are out.
+/// How many calls are under way.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Errands(Arc<Count>);
+pub(crate) struct InFlight(Arc<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -22,12 +22,12 @@ struct Count {
 
 /// One errand, over when dropped.
 #[derive(Debug)]
-pub(crate) struct Errand(Arc<Count>);
+pub(crate) struct InFlightCall(Arc<Count>);
 
-impl Errands {
-    pub(crate) fn begin(&self) -> Errand {
+impl InFlight {
+    pub(crate) fn begin(&self) -> InFlightCall {
         self.0.out.fetch_add(1, Ordering::AcqRel);
-        Errand(Arc::clone(&self.0))
+        InFlightCall(Arc::clone(&self.0))
     }
 
     /// Waits until none is out.
@@ -43,7 +43,7 @@ impl Errands {
     }
 }
 
-impl Drop for Errand {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
         if self.0.out.fetch_sub(1, Ordering::AcqRel) == 1 {
             panics::contain(|| self.0.none.notify_waiters());
@@ -58,10 +58,10 @@ mod tests {
 
     #[test]
     fn are_done_when_the_last_one_is() {
-        let errands = Errands::default();
-        assert!(errands.done().now_or_never().is_some());
-        let (first, second) = (errands.begin(), errands.begin());
-        let mut done = Box::pin(errands.done());
+        let in_flight = InFlight::default();
+        assert!(in_flight.done().now_or_never().is_some());
+        let (first, second) = (in_flight.begin(), in_flight.begin());
+        let mut done = Box::pin(in_flight.done());
         drop(first);
         assert!(done.as_mut().now_or_never().is_none());
         drop(second);

@@ -1,43 +1,32 @@
 //! The one renewing task.
 
-use super::Hold;
+use super::hold::Hold;
 use crate::{
-    background,
+    background::{self, alarm::Alarm},
     clock::Timestamp,
     primitives::Reply,
+    renewals::{self, Wanted},
     sync::{Mutex, lock},
 };
-#[cfg(feature = "redis")]
-use crate::{id::Id, store::Store};
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use once_cell::sync::Lazy;
 use slab::Slab;
-#[cfg(feature = "redis")]
-use std::ptr;
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
-use tokio::sync::Notify;
+use std::sync::Arc;
 
 /// Watches over all holds of the process.
-#[derive(Debug)]
-pub(crate) struct Keeper {
+#[derive(Debug, Default)]
+pub(crate) struct Renewer {
     holds: Mutex<Slab<Watched>>,
-    /// When the task looks next, in microseconds; a hold that is due earlier wakes it.
-    next_look: AtomicU64,
-    earlier: Notify,
-    /// When holds were last to be renewed at once, in microseconds: those, too, that are watched only after that.
-    doubted: AtomicU64,
+    alarm: Alarm,
 }
 
 #[derive(Debug)]
 struct Watched {
     hold: Arc<Hold>,
-    /// `NEVER` while a renewal is on its way, or when there is none.
+    /// `NEVER` while a renewal is under way, and for holds without renewal.
     renew_at: Timestamp,
     over: bool,
-    /// It is not renewed any more: its owner releases it, or this task does from then on.
+    /// Set once its owner releases it: it is not renewed any more, and this task releases it from then on.
     release_by: Option<Timestamp>,
 }
 
@@ -51,43 +40,39 @@ impl Watched {
     }
 }
 
-static KEEPER: Lazy<Keeper> = Lazy::new(|| {
-    background::spawn(async { KEEPER.run().await });
-    Keeper {
-        holds: Mutex::default(),
-        next_look: AtomicU64::new(Timestamp::NEVER.as_micros()),
-        earlier: Notify::new(),
-        doubted: AtomicU64::new(0),
-    }
+static RENEWER: Lazy<Renewer> = Lazy::new(|| {
+    renewals::serve();
+    background::spawn(async { RENEWER.run().await });
+    Renewer::default()
 });
 
-impl Keeper {
+impl Renewer {
     /// Watches over a hold until [`forget`](Self::forget) is called with the number returned.
     pub(crate) fn watch(hold: &Arc<Hold>) -> usize {
         let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
         let mut watched = Watched { hold: Arc::clone(hold), renew_at, over: false, release_by: None };
-        let mut holds = lock(&KEEPER.holds);
-        let doubted = Timestamp::from_micros(KEEPER.doubted.load(Ordering::SeqCst));
-        if hold.renew && hold.sent <= doubted {
-            watched.renew_at = doubted;
+        let mut holds = lock(&RENEWER.holds);
+        let requested = renewals::latest();
+        if hold.renew && hold.sent <= requested {
+            watched.renew_at = requested;
         }
         let due = watched.due();
         let number = holds.insert(watched);
         drop(holds);
-        KEEPER.look_at(due);
+        RENEWER.alarm.set(due);
         number
     }
 
-    /// Its owner has begun to release the hold. It is released from here if it is still watched `by` then.
+    /// Ends renewals, because the owner releases the hold. If it is still watched at `by`, this task releases it.
     pub(crate) fn release_by(number: usize, by: Timestamp) {
-        if let Some(watched) = lock(&KEEPER.holds).get_mut(number) {
+        if let Some(watched) = lock(&RENEWER.holds).get_mut(number) {
             watched.release_by = Some(by);
         }
-        KEEPER.look_at(by);
+        RENEWER.alarm.set(by);
     }
 
     pub(crate) fn forget(number: usize) {
-        let mut holds = lock(&KEEPER.holds);
+        let mut holds = lock(&RENEWER.holds);
         let watched = holds.try_remove(number);
         if holds.is_empty() && holds.capacity() > 1024 {
             *holds = Slab::new();
@@ -96,60 +81,37 @@ impl Keeper {
         drop(watched);
     }
 
-    /// Renews every hold of `store` now: it may have forgotten some.
-    #[cfg(feature = "redis")]
-    pub(crate) fn renew_all(store: &dyn Store) {
-        Self::renew_those(|hold| ptr::addr_eq(hold.locker.store(), store));
-    }
-
-    /// Renews the hold of `id` now: the store may not know of it.
-    #[cfg(feature = "redis")]
-    pub(crate) fn renew(id: Id) {
-        Self::renew_those(|hold| hold.id == id);
-    }
-
-    #[cfg(feature = "redis")]
-    pub(super) fn renew_those(which: impl Fn(&Hold) -> bool) {
-        let (Some(keeper), now) = (Lazy::get(&KEEPER), Timestamp::now()) else { return };
-        keeper.doubted.fetch_max(now.as_micros(), Ordering::SeqCst);
-        for (_, watched) in &mut *lock(&keeper.holds) {
-            if watched.renew_at != Timestamp::NEVER && watched.release_by.is_none() && which(&watched.hold) {
-                watched.renew_at = now;
-            }
-        }
-        keeper.look_at(now);
-    }
-
-    fn look_at(&self, due: Timestamp) {
-        let due = due.as_micros();
-        if due < self.next_look.load(Ordering::SeqCst)
-            && due < self.next_look.fetch_min(due, Ordering::SeqCst)
-        {
-            self.earlier.notify_one();
-        }
-    }
-
     async fn run(&'static self) {
         let mut renewals = FuturesUnordered::new();
         loop {
-            let next = Timestamp::from_micros(self.next_look.load(Ordering::SeqCst));
             tokio::select! {
                 Some(()) = renewals.next() => {}
-                () = self.earlier.notified() => {}
-                () = background::sleep_until(next) => renewals.extend(self.look(Timestamp::now())),
+                wanted = renewals::requested() => self.renew_now(&wanted),
+                () = self.alarm.due(background::sleep_from) => renewals.extend(self.look(Timestamp::now())),
             }
         }
     }
 
-    /// Ends what is over and returns the renewals that are due.
+    fn renew_now(&self, wanted: &[Wanted]) {
+        let now = Timestamp::now();
+        for (_, Watched { hold, renew_at, release_by, .. }) in &mut *lock(&self.holds) {
+            let is_wanted = || wanted.iter().any(|wanted| wanted.includes(hold.locker.store(), hold.id));
+            if *renew_at != Timestamp::NEVER && release_by.is_none() && is_wanted() {
+                *renew_at = now;
+            }
+        }
+        self.alarm.set(now);
+    }
+
+    /// Expires holds, releases late ones, and returns the renewals that are due.
     fn look(&'static self, now: Timestamp) -> Vec<BoxFuture<'static, ()>> {
-        self.next_look.store(Timestamp::NEVER.as_micros(), Ordering::SeqCst);
+        self.alarm.reset();
         let (mut renewals, mut next) = (Vec::<BoxFuture<'static, ()>>::new(), Timestamp::NEVER);
         let (mut over, mut late) = (Vec::new(), Vec::new());
         for (number, watched) in &mut *lock(&self.holds) {
             let hold = &watched.hold;
             if let Some(by) = watched.release_by {
-                // Where the store is away, nothing was sent, and its owner goes first when it is back.
+                // During an outage nothing was sent. The owner goes first when the store is back.
                 if now >= by && hold.is_cut_off() {
                     watched.release_by = Some(hold.release_due());
                 } else if !watched.over && now >= by {
@@ -165,7 +127,7 @@ impl Keeper {
             }
             next = next.min(watched.due());
         }
-        self.next_look.fetch_min(next.as_micros(), Ordering::SeqCst);
+        self.alarm.set(next);
         for hold in over {
             hold.run_out(now);
         }
@@ -179,7 +141,7 @@ impl Keeper {
         let sent = Timestamp::now();
         let request = hold.kind.renew(hold.id, hold.lease);
         let again = match hold.locker.call_contained(&hold.key, &request).await {
-            // With a higher fence it is another hold, granted to a late copy of the request after this one had ended.
+            // A higher fence belongs to another hold: a late copy of the request was granted after this hold had ended.
             Ok(Reply::Renewed { fence }) if fence <= hold.fence => {
                 hold.renewed(sent);
                 hold.renew_at()
@@ -189,7 +151,7 @@ impl Keeper {
                 return;
             }
             Err(error) => {
-                hold.doubt(&error);
+                hold.mark_jeopardy(&error);
                 Timestamp::now() + hold.lease / 12
             }
         };
@@ -198,13 +160,12 @@ impl Keeper {
         {
             watched.renew_at = again;
         }
-        self.look_at(again);
+        self.alarm.set(again);
     }
 }
 
 impl Hold {
-    /// When a third of the lease has passed, give or take a tenth of that, so that many holds taken together are
-    /// not renewed together for ever.
+    /// After a third of the lease, within a tenth of that, so that the renewals of holds that began together spread.
     fn renew_at(&self) -> Timestamp {
         let tenth = self.lease / 30;
         self.deadline() - self.lease + tenth * 9 + tenth / 64 * self.id.jitter(128)
@@ -213,7 +174,7 @@ impl Hold {
     fn run_out(&self, now: Timestamp) {
         self.expire(now);
         if self.is_beyond_max_hold(now) {
-            self.locker.send_off(&self.key, self.release_request(), self.lease, |_| ());
+            self.locker.call_in_background(&self.key, self.release_request(), self.lease, |_| ());
         }
     }
 }

@@ -26,21 +26,21 @@ struct Latest {
 
 /// What a refused caller is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limited {
+pub(crate) struct Limited {
     /// `None`: not before the quota changes.
-    pub(super) retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// A refusal by the store. Nobody was in line, so no caller can give tokens back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Refusal {
-    pub(super) quota: Quota,
-    pub(super) tokens: u64,
+pub(crate) struct Refusal {
+    pub(crate) quota: Quota,
+    pub(crate) tokens: u64,
     /// Just before the request was sent. The refusal ends by this time, so that it is over before the store admits.
-    pub(super) sent: Timestamp,
+    pub(crate) sent: Timestamp,
     /// When the reply was here. Callers count from here when they are told to come back.
-    pub(super) received: Timestamp,
-    pub(super) limited: Limited,
+    pub(crate) received: Timestamp,
+    pub(crate) limited: Limited,
 }
 
 impl Refusal {
@@ -62,7 +62,7 @@ impl Refusal {
 
 impl Refusals {
     /// Returns what a call is told without asking the store. A call with another quota ends the refusal at its key.
-    pub(super) fn find(&self, key: &Key, quota: Quota, tokens: u64, patience: Duration) -> Option<Limited> {
+    pub(crate) fn find(&self, key: &Key, quota: Quota, tokens: u64, patience: Duration) -> Option<Limited> {
         let mut latest = lock(&self.0);
         let (refusal, now) = (latest.by_key.get(key)?, Timestamp::now());
         if refusal.quota == quota && !refusal.is_over(now) {
@@ -73,7 +73,7 @@ impl Refusals {
     }
 
     /// Keeps a refusal until it is over. Of those kept, half and 64 may be over.
-    pub(super) fn keep(&self, key: &Key, refusal: Refusal) {
+    pub(crate) fn keep(&self, key: &Key, refusal: Refusal) {
         let (mut latest, now) = (lock(&self.0), refusal.received);
         if latest.by_key.len() >= latest.sweep_at.max(FEW) {
             latest.by_key.retain(|_, old| !old.is_over(now));

@@ -6,10 +6,10 @@ use crate::{
     clock::Timestamp,
     id::{Id, IdMap},
     key::Key,
-    lease::Keeper,
+    mailboxes::Mailboxes,
     panics,
-    primitives::{GRANT_WINDOW, Holding, Push, Request, Signal},
-    pushes::Pushes,
+    primitives::{GRANT_WINDOW, HoldRequest, Notification, Request, Signal},
+    renewals,
     store::Store,
     sync::{Mutex, lock},
 };
@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 /// The end of one connection at which messages come out.
 pub(super) struct Outlet {
     pub(super) mail: Arc<Mail>,
-    /// Told when the connection breaks.
+    /// Notified when the connection breaks.
     pub(super) broken: Arc<Notify>,
 }
 
@@ -57,10 +57,10 @@ impl Drop for Outlet {
 /// The mailboxes of this process, and what was put into them lately.
 #[derive(Debug)]
 pub(super) struct Mail {
-    pub(super) boxes: Pushes,
+    pub(super) boxes: Mailboxes,
     /// Grants that reached their waiter, by a message or an answer: the same message may still come, when the waiter
     /// holds already and its mailbox is closed.
-    delivered: Mutex<IdMap<Told>>,
+    delivered: Mutex<IdMap<Settled>>,
     pub(super) store: Weak<Redis>,
     /// Whether the server keeps all scripts, as far as is known.
     pub(super) knows_scripts: AtomicBool,
@@ -69,7 +69,7 @@ pub(super) struct Mail {
 impl Mail {
     pub(super) fn new(store: Weak<Redis>) -> Self {
         Self {
-            boxes: Pushes::default(),
+            boxes: Mailboxes::default(),
             delivered: Mutex::default(),
             store,
             knows_scripts: AtomicBool::new(false),
@@ -81,7 +81,7 @@ impl Mail {
     pub(super) fn resync(&self) {
         self.boxes.wake_within(SPREAD);
         if let Some(store) = self.store.upgrade() {
-            Keeper::renew_all(&*store);
+            renewals::renew_all(&*store);
         }
     }
 
@@ -106,7 +106,7 @@ impl Mail {
         }
     }
 
-    fn deliver_permits(&self, push: Push) {
+    fn deliver_permits(&self, push: Notification) {
         let (id, Signal::Granted { fence }) = (push.id, push.signal) else { return };
         let mut delivered = lock(&self.delivered);
         match self.boxes.put(push) {
@@ -124,13 +124,13 @@ impl Mail {
 
     /// Permits were granted to an attempt that does not wait any more: the next in line need not wait for the end of the
     /// grant.
-    fn hand_back(&self, push: Push, fence: u64) {
+    fn hand_back(&self, push: Notification, fence: u64) {
         let Some(store) = self.store.upgrade() else { return };
-        let errand = self.boxes.errands().begin();
+        let errand = self.boxes.in_flight().begin();
         background::spawn(async move {
             let lasts = Timestamp::now() + GRANT_WINDOW;
             // And nothing that the same one was granted since.
-            let request = Request::Semaphore(Holding::Evict { of: Some(push.id), up_to: fence });
+            let request = Request::Semaphore(HoldRequest::Evict { of: Some(push.id), up_to: fence });
             while store.call(&push.key, &request).await.is_err() && Timestamp::now() < lasts {
                 background::sleep(Duration::from_millis(100)).await;
             }
@@ -141,19 +141,19 @@ impl Mail {
 
 /// A grant that its waiter knows of.
 #[derive(Debug)]
-struct Told {
+struct Settled {
     fence: u64,
     until: Timestamp,
 }
 
-fn remember(delivered: &mut IdMap<Told>, id: Id, fence: u64) {
+fn remember(delivered: &mut IdMap<Settled>, id: Id, fence: u64) {
     let now = Timestamp::now();
     if delivered.len() >= delivered.capacity() {
         delivered.retain(|_, told| told.until > now);
     }
-    let told = delivered.entry(id).or_insert(Told { fence, until: now });
+    let told = delivered.entry(id).or_insert(Settled { fence, until: now });
     // That of an older grant may come later.
-    *told = Told { fence: told.fence.max(fence), until: now + REMEMBER };
+    *told = Settled { fence: told.fence.max(fence), until: now + REMEMBER };
 }
 
 /// Over how long the waiters of a process ask again, so that a server that has just come back is not overrun.
@@ -167,15 +167,15 @@ const REMEMBER: Duration = Duration::from_secs(60);
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     /// Permits of a semaphore were granted.
-    Permits(Push),
+    Permits(Notification),
     /// Waiters were granted a lock.
     Run(Key, Run),
     /// The hold of a run was ended by force.
     Lost(Key, Grant),
     /// The name was deleted: of a waiter, or of the run with this fence.
-    Deleted(Push, u64),
+    Deleted(Notification, u64),
     /// It is worth asking again.
-    Hint(Push),
+    Hint(Notification),
 }
 
 impl Message {
@@ -188,12 +188,12 @@ impl Message {
             return Some(Self::Run(key, Run::read(id, fence)?));
         }
         let id = Id::parse(id)?;
-        let push = |signal| Push { key: key.clone(), id, signal };
+        let push = |signal| Notification { key: key.clone(), id, signal };
         Some(match (signal, primitive) {
             ("lost", "lock") => Self::Lost(key, Grant { run: id, fence }),
             ("granted", "semaphore") => Self::Permits(push(Signal::Granted { fence })),
             ("wake", _) => Self::Hint(push(Signal::Wake)),
-            ("look", _) => Self::Hint(push(Signal::Look { within: Duration::from_micros(fence) })),
+            ("look", _) => Self::Hint(push(Signal::Recheck { within: Duration::from_micros(fence) })),
             ("deleted", _) => Self::Deleted(push(Signal::Deleted), fence),
             _ => return None,
         })
@@ -237,7 +237,10 @@ mod tests {
         let id = Id::random();
         let message = Message::read(&format!("semaphore granted {id} 7 semaphore:a b"));
         let key = Key::new("semaphore:a b");
-        assert_eq!(message, Some(Message::Permits(Push { key, id, signal: Signal::Granted { fence: 7 } })));
+        assert_eq!(
+            message,
+            Some(Message::Permits(Notification { key, id, signal: Signal::Granted { fence: 7 } }))
+        );
         let other = Id::random();
         let message = Message::read(&format!("lock run {id}:5,{other}:60 8 lock:a b"));
         let Some(Message::Run(key, run)) = message else { panic!("{message:?}") };

@@ -1,16 +1,16 @@
 //! Constants as options: refused where they are evaluated, at compile time, when no call could be made with them.
 
-use crate::{config, primitives::rate_limiter};
+use crate::{primitives::rate_limiter, ranges};
 use std::time::Duration;
 
 /// The shortest lease, `max_hold` and `retry_delay`.
-pub const SHORTEST: Duration = config::SHORTEST;
+pub const SHORTEST: Duration = ranges::SHORTEST;
 /// The shortest interval of a rate limit.
 pub const SHORTEST_INTERVAL: Duration = rate_limiter::SHORTEST;
 /// The longest of all durations.
-pub const LONGEST: Duration = config::LONGEST;
+pub const LONGEST: Duration = ranges::LONGEST;
 /// The greatest size and burst.
-pub const MOST: u64 = rate_limiter::MAX_COUNT;
+pub const MOST: u64 = ranges::MAX_COUNT;
 
 /// A lease, `max_hold` or `retry_delay`.
 ///

@@ -1,9 +1,11 @@
 //! Semaphores, read/write locks and rate limits behind attributes.
 
 use crate::{
-    Admission, Key, LockRequest, Locker, Mode, Quota, RateLimiter, Result,
-    key::{Function, FunctionDigest, KeyBuilder},
-    primitives::Kind,
+    error::Result,
+    handles::{Admission, LockRequest, RateLimiter},
+    key::{Function, FunctionDigest, Key, KeyBuilder},
+    locker::Locker,
+    primitives::{HoldKind, rate_limiter::Quota, rwlock::Mode},
 };
 
 /// The key of a semaphore, waiting for its arguments.
@@ -14,17 +16,17 @@ pub fn semaphore_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> Ke
 
 /// The request for one permit of the semaphore `key`.
 pub fn semaphore(locker: &Locker, function: &Function, key: Key, size: u64) -> LockRequest {
-    locker.request(Kind::Semaphore { size, permits: 1 }, key).function(function.name())
+    locker.request(HoldKind::Semaphore { size, permits: 1 }, key).function(function.name())
 }
 
 /// The request for the lock `key` together with other readers.
 pub fn read(locker: &Locker, function: &Function, key: Key) -> LockRequest {
-    locker.request(Kind::ReadWrite(Mode::Read), key).function(function.name())
+    locker.request(HoldKind::ReadWrite(Mode::Read), key).function(function.name())
 }
 
 /// The request for the lock `key` alone, where there are readers.
 pub fn write(locker: &Locker, function: &Function, key: Key) -> LockRequest {
-    locker.request(Kind::ReadWrite(Mode::Write), key).function(function.name())
+    locker.request(HoldKind::ReadWrite(Mode::Write), key).function(function.name())
 }
 
 /// The key of a rate limit, waiting for its arguments.

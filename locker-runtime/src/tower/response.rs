@@ -1,6 +1,10 @@
 //! Refusals as HTTP: the one table from errors to statuses, and the header fields.
 
-use crate::{Admission, Error, ErrorKind, Quota};
+use crate::{
+    error::{Error, ErrorKind},
+    handles::Admission,
+    primitives::rate_limiter::Quota,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::RETRY_AFTER};
 use std::time::Duration;
 

@@ -1,0 +1,275 @@
+//! A hold and its states.
+
+use crate::{
+    clock::{Timestamp, lease_deadline},
+    diagnostics::event,
+    error::{Error, ErrorKind, Result},
+    id::Id,
+    key::Key,
+    locker::{Acquired, Locker, Settled},
+    panics,
+    primitives::{HoldKind, Reply, Request, TOMBSTONE},
+    settings::Settings,
+};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// A hold. It moves `Safe -> Jeopardy -> Lost` by its local deadline, which counts from before the request was sent that
+/// granted or renewed it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: Key,
+    pub(crate) function: &'static str,
+    pub(super) locker: Locker,
+    pub(super) kind: HoldKind,
+    pub(super) id: Id,
+    pub(super) fence: u64,
+    pub(super) lease: Duration,
+    pub(super) renew: bool,
+    /// When the request was sent: its lease counts from here.
+    pub(super) sent: Timestamp,
+    /// When it ends, however often it is renewed.
+    pub(super) end: Timestamp,
+    deadline: AtomicU64,
+    phase: AtomicU8,
+    lost: Notify,
+    /// Whether a late copy of the acquire may still arrive: the release then leaves a tombstone.
+    doubtful: bool,
+    /// How many releases are under way, or may have ended the hold.
+    releases: AtomicU8,
+}
+
+/// Renewed in time.
+const SAFE: u8 = 0;
+/// The last renewal failed. The lease is not over.
+const JEOPARDY: u8 = 1;
+/// The lease was over before the release.
+const LOST: u8 = 2;
+/// Released.
+const OVER: u8 = 3;
+
+impl Hold {
+    #[expect(clippy::too_many_arguments, reason = "called from one place, with everything a hold is")]
+    pub(crate) fn new(
+        locker: Locker,
+        kind: HoldKind,
+        key: Key,
+        id: Id,
+        fence: u64,
+        settings: Settings,
+        answer: &Acquired,
+        function: &'static str,
+    ) -> Arc<Self> {
+        let hold = Arc::new(Self {
+            key,
+            function,
+            locker,
+            kind,
+            id,
+            fence,
+            lease: settings.lease,
+            renew: settings.renew,
+            sent: answer.sent,
+            end: answer.since + settings.longest_hold(),
+            deadline: AtomicU64::new(lease_deadline(answer.sent, settings.lease).as_micros()),
+            phase: AtomicU8::new(SAFE),
+            lost: Notify::new(),
+            doubtful: answer.doubtful,
+            releases: AtomicU8::new(0),
+        });
+        if let Some(waited) = answer.waited {
+            event!(DEBUG, hold, "waited", waited = humantime::format_duration(waited));
+        }
+        event!(DEBUG, hold, "acquired", fence = fence);
+        hold
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    pub(crate) fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.phase() == LOST { Duration::ZERO } else { self.over_at().since(Timestamp::now()) }
+    }
+
+    /// Waits until the hold is lost.
+    pub(crate) async fn lost(&self) {
+        loop {
+            let mut notified = pin!(self.lost.notified());
+            notified.as_mut().enable();
+            if self.phase() == LOST {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    pub(crate) fn loss_error(&self) -> Error {
+        let why = if self.is_over_by_age(Timestamp::now()) {
+            "held longer than max_hold, which is 10 leases unless it is set"
+        } else {
+            "the lease ended before its holder released it"
+        };
+        Error::new(ErrorKind::Lost, why).with_key(self.key.as_str())
+    }
+
+    /// How long `Guard::release` waits for the store.
+    pub(crate) fn patience(&self) -> Duration {
+        self.lease / 3
+    }
+
+    /// How long the end of a function waits for the store.
+    pub(crate) fn release_timeout(&self) -> Duration {
+        self.patience().min(self.locker.command_timeout())
+    }
+
+    /// Whether its store is across a network, where replies get lost.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.locker.store().waiter_ttl().is_some()
+    }
+
+    /// Whether its store is unavailable now.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.locker.store().outage().is_some()
+    }
+
+    /// When the reply to a release that begins now is due.
+    pub(crate) fn release_due(&self) -> Timestamp {
+        Timestamp::now() + self.locker.command_timeout() + Duration::from_millis(100)
+    }
+
+    /// Ends the hold. Returns `Lost` if it was over before.
+    pub(crate) async fn release(&self, patience: Duration) -> Result<()> {
+        let kept = self.finish();
+        self.releases.fetch_add(1, Ordering::Relaxed);
+        if !kept {
+            self.locker.call_in_background(&self.key, self.release_request(), self.lease, |_| ());
+            return Err(self.loss_error());
+        }
+        let told = self.locker.retry_until_certain(&self.key, self.release_request(), patience).await;
+        self.check_release(kept, told)
+    }
+
+    /// Ends the hold in the background.
+    pub(crate) fn release_later(self: &Arc<Self>) {
+        let kept = self.finish();
+        self.releases.fetch_add(1, Ordering::Relaxed);
+        let hold = Arc::clone(self);
+        self.locker.call_in_background(
+            &self.key,
+            self.release_request(),
+            self.lease.saturating_add(TOMBSTONE),
+            move |told| match told {
+                Ok(told) => drop(hold.check_release(kept, Ok(told))),
+                Err(error) => {
+                    event!(WARN, hold, "not released: waiters wait until the lease is over", error = error);
+                }
+            },
+        );
+    }
+
+    /// Judges the reply to a release: a hold that was gone is a loss, unless another copy of the release ended it.
+    fn check_release(&self, kept: bool, told: Result<Settled>) -> Result<()> {
+        let others = self.releases.load(Ordering::Relaxed) > 1;
+        let has_ended_nothing = match &told {
+            Ok(told) => told.reply == Reply::NotHeld && !told.retried,
+            Err(error) => error.is_certain(),
+        };
+        if has_ended_nothing {
+            self.releases.fetch_sub(1, Ordering::Relaxed);
+        }
+        let told = told?;
+        match told.reply {
+            Reply::Released if kept => {
+                event!(DEBUG, self, "released");
+                Ok(())
+            }
+            Reply::NotHeld if kept && (told.retried || others) => Ok(()),
+            _ => {
+                if kept {
+                    event!(WARN, self, "lost: the hold was gone at its release");
+                }
+                Err(self.loss_error())
+            }
+        }
+    }
+
+    pub(super) fn release_request(&self) -> Request {
+        self.kind.release(self.id, self.doubtful)
+    }
+
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Acquire)
+    }
+
+    pub(super) fn deadline(&self) -> Timestamp {
+        Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
+    }
+
+    /// When it is over, as far as is known: the last renewal may reach beyond `max_hold`.
+    pub(super) fn over_at(&self) -> Timestamp {
+        self.deadline().min(self.end)
+    }
+
+    pub(super) fn is_beyond_max_hold(&self, now: Timestamp) -> bool {
+        self.renew && now >= self.end
+    }
+
+    /// Whether `max_hold` ended it, although it was renewed in time.
+    fn is_over_by_age(&self, now: Timestamp) -> bool {
+        self.is_beyond_max_hold(now) && self.deadline() >= self.end
+    }
+
+    /// Ends renewals and reports of a loss. Returns `false` if it was lost before.
+    fn finish(&self) -> bool {
+        let now = Timestamp::now();
+        if now >= self.over_at() {
+            self.expire(now);
+        }
+        self.phase.swap(OVER, Ordering::AcqRel) != LOST
+    }
+
+    pub(super) fn expire(&self, now: Timestamp) {
+        self.lose(if self.is_over_by_age(now) {
+            "held longer than max_hold"
+        } else {
+            "not renewed before the lease was over"
+        });
+    }
+
+    pub(super) fn lose(&self, why: &'static str) {
+        if self.transition(LOST, |phase| phase < LOST) {
+            panics::contain(|| self.lost.notify_waiters());
+            event!(WARN, self, "lost", why = why);
+        }
+    }
+
+    pub(super) fn mark_jeopardy(&self, error: &Error) {
+        if self.transition(JEOPARDY, |phase| phase == SAFE) {
+            event!(WARN, self, "jeopardy: not renewed, trying again", error = error);
+        }
+    }
+
+    pub(super) fn renewed(&self, sent: Timestamp) {
+        self.deadline.store(lease_deadline(sent, self.lease).as_micros(), Ordering::Release);
+        self.transition(SAFE, |phase| phase == JEOPARDY);
+        event!(DEBUG, self, "renewed");
+    }
+
+    /// Moves to another phase if `allowed`. Returns whether it did.
+    fn transition(&self, to: u8, allowed: impl Fn(u8) -> bool) -> bool {
+        let transition = |phase| allowed(phase).then_some(to);
+        self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, transition).is_ok()
+    }
+}

@@ -1,0 +1,78 @@
+use super::{Hold, renewer::Renewer};
+use crate::{
+    clock::{Timestamp, lease_deadline},
+    id::Id,
+    key::Key,
+    locker::{Acquired, Locker},
+    primitives::{HoldKind, Reply},
+    renewals::{self, Wanted},
+    settings::Settings,
+};
+use std::{sync::Arc, time::Duration};
+
+/// A hold that its store does not know.
+fn held(sent: Timestamp, since: Timestamp) -> Arc<Hold> {
+    held_for(Duration::from_secs(10), sent, since)
+}
+
+fn held_for(lease: Duration, sent: Timestamp, since: Timestamp) -> Arc<Hold> {
+    hold_of(&Locker::memory(), lease, sent, since)
+}
+
+fn hold_of(locker: &Locker, lease: Duration, sent: Timestamp, since: Timestamp) -> Arc<Hold> {
+    let settings = Settings { lease, max_hold: Some(lease), ..Settings::default() };
+    let acquired =
+        Acquired { reply: Reply::Granted { fence: 1 }, sent, since, doubtful: false, waited: None };
+    let key = Key::new("lock:a");
+    Hold::new(locker.clone(), HoldKind::Lock, key, Id::from(1), 1, settings, &acquired, "")
+}
+
+#[test]
+fn max_hold_counts_from_the_grant() {
+    let of = Duration::from_secs;
+    let (sent, since) = (Timestamp::now(), Timestamp::now() + of(2));
+    let hold = held(sent, since);
+    assert_eq!((hold.end, hold.deadline()), (since + of(10), lease_deadline(sent, of(10))));
+}
+
+/// The store may have forgotten a hold that it granted before the request to renew all.
+#[tokio::test]
+async fn late_watch_catches_up_on_renew_all() {
+    let (now, locker) = (Timestamp::now, Locker::memory());
+    let of_a_long_lease = || hold_of(&locker, Duration::from_secs(600), now(), now());
+    let (before, late) = (of_a_long_lease(), of_a_long_lease());
+    Renewer::watch(&before);
+    renewals::renew_all(locker.store());
+    Renewer::watch(&late);
+    for hold in [before, late] {
+        locker_harness::in_time("the loss", hold.lost()).await;
+    }
+}
+
+/// The waiter had taken the hand-off from its mailbox before the request to renew all, and read the clock after it.
+#[tokio::test]
+async fn late_hold_catches_up_on_renew_all() {
+    let (locker, granted) = (Locker::memory(), Timestamp::now());
+    Renewer::watch(&hold_of(&locker, Duration::from_secs(10), granted, granted));
+    renewals::renew_all(locker.store());
+    let late = hold_of(&locker, Duration::from_secs(600), granted, granted + Duration::from_secs(1));
+    Renewer::watch(&late);
+    locker_harness::in_time("the loss", late.lost()).await;
+}
+
+#[test]
+fn renew_all_spares_other_stores() {
+    let (one, other, id) = (Locker::memory(), Locker::memory(), Id::from(1));
+    let wanted = Wanted::all_of(one.store());
+    assert_eq!([&one, &other].map(|locker| wanted.includes(locker.store(), id)), [true, false]);
+}
+
+#[test]
+fn loss_error_names_max_hold() {
+    let (now, long_ago) = (Timestamp::now(), Timestamp::now() - Duration::from_secs(60));
+    assert!(held(now, long_ago).loss_error().message().contains("max_hold"), "it was renewed until now");
+    for sent in [now, long_ago] {
+        assert!(!held(sent, now).loss_error().message().contains("max_hold"), "it has not passed");
+    }
+    assert!(!held(long_ago, long_ago).loss_error().message().contains("max_hold"), "it was not renewed");
+}

@@ -1,0 +1,68 @@
+//! One operation that may wait, as the waiting loop sees it.
+
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    primitives::{GRANT_WINDOW, Reply, Request, Wait},
+};
+use std::time::Duration;
+
+/// An operation that may wait: its requests, and how it waits.
+pub(crate) trait WaitOp {
+    fn id(&self) -> Id;
+    fn ask(&self, wait: Option<Wait>) -> Request;
+    fn cancel(&self, tombstone: bool) -> Request;
+
+    /// Returns the request that confirms a grant. Returns `None` if asking again confirms it.
+    fn confirm(&self) -> Option<Request> {
+        None
+    }
+
+    /// How long a grant lasts.
+    fn lease(&self) -> Duration {
+        GRANT_WINDOW
+    }
+
+    /// Whether the grant is renewed.
+    fn renews(&self) -> bool {
+        true
+    }
+
+    fn fair(&self) -> bool {
+        true
+    }
+
+    /// Whether to wait until the timeout for a reservation that is due later.
+    fn waits_past_timeout(&self) -> bool {
+        false
+    }
+
+    /// The longest time until a waiter asks again, if the store names a longer one.
+    fn longest_recheck(&self) -> Duration {
+        Duration::MAX
+    }
+
+    /// Whether other callers may have counted a caller that timed out. Such a caller asks a last time.
+    fn needs_final_check(&self) -> bool {
+        false
+    }
+
+    /// The participle in "not acquired within 10s".
+    fn verb(&self) -> &'static str {
+        "acquired"
+    }
+}
+
+/// The result of a successful attempt.
+#[derive(Debug)]
+pub(crate) struct Acquired {
+    pub(crate) reply: Reply,
+    /// Just before the request was sent that the reply answers. Leases are counted from here.
+    pub(crate) sent: Timestamp,
+    /// When the caller had it.
+    pub(crate) since: Timestamp,
+    /// Whether an earlier copy of the request may still arrive.
+    pub(crate) doubtful: bool,
+    /// How long the caller waited. `None` if the first reply was the grant.
+    pub(crate) waited: Option<Duration>,
+}
