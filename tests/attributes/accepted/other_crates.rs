@@ -91,14 +91,14 @@ async fn instrument_below(id: u64, text: &str) -> Done<&str> {
     Ok(text)
 }
 
-#[tracing::instrument]
+#[tracing_attributes::instrument]
 #[lock_on_argument(args(id), locker = LOCKER)]
 fn plain_instrument_above(id: u64) -> Done<u64> {
     Ok(id)
 }
 
 #[lock_on_argument(args(id), locker = LOCKER, on_lost = "error")]
-#[tracing::instrument]
+#[tracing_attributes::instrument]
 fn plain_instrument_below(id: u64) -> Done<u64> {
     Ok(id)
 }
