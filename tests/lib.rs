@@ -24,3 +24,19 @@ pub struct GuideToThePrimitives;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/redis.md")]
 pub struct GuideToRedis;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/operations.md")]
+pub struct GuideToOperations;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/testing.md")]
+pub struct GuideToTesting;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/migrating.md")]
+pub struct GuideToMigrating;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/faq.md")]
+pub struct GuideToQuestions;

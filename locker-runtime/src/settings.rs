@@ -88,3 +88,67 @@ impl Patience {
         Self { timeout, max_retry: None, retry_delay: Duration::MAX }
     }
 }
+
+/// The setters of how a call waits, for a type with the field `settings`.
+macro_rules! waiting_setters {
+    () => {
+        /// Sets how long other callers wait if a holder dies: a hold ends this long after its last renewal.
+        /// Default 10 s, 1 ms to 10 years.
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.settings.lease = lease;
+            self
+        }
+
+        /// Sets how long a call waits: for all locks together if it asks for several. Default 10 s. Zero tries once;
+        /// [`Duration::MAX`] waits indefinitely.
+        pub fn timeout(mut self, timeout: Duration) -> Self {
+            self.settings.timeout = timeout;
+            self
+        }
+
+        /// Sets how many attempts a call makes, the first one included. They are `retry_delay` apart; a hand-off in
+        /// between is no attempt. Default: as many as fit into the timeout.
+        pub fn max_retry(mut self, attempts: u32) -> Self {
+            self.settings.max_retry = Some(attempts);
+            self
+        }
+
+        /// Sets the time between two attempts if `max_retry` is set. Default 2 s, at least 1 ms.
+        ///
+        /// Without `max_retry` it is the longest pause after an error. On Redis, a waiter for a lock asks again itself
+        /// only if this is shorter than 2 s; otherwise its process asks for all of its waiters.
+        pub fn retry_delay(mut self, delay: Duration) -> Self {
+            self.settings.retry_delay = delay;
+            self
+        }
+    };
+}
+pub(crate) use waiting_setters;
+
+/// The setters of what a call holds, for a type with the field `settings`.
+macro_rules! hold_setters {
+    () => {
+        /// Sets whether the lease is renewed while the guard lives. Default `true`.
+        pub fn renew(mut self, renew: bool) -> Self {
+            self.settings.renew = renew;
+            self
+        }
+
+        /// Sets the longest time that a guard is held, renewals included. Then the hold is released and counts as lost.
+        /// Default 10 leases, at least the lease.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.settings.max_hold = Some(max_hold);
+            self
+        }
+
+        /// Sets whether the caller keeps its place in the queue. Default `true`.
+        ///
+        /// `false` allows barging: the caller may take a free lock ahead of other unfair waiters. A fair waiter at the
+        /// head of the queue is never overtaken. A fair waiter behind unfair ones waits as long as those are overtaken.
+        pub fn fair(mut self, fair: bool) -> Self {
+            self.settings.fair = fair;
+            self
+        }
+    };
+}
+pub(crate) use hold_setters;

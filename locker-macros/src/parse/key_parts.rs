@@ -1,6 +1,6 @@
 //! The parts of a key: `args(0, account, order.id)`.
 
-use crate::duration::ungrouped;
+use crate::parse::duration::ungrouped;
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use std::mem::replace;
@@ -15,11 +15,11 @@ pub(crate) enum Part {
     Position(usize, Span),
     /// A parameter, or a binding of its pattern, by name.
     Name(Ident),
-    /// Anything else over the parameters.
+    /// Any other expression over the parameters.
     Value(Expr),
 }
 
-/// The parts in the order written.
+/// The parts of a key in the order written.
 pub(crate) struct Parts(pub(crate) Vec<Part>);
 
 impl Parts {
@@ -41,7 +41,7 @@ impl Parts {
         for (at, part) in self.0.iter().enumerate() {
             if self.0[..at].iter().any(|before| before.text() == part.text()) {
                 let what = if let Part::Position(..) = part { "position " } else { "" };
-                let message = format!("{what}`{}` is given twice", part.text());
+                let message = format!("{what}`{}` is given twice: remove one", part.text());
                 return Err(Error::new(part.span(), message));
             }
         }
@@ -56,13 +56,14 @@ impl Part {
                 Lit::Int(int) if int.suffix().is_empty() => {
                     Ok(Self::Position(int.base10_parse()?, int.span()))
                 }
-                Lit::Str(text) => {
-                    refuse(&expr, &format!("a text is no parameter: write `{}` without quotes", text.value()))
-                }
+                Lit::Str(text) => refuse(
+                    &expr,
+                    &format!("a part of a key cannot be a text: write `{}` without quotes", text.value()),
+                ),
                 _ => refuse(&expr, NOT_A_PART),
             },
             Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) && matches!(*unary.expr, Expr::Lit(_)) => {
-                refuse(&expr, "positions count from 0, `self` not included")
+                refuse(&expr, "positions start at 0 and do not count `self`")
             }
             Expr::Path(path) => Ok(match path.path.get_ident() {
                 Some(name) if path.qself.is_none() && path.attrs.is_empty() => Self::Name(name.clone()),
@@ -92,7 +93,7 @@ impl Part {
         }
     }
 
-    /// Whether the part, taken as an expression, uses a binding of that name.
+    /// Returns whether the part, taken as an expression, uses a binding of that name.
     pub(crate) fn mentions(&self, name: &Ident) -> bool {
         match self {
             Self::Position(..) => false,
@@ -102,6 +103,7 @@ impl Part {
     }
 }
 
+/// Returns whether the tokens use a binding of that name.
 pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
     let (mut after_mark, mut dots) = (false, 0);
     tokens.into_iter().any(|token| {
@@ -109,7 +111,7 @@ pub(crate) fn mentions(tokens: TokenStream, name: &Ident) -> bool {
         let more_dots = if is(&token, '.') { dots + 1 } else { 0 };
         let dots = replace(&mut dots, more_dots);
         match token {
-            // Behind one dot stands a field or a method, behind two the end of a range.
+            // One dot precedes a field or a method, two the end of a range.
             TokenTree::Ident(ident) => ident == *name && dots != 1,
             TokenTree::Group(group) => {
                 mentions(group.stream(), name) || in_macro && formats(group.stream(), name)
@@ -123,7 +125,7 @@ fn is(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
-/// Whether a text among the arguments of a macro has the name in braces, as `format!("{id}")` takes it.
+/// Returns whether a text among the arguments of a macro has the name in braces, as in `format!("{id}")`.
 fn formats(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Literal(literal) => braced(&literal.to_string()).any(|word| name.unraw() == word),
@@ -132,7 +134,7 @@ fn formats(tokens: TokenStream, name: &Ident) -> bool {
     })
 }
 
-/// The words in braces: names, and what else a format has.
+/// Returns the words in braces: names and format specifications.
 fn braced(text: &str) -> impl Iterator<Item = &str> {
     let inside = text.split('{').skip(1).filter_map(|after| after.split('}').next());
     inside.flat_map(|format| format.split(|letter: char| letter != '_' && !letter.is_alphanumeric()))

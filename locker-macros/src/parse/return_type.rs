@@ -1,21 +1,18 @@
-//! What a function returns, as far as its tokens tell.
+//! The return type of a function, as far as its tokens show it.
 
-use crate::kind::Kind;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{
-    Error, GenericArgument, ParenthesizedGenericArguments, PathArguments, Result, ReturnType, Type,
-    TypeParamBound, TypeTraitObject,
+    GenericArgument, PathArguments, ReturnType, Type, TypeParamBound, TypeTraitObject,
     spanned::Spanned,
-    visit::{self, Visit},
     visit_mut::{self, VisitMut},
 };
 
-/// The type of the value, or why none can be written down.
+/// The type of the returned value, if it can be written inside the body.
 pub(crate) enum Returned {
     Nothing,
     Never,
-    /// With every `impl Trait` as `_`; whether there was one.
+    /// The type with `_` for every `impl Trait`, and whether it has any.
     Value {
         erased: Box<Type>,
         opaque: bool,
@@ -46,7 +43,7 @@ impl Returned {
         Self::Value { erased: Box::new(erased), opaque: erase.0 }
     }
 
-    /// The type as it may stand inside the body; `Infallible` stands in for `!`, which cannot.
+    /// Returns the type as it may be written inside the body, with `Infallible` for `!`.
     pub(crate) fn tokens(&self, runtime: &TokenStream) -> TokenStream {
         match self {
             Self::Nothing => quote!(()),
@@ -59,7 +56,7 @@ impl Returned {
         matches!(self, Self::Never)
     }
 
-    /// The type of a `let` that holds the value, where one can be written without weakening inference.
+    /// Returns the type for a `let` of the value, if it does not weaken inference.
     pub(crate) fn annotation(&self, runtime: &TokenStream) -> Option<TokenStream> {
         match self {
             Self::Never | Self::Value { opaque: true, .. } => None,
@@ -67,7 +64,7 @@ impl Returned {
         }
     }
 
-    /// Whether the value may be a `Result`; the compiler decides.
+    /// Returns whether the value may be a `Result`; the compiler decides.
     pub(crate) fn may_be_result(&self) -> bool {
         matches!(self, Self::Value { erased, .. } if !matches!(**erased, Type::Infer(_)))
     }
@@ -94,7 +91,7 @@ impl VisitMut for Erase {
     }
 }
 
-/// `R` of `Pin<Box<dyn Future<Output = R> + 'async_trait>>`.
+/// Returns `R` of `Pin<Box<dyn Future<Output = R> + 'async_trait>>`.
 pub(crate) fn async_trait_output(output: &ReturnType) -> Option<&Type> {
     let ReturnType::Type(_, pin) = output else { return None };
     let Type::TraitObject(TypeTraitObject { bounds, .. }) = argument(argument(pin, "Pin")?, "Box")? else {
@@ -124,54 +121,4 @@ fn future_output(bound: &TypeParamBound) -> Option<&Type> {
         GenericArgument::AssocType(output) if output.ident == "Output" => Some(&output.ty),
         _ => None,
     })
-}
-
-/// Refuses plain functions whose work starts after they have returned.
-pub(crate) fn refuse_lazy(kind: Kind, output: &ReturnType) -> Result<()> {
-    let mut lazy = Lazy { kind, found: None };
-    lazy.visit_return_type(output);
-    lazy.found.map_or(Ok(()), Err)
-}
-
-const FUTURES: [&str; 4] = ["Future", "IntoFuture", "TryFuture", "FusedFuture"];
-const STREAMS: [&str; 4] = ["Stream", "TryStream", "FusedStream", "AsyncIterator"];
-const ITERATORS: [&str; 4] = ["Iterator", "DoubleEndedIterator", "ExactSizeIterator", "FusedIterator"];
-
-struct Lazy {
-    kind: Kind,
-    found: Option<Error>,
-}
-
-impl Lazy {
-    fn found(&mut self, name: &dyn ToTokens, what: &str) {
-        let end = if self.kind == Kind::Rate { "its turn would come" } else { "the lock would end" };
-        // An async function that only hands out a stream would be as lazy.
-        let collect = if what.contains("Future") { "" } else { " and collect the items in its body" };
-        let message =
-            format!("{end} before the work of the returned `{what}` starts: make it `async fn`{collect}");
-        self.found.get_or_insert_with(|| Error::new_spanned(name, message));
-    }
-}
-
-impl<'ast> Visit<'ast> for Lazy {
-    fn visit_type_param_bound(&mut self, bound: &'ast TypeParamBound) {
-        let TypeParamBound::Trait(bound) = bound else { return };
-        let name = bound.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
-        match &*name {
-            lazy if FUTURES.contains(&lazy) || STREAMS.contains(&lazy) => self.found(bound, lazy),
-            lazy if ITERATORS.contains(&lazy) && self.kind != Kind::Rate => self.found(bound, lazy),
-            _ => visit::visit_trait_bound(self, bound),
-        }
-    }
-
-    fn visit_type_path(&mut self, path: &'ast syn::TypePath) {
-        let name = path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
-        match &*name {
-            "BoxFuture" | "LocalBoxFuture" | "BoxStream" | "LocalBoxStream" => self.found(path, &name),
-            _ => visit::visit_type_path(self, path),
-        }
-    }
-
-    /// What a returned closure returns is its own affair.
-    fn visit_parenthesized_generic_arguments(&mut self, _: &'ast ParenthesizedGenericArguments) {}
 }

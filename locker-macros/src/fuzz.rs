@@ -1,33 +1,11 @@
-//! Random tokens as arguments and as items: an error or code, never a panic.
+//! Random tokens as arguments and as items make an error or code, never a panic.
 
-use crate::{expand::attribute, kind::Kind};
+use crate::{attribute::Attribute, expand};
 use proc_macro2::TokenStream;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 const WORDS: &[&str] = &[
-    "expr",
-    "lease",
-    "expire",
-    "args",
-    "each",
-    "name",
-    "timeout",
-    "max_retry",
-    "retry_delay",
-    "renew",
-    "max_hold",
-    "release",
-    "fair",
-    "on_error",
-    "on_lost",
-    "guard",
-    "locker",
-    "crate",
-    "mode",
-    "size",
-    "interval",
-    "algorithm",
-    "burst",
     "=",
     "=",
     "=",
@@ -105,10 +83,15 @@ const ITEMS: &[&str] = &[
     "",
 ];
 
-const KINDS: [Kind; 3] = [Kind::Lock, Kind::Rate, Kind::Semaphore];
+/// Returns every name that an option of any attribute may be written with.
+fn option_names() -> Vec<&'static str> {
+    let names: BTreeSet<_> = Attribute::ALL.into_iter().flat_map(Attribute::option_names).collect();
+    names.into_iter().collect()
+}
 
 fn soup() -> impl Strategy<Value = String> {
-    let word = prop::sample::select(WORDS).prop_map(str::to_owned);
+    let words = [&option_names(), WORDS].concat();
+    let word = prop::sample::select(words).prop_map(str::to_owned);
     let words = word.prop_recursive(3, 24, 8, |inner| {
         let brackets = prop::sample::select(&[("(", ")"), ("[", "]"), ("{", "}")][..]);
         (brackets, prop::collection::vec(inner, 0..8))
@@ -117,18 +100,18 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(words, 0..12).prop_map(|words| words.join(" "))
 }
 
-/// Options that are named and separated rightly, with anything as their values.
+/// Returns options with valid names and separators, and random values.
 fn options() -> impl Strategy<Value = String> {
-    let name = prop::sample::select(&WORDS[..23]);
+    let name = prop::sample::select(option_names());
     let option = (name, soup(), any::<bool>()).prop_map(|(name, value, brackets)| {
         if brackets { format!("{name}({value})") } else { format!("{name} = {value}") }
     });
     prop::collection::vec(option, 0..4).prop_map(|options| options.join(", "))
 }
 
-fn expand(kind: Kind, args: &str, item: &str) -> Option<TokenStream> {
+fn expand(attribute: Attribute, args: &str, item: &str) -> Option<TokenStream> {
     let (args, item) = (args.parse().ok()?, item.parse().ok()?);
-    Some(attribute(kind, args, item))
+    Some(expand::attribute(attribute, args, item))
 }
 
 proptest! {
@@ -136,28 +119,28 @@ proptest! {
 
     #[test]
     fn random_arguments_never_panic(
-        kind in prop::sample::select(&KINDS[..]),
+        attribute in prop::sample::select(&Attribute::ALL[..]),
         args in prop_oneof![soup(), options()],
         item in prop::sample::select(ITEMS),
     ) {
-        expand(kind, &args, item);
+        expand(attribute, &args, item);
     }
 
     #[test]
-    fn random_items_never_panic(kind in prop::sample::select(&KINDS[..]), item in soup()) {
-        expand(kind, "size = 1, interval = 1", &item);
-        expand(kind, "", &format!("fn f(a: u8) {item} {{}}"));
+    fn random_items_never_panic(attribute in prop::sample::select(&Attribute::ALL[..]), item in soup()) {
+        expand(attribute, "size = 1, interval = 1", &item);
+        expand(attribute, "", &format!("fn f(a: u8) {item} {{}}"));
     }
 }
 
 #[test]
 fn item_stays_beside_the_error() {
     for item in ITEMS {
-        let expanded = expand(Kind::Lock, "nonsense", item).unwrap().to_string();
+        let expanded = expand(Attribute::Lock, "nonsense", item).unwrap().to_string();
         let bare =
             item.replace("#[lock_on_argument] ", "").replace("#[rate_limit(size = 1, interval = 1)] ", "");
         let tokens = bare.parse::<TokenStream>().unwrap().to_string();
-        // An expression is replaced: two in its place would not be one.
+        // An expression is replaced, because two expressions cannot stand in its place.
         let is_expression = bare.starts_with('|');
         assert!(expanded.starts_with(&tokens) != is_expression, "{expanded}");
         assert!(expanded.contains("compile_error"), "{expanded}");

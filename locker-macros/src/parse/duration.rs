@@ -1,4 +1,4 @@
-//! Durations as options take them: seconds, text, or a constant.
+//! Durations as options take them: a number of seconds, a text, or a constant.
 
 use proc_macro2::Span;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use syn::{
     spanned::Spanned,
 };
 
-/// A duration known now, or an expression that the compiler evaluates.
+/// A duration: known to the macro, or an expression that the compiler evaluates.
 pub(crate) enum Time {
     Known(Duration, Span),
     Constant(Expr),
@@ -39,7 +39,7 @@ impl Parse for Time {
                 Err(Error::new(expr.span(), "a duration cannot be negative"))
             }
             Expr::Binary(binary) if is_number(&binary.left) && is_number(&binary.right) => {
-                Err(Error::new(expr.span(), format!("{A_DURATION}: no calculation with numbers")))
+                Err(Error::new(expr.span(), format!("{A_DURATION}, such as `Duration::from_secs(60 * 5)`")))
             }
             Expr::Path(path) if path.path.is_ident("None") => Err(Error::new(expr.span(), A_DURATION)),
             _ => Ok(Self::Constant(expr)),
@@ -50,7 +50,7 @@ impl Parse for Time {
 const A_DURATION: &str =
     "a duration is a number of seconds, a text such as \"10s\", or a constant of type `Duration`";
 
-/// A number, or what is calculated of numbers.
+/// Returns whether the expression is a number or a calculation with numbers only.
 fn is_number(expr: &Expr) -> bool {
     match expr {
         Expr::Lit(literal) => matches!(literal.lit, Lit::Int(_) | Lit::Float(_)),
@@ -61,7 +61,7 @@ fn is_number(expr: &Expr) -> bool {
     }
 }
 
-/// The expression behind the invisible brackets that `macro_rules!` puts around what it passes on.
+/// Returns the expression without the invisible brackets that `macro_rules!` puts around its arguments.
 pub(crate) fn ungrouped(expr: &Expr) -> &Expr {
     match expr {
         Expr::Group(group) => ungrouped(&group.expr),
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_left_to_the_compiler() {
+    fn expression_is_left_to_the_compiler() {
         assert!(matches!(parse_str("Duration::from_secs(3)").unwrap(), Time::Constant(_)));
         assert!(matches!(parse_str("crate::LEASE").unwrap(), Time::Constant(_)));
     }
 
     #[test]
-    fn what_no_duration_can_be_is_refused() {
+    fn impossible_durations_are_refused() {
         assert!(error("-1").contains("negative"));
         assert!(error("10s").contains("\"10s\""));
         assert!(error("1e300").contains("not a duration"));

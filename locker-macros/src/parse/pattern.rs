@@ -1,4 +1,4 @@
-//! Patterns: what they bind.
+//! The names that patterns bind, and the attributes of parameters.
 
 use proc_macro2::Ident;
 use syn::{
@@ -8,11 +8,12 @@ use syn::{
     visit::{self, Visit},
 };
 
+/// Returns whether the pattern is a plain binding of this name.
 pub(crate) fn binds(pat: &Pat, name: &Ident) -> bool {
     matches!(pat, Pat::Ident(pat) if pat.ident == *name)
 }
 
-/// The pattern of `let PATTERN = { let name = name; name };`.
+/// Returns the pattern of `let PATTERN = { let name = name; name };`.
 pub(crate) fn unpacked<'a>(statement: &'a Stmt, name: &Ident) -> Option<&'a Pat> {
     let Stmt::Local(local) = statement else { return None };
     let Expr::Block(init) = &*local.init.as_ref()?.expr else { return None };
@@ -22,7 +23,7 @@ pub(crate) fn unpacked<'a>(statement: &'a Stmt, name: &Ident) -> Option<&'a Pat>
     }
 }
 
-/// The names that the pattern binds, in those of its fields that `in_field` lets pass.
+/// Returns the names that the pattern binds, in those of its fields that `in_field` accepts.
 pub(crate) fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident> {
     struct Bindings(Vec<Ident>, fn(&FieldPat) -> bool);
     impl<'ast> Visit<'ast> for Bindings {
@@ -42,31 +43,31 @@ pub(crate) fn bindings(pat: &Pat, in_field: fn(&FieldPat) -> bool) -> Vec<Ident>
     bindings.0
 }
 
-/// The names that the pattern binds however the crate is configured, and that are no unit structs.
+/// Returns the names that the pattern binds under every `cfg`, without unit structs.
 pub(crate) fn unconditional(pat: &Pat) -> Vec<Ident> {
     let mut names = bindings(pat, |field| field.attrs.is_empty());
     names.retain(|name| !is_upper(name));
     names
 }
 
-/// Whether it is written as constants, const parameters and unit structs are.
+/// Returns whether the name is written like a constant, const parameter or unit struct.
 pub(crate) fn is_upper(name: &Ident) -> bool {
     name.unraw().to_string().starts_with(char::is_uppercase)
 }
 
-/// The attributes that go along when what a parameter binds is bound elsewhere.
+/// Returns the attributes that a binding keeps when it moves out of the signature.
 pub(crate) fn kept(param: &PatType) -> impl Iterator<Item = &Attribute> {
     let is_kept = |path: &Path| path.is_ident("cfg") || path.is_ident("allow");
     param.attrs.iter().filter(move |attribute| paths(attribute).iter().all(is_kept))
 }
 
-/// What is expected of what a parameter binds: it holds only where that is bound, and goes there.
+/// Takes the `expect` attributes off a parameter. They apply to its bindings and must move with them.
 pub(crate) fn take_expected(param: &mut PatType) -> Vec<Attribute> {
     let is_expected = |path: &Path| path.is_ident("expect");
     param.attrs.extract_if(.., |attribute| paths(attribute).iter().any(is_expected)).collect()
 }
 
-/// What the attribute is, or what it may be under the condition of a `cfg_attr`.
+/// Returns the path of the attribute, or those that a `cfg_attr` stands for.
 fn paths(attribute: &Attribute) -> Vec<Path> {
     let conditional = Punctuated::<Meta, Token![,]>::parse_terminated;
     match attribute.parse_args_with(conditional) {
