@@ -168,6 +168,7 @@ pub struct Notification {
 
 /// What is pushed. A hint only: whoever misses it finds the truth by asking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Signal {
     /// It is yours; confirm by renewing.
     Granted {

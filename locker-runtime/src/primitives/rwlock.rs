@@ -10,6 +10,7 @@ use crate::id::Id;
 /// How a read/write lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Mode {
     /// Together with other readers.
     Read,

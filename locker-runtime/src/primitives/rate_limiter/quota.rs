@@ -9,6 +9,7 @@ use std::time::Duration;
 /// The rule by which a limiter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Algorithm {
     /// A slot starts with its first request and lets `size` through.
     #[default]
