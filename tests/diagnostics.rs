@@ -83,7 +83,7 @@ fn pay() -> locker::Result<()> {
 }
 
 #[tokio::test]
-async fn every_step_of_a_hold_is_told() {
+async fn every_step_of_a_hold_is_logged() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

@@ -105,7 +105,7 @@ async fn endless() -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_log_that_panics_keeps_no_loss_from_being_told() {
+async fn panicking_log_hides_no_loss() {
     nothing_can_be_logged();
     let lost = in_time("the end of the body", endless()).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::Lost);
@@ -118,14 +118,15 @@ fn returns_seven(locker: &Locker) -> Result<u8, Error> {
 }
 
 #[tokio::test]
-async fn a_log_that_panics_changes_no_result() {
+async fn panicking_log_changes_no_result() {
     nothing_can_be_logged();
     let locker = Faulty::locker(0, 1).await;
     assert_eq!(returns_seven(&locker).unwrap(), 7);
 }
 
+/// It harms no other hold.
 #[tokio::test]
-async fn a_renewal_that_panics_is_tried_again_and_harms_no_other_hold() {
+async fn panicking_renewal_is_tried_again() {
     let locker = Faulty::locker(1, 0).await;
     let guard = locker.lock("bad").max_hold(SHORT * 1000).acquire().await.unwrap();
     is_renewed(&guard).await;
@@ -133,7 +134,7 @@ async fn a_renewal_that_panics_is_tried_again_and_harms_no_other_hold() {
 }
 
 #[tokio::test]
-async fn a_hold_whose_renewals_all_panic_is_lost() {
+async fn hold_is_lost_if_all_renewals_panic() {
     let locker = Faulty::locker(usize::MAX, 0).await;
     let guard = locker.lock("bad").acquire().await.unwrap();
     in_time("the loss", guard.lost()).await;
@@ -160,7 +161,7 @@ async fn panics_when_woken<F: Future>(mut future: Pin<Box<F>>) {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_stops_no_timer() {
+async fn panicking_waker_stops_no_timer() {
     let locker = Locker::memory();
     let held = locker.lock("a").acquire().await.unwrap();
     let wait = |time| Box::pin(locker.lock("a").timeout(time).acquire());
@@ -176,7 +177,7 @@ async fn a_waker_that_panics_stops_no_timer() {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_stops_no_lease_from_ending() {
+async fn panicking_waker_stops_no_expiry() {
     let locker = Locker::memory();
     let held_for = async |time| locker.lock("a").lease(time).renew(false).acquire().await.unwrap();
     let held = held_for(SHORT).await;
@@ -188,7 +189,7 @@ async fn a_waker_that_panics_stops_no_lease_from_ending() {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_harms_nobody_who_releases_or_loses() {
+async fn panicking_waker_breaks_no_release_or_loss() {
     let locker = Locker::memory();
     let held = locker.lock("a").acquire().await.unwrap();
     let mut waiting = Box::pin(locker.lock("a").acquire());

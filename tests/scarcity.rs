@@ -8,8 +8,9 @@ fn pay(id: u64) -> locker::Result<u64> {
     Ok(id)
 }
 
+/// Calls fail while no file can be opened, and later ones work.
 #[test]
-fn where_no_file_can_be_opened_calls_fail_and_later_ones_work() {
+fn calls_recover_from_a_lack_of_descriptors() {
     let usual = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..usual }).unwrap();
     let locker = Locker::memory();

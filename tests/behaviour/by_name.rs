@@ -7,7 +7,8 @@ use std::time::Duration;
 const SHORT: Duration = Duration::from_millis(120);
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub(crate) async fn a_holder_that_asks_again_keeps_its_hold_and_expiry(locker: Locker) {
+/// A holder that acquires again under its own name keeps its hold, its fence and its expiry.
+pub(crate) async fn repeated_acquire_keeps_hold_and_expiry(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let first = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, Duration::ZERO).await.unwrap();
     let again = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE * 10, Duration::ZERO).await.unwrap();
@@ -21,7 +22,8 @@ pub(crate) async fn a_holder_that_asks_again_keeps_its_hold_and_expiry(locker: L
     assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Locker) {
+/// A wait that times out or is dropped does not end the other waits of the same holder.
+pub(crate) async fn waits_of_one_holder_are_independent(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
     let impatient = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, SHORT);
@@ -37,7 +39,8 @@ pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Lo
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locker: Locker) {
+/// A wait for a hold without expiry times out or is dropped: it never holds later.
+pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name).acquire(1, "holder", Duration::MAX, Duration::ZERO).await.unwrap();
     let late =
@@ -56,7 +59,8 @@ pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locke
     assert!(locker.keyed_semaphore(&name).release("next").await.unwrap());
 }
 
-pub(crate) async fn a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it(locker: Locker) {
+/// One grant serves two waits of the same holder. Dropping the first one keeps the hold that the second one returned.
+pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
     let got = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
@@ -75,7 +79,8 @@ pub(crate) async fn a_hold_that_another_wait_was_told_of_outlives_the_wait_that_
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: Locker) {
+/// A waiter that is served later does not restore the size that it asked with.
+pub(crate) async fn granted_waiter_keeps_the_current_size(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let size = async || admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap().size;
     for holder in ["one", "two"] {
@@ -98,7 +103,8 @@ pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: 
     assert_eq!(size().await, Some(2), "it was raised");
 }
 
-pub(crate) async fn two_waits_of_one_holder_leave_the_size_as_others_have_set_it(locker: Locker) {
+/// The same for two waits of one holder, in either order.
+pub(crate) async fn waits_of_one_holder_keep_the_current_size(locker: Locker) {
     let admin = locker.admin();
     for first_comes_first in [true, false] {
         let name = fresh_name();
@@ -129,7 +135,7 @@ pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn a_hold_with_an_expiry_ends_by_itself(locker: Locker) {
+pub(crate) async fn hold_with_expiry_ends_automatically(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name).acquire(1, "me", SHORT, Duration::ZERO).await.unwrap();
     let next = locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
@@ -138,7 +144,8 @@ pub(crate) async fn a_hold_with_an_expiry_ends_by_itself(locker: Locker) {
     assert!(locker.keyed_semaphore(&name).release("you").await.unwrap());
 }
 
-pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
+/// Every waiter at a deleted name gets `Conflict`.
+pub(crate) async fn deleting_a_name_fails_its_waiters(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
     let parked = Quota::token_bucket(0, MINUTE);
@@ -171,7 +178,8 @@ pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
     assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap(), "its hold went with the name");
 }
 
-pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker: Locker) {
+/// An evicted holder learns of its loss, and its late release does not end the next hold.
+pub(crate) async fn evicting_a_lock_serves_the_next_waiter(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let key = admin.key("lock", &name);
     let evicted = locker.lock(&name).lease(SHORT).acquire().await.unwrap();
@@ -191,7 +199,8 @@ pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker
     last.release().await.unwrap();
 }
 
-pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(locker: Locker) {
+/// Eviction frees all permits. The waiters that fit get them, in order.
+pub(crate) async fn evicting_a_semaphore_serves_its_waiters(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let key = admin.key("semaphore", &name);
     for holder in ["a", "b"] {
@@ -216,7 +225,8 @@ pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(loc
     in_time("the third in line", third).await.unwrap();
 }
 
-pub(crate) async fn where_nobody_holds_there_is_nobody_to_evict(locker: Locker) {
+/// It also leaves other state at the name as it is.
+pub(crate) async fn evict_without_a_holder_returns_false(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let evict = async |kind| admin.evict(&admin.key(kind, &name)).await.unwrap();
     for kind in ["lock", "semaphore", "rwlock", "event", "counter"] {

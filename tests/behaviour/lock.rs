@@ -178,7 +178,8 @@ pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {
     next.release().await.unwrap();
 }
 
-pub(crate) async fn no_more_is_said_to_be_left_than_max_hold_leaves(locker: Locker) {
+/// `Guard::remaining` never reports more time than `max_hold` leaves.
+pub(crate) async fn remaining_never_exceeds_max_hold(locker: Locker) {
     let (lease, max_hold) = (SHORT * 6, SHORT * 7);
     let guard = locker.lock(&fresh_name()).lease(lease).max_hold(max_hold).acquire().await.unwrap();
     let ends = std::time::Instant::now() + max_hold;
@@ -193,7 +194,7 @@ pub(crate) async fn no_more_is_said_to_be_left_than_max_hold_leaves(locker: Lock
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-pub(crate) async fn release_after_loss_says_so(locker: Locker) {
+pub(crate) async fn release_after_loss_returns_lost(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
     until("the lease is over", async || !guard.is_held()).await;
@@ -234,7 +235,8 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
     waiting.join().unwrap();
 }
 
-pub(crate) async fn who_does_not_come_when_it_is_woken_is_passed_over(locker: Locker) {
+/// A waiter that is woken and not polled does not keep the next one waiting.
+pub(crate) async fn silent_waiter_is_passed_over(locker: Locker) {
     let name = fresh_name();
     the_silent_are_passed_over(&locker, || locker.lock(&name).timeout(GENEROUS)).await;
 }

@@ -65,8 +65,9 @@ fn a_lock_can_be_waited_for_while_a_thread_ends() {
     ending.join().unwrap();
 }
 
+/// A thread that was unparked before a blocking call does not park after it.
 #[test]
-fn who_parks_the_thread_is_not_robbed_of_what_would_wake_it() {
+fn blocking_call_keeps_the_unpark_token() {
     let (locker, store, guard) = held();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {

@@ -80,7 +80,7 @@ impl Line {
 }
 
 #[tokio::test]
-async fn a_renewal_that_fails_for_a_while_is_not_a_loss() {
+async fn temporary_renewal_failure_is_not_a_loss() {
     let (line, locker) = Line::new();
     let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
     line.is(CUT);
@@ -93,7 +93,7 @@ async fn a_renewal_that_fails_for_a_while_is_not_a_loss() {
 }
 
 #[tokio::test]
-async fn a_holder_cut_off_for_its_lease_is_told_that_it_is_lost() {
+async fn holder_cut_off_for_its_lease_is_lost() {
     let (line, locker) = Line::new();
     let guard = locker.lock("a").acquire().await.unwrap();
     line.is(CUT);
@@ -105,7 +105,7 @@ async fn a_holder_cut_off_for_its_lease_is_told_that_it_is_lost() {
 }
 
 #[tokio::test]
-async fn a_guard_never_says_held_when_another_could_hold() {
+async fn guard_is_not_held_once_another_can_hold() {
     let (line, locker) = Line::new();
     let guard = locker.lock("a").acquire().await.unwrap();
     line.is(CUT);
@@ -119,7 +119,7 @@ async fn a_guard_never_says_held_when_another_could_hold() {
 }
 
 #[tokio::test]
-async fn an_acquire_whose_answers_are_lost_leaves_nothing_behind() {
+async fn acquire_without_replies_leaves_nothing() {
     let (line, locker) = Line::new();
     line.is(DEAF);
     let request = locker.lock("a").timeout(Duration::from_millis(100));
@@ -131,7 +131,7 @@ async fn an_acquire_whose_answers_are_lost_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_acquire_is_repeated_until_its_answer_is_heard() {
+async fn acquire_is_repeated_until_a_reply_arrives() {
     let (line, locker) = Line::new();
     line.is(DEAF);
     let (other, state) = (locker.clone(), line.clone());
@@ -144,8 +144,9 @@ async fn an_acquire_is_repeated_until_its_answer_is_heard() {
     until("the release", async || line.store.users() == 0).await;
 }
 
+/// The first copy of the release was carried out and its reply was lost.
 #[tokio::test]
-async fn a_release_whose_answer_is_lost_was_a_release() {
+async fn repeated_release_succeeds() {
     let (line, locker) = Line::new();
     let guard = locker.lock("a").lease(GENEROUS).acquire().await.unwrap();
     line.is(DEAF);
@@ -157,7 +158,7 @@ async fn a_release_whose_answer_is_lost_was_a_release() {
 }
 
 #[tokio::test]
-async fn a_dropped_guard_is_released_once_the_line_is_up_again() {
+async fn dropped_guard_is_released_after_an_outage() {
     let (line, locker) = Line::new();
     let guard = locker.lock("a").lease(GENEROUS).acquire().await.unwrap();
     line.is(CUT);
@@ -210,7 +211,7 @@ fn is_pending(waiter: &mut Pin<Box<impl Future>>) -> bool {
 
 /// A waiter that is not polled for longer than the lease it was granted asks again, and hears of the next hand-over.
 #[tokio::test]
-async fn a_waiter_that_hears_too_late_queues_again() {
+async fn late_waiter_queues_again() {
     let locker = Locker::memory();
     let guard = locker.lock("a").acquire().await.unwrap();
     let request = locker.lock("a").lease(Duration::from_millis(50)).timeout(Duration::MAX);
@@ -226,7 +227,7 @@ async fn a_waiter_that_hears_too_late_queues_again() {
 }
 
 #[tokio::test]
-async fn silence_at_the_end_does_not_hide_the_last_known_reason() {
+async fn silence_does_not_hide_the_last_failure() {
     let told = |error: Error| {
         assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{error}");
         let text = "the store did not answer in time; before that: the line is cut";

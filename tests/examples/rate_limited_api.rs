@@ -21,8 +21,9 @@ fn field<'a>(answer: &'a str, name: &str) -> &'a str {
     line.unwrap_or_else(|| panic!("no {name} in {answer}"))
 }
 
+/// A refused client gets a `retry-after`.
 #[test]
-fn clients_have_limits_of_their_own_and_are_told_when_to_come_back() {
+fn clients_have_separate_limits() {
     let (_running, address) = start(&["--size", "3", "--interval", "600"]);
     for left in ["2", "1", "0"] {
         let answer = quote(&address, "one");
@@ -42,7 +43,7 @@ fn clients_have_limits_of_their_own_and_are_told_when_to_come_back() {
 }
 
 #[test]
-fn who_was_told_to_come_back_is_let_in_then() {
+fn client_is_admitted_after_retry_after() {
     let (_running, address) = start(&["--size", "1", "--interval", "1"]);
     // The second request is let in as well when a new interval has begun before it.
     let refused = (0..50).map(|_| quote(&address, "me")).find(|answer| answer.starts_with("http/1.1 429 "));

@@ -17,8 +17,9 @@ fn post(address: &str, path: &str, body: &str) -> String {
     send(address, &format!("POST {path} HTTP/1.1\r\ncontent-type: application/json\r\n"), body)
 }
 
+/// With a `retry-after`.
 #[test]
-fn a_second_withdrawal_from_the_same_card_is_told_to_come_back() {
+fn concurrent_withdrawal_gets_409() {
     let (_running, address) = start();
     let slow = {
         let address = address.clone();

@@ -58,12 +58,12 @@ async fn a_crowd_comes_and_goes(members: usize, processes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_comes_and_goes_never_overlaps() {
+async fn crowd_of_two_processes_never_overlaps() {
     a_crowd_comes_and_goes(24, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_one_process_that_comes_and_goes_never_overlaps() {
+async fn crowd_of_one_process_never_overlaps() {
     a_crowd_comes_and_goes(8, 1).await;
 }
 
@@ -71,7 +71,7 @@ async fn a_crowd_of_one_process_that_comes_and_goes_never_overlaps() {
 /// every `holds`. `unknown`: it may be unknown whether a release has arrived.
 /// Far more calls at the same time than are written at once, of waiters that all give up together.
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_who_give_up_together_leave_a_store_that_answers() {
+async fn thousands_of_timeouts_leave_a_usable_store() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let held = locker.lock("a").acquire().await.unwrap();
@@ -131,12 +131,12 @@ async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_hold_is_said_to_be_lost_while_the_server_forgets_its_scripts_again_and_again() {
+async fn script_flushes_lose_no_hold() {
     a_crowd_keeps_its_holds(0, false, redis::cmd("SCRIPT").arg("FLUSH").take()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_hold_is_said_to_be_lost_while_connections_break_again_and_again() {
+async fn broken_connections_lose_no_hold() {
     let kill = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("PUBSUB").take();
     a_crowd_keeps_its_holds(20, true, kill).await;
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 #[tokio::test]
-async fn an_acquire_whose_answer_is_lost_is_asked_again_with_the_same_id() {
+async fn acquire_is_repeated_with_the_same_id() {
     let (server, proxy, locker) = server_behind_proxy!();
     proxy.set(Fault::ExecuteAndReset);
     let guard = hold(&locker, "a").await;
@@ -27,8 +27,9 @@ async fn an_acquire_whose_answer_is_lost_is_asked_again_with_the_same_id() {
     assert_eq!(holder(&server, "lock:a"), None);
 }
 
+/// The request was carried out, and the caller timed out before the reply came.
 #[tokio::test]
-async fn an_acquire_given_up_without_an_answer_leaves_nothing_behind() {
+async fn abandoned_acquire_leaves_no_hold() {
     let (server, proxy, locker) = server_behind_proxy!();
     proxy.set(Fault::DropReplies);
     let request = locker.lock("a").timeout(Duration::from_millis(700));
@@ -45,7 +46,7 @@ async fn an_acquire_given_up_without_an_answer_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_late_acquire_meets_its_tombstone() {
+async fn late_acquire_meets_its_tombstone() {
     let (server, proxy, locker) = server_behind_proxy!();
     proxy.set_for_open(Fault::HoldRequests);
     // The first copy hangs in the network; the second goes over a new connection.
@@ -58,7 +59,7 @@ async fn a_late_acquire_meets_its_tombstone() {
 }
 
 #[tokio::test]
-async fn an_acquire_dropped_in_flight_holds_for_nobody() {
+async fn acquire_dropped_in_flight_holds_nothing() {
     let (server, proxy, locker) = server_behind_proxy!();
     proxy.set_for_open(Fault::HoldRequests);
     {
@@ -78,7 +79,7 @@ async fn an_acquire_dropped_in_flight_holds_for_nobody() {
 }
 
 #[tokio::test]
-async fn a_release_whose_answer_is_lost_succeeds() {
+async fn release_with_a_lost_reply_succeeds() {
     let (server, proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
     proxy.set(Fault::ExecuteAndReset);
@@ -87,16 +88,18 @@ async fn a_release_whose_answer_is_lost_succeeds() {
     assert_eq!(holder(&server, "lock:a"), None);
 }
 
+/// At its first try.
 #[tokio::test]
-async fn a_release_that_finds_the_hold_gone_at_the_first_try_says_lost() {
+async fn release_of_a_missing_hold_returns_lost() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
     let _: i64 = server.ask("DEL", &["lock:a"]);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
+/// It returns `Unavailable` with an unknown outcome.
 #[tokio::test]
-async fn a_release_without_an_answer_is_unavailable_and_goes_on_in_the_background() {
+async fn unanswered_release_continues_in_background() {
     let (server, proxy, locker) = server_behind_proxy!();
     let guard = locker.lock("a").lease(Duration::from_secs(2)).acquire().await.unwrap();
     proxy.set(Fault::HoldRequests);
@@ -107,7 +110,7 @@ async fn a_release_without_an_answer_is_unavailable_and_goes_on_in_the_backgroun
 }
 
 #[tokio::test]
-async fn a_renewal_that_times_out_is_tried_over_a_fresh_connection() {
+async fn timed_out_renewal_uses_a_new_connection() {
     let (server, proxy, locker) = server_behind_proxy!();
     let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
     let before = proxy.accepted();
@@ -119,7 +122,7 @@ async fn a_renewal_that_times_out_is_tried_over_a_fresh_connection() {
 }
 
 #[tokio::test]
-async fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline() {
+async fn unrenewable_hold_is_lost_at_its_deadline() {
     let (_server, proxy, locker) = server_behind_proxy!();
     let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire().await.unwrap();
     proxy.set(Fault::DropRequests);
@@ -131,7 +134,7 @@ async fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_hold_that_another_has_is_lost_at_once_and_not_taken_back() {
+async fn stolen_hold_is_lost_and_not_taken_back() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
     let _: String = server.ask("SET", &["lock:a", "somebody else", "PX", "60000"]);
@@ -184,7 +187,7 @@ async fn waiters_and_holders_survive_a_half_close() {
 }
 
 #[tokio::test]
-async fn waiters_and_holders_survive_a_network_that_swallows_everything() {
+async fn waiters_and_holders_survive_lost_replies() {
     survives(async |_, proxy| {
         let before = proxy.accepted();
         proxy.set_for_open(Fault::DropReplies);
@@ -205,7 +208,7 @@ async fn waiters_and_holders_survive_client_kill() {
 }
 
 #[tokio::test]
-async fn a_slow_network_only_makes_it_slower() {
+async fn slow_network_only_adds_delay() {
     let (_server, proxy, locker) = server_behind_proxy!();
     proxy.set(Fault::Delay(Duration::from_millis(40)));
     let other = locker.clone();
@@ -216,7 +219,7 @@ async fn a_slow_network_only_makes_it_slower() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_its_scripts_gets_them_again() {
+async fn server_without_scripts_gets_them_again() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
     let _: String = server.ask("SCRIPT", &["FLUSH"]);
@@ -252,7 +255,7 @@ async fn one_connection_carries_commands_and_messages() {
 }
 
 #[tokio::test]
-async fn try_acquire_with_nobody_there_is_unavailable_and_works_again_later() {
+async fn try_acquire_recovers_after_an_outage() {
     let Some(mut server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     server.kill();
@@ -266,7 +269,7 @@ async fn try_acquire_with_nobody_there_is_unavailable_and_works_again_later() {
 
 /// Renewals that no network could answer in time say nothing about the connection, which others use, too.
 #[tokio::test]
-async fn a_lease_too_short_for_the_network_costs_nobody_the_connection() {
+async fn short_lease_does_not_break_the_connection() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     proxy.set(Fault::Delay(Duration::from_millis(100)));
@@ -280,7 +283,7 @@ async fn a_lease_too_short_for_the_network_costs_nobody_the_connection() {
 
 /// By the time that a grant is known, its lease is over.
 #[tokio::test]
-async fn one_try_is_one_try_also_where_answers_take_longer_than_a_lease() {
+async fn try_acquire_tries_once_on_a_slow_network() {
     let (_server, proxy, locker) = server_behind_proxy!();
     proxy.set(Fault::Delay(Duration::from_millis(30)));
     let request = locker.lock("a").lease(Duration::from_millis(50));
@@ -288,8 +291,9 @@ async fn one_try_is_one_try_also_where_answers_take_longer_than_a_lease() {
     assert!(tried.map_or_else(|error| error.is_temporary(), |guard| guard.is_none()));
 }
 
+/// A wrong password refuses the connection over which a release would go.
 #[tokio::test]
-async fn a_release_refused_at_the_door_is_made_when_the_door_is_open() {
+async fn release_is_made_once_the_login_works() {
     let Some(server) = RedisServer::start() else { return };
     let set = |password: &str| -> String {
         server.ask("ACL", &["SETUSER", "shop", "on", "resetpass", password, "~*", "&*", "+@all"])
@@ -317,8 +321,9 @@ async fn a_release_refused_at_the_door_is_made_when_the_door_is_open() {
     }
 }
 
+/// A locker with a short timeout shares its connection with one that can wait for it.
 #[tokio::test]
-async fn who_is_in_a_hurry_does_not_keep_others_from_connecting() {
+async fn short_timeout_does_not_block_reconnects() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let hasty = builder(&proxy.url()).timeout(Duration::from_millis(150)).build().await.unwrap();
@@ -335,7 +340,7 @@ async fn who_is_in_a_hurry_does_not_keep_others_from_connecting() {
 }
 
 #[tokio::test]
-async fn whose_patience_ends_while_the_server_is_away_is_told_that() {
+async fn timeout_during_an_outage_is_unavailable() {
     let Some(mut server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = locker.lock("a").acquire().await.unwrap();
@@ -353,7 +358,7 @@ async fn whose_patience_ends_while_the_server_is_away_is_told_that() {
 
 /// Where somebody holds the lock who does not queue, those who wait ask again and again.
 #[tokio::test]
-async fn whose_patience_ends_while_it_asks_again_is_told_that_it_waited_in_vain() {
+async fn timeout_during_a_recheck_is_timed_out() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let locker = builder(&proxy.url()).command_timeout(GENEROUS).build().await.unwrap();
@@ -367,8 +372,9 @@ async fn whose_patience_ends_while_it_asks_again_is_told_that_it_waited_in_vain(
     until("its place being given up", async || waiting(&server, "lock:a") == 0).await;
 }
 
+/// A waiter is granted the lock and cannot confirm it: its timeout ends before the grant window does.
 #[tokio::test]
-async fn who_is_served_when_nothing_gets_through_any_more_waits_no_longer_than_its_patience() {
+async fn unconfirmed_grant_ends_at_the_timeout() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -393,8 +399,9 @@ impl Wake for Panicking {
     }
 }
 
+/// The connection that the panic ends is replaced at once.
 #[tokio::test]
-async fn a_connection_that_the_panic_of_a_waker_has_ended_is_replaced_at_once() {
+async fn panicking_waker_costs_one_connection() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let listening = || server.ask::<String>("CLIENT", &["LIST", "TYPE", "pubsub"]);

@@ -104,7 +104,7 @@ async fn rust_and_the_python_decorator_take_turns() {
 
 /// Python cannot take what Rust holds, and the other way round; each sees the other's token.
 #[tokio::test]
-async fn the_layout_is_a_plain_string_with_a_time_to_live() {
+async fn lock_is_a_plain_string_with_an_expiry() {
     let Some(server) = RedisServer::start() else { return };
     let locker = Locker::connect(&server.url()).await.unwrap();
     let guard = locker.lock_on("bank.withdraw", &[&"6222", &100]).acquire().await.unwrap();

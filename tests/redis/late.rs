@@ -24,7 +24,7 @@ async fn let_the_late_copy_through(server: &RedisServer, proxy: &Proxy) {
 
 /// A hold by name is released by name: that the attempt was made twice is not known any more by then.
 #[tokio::test]
-async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
+async fn late_keyed_acquire_holds_nothing() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     proxy.set_for_open(Fault::HoldRequests);
@@ -39,7 +39,7 @@ async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_release_by_name_spares_the_next_hold_of_that_name() {
+async fn late_keyed_release_spares_the_next_hold() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_late_copy_of_a_release_by_name_spares_the_next_hold_of_that_name() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_renewal_by_name_does_not_undo_a_later_one() {
+async fn late_keyed_renewal_keeps_the_new_expiry() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let admin = behind.admin();
     behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_late_copy_of_a_renewal_by_name_does_not_undo_a_later_one() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_send_does_not_undo_a_reset() {
+async fn late_send_does_not_undo_a_reset() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     let event = behind.event("a");
@@ -100,7 +100,7 @@ async fn a_late_copy_of_a_send_does_not_undo_a_reset() {
 
 /// Over HTTP, deleting an event is how it is reset.
 #[tokio::test]
-async fn late_copies_do_nothing_after_their_names_were_deleted_either() {
+async fn late_copies_do_nothing_after_a_deletion() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let admin = behind.admin();
     behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
@@ -125,7 +125,7 @@ async fn late_copies_do_nothing_after_their_names_were_deleted_either() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_reset_does_not_undo_a_send() {
+async fn late_reset_does_not_undo_a_send() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     let event = behind.event("a");
@@ -140,7 +140,7 @@ async fn a_late_copy_of_a_reset_does_not_undo_a_send() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_kick_does_not_undo_a_later_one() {
+async fn late_kick_does_not_undo_a_newer_one() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let (watchdog, admin) = (behind.watchdog("a"), behind.admin());
     proxy.set_for_open(Fault::HoldRequests);
@@ -152,7 +152,7 @@ async fn a_late_copy_of_a_kick_does_not_undo_a_later_one() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_setting_a_counter_does_not_undo_what_was_added_since() {
+async fn late_set_does_not_undo_newer_additions() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let counter = behind.counter("a");
     proxy.set_for_open(Fault::HoldRequests);
@@ -165,7 +165,7 @@ async fn a_late_copy_of_setting_a_counter_does_not_undo_what_was_added_since() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_deletion_spares_what_came_anew() {
+async fn late_deletion_spares_a_new_hold() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let slow = builder(&proxy.url()).command_timeout(Duration::from_secs(2)).build().await.unwrap();
@@ -187,8 +187,9 @@ async fn a_late_copy_of_a_deletion_spares_what_came_anew() {
     assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap(), "another deletion is another attempt");
 }
 
+/// A request that is answered at its first try leaves no record that would refuse a late copy.
 #[tokio::test]
-async fn what_is_answered_at_its_first_try_leaves_nothing_to_be_refused() {
+async fn only_repeated_requests_leave_records() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let (admin, event) = (locker.admin(), locker.event("a"));

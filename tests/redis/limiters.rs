@@ -23,7 +23,7 @@ async fn crowd(server: &RedisServer, locker: &Locker, quota: Quota) -> JoinSet<(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_leaves_costs_a_little_for_each() {
+async fn departing_crowd_costs_linear_work() {
     for quota in [Quota::gcra(1, HOUR), Quota::token_bucket(1, HOUR), Quota::fixed_window(0, HOUR)] {
         let Some(server) = RedisServer::start() else { return };
         let locker = connect(&server.url()).await;
@@ -48,7 +48,7 @@ fn kept(server: &RedisServer) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_is_forgotten_a_minute_after_the_last_turn() {
+async fn name_is_forgotten_a_minute_after_its_use() {
     const MINUTE: Duration = Duration::from_secs(60);
     for kind in [Quota::fixed_window, Quota::token_bucket, Quota::gcra] {
         let Some(server) = RedisServer::start() else { return };
@@ -134,7 +134,7 @@ async fn refused_calls_ask_once_in_50_ms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_calls_all_ask_if_refusals_are_not_cached() {
+async fn refused_calls_all_ask_without_the_cache() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
@@ -145,7 +145,7 @@ async fn refused_calls_all_ask_if_refusals_are_not_cached() {
 
 /// A caller in line may give up, and its tokens may be there for the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_calls_all_ask_while_a_caller_is_in_line() {
+async fn refused_calls_all_ask_while_a_caller_waits() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
@@ -175,7 +175,7 @@ async fn refused_call_for_fewer_tokens_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limit_deleted_elsewhere_is_noticed_within_50_ms() {
+async fn deleted_limit_is_noticed_within_50_ms() {
     let Some(server) = RedisServer::start() else { return };
     let [locker, other] = [connect(&server.url()).await, connect(&server.url()).await];
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
@@ -193,7 +193,7 @@ async fn limit_deleted_elsewhere_is_noticed_within_50_ms() {
 
 /// The other caller's tokens come every millisecond. Nothing is used any more once they are all there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limit_raised_elsewhere_is_noticed_within_50_ms() {
+async fn raised_limit_is_noticed_within_50_ms() {
     let Some(server) = RedisServer::start() else { return };
     let [locker, other] = [connect(&server.url()).await, connect(&server.url()).await];
     let short = Duration::from_millis(1);
@@ -215,7 +215,7 @@ async fn limit_raised_elsewhere_is_noticed_within_50_ms() {
 
 /// A batch that does nothing for refused calls has each of them made twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_calls_at_the_same_time_become_few_commands() {
+async fn simultaneous_refusals_take_few_commands() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {

@@ -18,7 +18,7 @@ use std::{
 const PERSISTENT: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
 #[tokio::test]
-async fn holds_and_waiters_survive_a_restart_with_persistence() {
+async fn persistent_restart_keeps_holds_and_waiters() {
     let Some(mut server) = RedisServer::with(&PERSISTENT) else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
@@ -52,7 +52,7 @@ async fn holds_are_lost_with_an_empty_restart() {
 }
 
 #[tokio::test]
-async fn holds_are_lost_with_flushall_and_waiters_come_back() {
+async fn flushall_loses_holds_and_requeues_waiters() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
@@ -70,7 +70,7 @@ async fn holds_are_lost_with_flushall_and_waiters_come_back() {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_beyond_the_lease_costs_the_hold() {
+async fn server_paused_beyond_the_lease_loses_holds() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire().await.unwrap();
@@ -100,7 +100,7 @@ async fn work_for_ever(account: u32, dropped: &AtomicBool) -> Result<(), locker:
 }
 
 #[tokio::test]
-async fn an_async_body_is_cancelled_when_its_lock_is_lost() {
+async fn async_body_is_cancelled_when_it_loses_lock() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     FLUSHED.set(locker).unwrap();
@@ -117,11 +117,11 @@ async fn an_async_body_is_cancelled_when_its_lock_is_lost() {
 
 /// A holder that sleeps beyond its lease (a long pause, a suspended machine) is told so when it wakes up.
 #[tokio::test]
-async fn a_client_stopped_beyond_its_lease_finds_its_hold_lost() {
+async fn client_paused_beyond_its_lease_loses_holds() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "loss::a_sleeping_process", "--nocapture"])
+        .args(["--exact", "loss::paused_process", "--nocapture"])
         .env("LOCKER_TEST_SLEEPER", server.url())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -142,7 +142,7 @@ async fn a_client_stopped_beyond_its_lease_finds_its_hold_lost() {
 
 /// A part of the test above, which runs it in a process of its own.
 #[test]
-fn a_sleeping_process() {
+fn paused_process() {
     let Ok(url) = std::env::var("LOCKER_TEST_SLEEPER") else { return };
     let locker = Locker::connect_blocking(&url).unwrap();
     let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire_blocking().unwrap();

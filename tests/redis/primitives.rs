@@ -8,8 +8,9 @@ use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
+/// The reply to the first copy was lost, and another caller has added since.
 #[tokio::test]
-async fn an_addition_whose_answer_is_lost_is_answered_with_its_own_sum() {
+async fn repeated_addition_returns_its_own_sum() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -26,8 +27,9 @@ async fn an_addition_whose_answer_is_lost_is_answered_with_its_own_sum() {
     assert_eq!(direct.counter("a").get().await.unwrap(), 2);
 }
 
+/// Its caller has given up at the barrier.
 #[tokio::test]
-async fn a_late_copy_of_an_arrival_whose_caller_has_left_does_not_count() {
+async fn late_arrival_does_not_count() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -44,8 +46,9 @@ async fn a_late_copy_of_an_arrival_whose_caller_has_left_does_not_count() {
     assert_eq!(alone.kind(), ErrorKind::TimedOut);
 }
 
+/// Its caller has given up at the barrier.
 #[tokio::test]
-async fn a_late_copy_of_the_last_question_of_who_has_left_does_not_count() {
+async fn late_final_check_does_not_count() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -66,8 +69,9 @@ async fn a_late_copy_of_the_last_question_of_who_has_left_does_not_count() {
     in_time("both", alone).await.unwrap().unwrap();
 }
 
+/// The recheck is on its way while another client deletes the name.
 #[tokio::test]
-async fn who_asks_again_while_its_name_is_deleted_leaves_no_place_behind() {
+async fn recheck_of_a_deleted_name_leaves_no_place() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -88,8 +92,9 @@ async fn who_asks_again_while_its_name_is_deleted_leaves_no_place_behind() {
     assert_eq!(alone.kind(), ErrorKind::TimedOut);
 }
 
+/// After the grant window.
 #[tokio::test]
-async fn a_woken_waiter_that_does_not_come_is_passed_over_after_the_grant_window() {
+async fn silent_unfair_waiter_is_passed_over() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -123,8 +128,9 @@ async fn join(
     joined
 }
 
+/// A permit handed off for a shorter time goes to the next waiter when that time is over.
 #[tokio::test]
-async fn a_place_handed_over_for_a_shorter_time_is_free_when_that_is_over() {
+async fn shorter_hold_ends_for_the_waiter_behind() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
@@ -136,8 +142,9 @@ async fn a_place_handed_over_for_a_shorter_time_is_free_when_that_is_over() {
     in_time("the third", third).await.unwrap().unwrap();
 }
 
+/// A holder renews for a shorter time: the waiter is served when that time is over.
 #[tokio::test]
-async fn who_waits_has_the_place_when_its_holder_has_shortened_the_hold() {
+async fn shortened_hold_ends_for_the_waiter_behind() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
@@ -146,8 +153,9 @@ async fn who_waits_has_the_place_when_its_holder_has_shortened_the_hold() {
     in_time("the second", second).await.unwrap().unwrap();
 }
 
+/// After the grant window.
 #[tokio::test]
-async fn an_heir_that_does_not_come_is_passed_over_after_the_grant_window() {
+async fn silent_successor_is_passed_over() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -163,7 +171,7 @@ async fn an_heir_that_does_not_come_is_passed_over_after_the_grant_window() {
 /// Granted, not taken in time, asked again and granted at once: the message, held up on an old connection, comes when nobody
 /// waits any more.
 #[tokio::test]
-async fn a_late_message_about_an_old_grant_does_not_end_what_is_held_by_name() {
+async fn late_notification_spares_a_keyed_hold() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
@@ -179,8 +187,9 @@ async fn a_late_message_about_an_old_grant_does_not_end_what_is_held_by_name() {
     assert_eq!(third.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
+/// Also if the server's clock goes back.
 #[tokio::test]
-async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
+async fn semaphore_fences_rise_over_a_deletion() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = locker.semaphore("a", 2).acquire().await.unwrap();
@@ -196,7 +205,7 @@ async fn fences_of_a_semaphore_rise_over_a_delete_and_a_clock_that_goes_back() {
 
 /// As `mode = "read"` and a plain lock of one name have it.
 #[tokio::test]
-async fn readers_may_follow_plain_locks_of_the_same_key_and_fences_rise() {
+async fn readers_follow_plain_locks_of_the_same_key() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let plain = || async { locker.lock_on("page", &[&7_u64]).try_acquire().await.unwrap().unwrap() };
@@ -213,7 +222,7 @@ async fn readers_may_follow_plain_locks_of_the_same_key_and_fences_rise() {
 
 /// Its holder is gone, and those in line have not asked again yet.
 #[tokio::test]
-async fn readers_are_refused_where_a_plain_lock_is_waited_for() {
+async fn readers_are_refused_while_a_lock_has_waiters() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let lost = locker.lock_on("page", &[&7_u64]).acquire().await.unwrap();
@@ -231,8 +240,9 @@ async fn read_page(locker: &Locker, number: u64) -> locker::Result<u64> {
     Ok(held.fence())
 }
 
+/// Also while a caller waits for the size to be raised.
 #[tokio::test]
-async fn the_last_fence_of_a_semaphore_is_kept_for_a_minute_also_while_somebody_waits() {
+async fn last_semaphore_fence_is_kept_for_a_minute() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = locker.semaphore("a", 1).acquire().await.unwrap();
@@ -244,8 +254,9 @@ async fn the_last_fence_of_a_semaphore_is_kept_for_a_minute_also_while_somebody_
     parked.abort();
 }
 
+/// Another client deletes the key.
 #[tokio::test]
-async fn a_semaphore_that_somebody_else_deletes_serves_those_who_wait() {
+async fn deleted_semaphore_serves_its_waiters() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let lost = locker.semaphore("a", 2).permits(2).acquire().await.unwrap();
@@ -264,7 +275,7 @@ async fn a_semaphore_that_somebody_else_deletes_serves_those_who_wait() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_finds_its_semaphore_deleted_makes_it_anew() {
+async fn waiter_creates_a_deleted_semaphore_again() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let lost = locker.semaphore("a", 1).acquire().await.unwrap();
@@ -280,7 +291,7 @@ async fn a_waiter_that_finds_its_semaphore_deleted_makes_it_anew() {
 
 /// What is known of them is a list. Written for each of them, it makes as much as the square of their number.
 #[tokio::test]
-async fn a_crowd_that_waits_under_one_name_costs_no_more_than_its_number() {
+async fn waits_of_one_holder_cost_linear_work() {
     const CROWD: u64 = 400;
     let Some(server) = RedisServer::with(&["--appendonly", "yes"]) else { return };
     let written = || {
@@ -305,8 +316,9 @@ async fn a_crowd_that_waits_under_one_name_costs_no_more_than_its_number() {
     assert!(each < 2_000, "{each} bytes for each of them");
 }
 
+/// Another client deletes the key.
 #[tokio::test]
-async fn a_latch_that_somebody_else_deletes_stays_shut_for_those_who_wait() {
+async fn deleted_latch_stays_shut_for_its_waiters() {
     let Some(server) = RedisServer::start() else { return };
     let latch = connect(&server.url()).await.latch("a", 1);
     let waiter = tokio::spawn({
@@ -326,7 +338,7 @@ async fn a_latch_that_somebody_else_deletes_stays_shut_for_those_who_wait() {
 }
 
 #[tokio::test]
-async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
+async fn keys_expire_after_an_endless_hold() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let minute = Duration::from_secs(60);
@@ -343,8 +355,9 @@ async fn a_hold_without_end_keeps_the_keys_no_longer_than_it_lasts() {
     assert!(locker.keyed_semaphore("a").release("short").await.unwrap());
 }
 
+/// A hold without expiry is given one: the keys are kept no longer than that.
 #[tokio::test]
-async fn a_hold_without_end_that_is_given_one_keeps_the_keys_no_longer_than_that() {
+async fn keys_expire_after_a_shortened_hold() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     locker.keyed_semaphore("a").acquire(2, "first", Duration::MAX, Duration::ZERO).await.unwrap();
@@ -360,7 +373,7 @@ async fn a_hold_without_end_that_is_given_one_keeps_the_keys_no_longer_than_that
 
 /// A hold whose end was forgotten would have none.
 #[tokio::test]
-async fn ends_of_holds_are_known_as_long_as_anything_is_of_those_who_wait_long() {
+async fn hold_expiries_outlive_patient_waiters() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let ends_are_known = || {
@@ -383,7 +396,7 @@ async fn ends_of_holds_are_known_as_long_as_anything_is_of_those_who_wait_long()
 }
 
 #[tokio::test]
-async fn a_key_that_is_no_text_does_not_keep_names_from_being_listed() {
+async fn binary_key_does_not_break_the_name_list() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;

@@ -27,7 +27,7 @@ fn kept_until(server: &RedisServer) -> Option<f64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_waiters_of_a_process_are_asked_for_together() {
+async fn one_call_rechecks_all_waiters_of_a_process() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = locker.lock("a").lease(Duration::from_secs(600)).acquire().await.unwrap();
@@ -47,7 +47,7 @@ async fn all_waiters_of_a_process_are_asked_for_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_that_have_lost_their_places_take_others() {
+async fn waiters_queue_again_after_losing_places() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     for count in [3, 1_000] {
@@ -64,7 +64,7 @@ async fn waiters_that_have_lost_their_places_take_others() {
 
 /// Longer than its own place is kept: what its process asks for keeps it.
 #[tokio::test]
-async fn a_waiter_keeps_its_place_while_its_process_asks_for_it() {
+async fn rechecks_keep_the_place_of_a_waiter() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
@@ -118,7 +118,7 @@ async fn dead_waiters_are_removed_a_thousand_at_a_time() {
 
 /// Their scripts are loaded with the connection, so that each asks again with a few bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_survives_a_reconnect_without_sending_scripts() {
+async fn reconnecting_crowd_sends_no_scripts() {
     const COUNT: usize = 3_000;
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
@@ -151,7 +151,7 @@ async fn a_user_that_may_not_load_scripts_sends_them() {
 }
 
 #[tokio::test]
-async fn a_server_is_checked_again_when_it_is_connected_to_again() {
+async fn server_is_checked_at_every_connect() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     hold(&locker, "a").await.release().await.unwrap();

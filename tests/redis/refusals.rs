@@ -205,7 +205,7 @@ async fn second_node(first: &RedisServer) -> (RedisServer, String) {
 }
 
 #[tokio::test]
-async fn a_slot_that_moves_to_another_node_refuses_until_it_stays() {
+async fn migrating_slot_refuses_until_it_is_stable() {
     let Some(first) = whole_cluster().await else { return };
     let locker = connect(&first.url()).await;
     let (_second, id) = second_node(&first).await;
@@ -245,8 +245,9 @@ async fn a_node_without_the_slot_is_not_waited_for() {
     misused(&refused(&locker).await, "ASK");
 }
 
+/// Renewals, cancels, releases and hand-offs work.
 #[tokio::test]
-async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
+async fn maxmemory_refuses_only_acquires() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = locker.lock("a").lease(Duration::from_secs(4)).acquire().await.unwrap();
@@ -274,8 +275,9 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
     passes(&server, &locker, "OOM", || limit("1"), || limit("0")).await;
 }
 
+/// Of what is held by name; also renewal, eviction and deletion.
 #[tokio::test]
-async fn at_maxmemory_what_is_held_by_name_can_be_looked_at_and_ended() {
+async fn maxmemory_allows_inspect_and_release() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let (admin, key) = (locker.admin(), locker.admin().key("semaphore", "a"));
@@ -305,8 +307,9 @@ async fn a_permission_that_is_taken_away_is_named() {
     assert!(error.to_string().contains("ACL"), "{error}");
 }
 
+/// Calls return `Conflict`.
 #[tokio::test]
-async fn a_key_of_another_type_is_reported_and_left_alone() {
+async fn key_of_another_type_is_left_alone() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     let _: i64 = server.ask("RPUSH", &["lock:refused", "precious"]);
@@ -322,7 +325,7 @@ async fn a_key_of_another_type_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_fence_record_that_is_none_of_ours_keeps_no_hold_from_ending() {
+async fn foreign_fence_record_blocks_no_release() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let admin = locker.admin();
@@ -339,8 +342,9 @@ async fn a_fence_record_that_is_none_of_ours_keeps_no_hold_from_ending() {
     }
 }
 
+/// Before anything is sent.
 #[tokio::test]
-async fn a_prefix_with_braces_is_refused_before_anything_is_asked() {
+async fn prefix_with_braces_is_refused() {
     for prefix in ["{shop}:", "}"] {
         let url = format!("redis://127.0.0.1:{}", free_port());
         let error = builder(&url).prefix(prefix).build().await.unwrap_err();
@@ -350,7 +354,7 @@ async fn a_prefix_with_braces_is_refused_before_anything_is_asked() {
 }
 
 #[tokio::test]
-async fn an_address_that_leads_to_another_master_is_followed() {
+async fn address_of_a_new_master_is_followed() {
     let (Some(old), Some(new)) = (RedisServer::start(), RedisServer::start()) else { return };
     let proxy = Proxy::to(old.port());
     let locker = connect(&proxy.url()).await;

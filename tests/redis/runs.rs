@@ -71,7 +71,7 @@ async fn line(count: usize) -> Option<(RedisServer, Proxy, Locker, Turns, Guard)
 }
 
 #[tokio::test]
-async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
+async fn handed_off_hold_is_renewed() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
     let release = tokio::spawn(first.release());
     let second = turns.of(1).await;
@@ -84,7 +84,7 @@ async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
+async fn script_flush_keeps_the_order_of_hand_offs() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(6).await else { return };
     let _: () = server.ask("SCRIPT", &["FLUSH"]);
     let mut releases = JoinSet::new();
@@ -99,7 +99,7 @@ async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
 }
 
 #[tokio::test]
-async fn who_has_given_up_is_passed_over() {
+async fn aborted_waiter_is_passed_over() {
     let Some((server, _proxy, locker, mut turns, first)) = line(1).await else { return };
     let quitter = tokio::spawn(locker.lock("a").acquire());
     until("the quitter's place", async || waiting(&server, "lock:a") == 1).await;
@@ -112,7 +112,7 @@ async fn who_has_given_up_is_passed_over() {
 }
 
 #[tokio::test]
-async fn nobody_of_another_process_is_passed() {
+async fn other_processes_are_not_passed() {
     let Some(server) = RedisServer::start() else { return };
     // Another URL is another connection, as of another process.
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
@@ -134,7 +134,7 @@ async fn nobody_of_another_process_is_passed() {
 
 /// The server tells a holder who comes next also where those are of another process: behind them nobody is next.
 #[tokio::test]
-async fn nobody_of_another_process_is_passed_by_those_who_come_later() {
+async fn other_processes_are_not_passed_by_newcomers() {
     let Some(server) = RedisServer::start() else { return };
     // Another URL is another connection, as of another process.
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
@@ -152,7 +152,7 @@ async fn nobody_of_another_process_is_passed_by_those_who_come_later() {
 }
 
 #[tokio::test]
-async fn an_heir_whose_lease_is_not_renewed_has_all_of_it() {
+async fn unrenewed_successor_gets_its_whole_lease() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let of = |seconds| Duration::from_secs(seconds);
@@ -170,7 +170,7 @@ async fn an_heir_whose_lease_is_not_renewed_has_all_of_it() {
 }
 
 #[tokio::test]
-async fn a_run_passes_the_lock_on_without_a_command() {
+async fn run_hands_off_without_a_command() {
     let Some((server, proxy, _locker, mut turns, first)) = line(3).await else { return };
     let (run, fence) = (first.id().to_owned(), first.fence());
     proxy.set(Fault::HoldRequests);
@@ -229,7 +229,7 @@ async fn fences_rise_over_a_process_that_dies_in_a_run() {
 
 /// As `select!` leaves a release whose answer got lost while another branch is at work.
 #[tokio::test]
-async fn a_release_that_is_not_polled_is_sent_from_the_background() {
+async fn unpolled_release_is_sent_in_background() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -243,7 +243,7 @@ async fn a_release_that_is_not_polled_is_sent_from_the_background() {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_without_being_polled_is_ended_from_the_background() {
+async fn unpolled_run_is_ended_in_background() {
     let Some((server, proxy, locker, mut turns, first)) = line(2).await else { return };
     let theirs = connect(&server.url()).await;
     first.release().await.unwrap();
@@ -260,7 +260,7 @@ async fn a_run_that_ends_without_being_polled_is_ended_from_the_background() {
 }
 
 #[tokio::test]
-async fn the_last_member_is_told_of_a_loss_by_force() {
+async fn last_member_learns_of_a_forced_loss() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
     first.release().await.unwrap();
     let last = turns.of(1).await;
@@ -271,7 +271,7 @@ async fn the_last_member_is_told_of_a_loss_by_force() {
 
 /// What ended the hold says nothing: the holder finds out when it renews.
 #[tokio::test]
-async fn a_run_that_is_lost_is_lost_for_its_members() {
+async fn lost_run_queues_its_members_again() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(3).await else { return };
     let _: i64 = server.ask("DEL", &["lock:a"]);
     in_time("the loss", first.lost()).await;
@@ -285,7 +285,7 @@ async fn a_run_that_is_lost_is_lost_for_its_members() {
 }
 
 #[tokio::test]
-async fn an_evicted_run_is_told_so_at_once() {
+async fn evicted_run_is_notified_at_once() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).lease(Duration::from_secs(600)).build().await.unwrap();
     let (before, mut turns) = (hold(&locker, "a").await, Turns::new());
@@ -305,7 +305,7 @@ async fn an_evicted_run_is_told_so_at_once() {
 }
 
 #[tokio::test]
-async fn a_deleted_name_is_told_to_members_that_wait() {
+async fn deletion_fails_waiting_members() {
     let Some((server, _proxy, locker, mut turns, first)) = line(1).await else { return };
     let other = tokio::spawn(locker.lock("a").acquire());
     until("the other's place", async || waiting(&server, "lock:a") == 1).await;
@@ -322,7 +322,7 @@ async fn a_deleted_name_is_told_to_members_that_wait() {
 }
 
 #[tokio::test]
-async fn a_member_whose_future_is_not_polled_is_passed_over() {
+async fn unpolled_member_is_passed_over() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).lease(Duration::from_secs(600)).build().await.unwrap();
     let first = hold(&locker, "a").await;
@@ -347,7 +347,7 @@ async fn a_member_whose_future_is_not_polled_is_passed_over() {
 
 /// Its cancel comes when the lock has been granted to it and to the next one together.
 #[tokio::test]
-async fn a_first_member_that_gives_up_does_not_end_the_run() {
+async fn aborted_first_member_does_not_end_the_run() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -372,7 +372,7 @@ async fn a_first_member_that_gives_up_does_not_end_the_run() {
 }
 
 #[tokio::test]
-async fn a_run_of_which_nobody_waits_any_more_is_ended() {
+async fn run_without_waiters_is_ended() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -394,7 +394,7 @@ async fn a_run_of_which_nobody_waits_any_more_is_ended() {
 
 /// A message that is lost: the first member that asks again learns of the run, and the others have their turns.
 #[tokio::test]
-async fn a_run_whose_message_is_lost_is_found_by_asking() {
+async fn recheck_finds_a_run_after_a_lost_message() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
@@ -427,7 +427,7 @@ async fn a_run_whose_message_is_lost_is_found_by_asking() {
 
 /// Its first question got no answer, so a copy of it may come late: that is refused when it has released.
 #[tokio::test]
-async fn a_member_that_asked_twice_releases_what_it_held() {
+async fn member_that_asked_twice_releases_its_hold() {
     for members in [1, 2] {
         let Some(server) = RedisServer::start() else { return };
         let proxy = Proxy::to(server.port());
@@ -451,7 +451,7 @@ async fn a_member_that_asked_twice_releases_what_it_held() {
 
 /// Its renewals are carried out, and it is told of none: the next member holds when the first one is released.
 #[tokio::test]
-async fn a_late_release_of_a_member_spares_the_next_one() {
+async fn late_member_release_spares_the_next_one() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -476,7 +476,7 @@ async fn a_late_release_of_a_member_spares_the_next_one() {
 
 /// Its lease would begin with what is left of a longer one.
 #[tokio::test]
-async fn a_member_with_a_shorter_lease_begins_another_run() {
+async fn shorter_lease_begins_another_run() {
     let Some(server) = RedisServer::start() else { return };
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
     let before = hold(&theirs, "a").await;
@@ -499,7 +499,7 @@ async fn a_member_with_a_shorter_lease_begins_another_run() {
 
 /// Nothing of the first release was sent: that another one is sent from the background makes neither a repetition.
 #[tokio::test]
-async fn a_release_during_an_outage_that_costs_the_hold_says_so() {
+async fn release_after_an_outage_returns_lost() {
     let Some(mut server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).lease(Duration::from_secs(60)).build().await.unwrap();
     let guard = hold(&locker, "a").await;

@@ -170,7 +170,7 @@ fn fifty_threads_block_at_once() {
 
 /// Their threads end, and so does what they would use for another runtime.
 #[test]
-fn blocking_calls_survive_the_end_of_their_connection() {
+fn blocking_calls_survive_killed_connections() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url());
     for _ in 0..3 {
@@ -298,7 +298,7 @@ fn parked<T>(future: impl Future<Output = T>) -> T {
 
 /// A worker that another executor blocks does not drive what is in its line, and the other workers cannot take that.
 #[test]
-fn call_by_another_executor_inside_a_worker_does_not_wait() {
+fn other_executor_inside_a_worker_does_not_wait() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).command_timeout(GENEROUS * 2).build_blocking().unwrap();
     let runtime = runtime(4);

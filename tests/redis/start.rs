@@ -5,7 +5,7 @@ use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 
 #[tokio::test]
-async fn a_server_that_evicts_is_refused_unless_allowed() {
+async fn evicting_server_is_refused_unless_allowed() {
     let Some(server) = RedisServer::with(&["--maxmemory-policy", "volatile-lru"]) else { return };
     let error = Locker::connect(&server.url()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Misused, false));
@@ -17,7 +17,7 @@ async fn a_server_that_evicts_is_refused_unless_allowed() {
 }
 
 #[tokio::test]
-async fn eviction_is_also_read_where_the_configuration_may_not_be() {
+async fn eviction_is_read_without_config_permission() {
     let Some(server) = RedisServer::with(&["--maxmemory-policy", "allkeys-lru"]) else { return };
     let _: String = server.ask("ACL", &["SETUSER", "default", "-config"]);
     let error = Locker::connect(&server.url()).await.unwrap_err();
@@ -27,7 +27,7 @@ async fn eviction_is_also_read_where_the_configuration_may_not_be() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_too_old_is_refused_by_its_version() {
+async fn old_server_is_refused_by_its_version() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let version = version(&server);

@@ -61,7 +61,7 @@ async fn rediss_works_with_a_named_authority() {
 }
 
 #[tokio::test]
-async fn tls_to_a_plain_port_is_told() {
+async fn tls_to_a_plain_port_is_reported() {
     let Some(server) = RedisServer::start() else { return };
     let error = refused(builder(&server.url().replace("redis://", "rediss://"))).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);

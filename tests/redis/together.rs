@@ -48,7 +48,7 @@ fn names() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn many_locks_are_taken_and_released_by_few_commands() {
+async fn many_locks_take_few_commands() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     for _ in 0..2 {
@@ -70,7 +70,7 @@ async fn many_locks_are_taken_and_released_by_few_commands() {
 }
 
 #[tokio::test]
-async fn of_those_who_want_the_same_lock_one_gets_it_and_the_others_in_turn() {
+async fn callers_of_one_lock_get_it_one_by_one() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     let names: Vec<String> = (0..CALLERS).map(|number| format!("name {}", number % 8)).collect();
@@ -88,7 +88,7 @@ async fn of_those_who_want_the_same_lock_one_gets_it_and_the_others_in_turn() {
 }
 
 #[tokio::test]
-async fn who_finds_something_else_at_its_key_does_not_hurt_the_others() {
+async fn foreign_key_fails_only_its_own_call() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     let _: i64 = server.ask("HSET", &["lock:name 3", "not", "a lock"]);
@@ -108,7 +108,7 @@ async fn who_finds_something_else_at_its_key_does_not_hurt_the_others() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_its_scripts_is_taught_again() {
+async fn script_flush_reloads_batch_scripts() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     for _ in 0..3 {
@@ -121,7 +121,7 @@ async fn a_server_that_forgets_its_scripts_is_taught_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_one_slot_at_a_time_gets_one_name_at_a_time() {
+async fn cluster_node_gets_one_name_per_command() {
     let Some(server) = whole_cluster().await else { return };
     let locker = connect(&server).await;
     for _ in 0..2 {
@@ -133,7 +133,7 @@ async fn a_server_that_takes_one_slot_at_a_time_gets_one_name_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_limit_counts_everybody_who_comes_at_once() {
+async fn limit_counts_simultaneous_callers() {
     const SIZE: u64 = 40;
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
@@ -164,7 +164,7 @@ async fn a_limit_counts_everybody_who_comes_at_once() {
 
 /// Who asks first for more than is left has its turn before who asks then for less.
 #[tokio::test]
-async fn nobody_overtakes_who_is_asked_about_again() {
+async fn repeated_call_is_not_overtaken() {
     const HOUR: Duration = Duration::from_secs(3600);
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
@@ -191,7 +191,7 @@ async fn nobody_overtakes_who_is_asked_about_again() {
 
 /// The outbox holds back while two commands are on their way; nobody may be left waiting in it.
 #[tokio::test]
-async fn who_waits_behind_a_dead_connection_is_told() {
+async fn calls_behind_a_dead_connection_fail() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     let guards = locks(&server, &locker, &names()).await;

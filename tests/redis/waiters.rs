@@ -9,7 +9,7 @@ use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
+async fn grant_without_a_waiter_is_released() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let ghost = "0123456789abcdef0123456789abcdef";
@@ -37,7 +37,7 @@ async fn a_grant_that_nobody_waits_for_any_more_is_handed_back() {
 }
 
 #[tokio::test]
-async fn what_is_handed_back_for_nobody_is_waited_for_before_the_process_ends() {
+async fn settled_waits_for_returned_grants() {
     let (server, proxy, locker) = server_behind_proxy!();
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let ghost = "0123456789abcdef0123456789abcdef";
@@ -53,7 +53,7 @@ async fn what_is_handed_back_for_nobody_is_waited_for_before_the_process_ends() 
 
 /// Redis 7.2 and later send a client its own messages after the answer; an old connection may bring one even later.
 #[tokio::test]
-async fn a_message_about_a_grant_that_was_answered_before_does_not_end_it() {
+async fn message_after_the_reply_keeps_the_hold() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
     let waiter = tokio::spawn({
@@ -90,7 +90,7 @@ async fn a_message_about_a_grant_that_was_answered_before_does_not_end_it() {
 
 /// What is given to the one who asks, by the very call with which he asks.
 #[tokio::test]
-async fn a_grant_by_asking_again_lasts() {
+async fn grant_by_a_recheck_lasts() {
     let (server, _proxy, locker) = server_behind_proxy!();
     for _ in 0..10 {
         let (short, long) = (Duration::from_millis(60), LEASE);
@@ -104,7 +104,7 @@ async fn a_grant_by_asking_again_lasts() {
 
 /// Granted, not confirmed in time, queued again, granted again: the first message may come after all that.
 #[tokio::test]
-async fn a_late_message_about_an_old_grant_does_not_lend_its_fence_to_a_new_one() {
+async fn late_notification_lends_no_old_fence() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
     let waiter = tokio::spawn({
@@ -126,7 +126,7 @@ async fn a_late_message_about_an_old_grant_does_not_lend_its_fence_to_a_new_one(
 
 /// A connection stands still, and is replaced; what it was to bring comes all the same.
 #[tokio::test]
-async fn a_grant_that_an_old_connection_brings_late_does_not_end_a_new_one() {
+async fn old_connection_does_not_end_a_new_hold() {
     let seconds = Duration::from_secs;
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
@@ -154,7 +154,7 @@ async fn a_grant_that_an_old_connection_brings_late_does_not_end_a_new_one() {
 /// Granted, not confirmed in time, asked again and granted at once: the message, held up on an old connection, comes when
 /// nobody waits any more.
 #[tokio::test]
-async fn a_late_message_about_an_old_grant_does_not_end_a_new_one() {
+async fn late_notification_spares_a_new_hold() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let before = hold(&locker, "a").await;
     let request = locker.lock("a").retry_delay(Duration::from_millis(50));
@@ -173,7 +173,7 @@ async fn a_late_message_about_an_old_grant_does_not_end_a_new_one() {
 
 /// Two connections bring the same messages for a while: one that is older comes between two copies of the last.
 #[tokio::test]
-async fn an_older_message_does_not_make_that_about_a_hold_look_new() {
+async fn older_notification_spares_the_hold() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let direct = connect(&server.url()).await;
@@ -203,7 +203,7 @@ async fn an_older_message_does_not_make_that_about_a_hold_look_new() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_process_is_gone_is_skipped() {
+async fn waiter_of_a_dead_process_is_skipped() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
     let now: (u64, u64) = server.ask("TIME", &[]);
@@ -223,7 +223,7 @@ async fn a_waiter_whose_process_is_gone_is_skipped() {
 
 /// A process that stands still takes messages, and does nothing about them.
 #[tokio::test]
-async fn a_waiter_that_does_not_come_when_it_is_woken_is_passed_over() {
+async fn silent_process_is_passed_over() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let (stopped, channel) = ("0123456789abcdef0123456789abcdef", "locker:push:stopped");
     let mut listener = server.connection();

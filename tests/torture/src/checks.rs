@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_there_are_places_hold_together_and_no_more() {
+    fn holds_up_to_the_size_may_overlap() {
         let together = [hold(1, 0, 10, 20), hold(2, 0, 12, 30), hold(3, 0, 20, 40)];
         assert_eq!(problems_of(2, &together), [""; 0]);
         let found = problems_of(2, &[&together[..], &[hold(4, 0, 29, 29)]].concat());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_takes_several_places_counts_as_several() {
+    fn hold_of_several_places_counts_as_several() {
         let several = |share, hold| Hold { share, ..hold };
         let (reader, writer) = (hold(1, 0, 10, 20), several(9, hold(2, 0, 20, 30)));
         assert_eq!(problems_of(9, &[reader.clone(), writer.clone(), hold(3, 0, 30, 40)]), [""; 0]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_is_found_however_short_one_of_the_two_is() {
+    fn overlap_with_a_short_hold_is_found() {
         for second in [hold(2, 0, 19, 30), hold(2, 0, 10, 10), hold(2, 15, 19, 19)] {
             let found = problems(&[hold(1, 0, 10, 20), second]);
             assert_eq!(found.len(), 1, "{found:?}");
@@ -154,20 +154,20 @@ mod tests {
     }
 
     #[test]
-    fn everybody_who_comes_during_a_long_hold_is_found() {
+    fn every_overlap_with_a_long_hold_is_found() {
         let found =
             problems(&[hold(1, 0, 10, 90), hold(2, 0, 19, 30), hold(3, 0, 31, 40), hold(4, 0, 91, 99)]);
         assert_eq!(found.len(), 2, "{found:?}");
     }
 
     #[test]
-    fn an_overlap_is_found_behind_a_hold_that_is_excused() {
+    fn overlap_behind_an_excused_hold_is_found() {
         let found = problems(&[hold(1, 0, 10, 50), hold(2, 0, 60, None), hold(3, 0, 40, 70)]);
         assert_eq!(found.len(), 1, "{found:?}");
     }
 
     #[test]
-    fn a_fence_that_goes_back_or_stands_still_is_found() {
+    fn falling_or_repeated_fence_is_found() {
         let found = problems(&[hold(2, 0, 10, 20), hold(1, 0, 21, 30)]);
         assert!(found.len() == 1 && found[0].starts_with("fence going back"), "{found:?}");
         let found = problems(&[hold(2, 0, 10, 20), hold(2, 0, 21, 30)]);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_is_dead_when_it_is_first_looked_at_is_excused() {
+    fn guard_dead_at_its_first_check_is_excused() {
         let (before, after) = (hold(2, 0, 15, 40), hold(3, 0, 41, 60));
         assert_eq!(problems(&[hold(1, 0, 30, None), before.clone(), after.clone()]), [""; 0]);
         assert_eq!(problems(&[hold(1, 0, 90, None), before.clone(), after.clone()]), [""; 0]);
@@ -184,13 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn no_dead_guard_has_a_fence_from_the_midst_of_a_hold() {
+    fn dead_guard_has_no_fence_inside_a_hold() {
         let found = problems(&[hold(1, 0, 10, 50), hold(2, 0, 30, None)]);
         assert!(found.len() == 1 && found[0].starts_with("overlap"), "{found:?}");
     }
 
+    /// By the times at which they were asked for.
     #[test]
-    fn the_fences_of_dead_guards_are_judged_by_when_they_were_asked_for() {
+    fn dead_guards_are_judged_by_their_requests() {
         assert_eq!(problems(&[hold(1, 0, 50, None), hold(2, 0, 20, None)]), [""; 0]);
         let found = problems(&[hold(1, 21, 50, None), hold(2, 0, 20, None)]);
         assert!(found.len() == 1 && found[0].starts_with("fence going back"), "{found:?}");
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_served_clearly_out_of_turn_is_found() {
+    fn service_out_of_order_is_found() {
         let second = 1_000_000_000;
         let late = hold(1, second, 2 * second, 2 * second);
         let overtaken = hold(2, 0, 3 * second, 3 * second);

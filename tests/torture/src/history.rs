@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_told_of_several_times_and_counts_once() {
+    fn repeated_reports_count_as_one_hold() {
         let history = told(&[
             (1, "holding a 1 1 0 10 11 0 ."),
             (1, "holding a 1 1 0 10 15 0 ."),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_whose_worker_was_killed_at_work_is_judged() {
+    fn hold_of_a_killed_worker_is_judged() {
         let history = told(&[
             (1, "holding a 1 1 0 10 20 0 ."),
             (1, "released a 1 1 0 10 30"),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_is_called_lost_while_its_lease_runs_is_a_problem() {
+    fn loss_during_a_running_lease_is_a_problem() {
         let history = told(&[(1, "lost a 1 1 0 10 20 0 ."), (1, "early a 2 1 0 21 30 0 .")]);
         let problems = history.judge(0).problems;
         assert!(problems.len() == 1 && problems[0].starts_with("called lost"), "{problems:?}");

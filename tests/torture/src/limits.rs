@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_size_around_the_start_of_an_interval_is_fine_and_more_is_not() {
+    fn window_admits_twice_its_size_at_a_boundary() {
         assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4])), [""; 0]);
         assert_eq!(TWO_A_SECOND.broken(&at(&[5, 4, 3, 2, 1])).len(), 1);
         assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4, SECOND + 1])), [""; 0]);
     }
 
     #[test]
-    fn a_burst_and_then_one_by_one_is_fine_and_one_too_early_is_not() {
+    fn pacing_admits_a_burst_and_then_singles() {
         assert_eq!(PACED.broken(&at(&[1, 2, SECOND + 1])), [""; 0]);
         assert_eq!(PACED.broken(&at(&[1, 2, SECOND - 1])).len(), 1);
     }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_long_before_may_have_had_the_turn_then() {
+    fn early_request_may_be_admitted_early() {
         let waited = Admitted { asked: 0, entered: 3 * SECOND, tokens: 1 };
         let mut admitted = at(&[3 * SECOND - 2, 3 * SECOND - 1]);
         admitted.push(waited);

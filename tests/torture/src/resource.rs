@@ -113,7 +113,7 @@ mod tests {
 
     /// The resource itself: what a holder that is too late writes is refused, also between its read and its write.
     #[test]
-    fn the_resource_refuses_a_fence_below_the_highest_it_has_seen() {
+    fn resource_refuses_a_fence_below_its_highest() {
         let Some(server) = RedisServer::start() else { return };
         let mut resource = Resource::open(&server.url()).unwrap();
         for fence in [5, 4, 5, 6] {

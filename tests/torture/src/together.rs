@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_line_is_no_line() {
+    fn partial_line_is_ignored() {
         let told = parts(&["trying x Add 1 5 .", "done x 1 1 9", "trying x Add 2 6", "done x 3 1 9 ."]);
         assert_eq!(told, [Part { step: Step::Add, id: 1, asked: 5, ended: None }]);
     }

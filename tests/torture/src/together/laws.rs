@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_told_once_and_in_order_and_nothing_is_lost() {
+    fn sums_are_unique_ordered_and_complete() {
         let two = ["trying x Add 1 5 .", "trying x Add 2 6 .", "done x 1 1 8 .", "done x 2 2 9 ."];
         assert_eq!(found(Left::Sum(2), &two), 0);
         assert_eq!(found(Left::Sum(1), &two), 1, "one is lost");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_and_stays() {
+    fn event_keeps_its_only_message() {
         let told = ["trying x Send 7 5 .", "trying x Await 1 5 .", "done x 7 7 8 .", "done x 1 7 9 ."];
         assert_eq!(found(Left::Message(Some(7)), &told), 0);
         assert_eq!(found(Left::Message(None), &told), 1, "forgotten");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_send_that_is_missed_is_a_problem_while_nothing_breaks() {
+    fn missed_send_is_a_problem_without_faults() {
         let waited = |until: u64| {
             let not = format!("not x 1 {until} .");
             let told = ["trying x Send 7 5 .", "done x 7 7 8 .", "trying x Await 1 9 .", not.as_str()];
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_latch_opens_when_it_was_counted_down_and_not_before() {
+    fn latch_opens_only_when_counted_down() {
         let lines: Vec<String> = (0..COUNT)
             .flat_map(|at| [format!("trying x CountDown {at} {at} ."), format!("done x {at} {} 9 .", 3 - at)])
             .collect();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watchdog_expires_when_the_last_kick_is_over_and_not_before() {
+    fn watchdog_expires_only_after_its_last_kick() {
         let found = |over: bool, lines: &[String]| {
             found(Left::Expired(over), &lines.iter().map(String::as_str).collect::<Vec<_>>())
         };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_goes_on_alone_or_counts_twice() {
+    fn barrier_passes_only_whole_rounds() {
         let come = ["trying x Arrive 1 1 .", "trying x Arrive 2 1 .", "trying x Arrive 3 4 ."];
         let with = |more: &[&str]| found(Left::Nothing, &[&come[..], more].concat());
         assert_eq!(with(&["done x 1 0 5 .", "done x 2 0 5 .", "done x 3 0 5 ."]), 0);
