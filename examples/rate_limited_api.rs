@@ -17,36 +17,37 @@ use locker::{
 };
 use std::time::Duration;
 
-/// Serves quotes, so many per client, and ships orders, each once at a time.
+/// Serves quotes, with a limit per client, and ships orders, each at most once at a time.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen.
+    /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// Where the limits live: memory://, redis://HOST:PORT, ...
+    /// The store of limits and locks: memory://, redis://HOST:PORT, ...
     #[arg(long, value_name = "URL", default_value = "memory://")]
     store: String,
-    /// How many quotes a client gets per interval.
+    /// The number of quotes per client and interval.
     #[arg(long, default_value_t = 5)]
     size: u64,
-    /// How long an interval is, in seconds.
+    /// The length of an interval, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     interval: u64,
 }
 
-/// Whom a request belongs to.
+/// The name of the limit of a request's client.
 fn client(request: &Request<Body>) -> String {
     let key = request.headers().get("x-api-key").and_then(|key| key.to_str().ok());
     format!("client {}", key.unwrap_or("anonymous"))
 }
 
-/// The number of the order. The lock and the handler read it in one way: that `/ship/7` and `/ship/07` are one order must
-/// not be known to one of them only.
+/// The number of the order, for the lock and for the handler.
+///
+/// Both must agree that `/ship/7` and `/ship/07` are one order.
 fn number(uri: &Uri) -> Option<u64> {
     uri.path().strip_prefix("/ship/")?.parse().ok()
 }
 
-/// What it is about: one request at a time for each order; who comes meanwhile waits for up to 100 ms.
+/// The lock of a request: one request at a time for each order. Others wait for up to 100 ms.
 fn order(locker: &Locker, request: &Request<Body>) -> locker::LockRequest {
     locker.lock(&format!("order {:?}", number(request.uri()))).timeout(Duration::from_millis(100))
 }

@@ -22,10 +22,10 @@ use std::{
 /// Serves withdrawals, one at a time for each card.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen.
+    /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// Where the locks live: memory://, redis://HOST:PORT, ...
+    /// The store of the locks: memory://, redis://HOST:PORT, ...
     #[arg(long, value_name = "URL", default_value = "memory://")]
     store: String,
 }
@@ -39,7 +39,7 @@ struct App {
 #[derive(Deserialize)]
 struct Withdrawal {
     amount: u64,
-    /// How long the bank takes, for trying out what a second request gets meanwhile.
+    /// How long the bank takes, to try out the response to a second request.
     #[serde(default)]
     takes_ms: u64,
 }
@@ -65,22 +65,37 @@ impl IntoResponse for BankError {
     fn into_response(self) -> Response {
         match self {
             Self::NotEnough => (StatusCode::UNPROCESSABLE_ENTITY, "not enough on the card\n").into_response(),
-            Self::Lock(error) => {
-                let status = match error.kind() {
-                    ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Lost => {
-                        StatusCode::CONFLICT
-                    }
-                    _ => StatusCode::SERVICE_UNAVAILABLE,
-                };
-                let after =
-                    error.retry_after().unwrap_or(Duration::from_secs(1)).as_millis().div_ceil(1_000).max(1);
-                (status, [(RETRY_AFTER, after.to_string())], format!("{error}\n")).into_response()
-            }
+            Self::Lock(error) => refuse(&error),
         }
     }
 }
 
-/// A card is locked, not the whole handler; a second request for it is told to come back.
+/// The response to a request that did not get its lock, or lost it.
+///
+/// The error goes to the log. It names the lock's key, which is not for clients.
+fn refuse(error: &locker::Error) -> Response {
+    eprintln!("withdraw: {error}");
+    let (status, text) = match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::RetriesExhausted => {
+            (StatusCode::CONFLICT, "the card is in use, try again\n")
+        }
+        ErrorKind::Limited => (StatusCode::TOO_MANY_REQUESTS, "too many requests, try again later\n"),
+        ErrorKind::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "out of service, try again later\n"),
+        // The handler was cancelled between two steps. The money may have moved.
+        ErrorKind::Lost => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the outcome is unknown, look at the balance before you go on\n",
+        ),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal error\n"),
+    };
+    if !error.is_temporary() {
+        return (status, text).into_response();
+    }
+    let after = error.retry_after().unwrap_or(Duration::from_secs(1)).as_millis().div_ceil(1_000).max(1);
+    (status, [(RETRY_AFTER, after.to_string())], text).into_response()
+}
+
+/// Locks the card, not the whole handler. A second request for the same card waits for 200 ms.
 #[lock_on_argument(expr = 10, args(card), name = "web.withdraw", timeout = "200ms", locker = app.locker)]
 async fn withdraw(
     State(app): State<App>,

@@ -18,7 +18,7 @@ use std::{
 /// Exits with 1 if a balance is wrong although the functions were locked.
 #[derive(Parser)]
 struct Options {
-    /// Where the locks live: memory://, redis://HOST:PORT, ...
+    /// The store of the locks: memory://, redis://HOST:PORT, ...
     #[arg(long, value_name = "URL", default_value = "memory://")]
     store: String,
 }
@@ -70,7 +70,7 @@ impl From<locker::Error> for BankError {
     }
 }
 
-/// When a withdrawal had its turn.
+/// The start and the end of a withdrawal.
 type Turn = (Instant, Instant);
 
 #[lock_on_argument(expr = 10, args(card), name = "bank.withdraw", timeout = "1m")]
@@ -121,7 +121,7 @@ async fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
 
     println!("With #[lock_on_argument(args(card))] on {}:\n", options.store);
     let bank = Bank::open();
-    let lines = everybody(&bank).await?;
+    let lines = all_workers(&bank).await?;
     draw(&lines);
     let right = check(&bank);
 
@@ -142,8 +142,8 @@ async fn run(options: &Options) -> Result<bool, Box<dyn std::error::Error>> {
     Ok(right)
 }
 
-/// All workers at once, each with one withdrawal.
-async fn everybody(bank: &Arc<Bank>) -> Result<Vec<Line>, Box<dyn std::error::Error>> {
+/// Runs all workers at once, each with one withdrawal.
+async fn all_workers(bank: &Arc<Bank>) -> Result<Vec<Line>, Box<dyn std::error::Error>> {
     let tasks: Vec<_> = (0..TASKS)
         .map(|number| {
             let bank = Arc::clone(bank);
@@ -184,18 +184,18 @@ fn amount_of(worker: u64) -> u64 {
     10 + worker
 }
 
-/// What is left on a card after the first `workers` have withdrawn from theirs.
+/// The balance of a card after the first `workers` have withdrawn from their cards.
 fn expected(card: u64, workers: u64) -> u64 {
     START - (0..workers).filter(|worker| card_of(*worker) == card).map(amount_of).sum::<u64>()
 }
 
-/// A row per withdrawal: dots while it waits for its turn, hashes while it has it.
+/// Draws a row per withdrawal: dots while it waits, hashes while it runs.
 fn draw(lines: &[Line]) {
     let Some(zero) = lines.iter().map(|line| line.asked).min() else { return };
     let column = |time: Instant| (time - zero).as_millis() as usize / 4;
     let mut rows: Vec<_> = lines.iter().collect();
     rows.sort_by_key(|line| (line.card, line.turn.0));
-    println!("{:<10} {:<6} one column is 4 ms; . waits for its turn, # withdraws", "worker", "card");
+    println!("{:<10} {:<6} one column is 4 ms; . waits, # withdraws", "worker", "card");
     for line in rows {
         let (asked, began, ended) = (column(line.asked), column(line.turn.0), column(line.turn.1));
         let bar = format!(

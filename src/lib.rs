@@ -10,17 +10,27 @@ pub use locker_runtime::{
     primitives, set_global, store, stores, try_global,
 };
 
-/// The examples of the guide are compiled and run.
+/// The guide to the attributes, whose programs are compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/attributes.md")]
 pub struct GuideToTheAttributes;
 
-/// The examples of the page on the primitives are compiled.
+/// The page on when and what to lock, whose program is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/choosing.md")]
+pub struct GuideToChoosing;
+
+/// The page on errors, whose programs are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/errors.md")]
+pub struct GuideToErrors;
+
+/// The page on the primitives, whose examples are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/primitives.md")]
 pub struct GuideToThePrimitives;
 
-/// The example of the page on Redis is compiled.
+/// The page on Redis, whose example is compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/redis.md")]
 pub struct GuideToRedis;

@@ -9,4 +9,3 @@ mod tests;
 pub use guard::Guard;
 pub(crate) use guard::{Release, leave_together, while_held};
 pub(crate) use hold::Hold;
-use renewer::Renewer;

@@ -1,6 +1,6 @@
 //! What a caller holds.
 
-use super::{Hold, Renewer};
+use super::{hold::Hold, renewer::Renewer};
 use crate::{blocking::block_on, error::Result};
 use futures_util::future::join_all;
 use once_cell::sync::OnceCell;

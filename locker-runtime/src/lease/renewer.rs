@@ -1,6 +1,6 @@
 //! The one renewing task.
 
-use super::Hold;
+use super::hold::Hold;
 use crate::{
     background::{self, alarm::Alarm},
     clock::Timestamp,

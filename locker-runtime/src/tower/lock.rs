@@ -1,7 +1,12 @@
 //! A lock or a semaphore around a service.
 
 use super::{Answering, response, take_ready};
-use crate::{handles::LockRequest, lease::while_held, locker::Locker};
+use crate::{
+    error::{Error, ErrorKind},
+    handles::LockRequest,
+    lease::while_held,
+    locker::Locker,
+};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -120,7 +125,7 @@ where
 }
 
 fn lost() -> crate::error::Error {
-    crate::error::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
+    Error::new(ErrorKind::Lost, "the lease ended before the request was served")
 }
 
 #[cfg(test)]
