@@ -1,6 +1,6 @@
 //! What rate limiters cost the server, and what they leave there.
 
-use crate::support::{commands_run, connect, in_time, scripts_run, until, waiting};
+use crate::support::{MINUTE, commands_run, connect, in_time, scripts_run, until, waiting};
 use locker::{ErrorKind, Locker, Quota, RateLimiter};
 use locker_harness::RedisServer;
 use std::time::{Duration, Instant};
@@ -85,8 +85,6 @@ async fn name_is_forgotten_a_minute_after_its_use() {
         assert!(kept(&server) <= 3 * short + MINUTE);
     }
 }
-
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// A refusal counts for so long at most, if the store is not asked.
 const CACHED: Duration = Duration::from_millis(50);

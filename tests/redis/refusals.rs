@@ -365,3 +365,53 @@ async fn address_of_a_new_master_is_followed() {
     assert_eq!(new.ask::<Option<String>>("GET", &["lock:a"]).as_deref(), Some(guard.id()));
     guard.release().await.unwrap();
 }
+
+/// A wrong password refuses the connection over which a release would go.
+#[tokio::test]
+async fn release_is_made_once_the_login_works() {
+    let Some(server) = RedisServer::start() else { return };
+    let set = |password: &str| -> String {
+        server.ask("ACL", &["SETUSER", "shop", "on", "resetpass", password, "~*", "&*", "+@all"])
+    };
+    set(">secret");
+    let url = server.url().replace("redis://", "redis://shop:secret@");
+    let locker = builder(&url).lease(Duration::from_secs(600)).build().await.unwrap();
+    let (released, dropped) = (hold(&locker, "a").await, hold(&locker, "b").await);
+    set(">other");
+    let _: i64 = server.ask("CLIENT", &["KILL", "USER", "shop"]);
+    until("the refusal", async || {
+        locker
+            .lock("c")
+            .timeout(Duration::ZERO)
+            .acquire()
+            .await
+            .is_err_and(|e| e.kind() == ErrorKind::Misused)
+    })
+    .await;
+    assert_eq!(released.release().await.unwrap_err().kind(), ErrorKind::Misused);
+    drop(dropped);
+    set(">secret");
+    for key in ["lock:a", "lock:b"] {
+        until("the release", async || holder(&server, key).is_none()).await;
+    }
+}
+
+/// A script that fails has changed nothing: the hold is released when its cause is gone.
+#[tokio::test]
+async fn a_release_that_is_refused_leaves_the_hold() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = builder(&server.url()).lease(GENEROUS * 2).build().await.unwrap();
+    for helper in ["{lock:a}:q", "{lock:a}:w"] {
+        let guard = hold(&locker, "a").await;
+        let _: i64 = server.ask("RPUSH", &["{lock:a}:q", "precious"]);
+        if helper.ends_with('w') {
+            let _: i64 = server.ask("DEL", &["{lock:a}:q"]);
+            let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", "0123456789abcdef0123456789abcdef"]);
+            let _: i64 = server.ask("RPUSH", &["{lock:a}:w", "precious"]);
+        }
+        let id = guard.id().to_owned();
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(crate::support::holder(&server, "lock:a"), Some(id));
+        let _: i64 = server.ask("DEL", &["lock:a", "{lock:a}:q", "{lock:a}:w"]);
+    }
+}

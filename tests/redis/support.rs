@@ -1,17 +1,23 @@
 //! Servers, lockers on them, and what both are asked.
 
-use locker::{Guard, Locker, LockerBuilder};
+use locker::{Grant, Guard, Locker, LockerBuilder};
 use locker_harness::RedisServer;
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
+use tokio::task::JoinHandle;
 
 pub(crate) use locker_harness::{GENEROUS, in_time, until};
 
 /// Long enough not to matter, short enough for the fall-back timers to be seen.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// Long enough for a waiter that is notified, too short for one that rechecks on its own.
+pub(crate) const PROMPT: Duration = Duration::from_secs(8);
 
 pub(crate) fn builder(url: &str) -> LockerBuilder {
     Locker::builder().url(url).lease(LEASE).timeout(GENEROUS).command_timeout(Duration::from_millis(300))
@@ -28,6 +34,20 @@ pub(crate) async fn hold(locker: &Locker, name: &str) -> Guard {
 /// Who holds the lock at `key`, as the server has it.
 pub(crate) fn holder(server: &RedisServer, key: &str) -> Option<String> {
     server.ask("GET", &[key])
+}
+
+/// Starts a wait for the only permit of `a`, and returns when it is queued.
+pub(crate) async fn queue_permit(
+    server: &RedisServer,
+    locker: &Locker,
+    holder: &'static str,
+    expires: Duration,
+    timeout: Duration,
+) -> JoinHandle<locker::Result<Grant>> {
+    let (permits, before) = (locker.keyed_semaphore("a"), waiting(server, "semaphore:a"));
+    let joined = tokio::spawn(async move { permits.acquire(1, holder, expires, timeout).await });
+    until("its place in line", async || waiting(server, "semaphore:a") > before).await;
+    joined
 }
 
 /// How many wait at `key`.

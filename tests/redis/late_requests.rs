@@ -1,11 +1,12 @@
-//! Copies of requests that come when others have been answered: what they would undo is not theirs any more.
+//! Copies of requests that arrive after a repetition was answered: they change nothing any more.
 
-use crate::support::{GENEROUS, builder, connect, eternal_keys, in_time, scripts_run, until};
+use crate::support::{
+    GENEROUS, MINUTE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run,
+    server_behind_proxy, until, waiting,
+};
 use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::time::Duration;
-
-const MINUTE: Duration = Duration::from_secs(60);
+use std::{future::Future, pin::pin, time::Duration};
 
 /// A server, a proxy before it, and a locker behind that.
 async fn through_a_proxy() -> Option<(RedisServer, Proxy, Locker)> {
@@ -205,4 +206,79 @@ async fn only_repeated_requests_leave_records() {
     let mut left: Vec<String> = server.ask("KEYS", &["*"]);
     left.sort();
     assert_eq!(left, ["counter:a", "watchdog:a", "{semaphore:a}:f"]);
+}
+
+#[tokio::test]
+async fn late_acquire_meets_its_tombstone() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set_for_open(Fault::HoldRequests);
+    // The first copy hangs in the network; the second goes over a new connection.
+    let guard = hold(&locker, "a").await;
+    guard.release().await.unwrap();
+    let before = scripts_run(&server);
+    proxy.set(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(holder(&server, "lock:a"), None);
+}
+
+#[tokio::test]
+async fn acquire_dropped_in_flight_holds_nothing() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set_for_open(Fault::HoldRequests);
+    {
+        let mut acquire = pin!(locker.lock("a").acquire());
+        let first_look =
+            std::future::poll_fn(|context| std::task::Poll::Ready(acquire.as_mut().poll(context)));
+        assert!(first_look.await.is_pending());
+    }
+    until("the cancel over a new connection", async || {
+        server.ask::<Vec<String>>("KEYS", &["{lock:a}:x:*"]).len() == 1
+    })
+    .await;
+    let before = scripts_run(&server);
+    proxy.set(Fault::None);
+    until("the late acquire", async || scripts_run(&server) > before).await;
+    assert_eq!((holder(&server, "lock:a"), waiting(&server, "lock:a")), (None, 0));
+}
+
+/// Its caller has given up at the barrier.
+#[tokio::test]
+async fn late_arrival_does_not_count() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    behind.barrier("known", 1).wait(GENEROUS).await.unwrap();
+    proxy.set_for_open(Fault::HoldRequests);
+    behind.barrier("a", 2).wait(Duration::from_millis(100)).await.unwrap_err();
+    until("the caller being taken back", async || server.ask::<usize>("ZCARD", &["{barrier:a}:a"]) == 1)
+        .await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "barrier:a"), 0);
+    let alone = direct.barrier("a", 2).wait(Duration::ZERO).await.unwrap_err();
+    assert_eq!(alone.kind(), ErrorKind::TimedOut);
+}
+
+/// Its caller has given up at the barrier.
+#[tokio::test]
+async fn late_final_check_does_not_count() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let barrier = behind.barrier("a", 2);
+    let gone = tokio::spawn(async move { barrier.wait(Duration::from_secs(1)).await });
+    until("who leaves", async || waiting(&server, "barrier:a") == 1).await;
+    proxy.set_for_open(Fault::HoldRequests);
+    in_time("the end of its patience", gone).await.unwrap().unwrap_err();
+    until("its place being given up", async || waiting(&server, "barrier:a") == 0).await;
+    let barrier = direct.barrier("a", 2);
+    let alone = tokio::spawn(async move { barrier.wait(GENEROUS).await });
+    until("the one who waits", async || waiting(&server, "barrier:a") == 1).await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "barrier:a"), 1, "it went on alone");
+    direct.barrier("a", 2).wait(GENEROUS).await.unwrap();
+    in_time("both", alone).await.unwrap().unwrap();
 }

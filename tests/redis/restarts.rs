@@ -1,18 +1,14 @@
-//! What survives a server and what does not.
+//! What survives a restart of the server, and what a loss of its data or scripts costs.
 
-use crate::support::{builder, connect, hold, holder, in_time, until, waiting};
+use crate::support::{builder, connect, hold, holder, in_time, server_behind_proxy, until, waiting};
 use locker::{ErrorKind, Locker, lock_on_argument};
-use locker_harness::{RedisServer, Signal};
-use rustix::process::{Pid, kill_process};
+use locker_harness::RedisServer;
 use std::{
     future::pending,
-    io::{BufRead, BufReader, Write},
-    process::{Command, Stdio},
     sync::{
         OnceLock,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Duration,
 };
 
 const PERSISTENT: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -69,20 +65,6 @@ async fn flushall_loses_holds_and_requeues_waiters() {
     next.release().await.unwrap();
 }
 
-#[tokio::test]
-async fn server_paused_beyond_the_lease_loses_holds() {
-    let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
-    let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire().await.unwrap();
-    server.signal(Signal::STOP);
-    in_time("the loss", guard.lost()).await;
-    assert!(!guard.is_held());
-    server.signal(Signal::CONT);
-    let next = hold(&locker, "a").await;
-    assert!(next.fence() > guard.fence());
-    next.release().await.unwrap();
-}
-
 static FLUSHED: OnceLock<Locker> = OnceLock::new();
 
 struct Dropped<'a>(&'a AtomicBool);
@@ -115,39 +97,11 @@ async fn async_body_is_cancelled_when_it_loses_lock() {
     assert!(dropped);
 }
 
-/// A holder that sleeps beyond its lease (a long pause, a suspended machine) is told so when it wakes up.
 #[tokio::test]
-async fn client_paused_beyond_its_lease_loses_holds() {
-    let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "loss::paused_process", "--nocapture"])
-        .env("LOCKER_TEST_SLEEPER", server.url())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert!(said.any(|line| line.ends_with("held: true")));
-    kill_process(pid, Signal::STOP).unwrap();
-    let next = hold(&locker, "a").await;
-    kill_process(pid, Signal::CONT).unwrap();
-    writeln!(child.stdin.take().unwrap(), "go on").unwrap();
-    assert!(said.any(|line| line == "check: Lost, release: Lost"));
-    assert!(child.wait().unwrap().success());
-    assert!(next.is_held());
-    next.release().await.unwrap();
-}
-
-/// A part of the test above, which runs it in a process of its own.
-#[test]
-fn paused_process() {
-    let Ok(url) = std::env::var("LOCKER_TEST_SLEEPER") else { return };
-    let locker = Locker::connect_blocking(&url).unwrap();
-    let guard = locker.lock("a").lease(Duration::from_secs(1)).acquire_blocking().unwrap();
-    println!("held: {}", guard.is_held());
-    std::io::stdin().read_line(&mut String::new()).unwrap();
-    let check = guard.check().unwrap_err().kind();
-    println!("check: {check:?}, release: {:?}", guard.release_blocking().unwrap_err().kind());
+async fn server_without_scripts_gets_them_again() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: String = server.ask("SCRIPT", &["FLUSH"]);
+    guard.release().await.unwrap();
+    hold(&locker, "a").await.release().await.unwrap();
 }

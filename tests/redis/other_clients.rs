@@ -1,11 +1,14 @@
-//! Exclusion with the Python decorator: a function of the same name and arguments on either side.
+//! Other clients of the same keys: the Python decorator, and clients that write or delete keys.
 
-use crate::support::{eternal_keys, in_time, until};
-use locker::{KeyFormat, Locker, lock_on_argument};
-use locker_harness::{GENEROUS, RedisServer, eventually, missing};
+use crate::support::{
+    GENEROUS, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until, waiting,
+};
+use locker::{ErrorKind, KeyFormat, Locker, lock_on_argument};
+use locker_harness::{RedisServer, eventually, missing};
 use std::{
     process::{Child, Command, Stdio},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 const TURNS: usize = 52;
@@ -127,4 +130,89 @@ async fn lock_is_a_plain_string_with_an_expiry() {
     assert_eq!(server.ask::<String>("GET", &[&key]), "token");
     assert_eq!(server.ask::<i64>("EXPIRE", &[&key, "0"]), 1);
     in_time("the waiter's turn", waiter).await.unwrap().release().await.unwrap();
+}
+
+/// At its first try.
+#[tokio::test]
+async fn release_of_a_missing_hold_returns_lost() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: i64 = server.ask("DEL", &["lock:a"]);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn stolen_hold_is_lost_and_not_taken_back() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: String = server.ask("SET", &["lock:a", "somebody else", "PX", "60000"]);
+    in_time("the loss", guard.lost()).await;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some("somebody else"));
+}
+
+/// Another client deletes the key.
+#[tokio::test]
+async fn deleted_semaphore_serves_its_waiters() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.semaphore("a", 2).permits(2).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for count in 1..=2 {
+        let request = locker.semaphore("a", 2).timeout(Duration::from_secs(20)).retry_delay(GENEROUS);
+        waiters.push(tokio::spawn(request.acquire()));
+        until("the waiter", async || waiting(&server, "semaphore:a") == count).await;
+    }
+    let _: i64 = server.ask("DEL", &["semaphore:a"]);
+    assert!(locker.semaphore("a", 2).try_acquire().await.unwrap().is_none(), "it is for those who wait");
+    for waiter in waiters {
+        in_time("a waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn waiter_creates_a_deleted_semaphore_again() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.semaphore("a", 1).acquire().await.unwrap();
+    let request = locker.semaphore("a", 1).timeout(GENEROUS).retry_delay(Duration::from_millis(200));
+    let waiter = tokio::spawn(request.acquire());
+    until("the waiter", async || waiting(&server, "semaphore:a") == 1).await;
+    let _: i64 = server.ask("DEL", &["semaphore:a"]);
+    let next = in_time("the waiter", waiter).await.unwrap().unwrap();
+    assert!(next.fence() > lost.fence());
+    let _ = lost.release().await;
+    next.release().await.unwrap();
+}
+
+/// Another client deletes the key.
+#[tokio::test]
+async fn deleted_latch_stays_shut_for_its_waiters() {
+    let Some(server) = RedisServer::start() else { return };
+    let latch = connect(&server.url()).await.latch("a", 1);
+    let waiter = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait(GENEROUS).await }
+    });
+    until("the waiter", async || waiting(&server, "latch:a") == 1).await;
+    let id = server.ask::<Vec<String>>("ZRANGE", &["{latch:a}:q", "0", "0"]).remove(0);
+    let channel: String = server.ask("HGET", &["{latch:a}:w", &id]);
+    let _: i64 = server.ask("DEL", &["latch:a"]);
+    let before = scripts_run(&server);
+    let _: i64 = server.ask("PUBLISH", &[&channel, &format!("latch wake {id} 0 latch:a")]);
+    until("its asking again", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "latch:a"), 1, "nobody has counted");
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    in_time("the waiter", waiter).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn binary_key_does_not_break_the_name_list() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = hold(&locker, "a").await;
+    let _: () = redis::cmd("SET").arg(&[0xff_u8, 0xfe][..]).arg(1).query(&mut server.connection()).unwrap();
+    assert_eq!(locker.admin().names().await.unwrap(), [("lock".to_owned(), "a".to_owned())]);
+    guard.release().await.unwrap();
 }

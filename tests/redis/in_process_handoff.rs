@@ -1,27 +1,24 @@
 //! Runs: the lock, granted to several waiters of one process at once, which pass it on.
 
-use crate::support::{LEASE, builder, connect, hold, holder, in_time, nobody_is_left, until, waiting};
+use crate::support::{builder, connect, hold, holder, in_time, nobody_is_left, until, waiting};
 use futures_util::FutureExt;
-use locker::{
-    ErrorKind, Guard, Id, Key, Locker, Timestamp,
-    primitives::{Context, HoldRequest, Notification, Reply, Wait, lock},
-};
+use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::{collections::HashMap, pin::pin, task::Poll, time::Duration};
+use std::{pin::pin, task::Poll, time::Duration};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::{JoinHandle, JoinSet},
+    task::JoinSet,
 };
 
 /// What the waiters were given, in the order in which they were given it.
-struct Turns {
-    sender: UnboundedSender<(usize, Guard)>,
-    receiver: UnboundedReceiver<(usize, Guard)>,
+pub(crate) struct Turns {
+    pub(crate) sender: UnboundedSender<(usize, Guard)>,
+    pub(crate) receiver: UnboundedReceiver<(usize, Guard)>,
     waiters: JoinSet<()>,
 }
 
 impl Turns {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (sender, receiver) = unbounded_channel();
         Self { sender, receiver, waiters: JoinSet::new() }
     }
@@ -44,7 +41,7 @@ impl Turns {
         until("the place in the queue", async || waiting(server, "lock:a") > ahead).await;
     }
 
-    async fn next(&mut self) -> (usize, Guard) {
+    pub(crate) async fn next(&mut self) -> (usize, Guard) {
         in_time("the next turn", self.receiver.recv()).await.expect("a turn")
     }
 
@@ -225,21 +222,6 @@ async fn fences_rise_over_a_process_that_dies_in_a_run() {
     let next = hold(&other, "a").await;
     assert!(next.fence() > highest, "{} after {highest}", next.fence());
     next.release().await.unwrap();
-}
-
-/// As `select!` leaves a release whose answer got lost while another branch is at work.
-#[tokio::test]
-async fn unpolled_release_is_sent_in_background() {
-    let Some(server) = RedisServer::start() else { return };
-    let proxy = Proxy::to(server.port());
-    let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
-    let guard = ours.lock("a").lease(Duration::from_secs(600)).acquire().await.unwrap();
-    proxy.set_for_open(Fault::HoldRequests);
-    let mut release = pin!(guard.release());
-    let look = std::future::poll_fn(|context| Poll::Ready(release.as_mut().poll(context)));
-    assert!(look.await.is_pending());
-    hold(&theirs, "a").await.release().await.unwrap();
-    in_time("the release", release).await.unwrap();
 }
 
 #[tokio::test]
@@ -495,168 +477,4 @@ async fn shorter_lease_begins_another_run() {
         guard.release().await.unwrap();
     }
     nobody_is_left(&server);
-}
-
-/// Nothing of the first release was sent: that another one is sent from the background makes neither a repetition.
-#[tokio::test]
-async fn release_after_an_outage_returns_lost() {
-    let Some(mut server) = RedisServer::start() else { return };
-    let locker = builder(&server.url()).lease(Duration::from_secs(60)).build().await.unwrap();
-    let guard = hold(&locker, "a").await;
-    server.kill();
-    let is_away = async || {
-        let error = locker.lock("b").timeout(Duration::ZERO).acquire().await.unwrap_err();
-        // Of what goes out on a connection that breaks, nobody knows whether it has arrived.
-        error.is_certain()
-    };
-    until("the loss of the connection", is_away).await;
-    let mut release = pin!(guard.release());
-    for _ in 0..3 {
-        assert!(is_away().await);
-        assert!(release.as_mut().now_or_never().is_none());
-    }
-    server.restart();
-    assert_eq!(in_time("the release", release).await.unwrap_err().kind(), ErrorKind::Lost);
-}
-
-/// What leaves a queue, joins it, or waits in it, and who has the lock then, is as the step has it: a run changes who
-/// passes the lock on, and not whose turn it is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_serve_waiters_as_the_step_does() {
-    let Some(server) = RedisServer::start() else { return };
-    let lockers = [connect(&server.url()).await, connect(&format!("{}/0", server.url())).await];
-    let mut model = Model::default();
-    let mut real = Real::new(&server, &lockers);
-    for _ in 0..400 {
-        match fastrand::u8(..8) {
-            0..=3 if model.waiting.len() < 40 => {
-                let number = real.join(fastrand::usize(..2)).await;
-                model.join(number);
-            }
-            4 if !model.waiting.is_empty() => {
-                let number = model.waiting[fastrand::usize(..model.waiting.len())];
-                real.give_up(number).await;
-                model.give_up(number);
-            }
-            _ => {
-                real.release().await;
-                model.release();
-            }
-        }
-        real.agrees_with(&model).await;
-    }
-    while model.holder.is_some() {
-        real.release().await;
-        model.release();
-        real.agrees_with(&model).await;
-    }
-    nobody_is_left(&server);
-}
-
-/// The step of the lock, and the callers as it serves them.
-#[derive(Default)]
-struct Model {
-    state: lock::State,
-    waiting: Vec<usize>,
-    holder: Option<usize>,
-}
-
-impl Model {
-    fn step(&mut self, request: &lock::Request) -> (Reply, Vec<Notification>) {
-        let (key, mut notifications) = (Key::new("lock:a"), Vec::new());
-        let mut context =
-            Context { key: &key, now: Timestamp::from_micros(1), notifications: &mut notifications };
-        (lock::step(&mut self.state, request, &mut context), notifications)
-    }
-
-    fn id(number: usize) -> Id {
-        Id::from(number as u128 + 1)
-    }
-
-    fn join(&mut self, number: usize) {
-        let wait = Some(Wait { live: None, fair: true });
-        let acquire = HoldRequest::Acquire { id: Self::id(number), lease: LEASE, wait, ask: () };
-        match self.step(&acquire).0 {
-            Reply::Granted { .. } => self.holder = Some(number),
-            Reply::Queued { .. } => self.waiting.push(number),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn give_up(&mut self, number: usize) {
-        self.waiting.retain(|waiting| *waiting != number);
-        self.step(&HoldRequest::Cancel { id: Self::id(number), tombstone: false });
-    }
-
-    fn release(&mut self) {
-        let Some(holder) = self.holder.take() else { return };
-        let release = HoldRequest::Release { id: Self::id(holder), tombstone: false, once: None };
-        let (reply, notifications) = self.step(&release);
-        assert_eq!(reply, Reply::Released);
-        if let [push] = &notifications[..] {
-            let at = self.waiting.iter().position(|number| Self::id(*number) == push.id);
-            self.holder = at.map(|at| self.waiting.remove(at));
-        }
-    }
-}
-
-/// The same callers on a server.
-struct Real<'a> {
-    server: &'a RedisServer,
-    lockers: &'a [Locker],
-    waiters: HashMap<usize, JoinHandle<()>>,
-    turns: Turns,
-    holder: Option<(usize, Guard)>,
-    next_number: usize,
-    fence: u64,
-}
-
-impl<'a> Real<'a> {
-    fn new(server: &'a RedisServer, lockers: &'a [Locker]) -> Self {
-        let (waiters, turns) = (HashMap::new(), Turns::new());
-        Self { server, lockers, waiters, turns, holder: None, next_number: 0, fence: 0 }
-    }
-
-    /// Joins the queue, or holds: until the server knows it.
-    async fn join(&mut self, process: usize) -> usize {
-        let (number, before) = (self.next_number, waiting(self.server, "lock:a"));
-        self.next_number += 1;
-        let (sender, request) = (self.turns.sender.clone(), self.lockers[process].lock("a"));
-        let task = tokio::spawn(async move {
-            let guard = request.acquire().await.expect("the lock");
-            drop(sender.send((number, guard)));
-        });
-        self.waiters.insert(number, task);
-        if self.holder.is_some() {
-            until("the place", async || waiting(self.server, "lock:a") > before).await;
-        }
-        number
-    }
-
-    async fn give_up(&mut self, number: usize) {
-        let waiter = self.waiters.remove(&number).expect("a waiter");
-        waiter.abort();
-        assert!(waiter.await.unwrap_err().is_cancelled());
-        for locker in self.lockers {
-            in_time("the end of the attempt", locker.settled()).await;
-        }
-    }
-
-    async fn release(&mut self) {
-        if let Some((_, guard)) = self.holder.take() {
-            guard.release().await.unwrap();
-        }
-    }
-
-    async fn agrees_with(&mut self, model: &Model) {
-        if model.holder.is_some() && self.holder.is_none() {
-            let (number, guard) = self.turns.next().await;
-            assert!(guard.fence() > self.fence, "the fence fell");
-            self.fence = guard.fence();
-            self.waiters.remove(&number);
-            self.holder = Some((number, guard));
-        }
-        assert_eq!(self.holder.as_ref().map(|(number, _)| *number), model.holder);
-        assert!(self.turns.receiver.try_recv().is_err(), "two hold at once");
-    }
 }

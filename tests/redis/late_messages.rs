@@ -1,55 +1,12 @@
-//! Waiters on other connections: messages about grants, early and late, and processes that are gone or stand still.
+//! Notifications of grants that arrive early, late or twice: they do not end a hold or lend it an old fence.
 
 use crate::support::{
-    GENEROUS, LEASE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy,
-    tell_late, until, waiting,
+    GENEROUS, MINUTE, builder, connect, hold, holder, in_time, queue_permit, server_behind_proxy, tell_late,
+    until, waiting,
 };
-use futures_util::FutureExt;
+use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
-
-#[tokio::test]
-async fn grant_without_a_waiter_is_released() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let ghost = "0123456789abcdef0123456789abcdef";
-    let message = format!("lock run {ghost}:60000 7 lock:ghost");
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
-    // The same message about a hold that is in use does not end it: it came before.
-    let guard = hold(&connect(&server.url()).await, "a").await;
-    let waiter = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
-    guard.release().await.unwrap();
-    let guard = in_time("the hand-over", waiter).await.unwrap();
-    let message = format!("lock run {}:6000 {} lock:a", guard.id(), guard.fence());
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    let message = format!("lock run {ghost}:60000 8 lock:ghost");
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
-    assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn settled_waits_for_returned_grants() {
-    let (server, proxy, locker) = server_behind_proxy!();
-    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let ghost = "0123456789abcdef0123456789abcdef";
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    proxy.set(Fault::HoldRequests);
-    let message = format!("lock run {ghost}:60000 7 lock:ghost");
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("it is on its way back", async || locker.settled().now_or_never().is_none()).await;
-    proxy.set(Fault::None);
-    in_time("the end of all errands", locker.settled()).await;
-    assert_eq!(holder(&server, "lock:ghost"), None);
-}
 
 /// Redis 7.2 and later send a client its own messages after the answer; an old connection may bring one even later.
 #[tokio::test]
@@ -86,20 +43,6 @@ async fn message_after_the_reply_keeps_the_hold() {
     until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
     granted.release().await.unwrap();
-}
-
-/// What is given to the one who asks, by the very call with which he asks.
-#[tokio::test]
-async fn grant_by_a_recheck_lasts() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    for _ in 0..10 {
-        let (short, long) = (Duration::from_millis(60), LEASE);
-        locker.keyed_semaphore("a").acquire(1, "first", short, GENEROUS).await.unwrap();
-        locker.keyed_semaphore("a").acquire(1, "second", long, GENEROUS).await.unwrap();
-        hold(&locker, "later").await.release().await.unwrap();
-        assert!(locker.keyed_semaphore("a").release("second").await.unwrap());
-    }
-    assert_eq!(eternal_keys(&server), [""; 0]);
 }
 
 /// Granted, not confirmed in time, queued again, granted again: the first message may come after all that.
@@ -202,47 +145,21 @@ async fn older_notification_spares_the_hold() {
     granted.release().await.unwrap();
 }
 
+/// Granted, not taken in time, asked again and granted at once: the message, held up on an old connection, comes when nobody
+/// waits any more.
 #[tokio::test]
-async fn waiter_of_a_dead_process_is_skipped() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let guard = hold(&locker, "a").await;
-    let now: (u64, u64) = server.ask("TIME", &[]);
-    let alive = (now.0 + 60) * 1_000_000;
-    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", "0123456789abcdef0123456789abcdef"]);
-    let waiter = format!("60000 {alive} fair locker:push:nobody");
-    let _: i64 = server.ask("HSET", &["{lock:a}:w", "0123456789abcdef0123456789abcdef", &waiter]);
-    let other = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("both in line", async || waiting(&server, "lock:a") == 2).await;
-    guard.release().await.unwrap();
-    let guard = in_time("the living waiter", other).await.unwrap();
-    guard.release().await.unwrap();
-}
-
-/// A process that stands still takes messages, and does nothing about them.
-#[tokio::test]
-async fn silent_process_is_passed_over() {
-    let (server, _proxy, locker) = server_behind_proxy!();
-    let (stopped, channel) = ("0123456789abcdef0123456789abcdef", "locker:push:stopped");
-    let mut listener = server.connection();
-    let mut listener = listener.as_pubsub();
-    listener.subscribe(channel).unwrap();
-    let guard = hold(&locker, "a").await;
-    let now: (u64, u64) = server.ask("TIME", &[]);
-    let alive = (now.0 + 600) * 1_000_000;
-    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", stopped]);
-    let waiter = format!("60000 {alive} unfair {channel}");
-    let _: i64 = server.ask("HSET", &["{lock:a}:w", stopped, &waiter]);
-    let other = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("both in line", async || waiting(&server, "lock:a") == 2).await;
-    let before = scripts_run(&server);
-    guard.release().await.unwrap();
-    let guard = in_time("the waiter behind it", other).await.unwrap();
-    assert!(scripts_run(&server) < before + 20, "nobody looks again and again");
-    guard.release().await.unwrap();
+async fn late_notification_spares_a_keyed_hold() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    let second = queue_permit(&server, &locker, "second", MINUTE, GENEROUS).await;
+    let attempt = server.ask::<Vec<String>>("ZRANGE", &["{semaphore:a}:q", "0", "0"]).remove(0);
+    let keys: Vec<String> = server.ask("KEYS", &["*semaphore:a*"]);
+    let _: i64 = server.ask("DEL", &keys.iter().map(String::as_str).collect::<Vec<_>>());
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("semaphore wake {attempt} 0 semaphore:a")]);
+    in_time("the answer to asking again", second).await.unwrap().unwrap();
+    tell_late(&server, &format!("semaphore granted {attempt} 1 semaphore:a")).await;
+    let third = locker.keyed_semaphore("a").acquire(1, "third", MINUTE, Duration::ZERO).await;
+    assert_eq!(third.unwrap_err().kind(), ErrorKind::TimedOut);
 }

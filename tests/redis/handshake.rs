@@ -1,6 +1,6 @@
 //! What is checked of a server before locks are trusted to it.
 
-use crate::support::{builder, connect, hold, until, version, waiting};
+use crate::support::{LEASE, builder, connect, hold, until, version, waiting};
 use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 
@@ -116,4 +116,31 @@ async fn a_missing_permission_is_named() {
     set_user(&server, &no_channel);
     let error = builder(&url).prefix("shop:").build().await.unwrap_err();
     assert!(error.to_string().contains("&locker:push:*"), "{error}");
+}
+
+#[tokio::test]
+async fn server_is_checked_at_every_connect() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    hold(&locker, "a").await.release().await.unwrap();
+    let _: String = server.ask("CONFIG", &["SET", "maxmemory-policy", "allkeys-lru"]);
+    let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "PUBSUB"]);
+    let refused = async || {
+        let error = locker.lock("a").timeout(LEASE).acquire().await.err();
+        error
+            .is_some_and(|error| error.kind() == ErrorKind::Misused && error.message().contains("noeviction"))
+    };
+    until("the refusal", refused).await;
+    let _: String = server.ask("CONFIG", &["SET", "maxmemory-policy", "noeviction"]);
+    until("the server's mending", async || locker.lock("a").acquire().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_load_scripts_sends_them() {
+    let Some(server) = RedisServer::start() else { return };
+    let _: String = server.ask("ACL", &["SETUSER", "default", "-script|load"]);
+    let locker = connect(&server.url()).await;
+    hold(&locker, "a").await.release().await.unwrap();
+    let _: String = server.ask("SCRIPT", &["FLUSH"]);
+    hold(&locker, "a").await.release().await.unwrap();
 }
