@@ -1,4 +1,4 @@
-//! A process that has come to its limits: in one of its own, since the limits are the whole process's.
+//! A process that has reached its limits. The limits are those of the whole process, so it is one of its own.
 
 use locker::{ErrorKind, Locker, lock_on_argument};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,4 +1,4 @@
-//! Laws of holding by name, looking at names and forgetting them: what a server is built on.
+//! Laws of holds by name, and of inspecting, evicting, deleting and listing names. A server is built on them.
 
 use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
 use locker::{ErrorKind, Locker, Quota};
@@ -63,18 +63,18 @@ pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
 pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
-    let got = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
-    let told = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let first = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let second = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
     assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
-    let fence = in_time("the wait that is told", told).await.unwrap().fence;
-    drop(got);
+    let fence = in_time("the second wait", second).await.unwrap().fence;
+    drop(first);
     // The cancel of the dropped wait is sent before this.
     let probe = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "third", MINUTE, GENEROUS)).await;
     let again = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
     assert_eq!(again.fence, fence);
     let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     let left = state.holders[0].time_left.unwrap();
-    assert!(left > MINUTE / 2, "it was confirmed by the wait that was told: {left:?}");
+    assert!(left > MINUTE / 2, "the second wait has confirmed it: {left:?}");
     drop(probe);
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
@@ -187,13 +187,13 @@ pub(crate) async fn evicting_a_lock_serves_the_next_waiter(locker: Locker) {
     let next = queued(&locker, silent.clone().acquire()).await;
     let last = queued(&locker, silent.acquire()).await;
     assert!(admin.evict(&key).await.unwrap());
-    let next = in_time("the next in line", next).await.unwrap();
+    let next = in_time("the next waiter", next).await.unwrap();
     assert!(next.fence() > evicted.fence());
     in_time("the loss", evicted.lost()).await;
     assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(next.is_held(), "a late release is not the next one's");
     assert!(admin.evict(&key).await.unwrap());
-    let last = in_time("the last in line", last).await.unwrap();
+    let last = in_time("the last waiter", last).await.unwrap();
     assert!(last.fence() > next.fence());
     assert_eq!(next.release().await.unwrap_err().kind(), ErrorKind::Lost);
     last.release().await.unwrap();
@@ -211,8 +211,8 @@ pub(crate) async fn evicting_a_semaphore_serves_its_waiters(locker: Locker) {
     let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "e", MINUTE, GENEROUS)).await;
     assert!(admin.evict(&key).await.unwrap());
     let fences = [
-        in_time("the first in line", first).await.unwrap().fence,
-        in_time("the second in line", second).await.unwrap().fence,
+        in_time("the first waiter", first).await.unwrap().fence,
+        in_time("the second waiter", second).await.unwrap().fence,
     ];
     assert!(fences[0] < fences[1]);
     for evicted in ["a", "b"] {
@@ -222,7 +222,7 @@ pub(crate) async fn evicting_a_semaphore_serves_its_waiters(locker: Locker) {
     let state = admin.inspect(&key).await.unwrap().unwrap();
     assert_eq!((state.used, state.waiting), (Some(2), 1));
     assert!(locker.keyed_semaphore(&name).release("c").await.unwrap());
-    in_time("the third in line", third).await.unwrap();
+    in_time("the third waiter", third).await.unwrap();
 }
 
 /// It also leaves other state at the name as it is.

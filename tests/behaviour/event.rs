@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(120);
 
-/// Before a waiter asks again by itself.
+/// Ends before a waiter rechecks on its own.
 const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn send_reaches_present_and_later_waiters(locker: Locker) {
@@ -79,7 +79,7 @@ pub(crate) async fn waiter_gets_its_message_despite_deletion(locker: Locker) {
     assert!(admin.delete(&admin.key("event", &name)).await.unwrap());
     assert_eq!(waiting.await.unwrap(), "gone");
     assert_eq!(event.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
-    event.send("anew").await.unwrap();
+    event.send("again").await.unwrap();
 }
 
 pub(crate) async fn sent_event_is_kept_for_its_keep_time(locker: Locker) {

@@ -1,4 +1,4 @@
-//! The laws every store keeps: each is written once and run on every store.
+//! The laws that every store keeps. Each is written once and runs on every store.
 
 mod by_name;
 mod event;

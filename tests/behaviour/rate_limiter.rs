@@ -48,7 +48,7 @@ pub(crate) async fn callers_wait_for_their_reservation(locker: Locker) {
         limiter.acquire().await.unwrap();
         let started = Instant::now();
         for turn in 1..=2_u32 {
-            in_time("a turn", limiter.acquire()).await.unwrap();
+            in_time("a reservation", limiter.acquire()).await.unwrap();
             assert!(started.elapsed() + Duration::from_millis(10) >= SHORT * turn, "{quota:?} is early");
         }
     }
@@ -59,7 +59,7 @@ pub(crate) async fn delayed_admission_reports_remaining_tokens(locker: Locker) {
     for quota in all(5, SECOND) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
         limiter.clone().tokens(5).acquire().await.unwrap();
-        let waited = in_time("its turn", limiter.clone().tokens(2).acquire()).await.unwrap();
+        let waited = in_time("the admission", limiter.clone().tokens(2).acquire()).await.unwrap();
         let left = if quota == Quota::gcra(5, SECOND) { 0 } else { 3 };
         assert_eq!((waited.remaining, waited.reset_after), (left, SECOND), "{quota:?}");
     }
@@ -77,8 +77,8 @@ pub(crate) async fn reservations_follow_the_order_of_calls(locker: Locker) {
                 served.lock().unwrap().push(number / 2);
             });
         }
-        // Polled in this order, they ask in this order.
-        in_time("all turns", futures_util::future::join_all(waiting)).await;
+        // They are polled in this order and therefore ask in this order.
+        in_time("all admissions", futures_util::future::join_all(waiting)).await;
         let served = served.into_inner().unwrap();
         assert!(served.is_sorted(), "{quota:?}: {served:?}");
     }
@@ -164,7 +164,7 @@ pub(crate) async fn wait_past_timeout_waits_for_a_late_token(locker: Locker) {
         let limiter = limiter.timeout(GENEROUS);
         let waiting = queued(&locker, limiter.acquire()).await;
         locker.rate_limiter(&name, large).acquire().await.unwrap();
-        in_time("the turn that was brought forward", waiting).await.unwrap();
+        in_time("the reservation that was brought forward", waiting).await.unwrap();
     }
 }
 
@@ -194,13 +194,13 @@ pub(crate) async fn late_reservations_are_refused_at_once(locker: Locker) {
         limiter.acquire().await.unwrap();
         let first = retry_after(&limiter.acquire().await.unwrap_err());
         let second = retry_after(&limiter.acquire().await.unwrap_err());
-        assert!(second <= first, "{quota:?}: a refusal moves nobody's turn");
+        assert!(second <= first, "{quota:?}: a refusal moves no reservation");
     }
 }
 
-/// Also if a process refuses by itself what the store has refused.
+/// Also if the process answers from its cache of refusals.
 pub(crate) async fn refusal_ends_at_its_retry_after(locker: Locker) {
-    // Clocks count whole microseconds, and that of the embedded store may be late by two.
+    // Clocks count whole microseconds, and the clock of the embedded store may be late by two.
     const APART: Duration = Duration::from_micros(5);
     for quota in all(1, SHORT / 8) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(Duration::ZERO);

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// Before a waiter asks again by itself.
+/// Ends before a waiter rechecks on its own.
 const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn readers_share_and_a_writer_is_alone(locker: Locker) {

@@ -12,7 +12,7 @@ use std::{
 
 const SHORT: Duration = Duration::from_millis(120);
 
-/// Before a waiter asks again by itself.
+/// Ends before a waiter rechecks on its own.
 const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn never_more_than_its_size_hold(locker: Locker) {
@@ -88,7 +88,7 @@ pub(crate) async fn a_hold_that_is_not_renewed_frees_its_permit(locker: Locker) 
     let name = fresh_name();
     let guard = locker.semaphore(&name, 1).lease(SHORT).renew(false).acquire().await.unwrap();
     let next = in_time("the next", locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await.unwrap();
-    in_time("the loss being told", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     assert!(next.fence() > guard.fence());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.release().await.unwrap();
@@ -132,8 +132,8 @@ pub(crate) async fn size_zero_parks_callers_until_it_is_raised(locker: Locker) {
     let parked = queued(&locker, locker.semaphore(&name, 0).timeout(GENEROUS).acquire()).await;
     assert!(locker.semaphore(&name, 0).try_acquire().await.unwrap().is_none());
     let second = in_time("a place", locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await.unwrap();
-    let first = in_time("the parked one", parked).await.unwrap();
-    assert!(first.fence() < second.fence(), "who came first is served first");
+    let first = in_time("the parked caller", parked).await.unwrap();
+    assert!(first.fence() < second.fence(), "the first caller is served first");
     first.release().await.unwrap();
     second.release().await.unwrap();
 }
@@ -144,7 +144,7 @@ pub(crate) async fn a_dropped_waiter_leaves_no_trace(locker: Locker) {
     let greedy = queued(&locker, locker.semaphore(&name, 2).permits(2).timeout(GENEROUS).acquire()).await;
     let modest = queued(&locker, locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await;
     drop(greedy);
-    in_time("the one behind it", modest).await.unwrap().release().await.unwrap();
+    in_time("the waiter behind it", modest).await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
 }
 
@@ -189,13 +189,13 @@ pub(crate) async fn request_above_a_lowered_size_is_refused(locker: Locker) {
     let parked = queued(&locker, locker.semaphore(&name, 0).timeout(SOON).acquire()).await;
     waiting_at(&locker, "semaphore", &name, 3).await;
     let fourth = locker.semaphore(&name, 2).try_acquire().await.unwrap();
-    assert!(fourth.is_none(), "the permit goes to who has waited");
+    assert!(fourth.is_none(), "the permit goes to the waiter");
     let modest = in_time("the modest one", modest).await.unwrap();
     let error = in_time("the refusal", greedy).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misused);
     assert!(error.to_string().contains("permits 3 can never be had at once any more"), "{error}");
     held.release().await.unwrap();
-    in_time("the parked one", parked).await.unwrap().release().await.unwrap();
+    in_time("the parked caller", parked).await.unwrap().release().await.unwrap();
     modest.release().await.unwrap();
 }
 

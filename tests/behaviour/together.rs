@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(120);
 
-/// Before a waiter asks again by itself.
+/// Ends before a waiter rechecks on its own.
 const SOON: Duration = Duration::from_secs(4);
 
 /// Round after round.
@@ -39,29 +39,29 @@ pub(crate) async fn departed_barrier_waiter_does_not_count(locker: Locker) {
     assert!(error.to_string().contains("parties 0"), "{error}");
 }
 
-/// As many go on as make whole rounds, however many give up just then.
+/// The waiters that pass make up whole rounds, however many time out at the same moment.
 pub(crate) async fn timed_out_barrier_waiter_does_not_count(locker: Locker) {
     let name = fresh_name();
     let tasks: Vec<_> = (0..20)
         .map(|number| {
             let (barrier, patience) = (locker.barrier(&name, 3), Duration::from_millis(1 + number % 5));
             tokio::spawn(async move {
-                let mut gone_on = 0;
+                let mut passed = 0;
                 for _ in 0..100 {
                     match barrier.wait(patience).await {
-                        Ok(()) => gone_on += 1,
+                        Ok(()) => passed += 1,
                         Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
                     }
                 }
-                gone_on
+                passed
             })
         })
         .collect();
-    let mut gone_on = 0;
+    let mut passed = 0;
     for task in tasks {
-        gone_on += in_time("all tries", task).await.unwrap();
+        passed += in_time("all tries", task).await.unwrap();
     }
-    assert!(gone_on > 0 && gone_on % 3 == 0, "{gone_on}");
+    assert!(passed > 0 && passed % 3 == 0, "{passed}");
 }
 
 pub(crate) async fn counted_down_latch_stays_open(locker: Locker) {
@@ -85,7 +85,7 @@ pub(crate) async fn opened_latch_releases_larger_waits(locker: Locker) {
     one.wait(Duration::ZERO).await.unwrap();
 }
 
-/// Whoever is told to go on has not asked again yet when the name is deleted.
+/// The name is deleted after the waiter was notified and before it has rechecked.
 pub(crate) async fn released_waiter_survives_deletion(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let delete = async |kind| assert!(admin.delete(&admin.key(kind, &name)).await.unwrap(), "{kind}");
@@ -225,7 +225,7 @@ pub(crate) async fn loss_of_one_of_several_locks_is_reported(locker: Locker) {
     assert_eq!(short.check().unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// Also of the lock for which none of it was left.
+/// Also if no time was left for the second lock.
 pub(crate) async fn several_locks_report_their_whole_timeout(locker: Locker) {
     let mut names = [fresh_name(), fresh_name()];
     names.sort();

@@ -1,4 +1,4 @@
-//! Futures dropped at every point at which they wait.
+//! Futures that are dropped at each of their await points.
 
 use locker::{
     Guard, Key, Locker, Mailboxes, Quota, Result,
@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-/// The embedded store with a network before and behind it: every call waits once before it is carried out and
-/// once before the answer is back.
+/// The embedded store behind a simulated network: every call waits once before it is carried out and once before its
+/// reply arrives.
 #[derive(Debug)]
 struct Distant(Memory);
 
@@ -56,7 +56,7 @@ fn poll_and_drop<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> 
 }
 
 async fn unused(store: &Memory) {
-    until("nobody to hold or wait", async || store.users() == 0).await;
+    until("no holder and no waiter", async || store.users() == 0).await;
 }
 
 const MOST_POLLS: usize = 12;
@@ -132,7 +132,7 @@ async fn try_acquire_may_be_dropped_anywhere() {
     }
 }
 
-/// Whatever is dropped wherever it waits, nobody holds or waits any more.
+/// Drops the future of `ask` at each await point, and checks that no hold and no waiter is left.
 async fn leaves_nobody_behind<T>(ask: impl AsyncFn(&Locker) -> T) {
     for polls in 0..2 * MOST_POLLS {
         let (store, locker) = distant();

@@ -33,10 +33,10 @@ fn additions_leave_nothing_but_their_sum() {
             counter.add_blocking(by).unwrap();
         }
     }
-    assert!(store.is_empty(), "a counter that is back at 0 is as new");
+    assert!(store.is_empty(), "a counter at 0 has no entry");
 }
 
-/// Threads of this process, as the kernel counts them.
+/// Returns the number of threads of this process, as the kernel counts them.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -104,7 +104,7 @@ async fn forgotten_guard_leaves_no_entry() {
     let request = locker.lock("forgotten").lease(Duration::from_millis(20)).renew(false);
     std::mem::forget(request.acquire().await.unwrap());
     assert_eq!(store.len(), 1);
-    until("it being forgotten though nobody asks for it", async || store.is_empty()).await;
+    until("the entry to be swept", async || store.is_empty()).await;
 }
 
 /// Each `Locker::memory()` is a store of its own.

@@ -1,4 +1,4 @@
-//! The locker of the process, as other processes see it: the environment decides, so each case is a process.
+//! The global locker. The environment decides about it, so each case runs in a process of its own.
 
 use locker::ErrorKind;
 use std::{ffi::OsStr, process::Command};
@@ -14,7 +14,7 @@ fn in_process(case: &str, url: Option<&OsStr>) -> std::process::Output {
     command.output().unwrap()
 }
 
-/// What `case` says in a process of its own, where it passes; `None`: this is that process.
+/// Returns the output of `case`, which passes in a process of its own. Returns `None` in that process.
 fn said(case: &str, url: Option<&OsStr>) -> Option<String> {
     if std::env::var("LOCKER_TEST_CASE").is_ok_and(|running| running == case) {
         return None;
@@ -26,7 +26,7 @@ fn said(case: &str, url: Option<&OsStr>) -> Option<String> {
     Some(said)
 }
 
-/// Whether this process is the one that was started for `case`; else starts it and checks that it passed.
+/// Returns `true` in the process of `case`. In any other process, starts that one and checks that the case passes.
 fn am_i(case: &str, url: Option<&OsStr>) -> bool {
     said(case, url).is_none()
 }
@@ -75,7 +75,7 @@ fn bad_url_fails_every_call() {
     }
 }
 
-/// It was meant for a store that others share.
+/// The variable was meant for a shared store.
 #[cfg(unix)]
 #[test]
 fn unreadable_variable_is_not_ignored() {
@@ -128,7 +128,7 @@ fn set_global_opens_no_other_connection() {
     if am_i("set_global_opens_no_other_connection", Some(url.as_ref())) {
         locker::set_global(locker::Locker::memory()).unwrap();
         locker::global().lock("a").acquire_blocking().unwrap().release_blocking().unwrap();
-        // Connections are made in order: when this one is there, one begun before it would be, too.
+        // Connections arrive in order: one that was begun before this one would have arrived.
         let (later, url) = listen();
         std::thread::spawn(move || locker::Locker::connect_blocking(&url));
         later.accept().unwrap();

@@ -1,4 +1,4 @@
-//! Wrong settings and URLs are refused by name.
+//! Wrong settings and URLs: the errors name them.
 
 use locker::{ErrorKind, Locker};
 use std::time::Duration;

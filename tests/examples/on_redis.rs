@@ -1,4 +1,4 @@
-//! The examples on a server, two programs at once.
+//! The examples on a Redis server, two programs at once.
 
 use crate::example;
 use locker_harness::RedisServer;

@@ -1,4 +1,4 @@
-//! The main job.
+//! The example of the README.
 
 use crate::example;
 

@@ -1,4 +1,4 @@
-//! Where a store may be, and what a wrong address says.
+//! The addresses of servers, and the errors of wrong ones.
 
 use crate::support::{builder, connect, hold, in_time};
 use locker::{Error, ErrorKind, Locker};
@@ -12,7 +12,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The error of connecting to `url`; it comes within the time-out.
+/// Returns the error of connecting to `url`, which comes within the timeout.
 async fn refused(url: &str) -> Error {
     let started = Instant::now();
     let result = Locker::builder().url(url).timeout(PATIENCE).build().await;
@@ -20,7 +20,7 @@ async fn refused(url: &str) -> Error {
     result.expect_err(url)
 }
 
-/// A port behind which `answer` is all that ever comes.
+/// Opens a port that sends `answer` and nothing else.
 fn stranger(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -129,7 +129,7 @@ async fn unix_sockets_work() {
     assert!(error.to_string().contains("/no/such/socket"), "{error}");
 }
 
-/// A locker opened without waiting works as soon as there is a server: what `LOCKER_URL` does for `global()`.
+/// `global()` opens the locker of `LOCKER_URL` without waiting. It works as soon as there is a server.
 #[test]
 fn lazy_locker_fails_until_the_server_is_up() {
     let Some(mut server) = RedisServer::start() else { return };
@@ -152,7 +152,7 @@ fn lazy_locker_fails_until_the_server_is_up() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A part of the test above, which runs it in a process of its own.
+/// The child process of the test above.
 #[test]
 fn lazy_locker_process() {
     if std::env::var("LOCKER_TEST_PART").is_err() {

@@ -21,7 +21,7 @@ async fn timed_out_renewal_uses_a_new_connection() {
     guard.release().await.unwrap();
 }
 
-/// The place in line, the hold and the messages come back with the connection.
+/// Checks that holds, places in the queue and notifications survive `break_it`.
 async fn survives(break_it: impl AsyncFn(&RedisServer, &Proxy)) {
     let (server, proxy, locker) = server_behind_proxy!();
     let other = connect(&server.url()).await;
@@ -29,9 +29,9 @@ async fn survives(break_it: impl AsyncFn(&RedisServer, &Proxy)) {
     let before = hold(&other, "a").await;
     let (first, second) = (locker.clone(), locker.clone());
     let first = tokio::spawn(async move { hold(&first, "a").await });
-    until("the first in line", async || waiting(&server, "lock:a") == 1).await;
+    until("the first waiter in the queue", async || waiting(&server, "lock:a") == 1).await;
     let second = tokio::spawn(async move { hold(&second, "a").await });
-    until("the second in line", async || waiting(&server, "lock:a") == 2).await;
+    until("the second waiter in the queue", async || waiting(&server, "lock:a") == 2).await;
     break_it(&server, &proxy).await;
     in_time("work over a new connection", locker.lock("b").acquire()).await.unwrap().release().await.unwrap();
     before.release().await.unwrap();
@@ -96,9 +96,9 @@ async fn one_connection_carries_commands_and_messages() {
             tokio::spawn(async move { hold(&locker, "a").await.release().await })
         })
         .collect();
-    until("all in line", async || waiting(&server, "lock:a") == 50).await;
+    until("all waiters in the queue", async || waiting(&server, "lock:a") == 50).await;
     let clients = || server.ask::<String>("CLIENT", &["LIST"]);
-    until("one connection of ours beside the one that asks", async || clients().lines().count() == 2).await;
+    until("one connection beside the test's own", async || clients().lines().count() == 2).await;
     assert!(clients().lines().any(|client| client.contains(" sub=1 ")), "{}", clients());
     guard.release().await.unwrap();
     for waiter in waiters {
@@ -116,7 +116,7 @@ struct Panicking;
 
 impl Wake for Panicking {
     fn wake(self: Arc<Self>) {
-        panic!("of a waker");
+        panic!("a waker panics");
     }
 }
 
@@ -127,8 +127,7 @@ async fn panicking_waker_costs_one_connection() {
     let locker = connect(&server.url()).await;
     let listening = || server.ask::<String>("CLIENT", &["LIST", "TYPE", "pubsub"]);
     let first = listening();
-    // Nothing else is sent that would find the connection broken.
-    // An answer that is there at once wakes nobody.
+    // A reply that is there at once wakes no task. Nothing else is sent that would find the connection broken.
     let waker = Arc::new(Panicking).into();
     let is_pending = |number: u32| {
         let mut acquire = Box::pin(locker.lock(&number.to_string()).acquire());

@@ -1,4 +1,4 @@
-//! Crowds at one lock, most of whom hand it over within this process.
+//! Many callers at one lock, most of which hand it off within this process.
 
 use crate::support::{connect, holder, in_time, nobody_is_left, until};
 use locker::ErrorKind;
@@ -12,8 +12,9 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-/// What many do at once, some of whom lose patience or are dropped at any moment. Were the lock left to nobody, then
-/// for longer than the test may take.
+/// Lets many callers take the lock, while some time out or are dropped at any moment.
+///
+/// A lock left to a caller that is gone would be held for longer than the test may take.
 async fn a_crowd_comes_and_goes(members: usize, processes: usize) {
     const GRANTS: u64 = 4_000;
     let Some(server) = RedisServer::start() else { return };
@@ -67,9 +68,7 @@ async fn crowd_of_one_process_never_overlaps() {
     a_crowd_comes_and_goes(8, 1).await;
 }
 
-/// Whatever one task hears first, a hold that lasted is never said to be lost, while the server is disturbed again after
-/// every `holds`. `unknown`: it may be unknown whether a release has arrived.
-/// Far more calls at the same time than are written at once, of waiters that all give up together.
+/// Far more waiters time out at the same time than the client writes calls at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_timeouts_leave_a_usable_store() {
     let Some(server) = RedisServer::start() else { return };
@@ -83,11 +82,14 @@ async fn thousands_of_timeouts_leave_a_usable_store() {
     while let Some(ended) = in_time("the crowd", crowd.join_next()).await {
         assert_eq!(ended.unwrap(), Err(ErrorKind::TimedOut));
     }
-    in_time("what they leave", locker.settled()).await;
+    in_time("their cancels", locker.settled()).await;
     in_time("the release", held.release()).await.unwrap();
     drop(in_time("the next", locker.lock("a").acquire()).await.unwrap());
 }
 
+/// Checks that no hold is reported as lost while `disturb` runs again after every `holds` releases.
+///
+/// With `unknown`, the outcome of a release may be unknown.
 async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd) {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
@@ -103,7 +105,7 @@ async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd)
                 tokio::task::yield_now().await;
                 assert!(held.swap(false, Ordering::SeqCst));
                 let error = guard.release().await.err().filter(|error| !unknown || error.is_certain());
-                assert!(error.is_none(), "of a hold that lasted: {error:?}");
+                assert!(error.is_none(), "a hold was not lost: {error:?}");
                 ended.add_permits(1);
             }
         });

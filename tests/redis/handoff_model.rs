@@ -12,8 +12,8 @@ use locker_harness::RedisServer;
 use std::collections::HashMap;
 use tokio::task::JoinHandle;
 
-/// What leaves a queue, joins it, or waits in it, and who has the lock then, is as the step has it: a run changes who
-/// passes the lock on, and not whose turn it is.
+/// Callers join and leave the queue and release the lock at random. The holder is always the one that the step chooses,
+/// though runs are handed off within a process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_serve_waiters_as_the_step_does() {
     let Some(server) = RedisServer::start() else { return };
@@ -46,7 +46,7 @@ async fn runs_serve_waiters_as_the_step_does() {
     nobody_is_left(&server);
 }
 
-/// The step of the lock, and the callers as it serves them.
+/// The state of the lock, and the callers as the step serves them.
 #[derive(Default)]
 struct Model {
     state: lock::State,
@@ -110,7 +110,7 @@ impl<'a> Real<'a> {
         Self { server, lockers, waiters, turns, holder: None, next_number: 0, fence: 0 }
     }
 
-    /// Joins the queue, or holds: until the server knows it.
+    /// Starts a caller, and returns when it is in the queue, unless the lock is free.
     async fn join(&mut self, process: usize) -> usize {
         let (number, before) = (self.next_number, waiting(self.server, "lock:a"));
         self.next_number += 1;

@@ -1,4 +1,4 @@
-//! What is checked of a server before locks are trusted to it.
+//! The checks of a server at each connect.
 
 use crate::support::{LEASE, builder, connect, hold, until, version, waiting};
 use locker::{ErrorKind, Locker};
@@ -76,7 +76,7 @@ async fn the_documented_permissions_are_enough() {
     waiter.await.unwrap().unwrap();
 }
 
-/// What any script calls is tried at the start, and is in the documented line.
+/// Each command in a script is tried at the start and is in the documented line.
 #[test]
 fn every_command_is_tried_and_documented() {
     let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/locker-runtime/src/stores/redis");

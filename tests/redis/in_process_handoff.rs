@@ -1,4 +1,4 @@
-//! Runs: the lock, granted to several waiters of one process at once, which pass it on.
+//! Runs: the lock is granted to several waiters of one process at once, which hand it off to each other.
 
 use crate::support::{builder, connect, hold, holder, in_time, nobody_is_left, until, waiting};
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What the waiters were given, in the order in which they were given it.
+/// The grants of the waiters, in their order.
 pub(crate) struct Turns {
     pub(crate) sender: UnboundedSender<(usize, Guard)>,
     pub(crate) receiver: UnboundedReceiver<(usize, Guard)>,
@@ -23,14 +23,14 @@ impl Turns {
         Self { sender, receiver, waiters: JoinSet::new() }
     }
 
-    /// Another one who waits for the lock `a`, behind all others.
+    /// Adds a waiter for the lock `a`, behind all others.
     async fn queue(&mut self, server: &RedisServer, locker: &Locker) {
         self.queue_unheard(server, locker).await;
-        // Whose answer comes after the waiter's.
+        // Its reply comes after the waiter's.
         hold(locker, "another").await.release().await.unwrap();
     }
 
-    /// The same, whether its answer has come or not.
+    /// The same without waiting for its reply.
     async fn queue_unheard(&mut self, server: &RedisServer, locker: &Locker) {
         let (ahead, sender, request) = (waiting(server, "lock:a"), self.sender.clone(), locker.lock("a"));
         let number = self.waiters.len();
@@ -42,18 +42,18 @@ impl Turns {
     }
 
     pub(crate) async fn next(&mut self) -> (usize, Guard) {
-        in_time("the next turn", self.receiver.recv()).await.expect("a turn")
+        in_time("the next grant", self.receiver.recv()).await.expect("a grant")
     }
 
-    /// The next turn, which is that of `number`.
+    /// Returns the next grant, which belongs to `number`.
     async fn of(&mut self, number: usize) -> Guard {
-        let (who, guard) = self.next().await;
-        assert_eq!(who, number);
+        let (granted, guard) = self.next().await;
+        assert_eq!(granted, number);
         guard
     }
 }
 
-/// A server, a proxy before it, a locker behind that, and `count` waiters, the first of which holds now.
+/// A server, a proxy before it, a locker behind that, and `count` waiters, of which the first holds the lock now.
 async fn line(count: usize) -> Option<(RedisServer, Proxy, Locker, Turns, Guard)> {
     let server = RedisServer::start()?;
     let proxy = Proxy::to(server.port());
@@ -111,7 +111,7 @@ async fn aborted_waiter_is_passed_over() {
 #[tokio::test]
 async fn other_processes_are_not_passed() {
     let Some(server) = RedisServer::start() else { return };
-    // Another URL is another connection, as of another process.
+    // Another URL makes another connection, as another process would.
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
     let (before, mut turns) = (hold(&ours, "a").await, Turns::new());
     let order = [&ours, &ours, &theirs, &ours, &theirs, &theirs, &ours, &ours, &ours, &theirs];
@@ -129,11 +129,11 @@ async fn other_processes_are_not_passed() {
     nobody_is_left(&server);
 }
 
-/// The server tells a holder who comes next also where those are of another process: behind them nobody is next.
+/// The server also reports the next waiters of other processes to a holder. Waiters behind them do not come next.
 #[tokio::test]
 async fn other_processes_are_not_passed_by_newcomers() {
     let Some(server) = RedisServer::start() else { return };
-    // Another URL is another connection, as of another process.
+    // Another URL makes another connection, as another process would.
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
     let (before, mut turns) = (hold(&ours, "a").await, Turns::new());
     turns.queue(&server, &ours).await;
@@ -154,15 +154,15 @@ async fn unrenewed_successor_gets_its_whole_lease() {
     let locker = connect(&server.url()).await;
     let of = |seconds| Duration::from_secs(seconds);
     let first = locker.lock("a").lease(of(50)).acquire().await.unwrap();
-    let heir = tokio::spawn(locker.lock("a").lease(of(60)).renew(false).acquire());
+    let successor = tokio::spawn(locker.lock("a").lease(of(60)).renew(false).acquire());
     until("the place in the queue", async || waiting(&server, "lock:a") == 1).await;
-    // Whose answer comes after the waiter's.
+    // Its reply comes after the waiter's.
     hold(&locker, "another").await.release().await.unwrap();
     first.release().await.unwrap();
-    let heir = in_time("the heir", heir).await.unwrap().unwrap();
-    assert!(heir.remaining() > of(55), "{:?}", heir.remaining());
+    let successor = in_time("the successor", successor).await.unwrap().unwrap();
+    assert!(successor.remaining() > of(55), "{:?}", successor.remaining());
     assert!(server.ask::<i64>("PTTL", &["lock:a"]) > 55_000);
-    heir.release().await.unwrap();
+    successor.release().await.unwrap();
     nobody_is_left(&server);
 }
 
@@ -191,7 +191,7 @@ async fn run_hands_off_without_a_command() {
     nobody_is_left(&server);
 }
 
-/// Numbered by the client, the fences of those that hold in turn would be ahead of what the server knows.
+/// If the client counted the fences within a run, they would be ahead of the fence on the server.
 #[tokio::test]
 async fn fences_rise_over_a_process_that_dies_in_a_run() {
     let Some(server) = RedisServer::start() else { return };
@@ -251,7 +251,7 @@ async fn last_member_learns_of_a_forced_loss() {
     assert_eq!(holder(&server, "lock:a").as_deref(), Some("another"));
 }
 
-/// What ended the hold says nothing: the holder finds out when it renews.
+/// The client that deletes the key sends no notification. The holder learns of it when it renews.
 #[tokio::test]
 async fn lost_run_queues_its_members_again() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(3).await else { return };
@@ -323,11 +323,11 @@ async fn unpolled_member_is_passed_over() {
     for number in [0, 1] {
         turns.of(number).await.release().await.unwrap();
     }
-    in_time("the one that was passed over", silent).await.unwrap().release().await.unwrap();
+    in_time("the waiter that was passed over", silent).await.unwrap().release().await.unwrap();
     nobody_is_left(&server);
 }
 
-/// Its cancel comes when the lock has been granted to it and to the next one together.
+/// Its cancel arrives after the lock was granted to it and to the next waiter together.
 #[tokio::test]
 async fn aborted_first_member_does_not_end_the_run() {
     let Some(server) = RedisServer::start() else { return };
@@ -370,11 +370,11 @@ async fn run_without_waiters_is_ended() {
     assert!(holder(&server, "lock:a").is_some(), "it was granted to them");
     proxy.set(Fault::None);
     until("its end", async || holder(&server, "lock:a").is_none()).await;
-    in_time("what is sent from the background", ours.settled()).await;
+    in_time("the background calls", ours.settled()).await;
     nobody_is_left(&server);
 }
 
-/// A message that is lost: the first member that asks again learns of the run, and the others have their turns.
+/// The first member that rechecks learns of the run, and the others are served in turn.
 #[tokio::test]
 async fn recheck_finds_a_run_after_a_lost_message() {
     let Some(server) = RedisServer::start() else { return };
@@ -407,7 +407,7 @@ async fn recheck_finds_a_run_after_a_lost_message() {
     nobody_is_left(&server);
 }
 
-/// Its first question got no answer, so a copy of it may come late: that is refused when it has released.
+/// Its first request got no reply, so a copy of it may arrive late. That copy is refused after the release.
 #[tokio::test]
 async fn member_that_asked_twice_releases_its_hold() {
     for members in [1, 2] {
@@ -431,7 +431,7 @@ async fn member_that_asked_twice_releases_its_hold() {
     }
 }
 
-/// Its renewals are carried out, and it is told of none: the next member holds when the first one is released.
+/// The replies to its renewals are lost. The next member holds the lock when the first one releases.
 #[tokio::test]
 async fn late_member_release_spares_the_next_one() {
     let Some(server) = RedisServer::start() else { return };
@@ -448,7 +448,7 @@ async fn late_member_release_spares_the_next_one() {
     proxy.set(Fault::None);
     let second = turns.of(1).await;
     assert_eq!(first.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    in_time("what is sent from the background", ours.settled()).await;
+    in_time("the background calls", ours.settled()).await;
     second.check().unwrap();
     let third = theirs.lock("a").try_acquire().await.unwrap();
     assert!(second.check().is_err() || third.is_none(), "two hold at once");
@@ -456,7 +456,7 @@ async fn late_member_release_spares_the_next_one() {
     nobody_is_left(&server);
 }
 
-/// Its lease would begin with what is left of a longer one.
+/// In the same run its lease would begin with the rest of a longer one.
 #[tokio::test]
 async fn shorter_lease_begins_another_run() {
     let Some(server) = RedisServer::start() else { return };
@@ -469,7 +469,7 @@ async fn shorter_lease_begins_another_run() {
     }
     before.release().await.unwrap();
     for (waiter, left) in waiters.into_iter().zip([590_000, 590_000, 1_000]) {
-        let guard = in_time("the turn", waiter).await.unwrap().unwrap();
+        let guard = in_time("the grant", waiter).await.unwrap().unwrap();
         until("the lease", async || server.ask::<i64>("PTTL", &["lock:a"]) > left).await;
         if left < 60_000 {
             assert!(server.ask::<i64>("PTTL", &["lock:a"]) <= 60_000);

@@ -1,14 +1,14 @@
 //! Notifications of grants that arrive early, late or twice: they do not end a hold or lend it an old fence.
 
 use crate::support::{
-    GENEROUS, MINUTE, builder, connect, hold, holder, in_time, queue_permit, server_behind_proxy, tell_late,
-    until, waiting,
+    GENEROUS, MINUTE, builder, connect, hold, holder, in_time, queue, queue_permit, server_behind_proxy,
+    tell_late, until, waiting,
 };
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 
-/// Redis 7.2 and later send a client its own messages after the answer; an old connection may bring one even later.
+/// Redis 7.2 and later send a client its own messages after the reply. An old connection may deliver one even later.
 #[tokio::test]
 async fn message_after_the_reply_keeps_the_hold() {
     let (server, _proxy, locker) = server_behind_proxy!();
@@ -31,30 +31,20 @@ async fn message_after_the_reply_keeps_the_hold() {
         .arg(&["lock:a", &id, "PX", "6000"])
         .query(&mut server.connection())
         .unwrap();
-    let granted = in_time("the answer to asking again", waiter).await.unwrap().unwrap();
+    let granted = in_time("the reply to the recheck", waiter).await.unwrap().unwrap();
     assert_eq!((granted.fence(), granted.id()), (fence, id.as_str()));
-    let ghost = "0123456789abcdef0123456789abcdef";
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    for message in
-        [format!("lock run {id}:6000 {fence} lock:a"), format!("lock run {ghost}:60000 8 lock:ghost")]
-    {
-        let _: i64 = server.ask("PUBLISH", &[&channels[0], &message]);
-    }
-    until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
+    tell_late(&server, &format!("lock run {id}:6000 {fence} lock:a")).await;
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(granted.id()));
     granted.release().await.unwrap();
 }
 
-/// Granted, not confirmed in time, queued again, granted again: the first message may come after all that.
+/// A waiter is granted the lock, does not confirm it in time, queues again and is granted it again. The first message
+/// may arrive after all that.
 #[tokio::test]
 async fn late_notification_lends_no_old_fence() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
-    let waiter = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    let waiter = queue(&server, &locker).await;
     let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
     let (old, new) = (guard.fence() + 1, guard.fence() + 2);
     let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
@@ -62,12 +52,12 @@ async fn late_notification_lends_no_old_fence() {
     let _: String = server.ask("SET", &["lock:a", &id, "PX", "6000"]);
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("lock run {id}:6000 {old} lock:a")]);
-    let granted = in_time("the waiter's turn", waiter).await.unwrap();
+    let granted = in_time("the grant", waiter).await.unwrap();
     assert_eq!((granted.fence(), granted.id()), (new, id.as_str()));
     granted.release().await.unwrap();
 }
 
-/// A connection stands still, and is replaced; what it was to bring comes all the same.
+/// A connection stalls and is replaced. Its messages arrive nevertheless.
 #[tokio::test]
 async fn old_connection_does_not_end_a_new_hold() {
     let seconds = Duration::from_secs;
@@ -78,12 +68,12 @@ async fn old_connection_does_not_end_a_new_hold() {
     let before = hold(&direct, "a").await;
     let waiter = tokio::spawn(locker.lock("a").lease(seconds(1)).acquire());
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
-    // Whose renewal finds out that the connection stands still, when the waiter has not come in time.
+    // Its renewal finds that the connection stalls, after the waiter has missed its grant window.
     let _other = locker.lock("b").lease(seconds(2)).acquire().await.unwrap();
     let waiters: Vec<String> = server.ask("HVALS", &["{lock:a}:w"]);
     let channel = waiters[0].rsplit(' ').next().unwrap();
     proxy.set_for_open(Fault::Delay(seconds(2)));
-    // Who waits for an answer over the old connection keeps it.
+    // A call that waits for a reply keeps the old connection open.
     let keeper = tokio::spawn(locker.lock("c").acquire());
     before.release().await.unwrap();
     let granted = in_time("the lock", waiter).await.unwrap().unwrap();
@@ -94,8 +84,8 @@ async fn old_connection_does_not_end_a_new_hold() {
     in_time("the other's lock", keeper).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Granted, not confirmed in time, asked again and granted at once: the message, held up on an old connection, comes when
-/// nobody waits any more.
+/// A waiter is granted the lock, does not confirm it in time, and gets it by a recheck. The first message, delayed on an
+/// old connection, arrives when the wait is over.
 #[tokio::test]
 async fn late_notification_spares_a_new_hold() {
     let (server, _proxy, locker) = server_behind_proxy!();
@@ -104,7 +94,7 @@ async fn late_notification_spares_a_new_hold() {
     let waiter = tokio::spawn(request.acquire());
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w", "lock:a"]);
-    let granted = in_time("the answer to asking again", waiter).await.unwrap().unwrap();
+    let granted = in_time("the reply to the recheck", waiter).await.unwrap().unwrap();
     let permit = locker.semaphore("a", 1).acquire().await.unwrap();
     tell_late(&server, &format!("lock run {}:6000 {} lock:a", granted.id(), before.fence() + 1)).await;
     tell_late(&server, &format!("semaphore granted {} {} semaphore:a", permit.id(), permit.fence() - 1))
@@ -114,7 +104,7 @@ async fn late_notification_spares_a_new_hold() {
     permit.release().await.unwrap();
 }
 
-/// Two connections bring the same messages for a while: one that is older comes between two copies of the last.
+/// Two connections deliver the same messages for a while. An older message arrives between two copies of the last one.
 #[tokio::test]
 async fn older_notification_spares_the_hold() {
     let Some(server) = RedisServer::start() else { return };
@@ -126,7 +116,7 @@ async fn older_notification_spares_the_hold() {
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
     let channel = server.ask::<String>("HGET", &["{lock:a}:w", &id]).rsplit(' ').next().unwrap().to_owned();
-    // The grant is told of, but not confirmed.
+    // The grant is sent, but not confirmed.
     proxy.set(Fault::HoldRequests);
     before.release().await.unwrap();
     let record: String = server.ask("GET", &["{lock:a}:f"]);
@@ -145,8 +135,7 @@ async fn older_notification_spares_the_hold() {
     granted.release().await.unwrap();
 }
 
-/// Granted, not taken in time, asked again and granted at once: the message, held up on an old connection, comes when nobody
-/// waits any more.
+/// As above, for a hold by name.
 #[tokio::test]
 async fn late_notification_spares_a_keyed_hold() {
     let Some(server) = RedisServer::start() else { return };
@@ -158,7 +147,7 @@ async fn late_notification_spares_a_keyed_hold() {
     let _: i64 = server.ask("DEL", &keys.iter().map(String::as_str).collect::<Vec<_>>());
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("semaphore wake {attempt} 0 semaphore:a")]);
-    in_time("the answer to asking again", second).await.unwrap().unwrap();
+    in_time("the reply to the recheck", second).await.unwrap().unwrap();
     tell_late(&server, &format!("semaphore granted {attempt} 1 semaphore:a")).await;
     let third = locker.keyed_semaphore("a").acquire(1, "third", MINUTE, Duration::ZERO).await;
     assert_eq!(third.unwrap_err().kind(), ErrorKind::TimedOut);

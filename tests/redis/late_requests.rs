@@ -1,4 +1,4 @@
-//! Copies of requests that arrive after a repetition was answered: they change nothing any more.
+//! Copies of requests that arrive after a repetition got its reply: they change nothing.
 
 use crate::support::{
     GENEROUS, MINUTE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run,
@@ -16,14 +16,14 @@ async fn through_a_proxy() -> Option<(RedisServer, Proxy, Locker)> {
     Some((server, proxy, behind))
 }
 
-/// What was held back arrives, and is carried out as far as the server lets it.
+/// Lets the delayed copy through, and waits until the server has run it.
 async fn let_the_late_copy_through(server: &RedisServer, proxy: &Proxy) {
     let before = scripts_run(server);
     proxy.set_for_open(Fault::None);
     until("the late copy", async || scripts_run(server) > before).await;
 }
 
-/// A hold by name is released by name: that the attempt was made twice is not known any more by then.
+/// The release goes by name and does not know that the acquire was sent twice.
 #[tokio::test]
 async fn late_keyed_acquire_holds_nothing() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
@@ -33,10 +33,10 @@ async fn late_keyed_acquire_holds_nothing() {
         .await
         .unwrap();
     assert!(behind.keyed_semaphore("a").release("holder").await.unwrap());
-    in_time("what is sent from the background", behind.settled()).await;
+    in_time("the background calls", behind.settled()).await;
     let_the_late_copy_through(&server, &proxy).await;
     let free = direct.semaphore("a", 1).try_acquire().await.unwrap();
-    assert!(free.is_some(), "somebody holds who knows nothing of it, without end");
+    assert!(free.is_some(), "a caller that does not know holds it indefinitely");
 }
 
 #[tokio::test]
@@ -73,14 +73,14 @@ async fn late_keyed_renewal_keeps_the_new_expiry() {
     );
     assert!(behind.keyed_semaphore("a").renew("holder", MINUTE).await.unwrap());
     let_the_late_copy_through(&server, &proxy).await;
-    let looks = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
-    assert!(looks.holders[0].time_left.is_some_and(|left| left <= MINUTE), "{looks:?}");
+    let state = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
+    assert!(state.holders[0].time_left.is_some_and(|left| left <= MINUTE), "{state:?}");
     assert!(
         behind.keyed_semaphore("a").renew("holder", Duration::MAX).await.unwrap(),
         "another renewal is another attempt"
     );
-    let looks = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
-    assert_eq!(looks.holders[0].time_left, None);
+    let state = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
+    assert_eq!(state.holders[0].time_left, None);
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn late_send_does_not_undo_a_reset() {
     assert!(eternal_keys(&server).is_empty());
 }
 
-/// Over HTTP, deleting an event is how it is reset.
+/// Over HTTP, an event is reset by deleting it.
 #[tokio::test]
 async fn late_copies_do_nothing_after_a_deletion() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
@@ -148,8 +148,8 @@ async fn late_kick_does_not_undo_a_newer_one() {
     in_time("a new connection", watchdog.kick(10 * MINUTE)).await.unwrap();
     watchdog.kick(MINUTE).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
-    let looks = admin.inspect(&admin.key("watchdog", "a")).await.unwrap().unwrap();
-    assert!(looks.resets_in.is_some_and(|left| left <= MINUTE), "{looks:?}");
+    let state = admin.inspect(&admin.key("watchdog", "a")).await.unwrap().unwrap();
+    assert!(state.resets_in.is_some_and(|left| left <= MINUTE), "{state:?}");
 }
 
 #[tokio::test]
@@ -172,14 +172,14 @@ async fn late_deletion_spares_a_new_hold() {
     let slow = builder(&proxy.url()).command_timeout(Duration::from_secs(2)).build().await.unwrap();
     let (admin, direct) = (slow.admin(), connect(&server.url()).await);
     slow.keyed_semaphore("a").acquire(1, "old", Duration::MAX, GENEROUS).await.unwrap();
-    // Two calls look what it is, and that it is in use; the third deletes it.
+    // Two calls read the kind of the key and that it is in use. The third one deletes it.
     let before = scripts_run(&server);
     proxy.set(Fault::Delay(Duration::from_millis(400)));
     let deleting = tokio::spawn({
         let admin = slow.admin();
         async move { admin.delete(&admin.key("semaphore", "a")).await }
     });
-    until("both looks", async || scripts_run(&server) == before + 2).await;
+    until("both reads", async || scripts_run(&server) == before + 2).await;
     proxy.set_for_open(Fault::HoldRequests);
     assert!(in_time("a new connection", deleting).await.unwrap().unwrap());
     slow.keyed_semaphore("a").acquire(1, "new", Duration::MAX, GENEROUS).await.unwrap();
@@ -268,13 +268,13 @@ async fn late_final_check_does_not_count() {
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
     let barrier = behind.barrier("a", 2);
     let gone = tokio::spawn(async move { barrier.wait(Duration::from_secs(1)).await });
-    until("who leaves", async || waiting(&server, "barrier:a") == 1).await;
+    until("the waiter", async || waiting(&server, "barrier:a") == 1).await;
     proxy.set_for_open(Fault::HoldRequests);
-    in_time("the end of its patience", gone).await.unwrap().unwrap_err();
+    in_time("the time-out", gone).await.unwrap().unwrap_err();
     until("its place being given up", async || waiting(&server, "barrier:a") == 0).await;
     let barrier = direct.barrier("a", 2);
     let alone = tokio::spawn(async move { barrier.wait(GENEROUS).await });
-    until("the one who waits", async || waiting(&server, "barrier:a") == 1).await;
+    until("the other waiter", async || waiting(&server, "barrier:a") == 1).await;
     let before = scripts_run(&server);
     proxy.set_for_open(Fault::None);
     until("the late copy", async || scripts_run(&server) > before).await;

@@ -10,7 +10,7 @@ async fn acquire_is_repeated_with_the_same_id() {
     let (server, proxy, locker) = server_behind_proxy!();
     proxy.set(Fault::ExecuteAndReset);
     let guard = hold(&locker, "a").await;
-    assert!(proxy.is_whole(), "the answer was lost");
+    assert!(proxy.is_whole(), "the reply was lost");
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
     let record: String = server.ask("GET", &["{lock:a}:f"]);
     assert_eq!(record, format!("{} {}", guard.fence(), guard.id()));
@@ -26,7 +26,7 @@ async fn abandoned_acquire_leaves_no_hold() {
     let request = locker.lock("a").timeout(Duration::from_millis(700));
     let acquire = tokio::spawn(async move { request.acquire().await.map(drop) });
     until("the request being carried out", async || holder(&server, "lock:a").is_some()).await;
-    let error = in_time("the end of patience", acquire).await.unwrap().unwrap_err();
+    let error = in_time("the time-out", acquire).await.unwrap().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut), "{error}");
     proxy.set(Fault::None);
     until("the phantom being cancelled", async || holder(&server, "lock:a").is_none()).await;
@@ -42,7 +42,7 @@ async fn release_with_a_lost_reply_succeeds() {
     let guard = hold(&locker, "a").await;
     proxy.set(Fault::ExecuteAndReset);
     guard.release().await.unwrap();
-    assert!(proxy.is_whole(), "the answer was lost");
+    assert!(proxy.is_whole(), "the reply was lost");
     assert_eq!(holder(&server, "lock:a"), None);
 }
 
@@ -52,7 +52,7 @@ async fn unanswered_release_continues_in_background() {
     let (server, proxy, locker) = server_behind_proxy!();
     let guard = locker.lock("a").lease(Duration::from_secs(2)).acquire().await.unwrap();
     proxy.set(Fault::HoldRequests);
-    let error = in_time("an answer", guard.release()).await.unwrap_err();
+    let error = in_time("a reply", guard.release()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false));
     proxy.set(Fault::None);
     until("the release", async || holder(&server, "lock:a").is_none()).await;
@@ -73,6 +73,6 @@ async fn repeated_addition_returns_its_own_sum() {
     until("it being added", async || direct.counter("a").get().await.unwrap() == 1).await;
     assert_eq!(direct.counter("a").add(1).await.unwrap(), 2);
     proxy.set(Fault::None);
-    assert_eq!(in_time("the answer", adding).await.unwrap().unwrap(), 1);
+    assert_eq!(in_time("the reply", adding).await.unwrap().unwrap(), 1);
     assert_eq!(direct.counter("a").get().await.unwrap(), 2);
 }

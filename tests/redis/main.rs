@@ -1,4 +1,4 @@
-//! What only a server across a network can do to locks: faults, restarts, wrong addresses, other clients.
+//! Behaviour that only a server across a network shows. Each file covers a fault or a topic.
 
 mod addresses;
 mod batching;

@@ -16,7 +16,7 @@ const TURNS: usize = 52;
 static ESCAPED: OnceLock<Locker> = OnceLock::new();
 static PYTHON: OnceLock<Locker> = OnceLock::new();
 
-/// The locked functions of both key formats do this.
+/// The body of the locked functions of both key formats.
 fn inside(server: &RedisServer, card: &str, last: bool) {
     let mut connection = server.connection();
     let mut ask = |command: &str, arguments: &[&str]| {
@@ -71,7 +71,7 @@ fn python(arguments: &[&str]) -> Option<Child> {
     Some(Command::new(python).arg(script).args(arguments).stdout(Stdio::piped()).spawn().expect("a python"))
 }
 
-/// More than 500 alternations over five cards, every one of them with the other side waiting.
+/// More than 500 alternations over five cards. The other side waits at each of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_and_the_python_decorator_take_turns() {
     let Some(server) = RedisServer::start() else { return };
@@ -105,7 +105,7 @@ async fn rust_and_the_python_decorator_take_turns() {
         .await;
 }
 
-/// Python cannot take what Rust holds, and the other way round; each sees the other's token.
+/// Python cannot take a lock that Rust holds, or the other way round. Each sees the other's token.
 #[tokio::test]
 async fn lock_is_a_plain_string_with_an_expiry() {
     let Some(server) = RedisServer::start() else { return };
@@ -129,7 +129,7 @@ async fn lock_is_a_plain_string_with_an_expiry() {
     until("the waiter", async || crate::support::waiting(&server, &key) == 1).await;
     assert_eq!(server.ask::<String>("GET", &[&key]), "token");
     assert_eq!(server.ask::<i64>("EXPIRE", &[&key, "0"]), 1);
-    in_time("the waiter's turn", waiter).await.unwrap().release().await.unwrap();
+    in_time("the waiter", waiter).await.unwrap().release().await.unwrap();
 }
 
 /// At its first try.
@@ -145,10 +145,10 @@ async fn release_of_a_missing_hold_returns_lost() {
 async fn stolen_hold_is_lost_and_not_taken_back() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
-    let _: String = server.ask("SET", &["lock:a", "somebody else", "PX", "60000"]);
+    let _: String = server.ask("SET", &["lock:a", "another client", "PX", "60000"]);
     in_time("the loss", guard.lost()).await;
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(holder(&server, "lock:a").as_deref(), Some("somebody else"));
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some("another client"));
 }
 
 /// Another client deletes the key.
@@ -164,7 +164,7 @@ async fn deleted_semaphore_serves_its_waiters() {
         until("the waiter", async || waiting(&server, "semaphore:a") == count).await;
     }
     let _: i64 = server.ask("DEL", &["semaphore:a"]);
-    assert!(locker.semaphore("a", 2).try_acquire().await.unwrap().is_none(), "it is for those who wait");
+    assert!(locker.semaphore("a", 2).try_acquire().await.unwrap().is_none(), "it is kept for the waiters");
     for waiter in waiters {
         in_time("a waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
     }
@@ -202,7 +202,7 @@ async fn deleted_latch_stays_shut_for_its_waiters() {
     let before = scripts_run(&server);
     let _: i64 = server.ask("PUBLISH", &[&channel, &format!("latch wake {id} 0 latch:a")]);
     until("its asking again", async || scripts_run(&server) > before).await;
-    assert_eq!(waiting(&server, "latch:a"), 1, "nobody has counted");
+    assert_eq!(waiting(&server, "latch:a"), 1, "no caller has counted down");
     assert_eq!(latch.count_down().await.unwrap(), 0);
     in_time("the waiter", waiter).await.unwrap().unwrap();
 }

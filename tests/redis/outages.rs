@@ -1,4 +1,4 @@
-//! A server or a network that is away, and processes that are paused.
+//! Outages of the server or of the network, and processes that are paused.
 
 use crate::support::{GENEROUS, LEASE, builder, connect, hold, in_time, server_behind_proxy, until, waiting};
 use futures_util::FutureExt;
@@ -19,7 +19,7 @@ async fn try_acquire_recovers_after_an_outage() {
     let Some(mut server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     server.kill();
-    let error = in_time("an answer", locker.lock("a").try_acquire()).await.unwrap_err();
+    let error = in_time("a reply", locker.lock("a").try_acquire()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Unavailable, true));
     server.restart();
     let guard = hold(&locker, "a").await;
@@ -56,20 +56,20 @@ async fn timeout_during_an_outage_is_unavailable() {
     drop(guard);
 }
 
-/// Where somebody holds the lock who does not queue, those who wait ask again and again.
+/// The waiter rechecks again and again, because the holder is a client without a queue.
 #[tokio::test]
 async fn timeout_during_a_recheck_is_timed_out() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let locker = builder(&proxy.url()).command_timeout(GENEROUS).build().await.unwrap();
-    let _: String = server.ask("SET", &["lock:a", "a stranger", "PX", "60000"]);
+    let _: String = server.ask("SET", &["lock:a", "another client", "PX", "60000"]);
     let waiter = tokio::spawn(locker.lock("a").timeout(Duration::from_secs(2)).acquire());
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     proxy.set(Fault::HoldRequests);
-    let error = in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
+    let error = in_time("the time-out", waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     proxy.set(Fault::None);
-    until("its place being given up", async || waiting(&server, "lock:a") == 0).await;
+    until("an empty queue", async || waiting(&server, "lock:a") == 0).await;
 }
 
 /// A waiter is granted the lock and cannot confirm it: its timeout ends before the grant window does.
@@ -84,14 +84,14 @@ async fn unconfirmed_grant_ends_at_the_timeout() {
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
     proxy.set(Fault::HoldRequests);
     guard.release().await.unwrap();
-    in_time("the end of its patience", waiter).await.unwrap().unwrap_err();
+    in_time("the time-out", waiter).await.unwrap().unwrap_err();
     // The grant window is 2 s.
     assert!(started.elapsed() < Duration::from_millis(1_800), "it took {:?}", started.elapsed());
     proxy.set(Fault::None);
     hold(&direct, "a").await.release().await.unwrap();
 }
 
-/// As `select!` leaves a release whose answer got lost while another branch is at work.
+/// As in `select!`, when another branch is at work while the reply to a release is lost.
 #[tokio::test]
 async fn unpolled_release_is_sent_in_background() {
     let Some(server) = RedisServer::start() else { return };
@@ -106,7 +106,7 @@ async fn unpolled_release_is_sent_in_background() {
     in_time("the release", release).await.unwrap();
 }
 
-/// Nothing of the first release was sent: that another one is sent from the background makes neither a repetition.
+/// Nothing of the first release was sent. The release that the background sends is therefore no repetition.
 #[tokio::test]
 async fn release_after_an_outage_returns_lost() {
     let Some(mut server) = RedisServer::start() else { return };
@@ -115,7 +115,7 @@ async fn release_after_an_outage_returns_lost() {
     server.kill();
     let is_away = async || {
         let error = locker.lock("b").timeout(Duration::ZERO).acquire().await.unwrap_err();
-        // Of what goes out on a connection that breaks, nobody knows whether it has arrived.
+        // The outcome of a request on a connection that breaks is unknown.
         error.is_certain()
     };
     until("the loss of the connection", is_away).await;
@@ -142,7 +142,7 @@ async fn server_paused_beyond_the_lease_loses_holds() {
     next.release().await.unwrap();
 }
 
-/// A holder that sleeps beyond its lease (a long pause, a suspended machine) is told so when it wakes up.
+/// A holder that is paused beyond its lease (a long pause, a suspended machine) learns of its loss when it goes on.
 #[tokio::test]
 async fn client_paused_beyond_its_lease_loses_holds() {
     let Some(server) = RedisServer::start() else { return };
@@ -167,7 +167,7 @@ async fn client_paused_beyond_its_lease_loses_holds() {
     next.release().await.unwrap();
 }
 
-/// A part of the test above, which runs it in a process of its own.
+/// The child process of the test above.
 #[test]
 fn paused_process() {
     let Ok(url) = std::env::var("LOCKER_TEST_SLEEPER") else { return };

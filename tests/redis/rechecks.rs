@@ -1,5 +1,4 @@
-//! What keeps waiters in their places, and what it costs: asking for all waiters of a process at once, dead ones, and
-//! connections that are made again.
+//! Rechecks: they keep waiters in their places, and find grants whose notification was lost.
 
 use crate::support::{
     GENEROUS, LEASE, MINUTE, PROMPT, commands_run, connect, eternal_keys, hold, in_time, queue_permit,
@@ -10,7 +9,7 @@ use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// `count` waiters for the lock `a`, all of which have their places.
+/// Queues `count` waiters for the lock `a`.
 async fn crowd(server: &RedisServer, locker: &Locker, count: usize) -> JoinSet<locker::Result<()>> {
     let mut waiters = JoinSet::new();
     for _ in 0..count {
@@ -21,7 +20,7 @@ async fn crowd(server: &RedisServer, locker: &Locker, count: usize) -> JoinSet<l
     waiters
 }
 
-/// When the places of the only process that waits are given up, in microseconds.
+/// Returns the time at which the places of the only waiting process expire, in microseconds.
 fn kept_until(server: &RedisServer) -> Option<f64> {
     let kept: Vec<String> = server.ask("ZRANGE", &["{lock:a}:p", "0", "0", "WITHSCORES"]);
     kept.get(1).map(|score| score.parse().unwrap())
@@ -36,13 +35,13 @@ async fn one_call_rechecks_all_waiters_of_a_process() {
     let before = scripts_run(&server);
     let mut kept = kept_until(&server);
     for _ in 0..3 {
-        until("another look", async || kept_until(&server) > kept).await;
+        until("another recheck", async || kept_until(&server) > kept).await;
         kept = kept_until(&server);
     }
-    let looks = scripts_run(&server) - before;
-    assert!((3..10).contains(&looks), "{looks} calls for 500 waiters");
+    let calls = scripts_run(&server) - before;
+    assert!((3..10).contains(&calls), "{calls} calls for 500 waiters");
     guard.release().await.unwrap();
-    for waiter in in_time("all turns", waiters.join_all()).await {
+    for waiter in in_time("all waiters", waiters.join_all()).await {
         waiter.unwrap();
     }
 }
@@ -57,13 +56,13 @@ async fn waiters_queue_again_after_losing_places() {
         let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
         until("their places", async || waiting(&server, "lock:a") == count).await;
         guard.release().await.unwrap();
-        for waiter in in_time("their turns", waiters.join_all()).await {
+        for waiter in in_time("all waiters", waiters.join_all()).await {
             waiter.unwrap();
         }
     }
 }
 
-/// Longer than its own place is kept: what its process asks for keeps it.
+/// The rechecks of its process keep a place for longer than the waiter's own request does.
 #[tokio::test]
 async fn rechecks_keep_the_place_of_a_waiter() {
     let Some(server) = RedisServer::start() else { return };
@@ -74,15 +73,15 @@ async fn rechecks_keep_the_place_of_a_waiter() {
     let waiter: String = server.ask("HGET", &["{lock:a}:w", &id]);
     let words: Vec<&str> = waiter.split(' ').collect();
     let over = format!("{} 1 {} {}", words[0], words[2], words[3]);
-    until("a look", async || kept_until(&server).is_some()).await;
+    until("a recheck", async || kept_until(&server).is_some()).await;
     let _: i64 = server.ask("HSET", &["{lock:a}:w", &id, &over]);
     let before = scripts_run(&server);
     guard.release().await.unwrap();
-    in_time("its turn", waiters.join_next()).await.unwrap().unwrap().unwrap();
+    in_time("the waiter", waiters.join_next()).await.unwrap().unwrap().unwrap();
     assert!(scripts_run(&server) < before + 6, "it did not have to queue again");
 }
 
-/// Their scripts are loaded with the connection, so that each asks again with a few bytes.
+/// The scripts are loaded with the connection, so that each waiter rechecks with a few bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reconnecting_crowd_sends_no_scripts() {
     const COUNT: usize = 3_000;
@@ -101,12 +100,12 @@ async fn reconnecting_crowd_sends_no_scripts() {
     assert!((1..40).contains(&loaded), "{loaded} scripts");
     assert_eq!(waiting(&server, "lock:a"), COUNT);
     guard.release().await.unwrap();
-    for waiter in in_time("all turns", waiters.join_all()).await {
+    for waiter in in_time("all waiters", waiters.join_all()).await {
         waiter.unwrap();
     }
 }
 
-/// What is given to the one who asks, by the very call with which he asks.
+/// A waiter is granted the permit in the reply to its own recheck.
 #[tokio::test]
 async fn grant_by_a_recheck_lasts() {
     let (server, _proxy, locker) = server_behind_proxy!();
@@ -136,9 +135,9 @@ async fn recheck_of_a_deleted_name_leaves_no_place() {
     let admin = direct.admin();
     assert!(admin.delete(&admin.key("barrier", "a")).await.unwrap());
     proxy.set(Fault::None);
-    let error = in_time("the waiter being told", waiter).await.unwrap().unwrap_err();
+    let error = in_time("the conflict", waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-    until("its place being given up", async || waiting(&server, "barrier:a") == 0).await;
+    until("an empty queue", async || waiting(&server, "barrier:a") == 0).await;
     let alone = direct.barrier("a", 2).wait(Duration::ZERO).await.unwrap_err();
     assert_eq!(alone.kind(), ErrorKind::TimedOut);
 }

@@ -1,6 +1,6 @@
-//! What survives a restart of the server, and what a loss of its data or scripts costs.
+//! Restarts of the server, and losses of its data or scripts.
 
-use crate::support::{builder, connect, hold, holder, in_time, server_behind_proxy, until, waiting};
+use crate::support::{builder, connect, hold, holder, in_time, queue, server_behind_proxy, until};
 use locker::{ErrorKind, Locker, lock_on_argument};
 use locker_harness::RedisServer;
 use std::{
@@ -18,11 +18,7 @@ async fn persistent_restart_keeps_holds_and_waiters() {
     let Some(mut server) = RedisServer::with(&PERSISTENT) else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
-    let waiter = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    let waiter = queue(&server, &locker).await;
     server.restart();
     assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
     until("a renewal after the restart", async || server.ask::<i64>("PTTL", &["lock:a"]) > 4_500).await;
@@ -52,11 +48,7 @@ async fn flushall_loses_holds_and_requeues_waiters() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
-    let waiter = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    let waiter = queue(&server, &locker).await;
     let _: String = server.ask("FLUSHALL", &[]);
     let next = in_time("the waiter", waiter).await.unwrap();
     in_time("the loss", guard.lost()).await;

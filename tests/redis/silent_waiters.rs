@@ -1,7 +1,7 @@
-//! Waiters that do not take what they are granted: dropped, killed and paused ones.
+//! Waiters that do not take their grant: dropped, killed and paused ones.
 
 use crate::support::{
-    GENEROUS, MINUTE, PROMPT, commands_run, connect, hold, holder, in_time, queue_permit, scripts_run,
+    GENEROUS, MINUTE, PROMPT, commands_run, connect, hold, holder, in_time, queue, queue_permit, scripts_run,
     server_behind_proxy, until, waiting,
 };
 use futures_util::FutureExt;
@@ -17,17 +17,13 @@ async fn waiter_of_a_dead_process_is_skipped() {
     let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", "0123456789abcdef0123456789abcdef"]);
     let waiter = format!("60000 {alive} fair locker:push:nobody");
     let _: i64 = server.ask("HSET", &["{lock:a}:w", "0123456789abcdef0123456789abcdef", &waiter]);
-    let other = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("both in line", async || waiting(&server, "lock:a") == 2).await;
+    let other = queue(&server, &locker).await;
     guard.release().await.unwrap();
     let guard = in_time("the living waiter", other).await.unwrap();
     guard.release().await.unwrap();
 }
 
-/// A process that stands still takes messages, and does nothing about them.
+/// A paused process receives notifications and does not act on them.
 #[tokio::test]
 async fn silent_process_is_passed_over() {
     let (server, _proxy, locker) = server_behind_proxy!();
@@ -41,15 +37,11 @@ async fn silent_process_is_passed_over() {
     let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", stopped]);
     let waiter = format!("60000 {alive} unfair {channel}");
     let _: i64 = server.ask("HSET", &["{lock:a}:w", stopped, &waiter]);
-    let other = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("both in line", async || waiting(&server, "lock:a") == 2).await;
+    let other = queue(&server, &locker).await;
     let before = scripts_run(&server);
     guard.release().await.unwrap();
     let guard = in_time("the waiter behind it", other).await.unwrap();
-    assert!(scripts_run(&server) < before + 20, "nobody looks again and again");
+    assert!(scripts_run(&server) < before + 20, "no client polls");
     guard.release().await.unwrap();
 }
 
@@ -62,12 +54,12 @@ async fn silent_unfair_waiter_is_passed_over() {
     let guard = direct.semaphore("a", 1).acquire().await.unwrap();
     let request = behind.semaphore("a", 1).fair(false).timeout(GENEROUS).retry_delay(GENEROUS);
     let silent = tokio::spawn(request.acquire());
-    until("the first in line", async || waiting(&server, "semaphore:a") == 1).await;
+    until("the first waiter in the queue", async || waiting(&server, "semaphore:a") == 1).await;
     let next = tokio::spawn(direct.semaphore("a", 1).timeout(Duration::from_secs(8)).acquire());
-    until("the second in line", async || waiting(&server, "semaphore:a") == 2).await;
+    until("the second waiter in the queue", async || waiting(&server, "semaphore:a") == 2).await;
     proxy.set(Fault::DropReplies);
     guard.release().await.unwrap();
-    in_time("the second in line", next).await.unwrap().unwrap().release().await.unwrap();
+    in_time("the second waiter", next).await.unwrap().unwrap().release().await.unwrap();
     silent.abort();
 }
 
@@ -82,7 +74,7 @@ async fn silent_successor_is_passed_over() {
     let next = queue_permit(&server, &direct, "next", MINUTE, PROMPT).await;
     proxy.set(Fault::DropReplies);
     assert!(direct.keyed_semaphore("a").release("first").await.unwrap());
-    in_time("the second in line", next).await.unwrap().unwrap();
+    in_time("the second waiter", next).await.unwrap().unwrap();
     silent.abort();
 }
 
@@ -95,13 +87,9 @@ async fn grant_without_a_waiter_is_released() {
     let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
     until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
-    // The same message about a hold that is in use does not end it: it came before.
+    // A second copy of the message does not end a hold that is in use.
     let guard = hold(&connect(&server.url()).await, "a").await;
-    let waiter = tokio::spawn({
-        let locker = locker.clone();
-        async move { hold(&locker, "a").await }
-    });
-    until("the waiter", async || waiting(&server, "lock:a") == 1).await;
+    let waiter = queue(&server, &locker).await;
     guard.release().await.unwrap();
     let guard = in_time("the hand-over", waiter).await.unwrap();
     let message = format!("lock run {}:6000 {} lock:a", guard.id(), guard.fence());
@@ -123,9 +111,9 @@ async fn settled_waits_for_returned_grants() {
     proxy.set(Fault::HoldRequests);
     let message = format!("lock run {ghost}:60000 7 lock:ghost");
     assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("it is on its way back", async || locker.settled().now_or_never().is_none()).await;
+    until("its release", async || locker.settled().now_or_never().is_none()).await;
     proxy.set(Fault::None);
-    in_time("the end of all errands", locker.settled()).await;
+    in_time("the end of the background calls", locker.settled()).await;
     assert_eq!(holder(&server, "lock:ghost"), None);
 }
 
@@ -154,7 +142,7 @@ async fn dead_waiters_are_removed_a_thousand_at_a_time() {
     let (before, scripts) = (removals(&server), scripts_run(&server));
     let messages = commands_run(&server, |name| name == "publish");
     guard.release().await.unwrap();
-    let next = in_time("the one that lives", next).await.unwrap().unwrap();
+    let next = in_time("the living waiter", next).await.unwrap().unwrap();
     assert_eq!(waiting(&server, "lock:a"), 0);
     let (removals, scripts) = (removals(&server) - before, scripts_run(&server) - scripts);
     assert!(scripts >= 50, "{scripts} calls");

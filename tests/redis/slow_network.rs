@@ -15,7 +15,7 @@ async fn slow_network_only_adds_delay() {
     in_time("the waiter", waiter).await.unwrap().unwrap();
 }
 
-/// Renewals that no network could answer in time say nothing about the connection, which others use, too.
+/// Renewals that no network could answer in time say nothing about the connection, which other calls use as well.
 #[tokio::test]
 async fn short_lease_does_not_break_the_connection() {
     let Some(server) = RedisServer::start() else { return };
@@ -29,13 +29,13 @@ async fn short_lease_does_not_break_the_connection() {
     assert_eq!(proxy.accepted(), 1);
 }
 
-/// By the time that a grant is known, its lease is over.
+/// The lease is over when the reply with the grant arrives.
 #[tokio::test]
 async fn try_acquire_tries_once_on_a_slow_network() {
     let (_server, proxy, locker) = server_behind_proxy!();
     proxy.set(Fault::Delay(Duration::from_millis(30)));
     let request = locker.lock("a").lease(Duration::from_millis(50));
-    let tried = in_time("the end of the one try", request.try_acquire()).await;
+    let tried = in_time("the end of the try", request.try_acquire()).await;
     assert!(tried.map_or_else(|error| error.is_temporary(), |guard| guard.is_none()));
 }
 

@@ -21,7 +21,7 @@ async fn semaphore_fences_rise_over_a_deletion() {
     assert_eq!(eternal_keys(&server), [""; 0]);
 }
 
-/// As `mode = "read"` and a plain lock of one name have it.
+/// A plain lock and `mode = "read"` of one name share the key, and their fences rise.
 #[tokio::test]
 async fn readers_follow_plain_locks_of_the_same_key() {
     let Some(server) = RedisServer::start() else { return };
@@ -38,7 +38,7 @@ async fn readers_follow_plain_locks_of_the_same_key() {
     assert!(fences.is_sorted_by(|one, other| one < other), "{fences:?}");
 }
 
-/// Its holder is gone, and those in line have not asked again yet.
+/// The holder's key is deleted, and the waiters have not rechecked yet.
 #[tokio::test]
 async fn readers_are_refused_while_a_lock_has_waiters() {
     let Some(server) = RedisServer::start() else { return };
@@ -65,14 +65,14 @@ async fn last_semaphore_fence_is_kept_for_a_minute() {
     let locker = connect(&server.url()).await;
     let guard = locker.semaphore("a", 1).acquire().await.unwrap();
     let parked = tokio::spawn(locker.semaphore("a", 0).timeout(GENEROUS).acquire());
-    until("who waits for a size", async || waiting(&server, "semaphore:a") == 1).await;
+    until("the waiter", async || waiting(&server, "semaphore:a") == 1).await;
     guard.release().await.unwrap();
     let left: i64 = server.ask("PTTL", &["semaphore:a"]);
     assert!(left > 50_000, "{left} ms");
     parked.abort();
 }
 
-/// What is known of them is a list. Written for each of them, it makes as much as the square of their number.
+/// The attempts of a holder are one list. Written once for each wait, it would cost the square of their number.
 #[tokio::test]
 async fn waits_of_one_holder_cost_linear_work() {
     const CROWD: u64 = 400;
@@ -96,7 +96,7 @@ async fn waits_of_one_holder_cost_linear_work() {
         in_time("a wait", wait).await.unwrap().unwrap();
     }
     let each = (written() - before) / CROWD;
-    assert!(each < 2_000, "{each} bytes for each of them");
+    assert!(each < 2_000, "{each} bytes per wait");
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn keys_expire_after_an_endless_hold() {
     locker.keyed_semaphore("a").acquire(3, "endless", Duration::MAX, Duration::ZERO).await.unwrap();
     locker.keyed_semaphore("a").acquire(3, "other", Duration::MAX, Duration::ZERO).await.unwrap();
     assert!(locker.keyed_semaphore("a").release("endless").await.unwrap());
-    assert!(times_to_live().iter().all(|left| *left > 1_000_000), "one without end is left");
+    assert!(times_to_live().iter().all(|left| *left > 1_000_000), "an endless hold is left");
     assert!(locker.keyed_semaphore("a").release("other").await.unwrap());
     let left = times_to_live();
     assert!(left.iter().all(|left| (100_000..=120_000).contains(left)), "{left:?}");
@@ -133,7 +133,7 @@ async fn keys_expire_after_a_shortened_hold() {
     }
 }
 
-/// A hold whose end was forgotten would have none.
+/// A hold whose expiry was forgotten would never end.
 #[tokio::test]
 async fn hold_expiries_outlive_patient_waiters() {
     let Some(server) = RedisServer::start() else { return };
@@ -146,13 +146,13 @@ async fn hold_expiries_outlive_patient_waiters() {
     locker.keyed_semaphore("a").acquire(1, "holder", MINUTE, Duration::ZERO).await.unwrap();
     let patient = || locker.semaphore("a", 1).timeout(MINUTE).max_retry(3).retry_delay(MINUTE * 5);
     let next = tokio::spawn(patient().acquire());
-    until("the next in line", async || waiting(&server, "semaphore:a") == 1).await;
+    until("the next waiter in the queue", async || waiting(&server, "semaphore:a") == 1).await;
     let last = tokio::spawn(patient().acquire());
-    until("the last in line", async || waiting(&server, "semaphore:a") == 2).await;
+    until("the last waiter in the queue", async || waiting(&server, "semaphore:a") == 2).await;
     ends_are_known();
     assert!(locker.keyed_semaphore("a").release("holder").await.unwrap());
-    let next = in_time("the next in line", next).await.unwrap().unwrap();
+    let next = in_time("the next waiter", next).await.unwrap().unwrap();
     ends_are_known();
     next.release().await.unwrap();
-    in_time("the last in line", last).await.unwrap().unwrap().release().await.unwrap();
+    in_time("the last waiter", last).await.unwrap().unwrap().release().await.unwrap();
 }
