@@ -47,10 +47,10 @@ async fn timeout_during_an_outage_is_unavailable() {
     let patience = Duration::from_secs(3);
     let waiter = tokio::spawn(locker.lock("a").timeout(patience).acquire());
     let event = locker.event("b");
-    let told = tokio::spawn(async move { event.wait(patience).await });
+    let wait = tokio::spawn(async move { event.wait(patience).await });
     until("the waiters", async || waiting(&server, "lock:a") + waiting(&server, "event:b") == 2).await;
     server.kill();
-    for error in [waiter.await.unwrap().unwrap_err(), told.await.unwrap().unwrap_err()] {
+    for error in [waiter.await.unwrap().unwrap_err(), wait.await.unwrap().unwrap_err()] {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     drop(guard);

@@ -134,7 +134,7 @@ async fn a_server_that_reads_its_data_refuses() {
     });
     let newcomer = newcomer.await;
     assert_eq!((newcomer.kind(), newcomer.is_temporary()), (ErrorKind::Unavailable, true), "{newcomer}");
-    let told = in_time("the refusal of a known locker", async {
+    let error = in_time("the refusal of a known locker", async {
         loop {
             let error = refused(&locker).await;
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -143,7 +143,7 @@ async fn a_server_that_reads_its_data_refuses() {
             }
         }
     });
-    assert!(told.await.is_certain());
+    assert!(error.await.is_certain());
     let patient = tokio::spawn({
         let locker = locker.clone();
         async move { hold(&locker, "refused").await.release().await }
