@@ -1,7 +1,7 @@
 //! Costs and accuracy of rate limiters and semaphores, beside governor, tokio and a raw script.
 //!
-//! `cargo bench --bench limits --all-features`. `LOCKER_BENCH=limiters,semaphore,redis,refused,accuracy,windows` selects
-//! parts.
+//! `cargo bench --bench limits --all-features`. `LOCKER_BENCH=limiters,semaphore,redis,refused,accuracy,windows`
+//! selects parts.
 
 #![allow(missing_docs, reason = "a measurement, not an interface")]
 

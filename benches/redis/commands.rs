@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Commands that scripts cannot call (or never do, such as `PING`), so that a client has sent each counted call.
 ///
-/// The server counts other commands, such as `GET`, also if a script calls them. The locker and this measurement send the
-/// commands of this list for nothing else.
+/// The server counts other commands, such as `GET`, also if a script calls them. The locker and this measurement send
+/// the commands of this list for nothing else.
 const SENT: [&str; 14] = [
     "eval",
     "evalsha",

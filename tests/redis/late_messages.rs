@@ -84,8 +84,8 @@ async fn old_connection_does_not_end_a_new_hold() {
     in_time("the other's lock", keeper).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// A waiter is granted the lock, does not confirm it in time, and gets it by a recheck. The first message, delayed on an
-/// old connection, arrives when the wait is over.
+/// A waiter is granted the lock, does not confirm it in time, and gets it by a recheck. The first message, delayed on
+/// an old connection, arrives when the wait is over.
 #[tokio::test]
 async fn late_notification_spares_a_new_hold() {
     let (server, _proxy, locker) = server_behind_proxy!();

@@ -2,8 +2,8 @@
 
 use crate::RedisServer;
 
-/// Measures with the threads where the scheduler puts them, and on Linux again with a processor each for this process and
-/// the server.
+/// Measures with the threads where the scheduler puts them, and on Linux again with a processor each for this process
+/// and the server.
 ///
 /// The argument of `measure` describes the placement. The placement changes the time of a round trip by a third, and it
 /// differs from subject to subject.

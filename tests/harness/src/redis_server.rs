@@ -15,8 +15,8 @@ use std::{
 /// A running server. Dropping it kills the server and deletes its files.
 #[derive(Debug)]
 pub struct RedisServer {
-    /// A shell that kills the server when its standard input closes, which it does when this process dies. The shell ends
-    /// after the server, so that the port is free.
+    /// A shell that kills the server when its standard input closes, which it does when this process dies. The shell
+    /// ends after the server, so that the port is free.
     keeper: Option<Child>,
     pub(crate) pid: Option<Pid>,
     port: u16,

@@ -1,18 +1,18 @@
 //! The laws of the holds of one lock, semaphore or read/write lock.
 //!
-//! A hold is granted between `asked` and `entered`. It is provably held from `entered` to `seen`, the last moment at which
-//! [`Guard::check`](locker_runtime::Guard::check) succeeded. Fences rise from grant to grant. Therefore the holds, in
-//! the order of their fences, obey two laws:
+//! A hold is granted between `asked` and `entered`. It is provably held from `entered` to `seen`, the last moment at
+//! which [`Guard::check`](locker_runtime::Guard::check) succeeded. Fences rise from grant to grant. Therefore the
+//! holds, in the order of their fences, obey two laws:
 //!
-//! 1. No caller enters while earlier holds provably take so many permits that too few are left for it. Any hold of a lock
-//!    takes all of it.
+//! 1. No caller enters while earlier holds provably take so many permits that too few are left for it. Any hold of a
+//!    lock takes all of it.
 //! 2. The second hold of a pair had not entered yet when the first one was asked for.
 //!
 //! A guard that is `Lost` at its first check has no `seen` and is excused from the first law. Its process was paused
 //! between the grant and that check for longer than the lease, so it was provably held at no moment. Other callers may
 //! hold at the same time, with higher fences; the rest is judged of such a guard, too. No worker has written under it,
-//! because workers check the guard and report it before each write. A hold under which anything was written has a `seen`
-//! and is never excused, also if its worker was killed right after.
+//! because workers check the guard and report it before each write. A hold under which anything was written has a
+//! `seen` and is never excused, also if its worker was killed right after.
 
 use std::time::Duration;
 

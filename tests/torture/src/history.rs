@@ -98,7 +98,8 @@ impl History {
         }
     }
 
-    /// Judges the calls to counters, events, latches, barriers and watchdogs, and the state that they left in the store.
+    /// Judges the calls to counters, events, latches, barriers and watchdogs, and the state that they left in the
+    /// store.
     pub(crate) fn judge_together(&self, locker: &Locker, calm_until: u64, verdict: &mut Verdict) {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, parts) in &recorded.parts {

@@ -1,7 +1,7 @@
 //! The law of the admissions by a limiter.
 //!
-//! A caller is admitted between `asked` and `entered`. A call with both within one stretch of time was therefore admitted
-//! within it, and there are no more of those than the limit allows in a stretch of that length.
+//! A caller is admitted between `asked` and `entered`. A call with both within one stretch of time was therefore
+//! admitted within it, and there are no more of those than the limit allows in a stretch of that length.
 
 use std::time::Duration;
 

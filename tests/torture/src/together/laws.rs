@@ -19,8 +19,8 @@ fn tried(parts: &[Part], step: Step, at: u64) -> u64 {
     parts.iter().filter(|part| part.step == step && part.asked <= at && !part.is_not_taken()).count() as u64
 }
 
-/// Each sum is returned to one caller, whatever fault there was, and later calls return later sums. No addition is lost or
-/// made twice.
+/// Each sum is returned to one caller, whatever fault there was, and later calls return later sums. No addition is lost
+/// or made twice.
 fn counted(parts: &[Part], sum: u64) -> Vec<String> {
     let hold = |part: &Part| {
         let Ended { at, value: Some(sum) } = part.ended? else { return None };
