@@ -229,7 +229,7 @@ async fn late_waiter_queues_again() {
 async fn silence_does_not_hide_the_last_failure() {
     let names_it = |error: Error| {
         assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{error}");
-        let text = "the store did not answer in time; before that: the link is cut";
+        let text = "the store did not reply in time; before that: the link is cut";
         assert!(error.to_string().ends_with(text), "{error}");
     };
     let (link, locker) = Link::new();
