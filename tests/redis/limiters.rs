@@ -15,11 +15,9 @@ async fn crowd(server: &RedisServer, locker: &Locker, quota: Quota) -> JoinSet<(
     let mut callers = JoinSet::new();
     for _ in 0..CROWD {
         let limiter = limiter.clone();
-        callers.spawn(async move {
-            limiter.acquire().await.map_or((), |_| panic!("its reservation is hours away"))
-        });
+        callers.spawn(async move { limiter.acquire().await.map_or((), |_| panic!("it waits for hours")) });
     }
-    until("all callers in the queue", async || waiting(server, "rate:crowd") == CROWD).await;
+    until("all callers", async || waiting(server, "rate:crowd") == CROWD).await;
     callers
 }
 
@@ -64,9 +62,8 @@ async fn name_is_forgotten_a_minute_after_its_use() {
             }
             callers
         };
-        let queued = async |number| {
-            until("all callers in the queue", async || waiting(&server, "rate:name") == number).await
-        };
+        let queued =
+            async |number| until("all callers", async || waiting(&server, "rate:name") == number).await;
 
         let slow = takes(5, kind(1, HOUR));
         queued(4).await;

@@ -12,9 +12,7 @@ pub fn in_both_places(server: &RedisServer, mut measure: impl FnMut(&str)) {
     #[cfg(target_os = "linux")]
     match linux::Pinned::new(server) {
         Ok(Some(_pinned)) => measure(", callers and server on a processor each"),
-        Ok(None) => {
-            eprintln!("not measured with callers and server on a processor each: there is only one processor")
-        }
+        Ok(None) => eprintln!("not measured with a processor each: there is only one"),
         Err(error) => eprintln!("not measured with callers and server on a processor each: {error}"),
     }
     #[cfg(not(target_os = "linux"))]
