@@ -1,11 +1,8 @@
 //! Laws of holds by name, and of inspecting, evicting, deleting and listing names. A server is built on them.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
+use crate::support::{GENEROUS, MINUTE, SHORT, fresh_name, in_time, queued, until, waiting_at};
 use locker::{ErrorKind, Locker, Quota};
 use std::time::Duration;
-
-const SHORT: Duration = Duration::from_millis(120);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// A holder that acquires again under its own name keeps its hold, its fence and its expiry.
 pub(crate) async fn repeated_acquire_keeps_hold_and_expiry(locker: Locker) {

@@ -1,13 +1,8 @@
 //! Laws of the event.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
-
-const SHORT: Duration = Duration::from_millis(120);
-
-/// Ends before a waiter rechecks on its own.
-const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn send_reaches_present_and_later_waiters(locker: Locker) {
     let event = locker.event(&fresh_name());

@@ -1,6 +1,6 @@
 //! Laws of the exclusive lock.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, SHORT, fresh_name, in_time, queued, until};
 use locker::{ErrorKind, LockRequest, Locker};
 use std::{
     sync::{
@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 use tokio::runtime::Builder;
-
-const SHORT: Duration = Duration::from_millis(120);
 
 pub(crate) async fn two_never_hold_at_once(locker: Locker) {
     let (name, inside, most) = (fresh_name(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

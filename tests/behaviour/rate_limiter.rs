@@ -1,12 +1,11 @@
 //! Laws of the rate limiters.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, MINUTE, fresh_name, in_time, queued};
 use locker::{Error, ErrorKind, Locker, Quota};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(200);
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn all(size: u64, per: Duration) -> [Quota; 3] {
     [Quota::fixed_window(size, per), Quota::token_bucket(size, per), Quota::gcra(size, per)]

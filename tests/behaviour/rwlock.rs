@@ -1,6 +1,6 @@
 //! Laws of the read/write lock.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, SOON, fresh_name, in_time, queued};
 use futures_util::future::join_all;
 use locker::{ErrorKind, Locker, lock_on_argument};
 use std::{
@@ -9,11 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
 };
-
-/// Ends before a waiter rechecks on its own.
-const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn readers_share_and_a_writer_is_alone(locker: Locker) {
     let (name, inside) = (fresh_name(), Arc::new(AtomicI64::new(0)));

@@ -1,19 +1,11 @@
 //! Laws of the semaphore.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until, waiting_at};
 use locker::{ErrorKind, Locker};
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
 };
-
-const SHORT: Duration = Duration::from_millis(120);
-
-/// Ends before a waiter rechecks on its own.
-const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn never_more_than_its_size_hold(locker: Locker) {
     let (name, inside, most) = (fresh_name(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

@@ -8,9 +8,17 @@ use std::{
     future::Future,
     pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 pub(crate) use locker_harness::{GENEROUS, in_time, until};
+
+pub(crate) const SHORT: Duration = Duration::from_millis(120);
+
+/// Ends before a waiter rechecks on its own.
+pub(crate) const SOON: Duration = Duration::from_secs(4);
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A locker on a store that lasts as long as this value.
 pub(crate) struct Opened {

@@ -1,13 +1,8 @@
 //! Laws of the barrier, the latch, the counter, and of several locks at once.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
-
-const SHORT: Duration = Duration::from_millis(120);
-
-/// Ends before a waiter rechecks on its own.
-const SOON: Duration = Duration::from_secs(4);
 
 /// Round after round.
 pub(crate) async fn barrier_opens_when_all_parties_arrive(locker: Locker) {
