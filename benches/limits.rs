@@ -1,6 +1,7 @@
-//! What rate limiters and semaphores cost and how exactly they count, beside governor, tokio and a raw script.
+//! Costs and accuracy of rate limiters and semaphores, beside governor, tokio and a raw script.
 //!
-//! `cargo bench --bench limits --all-features`. `LOCKER_BENCH=limiters,semaphore,redis,refused,accuracy,windows` chooses.
+//! `cargo bench --bench limits --all-features`. `LOCKER_BENCH=limiters,semaphore,redis,refused,accuracy,windows`
+//! selects parts.
 
 #![allow(missing_docs, reason = "a measurement, not an interface")]
 
@@ -41,15 +42,15 @@ fn main() {
     }
 }
 
-/// A future that the embedded store answers at once.
+/// Readmissions the value of a future that the embedded store completes at once.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("it had to wait"),
+        Poll::Pending => panic!("the call had to wait"),
     }
 }
 
-/// One after the other, round and round.
+/// Readmissions the next key, in a cycle.
 fn next(at: &Cell<usize>) -> usize {
     at.set((at.get() + 1) % KEYS);
     at.get()
@@ -105,13 +106,13 @@ fn limiters() {
         });
     let by_handle = |(limiters, _, _): &(Vec<RateLimiter>, Locker, Quota)| {
         let limiters = limiters.clone();
-        timed(move || assert_eq!(now(limiters[next(at)].try_acquire()).expect("an answer"), None))
+        timed(move || assert_eq!(now(limiters[next(at)].try_acquire()).expect("a reply"), None))
     };
     let by_name = |(_, locker, quota): &(Vec<RateLimiter>, Locker, Quota)| {
         let (locker, quota) = (locker.clone(), *quota);
         timed(move || {
             let limiter = locker.rate_limiter(&keys[next(at)], quota);
-            assert_eq!(now(limiter.try_acquire()).expect("an answer"), None);
+            assert_eq!(now(limiter.try_acquire()).expect("a reply"), None);
         })
     };
     compare(
@@ -160,7 +161,7 @@ fn on_redis() {
     const WITHIN: &str = "raw, connection in the same runtime";
     let Some(server) = RedisServer::start() else { return };
     let runtime = runtime();
-    // As the locker's: on a thread of its own, where a busy executor starves no renewal.
+    // As the locker's connection: on a thread of its own, so that a busy executor starves no renewal.
     let apart = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let apart = apart.expect("a thread");
     let connection_apart = apart.block_on(raw_connection(&server));
@@ -177,7 +178,7 @@ fn on_redis() {
                 for _ in 0..times {
                     let call =
                         script.key("raw").arg(1_000).arg(plenty).invoke_async::<i64>(&mut connection).await;
-                    assert_eq!(call.expect("an answer"), 1);
+                    assert_eq!(call.expect("a reply"), 1);
                 }
             });
             started.elapsed()
@@ -205,7 +206,7 @@ fn on_redis() {
                 async move {
                     let call =
                         script.key("raw").arg(1_000).arg(plenty).invoke_async::<i64>(&mut connection).await;
-                    assert_eq!(call.expect("an answer"), 1);
+                    assert_eq!(call.expect("a reply"), 1);
                 }
             })
         }
@@ -245,7 +246,7 @@ fn on_redis() {
     });
 }
 
-/// Refusals by a limit that is used up, beside a raw script whose connection is in the runtime of its callers.
+/// Refusals by a used-up limit, beside a raw script with its connection in the runtime of its callers.
 fn refused_on_redis() {
     let Some(server) = RedisServer::start() else { return };
     let runtime = &runtime();
@@ -268,7 +269,7 @@ fn refused_on_redis() {
                 let (script, mut connection) = (script.clone(), connection.clone());
                 async move {
                     let call = script.key("raw").arg(1_000).arg(0).invoke_async::<i64>(&mut connection).await;
-                    assert_eq!(call.expect("an answer"), 0);
+                    assert_eq!(call.expect("a reply"), 0);
                 }
             })
         }
@@ -279,7 +280,7 @@ fn refused_on_redis() {
             let limiter = limiter.clone();
             together(runtime, tasks, times, move || {
                 let limiter = limiter.clone();
-                async move { assert_eq!(limiter.try_acquire().await.expect("an answer"), None) }
+                async move { assert_eq!(limiter.try_acquire().await.expect("a reply"), None) }
             })
         }
     };
@@ -339,7 +340,7 @@ const PROCESSES: usize = 8;
 const NOMINAL: u64 = 100;
 const MEASURED: Duration = Duration::from_secs(10);
 
-/// Takes turns as fast as it gets them, for a while, and prints when it got them.
+/// Acquires as fast as the limiter admits, for a while, and prints the times of its admissions.
 fn caller(url: &str) {
     let locker = Locker::connect_blocking(url).expect("the server");
     let quota = match std::env::var("LOCKER_BENCH_QUOTA").as_deref() {
@@ -349,16 +350,16 @@ fn caller(url: &str) {
     };
     let limiter = locker.rate_limiter("accuracy", quota).timeout(Duration::from_secs(5));
     let started = Instant::now();
-    let mut turns = Vec::new();
+    let mut admissions = Vec::new();
     while started.elapsed() < MEASURED + Duration::from_secs(2) {
-        limiter.acquire_blocking().expect("a turn within 5 s");
-        turns.push(SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_micros().to_string());
+        limiter.acquire_blocking().expect("an admission within 5 s");
+        admissions.push(SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_micros().to_string());
     }
-    println!("{}", turns.join("\n"));
+    println!("{}", admissions.join("\n"));
 }
 
-/// When eight processes together were let through, in microseconds, in order.
-fn turns(url: &str, quota: &str) -> Vec<u64> {
+/// Readmissions the times of the admissions of eight processes together, in microseconds and in order.
+fn admissions(url: &str, quota: &str) -> Vec<u64> {
     let program = std::env::current_exe().expect("a program");
     let start = |_| {
         let mut command = Command::new(&program);
@@ -366,43 +367,44 @@ fn turns(url: &str, quota: &str) -> Vec<u64> {
         command.spawn().expect("another process")
     };
     let callers: Vec<Child> = (0..PROCESSES).map(start).collect();
-    let mut turns = Vec::new();
+    let mut admissions = Vec::new();
     for caller in callers {
         let output = caller.wait_with_output().expect("its end");
         assert!(output.status.success(), "a caller failed");
-        turns.extend(
+        admissions.extend(
             String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.parse::<u64>().ok()),
         );
     }
-    turns.sort_unstable();
-    turns
+    admissions.sort_unstable();
+    admissions
 }
 
-/// The middle, in which all of them take part.
-fn middle(turns: &[u64]) -> &[u64] {
-    let start = turns[0] + 1_000_000;
+/// Readmissions the admissions in the middle, when all processes take part.
+fn middle(admissions: &[u64]) -> &[u64] {
+    let start = admissions[0] + 1_000_000;
     let end = start + u64::try_from(MEASURED.as_micros()).expect("seconds");
-    let at = |time| turns.partition_point(|turn| *turn < time);
-    &turns[at(start)..at(end)]
+    let at = |time| admissions.partition_point(|admission| *admission < time);
+    &admissions[at(start)..at(end)]
 }
 
 fn accuracy() {
     let Some(server) = RedisServer::start() else { return };
     println!("\n{PROCESSES} processes, nominal {NOMINAL}/s, {MEASURED:?} on redis");
     for quota in ["gcra", "bucket", "window"] {
-        let turns = turns(&server.url(), quota);
-        let rate = f64::from(u32::try_from(middle(&turns).len()).expect("few")) / MEASURED.as_secs_f64();
+        let admissions = admissions(&server.url(), quota);
+        let rate = f64::from(u32::try_from(middle(&admissions).len()).expect("few")) / MEASURED.as_secs_f64();
         println!("  {quota:<44} {rate:>10.1} /s   {:+.1} %", rate - 100.0);
     }
 }
 
-/// The most turns in any window of one interval; 5 ms are taken off it for callers that wake up late.
+/// Prints the most admissions in any window of one interval, less 5 ms for callers that wake up late.
 fn windows() {
     let Some(server) = RedisServer::start() else { return };
-    println!("\nmost turns in any 100 ms, size 10 per 100 ms, {PROCESSES} processes");
+    println!("\nmost admissions in any 100 ms, size 10 per 100 ms, {PROCESSES} processes");
     for quota in ["window", "bucket"] {
-        let turns = turns(&server.url(), quota);
-        let within = |from: &u64| turns.iter().filter(|turn| (*from..from + 95_000).contains(turn)).count();
-        println!("  {quota:<44} {:>10}   allowed 20", turns.iter().map(within).max().unwrap_or(0));
+        let admissions = admissions(&server.url(), quota);
+        let within =
+            |from: &u64| admissions.iter().filter(|turn| (*from..from + 95_000).contains(turn)).count();
+        println!("  {quota:<44} {:>10}   allowed 20", admissions.iter().map(within).max().unwrap_or(0));
     }
 }

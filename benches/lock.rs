@@ -1,4 +1,4 @@
-//! What a lock of the embedded store costs, beside what one would write by hand.
+//! Costs of a lock of the embedded store, beside a lock written by hand.
 //!
 //! `cargo bench --bench lock`
 
@@ -42,7 +42,7 @@ fn locked_blocking(card: u64, amount: u64) -> Result<u64, locker::Error> {
     Ok(black_box(card + amount))
 }
 
-/// The lock one writes by hand: a map from key to those who wait, under one mutex.
+/// A lock written by hand: a map from key to waiters, under one mutex.
 #[derive(Default)]
 struct ByHand(Mutex<HashMap<String, VecDeque<oneshot::Sender<()>>>>);
 
@@ -114,7 +114,7 @@ fn calls<F: Future<Output = Result<u64, locker::Error>>>(
     }
 }
 
-/// Calls one after another on one thread: nobody else wants the lock.
+/// Calls one after another on one thread, without contention.
 fn uncontended() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     compare(
@@ -165,11 +165,11 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("nobody else holds it"),
+        Poll::Pending => unreachable!("the lock is free"),
     }
 }
 
-/// 64 tasks that share `times` calls between them.
+/// Makes `times` calls from 64 tasks, and returns their duration.
 fn tasks<F: Future + Send>(
     runtime: &Runtime,
     times: u32,
@@ -196,7 +196,7 @@ where
     })
 }
 
-/// Everybody wants the same lock, and lets others run while holding it: every release hands over.
+/// All tasks want the same lock and yield while they hold it: every release is a hand-off.
 fn hand_off() {
     static FAIR: LazyLock<tokio::sync::Mutex<()>> = LazyLock::new(tokio::sync::Mutex::default);
     static LOCKER: LazyLock<Locker> = LazyLock::new(Locker::memory);
@@ -231,7 +231,7 @@ fn hand_off() {
     }
 }
 
-/// What a waiter and a forgotten name cost.
+/// The memory of a waiter and of a forgotten name.
 fn memory() {
     const MANY: usize = 100_000;
     println!("\nmemory and idle cost");
@@ -269,13 +269,13 @@ fn memory() {
     }
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory in bytes.
 fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
 }
 
-/// Time spent on processors by all threads.
+/// Returns the processor time of all threads.
 fn processor_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<i64> = stat.split(' ').filter_map(|field| field.parse().ok()).collect();

@@ -1,11 +1,11 @@
-//! Side-by-side timing: subjects take turns, round after round, so that a machine whose speed drifts slows all of
-//! them alike; ratios are medians over the rounds.
+//! Side-by-side timing. The subjects alternate round after round, so that a drift of the machine's speed affects all of
+//! them alike. Ratios are medians over the rounds.
 
 use std::time::{Duration, Instant};
 
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'a str,
-    /// Does the work this many times and says how long it took.
+    /// Does the work this many times and returns how long that took.
     pub(crate) run: Box<dyn FnMut(u32) -> Duration + 'a>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
     }
 }
 
-/// Prints the time of each subject for one piece of work, and its ratio to each of the others before it.
+/// Prints the time of each subject for one piece of work, and its ratio to each subject before it.
 pub(crate) fn compare(title: &str, times: u32, rounds: usize, mut subjects: Vec<Subject<'_>>) {
     println!("\n{title}");
     for subject in &mut subjects {

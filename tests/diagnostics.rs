@@ -1,4 +1,4 @@
-//! What is told through `tracing`: each step of a hold, with key and function, never an argument.
+//! The events of `tracing`: each step of a hold is logged with its key and function, never with an argument.
 
 use locker::{
     Error, ErrorKind, Key, Locker, Mailboxes,
@@ -35,7 +35,7 @@ struct ShownOnFailure<'a>(&'a Log);
 impl Drop for ShownOnFailure<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("what was told:\n{}", self.0.text());
+            eprintln!("the log:\n{}", self.0.text());
         }
     }
 }
@@ -45,7 +45,7 @@ impl Log {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
 
-    /// Waits for a line with all the words; fails after a generous time.
+    /// Waits for a line that contains all the words. Fails after a generous time.
     async fn wait_for(&self, words: &[&str]) -> String {
         let _shown = ShownOnFailure(self);
         let mut found = None;
@@ -60,7 +60,7 @@ impl Log {
     }
 }
 
-/// The embedded store, whose renewals fail while the switch is on.
+/// The embedded store. Its renewals fail while the switch is on.
 #[derive(Debug)]
 struct NoRenewals(Memory, Arc<AtomicBool>);
 
@@ -83,7 +83,7 @@ fn pay() -> locker::Result<()> {
 }
 
 #[tokio::test]
-async fn every_step_of_a_hold_is_told() {
+async fn every_step_of_a_hold_is_logged() {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -99,7 +99,7 @@ async fn every_step_of_a_hold_is_told() {
 
     let guard = locker.lock(key).acquire().await.unwrap();
     let line = log.wait_for(&["DEBUG locker", "acquired", key, &format!("fence={}", guard.fence())]).await;
-    assert!(!line.contains("function"), "it has none: {line}");
+    assert!(!line.contains("function"), "the lock has no function: {line}");
     log.wait_for(&["DEBUG locker", "renewed", key]).await;
 
     let waiting = tokio::spawn(locker.lock(key).acquire());

@@ -1,4 +1,4 @@
-//! What panics in code that is not ours (a subscriber, a store, a waker) harms nobody else.
+//! A panic in a subscriber, a store or a waker of the application does not harm other callers.
 
 use locker::{
     Error, ErrorKind, Guard, Key, Locker, Mailboxes, lock_on_argument,
@@ -21,7 +21,7 @@ use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 const SHORT: Duration = Duration::from_millis(150);
 
-/// Panics at everything this library tells.
+/// Panics at every event of this library.
 struct Unwritable;
 
 impl<S: tracing::Subscriber> Layer<S> for Unwritable {
@@ -30,19 +30,19 @@ impl<S: tracing::Subscriber> Layer<S> for Unwritable {
     }
 }
 
-/// Writing a backtrace would take longer than a lease of these tests.
-fn panics_are_told_in_short() {
+/// Prints panics without a backtrace, which would take longer than a lease of these tests.
+fn print_panics_in_short() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))));
 }
 
-fn nothing_can_be_logged() {
+fn make_logging_panic() {
     static ONCE: Once = Once::new();
-    panics_are_told_in_short();
+    print_panics_in_short();
     ONCE.call_once(|| tracing_subscriber::registry().with(Unwritable).init());
 }
 
-/// The embedded store, where so many renewals panic and no release succeeds that is not this crate's.
+/// The embedded store, with renewals that panic and releases that fail.
 #[derive(Debug)]
 struct Faulty {
     memory: Memory,
@@ -52,7 +52,7 @@ struct Faulty {
 
 impl Faulty {
     async fn locker(renewals_that_panic: usize, releases_that_fail: usize) -> Locker {
-        panics_are_told_in_short();
+        print_panics_in_short();
         let (renewals_that_panic, releases_that_fail) =
             (renewals_that_panic.into(), releases_that_fail.into());
         let store = Self { memory: Memory::new(), renewals_that_panic, releases_that_fail };
@@ -105,8 +105,8 @@ async fn endless() -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_log_that_panics_keeps_no_loss_from_being_told() {
-    nothing_can_be_logged();
+async fn panicking_log_hides_no_loss() {
+    make_logging_panic();
     let lost = in_time("the end of the body", endless()).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::Lost);
     another_is_renewed().await;
@@ -118,14 +118,15 @@ fn returns_seven(locker: &Locker) -> Result<u8, Error> {
 }
 
 #[tokio::test]
-async fn a_log_that_panics_changes_no_result() {
-    nothing_can_be_logged();
+async fn panicking_log_changes_no_result() {
+    make_logging_panic();
     let locker = Faulty::locker(0, 1).await;
     assert_eq!(returns_seven(&locker).unwrap(), 7);
 }
 
+/// It harms no other hold.
 #[tokio::test]
-async fn a_renewal_that_panics_is_tried_again_and_harms_no_other_hold() {
+async fn panicking_renewal_is_tried_again() {
     let locker = Faulty::locker(1, 0).await;
     let guard = locker.lock("bad").max_hold(SHORT * 1000).acquire().await.unwrap();
     is_renewed(&guard).await;
@@ -133,14 +134,14 @@ async fn a_renewal_that_panics_is_tried_again_and_harms_no_other_hold() {
 }
 
 #[tokio::test]
-async fn a_hold_whose_renewals_all_panic_is_lost() {
+async fn hold_is_lost_if_all_renewals_panic() {
     let locker = Faulty::locker(usize::MAX, 0).await;
     let guard = locker.lock("bad").acquire().await.unwrap();
     in_time("the loss", guard.lost()).await;
     another_is_renewed().await;
 }
 
-/// A waker that panics, and counts how often.
+/// A waker that panics and counts its panics.
 #[derive(Default)]
 struct Dead(AtomicUsize);
 
@@ -151,20 +152,20 @@ impl Wake for Dead {
     }
 }
 
-/// Polls a future that waits, and returns when it was woken, which panicked.
+/// Polls a future that waits, and returns when its waker has panicked.
 async fn panics_when_woken<F: Future>(mut future: Pin<Box<F>>) {
-    panics_are_told_in_short();
+    print_panics_in_short();
     let dead = Arc::new(Dead::default());
     assert!(future.as_mut().poll(&mut Context::from_waker(&dead.clone().into())).is_pending());
     until("the waker is called", async || dead.0.load(SeqCst) > 0).await;
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_stops_no_timer() {
+async fn panicking_waker_stops_no_timer() {
     let locker = Locker::memory();
     let held = locker.lock("a").acquire().await.unwrap();
     let wait = |time| Box::pin(locker.lock("a").timeout(time).acquire());
-    // One that is near when it starts, and one that is far.
+    // A near timer and a far one.
     for time in [SHORT / 4, SHORT * 2] {
         panics_when_woken(wait(time)).await;
         for time in [SHORT / 4, SHORT * 2] {
@@ -176,7 +177,7 @@ async fn a_waker_that_panics_stops_no_timer() {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_stops_no_lease_from_ending() {
+async fn panicking_waker_stops_no_expiry() {
     let locker = Locker::memory();
     let held_for = async |time| locker.lock("a").lease(time).renew(false).acquire().await.unwrap();
     let held = held_for(SHORT).await;
@@ -188,7 +189,7 @@ async fn a_waker_that_panics_stops_no_lease_from_ending() {
 }
 
 #[tokio::test]
-async fn a_waker_that_panics_harms_nobody_who_releases_or_loses() {
+async fn panicking_waker_breaks_no_release_or_loss() {
     let locker = Locker::memory();
     let held = locker.lock("a").acquire().await.unwrap();
     let mut waiting = Box::pin(locker.lock("a").acquire());

@@ -1,4 +1,4 @@
-//! A process that has come to its limits: in one of its own, since the limits are the whole process's.
+//! A process that has reached its limits. The limits are those of the whole process, so it is one of its own.
 
 use locker::{ErrorKind, Locker, lock_on_argument};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -8,8 +8,9 @@ fn pay(id: u64) -> locker::Result<u64> {
     Ok(id)
 }
 
+/// Calls fail while no file can be opened, and later ones work.
 #[test]
-fn where_no_file_can_be_opened_calls_fail_and_later_ones_work() {
+fn calls_recover_from_a_lack_of_descriptors() {
     let usual = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..usual }).unwrap();
     let locker = Locker::memory();

@@ -1,4 +1,4 @@
-//! How many commands clients send.
+//! The number of commands that clients send.
 
 use super::{
     rivals::{Rival, runtime, spread},
@@ -7,9 +7,10 @@ use super::{
 use locker_harness::RedisServer;
 use std::time::Duration;
 
-/// Commands that scripts cannot call (or never do: `PING`), so that every counted call is a client's. The others, as
-/// `GET`, are counted by the server too when a script calls them; neither the locker nor this measurement sends those
-/// that are listed here for anything else.
+/// Commands that scripts cannot call (or never do, such as `PING`), so that a client has sent each counted call.
+///
+/// The server counts other commands, such as `GET`, also if a script calls them. The locker and this measurement send
+/// the commands of this list for nothing else.
 const SENT: [&str; 14] = [
     "eval",
     "evalsha",
@@ -27,7 +28,7 @@ const SENT: [&str; 14] = [
     "ssubscribe",
 ];
 
-/// How often the server has carried out this command, whatever its subcommand; failed calls count.
+/// Returns how often the server has run the wanted commands. Failed calls count.
 pub(crate) fn calls(server: &RedisServer, wanted: impl Fn(&str) -> bool) -> u64 {
     let statistics: String = server.ask("INFO", &["commandstats"]);
     let count = |line: &str| {
@@ -37,7 +38,7 @@ pub(crate) fn calls(server: &RedisServer, wanted: impl Fn(&str) -> bool) -> u64 
     statistics.lines().filter_map(count).sum()
 }
 
-/// How many commands clients have sent.
+/// Returns the number of commands that clients have sent.
 pub(crate) fn sent(server: &RedisServer) -> u64 {
     calls(server, |name| SENT.contains(&name.split('|').next().unwrap_or_default()))
 }
@@ -55,7 +56,7 @@ pub(crate) fn per_grant(server: &RedisServer) {
     }
 }
 
-/// Waiters of one process; the holder is another one.
+/// Waiters of one process, with the holder in another one.
 pub(crate) fn idle(server: &RedisServer) {
     println!("\ncommands per second while nothing happens");
     for (waiters, names) in [(1_000, 1), (1_000, 1_000), (100_000, 1)] {

@@ -1,4 +1,4 @@
-//! Connections that are cut, processes that are killed.
+//! Connections that are cut, and processes that are killed.
 
 use super::{
     commands::calls,
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 3;
 
-/// What came in at the server.
+/// The calls and bytes that the server received.
 #[derive(Clone, Copy)]
 struct Received {
     eval: u64,
@@ -43,8 +43,8 @@ impl Received {
     }
 }
 
-/// All connections are cut at once. A queue that was lost with them (a fail-over does that) is complete when all
-/// waiters have been heard of; as long as the server has the queue, only the calls show it.
+/// All connections are cut at once. If the queue is lost with them, as in a fail-over, it is complete when all waiters
+/// have queued again. If it is kept, only the calls show that they are back.
 pub(crate) fn reconnect(server: &RedisServer) {
     const WAITERS: usize = 3_000;
     println!("\n{WAITERS} waiters on one name after CLIENT KILL of all connections");
@@ -72,7 +72,7 @@ pub(crate) fn reconnect(server: &RedisServer) {
     }
 }
 
-/// Cuts all connections, with the queue lost or not; what comes in until every waiter was heard of, or for 3 s.
+/// Cuts all connections, and returns the calls and bytes until every waiter is back, or for 3 s.
 fn cut(server: &RedisServer, waiters: usize, lost: bool) -> (Received, f64) {
     let before = Received::so_far(server);
     let mut pipeline = redis::pipe();
@@ -100,11 +100,11 @@ fn cut(server: &RedisServer, waiters: usize, lost: bool) -> (Received, f64) {
     }
 }
 
-/// A killed process has left its waiters in the queue; behind them is one that lives.
+/// A killed process has left its waiters in the queue. A living waiter is behind them.
 pub(crate) fn purge(server: &RedisServer) {
     const DEAD: usize = 50_000;
     let (mut longest, mut handed_off) = (Vec::new(), Vec::new());
-    println!("\nrelease with {DEAD} waiters of a killed process before one that lives");
+    println!("\nrelease with {DEAD} waiters of a killed process before a living one");
     for _ in 0..ROUNDS {
         let mut holder = Holder::of(server, 1);
         let process = Waiters::start(server, DEAD, 1);
@@ -139,7 +139,7 @@ pub(crate) fn purge(server: &RedisServer) {
     );
 }
 
-/// Microseconds, of the calls in the slow log.
+/// Returns the longest script call in the slow log, in microseconds.
 fn longest_script(server: &RedisServer) -> u64 {
     let entries: Vec<Vec<redis::Value>> = server.ask("SLOWLOG", &["GET", "-1"]);
     let script = |entry: &Vec<redis::Value>| {

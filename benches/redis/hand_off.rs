@@ -13,15 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long is the name free between the two?
+/// Measures how long the name is free between two holders.
 pub(crate) fn hand_off(server: &RedisServer) {
-    println!("\nhand-off between two processes on one key, time during which nobody holds it");
+    println!("\nhand-off between two processes on one key, time during which it is free");
     for mode in ["locker", "poll 1 ms", "poll 100 ms"] {
         let turns = if mode == "poll 100 ms" { 60 } else { 1_500 };
         let _: i64 = server.ask("DEL", &["hand-offs"]);
-        let start = |who: &str| -> Child {
+        let start = |owner: &str| -> Child {
             Command::new(std::env::current_exe().expect("this program"))
-                .arg(format!("hand-off={mode};{who};{turns};{}", server.url()))
+                .arg(format!("hand-off={mode};{owner};{turns};{}", server.url()))
                 .stdout(Stdio::null())
                 .spawn()
                 .expect("another process")
@@ -55,11 +55,11 @@ fn now_nanos() -> u64 {
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// One of the two processes: notes when it came in and when it began to leave.
+/// Runs one of the two processes, which notes the times of its entries and releases.
 pub(crate) fn contender(role: &str) {
     let mut words = role.splitn(4, ';');
     let mut word = || words.next().expect("four words");
-    let (mode, who, turns, url) = (word(), word(), word().parse::<usize>().expect("a number"), word());
+    let (mode, owner, turns, url) = (word(), word(), word().parse::<usize>().expect("a number"), word());
     let client = Client::open(url).expect("a client");
     let mut log = client.get_connection().expect("a connection");
     let mut notes = String::new();
@@ -71,7 +71,7 @@ pub(crate) fn contender(role: &str) {
     };
     let mut note = |from: u64, to: u64| {
         notes.clear();
-        write!(notes, "{who} {from} {to}").expect("memory");
+        write!(notes, "{owner} {from} {to}").expect("memory");
         redis::cmd("RPUSH").arg("hand-offs").arg(&notes).exec(&mut log).expect("a note");
     };
     if mode == "locker" {
@@ -89,15 +89,15 @@ pub(crate) fn contender(role: &str) {
     let pause = if mode == "poll 1 ms" { Duration::from_millis(1) } else { Duration::from_millis(100) };
     let mut connection = client.get_connection().expect("a connection");
     for _ in 0..turns {
-        while set_if_free("polled", who).query::<Option<String>>(&mut connection).unwrap().is_none() {
+        while set_if_free("polled", owner).query::<Option<String>>(&mut connection).unwrap().is_none() {
             std::thread::sleep(pause);
         }
         let from = now_nanos();
         stay();
         let to = now_nanos();
-        RELEASE.key("polled").arg(who).invoke::<i64>(&mut connection).unwrap();
+        RELEASE.key("polled").arg(owner).invoke::<i64>(&mut connection).unwrap();
         note(from, to);
-        // The other one gets its turn: without a queue the one that has just left would win again and again.
+        // Lets the other process win: without a queue, the last holder would win again and again.
         std::thread::sleep(pause + pause / 2);
     }
 }

@@ -1,6 +1,6 @@
 //! 16 tasks of one process want one name all the time.
 //!
-//! Each rival has windows of the same length, in turns: the tasks that get most do not end earlier than the others.
+//! The rivals alternate, with windows of the same length, so that tasks with many grants do not end earlier.
 
 use super::{
     percentile,
@@ -21,13 +21,13 @@ const ROUNDS: usize = 5;
 /// The task that released the name last, and when its release began.
 type LastRelease = Arc<Mutex<Option<(usize, Instant)>>>;
 
-/// What a task saw, or all of them together.
+/// The measurements of one task, or of all together.
 #[derive(Default)]
 struct Seen {
     grants: Vec<usize>,
     /// Microseconds from the start of each release to the next entry.
     free: Vec<f64>,
-    /// Those of them in which the next holder is another task.
+    /// The same, if the next holder is another task.
     handed_off: Vec<f64>,
 }
 

@@ -1,20 +1,20 @@
-//! What a lock on Redis costs, beside what an application would use instead of it.
+//! Costs of a lock on Redis, beside its alternatives.
 //!
 //! The rivals are in their default use, with their connections in the application's own tokio runtime: `rslock`, and
 //! raw commands (`SET NX PX` and a compare-and-delete script) on a connection of the `redis` crate.
 //!
 //! `cargo bench --bench redis --all-features` starts its own servers and takes about ten minutes.
-//! `LOCKER_BENCH=pairs,blocking,server,hot,commands,hand_off,idle,reconnect,purge` chooses:
+//! `LOCKER_BENCH=pairs,blocking,server,hot,commands,hand_off,idle,reconnect,purge` selects parts:
 //!
 //! - `pairs`: acquire + release of 1, 16 and 64 tasks, each on a name of its own;
 //! - `blocking`: the same of one thread without a runtime;
 //! - `server`: the processor's time that the server needs for a pair;
 //! - `hot`: 16 tasks on one name: grants, fairness, hand-off time;
 //! - `commands`: commands per grant of tasks on one name;
-//! - `hand_off`: how long a name that two processes want is free;
+//! - `hand_off`: how long a name is free between two processes that want it;
 //! - `idle`: commands per second that waiters send;
-//! - `reconnect`: what 3,000 waiters send after their connection was cut;
-//! - `purge`: a release before which 50,000 waiters of a killed process are queued.
+//! - `reconnect`: the calls of 3,000 waiters after their connection was cut;
+//! - `purge`: a release while 50,000 waiters of a killed process are queued.
 
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
 
@@ -30,7 +30,7 @@ mod waiters;
 
 use locker_harness::RedisServer;
 
-/// A name to choose it by, and what it measures.
+/// The name of a part, and its measurement.
 type Part = (&'static str, fn(&RedisServer));
 
 fn main() {
@@ -61,7 +61,7 @@ fn main() {
     }
 }
 
-/// The value that a share of the values does not exceed.
+/// Returns the value that this percentage of the values does not exceed.
 fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() * percent / 100).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! Acquire + release of names that nobody else wants.
+//! Acquire + release of names without contention.
 
 use super::{
     rivals::{RELEASE, Rival, runtime, set_if_free, spread, token},
@@ -76,7 +76,7 @@ pub(crate) fn server_time(server: &RedisServer) {
     }
 }
 
-/// User and system time of the server's main thread.
+/// Returns the user and system time of the server's main thread.
 fn processor_seconds(server: &RedisServer) -> f64 {
     let statistics: String = server.ask("INFO", &["cpu"]);
     let lines = statistics.lines().filter_map(|line| line.split_once("_main_thread:"));

@@ -1,4 +1,4 @@
-//! One way to lock beside another, each as an application has it by default.
+//! The ways to lock, each with the defaults that an application gets.
 
 use locker::{Guard, Locker};
 use locker_harness::RedisServer;
@@ -29,7 +29,7 @@ pub(crate) fn runtime() -> Runtime {
 pub(crate) enum Rival {
     Locker(Locker),
     Rslock(LockManager),
-    /// Takes only names that are free.
+    /// Raw commands, which take only free names.
     Raw(MultiplexedConnection),
 }
 
@@ -45,19 +45,19 @@ impl Rival {
         Self::Locker(runtime.block_on(Locker::connect(&server.url())).expect("a connection"))
     }
 
-    /// Three tries, each after a random part of 200 ms: nothing is set.
+    /// Returns `rslock` with its defaults: three tries, each after a random part of 200 ms.
     pub(crate) fn rslock(server: &RedisServer) -> Self {
         Self::Rslock(LockManager::new(vec![server.url()]))
     }
 
-    /// Tries until it has the name, every millisecond on average: `rslock` draws 0, 1 or 2 ms below 3 ms.
+    /// Returns `rslock` with a try every millisecond on average: below 3 ms it draws 0, 1 or 2 ms.
     pub(crate) fn rslock_every_ms(server: &RedisServer) -> Self {
         let mut manager = LockManager::new(vec![server.url()]);
         manager.set_retry(u32::MAX, Duration::from_millis(3));
         Self::Rslock(manager)
     }
 
-    /// Nothing is set: RESP2, an answer within 500 ms, `TCP_NODELAY` off.
+    /// Returns a raw connection with its defaults: RESP2, a reply within 500 ms, `TCP_NODELAY` off.
     pub(crate) fn raw(runtime: &Runtime, server: &RedisServer) -> Self {
         let client = Client::open(server.url()).expect("a client");
         Self::Raw(runtime.block_on(client.get_multiplexed_async_connection()).expect("a connection"))
@@ -77,7 +77,7 @@ impl Rival {
             Self::Raw(connection) => {
                 let (mut connection, token) = (connection.clone(), token());
                 let set: Option<String> =
-                    set_if_free(name, &token).query_async(&mut connection).await.expect("an answer");
+                    set_if_free(name, &token).query_async(&mut connection).await.expect("a reply");
                 assert!(set.is_some(), "{name} is not free");
                 Held::Raw(connection, name.to_owned(), token)
             }
@@ -92,7 +92,7 @@ impl Held {
             Self::Rslock(lock) => lock.release().await,
             Self::Raw(mut connection, name, token) => {
                 let released: i64 =
-                    RELEASE.key(name).arg(token).invoke_async(&mut connection).await.expect("an answer");
+                    RELEASE.key(name).arg(token).invoke_async(&mut connection).await.expect("a reply");
                 assert_eq!(released, 1);
             }
         }
@@ -103,14 +103,14 @@ pub(crate) fn token() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }
 
-/// The raw acquire.
+/// Returns the command of a raw acquire.
 pub(crate) fn set_if_free(name: &str, token: &str) -> redis::Cmd {
     let mut command = redis::cmd("SET");
     command.arg(name).arg(token).arg("NX").arg("PX").arg(LEASE.as_secs() * 1_000);
     command
 }
 
-/// Has `tasks` tasks acquire and release `times` times between them, and returns how long that took.
+/// Acquires and releases `times` times in `tasks` tasks, and returns how long that took.
 ///
 /// The argument of `name` is the task's number.
 pub(crate) fn spread(

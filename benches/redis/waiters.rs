@@ -1,4 +1,4 @@
-//! Another process with many waiters: it can be killed as a crash ends it.
+//! Another process with many waiters, which can be killed as in a crash.
 
 use super::rivals::runtime;
 use locker::{Guard, Locker};
@@ -9,20 +9,21 @@ use std::{
 };
 use tokio::{runtime::Runtime, task::JoinSet};
 
-/// How long it may take until all are queued.
+/// The longest time until all waiters are queued.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// So many ask for the first time within 100 ms.
+/// The number of waiters that start within 100 ms.
 const AT_ONCE: usize = 1_000;
 
-/// A process whose waiters want names that are held; dropping it kills it (`kill -9`).
+/// A process whose waiters want held names. Dropping it kills the process (`kill -9`).
 pub(crate) struct Waiters {
     process: Child,
 }
 
 impl Waiters {
-    /// Starts `count` waiters, spread over `names` held names, and returns when all of them are queued. After two
-    /// minutes it says how many are.
+    /// Starts `count` waiters, spread over `names` held names, and returns when all of them are queued.
+    ///
+    /// After two minutes it prints how many are, and returns.
     pub(crate) fn start(server: &RedisServer, count: usize, names: usize) -> Self {
         let started = Instant::now();
         let process = Command::new(std::env::current_exe().expect("this program"))
@@ -41,7 +42,7 @@ impl Waiters {
         waiters
     }
 
-    /// Kills it, and returns when the server has closed its connections.
+    /// Kills the process, and returns when the server has closed its connections.
     pub(crate) fn kill(self, server: &RedisServer) {
         let clients = || server.ask::<String>("CLIENT", &["LIST"]).lines().count();
         let before = clients();
@@ -59,12 +60,12 @@ impl Drop for Waiters {
     }
 }
 
-/// The name with this number; waiters want it in another process.
+/// Returns the name with this number.
 pub(crate) fn name(number: usize) -> String {
     format!("wanted:{number}")
 }
 
-/// How many waiters the server has in its queues.
+/// Returns the number of waiters in the queues of the server.
 pub(crate) fn queued(server: &RedisServer, names: usize) -> usize {
     let mut pipeline = redis::pipe();
     for number in 0..names {
@@ -74,7 +75,7 @@ pub(crate) fn queued(server: &RedisServer, names: usize) -> usize {
     lengths.iter().sum()
 }
 
-/// The key of the queue of a name.
+/// Returns the key of the queue of a name.
 pub(crate) fn queue(number: usize) -> String {
     format!("{{lock:{}}}:q", name(number))
 }
@@ -102,7 +103,7 @@ impl Holder {
         Self { runtime, locker, guards }
     }
 
-    /// Leaves nothing behind, and nothing under way.
+    /// Empties the server, and waits for the background calls.
     pub(crate) fn end(self, server: &RedisServer) {
         let _: String = server.ask("FLUSHALL", &[]);
         drop(self.guards);
@@ -110,7 +111,7 @@ impl Holder {
     }
 }
 
-/// The other process.
+/// Runs the other process.
 pub(crate) fn wait(role: &str) {
     let mut words = role.splitn(3, ';');
     let mut word = || words.next().expect("three words");

@@ -1,13 +1,11 @@
-//! Laws of holding by name, looking at names and forgetting them: what a server is built on.
+//! Laws of holds by name, and of inspecting, evicting, deleting and listing names. A server is built on them.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
+use crate::support::{GENEROUS, MINUTE, SHORT, fresh_name, in_time, queued, until, waiting_at};
 use locker::{ErrorKind, Locker, Quota};
 use std::time::Duration;
 
-const SHORT: Duration = Duration::from_millis(120);
-const MINUTE: Duration = Duration::from_secs(60);
-
-pub(crate) async fn a_holder_that_asks_again_keeps_its_hold_and_expiry(locker: Locker) {
+/// A holder that acquires again under its own name keeps its hold, its fence and its expiry.
+pub(crate) async fn repeated_acquire_keeps_hold_and_expiry(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let first = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, Duration::ZERO).await.unwrap();
     let again = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE * 10, Duration::ZERO).await.unwrap();
@@ -21,7 +19,8 @@ pub(crate) async fn a_holder_that_asks_again_keeps_its_hold_and_expiry(locker: L
     assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Locker) {
+/// A wait that times out or is dropped does not end the other waits of the same holder.
+pub(crate) async fn waits_of_one_holder_are_independent(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
     let impatient = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, SHORT);
@@ -37,7 +36,8 @@ pub(crate) async fn two_waits_of_one_holder_do_not_disturb_each_other(locker: Lo
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locker: Locker) {
+/// A wait for a hold without expiry times out or is dropped: it never holds later.
+pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name).acquire(1, "holder", Duration::MAX, Duration::ZERO).await.unwrap();
     let late =
@@ -56,26 +56,28 @@ pub(crate) async fn a_wait_for_a_hold_without_expiry_leaves_nothing_behind(locke
     assert!(locker.keyed_semaphore(&name).release("next").await.unwrap());
 }
 
-pub(crate) async fn a_hold_that_another_wait_was_told_of_outlives_the_wait_that_got_it(locker: Locker) {
+/// One grant serves two waits of the same holder. Dropping the first one keeps the hold that the second one returned.
+pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
-    let got = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
-    let told = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let first = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let second = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
     assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
-    let fence = in_time("the wait that is told", told).await.unwrap().fence;
-    drop(got);
+    let fence = in_time("the second wait", second).await.unwrap().fence;
+    drop(first);
     // The cancel of the dropped wait is sent before this.
     let probe = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "third", MINUTE, GENEROUS)).await;
     let again = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
     assert_eq!(again.fence, fence);
     let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     let left = state.holders[0].time_left.unwrap();
-    assert!(left > MINUTE / 2, "it was confirmed by the wait that was told: {left:?}");
+    assert!(left > MINUTE / 2, "the second wait has confirmed it: {left:?}");
     drop(probe);
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: Locker) {
+/// A waiter that is served later does not restore the size that it asked with.
+pub(crate) async fn granted_waiter_keeps_the_current_size(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let size = async || admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap().size;
     for holder in ["one", "two"] {
@@ -98,7 +100,8 @@ pub(crate) async fn who_is_served_leaves_the_size_as_others_have_set_it(locker: 
     assert_eq!(size().await, Some(2), "it was raised");
 }
 
-pub(crate) async fn two_waits_of_one_holder_leave_the_size_as_others_have_set_it(locker: Locker) {
+/// The same for two waits of one holder, in either order.
+pub(crate) async fn waits_of_one_holder_keep_the_current_size(locker: Locker) {
     let admin = locker.admin();
     for first_comes_first in [true, false] {
         let name = fresh_name();
@@ -129,7 +132,7 @@ pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
 }
 
-pub(crate) async fn a_hold_with_an_expiry_ends_by_itself(locker: Locker) {
+pub(crate) async fn hold_with_expiry_ends_automatically(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name).acquire(1, "me", SHORT, Duration::ZERO).await.unwrap();
     let next = locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
@@ -138,7 +141,8 @@ pub(crate) async fn a_hold_with_an_expiry_ends_by_itself(locker: Locker) {
     assert!(locker.keyed_semaphore(&name).release("you").await.unwrap());
 }
 
-pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
+/// Every waiter at a deleted name gets `Conflict`.
+pub(crate) async fn deleting_a_name_fails_its_waiters(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
     let parked = Quota::token_bucket(0, MINUTE);
@@ -171,7 +175,8 @@ pub(crate) async fn deleting_a_name_tells_those_who_wait(locker: Locker) {
     assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap(), "its hold went with the name");
 }
 
-pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker: Locker) {
+/// An evicted holder learns of its loss, and its late release does not end the next hold.
+pub(crate) async fn evicting_a_lock_serves_the_next_waiter(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let key = admin.key("lock", &name);
     let evicted = locker.lock(&name).lease(SHORT).acquire().await.unwrap();
@@ -179,19 +184,20 @@ pub(crate) async fn evicting_the_holder_of_a_lock_serves_the_next_in_line(locker
     let next = queued(&locker, silent.clone().acquire()).await;
     let last = queued(&locker, silent.acquire()).await;
     assert!(admin.evict(&key).await.unwrap());
-    let next = in_time("the next in line", next).await.unwrap();
+    let next = in_time("the next waiter", next).await.unwrap();
     assert!(next.fence() > evicted.fence());
     in_time("the loss", evicted.lost()).await;
     assert_eq!(evicted.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(next.is_held(), "a late release is not the next one's");
     assert!(admin.evict(&key).await.unwrap());
-    let last = in_time("the last in line", last).await.unwrap();
+    let last = in_time("the last waiter", last).await.unwrap();
     assert!(last.fence() > next.fence());
     assert_eq!(next.release().await.unwrap_err().kind(), ErrorKind::Lost);
     last.release().await.unwrap();
 }
 
-pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(locker: Locker) {
+/// Eviction frees all permits. The waiters that fit get them, in order.
+pub(crate) async fn evicting_a_semaphore_serves_its_waiters(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let key = admin.key("semaphore", &name);
     for holder in ["a", "b"] {
@@ -202,8 +208,8 @@ pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(loc
     let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "e", MINUTE, GENEROUS)).await;
     assert!(admin.evict(&key).await.unwrap());
     let fences = [
-        in_time("the first in line", first).await.unwrap().fence,
-        in_time("the second in line", second).await.unwrap().fence,
+        in_time("the first waiter", first).await.unwrap().fence,
+        in_time("the second waiter", second).await.unwrap().fence,
     ];
     assert!(fences[0] < fences[1]);
     for evicted in ["a", "b"] {
@@ -213,10 +219,11 @@ pub(crate) async fn evicting_the_holders_of_a_semaphore_serves_those_who_fit(loc
     let state = admin.inspect(&key).await.unwrap().unwrap();
     assert_eq!((state.used, state.waiting), (Some(2), 1));
     assert!(locker.keyed_semaphore(&name).release("c").await.unwrap());
-    in_time("the third in line", third).await.unwrap();
+    in_time("the third waiter", third).await.unwrap();
 }
 
-pub(crate) async fn where_nobody_holds_there_is_nobody_to_evict(locker: Locker) {
+/// It also leaves other state at the name as it is.
+pub(crate) async fn evict_without_a_holder_returns_false(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let evict = async |kind| admin.evict(&admin.key(kind, &name)).await.unwrap();
     for kind in ["lock", "semaphore", "rwlock", "event", "counter"] {

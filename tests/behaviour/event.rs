@@ -1,15 +1,10 @@
 //! Laws of the event.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
-const SHORT: Duration = Duration::from_millis(120);
-
-/// Before a waiter asks again by itself.
-const SOON: Duration = Duration::from_secs(4);
-
-pub(crate) async fn a_send_reaches_everybody_who_waits_and_everybody_later(locker: Locker) {
+pub(crate) async fn send_reaches_present_and_later_waiters(locker: Locker) {
     let event = locker.event(&fresh_name());
     let mut waiting = Vec::new();
     for _ in 0..5 {
@@ -54,7 +49,9 @@ pub(crate) async fn no_wait_misses_a_send(locker: Locker) {
     }
 }
 
-pub(crate) async fn who_waits_at_a_send_has_its_message_whatever_comes_after(locker: Locker) {
+/// A waiter gets the message that was sent while it waited, though the event is reset and sent again before it is
+/// polled.
+pub(crate) async fn waiter_gets_its_message_despite_later_sends(locker: Locker) {
     let event = locker.event(&fresh_name());
     let one = queued(&locker, event.wait(SOON)).await;
     event.send("first").await.unwrap();
@@ -68,7 +65,8 @@ pub(crate) async fn who_waits_at_a_send_has_its_message_whatever_comes_after(loc
     assert_eq!(event.wait(Duration::ZERO).await.unwrap(), "third");
 }
 
-pub(crate) async fn who_waits_at_a_send_has_its_message_though_the_name_is_deleted(locker: Locker) {
+/// The name is deleted after the send and before the waiter is polled.
+pub(crate) async fn waiter_gets_its_message_despite_deletion(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let event = locker.event(&name);
     let waiting = queued(&locker, event.wait(SOON)).await;
@@ -76,10 +74,10 @@ pub(crate) async fn who_waits_at_a_send_has_its_message_though_the_name_is_delet
     assert!(admin.delete(&admin.key("event", &name)).await.unwrap());
     assert_eq!(waiting.await.unwrap(), "gone");
     assert_eq!(event.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
-    event.send("anew").await.unwrap();
+    event.send("again").await.unwrap();
 }
 
-pub(crate) async fn a_sent_event_is_kept_as_long_as_it_was_told(locker: Locker) {
+pub(crate) async fn sent_event_is_kept_for_its_keep_time(locker: Locker) {
     let event = locker.event(&fresh_name()).keep(SHORT);
     event.send("").await.unwrap();
     until("the event being forgotten", async || event.wait(Duration::ZERO).await.is_err()).await;

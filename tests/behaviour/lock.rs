@@ -1,6 +1,6 @@
 //! Laws of the exclusive lock.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, SHORT, fresh_name, in_time, queued, until};
 use locker::{ErrorKind, LockRequest, Locker};
 use std::{
     sync::{
@@ -10,8 +10,6 @@ use std::{
     time::Duration,
 };
 use tokio::runtime::Builder;
-
-const SHORT: Duration = Duration::from_millis(120);
 
 pub(crate) async fn two_never_hold_at_once(locker: Locker) {
     let (name, inside, most) = (fresh_name(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -62,7 +60,7 @@ pub(crate) async fn fences_rise(locker: Locker) {
     }
 }
 
-/// Starts a waiter and comes back when it is in the queue behind `before` others.
+/// Starts a waiter and returns when it is in the queue behind `before` others.
 async fn queue_up(
     locker: &Locker,
     name: &str,
@@ -112,7 +110,10 @@ pub(crate) async fn a_wait_beyond_the_timeout_ends_in_timed_out(locker: Locker) 
     assert_eq!(error.kind(), ErrorKind::TimedOut);
     assert_eq!(error.key(), Some(guard.key()));
     guard.release().await.unwrap();
-    assert!(locker.lock(&name).try_acquire().await.unwrap().is_some(), "the one who gave up left the queue");
+    assert!(
+        locker.lock(&name).try_acquire().await.unwrap().is_some(),
+        "the caller that gave up left the queue"
+    );
 }
 
 pub(crate) async fn a_timeout_of_zero_tries_once(locker: Locker) {
@@ -150,12 +151,12 @@ pub(crate) async fn a_lease_that_is_not_renewed_hands_over(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
     let next = in_time("the hand-over", locker.lock(&name).timeout(GENEROUS).acquire()).await.unwrap();
-    in_time("the loss being told", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     assert!(!guard.is_held() && guard.remaining().is_zero());
     assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
     assert!(next.fence() > guard.fence());
     drop(guard);
-    assert!(next.check().is_ok(), "the end of a lost guard touches nobody else's hold");
+    assert!(next.check().is_ok(), "the end of a lost guard does not end the next hold");
     next.release().await.unwrap();
 }
 
@@ -178,7 +179,8 @@ pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {
     next.release().await.unwrap();
 }
 
-pub(crate) async fn no_more_is_said_to_be_left_than_max_hold_leaves(locker: Locker) {
+/// `Guard::remaining` never reports more time than `max_hold` leaves.
+pub(crate) async fn remaining_never_exceeds_max_hold(locker: Locker) {
     let (lease, max_hold) = (SHORT * 6, SHORT * 7);
     let guard = locker.lock(&fresh_name()).lease(lease).max_hold(max_hold).acquire().await.unwrap();
     let ends = std::time::Instant::now() + max_hold;
@@ -193,7 +195,7 @@ pub(crate) async fn no_more_is_said_to_be_left_than_max_hold_leaves(locker: Lock
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-pub(crate) async fn release_after_loss_says_so(locker: Locker) {
+pub(crate) async fn release_after_loss_returns_lost(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
     until("the lease is over", async || !guard.is_held()).await;
@@ -230,26 +232,27 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
     });
     assert!(locker.lock(&name).try_acquire_blocking().unwrap().is_none());
     guard.release_blocking().unwrap();
-    until("the thread has had its turn", async || waiting.is_finished()).await;
+    until("the thread has released the lock", async || waiting.is_finished()).await;
     waiting.join().unwrap();
 }
 
-pub(crate) async fn who_does_not_come_when_it_is_woken_is_passed_over(locker: Locker) {
+/// A waiter that is woken and not polled does not keep the next one waiting.
+pub(crate) async fn silent_waiter_is_passed_over(locker: Locker) {
     let name = fresh_name();
     the_silent_are_passed_over(&locker, || locker.lock(&name).timeout(GENEROUS)).await;
 }
 
-/// As `select!` leaves a future whose turn comes while another branch is at work.
+/// As in `select!`, when a future is granted while another branch is at work.
 pub(crate) async fn the_silent_are_passed_over(locker: &Locker, ask: impl Fn() -> LockRequest) {
     let held = ask().acquire().await.unwrap();
     let silent = queued(locker, ask().fair(false).acquire()).await;
     let next = queued(locker, ask().acquire()).await;
     held.release().await.unwrap();
     in_time("the next", next).await.unwrap().release().await.unwrap();
-    in_time("who did not come", silent).await.unwrap().release().await.unwrap();
+    in_time("the silent waiter", silent).await.unwrap().release().await.unwrap();
 }
 
-/// More of them than a task may do at once before tokio makes it yield, which a call that blocks cannot.
+/// More calls than tokio lets a task make before it yields, which a blocking call cannot do.
 pub(crate) async fn one_task_may_make_many_blocking_calls(locker: Locker) {
     for runtime in [Builder::new_current_thread(), Builder::new_multi_thread()] {
         let (locker, done) = (locker.clone(), Arc::new(AtomicUsize::new(0)));

@@ -1,12 +1,11 @@
 //! Laws of the rate limiters.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, MINUTE, fresh_name, in_time, queued};
 use locker::{Error, ErrorKind, Locker, Quota};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(200);
 const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
 
 fn all(size: u64, per: Duration) -> [Quota; 3] {
     [Quota::fixed_window(size, per), Quota::token_bucket(size, per), Quota::gcra(size, per)]
@@ -17,7 +16,7 @@ fn retry_after(error: &Error) -> Duration {
     error.retry_after().unwrap_or_else(|| panic!("{error} does not say when to come back"))
 }
 
-pub(crate) async fn lets_its_size_through_at_once_and_then_says_when(locker: Locker) {
+pub(crate) async fn admits_its_size_then_reports_retry_after(locker: Locker) {
     for quota in all(3, MINUTE) {
         let limiter = locker.rate_limiter(&fresh_name(), quota);
         for left in [2, 1, 0] {
@@ -42,29 +41,30 @@ pub(crate) async fn several_tokens_are_taken_all_or_nothing(locker: Locker) {
     }
 }
 
-pub(crate) async fn callers_wait_for_their_turn(locker: Locker) {
+pub(crate) async fn callers_wait_for_their_reservation(locker: Locker) {
     for quota in all(1, SHORT) {
         let limiter = locker.rate_limiter(&fresh_name(), quota);
         limiter.acquire().await.unwrap();
         let started = Instant::now();
         for turn in 1..=2_u32 {
-            in_time("a turn", limiter.acquire()).await.unwrap();
+            in_time("a reservation", limiter.acquire()).await.unwrap();
             assert!(started.elapsed() + Duration::from_millis(10) >= SHORT * turn, "{quota:?} is early");
         }
     }
 }
 
-pub(crate) async fn who_waited_is_told_what_is_left_at_its_turn(locker: Locker) {
+/// An admission after a wait reports the tokens that remain at the time of its reservation.
+pub(crate) async fn delayed_admission_reports_remaining_tokens(locker: Locker) {
     for quota in all(5, SECOND) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
         limiter.clone().tokens(5).acquire().await.unwrap();
-        let waited = in_time("its turn", limiter.clone().tokens(2).acquire()).await.unwrap();
+        let waited = in_time("the admission", limiter.clone().tokens(2).acquire()).await.unwrap();
         let left = if quota == Quota::gcra(5, SECOND) { 0 } else { 3 };
         assert_eq!((waited.remaining, waited.reset_after), (left, SECOND), "{quota:?}");
     }
 }
 
-pub(crate) async fn turns_come_in_the_order_of_asking(locker: Locker) {
+pub(crate) async fn reservations_follow_the_order_of_calls(locker: Locker) {
     for quota in all(2, SHORT / 4) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
         let served = std::sync::Mutex::new(Vec::new());
@@ -76,8 +76,8 @@ pub(crate) async fn turns_come_in_the_order_of_asking(locker: Locker) {
                 served.lock().unwrap().push(number / 2);
             });
         }
-        // Polled in this order, they ask in this order.
-        in_time("all turns", futures_util::future::join_all(waiting)).await;
+        // They are polled in this order and therefore ask in this order.
+        in_time("all admissions", futures_util::future::join_all(waiting)).await;
         let served = served.into_inner().unwrap();
         assert!(served.is_sorted(), "{quota:?}: {served:?}");
     }
@@ -97,7 +97,8 @@ pub(crate) async fn size_zero_parks_until_it_is_raised(locker: Locker) {
     }
 }
 
-pub(crate) async fn changed_settings_apply_at_once_and_keep_what_was_used(locker: Locker) {
+/// Changed settings apply at once, and the tokens that were used stay used.
+pub(crate) async fn changed_settings_keep_used_tokens(locker: Locker) {
     for (small, large) in all(2, MINUTE).into_iter().zip(all(5, MINUTE)) {
         let name = fresh_name();
         let [small, large] = [small, large].map(|quota| locker.rate_limiter(&name, quota));
@@ -122,7 +123,7 @@ pub(crate) async fn a_pause_gives_nothing_back(locker: Locker) {
     }
 }
 
-pub(crate) async fn growing_wakes_those_whose_turn_comes_earlier(locker: Locker) {
+pub(crate) async fn growing_brings_reservations_forward(locker: Locker) {
     for (small, large) in all(1, MINUTE).into_iter().zip(all(3, MINUTE)) {
         let name = fresh_name();
         let limiter = locker.rate_limiter(&name, small).timeout(MINUTE * 2);
@@ -133,7 +134,8 @@ pub(crate) async fn growing_wakes_those_whose_turn_comes_earlier(locker: Locker)
     }
 }
 
-pub(crate) async fn who_is_put_off_beyond_its_timeout_is_told_its_turn(locker: Locker) {
+/// A waiter whose reservation moves beyond its timeout is refused, with its new wait as `retry_after`.
+pub(crate) async fn postponed_waiter_gets_its_retry_after(locker: Locker) {
     for (fast, slow) in all(1, MINUTE).into_iter().zip(all(1, MINUTE * 60)) {
         let name = fresh_name();
         let limiter = locker.rate_limiter(&name, fast).timeout(MINUTE * 2);
@@ -145,7 +147,9 @@ pub(crate) async fn who_is_put_off_beyond_its_timeout_is_told_its_turn(locker: L
     }
 }
 
-pub(crate) async fn who_holds_out_waits_for_a_turn_that_lies_beyond_the_timeout(locker: Locker) {
+/// With `wait_past_timeout` a caller waits until its timeout, though its reservation lies beyond: it may be brought
+/// forward.
+pub(crate) async fn wait_past_timeout_waits_for_a_late_token(locker: Locker) {
     for (small, large) in all(1, MINUTE).into_iter().zip(all(3, MINUTE)) {
         let name = fresh_name();
         let limiter = locker.rate_limiter(&name, small).wait_past_timeout(true);
@@ -159,11 +163,11 @@ pub(crate) async fn who_holds_out_waits_for_a_turn_that_lies_beyond_the_timeout(
         let limiter = limiter.timeout(GENEROUS);
         let waiting = queued(&locker, limiter.acquire()).await;
         locker.rate_limiter(&name, large).acquire().await.unwrap();
-        in_time("the turn that was brought forward", waiting).await.unwrap();
+        in_time("the reservation that was brought forward", waiting).await.unwrap();
     }
 }
 
-pub(crate) async fn who_gives_up_gives_the_turn_to_the_next(locker: Locker) {
+pub(crate) async fn dropped_waiter_passes_its_reservation_on(locker: Locker) {
     for quota in all(1, MINUTE) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(MINUTE * 4);
         limiter.acquire().await.unwrap();
@@ -182,19 +186,20 @@ pub(crate) async fn who_gives_up_gives_the_turn_to_the_next(locker: Locker) {
     }
 }
 
-pub(crate) async fn what_lies_beyond_the_timeout_is_refused_at_once_and_takes_nothing(locker: Locker) {
+/// A reservation beyond the timeout is refused at once and takes no tokens.
+pub(crate) async fn late_reservations_are_refused_at_once(locker: Locker) {
     for quota in all(1, MINUTE) {
         let limiter = locker.rate_limiter(&fresh_name(), quota);
         limiter.acquire().await.unwrap();
         let first = retry_after(&limiter.acquire().await.unwrap_err());
         let second = retry_after(&limiter.acquire().await.unwrap_err());
-        assert!(second <= first, "{quota:?}: a refusal moves nobody's turn");
+        assert!(second <= first, "{quota:?}: a refusal moves no reservation");
     }
 }
 
-/// Also if a process refuses by itself what the store has refused.
-pub(crate) async fn a_refusal_ends_when_it_said(locker: Locker) {
-    // Clocks count whole microseconds, and that of the embedded store may be late by two.
+/// Also if the process answers from its cache of refusals.
+pub(crate) async fn refusal_ends_at_its_retry_after(locker: Locker) {
+    // Clocks count whole microseconds, and the clock of the embedded store may be late by two.
     const APART: Duration = Duration::from_micros(5);
     for quota in all(1, SHORT / 8) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(Duration::ZERO);
@@ -215,7 +220,7 @@ pub(crate) async fn a_refusal_ends_when_it_said(locker: Locker) {
     }
 }
 
-pub(crate) async fn who_looks_gives_nothing_back(locker: Locker) {
+pub(crate) async fn inspecting_gives_nothing_back(locker: Locker) {
     let admin = locker.admin();
     for quota in [Quota::fixed_window(2, SECOND), Quota::token_bucket(2, SECOND)] {
         in_time("a look before the second interval is over", async {

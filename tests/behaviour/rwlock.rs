@@ -1,6 +1,6 @@
 //! Laws of the read/write lock.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, SOON, fresh_name, in_time, queued};
 use futures_util::future::join_all;
 use locker::{ErrorKind, Locker, lock_on_argument};
 use std::{
@@ -9,11 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Duration,
 };
-
-/// Before a waiter asks again by itself.
-const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn readers_share_and_a_writer_is_alone(locker: Locker) {
     let (name, inside) = (fresh_name(), Arc::new(AtomicI64::new(0)));
@@ -74,7 +70,8 @@ pub(crate) async fn a_waiting_writer_is_not_passed_by_readers(locker: Locker) {
     assert!(locker.read_lock(&name).try_acquire().await.unwrap().is_some());
 }
 
-pub(crate) async fn readers_who_may_be_overtaken_are_let_in_together_with_those_behind_them(locker: Locker) {
+/// Unfair readers and the fair reader behind them are all granted when the writer leaves.
+pub(crate) async fn unfair_readers_enter_with_fair_ones(locker: Locker) {
     let name = fresh_name();
     let writer = locker.write_lock(&name).acquire().await.unwrap();
     let mut readers = Vec::new();
@@ -114,7 +111,8 @@ async fn read(locker: &Locker, page: &str) -> locker::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn who_asks_for_a_plain_lock_at_its_key_keeps_nobody_from_its_turn(locker: Locker) {
+/// A plain lock at the key of a read/write lock is refused, and the waiting reader is served nevertheless.
+pub(crate) async fn refused_plain_lock_does_not_block_readers(locker: Locker) {
     let page = fresh_name();
     let writing = queued(&locker, write(&locker, &page)).await;
     let reading = queued(&locker, read(&locker, &page)).await;
@@ -130,7 +128,8 @@ pub(crate) async fn is_free_after_a_plain_lock_at_its_key(locker: Locker) {
     alone(&locker, &page).await.unwrap();
 }
 
-pub(crate) async fn is_a_conflict_while_a_free_lock_at_its_key_is_kept_for_the_next_in_line(locker: Locker) {
+/// The plain lock at its key is free, but kept for the next waiter in the queue.
+pub(crate) async fn conflicts_with_a_lock_kept_for_a_waiter(locker: Locker) {
     let page = fresh_name();
     let holding = queued(&locker, alone_for_long(&locker, &page)).await;
     let _woken = queued(&locker, alone_for_long(&locker, &page)).await;

@@ -1,19 +1,11 @@
 //! Laws of the semaphore.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, until, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until, waiting_at};
 use locker::{ErrorKind, Locker};
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
 };
-
-const SHORT: Duration = Duration::from_millis(120);
-
-/// Before a waiter asks again by itself.
-const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) async fn never_more_than_its_size_hold(locker: Locker) {
     let (name, inside, most) = (fresh_name(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -62,7 +54,8 @@ pub(crate) async fn several_permits_are_taken_all_or_nothing(locker: Locker) {
     one.release().await.unwrap();
 }
 
-pub(crate) async fn waiters_are_served_in_order_and_not_passed_by_smaller_ones(locker: Locker) {
+/// Waiters are served in order, however many permits each one wants.
+pub(crate) async fn small_requests_do_not_pass_large_ones(locker: Locker) {
     let (name, served) = (fresh_name(), Arc::<Mutex<Vec<u64>>>::default());
     let guard = locker.semaphore(&name, 3).permits(3).acquire().await.unwrap();
     let mut waiters = Vec::new();
@@ -87,7 +80,7 @@ pub(crate) async fn a_hold_that_is_not_renewed_frees_its_permit(locker: Locker) 
     let name = fresh_name();
     let guard = locker.semaphore(&name, 1).lease(SHORT).renew(false).acquire().await.unwrap();
     let next = in_time("the next", locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await.unwrap();
-    in_time("the loss being told", guard.lost()).await;
+    in_time("the loss", guard.lost()).await;
     assert!(next.fence() > guard.fence());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.release().await.unwrap();
@@ -103,7 +96,7 @@ pub(crate) async fn a_renewed_hold_outlives_its_lease(locker: Locker) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn growing_serves_those_who_wait(locker: Locker) {
+pub(crate) async fn growing_serves_waiters(locker: Locker) {
     let name = fresh_name();
     let guard = locker.semaphore(&name, 1).acquire().await.unwrap();
     let waiting = queued(&locker, locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await;
@@ -113,7 +106,8 @@ pub(crate) async fn growing_serves_those_who_wait(locker: Locker) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn shrinking_evicts_nobody_and_lets_in_nobody_until_enough_have_left(locker: Locker) {
+/// A smaller size evicts no holder, and admits no caller until enough holders have left.
+pub(crate) async fn shrinking_evicts_no_holder(locker: Locker) {
     let name = fresh_name();
     let one = locker.semaphore(&name, 2).acquire().await.unwrap();
     let two = locker.semaphore(&name, 2).acquire().await.unwrap();
@@ -125,13 +119,13 @@ pub(crate) async fn shrinking_evicts_nobody_and_lets_in_nobody_until_enough_have
     assert!(locker.semaphore(&name, 1).try_acquire().await.unwrap().is_some());
 }
 
-pub(crate) async fn size_zero_parks_everybody_until_it_is_raised(locker: Locker) {
+pub(crate) async fn size_zero_parks_callers_until_it_is_raised(locker: Locker) {
     let name = fresh_name();
     let parked = queued(&locker, locker.semaphore(&name, 0).timeout(GENEROUS).acquire()).await;
     assert!(locker.semaphore(&name, 0).try_acquire().await.unwrap().is_none());
     let second = in_time("a place", locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await.unwrap();
-    let first = in_time("the parked one", parked).await.unwrap();
-    assert!(first.fence() < second.fence(), "who came first is served first");
+    let first = in_time("the parked caller", parked).await.unwrap();
+    assert!(first.fence() < second.fence(), "the first caller is served first");
     first.release().await.unwrap();
     second.release().await.unwrap();
 }
@@ -142,11 +136,12 @@ pub(crate) async fn a_dropped_waiter_leaves_no_trace(locker: Locker) {
     let greedy = queued(&locker, locker.semaphore(&name, 2).permits(2).timeout(GENEROUS).acquire()).await;
     let modest = queued(&locker, locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await;
     drop(greedy);
-    in_time("the one behind it", modest).await.unwrap().release().await.unwrap();
+    in_time("the waiter behind it", modest).await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn permits_freed_in_a_row_reach_as_many_who_may_be_overtaken(locker: Locker) {
+/// Each of two releases in a row wakes another unfair waiter.
+pub(crate) async fn permits_freed_in_a_row_wake_unfair_waiters(locker: Locker) {
     let name = fresh_name();
     let one = locker.semaphore(&name, 2).acquire().await.unwrap();
     let two = locker.semaphore(&name, 2).acquire().await.unwrap();
@@ -160,7 +155,8 @@ pub(crate) async fn permits_freed_in_a_row_reach_as_many_who_may_be_overtaken(lo
     second.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn who_overtakes_and_raises_the_size_leaves_the_rest_to_those_who_wait(locker: Locker) {
+/// An unfair caller that raises the size and overtakes leaves the other new permits to the waiters.
+pub(crate) async fn overtaker_that_grows_the_size_wakes_waiters(locker: Locker) {
     let name = fresh_name();
     let held = locker.semaphore(&name, 1).acquire().await.unwrap();
     let unfair =
@@ -176,7 +172,8 @@ pub(crate) async fn who_overtakes_and_raises_the_size_leaves_the_rest_to_those_w
     }
 }
 
-pub(crate) async fn who_wants_more_than_a_lowered_size_is_told_and_stands_in_nobodys_way(locker: Locker) {
+/// A waiter that wants more permits than a lowered size has is refused, and the waiters behind it are served.
+pub(crate) async fn request_above_a_lowered_size_is_refused(locker: Locker) {
     let name = fresh_name();
     let held = locker.semaphore(&name, 3).acquire().await.unwrap();
     let greedy = queued(&locker, locker.semaphore(&name, 3).permits(3).timeout(SOON).acquire()).await;
@@ -184,17 +181,17 @@ pub(crate) async fn who_wants_more_than_a_lowered_size_is_told_and_stands_in_nob
     let parked = queued(&locker, locker.semaphore(&name, 0).timeout(SOON).acquire()).await;
     waiting_at(&locker, "semaphore", &name, 3).await;
     let fourth = locker.semaphore(&name, 2).try_acquire().await.unwrap();
-    assert!(fourth.is_none(), "the permit goes to who has waited");
+    assert!(fourth.is_none(), "the permit goes to the waiter");
     let modest = in_time("the modest one", modest).await.unwrap();
     let error = in_time("the refusal", greedy).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misused);
     assert!(error.to_string().contains("permits 3 can never be had at once any more"), "{error}");
     held.release().await.unwrap();
-    in_time("the parked one", parked).await.unwrap().release().await.unwrap();
+    in_time("the parked caller", parked).await.unwrap().release().await.unwrap();
     modest.release().await.unwrap();
 }
 
-pub(crate) async fn what_can_never_be_had_is_refused_at_once(locker: Locker) {
+pub(crate) async fn impossible_requests_are_refused_at_once(locker: Locker) {
     let name = fresh_name();
     for (size, permits, says) in
         [(2, 3, "permits 3 can never be had at once: there are 2"), (2, 0, "permits 0")]
@@ -216,7 +213,8 @@ pub(crate) async fn blocking_calls_work(locker: Locker) {
     guard.release_blocking().unwrap();
 }
 
-pub(crate) async fn who_does_not_come_when_it_is_woken_is_passed_over(locker: Locker) {
+/// A waiter that is woken and not polled does not keep the next one waiting.
+pub(crate) async fn silent_waiter_is_passed_over(locker: Locker) {
     let name = fresh_name();
     let ask = || locker.semaphore(&name, 1).timeout(GENEROUS);
     crate::lock::the_silent_are_passed_over(&locker, ask).await;

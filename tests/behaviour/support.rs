@@ -1,4 +1,4 @@
-//! The stores under test, and what the laws have in common.
+//! The stores under test, and helpers of the laws.
 
 use futures_util::future::{Either, select};
 use locker::Locker;
@@ -8,9 +8,17 @@ use std::{
     future::Future,
     pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 pub(crate) use locker_harness::{GENEROUS, in_time, until};
+
+pub(crate) const SHORT: Duration = Duration::from_millis(120);
+
+/// Ends before a waiter rechecks on its own.
+pub(crate) const SOON: Duration = Duration::from_secs(4);
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A locker on a store that lasts as long as this value.
 pub(crate) struct Opened {
@@ -38,25 +46,25 @@ pub(crate) fn fresh_name() -> String {
     format!("test {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Starts a call that has to wait, and comes back when the store has it in its queue.
+/// Starts a call that has to wait, and returns when the store has it in its queue.
 pub(crate) async fn queued<F: Future<Output: Debug>>(locker: &Locker, call: F) -> Pin<Box<F>> {
-    // A store across the network has the request when it has answered later ones on the same connection; the first
-    // request of a kind may have to be sent twice.
+    // A store across the network has the request once it has replied to later ones on the same connection. The first
+    // request of a kind may be sent twice.
     let later = Box::pin(async {
         for _ in 0..2 {
             locker.lock(&fresh_name()).acquire().await.unwrap().release().await.unwrap();
         }
     });
     match select(Box::pin(call), later).await {
-        Either::Left((answer, _)) => panic!("it did not have to wait: {answer:?}"),
+        Either::Left((answer, _)) => panic!("the call did not wait: {answer:?}"),
         Either::Right(((), call)) => call,
     }
 }
 
-/// Waits until so many wait at a name: who has left may leave a little later.
+/// Waits until `count` callers wait at a name. The cancel of a caller may arrive a little later.
 pub(crate) async fn waiting_at(locker: &Locker, kind: &str, name: &str, count: u64) {
     let (admin, key) = (locker.admin(), locker.admin().key(kind, name));
-    in_time("as many as expected", async {
+    in_time("the expected number of waiters", async {
         while admin.inspect(&key).await.unwrap().map_or(0, |state| state.waiting) != count {
             tokio::task::yield_now().await;
         }

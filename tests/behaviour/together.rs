@@ -1,15 +1,11 @@
 //! Laws of the barrier, the latch, the counter, and of several locks at once.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
-const SHORT: Duration = Duration::from_millis(120);
-
-/// Before a waiter asks again by itself.
-const SOON: Duration = Duration::from_secs(4);
-
-pub(crate) async fn a_barrier_opens_when_everybody_is_there_round_after_round(locker: Locker) {
+/// Round after round.
+pub(crate) async fn barrier_opens_when_all_parties_arrive(locker: Locker) {
     let barrier = locker.barrier(&fresh_name(), 3);
     for _ in 0..3 {
         let one = queued(&locker, barrier.wait(GENEROUS)).await;
@@ -20,7 +16,7 @@ pub(crate) async fn a_barrier_opens_when_everybody_is_there_round_after_round(lo
     }
 }
 
-pub(crate) async fn who_leaves_a_barrier_does_not_count(locker: Locker) {
+pub(crate) async fn departed_barrier_waiter_does_not_count(locker: Locker) {
     let name = fresh_name();
     let barrier = locker.barrier(&name, 3);
     let gone = queued(&locker, barrier.wait(GENEROUS)).await;
@@ -38,32 +34,32 @@ pub(crate) async fn who_leaves_a_barrier_does_not_count(locker: Locker) {
     assert!(error.to_string().contains("parties 0"), "{error}");
 }
 
-/// As many go on as make whole rounds, however many give up just then.
-pub(crate) async fn who_is_told_that_a_barrier_timed_out_has_not_counted(locker: Locker) {
+/// The waiters that pass make up whole rounds, however many time out at the same moment.
+pub(crate) async fn timed_out_barrier_waiter_does_not_count(locker: Locker) {
     let name = fresh_name();
     let tasks: Vec<_> = (0..20)
         .map(|number| {
             let (barrier, patience) = (locker.barrier(&name, 3), Duration::from_millis(1 + number % 5));
             tokio::spawn(async move {
-                let mut gone_on = 0;
+                let mut passed = 0;
                 for _ in 0..100 {
                     match barrier.wait(patience).await {
-                        Ok(()) => gone_on += 1,
+                        Ok(()) => passed += 1,
                         Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
                     }
                 }
-                gone_on
+                passed
             })
         })
         .collect();
-    let mut gone_on = 0;
+    let mut passed = 0;
     for task in tasks {
-        gone_on += in_time("all tries", task).await.unwrap();
+        passed += in_time("all tries", task).await.unwrap();
     }
-    assert!(gone_on > 0 && gone_on % 3 == 0, "{gone_on}");
+    assert!(passed > 0 && passed % 3 == 0, "{passed}");
 }
 
-pub(crate) async fn a_latch_opens_for_good_when_it_was_counted_down(locker: Locker) {
+pub(crate) async fn counted_down_latch_stays_open(locker: Locker) {
     let latch = locker.latch(&fresh_name(), 2);
     let waiting = queued(&locker, latch.wait(GENEROUS)).await;
     assert_eq!(latch.count_down().await.unwrap(), 1);
@@ -74,7 +70,8 @@ pub(crate) async fn a_latch_opens_for_good_when_it_was_counted_down(locker: Lock
     assert_eq!(latch.count_down_blocking().unwrap(), 0);
 }
 
-pub(crate) async fn a_latch_that_has_opened_lets_through_who_waited_for_more(locker: Locker) {
+/// A latch that has opened releases a waiter that asked for a larger count.
+pub(crate) async fn opened_latch_releases_larger_waits(locker: Locker) {
     let name = fresh_name();
     let (many, one) = (locker.latch(&name, 5), locker.latch(&name, 1));
     let waiting = queued(&locker, many.wait(GENEROUS)).await;
@@ -83,8 +80,8 @@ pub(crate) async fn a_latch_that_has_opened_lets_through_who_waited_for_more(loc
     one.wait(Duration::ZERO).await.unwrap();
 }
 
-/// Whoever is told to go on has not asked again yet when the name is deleted.
-pub(crate) async fn who_has_been_let_through_goes_on_though_the_name_is_deleted(locker: Locker) {
+/// The name is deleted after the waiter was notified and before it has rechecked.
+pub(crate) async fn released_waiter_survives_deletion(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let delete = async |kind| assert!(admin.delete(&admin.key(kind, &name)).await.unwrap(), "{kind}");
     let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
@@ -100,7 +97,8 @@ pub(crate) async fn who_has_been_let_through_goes_on_though_the_name_is_deleted(
     assert_eq!(latch.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
-pub(crate) async fn who_was_let_through_and_has_left_keeps_no_deleted_name_in_use(locker: Locker) {
+/// A waiter that was released and then dropped does not keep a deleted name in use.
+pub(crate) async fn dropped_waiter_leaves_no_deleted_name(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
     let first = queued(&locker, barrier.wait(SOON)).await;
@@ -142,7 +140,7 @@ pub(crate) async fn a_counter_loses_no_change(locker: Locker) {
     assert!(counter.set(1 << 53).await.unwrap_err().to_string().contains("out of range"));
 }
 
-pub(crate) async fn what_no_counter_can_add_is_refused_by_name(locker: Locker) {
+pub(crate) async fn counter_refuses_additions_out_of_range(locker: Locker) {
     let name = fresh_name();
     let counter = locker.counter(&name);
     counter.set(-5).await.unwrap();
@@ -157,7 +155,8 @@ pub(crate) async fn what_no_counter_can_add_is_refused_by_name(locker: Locker) {
     assert_eq!(counter.get().await.unwrap(), -5);
 }
 
-pub(crate) async fn parties_and_counts_beyond_the_exact_numbers_are_refused_by_name(locker: Locker) {
+/// Floating-point numbers are exact below 2^53.
+pub(crate) async fn parties_and_counts_from_2_53_are_refused(locker: Locker) {
     let name = fresh_name();
     for number in [1 << 53, u64::MAX] {
         let parties = locker.barrier(&name, number).wait(Duration::ZERO).await.unwrap_err();
@@ -171,7 +170,7 @@ pub(crate) async fn parties_and_counts_beyond_the_exact_numbers_are_refused_by_n
     assert_eq!(locker.latch(&name, (1 << 53) - 1).count_down().await.unwrap(), (1 << 53) - 2);
 }
 
-pub(crate) async fn several_locks_are_had_together_or_not_at_all(locker: Locker) {
+pub(crate) async fn several_locks_are_taken_all_or_nothing(locker: Locker) {
     let [one, two, three] = [fresh_name(), fresh_name(), fresh_name()];
     let held = locker.lock(&two).acquire().await.unwrap();
     assert!(locker.lock_all([&one, &two, &three]).try_acquire().await.unwrap().is_none());
@@ -189,7 +188,7 @@ pub(crate) async fn several_locks_are_had_together_or_not_at_all(locker: Locker)
     assert_eq!(none.kind(), ErrorKind::Misused);
 }
 
-pub(crate) async fn locks_wanted_in_different_orders_never_dead_lock(locker: Locker) {
+pub(crate) async fn several_locks_in_any_order_never_deadlock(locker: Locker) {
     let names: Vec<String> = (0..4).map(|_| fresh_name()).collect();
     let tasks: Vec<_> = (0..8_usize)
         .map(|number| {
@@ -211,7 +210,7 @@ pub(crate) async fn locks_wanted_in_different_orders_never_dead_lock(locker: Loc
     }
 }
 
-pub(crate) async fn losing_one_of_several_locks_is_told(locker: Locker) {
+pub(crate) async fn loss_of_one_of_several_locks_is_reported(locker: Locker) {
     let [one, two] = [fresh_name(), fresh_name()];
     let guards = locker.lock_all([&one, &two]).lease(GENEROUS).acquire().await.unwrap();
     assert!(locker.admin().delete(&locker.admin().key("lock", &two)).await.unwrap());
@@ -221,8 +220,8 @@ pub(crate) async fn losing_one_of_several_locks_is_told(locker: Locker) {
     assert_eq!(short.check().unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// Also of the lock for which none of it was left.
-pub(crate) async fn the_patience_for_several_locks_is_told_whole(locker: Locker) {
+/// Also if no time was left for the second lock.
+pub(crate) async fn several_locks_report_their_whole_timeout(locker: Locker) {
     let mut names = [fresh_name(), fresh_name()];
     names.sort();
     let held = locker.lock(&names[1]).acquire().await.unwrap();

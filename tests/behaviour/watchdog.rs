@@ -25,7 +25,7 @@ pub(crate) async fn stays_expired_until_the_next_kick(locker: Locker) {
     assert_eq!(watchdog.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
-pub(crate) async fn a_kick_postpones_it_for_all_who_wait(locker: Locker) {
+pub(crate) async fn kick_postpones_expiry_for_all_waiters(locker: Locker) {
     let watchdog = locker.watchdog(&fresh_name());
     watchdog.kick(SHORT).await.unwrap();
     let mut waiting = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) async fn a_kick_postpones_it_for_all_who_wait(locker: Locker) {
     }
 }
 
-pub(crate) async fn a_shorter_kick_reaches_those_who_wait(locker: Locker) {
+pub(crate) async fn shorter_kick_reaches_waiters(locker: Locker) {
     let watchdog = locker.watchdog(&fresh_name());
     watchdog.kick(Duration::from_secs(3600)).await.unwrap();
     let waiting = queued(&locker, watchdog.wait(Duration::MAX)).await;
@@ -48,7 +48,8 @@ pub(crate) async fn a_shorter_kick_reaches_those_who_wait(locker: Locker) {
     in_time("the expiry", waiting).await.unwrap();
 }
 
-pub(crate) async fn one_that_was_never_kicked_starts_with_the_first_wait(locker: Locker) {
+/// A watchdog that was never kicked starts with the first wait.
+pub(crate) async fn watchdog_starts_at_the_first_wait(locker: Locker) {
     let (name, admin) = (fresh_name(), locker.admin());
     let watchdog = locker.watchdog(&name);
     let error = watchdog.wait(Duration::ZERO).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Blocking calls on threads that have little left, or that others drive.
+//! Blocking calls on threads that are about to end or that park themselves.
 
 use locker::{Guard, Locker, stores::Memory};
 use locker_harness::{GENEROUS, eventually};
@@ -22,7 +22,7 @@ thread_local! {
     static LAST: std::cell::OnceCell<AtTheEnd> = const { std::cell::OnceCell::new() };
 }
 
-/// A thread about to end, that has taken a lock and waited for something: what it used for that will be gone.
+/// Starts a thread that is about to end and has made blocking calls. The thread-locals of those calls will be gone.
 fn ending(locker: Locker) -> (JoinHandle<()>, Receiver<bool>) {
     let (sender, held) = mpsc::channel();
     let (done, all_but_the_end) = mpsc::channel();
@@ -43,7 +43,7 @@ fn a_lock_can_be_taken_while_a_thread_ends() {
     assert_eq!(held.recv(), Ok(true));
 }
 
-/// A locker, what tells how many hold and wait at it, and the lock it has already given away.
+/// Returns a locker, its store, which counts holders and waiters, and a guard of its lock.
 fn held() -> (Locker, Memory, Guard) {
     let store = Memory::new();
     let locker = Locker::builder().store(store.clone()).timeout(GENEROUS).build_blocking().unwrap();
@@ -52,7 +52,7 @@ fn held() -> (Locker, Memory, Guard) {
 }
 
 fn hand_over(store: &Memory, guard: Guard) {
-    eventually("somebody to wait", || (store.users() == 2).then_some(()));
+    eventually("a waiter", || (store.users() == 2).then_some(()));
     guard.release_blocking().unwrap();
 }
 
@@ -65,8 +65,9 @@ fn a_lock_can_be_waited_for_while_a_thread_ends() {
     ending.join().unwrap();
 }
 
+/// A thread that was unparked before a blocking call does not park after it.
 #[test]
-fn who_parks_the_thread_is_not_robbed_of_what_would_wake_it() {
+fn blocking_call_keeps_the_unpark_token() {
     let (locker, store, guard) = held();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {

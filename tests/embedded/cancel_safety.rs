@@ -1,4 +1,4 @@
-//! Futures dropped at every point at which they wait.
+//! Futures that are dropped at each of their await points.
 
 use locker::{
     Guard, Key, Locker, Mailboxes, Quota, Result,
@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-/// The embedded store with a network before and behind it: every call waits once before it is carried out and
-/// once before the answer is back.
+/// The embedded store behind a simulated network: every call waits once before it is carried out and once before its
+/// reply arrives.
 #[derive(Debug)]
 struct Distant(Memory);
 
@@ -56,7 +56,7 @@ fn poll_and_drop<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> 
 }
 
 async fn unused(store: &Memory) {
-    until("nobody to hold or wait", async || store.users() == 0).await;
+    until("no holder and no waiter", async || store.users() == 0).await;
 }
 
 const MOST_POLLS: usize = 12;
@@ -68,7 +68,7 @@ fn distant() -> (Memory, Locker) {
 }
 
 #[tokio::test]
-async fn acquire_on_a_free_lock_may_be_dropped_anywhere() {
+async fn free_lock_acquire_may_be_dropped_anywhere() {
     for polls in 0..MOST_POLLS {
         let (store, locker) = distant();
         drop(poll_and_drop(locker.lock("a").acquire(), polls));
@@ -78,7 +78,7 @@ async fn acquire_on_a_free_lock_may_be_dropped_anywhere() {
 }
 
 #[tokio::test]
-async fn acquire_on_a_held_lock_may_be_dropped_anywhere() {
+async fn held_lock_acquire_may_be_dropped_anywhere() {
     for polls in 0..MOST_POLLS {
         let (store, locker) = distant();
         let guard = locker.lock("a").acquire().await.unwrap();
@@ -89,7 +89,7 @@ async fn acquire_on_a_held_lock_may_be_dropped_anywhere() {
 }
 
 #[tokio::test]
-async fn acquire_may_be_dropped_anywhere_while_it_is_being_handed_the_lock() {
+async fn acquire_may_be_dropped_during_its_hand_off() {
     for polls in 0..MOST_POLLS {
         let (store, locker) = distant();
         let guard = locker.lock("a").acquire().await.unwrap();
@@ -114,7 +114,7 @@ async fn release_may_be_dropped_anywhere() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_loss_may_be_dropped_and_begun_again() {
+async fn lost_may_be_dropped_and_awaited_again() {
     let (_store, locker) = distant();
     let guard = locker.lock("a").lease(Duration::from_millis(100)).renew(false).acquire().await.unwrap();
     for polls in 0..3 {
@@ -132,7 +132,7 @@ async fn try_acquire_may_be_dropped_anywhere() {
     }
 }
 
-/// Whatever is dropped wherever it waits, nobody holds or waits any more.
+/// Drops the future of `ask` at each await point, and checks that no hold and no waiter is left.
 async fn leaves_nobody_behind<T>(ask: impl AsyncFn(&Locker) -> T) {
     for polls in 0..2 * MOST_POLLS {
         let (store, locker) = distant();
@@ -152,8 +152,9 @@ async fn several_locks_at_once_may_be_dropped_anywhere() {
     .await;
 }
 
+/// Also the acquire of a reader or a writer.
 #[tokio::test]
-async fn permits_readers_and_writers_may_be_dropped_anywhere() {
+async fn permit_acquire_may_be_dropped_anywhere() {
     leaves_nobody_behind(async |locker| {
         let _held = locker.semaphore("a", 1).acquire().await.unwrap();
         locker.semaphore("a", 1).acquire().await
@@ -166,8 +167,9 @@ async fn permits_readers_and_writers_may_be_dropped_anywhere() {
     .await;
 }
 
+/// Its reservation is given back.
 #[tokio::test]
-async fn a_turn_may_be_dropped_anywhere_and_is_given_back() {
+async fn limiter_acquire_may_be_dropped_anywhere() {
     let quota = Quota::token_bucket(1, Duration::from_secs(3600));
     leaves_nobody_behind(async |locker| {
         let limiter = locker.rate_limiter("a", quota).timeout(Duration::MAX);
@@ -177,8 +179,9 @@ async fn a_turn_may_be_dropped_anywhere_and_is_given_back() {
     .await;
 }
 
+/// Waits for an event, a latch, a barrier and a watchdog.
 #[tokio::test]
-async fn waits_for_what_others_do_may_be_dropped_anywhere() {
+async fn other_waits_may_be_dropped_anywhere() {
     let long = Duration::from_secs(3600);
     leaves_nobody_behind(async |locker| locker.event("a").wait(long).await).await;
     leaves_nobody_behind(async |locker| locker.latch("a", 2).wait(long).await).await;

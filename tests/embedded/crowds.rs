@@ -33,10 +33,10 @@ fn additions_leave_nothing_but_their_sum() {
             counter.add_blocking(by).unwrap();
         }
     }
-    assert!(store.is_empty(), "a counter that is back at 0 is as new");
+    assert!(store.is_empty(), "a counter at 0 has no entry");
 }
 
-/// Threads of this process, as the kernel counts them.
+/// Returns the number of threads of this process, as the kernel counts them.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
@@ -49,8 +49,9 @@ async fn queue(acquire: &mut Pin<Box<impl Future>>) {
     .await;
 }
 
+/// They have no threads and no tasks, and are served in order.
 #[tokio::test]
-async fn a_hundred_thousand_waiters_cost_memory_only_and_are_served_in_order() {
+async fn hundred_thousand_waiters_cost_only_memory() {
     const WAITERS: usize = 100_000;
     let store = Memory::new();
     let locker = on(&store);
@@ -78,7 +79,7 @@ async fn a_hundred_thousand_waiters_cost_memory_only_and_are_served_in_order() {
 }
 
 #[tokio::test]
-async fn waiters_that_vanish_from_the_middle_are_gone_at_once() {
+async fn dropped_waiters_leave_the_queue_at_once() {
     let store = Memory::new();
     let locker = on(&store);
     let guard = locker.lock("hot").acquire().await.unwrap();
@@ -95,18 +96,20 @@ async fn waiters_that_vanish_from_the_middle_are_gone_at_once() {
     assert!(store.is_empty());
 }
 
+/// The entry goes when the lease is over, though no caller asks for the name.
 #[tokio::test]
-async fn a_forgotten_guard_leaves_no_entry_when_its_lease_is_over() {
+async fn forgotten_guard_leaves_no_entry() {
     let store = Memory::new();
     let locker = on(&store);
     let request = locker.lock("forgotten").lease(Duration::from_millis(20)).renew(false);
     std::mem::forget(request.acquire().await.unwrap());
     assert_eq!(store.len(), 1);
-    until("it being forgotten though nobody asks for it", async || store.is_empty()).await;
+    until("the entry to be swept", async || store.is_empty()).await;
 }
 
+/// Each `Locker::memory()` is a store of its own.
 #[tokio::test]
-async fn memory_urls_share_one_store_and_memory_lockers_do_not() {
+async fn memory_urls_share_one_store() {
     let (one, other) =
         (Locker::connect("memory://").await.unwrap(), Locker::connect("memory://").await.unwrap());
     let guard = one.lock("shared").acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! The locker of the process, as other processes see it: the environment decides, so each case is a process.
+//! The global locker. The environment decides about it, so each case runs in a process of its own.
 
 use locker::ErrorKind;
 use std::{ffi::OsStr, process::Command};
@@ -14,7 +14,7 @@ fn in_process(case: &str, url: Option<&OsStr>) -> std::process::Output {
     command.output().unwrap()
 }
 
-/// What `case` says in a process of its own, where it passes; `None`: this is that process.
+/// Returns the output of `case`, which passes in a process of its own. Returns `None` in that process.
 fn said(case: &str, url: Option<&OsStr>) -> Option<String> {
     if std::env::var("LOCKER_TEST_CASE").is_ok_and(|running| running == case) {
         return None;
@@ -26,14 +26,14 @@ fn said(case: &str, url: Option<&OsStr>) -> Option<String> {
     Some(said)
 }
 
-/// Whether this process is the one that was started for `case`; else starts it and checks that it passed.
+/// Returns `true` in the process of `case`. In any other process, starts that one and checks that the case passes.
 fn am_i(case: &str, url: Option<&OsStr>) -> bool {
     said(case, url).is_none()
 }
 
 #[test]
-fn without_anything_it_is_the_memory_of_the_process() {
-    if am_i("without_anything_it_is_the_memory_of_the_process", None) {
+fn global_defaults_to_the_process_memory() {
+    if am_i("global_defaults_to_the_process_memory", None) {
         let guard = locker::global().lock("a").acquire_blocking().unwrap();
         let same = locker::Locker::connect_blocking("memory://").unwrap();
         assert!(same.lock("a").try_acquire_blocking().unwrap().is_none());
@@ -43,8 +43,8 @@ fn without_anything_it_is_the_memory_of_the_process() {
 }
 
 #[test]
-fn what_was_set_first_stays() {
-    if am_i("what_was_set_first_stays", Some("nonsense".as_ref())) {
+fn first_set_global_stays() {
+    if am_i("first_set_global_stays", Some("nonsense".as_ref())) {
         let mine = locker::Locker::builder().prefix("mine:").build_blocking();
         assert_eq!(mine.unwrap_err().kind(), ErrorKind::Misused, "LOCKER_URL is nonsense");
         let mine = locker::Locker::builder().url("memory://").prefix("mine:").build_blocking().unwrap();
@@ -56,8 +56,8 @@ fn what_was_set_first_stays() {
 }
 
 #[test]
-fn with_a_bad_url_every_call_says_what_is_wrong() {
-    if am_i("with_a_bad_url_every_call_says_what_is_wrong", Some("nonsense://here".as_ref())) {
+fn bad_url_fails_every_call() {
+    if am_i("bad_url_fails_every_call", Some("nonsense://here".as_ref())) {
         for error in [
             locker::global().lock("a").acquire_blocking().unwrap_err(),
             locker::try_global().map(|_| ()).unwrap_err(),
@@ -75,14 +75,14 @@ fn with_a_bad_url_every_call_says_what_is_wrong() {
     }
 }
 
-/// It was meant for a store that others share.
+/// The variable was meant for a shared store.
 #[cfg(unix)]
 #[test]
-fn a_variable_that_cannot_be_read_is_not_taken_for_none() {
+fn unreadable_variable_is_not_ignored() {
     use std::os::unix::ffi::OsStrExt;
 
     let url = OsStr::from_bytes(b"redis://\xff");
-    if am_i("a_variable_that_cannot_be_read_is_not_taken_for_none", Some(url)) {
+    if am_i("unreadable_variable_is_not_ignored", Some(url)) {
         for locker in [locker::Locker::builder().build_blocking(), locker::try_global().cloned()] {
             let error = locker.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Misused);
@@ -93,8 +93,8 @@ fn a_variable_that_cannot_be_read_is_not_taken_for_none() {
 
 #[cfg(feature = "tracing")]
 #[test]
-fn who_builds_a_locker_that_nothing_names_a_store_for_is_warned() {
-    let Some(said) = said("who_builds_a_locker_that_nothing_names_a_store_for_is_warned", None) else {
+fn build_without_a_store_logs_a_warning() {
+    let Some(said) = said("build_without_a_store_logs_a_warning", None) else {
         tracing_subscriber::fmt().with_writer(std::io::stdout).init();
         locker::Locker::builder().build_blocking().unwrap();
         return;
@@ -104,8 +104,8 @@ fn who_builds_a_locker_that_nothing_names_a_store_for_is_warned() {
 
 #[cfg(feature = "tracing")]
 #[test]
-fn who_has_set_a_locker_is_not_warned() {
-    let Some(said) = said("who_has_set_a_locker_is_not_warned", None) else {
+fn set_global_logs_no_warning() {
+    let Some(said) = said("set_global_logs_no_warning", None) else {
         tracing_subscriber::fmt().with_writer(std::io::stdout).init();
         locker::set_global(locker::Locker::memory()).unwrap();
         let _ = locker::global();
@@ -116,7 +116,7 @@ fn who_has_set_a_locker_is_not_warned() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn who_has_set_a_locker_has_no_connection_to_another() {
+fn set_global_opens_no_other_connection() {
     use std::net::TcpListener;
 
     let listen = || {
@@ -125,10 +125,10 @@ fn who_has_set_a_locker_has_no_connection_to_another() {
         (listener, url)
     };
     let (named, url) = listen();
-    if am_i("who_has_set_a_locker_has_no_connection_to_another", Some(url.as_ref())) {
+    if am_i("set_global_opens_no_other_connection", Some(url.as_ref())) {
         locker::set_global(locker::Locker::memory()).unwrap();
         locker::global().lock("a").acquire_blocking().unwrap().release_blocking().unwrap();
-        // Connections are made in order: when this one is there, one begun before it would be, too.
+        // Connections arrive in order: one that was begun before this one would have arrived.
         let (later, url) = listen();
         std::thread::spawn(move || locker::Locker::connect_blocking(&url));
         later.accept().unwrap();

@@ -1,10 +1,10 @@
-//! Ids tell everybody apart, also processes that were forked from one.
+//! Ids are unique, also in forked processes.
 
 use fork::{Fork, fork, waitpid};
 use locker::Id;
 use std::{collections::HashSet, fs, path::Path};
 
-/// What a child draws after this process has drawn, and while it goes on drawing.
+/// Returns the id that a forked child draws.
 fn drawn_by_a_child(file: &Path) -> String {
     match fork().unwrap() {
         Fork::Child => {

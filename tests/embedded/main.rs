@@ -1,4 +1,4 @@
-//! What is particular to the embedded store, and to futures dropped half-way.
+//! Tests of the embedded store, of cancel safety and of settings.
 
 mod blocking;
 mod cancel_safety;

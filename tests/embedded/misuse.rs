@@ -1,4 +1,4 @@
-//! Wrong settings and URLs are refused by name.
+//! Wrong settings and URLs: the errors name them.
 
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn refused(result: Result<locker::Guard, locker::Error>, words: &[&str]) {
 }
 
 #[test]
-fn durations_and_counts_that_cannot_be_meant_are_refused_by_name() {
+fn impossible_settings_are_refused_by_name() {
     let locker = Locker::memory();
     let lock = || locker.lock("a");
     let century = Duration::from_secs(100 * 366 * 24 * 3600);
@@ -46,7 +46,7 @@ fn lockers_and_requests_are_shown_in_a_line() {
 }
 
 #[test]
-fn urls_that_name_no_store_are_answered_with_what_is_accepted() {
+fn unknown_urls_list_the_accepted_ones() {
     for url in
         ["", "memory", "memory:", "nonsense://", "http://127.0.0.1", "redis:/127.0.0.1", "://", " memory://"]
     {

@@ -1,4 +1,4 @@
-//! The examples do what they say, run as programs.
+//! The examples, run as programs.
 
 mod on_redis;
 #[cfg(feature = "tower")]
@@ -40,14 +40,14 @@ impl Drop for Running {
     }
 }
 
-/// Where a server that was just started says it listens.
+/// Returns the address that a server prints when it starts.
 fn listening(running: &mut Running) -> String {
     let mut line = String::new();
     BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    line.trim().strip_prefix("listening on http://").expect("it says where it listens").to_owned()
+    line.trim().strip_prefix("listening on http://").expect("the address in the output").to_owned()
 }
 
-/// One request, `head` being its first lines; the whole answer.
+/// Sends one request, of which `head` is the first lines, and returns the whole response.
 fn exchange(address: &str, head: &str) -> String {
     send(address, head, "")
 }
@@ -57,7 +57,7 @@ fn send(address: &str, head: &str, body: &str) -> String {
     let length = body.len();
     write!(stream, "{head}host: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}")
         .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }

@@ -1,4 +1,4 @@
-//! The examples on a server, two programs at once.
+//! The examples on a Redis server, two programs at once.
 
 use crate::example;
 use locker_harness::RedisServer;
@@ -20,7 +20,7 @@ fn withdraw_runs_twice_at_once() {
 }
 
 #[test]
-fn a_fenced_resource_refuses_who_comes_too_late() {
+fn fenced_resource_refuses_a_late_holder() {
     let Some(server) = RedisServer::start() else { return };
     for store in ["memory://".to_owned(), server.url()] {
         let output = example("fenced_resource").args(["--store", &store]).output().unwrap();

@@ -15,22 +15,23 @@ fn quote(address: &str, client: &str) -> String {
     exchange(address, &format!("GET /quote HTTP/1.1\r\nx-api-key: {client}\r\n")).to_lowercase()
 }
 
-/// The value of a header field.
-fn field<'a>(answer: &'a str, name: &str) -> &'a str {
-    let line = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-    line.unwrap_or_else(|| panic!("no {name} in {answer}"))
+/// Returns the value of a header field.
+fn field<'a>(response: &'a str, name: &str) -> &'a str {
+    let line = response.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.unwrap_or_else(|| panic!("no {name} in {response}"))
 }
 
+/// A refused client gets a `retry-after`.
 #[test]
-fn clients_have_limits_of_their_own_and_are_told_when_to_come_back() {
+fn clients_have_separate_limits() {
     let (_running, address) = start(&["--size", "3", "--interval", "600"]);
     for left in ["2", "1", "0"] {
-        let answer = quote(&address, "one");
-        assert!(answer.starts_with("http/1.1 200 ") && answer.ends_with("42\n"), "{answer}");
-        assert_eq!(field(&answer, "ratelimit-remaining"), left);
-        assert_eq!(field(&answer, "ratelimit-limit"), "3");
-        assert_eq!(field(&answer, "ratelimit-policy"), "\"default\";q=3;w=600");
-        assert!(field(&answer, "ratelimit").starts_with(&format!("\"default\";r={left};t=")), "{answer}");
+        let response = quote(&address, "one");
+        assert!(response.starts_with("http/1.1 200 ") && response.ends_with("42\n"), "{response}");
+        assert_eq!(field(&response, "ratelimit-remaining"), left);
+        assert_eq!(field(&response, "ratelimit-limit"), "3");
+        assert_eq!(field(&response, "ratelimit-policy"), "\"default\";q=3;w=600");
+        assert!(field(&response, "ratelimit").starts_with(&format!("\"default\";r={left};t=")), "{response}");
     }
     let refused = quote(&address, "one");
     assert!(refused.starts_with("http/1.1 429 "), "{refused}");
@@ -42,12 +43,13 @@ fn clients_have_limits_of_their_own_and_are_told_when_to_come_back() {
 }
 
 #[test]
-fn who_was_told_to_come_back_is_let_in_then() {
+fn client_is_admitted_after_retry_after() {
     let (_running, address) = start(&["--size", "1", "--interval", "1"]);
-    // The second request is let in as well when a new interval has begun before it.
-    let refused = (0..50).map(|_| quote(&address, "me")).find(|answer| answer.starts_with("http/1.1 429 "));
+    // The second request is admitted as well if a new interval has begun before it.
+    let refused =
+        (0..50).map(|_| quote(&address, "me")).find(|response| response.starts_with("http/1.1 429 "));
     let after: u64 = field(&refused.expect("a refusal"), "retry-after").parse().unwrap();
-    // To come back then is what is tested.
+    // A client waits as long as `retry-after` says.
     thread::sleep(std::time::Duration::from_secs(after));
     assert!(quote(&address, "me").starts_with("http/1.1 200 "));
 }
@@ -62,10 +64,16 @@ fn an_order_is_shipped_once_at_a_time() {
     let together: Vec<_> = ["7", "7", "07"].map(ship).into();
     let other = ship("8").join().unwrap();
     assert!(other.starts_with("HTTP/1.1 200 "), "{other}");
-    let answers: Vec<String> = together.into_iter().map(|ship| ship.join().unwrap()).collect();
-    let refused: Vec<_> = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 503 ")).collect();
-    assert_eq!(refused.len(), 2, "{answers:?}");
-    assert!(refused.iter().all(|answer| answer.to_lowercase().contains("\r\nretry-after: ")), "{answers:?}");
+    let responses: Vec<String> = together.into_iter().map(|ship| ship.join().unwrap()).collect();
+    let refused: Vec<_> = responses.iter().filter(|response| response.starts_with("HTTP/1.1 503 ")).collect();
+    assert_eq!(refused.len(), 2, "{responses:?}");
+    assert!(
+        refused.iter().all(|response| response.to_lowercase().contains("\r\nretry-after: ")),
+        "{responses:?}"
+    );
     assert!(ship("7").join().unwrap().starts_with("HTTP/1.1 200 "), "it is free again");
-    assert!(ship("%37").join().unwrap().starts_with("HTTP/1.1 404 "), "the same order without its lock");
+    assert!(
+        ship("%37").join().unwrap().starts_with("HTTP/1.1 404 "),
+        "another spelling of the order would have another lock"
+    );
 }

@@ -1,4 +1,4 @@
-//! The main job.
+//! The example of the README.
 
 use crate::example;
 
@@ -21,7 +21,7 @@ fn books_every_withdrawal() {
 }
 
 #[test]
-fn answers_help_and_refuses_what_it_does_not_know() {
+fn prints_help_and_refuses_unknown_stores() {
     let output = example("withdraw").arg("--help").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(

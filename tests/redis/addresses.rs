@@ -1,4 +1,4 @@
-//! Where a store may be, and what a wrong address says.
+//! The addresses of servers, and the errors of wrong ones.
 
 use crate::support::{builder, connect, hold, in_time};
 use locker::{Error, ErrorKind, Locker};
@@ -12,7 +12,7 @@ use std::{
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The error of connecting to `url`; it comes within the time-out.
+/// Returns the error of connecting to `url`, which comes within the timeout.
 async fn refused(url: &str) -> Error {
     let started = Instant::now();
     let result = Locker::builder().url(url).timeout(PATIENCE).build().await;
@@ -20,7 +20,7 @@ async fn refused(url: &str) -> Error {
     result.expect_err(url)
 }
 
-/// A port behind which `answer` is all that ever comes.
+/// Opens a port that sends `answer` and nothing else.
 fn stranger(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -35,7 +35,7 @@ fn stranger(answer: &'static str) -> u16 {
 }
 
 #[tokio::test]
-async fn a_dead_port_is_told_and_works_once_a_server_is_there() {
+async fn dead_port_is_unavailable_until_it_listens() {
     let error = refused(&format!("redis://127.0.0.1:{}", free_port())).await;
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Unavailable, true));
     assert!(error.to_string().contains("cannot connect to redis://127.0.0.1:"), "{error}");
@@ -48,21 +48,21 @@ async fn a_dead_port_is_told_and_works_once_a_server_is_there() {
 }
 
 #[tokio::test]
-async fn an_unknown_host_is_told() {
+async fn unknown_host_is_unavailable() {
     let error = refused("redis://no-such-host.invalid").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
 }
 
 #[tokio::test]
-async fn a_silent_port_is_told_within_the_timeout() {
+async fn silent_port_fails_within_the_timeout() {
     let error = refused(&format!("redis://127.0.0.1:{}", stranger(""))).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("nothing heard within 1.8s"), "{error}");
 }
 
 #[tokio::test]
-async fn a_port_that_is_not_redis_is_told() {
+async fn port_that_is_not_redis_is_misused() {
     let error = refused(&format!("redis://127.0.0.1:{}", stranger("HTTP/1.1 400 Bad Request\r\n\r\n"))).await;
     assert_eq!(error.kind(), ErrorKind::Misused, "{error}");
     assert!(error.to_string().contains("not redis"), "{error}");
@@ -97,7 +97,7 @@ async fn user_password_and_database_are_used() {
 }
 
 #[tokio::test]
-async fn malformed_urls_say_what_is_accepted() {
+async fn malformed_urls_list_the_accepted_forms() {
     for url in [
         "redis://",
         "redis://h/one",
@@ -129,13 +129,13 @@ async fn unix_sockets_work() {
     assert!(error.to_string().contains("/no/such/socket"), "{error}");
 }
 
-/// A locker opened without waiting works as soon as there is a server: what `LOCKER_URL` does for `global()`.
+/// `global()` opens the locker of `LOCKER_URL` without waiting. It works as soon as there is a server.
 #[test]
-fn a_lazy_locker_fails_until_the_server_is_there() {
+fn lazy_locker_fails_until_the_server_is_up() {
     let Some(mut server) = RedisServer::start() else { return };
     server.kill();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "addresses::in_another_process", "--nocapture"])
+        .args(["--exact", "addresses::lazy_locker_process", "--nocapture"])
         .envs([("LOCKER_TEST_PART", "1"), ("LOCKER_URL", &server.url())])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -152,9 +152,9 @@ fn a_lazy_locker_fails_until_the_server_is_there() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A part of the test above, which runs it in a process of its own.
+/// The child process of the test above.
 #[test]
-fn in_another_process() {
+fn lazy_locker_process() {
     if std::env::var("LOCKER_TEST_PART").is_err() {
         return;
     }

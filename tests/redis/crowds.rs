@@ -1,4 +1,4 @@
-//! Crowds at one lock, most of whom hand it over within this process.
+//! Many callers at one lock, most of which hand it off within this process.
 
 use crate::support::{connect, holder, in_time, nobody_is_left, until};
 use locker::ErrorKind;
@@ -12,8 +12,9 @@ use std::{
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 
-/// What many do at once, some of whom lose patience or are dropped at any moment. Were the lock left to nobody, then
-/// for longer than the test may take.
+/// Lets many callers take the lock, while some time out or are dropped at any moment.
+///
+/// A lock left to a caller that is gone would be held for longer than the test may take.
 async fn a_crowd_comes_and_goes(members: usize, processes: usize) {
     const GRANTS: u64 = 4_000;
     let Some(server) = RedisServer::start() else { return };
@@ -58,20 +59,18 @@ async fn a_crowd_comes_and_goes(members: usize, processes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_comes_and_goes_never_overlaps() {
+async fn crowd_of_two_processes_never_overlaps() {
     a_crowd_comes_and_goes(24, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_of_one_process_that_comes_and_goes_never_overlaps() {
+async fn crowd_of_one_process_never_overlaps() {
     a_crowd_comes_and_goes(8, 1).await;
 }
 
-/// Whatever one task hears first, a hold that lasted is never said to be lost, while the server is disturbed again after
-/// every `holds`. `unknown`: it may be unknown whether a release has arrived.
-/// Far more calls at the same time than are written at once, of waiters that all give up together.
+/// Far more waiters time out at the same time than the client writes calls at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_who_give_up_together_leave_a_store_that_answers() {
+async fn thousands_of_timeouts_leave_a_usable_store() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let held = locker.lock("a").acquire().await.unwrap();
@@ -83,11 +82,14 @@ async fn thousands_who_give_up_together_leave_a_store_that_answers() {
     while let Some(ended) = in_time("the crowd", crowd.join_next()).await {
         assert_eq!(ended.unwrap(), Err(ErrorKind::TimedOut));
     }
-    in_time("what they leave", locker.settled()).await;
+    in_time("their cancels", locker.settled()).await;
     in_time("the release", held.release()).await.unwrap();
     drop(in_time("the next", locker.lock("a").acquire()).await.unwrap());
 }
 
+/// Checks that no hold is reported as lost while `disturb` runs again after every `holds` releases.
+///
+/// With `unknown`, the outcome of a release may be unknown.
 async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd) {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
@@ -103,7 +105,7 @@ async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd)
                 tokio::task::yield_now().await;
                 assert!(held.swap(false, Ordering::SeqCst));
                 let error = guard.release().await.err().filter(|error| !unknown || error.is_certain());
-                assert!(error.is_none(), "of a hold that lasted: {error:?}");
+                assert!(error.is_none(), "a hold was not lost: {error:?}");
                 ended.add_permits(1);
             }
         });
@@ -131,12 +133,12 @@ async fn a_crowd_keeps_its_holds(holds: u32, unknown: bool, disturb: redis::Cmd)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_hold_is_said_to_be_lost_while_the_server_forgets_its_scripts_again_and_again() {
+async fn script_flushes_lose_no_hold() {
     a_crowd_keeps_its_holds(0, false, redis::cmd("SCRIPT").arg("FLUSH").take()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_hold_is_said_to_be_lost_while_connections_break_again_and_again() {
+async fn broken_connections_lose_no_hold() {
     let kill = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("PUBSUB").take();
     a_crowd_keeps_its_holds(20, true, kill).await;
 }

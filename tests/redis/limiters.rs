@@ -1,6 +1,6 @@
-//! What rate limiters cost the server, and what they leave there.
+//! The cost of rate limiters on the server, and the keys that they leave there.
 
-use crate::support::{commands_run, connect, in_time, scripts_run, until, waiting};
+use crate::support::{MINUTE, commands_run, connect, in_time, scripts_run, until, waiting};
 use locker::{ErrorKind, Locker, Quota, RateLimiter};
 use locker_harness::RedisServer;
 use std::time::{Duration, Instant};
@@ -9,21 +9,20 @@ use tokio::task::JoinSet;
 const CROWD: usize = 500;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// So many wait for their turn at the name `crowd`.
+/// Queues `CROWD` callers at the limiter `crowd`.
 async fn crowd(server: &RedisServer, locker: &Locker, quota: Quota) -> JoinSet<()> {
     let limiter = locker.rate_limiter("crowd", quota).timeout(Duration::MAX);
     let mut callers = JoinSet::new();
     for _ in 0..CROWD {
         let limiter = limiter.clone();
-        callers
-            .spawn(async move { limiter.acquire().await.map_or((), |_| panic!("its turn is hours away")) });
+        callers.spawn(async move { limiter.acquire().await.map_or((), |_| panic!("it waits for hours")) });
     }
-    until("everybody in line", async || waiting(server, "rate:crowd") == CROWD).await;
+    until("all callers", async || waiting(server, "rate:crowd") == CROWD).await;
     callers
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_leaves_costs_a_little_for_each() {
+async fn departing_crowd_costs_linear_work() {
     for quota in [Quota::gcra(1, HOUR), Quota::token_bucket(1, HOUR), Quota::fixed_window(0, HOUR)] {
         let Some(server) = RedisServer::start() else { return };
         let locker = connect(&server.url()).await;
@@ -32,7 +31,7 @@ async fn a_crowd_that_leaves_costs_a_little_for_each() {
         let (scripts, commands) = (scripts_run(&server), commands_run(&server, |_| true));
         drop(callers);
         in_time("an unrelated call", locker.lock("other").acquire()).await.unwrap().release().await.unwrap();
-        until("everybody gone", async || waiting(&server, "rate:crowd") == 0).await;
+        until("an empty queue", async || waiting(&server, "rate:crowd") == 0).await;
         let (scripts, commands) =
             (scripts_run(&server) - scripts, commands_run(&server, |_| true) - commands);
         assert!(scripts <= 2 * CROWD as u64, "{quota:?}: {scripts} scripts");
@@ -40,7 +39,7 @@ async fn a_crowd_that_leaves_costs_a_little_for_each() {
     }
 }
 
-/// The longest that any key is kept.
+/// Returns the longest time to live of all keys.
 fn kept(server: &RedisServer) -> Duration {
     let keys: Vec<String> = server.ask("KEYS", &["*"]);
     let left = keys.iter().map(|key| server.ask::<i64>("PTTL", &[key]));
@@ -48,7 +47,7 @@ fn kept(server: &RedisServer) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_is_forgotten_a_minute_after_the_last_turn() {
+async fn name_is_forgotten_a_minute_after_its_use() {
     const MINUTE: Duration = Duration::from_secs(60);
     for kind in [Quota::fixed_window, Quota::token_bucket, Quota::gcra] {
         let Some(server) = RedisServer::start() else { return };
@@ -63,39 +62,37 @@ async fn a_name_is_forgotten_a_minute_after_the_last_turn() {
             }
             callers
         };
-        let in_line =
-            async |number| until("everybody in line", async || waiting(&server, "rate:name") == number).await;
+        let queued =
+            async |number| until("all callers", async || waiting(&server, "rate:name") == number).await;
 
         let slow = takes(5, kind(1, HOUR));
-        in_line(4).await;
-        assert!(kept(&server) > 5 * HOUR, "as long as the last turn");
+        queued(4).await;
+        assert!(kept(&server) > 5 * HOUR, "as long as the last reservation");
         drop(slow);
-        in_line(0).await;
-        assert!(kept(&server) <= 2 * HOUR + MINUTE, "those who wait no longer are not waited for");
+        queued(0).await;
+        assert!(kept(&server) <= 2 * HOUR + MINUTE, "callers that have left do not count");
 
         let parked = takes(2, kind(0, HOUR));
-        in_line(2).await;
+        queued(2).await;
         assert!(kept(&server) <= 2 * HOUR + MINUTE);
         drop(parked);
-        in_line(0).await;
+        queued(0).await;
 
         let short = Duration::from_millis(200);
         limiter(kind(1, short)).acquire().await.unwrap();
-        in_time("a turn", limiter(kind(1, short)).acquire()).await.unwrap();
+        in_time("a reservation", limiter(kind(1, short)).acquire()).await.unwrap();
         assert!(kept(&server) <= 3 * short + MINUTE);
     }
 }
 
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// A refusal counts for so long at most, if the store is not asked.
+/// A refusal is cached for this long at most.
 const CACHED: Duration = Duration::from_millis(50);
 
 fn all(size: u64, per: Duration) -> [Quota; 3] {
     [Quota::fixed_window(size, per), Quota::token_bucket(size, per), Quota::gcra(size, per)]
 }
 
-/// A limiter that all tokens were taken of.
+/// Returns a limiter whose tokens are all taken.
 async fn used_up(locker: &Locker, name: &str, quota: Quota) -> RateLimiter {
     let limiter = locker.rate_limiter(name, quota);
     limiter.clone().tokens(quota.size()).acquire().await.unwrap();
@@ -106,7 +103,7 @@ async fn is_refused(limiter: &RateLimiter) -> bool {
     limiter.try_acquire().await.unwrap().is_none()
 }
 
-/// How often the server is asked by so many calls, which are all refused.
+/// Makes `calls` calls, which are all refused, and returns how many of them ask the server.
 async fn asked(server: &RedisServer, limiter: &RateLimiter, calls: usize) -> u64 {
     let before = scripts_run(server);
     for _ in 0..calls {
@@ -134,7 +131,7 @@ async fn refused_calls_ask_once_in_50_ms() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_calls_all_ask_if_refusals_are_not_cached() {
+async fn refused_calls_all_ask_without_the_cache() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
@@ -143,9 +140,9 @@ async fn refused_calls_all_ask_if_refusals_are_not_cached() {
     }
 }
 
-/// A caller in line may give up, and its tokens may be there for the next one.
+/// A queued caller may give up, and its tokens may be there for the next one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_calls_all_ask_while_a_caller_is_in_line() {
+async fn refused_calls_all_ask_while_a_caller_waits() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
@@ -153,7 +150,7 @@ async fn refused_calls_all_ask_while_a_caller_is_in_line() {
         let limiter = used_up(&locker, &name, quota).await;
         let patient = limiter.clone().timeout(5 * MINUTE);
         let mut waiter = Box::pin(patient.acquire());
-        until("a caller in line", async || {
+        until("a queued caller", async || {
             assert!(futures_util::poll!(&mut waiter).is_pending());
             waiting(&server, &format!("rate:{name}")) == 1
         })
@@ -175,7 +172,7 @@ async fn refused_call_for_fewer_tokens_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limit_deleted_elsewhere_is_noticed_within_50_ms() {
+async fn deleted_limit_is_noticed_within_50_ms() {
     let Some(server) = RedisServer::start() else { return };
     let [locker, other] = [connect(&server.url()).await, connect(&server.url()).await];
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
@@ -191,9 +188,9 @@ async fn limit_deleted_elsewhere_is_noticed_within_50_ms() {
     }
 }
 
-/// The other caller's tokens come every millisecond. Nothing is used any more once they are all there.
+/// The other caller's tokens refill every millisecond. The limiter is unused once all of them are there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limit_raised_elsewhere_is_noticed_within_50_ms() {
+async fn raised_limit_is_noticed_within_50_ms() {
     let Some(server) = RedisServer::start() else { return };
     let [locker, other] = [connect(&server.url()).await, connect(&server.url()).await];
     let short = Duration::from_millis(1);
@@ -201,7 +198,7 @@ async fn limit_raised_elsewhere_is_noticed_within_50_ms() {
         let name = number.to_string();
         let limiter = used_up(&locker, &name, slow).await;
         assert!(is_refused(&limiter).await);
-        in_time("a turn of the faster limit", other.rate_limiter(&name, fast).acquire()).await.unwrap();
+        in_time("a token of the faster limit", other.rate_limiter(&name, fast).acquire()).await.unwrap();
         let (admin, key) = (other.admin(), other.admin().key("rate", &name));
         until("all tokens being there", async || admin.inspect(&key).await.unwrap().is_none()).await;
         let raised = Instant::now();
@@ -213,9 +210,9 @@ async fn limit_raised_elsewhere_is_noticed_within_50_ms() {
     }
 }
 
-/// A batch that does nothing for refused calls has each of them made twice.
+/// If a batch left refused calls undone, each of them would be sent twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refused_calls_at_the_same_time_become_few_commands() {
+async fn simultaneous_refusals_take_few_commands() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {

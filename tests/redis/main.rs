@@ -1,20 +1,25 @@
-//! What only a server across a network can do to locks: faults, restarts, wrong addresses, other clients.
+//! Behaviour that only a server across a network shows. Each file covers a fault or a topic.
 
 mod addresses;
+mod batching;
+mod broken_connections;
 mod crowds;
-mod failures;
-mod interop;
-mod late;
+mod handoff_model;
+mod handshake;
+mod in_process_handoff;
+mod late_messages;
+mod late_requests;
 mod limiters;
-mod loss;
-mod primitives;
+mod lost_replies;
+mod other_clients;
+mod outages;
 mod rechecks;
 mod refusals;
-mod runs;
+mod restarts;
 mod runtimes;
-mod start;
+mod silent_waiters;
+mod slow_network;
+mod stored_keys;
 mod support;
 #[cfg(feature = "redis-tls")]
 mod tls;
-mod together;
-mod waiters;

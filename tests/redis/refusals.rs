@@ -1,22 +1,23 @@
-//! What Redis itself refuses is certain: waited out within the caller's patience, or told.
+//! Refusals by Redis itself: the outcome is certain. The client waits until the caller's timeout, or returns the error.
 
 use crate::support::{GENEROUS, builder, hold, holder, in_time, until, version, waiting};
 use locker::{Error, ErrorKind, Locker};
 use locker_harness::{Proxy, RedisServer, eventually, free_port};
 use std::time::Duration;
 
-/// Nothing gets lost on the way here, and a busy machine may take its time.
+/// Connects with a command timeout that no busy machine exceeds: no reply is lost in these tests.
 async fn connect(url: &str) -> Locker {
     builder(url).command_timeout(GENEROUS).build().await.expect("a connection to the test's server")
 }
 
-/// One try.
+/// Returns the error of one try.
 async fn refused(locker: &Locker) -> Error {
-    in_time("an answer", locker.lock("refused").try_acquire()).await.expect_err("an error")
+    in_time("a reply", locker.lock("refused").try_acquire()).await.expect_err("an error")
 }
 
-/// While what `fail` does lasts, it is `Unavailable`, names `code`, and holds nothing; what was held stays held, and
-/// a patient caller gets through when it is mended.
+/// Checks that an acquire after `fail` returns `Unavailable`, names `code` and holds nothing.
+///
+/// Earlier holds stay held, and a patient caller succeeds after `mend`.
 async fn passes(server: &RedisServer, locker: &Locker, code: &str, fail: impl FnOnce(), mend: impl FnOnce()) {
     hold(locker, "refused").await.release().await.unwrap();
     let kept = locker.lock("kept").lease(GENEROUS).acquire().await.unwrap();
@@ -41,7 +42,7 @@ fn set(server: &RedisServer, name: &str, value: &str) {
     let _: String = server.ask("CONFIG", &["SET", name, value]);
 }
 
-/// Makes it a replica of a master that is not there.
+/// Makes the server a replica of a master that is not there.
 fn lose_master(server: &RedisServer) {
     let _: String = server.ask("REPLICAOF", &["127.0.0.1", &free_port().to_string()]);
 }
@@ -108,7 +109,7 @@ async fn a_server_busy_with_a_script_refuses() {
     passes(&server, &locker, "BUSY", fail, mend).await;
 }
 
-/// A server that has crashed, and reads a long file when it starts again.
+/// The server crashes and reads a long file when it starts again.
 #[tokio::test]
 async fn a_server_that_reads_its_data_refuses() {
     let persistent = ["--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", "100"];
@@ -133,7 +134,7 @@ async fn a_server_that_reads_its_data_refuses() {
     });
     let newcomer = newcomer.await;
     assert_eq!((newcomer.kind(), newcomer.is_temporary()), (ErrorKind::Unavailable, true), "{newcomer}");
-    let told = in_time("the refusal of a known locker", async {
+    let error = in_time("the refusal of a known locker", async {
         loop {
             let error = refused(&locker).await;
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -142,12 +143,12 @@ async fn a_server_that_reads_its_data_refuses() {
             }
         }
     });
-    assert!(told.await.is_certain());
+    assert!(error.await.is_certain());
     let patient = tokio::spawn({
         let locker = locker.clone();
         async move { hold(&locker, "refused").await.release().await }
     });
-    // Redis 6.2 cannot be told to hurry.
+    // Redis 6.2 has no such setting.
     let hurry = redis::cmd("CONFIG").arg(&["SET", "key-load-delay", "0"]).exec(&mut server.connection());
     assert!(hurry.is_ok() || version(&server).starts_with("6."));
     in_time("the patient caller", patient).await.unwrap().unwrap();
@@ -158,7 +159,7 @@ async fn a_server_that_reads_its_data_refuses() {
 
 const CLUSTER: [&str; 2] = ["--cluster-enabled", "yes"];
 
-/// A node that has all slots.
+/// Starts a node that has all slots.
 pub(crate) async fn whole_cluster() -> Option<RedisServer> {
     let server = RedisServer::with(&CLUSTER)?;
     let slots: Vec<String> = (0..16_384).map(|slot| slot.to_string()).collect();
@@ -188,7 +189,7 @@ async fn a_cluster_that_lacks_a_slot_refuses() {
     passes(&server, &locker, "CLUSTERDOWN", fail, mend).await;
 }
 
-/// Another node, which the first one knows; its id.
+/// Starts another node that the first one knows, and returns it with its id.
 async fn second_node(first: &RedisServer) -> (RedisServer, String) {
     let second = RedisServer::with(&CLUSTER).expect("another server");
     let id: String = second.ask("CLUSTER", &["MYID"]);
@@ -205,7 +206,7 @@ async fn second_node(first: &RedisServer) -> (RedisServer, String) {
 }
 
 #[tokio::test]
-async fn a_slot_that_moves_to_another_node_refuses_until_it_stays() {
+async fn migrating_slot_refuses_until_it_is_stable() {
     let Some(first) = whole_cluster().await else { return };
     let locker = connect(&first.url()).await;
     let (_second, id) = second_node(&first).await;
@@ -214,7 +215,7 @@ async fn a_slot_that_moves_to_another_node_refuses_until_it_stays() {
         let _: String = first.ask("CLUSTER", &[&["SETSLOT", &slot], how].concat());
     };
     let migrate = || set_slot(&["MIGRATING", &id]);
-    // Redis 6.2 already sends those away who ask for a key that is not there any more.
+    // Redis 6.2 redirects a client that asks for a missing key.
     if version(&first).starts_with("6.") {
         hold(&locker, "refused").await.release().await.unwrap();
         migrate();
@@ -245,12 +246,13 @@ async fn a_node_without_the_slot_is_not_waited_for() {
     misused(&refused(&locker).await, "ASK");
 }
 
+/// Renewals, cancels, releases and hand-offs work.
 #[tokio::test]
-async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
+async fn maxmemory_refuses_only_acquires() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = locker.lock("a").lease(Duration::from_secs(4)).acquire().await.unwrap();
-    // Another URL of the same database: another connection.
+    // Another URL of the same database makes another connection.
     let other = connect(&format!("{}/0", server.url())).await;
     let waiter = tokio::spawn({
         let other = other.clone();
@@ -260,7 +262,7 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
         let other = other.clone();
         async move { other.lock("a").acquire().await.map(drop) }
     });
-    until("both in line", async || waiting(&server, "lock:a") == 2).await;
+    until("both waiters in the queue", async || waiting(&server, "lock:a") == 2).await;
     set(&server, "maxmemory", "1");
     assert_eq!(server.ask::<i64>("PEXPIRE", &["lock:a", "2500"]), 1);
     until("a renewal", async || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
@@ -274,8 +276,9 @@ async fn at_maxmemory_taking_fails_and_keeping_and_ending_work() {
     passes(&server, &locker, "OOM", || limit("1"), || limit("0")).await;
 }
 
+/// For holds by name; also renewal, eviction and deletion.
 #[tokio::test]
-async fn at_maxmemory_what_is_held_by_name_can_be_looked_at_and_ended() {
+async fn maxmemory_allows_inspect_and_release() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let (admin, key) = (locker.admin(), locker.admin().key("semaphore", "a"));
@@ -305,8 +308,9 @@ async fn a_permission_that_is_taken_away_is_named() {
     assert!(error.to_string().contains("ACL"), "{error}");
 }
 
+/// Calls return `Conflict`.
 #[tokio::test]
-async fn a_key_of_another_type_is_reported_and_left_alone() {
+async fn key_of_another_type_is_left_alone() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     let _: i64 = server.ask("RPUSH", &["lock:refused", "precious"]);
@@ -322,14 +326,14 @@ async fn a_key_of_another_type_is_reported_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_fence_record_that_is_none_of_ours_keeps_no_hold_from_ending() {
+async fn foreign_fence_record_blocks_no_release() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let admin = locker.admin();
     for end in ["released", "evicted"] {
         let guard = hold(&locker, "a").await;
         let next = tokio::spawn(locker.lock("a").timeout(GENEROUS).acquire());
-        until("the next in line", async || waiting(&server, "lock:a") == 1).await;
+        until("the next waiter in the queue", async || waiting(&server, "lock:a") == 1).await;
         let _: String = server.ask("SET", &["{lock:a}:f", "no fence"]);
         match end {
             "released" => guard.release().await.unwrap(),
@@ -339,8 +343,9 @@ async fn a_fence_record_that_is_none_of_ours_keeps_no_hold_from_ending() {
     }
 }
 
+/// Before anything is sent.
 #[tokio::test]
-async fn a_prefix_with_braces_is_refused_before_anything_is_asked() {
+async fn prefix_with_braces_is_refused() {
     for prefix in ["{shop}:", "}"] {
         let url = format!("redis://127.0.0.1:{}", free_port());
         let error = builder(&url).prefix(prefix).build().await.unwrap_err();
@@ -350,7 +355,7 @@ async fn a_prefix_with_braces_is_refused_before_anything_is_asked() {
 }
 
 #[tokio::test]
-async fn an_address_that_leads_to_another_master_is_followed() {
+async fn address_of_a_new_master_is_followed() {
     let (Some(old), Some(new)) = (RedisServer::start(), RedisServer::start()) else { return };
     let proxy = Proxy::to(old.port());
     let locker = connect(&proxy.url()).await;
@@ -360,4 +365,54 @@ async fn an_address_that_leads_to_another_master_is_followed() {
     let guard = in_time("the new master", locker.lock("a").timeout(GENEROUS).acquire()).await.unwrap();
     assert_eq!(new.ask::<Option<String>>("GET", &["lock:a"]).as_deref(), Some(guard.id()));
     guard.release().await.unwrap();
+}
+
+/// A wrong password refuses the connection over which a release would go.
+#[tokio::test]
+async fn release_is_made_once_the_login_works() {
+    let Some(server) = RedisServer::start() else { return };
+    let set = |password: &str| -> String {
+        server.ask("ACL", &["SETUSER", "shop", "on", "resetpass", password, "~*", "&*", "+@all"])
+    };
+    set(">secret");
+    let url = server.url().replace("redis://", "redis://shop:secret@");
+    let locker = builder(&url).lease(Duration::from_secs(600)).build().await.unwrap();
+    let (released, dropped) = (hold(&locker, "a").await, hold(&locker, "b").await);
+    set(">other");
+    let _: i64 = server.ask("CLIENT", &["KILL", "USER", "shop"]);
+    until("the refusal", async || {
+        locker
+            .lock("c")
+            .timeout(Duration::ZERO)
+            .acquire()
+            .await
+            .is_err_and(|e| e.kind() == ErrorKind::Misused)
+    })
+    .await;
+    assert_eq!(released.release().await.unwrap_err().kind(), ErrorKind::Misused);
+    drop(dropped);
+    set(">secret");
+    for key in ["lock:a", "lock:b"] {
+        until("the release", async || holder(&server, key).is_none()).await;
+    }
+}
+
+/// A script that fails has changed nothing. The hold is released when the cause is gone.
+#[tokio::test]
+async fn a_release_that_is_refused_leaves_the_hold() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = builder(&server.url()).lease(GENEROUS * 2).build().await.unwrap();
+    for helper in ["{lock:a}:q", "{lock:a}:w"] {
+        let guard = hold(&locker, "a").await;
+        let _: i64 = server.ask("RPUSH", &["{lock:a}:q", "precious"]);
+        if helper.ends_with('w') {
+            let _: i64 = server.ask("DEL", &["{lock:a}:q"]);
+            let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", "0123456789abcdef0123456789abcdef"]);
+            let _: i64 = server.ask("RPUSH", &["{lock:a}:w", "precious"]);
+        }
+        let id = guard.id().to_owned();
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Conflict);
+        assert_eq!(crate::support::holder(&server, "lock:a"), Some(id));
+        let _: i64 = server.ask("DEL", &["lock:a", "{lock:a}:q", "{lock:a}:w"]);
+    }
 }

@@ -1,4 +1,4 @@
-//! The connections that callers' runtimes drive themselves: used, and never counted on.
+//! The connections that the runtimes of callers drive: used, and never relied on.
 
 use crate::support::{GENEROUS, LEASE, builder, holder, nobody_is_left, until};
 use locker::{Guard, Locker};
@@ -26,7 +26,7 @@ fn connect(url: &str) -> Locker {
     builder(url).build_blocking().unwrap()
 }
 
-/// The connections that calls go over and no messages come in on.
+/// Returns the number of connections that carry calls and no notifications.
 fn own(server: &RedisServer) -> usize {
     let clients: String = server.ask("CLIENT", &["LIST"]);
     let is_own = |client: &&str| {
@@ -36,7 +36,7 @@ fn own(server: &RedisServer) -> usize {
     clients.lines().filter(is_own).count()
 }
 
-/// Makes calls in `runtime` until one connection of its own, and only one, carries them.
+/// Makes calls in `runtime` until exactly one connection of its own carries them.
 fn open_own(runtime: &Runtime, server: &RedisServer, locker: &Locker) {
     eventually("a connection of the runtime", || {
         call(runtime, locker);
@@ -105,7 +105,7 @@ fn blocked_runtime_keeps_its_leases() {
     runtime.block_on(guard.release()).unwrap();
 }
 
-/// The request is carried out; who asked ends with its runtime before the answer is there.
+/// The request is carried out, and the caller ends with its runtime before the reply arrives.
 #[test]
 fn acquire_of_an_ending_runtime_is_taken_back() {
     let Some(server) = RedisServer::start() else { return };
@@ -122,7 +122,7 @@ fn acquire_of_an_ending_runtime_is_taken_back() {
     nobody_is_left(&server);
 }
 
-/// The worker that waits is the only one that could drive the connection of its runtime.
+/// Only the worker that waits could drive the connection of its runtime.
 #[test]
 fn blocking_call_inside_a_worker_does_not_wait() {
     let Some(server) = RedisServer::start() else { return };
@@ -168,9 +168,9 @@ fn fifty_threads_block_at_once() {
     locker.lock("shared").acquire_blocking().unwrap().release_blocking().unwrap();
 }
 
-/// Their threads end, and so does what they would use for another runtime.
+/// Each connection is killed between two calls of the same thread.
 #[test]
-fn blocking_calls_survive_the_end_of_their_connection() {
+fn blocking_calls_survive_killed_connections() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url());
     for _ in 0..3 {
@@ -216,7 +216,7 @@ fn killed_connection_costs_no_hold_and_no_error() {
     nobody_is_left(&server);
 }
 
-/// Two faults: the open connection takes nothing any more, and then those that follow it do not either.
+/// Two faults: the open connection stops taking requests, and then those that follow it do.
 #[test]
 fn dead_connection_costs_one_time_out() {
     let Some(server) = RedisServer::start() else { return };
@@ -275,10 +275,10 @@ async fn handed_over_lock_is_held_whatever_comes_first() {
         task.await.unwrap();
     }
     assert_eq!(counter.load(Ordering::SeqCst), TASKS * 50);
-    until("nobody being left", async || server.ask::<Vec<String>>("KEYS", &["semaphore:a"]).is_empty()).await;
+    until("an unused name", async || server.ask::<Vec<String>>("KEYS", &["semaphore:a"]).is_empty()).await;
 }
 
-/// The executor of other crates: it parks the thread.
+/// Runs a future on another executor, one that parks the thread.
 fn parked<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
@@ -296,9 +296,9 @@ fn parked<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// A worker that another executor blocks does not drive what is in its line, and the other workers cannot take that.
+/// A worker that another executor blocks does not drive its next task, and the other workers cannot take that one.
 #[test]
-fn call_by_another_executor_inside_a_worker_does_not_wait() {
+fn other_executor_inside_a_worker_does_not_wait() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).command_timeout(GENEROUS * 2).build_blocking().unwrap();
     let runtime = runtime(4);

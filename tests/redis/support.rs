@@ -1,17 +1,23 @@
-//! Servers, lockers on them, and what both are asked.
+//! Helpers: lockers on a server, waiters, and the state of the server.
 
-use locker::{Guard, Locker, LockerBuilder};
+use locker::{Grant, Guard, Locker, LockerBuilder};
 use locker_harness::RedisServer;
 use std::{
     collections::HashMap,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
+use tokio::task::JoinHandle;
 
 pub(crate) use locker_harness::{GENEROUS, in_time, until};
 
-/// Long enough not to matter, short enough for the fall-back timers to be seen.
+/// Long enough not to end early, short enough for the fall-back timers to fire.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+
+/// Long enough for a waiter that is notified, too short for one that rechecks on its own.
+pub(crate) const PROMPT: Duration = Duration::from_secs(8);
 
 pub(crate) fn builder(url: &str) -> LockerBuilder {
     Locker::builder().url(url).lease(LEASE).timeout(GENEROUS).command_timeout(Duration::from_millis(300))
@@ -25,28 +31,50 @@ pub(crate) async fn hold(locker: &Locker, name: &str) -> Guard {
     in_time("the lock", locker.lock(name).acquire()).await.expect("the lock")
 }
 
-/// Who holds the lock at `key`, as the server has it.
+/// Returns the id of the holder of the lock at `key`, as the server has it.
 pub(crate) fn holder(server: &RedisServer, key: &str) -> Option<String> {
     server.ask("GET", &[key])
 }
 
-/// How many wait at `key`.
+/// Starts a waiter for the lock `a`, and returns when it is queued behind the others.
+pub(crate) async fn queue(server: &RedisServer, locker: &Locker) -> JoinHandle<Guard> {
+    let (locker, before) = (locker.clone(), waiting(server, "lock:a"));
+    let waiter = tokio::spawn(async move { hold(&locker, "a").await });
+    until("the waiter in the queue", async || waiting(server, "lock:a") > before).await;
+    waiter
+}
+
+/// Starts a wait for the only permit of `a`, and returns when it is queued.
+pub(crate) async fn queue_permit(
+    server: &RedisServer,
+    locker: &Locker,
+    holder: &'static str,
+    expires: Duration,
+    timeout: Duration,
+) -> JoinHandle<locker::Result<Grant>> {
+    let (permits, before) = (locker.keyed_semaphore("a"), waiting(server, "semaphore:a"));
+    let joined = tokio::spawn(async move { permits.acquire(1, holder, expires, timeout).await });
+    until("its place in the queue", async || waiting(server, "semaphore:a") > before).await;
+    joined
+}
+
+/// Returns the number of waiters at `key`.
 pub(crate) fn waiting(server: &RedisServer, key: &str) -> usize {
     server.ask("ZCARD", &[&format!("{{{key}}}:q")])
 }
 
-/// The server's version, as it tells its clients.
+/// Returns the version that the server reports to its clients.
 pub(crate) fn version(server: &RedisServer) -> String {
     let mut facts: HashMap<String, redis::Value> = server.ask("HELLO", &[]);
     redis::from_redis_value(facts.remove("version").unwrap()).unwrap()
 }
 
-/// How often the server has run a script.
+/// Returns how often the server has run a script.
 pub(crate) fn scripts_run(server: &RedisServer) -> u64 {
     commands_run(server, |name| matches!(name, "evalsha" | "eval"))
 }
 
-/// How often the server has run these commands, in scripts too.
+/// Returns how often the server has run these commands, also in scripts.
 pub(crate) fn commands_run(server: &RedisServer, counts: impl Fn(&str) -> bool) -> u64 {
     let statistics: String = server.ask("INFO", &["commandstats"]);
     let calls = |line: &str| {
@@ -57,7 +85,7 @@ pub(crate) fn commands_run(server: &RedisServer, counts: impl Fn(&str) -> bool) 
     statistics.lines().filter_map(calls).sum()
 }
 
-/// The names of all keys that do not expire.
+/// Returns the names of all keys that do not expire.
 pub(crate) fn eternal_keys(server: &RedisServer) -> Vec<String> {
     let keys: Vec<String> = server.ask("KEYS", &["*"]);
     keys.into_iter().filter(|key| server.ask::<i64>("PTTL", &[key]) == -1).collect()
@@ -70,7 +98,7 @@ pub(crate) fn nobody_is_left(server: &RedisServer) {
 
 static NEXT_FENCE: AtomicU64 = AtomicU64::new(1);
 
-/// Brings a message to the only process that listens, and waits until it has been read and what it leads to is done.
+/// Sends a message to the only process that listens, and waits until the process has read it and acted on it.
 pub(crate) async fn tell_late(server: &RedisServer, message: &str) {
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let (ghost, fence) = ("0123456789abcdef0123456789abcdef", NEXT_FENCE.fetch_add(1, Ordering::Relaxed));
@@ -87,7 +115,7 @@ macro_rules! server_behind_proxy {
         let Some(server) = locker_harness::RedisServer::start() else { return };
         let proxy = locker_harness::Proxy::to(server.port());
         let locker = crate::support::connect(&proxy.url()).await;
-        // The server knows the scripts from here on: the first answer to a call is its result.
+        // From here on the server knows the scripts: the first reply to a call is its result.
         crate::support::hold(&locker, "known").await.release().await.unwrap();
         (server, proxy, locker)
     }};

@@ -1,4 +1,4 @@
-//! TLS, with a certificate made here.
+//! TLS, with a certificate that the test makes.
 
 use crate::support::{builder, hold};
 use locker::{Error, ErrorKind, LockerBuilder};
@@ -6,7 +6,7 @@ use locker_harness::RedisServer;
 use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
 use std::{fs, time::Duration};
 
-/// A server that speaks only TLS, and the certificate authority that vouches for it.
+/// Starts a server that speaks only TLS, and returns it with the path of its certificate authority.
 fn server() -> Option<(RedisServer, String)> {
     let directory = tempfile::tempdir().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -61,7 +61,7 @@ async fn rediss_works_with_a_named_authority() {
 }
 
 #[tokio::test]
-async fn tls_to_a_plain_port_is_told() {
+async fn tls_to_a_plain_port_is_reported() {
     let Some(server) = RedisServer::start() else { return };
     let error = refused(builder(&server.url().replace("redis://", "rediss://"))).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -1,4 +1,4 @@
-//! What the tests start and break: real Redis servers, and the network between them and a client. And how they wait.
+//! Support for the tests: real Redis servers, a network that can be broken, and waiting for conditions.
 
 mod processors;
 mod proxy;
@@ -13,38 +13,38 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longer than anything takes that works.
+/// Longer than any call takes that succeeds.
 pub const GENEROUS: Duration = Duration::from_secs(30);
 
-/// Between two looks at a condition: nothing tells of it, and who looks all the time keeps it from coming about.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+/// The time between two checks of a condition. A test that checked all the time would delay what it waits for.
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// The value of `future`; fails when it takes longer than anything that works.
+/// Returns the value of `future`.
 ///
 /// # Panics
-/// When it takes longer.
+/// If it takes longer than [`GENEROUS`].
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let value = tokio::time::timeout(GENEROUS, future).await;
     value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
 }
 
-/// Waits until `condition` holds; fails after a generous time.
+/// Waits until `condition` holds.
 ///
 /// # Panics
-/// When it never holds.
+/// If that takes longer than [`GENEROUS`].
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     in_time(what, async {
         while !condition().await {
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     })
     .await;
 }
 
-/// What `find` finds, for who has no runtime; fails after a generous time.
+/// Calls `find` until it returns a value, and returns that. For tests without a runtime.
 ///
 /// # Panics
-/// When nothing was found.
+/// If that takes longer than [`GENEROUS`].
 pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -52,14 +52,14 @@ pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(started.elapsed() < GENEROUS, "waited {GENEROUS:?} for: {what}");
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(CHECK_INTERVAL);
     }
 }
 
-/// Says why a test does nothing here, or fails it where everything has to be there (`CI=true`).
+/// Prints why a test is skipped.
 ///
 /// # Panics
-/// With `CI=true`.
+/// If `CI=true`, which requires every program.
 #[must_use]
 pub fn missing<T>(what: &str) -> Option<T> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{what}");

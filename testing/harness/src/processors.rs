@@ -1,16 +1,18 @@
-//! On which processors a measurement runs.
+//! The processors that a measurement runs on.
 
 use crate::RedisServer;
 
-/// Measures as the scheduler places the threads, and then, on Linux, with this process on one processor and the server on
-/// another: what the argument says. Where the scheduler puts a caller, the thread of its connection and the server
-/// moves the time of a round trip by a third, and it puts them elsewhere for whoever comes next.
+/// Measures with the threads where the scheduler puts them, and on Linux again with a processor each for this process
+/// and the server.
+///
+/// The argument of `measure` describes the placement. The placement changes the time of a round trip by a third, and it
+/// differs from subject to subject.
 pub fn in_both_places(server: &RedisServer, mut measure: impl FnMut(&str)) {
     measure("");
     #[cfg(target_os = "linux")]
     match linux::Pinned::new(server) {
         Ok(Some(_pinned)) => measure(", callers and server on a processor each"),
-        Ok(None) => eprintln!("there is no second processor to measure on"),
+        Ok(None) => eprintln!("not measured with a processor each: there is only one"),
         Err(error) => eprintln!("not measured with callers and server on a processor each: {error}"),
     }
     #[cfg(not(target_os = "linux"))]
@@ -33,7 +35,7 @@ mod linux {
     }
 
     impl Pinned {
-        /// `None` where there is no second processor.
+        /// Returns `None` if there is no second processor.
         pub(super) fn new(server: &RedisServer) -> io::Result<Option<Self>> {
             let before = sched_getaffinity(None)?;
             let mut free = (0..CpuSet::MAX_CPU).filter(|number| before.is_set(*number));
@@ -49,7 +51,7 @@ mod linux {
         fn drop(&mut self) {
             for process in [Some(getpid()), self.server] {
                 if let Err(error) = keep(process, &self.before) {
-                    eprintln!("still on one processor: {error}");
+                    eprintln!("process still pinned to one processor: {error}");
                 }
             }
         }
@@ -61,14 +63,14 @@ mod linux {
         set
     }
 
-    /// All threads that the process has; those it starts later follow them.
+    /// Pins all threads of the process. The threads that it starts later inherit the setting.
     fn keep(process: Option<Pid>, set: &CpuSet) -> io::Result<()> {
         let Some(process) = process else { return Ok(()) };
         let threads = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
         for thread in threads.map_err(|_| io::Errno::SRCH)?.flatten() {
             let number = thread.file_name().to_str().and_then(|number| number.parse().ok());
             match sched_setaffinity(number.and_then(Pid::from_raw), set) {
-                // It has ended meanwhile.
+                // The thread has ended.
                 Ok(()) | Err(io::Errno::SRCH) => {}
                 refused => return refused,
             }

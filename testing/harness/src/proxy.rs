@@ -1,4 +1,4 @@
-//! A network that can be broken: forwards connections to a server, and does to them what a test says.
+//! A network that can be broken: a proxy before a server, with faults that a test sets.
 
 use std::{
     io,
@@ -20,28 +20,28 @@ use tokio::{
     sync::watch,
 };
 
-/// What happens to the connections, the open ones and new ones.
+/// A fault of the open and of the new connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
-    /// Every piece of data is this late, either way.
+    /// All data arrives this late, in both directions.
     Delay(Duration),
-    /// Requests arrive and are carried out; answers disappear. A connection that has lost some is closed when the
-    /// fault is over: what comes later must not be taken for them.
+    /// Requests arrive and are carried out, and their replies are lost. A connection that lost a reply is closed when
+    /// the fault is over, because the client would take a later reply for it.
     DropReplies,
-    /// Requests disappear, and so does the connection when the fault is over.
+    /// Requests are lost, and their connections are closed when the fault is over.
     DropRequests,
-    /// Requests are held back, and arrive when the fault is over, even if the client has gone by then.
+    /// Requests are held back and arrive when the fault is over, even if the client is gone by then.
     HoldRequests,
-    /// The next answer is swallowed and the connection reset: the request was carried out. New connections work.
+    /// The next request is carried out, its reply is lost and the connection is reset. New connections work.
     ExecuteAndReset,
-    /// The client is told that the server has finished sending; it may still send.
+    /// The connection is closed in the direction of the client, which may still send.
     HalfClose,
-    /// Open connections are closed at once, new ones too.
+    /// All connections are closed at once, also new ones.
     Reset,
-    /// Bytes of answers are replaced by as many others.
+    /// Bytes of replies are replaced by as many others.
     Rewrite(String, String),
 }
 
@@ -50,47 +50,47 @@ pub enum Fault {
 pub struct Proxy {
     address: SocketAddr,
     port: Arc<AtomicU16>,
-    weather: Arc<watch::Sender<Weather>>,
+    condition: Arc<watch::Sender<Condition>>,
     accepted: Arc<AtomicUsize>,
     runtime: Option<Runtime>,
 }
 
-/// A fault, and the connections that it is about, counted as they were accepted.
+/// A fault and the numbers of its connections, in the order in which they were accepted.
 #[derive(Clone, Debug, Default)]
-struct Weather {
+struct Condition {
     fault: Fault,
     connections: Range<usize>,
 }
 
-impl Weather {
+impl Condition {
     fn over(&self, number: usize) -> Fault {
         if self.connections.contains(&number) { self.fault.clone() } else { Fault::None }
     }
 }
 
-/// One connection's view of the network.
-struct Line {
+/// A connection and the condition of the network.
+struct Link {
     number: usize,
-    weather: Arc<watch::Sender<Weather>>,
+    condition: Arc<watch::Sender<Condition>>,
 }
 
-impl Line {
+impl Link {
     fn fault(&self) -> Fault {
-        self.weather.borrow().over(self.number)
+        self.condition.borrow().over(self.number)
     }
 
-    /// Waits until the fault is one that `wanted` names.
+    /// Waits until `wanted` accepts the fault.
     async fn until(&self, wanted: impl Fn(&Fault) -> bool) {
-        let mut watched = self.weather.subscribe();
-        drop(watched.wait_for(|weather| wanted(&weather.over(self.number))).await);
+        let mut watched = self.condition.subscribe();
+        drop(watched.wait_for(|condition| wanted(&condition.over(self.number))).await);
     }
 }
 
 impl Proxy {
-    /// A proxy to a port of this machine.
+    /// Starts a proxy to a port of this machine.
     ///
     /// # Panics
-    /// When the system has no port or thread left.
+    /// If the system has no port or thread left.
     #[must_use]
     pub fn to(port: u16) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -105,46 +105,46 @@ impl Proxy {
             let _entered = runtime.enter();
             TcpListener::from_std(listener).expect("a listener for the proxy")
         };
-        let weather = Arc::new(watch::channel(Weather::default()).0);
+        let condition = Arc::new(watch::channel(Condition::default()).0);
         let accepted = Arc::new(AtomicUsize::new(0));
         let port = Arc::new(AtomicU16::new(port));
-        runtime.spawn(accept(listener, Arc::clone(&port), Arc::clone(&weather), Arc::clone(&accepted)));
-        Self { address, port, weather, accepted, runtime: Some(runtime) }
+        runtime.spawn(accept(listener, Arc::clone(&port), Arc::clone(&condition), Arc::clone(&accepted)));
+        Self { address, port, condition, accepted, runtime: Some(runtime) }
     }
 
-    /// The URL of a Redis server behind it.
+    /// Returns the URL of the Redis server behind the proxy.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// New connections lead to another port, as a name that means another machine from now on.
+    /// Leads new connections to another port, like a host name that now means another machine.
     pub fn lead_to(&self, port: u16) {
         self.port.store(port, Ordering::SeqCst);
     }
 
-    /// Breaks or mends the network from now on.
+    /// Breaks or mends all connections from now on.
     pub fn set(&self, fault: Fault) {
         self.set_for(0..usize::MAX, fault);
     }
 
-    /// Breaks the connections that are open now; new ones are whole.
+    /// Breaks the connections that are open now. New ones have no fault.
     pub fn set_for_open(&self, fault: Fault) {
         self.set_for(0..self.accepted(), fault);
     }
 
-    /// Breaks some connections, counted from 0 as they are accepted; the others are whole.
+    /// Breaks some connections, numbered from 0 as they are accepted. The others have no fault.
     pub fn set_for(&self, connections: Range<usize>, fault: Fault) {
-        self.weather.send_replace(Weather { fault, connections });
+        self.condition.send_replace(Condition { fault, connections });
     }
 
-    /// Whether the network is whole: a fault that happens once has happened.
+    /// Returns `true` if the network has no fault. A fault that happens once is then over.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.weather.borrow().fault == Fault::None
+        self.condition.borrow().fault == Fault::None
     }
 
-    /// How many connections there have been.
+    /// Returns the number of connections so far.
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
@@ -162,40 +162,41 @@ impl Drop for Proxy {
 async fn accept(
     listener: TcpListener,
     port: Arc<AtomicU16>,
-    weather: Arc<watch::Sender<Weather>>,
+    condition: Arc<watch::Sender<Condition>>,
     accepted: Arc<AtomicUsize>,
 ) {
     while let Ok((client, _)) = listener.accept().await {
-        let line = Line { number: accepted.fetch_add(1, Ordering::SeqCst), weather: Arc::clone(&weather) };
+        let link =
+            Link { number: accepted.fetch_add(1, Ordering::SeqCst), condition: Arc::clone(&condition) };
         let port = port.load(Ordering::SeqCst);
         tokio::spawn(async move {
             if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
                 drop(client.set_nodelay(true));
                 drop(server.set_nodelay(true));
-                join(client, server, &line).await;
+                join(client, server, &link).await;
             }
         });
     }
 }
 
-/// Ends when one direction does. A client that has gone does not take back what it has sent.
-async fn join(client: TcpStream, server: TcpStream, line: &Line) {
+/// Forwards until one direction ends. Data that a client has sent before it left still arrives.
+async fn join(client: TcpStream, server: TcpStream, link: &Link) {
     let ((client_in, client_out), (server_in, server_out)) = (client.into_split(), server.into_split());
     tokio::select! {
-        _ = requests(client_in, server_out, line) => {}
-        _ = answers(server_in, client_out, line) => {}
-        () = line.until(|fault| *fault == Fault::Reset) => {}
+        _ = requests(client_in, server_out, link) => {}
+        _ = replies(server_in, client_out, link) => {}
+        () = link.until(|fault| *fault == Fault::Reset) => {}
     }
 }
 
-async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, line: &Line) -> io::Result<()> {
+async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, link: &Link) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = client.read(&mut buffer).await?;
-        match line.fault() {
+        match link.fault() {
             Fault::Delay(delay) => tokio::time::sleep(delay).await,
-            Fault::HoldRequests => line.until(|fault| *fault != Fault::HoldRequests).await,
-            Fault::DropRequests => return swallow(client, line, &Fault::DropRequests).await,
+            Fault::HoldRequests => link.until(|fault| *fault != Fault::HoldRequests).await,
+            Fault::DropRequests => return swallow(client, link, &Fault::DropRequests).await,
             _ => {}
         }
         server.write_all(&buffer[..count]).await?;
@@ -205,23 +206,23 @@ async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, line: &
     }
 }
 
-async fn answers(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, line: &Line) -> io::Result<()> {
+async fn replies(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, link: &Link) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = tokio::select! {
             count = server.read(&mut buffer) => count?,
-            () = line.until(|fault| *fault == Fault::HalfClose) => {
+            () = link.until(|fault| *fault == Fault::HalfClose) => {
                 client.shutdown().await?;
-                line.until(|fault| *fault != Fault::HalfClose).await;
+                link.until(|fault| *fault != Fault::HalfClose).await;
                 return Ok(());
             }
         };
         let data = &buffer[..count];
-        match line.fault() {
+        match link.fault() {
             _ if count == 0 => return Ok(()),
-            Fault::DropReplies => return swallow(server, line, &Fault::DropReplies).await,
+            Fault::DropReplies => return swallow(server, link, &Fault::DropReplies).await,
             Fault::ExecuteAndReset => {
-                line.weather.send_replace(Weather::default());
+                link.condition.send_replace(Condition::default());
                 return Ok(());
             }
             Fault::Rewrite(old, new) => client.write_all(&rewrite(data, &old, &new)).await?,
@@ -234,13 +235,13 @@ async fn answers(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, line: &L
     }
 }
 
-/// Takes everything in and passes nothing on until the fault is over.
-async fn swallow(mut from: OwnedReadHalf, line: &Line, fault: &Fault) -> io::Result<()> {
+/// Reads everything and forwards nothing until the fault is over.
+async fn swallow(mut from: OwnedReadHalf, link: &Link, fault: &Fault) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     let all = async { while from.read(&mut buffer).await.is_ok_and(|count| count > 0) {} };
     tokio::select! {
         () = all => Ok(()),
-        () = line.until(|now| now != fault) => Ok(()),
+        () = link.until(|now| now != fault) => Ok(()),
     }
 }
 

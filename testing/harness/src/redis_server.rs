@@ -1,4 +1,4 @@
-//! A real `redis-server` on a free port of this machine, gone with its value.
+//! A real `redis-server` on a free port of this machine.
 
 use crate::{eventually, missing};
 use redis::{Client, Connection, FromRedisValue};
@@ -12,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-/// A running server; dropping it kills it and deletes its files.
+/// A running server. Dropping it kills the server and deletes its files.
 #[derive(Debug)]
 pub struct RedisServer {
-    /// A shell that kills the server when its standard input closes, as it does when this process dies. It ends after
-    /// the server, so that the port is free.
+    /// A shell that kills the server when its standard input closes, which it does when this process dies. The shell
+    /// ends after the server, so that the port is free.
     keeper: Option<Child>,
     pub(crate) pid: Option<Pid>,
     port: u16,
@@ -28,21 +28,21 @@ const KEEPER: &str =
     r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait $! 2>/dev/null"#;
 
 impl RedisServer {
-    /// A fresh server: the `redis-server` in the `PATH`, or what the environment variable `LOCKER_TEST_REDIS_SERVER`
-    /// names. `None` (or a failure, with `CI=true`) when there is none.
+    /// Starts a server: the `redis-server` in the `PATH`, or the program that the environment variable
+    /// `LOCKER_TEST_REDIS_SERVER` names. Returns `None` if there is none.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If the server does not come up, or if there is none and `CI=true`.
     #[must_use]
     pub fn start() -> Option<Self> {
         Self::with(&[])
     }
 
-    /// The same with further arguments, as `["--appendonly", "yes"]`. A `{dir}` in them stands for the server's
-    /// directory, a `{port}` for its port.
+    /// Starts a server with further arguments, such as `["--appendonly", "yes"]`. In them, `{dir}` stands for the
+    /// server's directory and `{port}` for its port.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// As [`start`](Self::start).
     #[must_use]
     pub fn with(arguments: &[&str]) -> Option<Self> {
         if Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_err() {
@@ -57,22 +57,22 @@ impl RedisServer {
         Some(server)
     }
 
-    /// Starts it again, on the same port and files.
+    /// Kills the server and starts it again, on the same port and files.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     pub fn restart(&mut self) {
         self.restart_unseen();
         self.wait_until_up();
     }
 
-    /// The same without waiting until it is up.
+    /// Restarts the server without waiting until it is up.
     pub fn restart_unseen(&mut self) {
         self.kill();
         self.launch();
     }
 
-    /// Ends it at once, as a crash does.
+    /// Ends the server at once, as a crash does.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.pid = None;
@@ -82,56 +82,56 @@ impl RedisServer {
         }
     }
 
-    /// Sends a signal, as `Signal::STOP`.
+    /// Sends a signal, such as `Signal::STOP`.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid {
-            // One that has gone needs no signal.
+            // A server that is gone needs no signal.
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Where it listens.
+    /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its URL.
+    /// Returns the URL of the server.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// A file in its directory.
+    /// Returns the path of a file in the server's directory.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Its directory.
+    /// Returns the server's directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A connection of the test's own.
+    /// Opens a connection of the test's own.
     ///
     /// # Panics
-    /// When there is none.
+    /// If the server cannot be reached.
     #[must_use]
     pub fn connection(&self) -> Connection {
         self.try_connection().expect("a connection to the test's server")
     }
 
-    /// One command, as `server.ask("GET", &["key"])`.
+    /// Sends a command, such as `server.ask("GET", &["key"])`, and returns its reply.
     ///
     /// # Panics
-    /// When the server refuses it.
+    /// If the server refuses it.
     #[must_use]
     pub fn ask<T: FromRedisValue>(&self, command: &str, arguments: &[&str]) -> T {
         let mut connection = self.connection();
-        let answer = redis::cmd(command).arg(arguments).query(&mut connection);
-        answer.unwrap_or_else(|error| panic!("{command} {arguments:?}: {error}"))
+        let reply = redis::cmd(command).arg(arguments).query(&mut connection);
+        reply.unwrap_or_else(|error| panic!("{command} {arguments:?}: {error}"))
     }
 
     fn try_connection(&self) -> Option<Connection> {
@@ -142,7 +142,7 @@ impl RedisServer {
         Some(connection)
     }
 
-    /// A server that speaks only TLS is not asked.
+    /// Returns `None` for a server that speaks only TLS.
     fn plain_port(&self) -> Option<u16> {
         (!is_set(&self.arguments, "--port", "0")).then_some(self.port)
     }
@@ -172,10 +172,10 @@ impl RedisServer {
             eventually("the server's port", || std::net::TcpStream::connect(("127.0.0.1", self.port)).ok());
             return;
         }
-        eventually("the server to answer", || {
-            let answer = redis::cmd("PING").query::<String>(&mut self.try_connection()?);
-            // One that wants a password has answered as well.
-            answer
+        eventually("the server's reply", || {
+            let reply = redis::cmd("PING").query::<String>(&mut self.try_connection()?);
+            // A server that wants a password is up as well.
+            reply
                 .map_or_else(|error| error.code().map(|code| code != "LOADING"), |_| Some(true))
                 .filter(|up| *up)
         });
@@ -196,17 +196,17 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port nobody listens on.
+/// Returns a port on which no program listens.
 ///
 /// # Panics
-/// When the system has none.
+/// If the system has none.
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("its address").port()
 }
 
-/// A port for a node of a cluster, whose other port is 10,000 higher.
+/// Returns a port for a node of a cluster. The node's other port is 10,000 higher.
 fn free_pair() -> u16 {
     eventually("two free ports", || {
         let port = free_port();

@@ -1,4 +1,4 @@
-//! What goes wrong, one thing after the other and sometimes together.
+//! The faults: one after the other.
 
 use crate::{Plan, history::History};
 use fastrand::Rng;
@@ -42,7 +42,7 @@ struct Worker {
 
 impl Worker {
     fn signal(&self, signal: Signal) {
-        // One that has gone needs no signal.
+        // A worker that is gone needs no signal.
         let _ =
             i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).map(|pid| kill_process(pid, signal));
     }
@@ -100,7 +100,7 @@ impl Chaos {
         }
     }
 
-    /// One fault, and some time to live with it.
+    /// Causes one fault, and waits a little after it.
     pub(crate) fn strike(&mut self) {
         let Some(fault) = self.rng.choice(self.faults.clone()) else { return self.pause(500, 1_000) };
         *self.counts.entry(fault).or_default() += 1;
@@ -143,12 +143,12 @@ impl Chaos {
         self.proxy.set(Fault::None);
     }
 
-    /// How long a fault lasts: no condition ends it.
+    /// Sleeps while a fault lasts. No condition ends it.
     fn pause(&mut self, shortest: u64, longest: u64) {
         thread::sleep(Duration::from_millis(self.rng.u64(shortest..=longest)));
     }
 
-    /// Mends everything, ends the workers, and says what was done.
+    /// Mends everything, ends the workers, and returns the server and the counts of the faults.
     pub(crate) fn end(self) -> (RedisServer, String) {
         self.proxy.set(Fault::None);
         drop(self.workers);

@@ -1,4 +1,4 @@
-//! What the workers say, and what must be true of it.
+//! The reports of the workers, and the verdict on them.
 
 use crate::{
     checks::{Hold, broken, inversions},
@@ -18,19 +18,19 @@ pub(crate) struct History(Arc<Mutex<Recorded>>);
 
 #[derive(Debug, Default)]
 struct Recorded {
-    /// By name; of each the worker, its fence and the moment it entered.
+    /// By name; each hold by its worker, its fence and the time of its entry.
     holds: BTreeMap<String, BTreeMap<(u32, u64, u64), Hold>>,
-    /// By name of a limiter.
+    /// By the name of the limiter.
     admitted: BTreeMap<String, Vec<Admitted>>,
     parts: Parts,
     refused: u64,
     missed: u64,
     lost: u64,
-    /// Holds that were called lost while their leases ran.
+    /// Holds that were reported as lost while their leases ran.
     lost_early: Vec<String>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) problems: Vec<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Verdict {
     pub(crate) plain_updates: u64,
     pub(crate) plain_lost: u64,
     grants: BTreeMap<String, usize>,
-    /// What was asked of counters, events, latches, barriers and watchdogs.
+    /// The number of calls to counters, events, latches, barriers and watchdogs.
     steps: BTreeMap<String, usize>,
     admitted: usize,
     refused: u64,
@@ -49,8 +49,9 @@ pub(crate) struct Verdict {
 }
 
 impl History {
-    /// Takes in one line of a worker; half a line of a killed one is nothing. A hold is told of before each write
-    /// under it and when it has ended: the last that was heard of it counts.
+    /// Reads one line of a worker. The partial line of a killed worker is ignored.
+    ///
+    /// A hold is reported before each write under it and at its end. The last report counts.
     pub(crate) fn read(&self, worker: u32, line: &str) {
         let mut recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let words: Vec<&str> = line.split(' ').collect();
@@ -87,7 +88,9 @@ impl History {
                 let hold =
                     Hold { worker, fence, share, asked, entered, seen: number(seen), in_line: place == "0" };
                 if state == "early" {
-                    recorded.lost_early.push(format!("called lost while its lease ran on {name}: {hold:?}"));
+                    recorded
+                        .lost_early
+                        .push(format!("reported as lost while its lease ran on {name}: {hold:?}"));
                 }
                 recorded.holds.entry(name.to_owned()).or_default().insert((worker, fence, entered), hold);
             }
@@ -95,7 +98,8 @@ impl History {
         }
     }
 
-    /// Judges what was done with counters, events, latches, barriers and watchdogs, and what that has left in the store.
+    /// Judges the calls to counters, events, latches, barriers and watchdogs, and the state that they left in the
+    /// store.
     pub(crate) fn judge_together(&self, locker: &Locker, calm_until: u64, verdict: &mut Verdict) {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, parts) in &recorded.parts {
@@ -104,7 +108,7 @@ impl History {
         verdict.problems.extend(together::judge(&recorded.parts, locker, calm_until));
     }
 
-    /// Judges everything else; order of service only where the weather was calm.
+    /// Judges everything else. The order of service is judged only for the calm time before the first fault.
     pub(crate) fn judge(&self, calm_until: u64) -> Verdict {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verdict = Verdict {
@@ -128,7 +132,7 @@ impl History {
             let calm = unfair.into_iter().filter(|(_, second)| second.entered < calm_until);
             verdict.problems.extend(
                 calm.map(|(first, second)| {
-                    format!("served out of turn on {name}: {first:?} after {second:?}")
+                    format!("served out of order on {name}: {first:?} after {second:?}")
                 }),
             );
         }
@@ -139,7 +143,7 @@ impl History {
         }
         let silent = verdict.admitted == 0 && !recorded.parts.values().flatten().any(Part::is_done);
         if silent && verdict.grants.values().sum::<usize>() == verdict.too_late {
-            verdict.problems.push("nobody got anything".into());
+            verdict.problems.push("no caller was granted anything".into());
         }
         verdict
     }
@@ -151,11 +155,11 @@ fn kind(name: &str) -> &str {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "grants: {:?}; {} given up, {} lost and told so", self.grants, self.missed, self.lost)?;
-        writeln!(f, "{} let through by limiters, {} refused", self.admitted, self.refused)?;
-        writeln!(f, "asked: {:?}", self.steps)?;
-        writeln!(f, "{} guards dead when first looked at, nothing written under them", self.too_late)?;
-        writeln!(f, "{} served out of turn, over reconnects and restarts", self.inversions)?;
+        writeln!(f, "grants: {:?}; {} timed out, {} reported as lost", self.grants, self.missed, self.lost)?;
+        writeln!(f, "{} admitted by limiters, {} refused", self.admitted, self.refused)?;
+        writeln!(f, "other calls: {:?}", self.steps)?;
+        writeln!(f, "{} guards lost at their first check, nothing written under them", self.too_late)?;
+        writeln!(f, "{} served out of order, over reconnects and restarts", self.inversions)?;
         writeln!(f, "{} updates under a fence, none lost unless listed below", self.fenced_updates)?;
         writeln!(f, "{} updates under the lock alone, {} lost", self.plain_updates, self.plain_lost)?;
         for problem in self.problems.iter().take(20) {
@@ -169,7 +173,7 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
 
-    fn told(lines: &[(u32, &str)]) -> History {
+    fn history(lines: &[(u32, &str)]) -> History {
         let history = History::default();
         for (worker, line) in lines {
             history.read(*worker, line);
@@ -178,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_is_told_of_several_times_and_counts_once() {
-        let history = told(&[
+    fn repeated_reports_count_as_one_hold() {
+        let history = history(&[
             (1, "holding a 1 1 0 10 11 0 ."),
             (1, "holding a 1 1 0 10 15 0 ."),
             (1, "released a 1 1 0 10 20 0 ."),
@@ -192,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_whose_worker_was_killed_at_work_is_judged() {
-        let history = told(&[
+    fn hold_of_a_killed_worker_is_judged() {
+        let history = history(&[
             (1, "holding a 1 1 0 10 20 0 ."),
             (1, "released a 1 1 0 10 30"),
             (2, "holding a 2 1 0 19 25 0 ."),
@@ -203,25 +207,25 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_is_called_lost_while_its_lease_runs_is_a_problem() {
-        let history = told(&[(1, "lost a 1 1 0 10 20 0 ."), (1, "early a 2 1 0 21 30 0 .")]);
+    fn loss_during_a_running_lease_is_a_problem() {
+        let history = history(&[(1, "lost a 1 1 0 10 20 0 ."), (1, "early a 2 1 0 21 30 0 .")]);
         let problems = history.judge(0).problems;
-        assert!(problems.len() == 1 && problems[0].starts_with("called lost"), "{problems:?}");
+        assert!(problems.len() == 1 && problems[0].starts_with("reported as lost"), "{problems:?}");
     }
 
     #[test]
     fn each_kind_is_judged_by_its_own_measure() {
         let two = |name: &str| {
             let line = |fence: u64| format!("released {name} {fence} 1 0 10 20 0 .");
-            told(&[(1, &line(1)), (2, &line(2))]).judge(0).problems.len()
+            history(&[(1, &line(1)), (2, &line(2))]).judge(0).problems.len()
         };
         assert_eq!([two("lock:0"), two("semaphore:0"), two("read-write:0")], [1, 0, 0]);
-        let writing = told(&[
+        let writing = history(&[
             (1, "released read-write:0 1 1 0 10 20 0 ."),
             (2, "released read-write:0 2 1000 0 19 20 0 ."),
         ]);
         assert_eq!(writing.judge(0).problems.len(), 1);
-        let admitted = told(&[
+        let admitted = history(&[
             (1, "admitted limiter:1 5 10 11 ."),
             (1, "refused limiter:1"),
             (2, "admitted limiter:1 1 10 1"),
@@ -233,14 +237,14 @@ mod tests {
 
     #[test]
     fn a_history_without_holds_proves_nothing() {
-        for vain in ["lost a 1 1 0 90 - 0 .", "trying counter:0 Add 1 5 ."] {
-            assert_eq!(told(&[(1, "missed a"), (1, vain)]).judge(0).problems.len(), 1, "{vain}");
+        for ungranted in ["lost a 1 1 0 90 - 0 .", "trying counter:0 Add 1 5 ."] {
+            assert_eq!(history(&[(1, "missed a"), (1, ungranted)]).judge(0).problems.len(), 1, "{ungranted}");
         }
     }
 
     #[test]
     fn holds_of_different_locks_may_overlap() {
-        let history = told(&[(1, "released a 2 1 0 10 20 0 ."), (2, "released b 1 1 0 10 20 0 .")]);
+        let history = history(&[(1, "released a 2 1 0 10 20 0 ."), (2, "released b 1 1 0 10 20 0 .")]);
         assert_eq!(history.judge(0).problems, [""; 0]);
     }
 }

@@ -1,4 +1,4 @@
-//! What is tortured, and how much of each may be had at once.
+//! The kinds under torture, and how much of each can be held at once.
 
 use crate::limits::Limit;
 use clap::ValueEnum;
@@ -20,15 +20,15 @@ pub(crate) enum Kind {
     Watchdog,
 }
 
-/// More than there are callers: a writer takes as much as all readers together.
-const EVERYBODY: u64 = 1_000;
+/// More than the callers: a writer takes as many permits as all readers together.
+const ALL_READERS: u64 = 1_000;
 const PERMITS: u64 = 3;
 
 const WINDOW: Limit = Limit::Window { size: 10, interval: Duration::from_millis(300) };
 const PACED: Limit = Limit::Paced { burst: 5, every: Duration::from_millis(50) };
 
 impl Kind {
-    /// As it is written in a command line.
+    /// Returns the name that the command line has for the kind.
     pub(crate) fn text(self) -> String {
         self.to_possible_value().expect("no kind is hidden").get_name().to_owned()
     }
@@ -38,22 +38,22 @@ impl Kind {
         format!("{}:{number}", of.text())
     }
 
-    /// The kind of what was called `name`.
+    /// Returns the kind of the resource `name`.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::from_str(name.split(':').next()?, false).ok()
     }
 
-    /// All that can be held of one name at a time; 0: it is not held.
+    /// Returns the number of permits of one name, or 0 for a kind that is not held.
     pub(crate) fn whole(self) -> u64 {
         match self {
             Self::Lock | Self::LockAll => 1,
             Self::Semaphore => PERMITS,
-            Self::ReadWrite => EVERYBODY,
+            Self::ReadWrite => ALL_READERS,
             Self::Limiter | Self::Counter | Self::Event | Self::Latch | Self::Barrier | Self::Watchdog => 0,
         }
     }
 
-    /// As much as one caller takes: all of a lock, some permits, reading or writing.
+    /// Returns the number of permits that one caller takes.
     pub(crate) fn share(self, rng: &mut fastrand::Rng) -> u64 {
         match self {
             Self::Semaphore => rng.u64(1..PERMITS),
@@ -62,18 +62,18 @@ impl Kind {
         }
     }
 
-    /// Asks for `share` of what is called `name`.
+    /// Returns a request for `share` permits of `name`.
     pub(crate) fn ask(self, locker: &Locker, name: &str, share: u64) -> LockRequest {
         match self {
             Self::Semaphore => locker.semaphore(name, PERMITS).permits(share),
-            Self::ReadWrite if share < EVERYBODY => locker.read_lock(name),
+            Self::ReadWrite if share < ALL_READERS => locker.read_lock(name),
             Self::ReadWrite => locker.write_lock(name),
             _ => locker.lock(name),
         }
     }
 }
 
-/// The limit of the limiter called `name`: some count by windows, some pace.
+/// Returns the limit of the limiter `name`: some count by windows, others pace.
 pub(crate) fn limit(name: &str) -> Limit {
     if name.ends_with(['1', '3', '5', '7', '9']) { PACED } else { WINDOW }
 }

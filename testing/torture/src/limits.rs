@@ -1,11 +1,11 @@
-//! What must be true of whom a limiter let through.
+//! The law of the admissions by a limiter.
 //!
-//! A caller's turn comes some time between `asked` and `entered`. So whoever asked and entered within one stretch of time
-//! had the turn within it, and of those there are no more than the limit allows in a stretch so long.
+//! A caller is admitted between `asked` and `entered`. A call with both within one stretch of time was therefore
+//! admitted within it, and there are no more of those than the limit allows in a stretch of that length.
 
 use std::time::Duration;
 
-/// One call that was let through, in nanoseconds of the machine's clock.
+/// One admitted call, in nanoseconds of the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admitted {
     pub(crate) asked: u64,
@@ -17,25 +17,25 @@ pub(crate) struct Admitted {
 pub(crate) enum Limit {
     /// `size` in each interval.
     Window { size: u64, interval: Duration },
-    /// One after the other, `burst` at most without a pause.
+    /// One after the other, and at most `burst` without a pause.
     Paced { burst: u64, every: Duration },
 }
 
-/// The longest stretch that is looked at.
+/// The longest stretch that is checked.
 const STRETCH: u64 = 2_000_000_000;
 
 impl Limit {
-    /// The most that can have its turn within a stretch of so many nanoseconds, both ends included.
+    /// Returns the most tokens that can be taken within a stretch of this many nanoseconds, both ends included.
     fn most(self, stretch: u64) -> u64 {
         let whole = |part: Duration| stretch / u64::try_from(part.as_nanos()).unwrap_or(u64::MAX);
         match self {
-            // The end of an interval, some whole ones, the start of another.
+            // The end of one interval, some whole ones, and the start of another.
             Self::Window { size, interval } => size * (whole(interval) + 2),
             Self::Paced { burst, every } => burst + whole(every),
         }
     }
 
-    /// Every shortest stretch in which there were too many.
+    /// Returns a message for the shortest stretch after each call in which too many were admitted.
     pub(crate) fn broken(self, admitted: &[Admitted]) -> Vec<String> {
         let mut admitted = admitted.to_vec();
         admitted.sort_by_key(|one| one.asked);
@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn twice_the_size_around_the_start_of_an_interval_is_fine_and_more_is_not() {
+    fn window_admits_twice_its_size_at_a_boundary() {
         assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4])), [""; 0]);
         assert_eq!(TWO_A_SECOND.broken(&at(&[5, 4, 3, 2, 1])).len(), 1);
         assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4, SECOND + 1])), [""; 0]);
     }
 
     #[test]
-    fn a_burst_and_then_one_by_one_is_fine_and_one_too_early_is_not() {
+    fn pacing_admits_a_burst_and_then_singles() {
         assert_eq!(PACED.broken(&at(&[1, 2, SECOND + 1])), [""; 0]);
         assert_eq!(PACED.broken(&at(&[1, 2, SECOND - 1])).len(), 1);
     }
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_long_before_may_have_had_the_turn_then() {
+    fn early_request_may_be_admitted_early() {
         let waited = Admitted { asked: 0, entered: 3 * SECOND, tokens: 1 };
         let mut admitted = at(&[3 * SECOND - 2, 3 * SECOND - 1]);
         admitted.push(waited);

@@ -1,8 +1,7 @@
-//! Real worker processes on few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers
-//! and watchdogs while workers, network and server break; then the history is judged.
+//! Real worker processes share a few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers
+//! and watchdogs while workers, network and server break. Then the history is judged.
 //!
-//! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the rest. `docs/guarantees.md` says what is
-//! checked.
+//! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/guarantees.md` lists the checks.
 
 mod checks;
 mod faults;
@@ -25,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Tortures what is held on Redis and judges what happened.
+/// Tortures locks and other primitives on Redis, and judges the history.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -36,42 +35,43 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// What the other processes do.
+    /// Runs a worker process.
     #[command(hide = true)]
     Worker(worker::Work),
 }
 
-/// What is done for how long.
+/// The options of a run.
 #[derive(Clone, Debug, Args)]
 struct Plan {
-    /// How long faults come, in seconds.
+    /// Duration of the faults, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Worker processes.
+    /// Number of worker processes.
     #[arg(long, default_value_t = 5)]
     workers: usize,
-    /// Callers in each of them.
+    /// Number of callers per worker.
     #[arg(long, default_value_t = 6)]
     callers: usize,
-    /// What they take.
+    /// Kinds of primitives that the callers use.
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "lock,lock-all,semaphore,read-write,limiter,counter,event,latch,barrier,watchdog"
     )]
     kinds: Vec<Kind>,
-    /// How many of each kind they share.
+    /// Number of names of each kind.
     #[arg(long, default_value_t = 2)]
     names: usize,
-    /// Of the random faults; printed, so that a run can be repeated (its timing cannot).
+    /// Seed of the random faults. Each run prints its seed; the faults repeat with it, their timing does not.
     #[arg(long)]
     seed: Option<u64>,
-    /// Only these faults, as `kill-worker,stop-worker,kill-redis,stop-redis,reset,drop-replies,execute-and-reset,half-close,delay,forget-scripts`.
+    /// Only these faults: kill-worker, stop-worker, kill-redis, stop-redis, reset, drop-replies, execute-and-reset,
+    /// half-close, delay, forget-scripts.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
 }
 
-/// How long nothing goes wrong at first.
+/// The time before the first fault.
 const CALM: Duration = Duration::from_secs(4);
 
 fn main() -> ExitCode {
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
 }
 
 fn torture(plan: &Plan) -> ExitCode {
-    // What was acknowledged survives a crash of the server: otherwise nothing is promised.
+    // The guarantees hold only if acknowledged writes survive a crash of the server.
     let persistent = ["--appendonly", "yes", "--appendfsync", "always"];
     let (Some(server), Some(resource)) = (RedisServer::with(&persistent), RedisServer::start()) else {
         return ExitCode::SUCCESS;
@@ -124,7 +124,7 @@ impl Plan {
     }
 }
 
-/// After everybody has gone, nothing stays: no hold, no key for ever, no subscription.
+/// Checks that no hold, no key without an expiry and no subscription is left after the workers have ended.
 fn leaks(server: &RedisServer, plan: &Plan, verdict: &mut Verdict) {
     eventually("the last subscription's end", || {
         server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).is_empty().then_some(())

@@ -1,4 +1,4 @@
-//! What the locks protect: one counter that trusts the lock, and one that checks the fence.
+//! The protected resource: one counter that trusts the lock, and one that checks the fence.
 
 use crate::history::Verdict;
 use locker_harness::RedisServer;
@@ -29,7 +29,7 @@ impl Resource {
         })
     }
 
-    /// Reads, waits a little, writes: two that do it at once lose an update.
+    /// Reads, waits a little and writes. Two callers that do so at once lose an update.
     pub(crate) fn add_plainly(&mut self, name: &str) {
         let key = format!("plain:{name}");
         let value: Option<u64> =
@@ -40,7 +40,7 @@ impl Resource {
         write.invoke::<u64>(&mut self.connection).expect("the resource");
     }
 
-    /// The same where the resource refuses a fence lower than one it has seen.
+    /// The same, but the resource refuses a fence lower than one that it has seen.
     pub(crate) fn add_fenced(&mut self, name: &str, fence: u64) {
         let (key, highest) = (format!("fenced:{name}"), format!("fence:{name}"));
         let mut read = self.read_fenced.key(&key);
@@ -55,7 +55,7 @@ impl Resource {
     }
 }
 
-/// One counter's value, and how many updates of it were accepted.
+/// The value of a counter, and the number of its accepted updates.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
     value: u64,
@@ -69,7 +69,7 @@ impl Counted {
     }
 }
 
-/// Judges what was protected by these `names`.
+/// Judges the counters that these `names` protect.
 pub(crate) fn judge(server: &RedisServer, names: &[String], verdict: &mut Verdict) {
     for name in names {
         let fenced = Counted::read(server, "fenced", "fenced-writes", name);
@@ -77,11 +77,11 @@ pub(crate) fn judge(server: &RedisServer, names: &[String], verdict: &mut Verdic
         weigh(name, fenced, plain, verdict);
     }
     if verdict.fenced_updates == 0 && !names.is_empty() {
-        verdict.problems.push("nobody wrote under a fence".into());
+        verdict.problems.push("no worker wrote under a fence".into());
     }
 }
 
-/// An update is lost when fewer are there than were accepted.
+/// Compares the value with the number of accepted updates: the difference is lost.
 fn weigh(name: &str, fenced: Counted, plain: Counted, verdict: &mut Verdict) {
     verdict.fenced_updates += fenced.accepted;
     if fenced.value != fenced.accepted {
@@ -108,12 +108,16 @@ mod tests {
         assert_eq!(verdict.problems, [""; 0]);
         assert_eq!((verdict.plain_lost, verdict.fenced_updates), (1, 7));
         assert_eq!(weighed((6, 7), (6, 6)).problems.len(), 1);
-        assert_eq!(weighed((8, 7), (6, 6)).problems.len(), 1, "nor are there more than were accepted");
+        assert_eq!(
+            weighed((8, 7), (6, 6)).problems.len(),
+            1,
+            "a value above the accepted updates is a problem as well"
+        );
     }
 
-    /// The resource itself: what a holder that is too late writes is refused, also between its read and its write.
+    /// The resource refuses the write of a late holder, also between its read and its write.
     #[test]
-    fn the_resource_refuses_a_fence_below_the_highest_it_has_seen() {
+    fn resource_refuses_a_fence_below_its_highest() {
         let Some(server) = RedisServer::start() else { return };
         let mut resource = Resource::open(&server.url()).unwrap();
         for fence in [5, 4, 5, 6] {

@@ -1,7 +1,7 @@
-//! Counters, events, latches, barriers and watchdogs: what a caller does with them, and what must be true of it.
+//! Counters, events, latches, barriers and watchdogs: the calls of the workers, and the verdict on them.
 //!
-//! Each step is told of before it is taken and when it has ended. One that was never heard of again, because its worker
-//! was killed or told that the outcome is unknown, may have been taken at any later time, or never.
+//! A worker reports each step before and after it. A step without a second report, because its worker was killed or its
+//! outcome is unknown, may have been taken at any later time, or never.
 
 mod laws;
 
@@ -13,11 +13,11 @@ use fastrand::Rng;
 use locker_runtime::{ErrorKind, Locker, Result};
 use std::{collections::BTreeMap, time::Duration};
 
-/// How often a latch has to be counted down.
+/// The count of the latches.
 const COUNT: u64 = 4;
-/// How many a barrier lets go on together.
+/// The parties of the barriers.
 const PARTIES: u64 = 3;
-/// How long all callers use the same event, latch, barrier and watchdog, before they turn to the next.
+/// The time after which all callers change to the next event, latch, barrier and watchdog.
 const ROUND: u64 = 400_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,14 @@ enum Step {
 const STEPS: [Step; 8] =
     [Step::Add, Step::Send, Step::Await, Step::CountDown, Step::Pass, Step::Arrive, Step::Kick, Step::Expire];
 
-/// Times closer than this are not told apart.
+/// Times closer than this count as equal.
 const CLEARLY: u64 = 200_000_000;
 
-/// What is known of one step.
+/// The reports of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     step: Step,
-    /// Of the step; what a sender sends, and for how long a watchdog is kicked.
+    /// The id of the step. It is also the message of a sender, and the time of a kick follows from it.
     id: u64,
     asked: u64,
     ended: Option<Ended>,
@@ -51,31 +51,31 @@ pub(crate) struct Part {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ended {
     at: u64,
-    /// What it returned; `None`: it surely was not taken.
+    /// The value that the step returned, or `None` if it provably was not taken.
     value: Option<u64>,
 }
 
 impl Part {
-    /// Whether it surely was taken.
+    /// Returns `true` if the step provably was taken.
     pub(crate) fn is_done(&self) -> bool {
         self.ended.is_some_and(|ended| ended.value.is_some())
     }
 
-    /// Whether it was surely not taken.
-    fn is_vain(&self) -> bool {
+    /// Returns `true` if the step provably was not taken.
+    fn is_not_taken(&self) -> bool {
         self.ended.is_some_and(|ended| ended.value.is_none())
     }
 
-    /// When it has ended at the latest.
+    /// Returns the latest time at which the step can have ended.
     fn over(&self) -> u64 {
         self.ended.map_or(u64::MAX, |ended| ended.at)
     }
 }
 
-/// The steps by the name of what they were taken with.
+/// The steps by name.
 pub(crate) type Parts = BTreeMap<String, Vec<Part>>;
 
-/// What is there when all have gone.
+/// The state that the workers leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Sum(u64),
@@ -85,7 +85,7 @@ enum Left {
     Nothing,
 }
 
-/// Takes one step with `name`, and says so before and after.
+/// Takes one step with `name`, and reports it before and after.
 pub(crate) fn take_part(kind: Kind, locker: &Locker, name: &str, rng: &mut Rng) -> Option<()> {
     let name = if kind == Kind::Counter { name.to_owned() } else { format!("{name}:{}", now() / ROUND) };
     let (patience, id) = (Duration::from_millis(rng.u64(..600)), rng.u64(..));
@@ -110,7 +110,7 @@ pub(crate) fn take_part(kind: Kind, locker: &Locker, name: &str, rng: &mut Rng) 
 }
 
 fn take(step: Step, locker: &Locker, name: &str, id: u64, patience: Duration) -> Result<u64> {
-    // Whatever else is told came from nobody.
+    // No sender has sent any other text.
     let sender = |text: String| text.parse().unwrap_or(u64::MAX);
     match step {
         Step::Add => locker.counter(name).add_blocking(1).map(i64::unsigned_abs),
@@ -124,14 +124,14 @@ fn take(step: Step, locker: &Locker, name: &str, id: u64, patience: Duration) ->
     }
 }
 
-/// For how long a watchdog is kicked, in nanoseconds.
+/// Returns the time for which a kick lasts, in nanoseconds.
 fn lasts(id: u64) -> u64 {
     1_000_000 + id % LONGEST
 }
 
 const LONGEST: u64 = 500_000_000;
 
-/// Takes in what a worker says of a step; whatever else it says, or half a line of a killed one, is nothing.
+/// Reads a worker's report of a step. Other lines, and the partial line of a killed worker, are ignored.
 pub(crate) fn read(parts: &mut Parts, words: &[&str]) -> Option<()> {
     let number = |text: &str| text.parse().ok();
     match *words {
@@ -156,19 +156,19 @@ fn end(parts: &mut Parts, name: &str, id: u64, ended: Ended) -> Option<()> {
     Some(())
 }
 
-/// Judges all steps, and what they have left in the store.
+/// Judges all steps, and the state that they left in the store.
 pub(crate) fn judge(parts: &Parts, locker: &Locker, calm_until: u64) -> Vec<String> {
     let judge = |(name, parts): (&String, &Vec<Part>)| {
         let problems = match left(locker, name, parts) {
             Ok(left) => laws::problems(parts, left, calm_until),
-            Err(error) => vec![format!("what is left cannot be seen: {error}")],
+            Err(error) => vec![format!("the state that is left cannot be read: {error}")],
         };
         problems.into_iter().map(|problem| format!("on {name}, {problem}")).collect::<Vec<_>>()
     };
     parts.iter().flat_map(judge).collect()
 }
 
-/// What these steps returned and when, in order of time.
+/// Returns the times and values of these steps, in order of time.
 fn done(parts: &[Part], step: Step) -> Vec<(u64, u64)> {
     let ended = parts.iter().filter(|part| part.step == step).filter_map(|part| part.ended);
     let mut done: Vec<(u64, u64)> = ended.filter_map(|ended| Some((ended.at, ended.value?))).collect();
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_a_line_is_no_line() {
-        let told = parts(&["trying x Add 1 5 .", "done x 1 1 9", "trying x Add 2 6", "done x 3 1 9 ."]);
-        assert_eq!(told, [Part { step: Step::Add, id: 1, asked: 5, ended: None }]);
+    fn partial_line_is_ignored() {
+        let found = parts(&["trying x Add 1 5 .", "done x 1 1 9", "trying x Add 2 6", "done x 3 1 9 ."]);
+        assert_eq!(found, [Part { step: Step::Add, id: 1, asked: 5, ended: None }]);
     }
 }

@@ -1,4 +1,4 @@
-//! One process that takes locks, changes what they protect, and says what it saw.
+//! A worker process: takes locks, changes the resource that they protect, and reports both.
 
 use crate::{
     kinds::{self, Kind},
@@ -20,26 +20,26 @@ pub(crate) struct Work {
     /// The server of the locks.
     #[arg(long)]
     pub(crate) url: String,
-    /// The server of what they protect.
+    /// The server of the protected resource.
     #[arg(long)]
     pub(crate) resource: String,
     #[arg(long, value_delimiter = ',')]
     pub(crate) kinds: Vec<Kind>,
     #[arg(long)]
     pub(crate) names: usize,
-    /// Threads that call.
+    /// The number of threads that call.
     #[arg(long)]
     pub(crate) callers: usize,
 }
 
-/// Nanoseconds on a clock that all processes of this machine share.
+/// Returns the nanoseconds of a clock that all processes of this machine share.
 pub(crate) fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 impl Work {
-    /// Goes on until it is killed, or nobody listens any more.
+    /// Runs until it is killed or its output is closed.
     pub(crate) fn run(&self) {
         let Some(locker) = self.connect() else { return };
         std::thread::scope(|scope| {
@@ -80,7 +80,7 @@ impl Work {
             let entered = now();
             let names = if kind == Kind::LockAll { self.names_of(kind) } else { vec![name] };
             let fences: Vec<(String, u64)> = names.into_iter().zip(held.fences()).collect();
-            let tell = |state: &str, seen: Option<u64>| {
+            let report = |state: &str, seen: Option<u64>| {
                 let seen = seen.map_or("-".into(), |seen| seen.to_string());
                 fences.iter().enumerate().try_for_each(|(place, (name, fence))| {
                     say(&format!("{state} {name} {fence} {share} {asked} {entered} {seen} {place} ."))
@@ -97,18 +97,18 @@ impl Work {
                 }
             };
             let seen =
-                protected(&held, stay, |seen| tell("holding", Some(seen)), |at| change(&mut resource, at));
-            tell(end(held), seen)?;
+                protected(&held, stay, |seen| report("holding", Some(seen)), |at| change(&mut resource, at));
+            report(end(held), seen)?;
         }
     }
 
-    /// In the order of the keys.
+    /// Returns the names of the kind, in the order of their keys.
     fn names_of(&self, kind: Kind) -> Vec<String> {
         let names: BTreeSet<String> = (0..self.names).map(|number| kind.name(number)).collect();
         names.into_iter().collect()
     }
 
-    /// All of the locks, named in any order and some of them twice.
+    /// Returns a request for all locks, in any order, with some of them named twice.
     fn all(&self, locker: &Locker, rng: &mut fastrand::Rng) -> LockAllRequest {
         let mut names = [self.names_of(Kind::LockAll), self.names_of(Kind::LockAll)].concat();
         names.truncate(rng.usize(self.names..=names.len()));
@@ -165,17 +165,17 @@ impl Held {
     }
 }
 
-/// Releases, and says how that went: a hold that is called lost while its lease surely runs is called lost too early.
+/// Releases and returns the outcome. A loss while the lease provably runs is `early`.
 fn end(held: Held) -> &'static str {
-    let surely_until = Instant::now() + held.remaining();
+    let provably_until = Instant::now() + held.remaining();
     match held.release_blocking() {
         Ok(()) => "released",
-        Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < surely_until => "early",
+        Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < provably_until => "early",
         Err(_) => "lost",
     }
 }
 
-/// Asks a limiter to be let through, and says when.
+/// Asks a limiter for an admission, and reports it with its times.
 fn pass(locker: &Locker, name: &str, tokens: u64, patience: Duration) -> Option<()> {
     let asked = now();
     match kinds::limiter(locker, name).tokens(tokens).timeout(patience).acquire_blocking() {
@@ -185,12 +185,14 @@ fn pass(locker: &Locker, name: &str, tokens: u64, patience: Duration) -> Option<
     }
 }
 
-/// Makes both changes, and returns the last moment at which the guard was surely held; `None`: it never was, and
-/// nothing was changed. Before each change it tells that moment, so that a change is known of whose worker is killed.
+/// Makes both changes, and returns the last moment at which the guard was provably held.
+///
+/// Returns `None` if it never was; then nothing was changed. That moment is reported before each change, so that the
+/// history contains the changes of a worker that is killed.
 fn protected(
     held: &Held,
     stay: Duration,
-    tell: impl Fn(u64) -> Option<()>,
+    report: impl Fn(u64) -> Option<()>,
     mut change: impl FnMut(u32),
 ) -> Option<u64> {
     let (started, mut seen, mut changes) = (Instant::now(), None, 0);
@@ -201,7 +203,7 @@ fn protected(
         }
         seen = Some(moment);
         if changes < 2 {
-            tell(moment)?;
+            report(moment)?;
         }
         changes += 1;
         match changes {
@@ -209,7 +211,7 @@ fn protected(
             _ if started.elapsed() >= stay => return seen,
             _ => {}
         }
-        // How often it looks at its guard: what is judged is the time between two looks, not that of this pause.
+        // The interval of the checks of the guard. The verdict depends on the times of the checks, not on this pause.
         std::thread::sleep(Duration::from_micros(200));
     }
 }

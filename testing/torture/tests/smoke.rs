@@ -1,4 +1,4 @@
-//! A minute of torture: `cargo run -p locker-torture -- --seconds 600` is the longer one.
+//! A minute of torture. `cargo run -p locker-torture -- --seconds 600` runs for longer.
 
 use std::process::Command;
 

@@ -1,9 +1,9 @@
-//! What must be true of all that was done with one name.
+//! The laws of all steps with one name.
 
 use super::{CLEARLY, COUNT, Ended, Left, PARTIES, Part, Step, done, lasts};
 use crate::checks::{Hold, broken};
 
-/// What breaks the laws.
+/// Returns the violations of the laws.
 pub(super) fn problems(parts: &[Part], left: Left, calm_until: u64) -> Vec<String> {
     match left {
         Left::Sum(sum) => counted(parts, sum),
@@ -14,15 +14,15 @@ pub(super) fn problems(parts: &[Part], left: Left, calm_until: u64) -> Vec<Strin
     }
 }
 
-/// How often a step was tried before `at`, and not surely in vain.
+/// Returns how often a step was tried before `at`, without those that provably were not taken.
 fn tried(parts: &[Part], step: Step, at: u64) -> u64 {
-    parts.iter().filter(|part| part.step == step && part.asked <= at && !part.is_vain()).count() as u64
+    parts.iter().filter(|part| part.step == step && part.asked <= at && !part.is_not_taken()).count() as u64
 }
 
-/// Every sum is told to one caller, whatever broke on the way, and later ones to those who ask later; nothing is added
-/// twice or lost.
+/// Each sum is returned to one caller, whatever fault there was, and later calls return later sums. No addition is lost
+/// or made twice.
 fn counted(parts: &[Part], sum: u64) -> Vec<String> {
-    let turn = |part: &Part| {
+    let hold = |part: &Part| {
         let Ended { at, value: Some(sum) } = part.ended? else { return None };
         Some(Hold {
             worker: 0,
@@ -34,39 +34,39 @@ fn counted(parts: &[Part], sum: u64) -> Vec<String> {
             in_line: true,
         })
     };
-    let mut problems = broken(&parts.iter().filter_map(turn).collect::<Vec<_>>(), 1);
-    let told = done(parts, Step::Add).into_iter().map(|(_, sum)| sum).max().unwrap_or(0);
+    let mut problems = broken(&parts.iter().filter_map(hold).collect::<Vec<_>>(), 1);
+    let returned = done(parts, Step::Add).into_iter().map(|(_, sum)| sum).max().unwrap_or(0);
     let most = tried(parts, Step::Add, u64::MAX);
-    if !(told..=most).contains(&sum) {
-        problems.push(format!("the sum is {sum}: {told} was told, {most} were added"));
+    if !(returned..=most).contains(&sum) {
+        problems.push(format!("the sum is {sum}: {returned} was returned, {most} were added"));
     }
     problems
 }
 
-/// One message for everybody, that somebody sent; once that was told to the sender it stays. While nothing breaks
-/// nobody who waits misses it.
+/// All waiters get the one message of one sender, and it stays after the sender got its reply. Without faults no waiter
+/// misses it.
 fn sent(parts: &[Part], message: Option<u64>, calm_until: u64) -> Vec<String> {
     let mut problems = Vec::new();
     let senders = || parts.iter().filter(|part| part.step == Step::Send);
-    let mut told = [done(parts, Step::Send), done(parts, Step::Await)].concat();
-    told.extend(message.map(|message| (u64::MAX, message)));
-    for &(at, id) in &told {
+    let mut seen = [done(parts, Step::Send), done(parts, Step::Await)].concat();
+    seen.extend(message.map(|message| (u64::MAX, message)));
+    for &(at, id) in &seen {
         if !senders().any(|part| part.id == id && part.asked <= at) {
-            problems.push(format!("the message {id} came from nobody"));
+            problems.push(format!("no sender sent the message {id}"));
         }
     }
-    if told.iter().any(|(_, id)| Some(*id) != message) {
-        problems.push(format!("told are {told:?}, left is {message:?}"));
+    if seen.iter().any(|(_, id)| Some(*id) != message) {
+        problems.push(format!("callers got {seen:?}, and {message:?} is left"));
     }
     let refused = senders().filter_map(|part| part.ended.filter(|ended| ended.value.is_none()));
     for Ended { at, .. } in refused {
         if tried(parts, Step::Send, at) == 0 {
-            problems.push("a sender met a conflict with nobody".into());
+            problems.push("a sender got a conflict without another sender".into());
         }
     }
     let Some(&(sent_at, _)) = done(parts, Step::Send).first() else { return problems };
-    let vain = parts.iter().filter(|part| part.step == Step::Await).filter_map(|part| part.ended);
-    for Ended { at, .. } in vain.filter(|ended| ended.value.is_none() && ended.at < calm_until) {
+    let missed = parts.iter().filter(|part| part.step == Step::Await).filter_map(|part| part.ended);
+    for Ended { at, .. } in missed.filter(|ended| ended.value.is_none() && ended.at < calm_until) {
         if at > sent_at + CLEARLY {
             problems.push(format!("sent at {sent_at} and still missed at {at}"));
         }
@@ -74,12 +74,12 @@ fn sent(parts: &[Part], message: Option<u64>, calm_until: u64) -> Vec<String> {
     problems
 }
 
-/// Nobody is told that it has expired while every kick lasts that may have been the last one; while nothing breaks,
-/// everybody is who still waits clearly later. At last it has expired.
+/// No waiter returns while each kick that may be the last one still lasts. Without faults, every waiter returns that
+/// still waits clearly later. In the end the watchdog has expired.
 fn expired(parts: &[Part], over: bool, calm_until: u64) -> Vec<String> {
     let mut problems = Vec::new();
-    let kicks = || parts.iter().filter(|part| part.step == Step::Kick && !part.is_vain());
-    // All that may be the last one that was taken before `from`, or come until `till`.
+    let kicks = || parts.iter().filter(|part| part.step == Step::Kick && !part.is_not_taken());
+    // All kicks that may be the last one taken before `from`, and those that may come until `till`.
     let last = |from: u64, till: u64| {
         let is_replaced =
             move |kick: &Part| kicks().any(|next| kick.over() < next.asked && next.over() <= from);
@@ -98,16 +98,16 @@ fn expired(parts: &[Part], over: bool, calm_until: u64) -> Vec<String> {
         }
     }
     if was_kicked(u64::MAX) && !over {
-        problems.push("kicked no more, it has not expired".into());
+        problems.push("no kick lasts, and it has not expired".into());
     }
     problems
 }
 
-/// What the clocks of the server and of the callers may differ by meanwhile.
+/// The most that the clocks of the server and of the callers may differ by.
 const A_LITTLE: u64 = 10_000_000;
 
-/// How often is told that it has still to be counted was so at some time of the call; nobody passes before it was
-/// counted down often enough, and then it stays open.
+/// The rest that a call returns was true at some time of that call. No waiter passes before the latch was counted down
+/// often enough, and then it stays open.
 fn opened(parts: &[Part], open: bool) -> Vec<String> {
     let mut problems = Vec::new();
     for part in parts.iter().filter(|part| part.step == Step::CountDown) {
@@ -124,18 +124,19 @@ fn opened(parts: &[Part], open: bool) -> Vec<String> {
             problems.push(format!("passed at {at} when {tried} of {COUNT} were counted"));
         }
     }
-    let (told, most) = (done(parts, Step::CountDown).len() as u64, tried(parts, Step::CountDown, u64::MAX));
-    if (told >= COUNT && !open) || (most < COUNT && open) {
-        problems.push(format!("open is {open}: {told} to {most} of {COUNT} were counted"));
+    let (counted, most) =
+        (done(parts, Step::CountDown).len() as u64, tried(parts, Step::CountDown, u64::MAX));
+    if (counted >= COUNT && !open) || (most < COUNT && open) {
+        problems.push(format!("open is {open}: {counted} to {most} of {COUNT} were counted"));
     }
     problems
 }
 
-/// Nobody goes on before a whole round has come, and nobody counts in two rounds.
+/// No waiter passes before a whole round has arrived, and none counts in two rounds.
 fn passed(parts: &[Part]) -> Vec<String> {
     let too_few = |(at, gone): (u64, u64)| {
         let (tried, needed) = (tried(parts, Step::Arrive, at), gone.div_ceil(PARTIES) * PARTIES);
-        (tried < needed).then(|| format!("{gone} had gone on at {at} when {tried} of {needed} had come"))
+        (tried < needed).then(|| format!("{gone} had passed at {at} when {tried} of {needed} had arrived"))
     };
     let went = done(parts, Step::Arrive).into_iter();
     went.zip(1..).filter_map(|((at, _), gone)| too_few((at, gone))).collect()
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_told_once_and_in_order_and_nothing_is_lost() {
+    fn sums_are_unique_ordered_and_complete() {
         let two = ["trying x Add 1 5 .", "trying x Add 2 6 .", "done x 1 1 8 .", "done x 2 2 9 ."];
         assert_eq!(found(Left::Sum(2), &two), 0);
         assert_eq!(found(Left::Sum(1), &two), 1, "one is lost");
@@ -165,13 +166,17 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_one_and_stays() {
-        let told = ["trying x Send 7 5 .", "trying x Await 1 5 .", "done x 7 7 8 .", "done x 1 7 9 ."];
-        assert_eq!(found(Left::Message(Some(7)), &told), 0);
-        assert_eq!(found(Left::Message(None), &told), 1, "forgotten");
-        assert_eq!(found(Left::Message(Some(8)), &told), 2, "from nobody, and not what was told");
+    fn event_keeps_its_only_message() {
+        let seen = ["trying x Send 7 5 .", "trying x Await 1 5 .", "done x 7 7 8 .", "done x 1 7 9 ."];
+        assert_eq!(found(Left::Message(Some(7)), &seen), 0);
+        assert_eq!(found(Left::Message(None), &seen), 1, "forgotten");
+        assert_eq!(
+            found(Left::Message(Some(8)), &seen),
+            2,
+            "without a sender, and not the message that was returned"
+        );
         let conflict = ["trying x Send 7 5 .", "not x 7 8 ."];
-        assert_eq!(found(Left::Message(None), &conflict), 1, "a conflict with nobody");
+        assert_eq!(found(Left::Message(None), &conflict), 1, "a conflict without another sender");
         let unknown = [&conflict[..], &["trying x Send 8 5 ."]].concat();
         assert_eq!([None, Some(8)].map(|left| found(Left::Message(left), &unknown)), [0, 0]);
         let early = ["trying x Await 1 1 .", "done x 1 7 3 .", "trying x Send 7 5 .", "done x 7 7 8 ."];
@@ -179,17 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn a_send_that_is_missed_is_a_problem_while_nothing_breaks() {
+    fn missed_send_is_a_problem_without_faults() {
         let waited = |until: u64| {
             let not = format!("not x 1 {until} .");
-            let told = ["trying x Send 7 5 .", "done x 7 7 8 .", "trying x Await 1 9 .", not.as_str()];
-            found(Left::Message(Some(7)), &told)
+            let lines = ["trying x Send 7 5 .", "done x 7 7 8 .", "trying x Await 1 9 .", not.as_str()];
+            found(Left::Message(Some(7)), &lines)
         };
         assert_eq!([100_000_000, 300_000_000, 2_000_000_000].map(waited), [0, 1, 0]);
     }
 
     #[test]
-    fn a_latch_opens_when_it_was_counted_down_and_not_before() {
+    fn latch_opens_only_when_counted_down() {
         let lines: Vec<String> = (0..COUNT)
             .flat_map(|at| [format!("trying x CountDown {at} {at} ."), format!("done x {at} {} 9 .", 3 - at)])
             .collect();
@@ -202,15 +207,15 @@ mod tests {
         assert_eq!([true, false].map(|open| found(Left::Open(open), &lines[..6])), [1, 0]);
         let after = |left: u64| {
             let done = format!("done x 2 {left} 9 .");
-            let told =
+            let lines =
                 ["trying x CountDown 1 1 .", "done x 1 3 3 .", "trying x CountDown 2 4 .", done.as_str()];
-            found(Left::Open(false), &told)
+            found(Left::Open(false), &lines)
         };
         assert_eq!([3, 2, 1, 0].map(after), [1, 0, 1, 1], "what is left");
     }
 
     #[test]
-    fn a_watchdog_expires_when_the_last_kick_is_over_and_not_before() {
+    fn watchdog_expires_only_after_its_last_kick() {
         let found = |over: bool, lines: &[String]| {
             found(Left::Expired(over), &lines.iter().map(String::as_str).collect::<Vec<_>>())
         };
@@ -225,7 +230,7 @@ mod tests {
         let with = |lines: [[String; 2]; 2]| found(true, &lines.concat());
         let first = || kick(99_000_000, 1);
         assert_eq!([80, 101].map(|at| with([first(), wait(came, 3, at)])), [1, 0]);
-        assert_eq!(found(true, &wait(came, 3, 80)), 1, "nobody has kicked it");
+        assert_eq!(found(true, &wait(came, 3, 80)), 1, "no kick was sent");
         assert_eq!([290, 310].map(|at| with([first(), wait(missed, 3, at)])), [0, 1]);
         assert_eq!([true, false].map(|over| found(over, &first())), [0, 1], "left behind");
 
@@ -234,23 +239,23 @@ mod tests {
         assert_eq!([310, 560].map(|at| found(true, &second(missed, at))), [0, 1]);
         let unknown = [&first()[..], &kick(19_000_000, 50)[..1], &wait(came, 60, 75)].concat();
         assert_eq!(found(true, &unknown), 0, "it may have been kicked for less");
-        let vain = [
+        let not_taken = [
             first(),
             [kick(19_000_000, 50)[0].clone(), "not x 19000000 51000000 .".into()],
             wait(came, 60, 75),
         ];
-        assert_eq!(found(true, &vain.concat()), 1, "it surely was not");
+        assert_eq!(found(true, &not_taken.concat()), 1, "it provably was not");
     }
 
     #[test]
-    fn nobody_goes_on_alone_or_counts_twice() {
+    fn barrier_passes_only_whole_rounds() {
         let come = ["trying x Arrive 1 1 .", "trying x Arrive 2 1 .", "trying x Arrive 3 4 ."];
         let with = |more: &[&str]| found(Left::Nothing, &[&come[..], more].concat());
         assert_eq!(with(&["done x 1 0 5 .", "done x 2 0 5 .", "done x 3 0 5 ."]), 0);
-        assert_eq!(with(&["done x 1 0 3 ."]), 1, "before the third had come");
+        assert_eq!(with(&["done x 1 0 3 ."]), 1, "before the third had arrived");
         assert_eq!(with(&["done x 1 0 5 .", "not x 2 6 ."]), 1, "with one that had given up");
         let fourth =
             ["trying x Arrive 4 4 .", "done x 1 0 5 .", "done x 2 0 5 .", "done x 3 0 5 .", "done x 4 0 6 ."];
-        assert_eq!(with(&fourth), 1, "two that had gone on already");
+        assert_eq!(with(&fourth), 1, "with two that had passed already");
     }
 }

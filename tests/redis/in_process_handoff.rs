@@ -1,39 +1,36 @@
-//! Runs: the lock, granted to several waiters of one process at once, which pass it on.
+//! Runs: the lock is granted to several waiters of one process at once, which hand it off to each other.
 
-use crate::support::{LEASE, builder, connect, hold, holder, in_time, nobody_is_left, until, waiting};
+use crate::support::{builder, connect, hold, holder, in_time, nobody_is_left, until, waiting};
 use futures_util::FutureExt;
-use locker::{
-    ErrorKind, Guard, Id, Key, Locker, Timestamp,
-    primitives::{Context, HoldRequest, Notification, Reply, Wait, lock},
-};
+use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::{collections::HashMap, pin::pin, task::Poll, time::Duration};
+use std::{pin::pin, task::Poll, time::Duration};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::{JoinHandle, JoinSet},
+    task::JoinSet,
 };
 
-/// What the waiters were given, in the order in which they were given it.
-struct Turns {
-    sender: UnboundedSender<(usize, Guard)>,
-    receiver: UnboundedReceiver<(usize, Guard)>,
+/// The grants of the waiters, in their order.
+pub(crate) struct Turns {
+    pub(crate) sender: UnboundedSender<(usize, Guard)>,
+    pub(crate) receiver: UnboundedReceiver<(usize, Guard)>,
     waiters: JoinSet<()>,
 }
 
 impl Turns {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (sender, receiver) = unbounded_channel();
         Self { sender, receiver, waiters: JoinSet::new() }
     }
 
-    /// Another one who waits for the lock `a`, behind all others.
+    /// Adds a waiter for the lock `a`, behind all others.
     async fn queue(&mut self, server: &RedisServer, locker: &Locker) {
         self.queue_unheard(server, locker).await;
-        // Whose answer comes after the waiter's.
+        // Its reply comes after the waiter's.
         hold(locker, "another").await.release().await.unwrap();
     }
 
-    /// The same, whether its answer has come or not.
+    /// The same without waiting for its reply.
     async fn queue_unheard(&mut self, server: &RedisServer, locker: &Locker) {
         let (ahead, sender, request) = (waiting(server, "lock:a"), self.sender.clone(), locker.lock("a"));
         let number = self.waiters.len();
@@ -44,19 +41,19 @@ impl Turns {
         until("the place in the queue", async || waiting(server, "lock:a") > ahead).await;
     }
 
-    async fn next(&mut self) -> (usize, Guard) {
-        in_time("the next turn", self.receiver.recv()).await.expect("a turn")
+    pub(crate) async fn next(&mut self) -> (usize, Guard) {
+        in_time("the next grant", self.receiver.recv()).await.expect("a grant")
     }
 
-    /// The next turn, which is that of `number`.
+    /// Returns the next grant, which belongs to `number`.
     async fn of(&mut self, number: usize) -> Guard {
-        let (who, guard) = self.next().await;
-        assert_eq!(who, number);
+        let (granted, guard) = self.next().await;
+        assert_eq!(granted, number);
         guard
     }
 }
 
-/// A server, a proxy before it, a locker behind that, and `count` waiters, the first of which holds now.
+/// A server, a proxy before it, a locker behind that, and `count` waiters, of which the first holds the lock now.
 async fn line(count: usize) -> Option<(RedisServer, Proxy, Locker, Turns, Guard)> {
     let server = RedisServer::start()?;
     let proxy = Proxy::to(server.port());
@@ -71,7 +68,7 @@ async fn line(count: usize) -> Option<(RedisServer, Proxy, Locker, Turns, Guard)
 }
 
 #[tokio::test]
-async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
+async fn handed_off_hold_is_renewed() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
     let release = tokio::spawn(first.release());
     let second = turns.of(1).await;
@@ -84,7 +81,7 @@ async fn a_hold_that_was_handed_on_is_renewed_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
+async fn script_flush_keeps_the_order_of_hand_offs() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(6).await else { return };
     let _: () = server.ask("SCRIPT", &["FLUSH"]);
     let mut releases = JoinSet::new();
@@ -99,7 +96,7 @@ async fn a_server_that_has_forgotten_its_scripts_is_told_in_order() {
 }
 
 #[tokio::test]
-async fn who_has_given_up_is_passed_over() {
+async fn aborted_waiter_is_passed_over() {
     let Some((server, _proxy, locker, mut turns, first)) = line(1).await else { return };
     let quitter = tokio::spawn(locker.lock("a").acquire());
     until("the quitter's place", async || waiting(&server, "lock:a") == 1).await;
@@ -112,9 +109,9 @@ async fn who_has_given_up_is_passed_over() {
 }
 
 #[tokio::test]
-async fn nobody_of_another_process_is_passed() {
+async fn other_processes_are_not_passed() {
     let Some(server) = RedisServer::start() else { return };
-    // Another URL is another connection, as of another process.
+    // Another URL makes another connection, as another process would.
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
     let (before, mut turns) = (hold(&ours, "a").await, Turns::new());
     let order = [&ours, &ours, &theirs, &ours, &theirs, &theirs, &ours, &ours, &ours, &theirs];
@@ -132,11 +129,11 @@ async fn nobody_of_another_process_is_passed() {
     nobody_is_left(&server);
 }
 
-/// The server tells a holder who comes next also where those are of another process: behind them nobody is next.
+/// The server also reports the next waiters of other processes to a holder. Waiters behind them do not come next.
 #[tokio::test]
-async fn nobody_of_another_process_is_passed_by_those_who_come_later() {
+async fn other_processes_are_not_passed_by_newcomers() {
     let Some(server) = RedisServer::start() else { return };
-    // Another URL is another connection, as of another process.
+    // Another URL makes another connection, as another process would.
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
     let (before, mut turns) = (hold(&ours, "a").await, Turns::new());
     turns.queue(&server, &ours).await;
@@ -152,25 +149,25 @@ async fn nobody_of_another_process_is_passed_by_those_who_come_later() {
 }
 
 #[tokio::test]
-async fn an_heir_whose_lease_is_not_renewed_has_all_of_it() {
+async fn unrenewed_successor_gets_its_whole_lease() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let of = |seconds| Duration::from_secs(seconds);
     let first = locker.lock("a").lease(of(50)).acquire().await.unwrap();
-    let heir = tokio::spawn(locker.lock("a").lease(of(60)).renew(false).acquire());
+    let successor = tokio::spawn(locker.lock("a").lease(of(60)).renew(false).acquire());
     until("the place in the queue", async || waiting(&server, "lock:a") == 1).await;
-    // Whose answer comes after the waiter's.
+    // Its reply comes after the waiter's.
     hold(&locker, "another").await.release().await.unwrap();
     first.release().await.unwrap();
-    let heir = in_time("the heir", heir).await.unwrap().unwrap();
-    assert!(heir.remaining() > of(55), "{:?}", heir.remaining());
+    let successor = in_time("the successor", successor).await.unwrap().unwrap();
+    assert!(successor.remaining() > of(55), "{:?}", successor.remaining());
     assert!(server.ask::<i64>("PTTL", &["lock:a"]) > 55_000);
-    heir.release().await.unwrap();
+    successor.release().await.unwrap();
     nobody_is_left(&server);
 }
 
 #[tokio::test]
-async fn a_run_passes_the_lock_on_without_a_command() {
+async fn run_hands_off_without_a_command() {
     let Some((server, proxy, _locker, mut turns, first)) = line(3).await else { return };
     let (run, fence) = (first.id().to_owned(), first.fence());
     proxy.set(Fault::HoldRequests);
@@ -194,7 +191,7 @@ async fn a_run_passes_the_lock_on_without_a_command() {
     nobody_is_left(&server);
 }
 
-/// Numbered by the client, the fences of those that hold in turn would be ahead of what the server knows.
+/// If the client counted the fences within a run, they would be ahead of the fence on the server.
 #[tokio::test]
 async fn fences_rise_over_a_process_that_dies_in_a_run() {
     let Some(server) = RedisServer::start() else { return };
@@ -227,23 +224,8 @@ async fn fences_rise_over_a_process_that_dies_in_a_run() {
     next.release().await.unwrap();
 }
 
-/// As `select!` leaves a release whose answer got lost while another branch is at work.
 #[tokio::test]
-async fn a_release_that_is_not_polled_is_sent_from_the_background() {
-    let Some(server) = RedisServer::start() else { return };
-    let proxy = Proxy::to(server.port());
-    let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
-    let guard = ours.lock("a").lease(Duration::from_secs(600)).acquire().await.unwrap();
-    proxy.set_for_open(Fault::HoldRequests);
-    let mut release = pin!(guard.release());
-    let look = std::future::poll_fn(|context| Poll::Ready(release.as_mut().poll(context)));
-    assert!(look.await.is_pending());
-    hold(&theirs, "a").await.release().await.unwrap();
-    in_time("the release", release).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_run_that_ends_without_being_polled_is_ended_from_the_background() {
+async fn unpolled_run_is_ended_in_background() {
     let Some((server, proxy, locker, mut turns, first)) = line(2).await else { return };
     let theirs = connect(&server.url()).await;
     first.release().await.unwrap();
@@ -260,7 +242,7 @@ async fn a_run_that_ends_without_being_polled_is_ended_from_the_background() {
 }
 
 #[tokio::test]
-async fn the_last_member_is_told_of_a_loss_by_force() {
+async fn last_member_learns_of_a_forced_loss() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
     first.release().await.unwrap();
     let last = turns.of(1).await;
@@ -269,9 +251,9 @@ async fn the_last_member_is_told_of_a_loss_by_force() {
     assert_eq!(holder(&server, "lock:a").as_deref(), Some("another"));
 }
 
-/// What ended the hold says nothing: the holder finds out when it renews.
+/// The client that deletes the key sends no notification. The holder learns of it when it renews.
 #[tokio::test]
-async fn a_run_that_is_lost_is_lost_for_its_members() {
+async fn lost_run_queues_its_members_again() {
     let Some((server, _proxy, _locker, mut turns, first)) = line(3).await else { return };
     let _: i64 = server.ask("DEL", &["lock:a"]);
     in_time("the loss", first.lost()).await;
@@ -285,7 +267,7 @@ async fn a_run_that_is_lost_is_lost_for_its_members() {
 }
 
 #[tokio::test]
-async fn an_evicted_run_is_told_so_at_once() {
+async fn evicted_run_is_notified_at_once() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).lease(Duration::from_secs(600)).build().await.unwrap();
     let (before, mut turns) = (hold(&locker, "a").await, Turns::new());
@@ -305,7 +287,7 @@ async fn an_evicted_run_is_told_so_at_once() {
 }
 
 #[tokio::test]
-async fn a_deleted_name_is_told_to_members_that_wait() {
+async fn deletion_fails_waiting_members() {
     let Some((server, _proxy, locker, mut turns, first)) = line(1).await else { return };
     let other = tokio::spawn(locker.lock("a").acquire());
     until("the other's place", async || waiting(&server, "lock:a") == 1).await;
@@ -322,7 +304,7 @@ async fn a_deleted_name_is_told_to_members_that_wait() {
 }
 
 #[tokio::test]
-async fn a_member_whose_future_is_not_polled_is_passed_over() {
+async fn unpolled_member_is_passed_over() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).lease(Duration::from_secs(600)).build().await.unwrap();
     let first = hold(&locker, "a").await;
@@ -341,13 +323,13 @@ async fn a_member_whose_future_is_not_polled_is_passed_over() {
     for number in [0, 1] {
         turns.of(number).await.release().await.unwrap();
     }
-    in_time("the one that was passed over", silent).await.unwrap().release().await.unwrap();
+    in_time("the waiter that was passed over", silent).await.unwrap().release().await.unwrap();
     nobody_is_left(&server);
 }
 
-/// Its cancel comes when the lock has been granted to it and to the next one together.
+/// Its cancel arrives after the lock was granted to it and to the next waiter together.
 #[tokio::test]
-async fn a_first_member_that_gives_up_does_not_end_the_run() {
+async fn aborted_first_member_does_not_end_the_run() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -372,7 +354,7 @@ async fn a_first_member_that_gives_up_does_not_end_the_run() {
 }
 
 #[tokio::test]
-async fn a_run_of_which_nobody_waits_any_more_is_ended() {
+async fn run_without_waiters_is_ended() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -388,13 +370,13 @@ async fn a_run_of_which_nobody_waits_any_more_is_ended() {
     assert!(holder(&server, "lock:a").is_some(), "it was granted to them");
     proxy.set(Fault::None);
     until("its end", async || holder(&server, "lock:a").is_none()).await;
-    in_time("what is sent from the background", ours.settled()).await;
+    in_time("the background calls", ours.settled()).await;
     nobody_is_left(&server);
 }
 
-/// A message that is lost: the first member that asks again learns of the run, and the others have their turns.
+/// The first member that rechecks learns of the run, and the others are served in turn.
 #[tokio::test]
-async fn a_run_whose_message_is_lost_is_found_by_asking() {
+async fn recheck_finds_a_run_after_a_lost_message() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let guard = hold(&locker, "a").await;
@@ -425,9 +407,9 @@ async fn a_run_whose_message_is_lost_is_found_by_asking() {
     nobody_is_left(&server);
 }
 
-/// Its first question got no answer, so a copy of it may come late: that is refused when it has released.
+/// Its first request got no reply, so a copy of it may arrive late. That copy is refused after the release.
 #[tokio::test]
-async fn a_member_that_asked_twice_releases_what_it_held() {
+async fn member_that_asked_twice_releases_its_hold() {
     for members in [1, 2] {
         let Some(server) = RedisServer::start() else { return };
         let proxy = Proxy::to(server.port());
@@ -449,9 +431,9 @@ async fn a_member_that_asked_twice_releases_what_it_held() {
     }
 }
 
-/// Its renewals are carried out, and it is told of none: the next member holds when the first one is released.
+/// The replies to its renewals are lost. The next member holds the lock when the first one releases.
 #[tokio::test]
-async fn a_late_release_of_a_member_spares_the_next_one() {
+async fn late_member_release_spares_the_next_one() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (ours, theirs) = (connect(&proxy.url()).await, connect(&server.url()).await);
@@ -466,7 +448,7 @@ async fn a_late_release_of_a_member_spares_the_next_one() {
     proxy.set(Fault::None);
     let second = turns.of(1).await;
     assert_eq!(first.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    in_time("what is sent from the background", ours.settled()).await;
+    in_time("the background calls", ours.settled()).await;
     second.check().unwrap();
     let third = theirs.lock("a").try_acquire().await.unwrap();
     assert!(second.check().is_err() || third.is_none(), "two hold at once");
@@ -474,9 +456,9 @@ async fn a_late_release_of_a_member_spares_the_next_one() {
     nobody_is_left(&server);
 }
 
-/// Its lease would begin with what is left of a longer one.
+/// In the same run its lease would begin with the rest of a longer one.
 #[tokio::test]
-async fn a_member_with_a_shorter_lease_begins_another_run() {
+async fn shorter_lease_begins_another_run() {
     let Some(server) = RedisServer::start() else { return };
     let (ours, theirs) = (connect(&server.url()).await, connect(&format!("{}/0", server.url())).await);
     let before = hold(&theirs, "a").await;
@@ -487,7 +469,7 @@ async fn a_member_with_a_shorter_lease_begins_another_run() {
     }
     before.release().await.unwrap();
     for (waiter, left) in waiters.into_iter().zip([590_000, 590_000, 1_000]) {
-        let guard = in_time("the turn", waiter).await.unwrap().unwrap();
+        let guard = in_time("the grant", waiter).await.unwrap().unwrap();
         until("the lease", async || server.ask::<i64>("PTTL", &["lock:a"]) > left).await;
         if left < 60_000 {
             assert!(server.ask::<i64>("PTTL", &["lock:a"]) <= 60_000);
@@ -495,168 +477,4 @@ async fn a_member_with_a_shorter_lease_begins_another_run() {
         guard.release().await.unwrap();
     }
     nobody_is_left(&server);
-}
-
-/// Nothing of the first release was sent: that another one is sent from the background makes neither a repetition.
-#[tokio::test]
-async fn a_release_during_an_outage_that_costs_the_hold_says_so() {
-    let Some(mut server) = RedisServer::start() else { return };
-    let locker = builder(&server.url()).lease(Duration::from_secs(60)).build().await.unwrap();
-    let guard = hold(&locker, "a").await;
-    server.kill();
-    let is_away = async || {
-        let error = locker.lock("b").timeout(Duration::ZERO).acquire().await.unwrap_err();
-        // Of what goes out on a connection that breaks, nobody knows whether it has arrived.
-        error.is_certain()
-    };
-    until("the loss of the connection", is_away).await;
-    let mut release = pin!(guard.release());
-    for _ in 0..3 {
-        assert!(is_away().await);
-        assert!(release.as_mut().now_or_never().is_none());
-    }
-    server.restart();
-    assert_eq!(in_time("the release", release).await.unwrap_err().kind(), ErrorKind::Lost);
-}
-
-/// What leaves a queue, joins it, or waits in it, and who has the lock then, is as the step has it: a run changes who
-/// passes the lock on, and not whose turn it is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_serve_waiters_as_the_step_does() {
-    let Some(server) = RedisServer::start() else { return };
-    let lockers = [connect(&server.url()).await, connect(&format!("{}/0", server.url())).await];
-    let mut model = Model::default();
-    let mut real = Real::new(&server, &lockers);
-    for _ in 0..400 {
-        match fastrand::u8(..8) {
-            0..=3 if model.waiting.len() < 40 => {
-                let number = real.join(fastrand::usize(..2)).await;
-                model.join(number);
-            }
-            4 if !model.waiting.is_empty() => {
-                let number = model.waiting[fastrand::usize(..model.waiting.len())];
-                real.give_up(number).await;
-                model.give_up(number);
-            }
-            _ => {
-                real.release().await;
-                model.release();
-            }
-        }
-        real.agrees_with(&model).await;
-    }
-    while model.holder.is_some() {
-        real.release().await;
-        model.release();
-        real.agrees_with(&model).await;
-    }
-    nobody_is_left(&server);
-}
-
-/// The step of the lock, and the callers as it serves them.
-#[derive(Default)]
-struct Model {
-    state: lock::State,
-    waiting: Vec<usize>,
-    holder: Option<usize>,
-}
-
-impl Model {
-    fn step(&mut self, request: &lock::Request) -> (Reply, Vec<Notification>) {
-        let (key, mut notifications) = (Key::new("lock:a"), Vec::new());
-        let mut context =
-            Context { key: &key, now: Timestamp::from_micros(1), notifications: &mut notifications };
-        (lock::step(&mut self.state, request, &mut context), notifications)
-    }
-
-    fn id(number: usize) -> Id {
-        Id::from(number as u128 + 1)
-    }
-
-    fn join(&mut self, number: usize) {
-        let wait = Some(Wait { live: None, fair: true });
-        let acquire = HoldRequest::Acquire { id: Self::id(number), lease: LEASE, wait, ask: () };
-        match self.step(&acquire).0 {
-            Reply::Granted { .. } => self.holder = Some(number),
-            Reply::Queued { .. } => self.waiting.push(number),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn give_up(&mut self, number: usize) {
-        self.waiting.retain(|waiting| *waiting != number);
-        self.step(&HoldRequest::Cancel { id: Self::id(number), tombstone: false });
-    }
-
-    fn release(&mut self) {
-        let Some(holder) = self.holder.take() else { return };
-        let release = HoldRequest::Release { id: Self::id(holder), tombstone: false, once: None };
-        let (reply, notifications) = self.step(&release);
-        assert_eq!(reply, Reply::Released);
-        if let [push] = &notifications[..] {
-            let at = self.waiting.iter().position(|number| Self::id(*number) == push.id);
-            self.holder = at.map(|at| self.waiting.remove(at));
-        }
-    }
-}
-
-/// The same callers on a server.
-struct Real<'a> {
-    server: &'a RedisServer,
-    lockers: &'a [Locker],
-    waiters: HashMap<usize, JoinHandle<()>>,
-    turns: Turns,
-    holder: Option<(usize, Guard)>,
-    next_number: usize,
-    fence: u64,
-}
-
-impl<'a> Real<'a> {
-    fn new(server: &'a RedisServer, lockers: &'a [Locker]) -> Self {
-        let (waiters, turns) = (HashMap::new(), Turns::new());
-        Self { server, lockers, waiters, turns, holder: None, next_number: 0, fence: 0 }
-    }
-
-    /// Joins the queue, or holds: until the server knows it.
-    async fn join(&mut self, process: usize) -> usize {
-        let (number, before) = (self.next_number, waiting(self.server, "lock:a"));
-        self.next_number += 1;
-        let (sender, request) = (self.turns.sender.clone(), self.lockers[process].lock("a"));
-        let task = tokio::spawn(async move {
-            let guard = request.acquire().await.expect("the lock");
-            drop(sender.send((number, guard)));
-        });
-        self.waiters.insert(number, task);
-        if self.holder.is_some() {
-            until("the place", async || waiting(self.server, "lock:a") > before).await;
-        }
-        number
-    }
-
-    async fn give_up(&mut self, number: usize) {
-        let waiter = self.waiters.remove(&number).expect("a waiter");
-        waiter.abort();
-        assert!(waiter.await.unwrap_err().is_cancelled());
-        for locker in self.lockers {
-            in_time("the end of the attempt", locker.settled()).await;
-        }
-    }
-
-    async fn release(&mut self) {
-        if let Some((_, guard)) = self.holder.take() {
-            guard.release().await.unwrap();
-        }
-    }
-
-    async fn agrees_with(&mut self, model: &Model) {
-        if model.holder.is_some() && self.holder.is_none() {
-            let (number, guard) = self.turns.next().await;
-            assert!(guard.fence() > self.fence, "the fence fell");
-            self.fence = guard.fence();
-            self.waiters.remove(&number);
-            self.holder = Some((number, guard));
-        }
-        assert_eq!(self.holder.as_ref().map(|(number, _)| *number), model.holder);
-        assert!(self.turns.receiver.try_recv().is_err(), "two hold at once");
-    }
 }

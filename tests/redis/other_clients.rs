@@ -1,11 +1,14 @@
-//! Exclusion with the Python decorator: a function of the same name and arguments on either side.
+//! Other clients of the same keys: the Python decorator, and clients that write or delete keys.
 
-use crate::support::{eternal_keys, in_time, until};
-use locker::{KeyFormat, Locker, lock_on_argument};
-use locker_harness::{GENEROUS, RedisServer, eventually, missing};
+use crate::support::{
+    GENEROUS, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until, waiting,
+};
+use locker::{ErrorKind, KeyFormat, Locker, lock_on_argument};
+use locker_harness::{RedisServer, eventually, missing};
 use std::{
     process::{Child, Command, Stdio},
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 const TURNS: usize = 52;
@@ -13,7 +16,7 @@ const TURNS: usize = 52;
 static ESCAPED: OnceLock<Locker> = OnceLock::new();
 static PYTHON: OnceLock<Locker> = OnceLock::new();
 
-/// The locked functions of both key formats do this.
+/// The body of the locked functions of both key formats.
 fn inside(server: &RedisServer, card: &str, last: bool) {
     let mut connection = server.connection();
     let mut ask = |command: &str, arguments: &[&str]| {
@@ -68,7 +71,7 @@ fn python(arguments: &[&str]) -> Option<Child> {
     Some(Command::new(python).arg(script).args(arguments).stdout(Stdio::piped()).spawn().expect("a python"))
 }
 
-/// More than 500 alternations over five cards, every one of them with the other side waiting.
+/// More than 500 alternations over five cards. The other side waits at each of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_and_the_python_decorator_take_turns() {
     let Some(server) = RedisServer::start() else { return };
@@ -102,9 +105,9 @@ async fn rust_and_the_python_decorator_take_turns() {
         .await;
 }
 
-/// Python cannot take what Rust holds, and the other way round; each sees the other's token.
+/// Python cannot take a lock that Rust holds, or the other way round. Each sees the other's token.
 #[tokio::test]
-async fn the_layout_is_a_plain_string_with_a_time_to_live() {
+async fn lock_is_a_plain_string_with_an_expiry() {
     let Some(server) = RedisServer::start() else { return };
     let locker = Locker::connect(&server.url()).await.unwrap();
     let guard = locker.lock_on("bank.withdraw", &[&"6222", &100]).acquire().await.unwrap();
@@ -126,5 +129,90 @@ async fn the_layout_is_a_plain_string_with_a_time_to_live() {
     until("the waiter", async || crate::support::waiting(&server, &key) == 1).await;
     assert_eq!(server.ask::<String>("GET", &[&key]), "token");
     assert_eq!(server.ask::<i64>("EXPIRE", &[&key, "0"]), 1);
-    in_time("the waiter's turn", waiter).await.unwrap().release().await.unwrap();
+    in_time("the waiter", waiter).await.unwrap().release().await.unwrap();
+}
+
+/// At its first try.
+#[tokio::test]
+async fn release_of_a_missing_hold_returns_lost() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: i64 = server.ask("DEL", &["lock:a"]);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn stolen_hold_is_lost_and_not_taken_back() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let _: String = server.ask("SET", &["lock:a", "another client", "PX", "60000"]);
+    in_time("the loss", guard.lost()).await;
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some("another client"));
+}
+
+/// Another client deletes the key.
+#[tokio::test]
+async fn deleted_semaphore_serves_its_waiters() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.semaphore("a", 2).permits(2).acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for count in 1..=2 {
+        let request = locker.semaphore("a", 2).timeout(Duration::from_secs(20)).retry_delay(GENEROUS);
+        waiters.push(tokio::spawn(request.acquire()));
+        until("the waiter", async || waiting(&server, "semaphore:a") == count).await;
+    }
+    let _: i64 = server.ask("DEL", &["semaphore:a"]);
+    assert!(locker.semaphore("a", 2).try_acquire().await.unwrap().is_none(), "it is kept for the waiters");
+    for waiter in waiters {
+        in_time("a waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn waiter_creates_a_deleted_semaphore_again() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let lost = locker.semaphore("a", 1).acquire().await.unwrap();
+    let request = locker.semaphore("a", 1).timeout(GENEROUS).retry_delay(Duration::from_millis(200));
+    let waiter = tokio::spawn(request.acquire());
+    until("the waiter", async || waiting(&server, "semaphore:a") == 1).await;
+    let _: i64 = server.ask("DEL", &["semaphore:a"]);
+    let next = in_time("the waiter", waiter).await.unwrap().unwrap();
+    assert!(next.fence() > lost.fence());
+    let _ = lost.release().await;
+    next.release().await.unwrap();
+}
+
+/// Another client deletes the key.
+#[tokio::test]
+async fn deleted_latch_stays_shut_for_its_waiters() {
+    let Some(server) = RedisServer::start() else { return };
+    let latch = connect(&server.url()).await.latch("a", 1);
+    let waiter = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait(GENEROUS).await }
+    });
+    until("the waiter", async || waiting(&server, "latch:a") == 1).await;
+    let id = server.ask::<Vec<String>>("ZRANGE", &["{latch:a}:q", "0", "0"]).remove(0);
+    let channel: String = server.ask("HGET", &["{latch:a}:w", &id]);
+    let _: i64 = server.ask("DEL", &["latch:a"]);
+    let before = scripts_run(&server);
+    let _: i64 = server.ask("PUBLISH", &[&channel, &format!("latch wake {id} 0 latch:a")]);
+    until("its asking again", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "latch:a"), 1, "no caller has counted down");
+    assert_eq!(latch.count_down().await.unwrap(), 0);
+    in_time("the waiter", waiter).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn binary_key_does_not_break_the_name_list() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = hold(&locker, "a").await;
+    let _: () = redis::cmd("SET").arg(&[0xff_u8, 0xfe][..]).arg(1).query(&mut server.connection()).unwrap();
+    assert_eq!(locker.admin().names().await.unwrap(), [("lock".to_owned(), "a".to_owned())]);
+    guard.release().await.unwrap();
 }

@@ -1,11 +1,12 @@
-//! Copies of requests that come when others have been answered: what they would undo is not theirs any more.
+//! Copies of requests that arrive after a repetition got its reply: they change nothing.
 
-use crate::support::{GENEROUS, builder, connect, eternal_keys, in_time, scripts_run, until};
+use crate::support::{
+    GENEROUS, MINUTE, builder, connect, eternal_keys, hold, holder, in_time, scripts_run,
+    server_behind_proxy, until, waiting,
+};
 use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
-use std::time::Duration;
-
-const MINUTE: Duration = Duration::from_secs(60);
+use std::{future::Future, pin::pin, time::Duration};
 
 /// A server, a proxy before it, and a locker behind that.
 async fn through_a_proxy() -> Option<(RedisServer, Proxy, Locker)> {
@@ -15,16 +16,16 @@ async fn through_a_proxy() -> Option<(RedisServer, Proxy, Locker)> {
     Some((server, proxy, behind))
 }
 
-/// What was held back arrives, and is carried out as far as the server lets it.
+/// Lets the delayed copy through, and waits until the server has run it.
 async fn let_the_late_copy_through(server: &RedisServer, proxy: &Proxy) {
     let before = scripts_run(server);
     proxy.set_for_open(Fault::None);
     until("the late copy", async || scripts_run(server) > before).await;
 }
 
-/// A hold by name is released by name: that the attempt was made twice is not known any more by then.
+/// The release goes by name and does not know that the acquire was sent twice.
 #[tokio::test]
-async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
+async fn late_keyed_acquire_holds_nothing() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     proxy.set_for_open(Fault::HoldRequests);
@@ -32,14 +33,14 @@ async fn a_late_copy_of_what_was_held_by_name_and_released_holds_for_nobody() {
         .await
         .unwrap();
     assert!(behind.keyed_semaphore("a").release("holder").await.unwrap());
-    in_time("what is sent from the background", behind.settled()).await;
+    in_time("the background calls", behind.settled()).await;
     let_the_late_copy_through(&server, &proxy).await;
     let free = direct.semaphore("a", 1).try_acquire().await.unwrap();
-    assert!(free.is_some(), "somebody holds who knows nothing of it, without end");
+    assert!(free.is_some(), "a caller that does not know holds it indefinitely");
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_release_by_name_spares_the_next_hold_of_that_name() {
+async fn late_keyed_release_spares_the_next_hold() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap();
@@ -60,7 +61,7 @@ async fn a_late_copy_of_a_release_by_name_spares_the_next_hold_of_that_name() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_renewal_by_name_does_not_undo_a_later_one() {
+async fn late_keyed_renewal_keeps_the_new_expiry() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let admin = behind.admin();
     behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
@@ -72,18 +73,18 @@ async fn a_late_copy_of_a_renewal_by_name_does_not_undo_a_later_one() {
     );
     assert!(behind.keyed_semaphore("a").renew("holder", MINUTE).await.unwrap());
     let_the_late_copy_through(&server, &proxy).await;
-    let looks = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
-    assert!(looks.holders[0].time_left.is_some_and(|left| left <= MINUTE), "{looks:?}");
+    let state = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
+    assert!(state.holders[0].time_left.is_some_and(|left| left <= MINUTE), "{state:?}");
     assert!(
         behind.keyed_semaphore("a").renew("holder", Duration::MAX).await.unwrap(),
         "another renewal is another attempt"
     );
-    let looks = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
-    assert_eq!(looks.holders[0].time_left, None);
+    let state = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
+    assert_eq!(state.holders[0].time_left, None);
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_send_does_not_undo_a_reset() {
+async fn late_send_does_not_undo_a_reset() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     let event = behind.event("a");
@@ -98,9 +99,9 @@ async fn a_late_copy_of_a_send_does_not_undo_a_reset() {
     assert!(eternal_keys(&server).is_empty());
 }
 
-/// Over HTTP, deleting an event is how it is reset.
+/// Over HTTP, an event is reset by deleting it.
 #[tokio::test]
-async fn late_copies_do_nothing_after_their_names_were_deleted_either() {
+async fn late_copies_do_nothing_after_a_deletion() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let admin = behind.admin();
     behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
@@ -125,7 +126,7 @@ async fn late_copies_do_nothing_after_their_names_were_deleted_either() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_reset_does_not_undo_a_send() {
+async fn late_reset_does_not_undo_a_send() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     let event = behind.event("a");
@@ -140,19 +141,19 @@ async fn a_late_copy_of_a_reset_does_not_undo_a_send() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_kick_does_not_undo_a_later_one() {
+async fn late_kick_does_not_undo_a_newer_one() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let (watchdog, admin) = (behind.watchdog("a"), behind.admin());
     proxy.set_for_open(Fault::HoldRequests);
     in_time("a new connection", watchdog.kick(10 * MINUTE)).await.unwrap();
     watchdog.kick(MINUTE).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
-    let looks = admin.inspect(&admin.key("watchdog", "a")).await.unwrap().unwrap();
-    assert!(looks.resets_in.is_some_and(|left| left <= MINUTE), "{looks:?}");
+    let state = admin.inspect(&admin.key("watchdog", "a")).await.unwrap().unwrap();
+    assert!(state.resets_in.is_some_and(|left| left <= MINUTE), "{state:?}");
 }
 
 #[tokio::test]
-async fn a_late_copy_of_setting_a_counter_does_not_undo_what_was_added_since() {
+async fn late_set_does_not_undo_newer_additions() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let counter = behind.counter("a");
     proxy.set_for_open(Fault::HoldRequests);
@@ -165,20 +166,20 @@ async fn a_late_copy_of_setting_a_counter_does_not_undo_what_was_added_since() {
 }
 
 #[tokio::test]
-async fn a_late_copy_of_a_deletion_spares_what_came_anew() {
+async fn late_deletion_spares_a_new_hold() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let slow = builder(&proxy.url()).command_timeout(Duration::from_secs(2)).build().await.unwrap();
     let (admin, direct) = (slow.admin(), connect(&server.url()).await);
     slow.keyed_semaphore("a").acquire(1, "old", Duration::MAX, GENEROUS).await.unwrap();
-    // Two calls look what it is, and that it is in use; the third deletes it.
+    // Two calls read the kind of the key and that it is in use. The third one deletes it.
     let before = scripts_run(&server);
     proxy.set(Fault::Delay(Duration::from_millis(400)));
     let deleting = tokio::spawn({
         let admin = slow.admin();
         async move { admin.delete(&admin.key("semaphore", "a")).await }
     });
-    until("both looks", async || scripts_run(&server) == before + 2).await;
+    until("both reads", async || scripts_run(&server) == before + 2).await;
     proxy.set_for_open(Fault::HoldRequests);
     assert!(in_time("a new connection", deleting).await.unwrap().unwrap());
     slow.keyed_semaphore("a").acquire(1, "new", Duration::MAX, GENEROUS).await.unwrap();
@@ -187,8 +188,9 @@ async fn a_late_copy_of_a_deletion_spares_what_came_anew() {
     assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap(), "another deletion is another attempt");
 }
 
+/// A request that is answered at its first try leaves no record that would refuse a late copy.
 #[tokio::test]
-async fn what_is_answered_at_its_first_try_leaves_nothing_to_be_refused() {
+async fn only_repeated_requests_leave_records() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let (admin, event) = (locker.admin(), locker.event("a"));
@@ -204,4 +206,79 @@ async fn what_is_answered_at_its_first_try_leaves_nothing_to_be_refused() {
     let mut left: Vec<String> = server.ask("KEYS", &["*"]);
     left.sort();
     assert_eq!(left, ["counter:a", "watchdog:a", "{semaphore:a}:f"]);
+}
+
+#[tokio::test]
+async fn late_acquire_meets_its_tombstone() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set_for_open(Fault::HoldRequests);
+    // The first copy hangs in the network; the second goes over a new connection.
+    let guard = hold(&locker, "a").await;
+    guard.release().await.unwrap();
+    let before = scripts_run(&server);
+    proxy.set(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(holder(&server, "lock:a"), None);
+}
+
+#[tokio::test]
+async fn acquire_dropped_in_flight_holds_nothing() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    proxy.set_for_open(Fault::HoldRequests);
+    {
+        let mut acquire = pin!(locker.lock("a").acquire());
+        let first_look =
+            std::future::poll_fn(|context| std::task::Poll::Ready(acquire.as_mut().poll(context)));
+        assert!(first_look.await.is_pending());
+    }
+    until("the cancel over a new connection", async || {
+        server.ask::<Vec<String>>("KEYS", &["{lock:a}:x:*"]).len() == 1
+    })
+    .await;
+    let before = scripts_run(&server);
+    proxy.set(Fault::None);
+    until("the late acquire", async || scripts_run(&server) > before).await;
+    assert_eq!((holder(&server, "lock:a"), waiting(&server, "lock:a")), (None, 0));
+}
+
+/// Its caller has given up at the barrier.
+#[tokio::test]
+async fn late_arrival_does_not_count() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    behind.barrier("known", 1).wait(GENEROUS).await.unwrap();
+    proxy.set_for_open(Fault::HoldRequests);
+    behind.barrier("a", 2).wait(Duration::from_millis(100)).await.unwrap_err();
+    until("the caller being taken back", async || server.ask::<usize>("ZCARD", &["{barrier:a}:a"]) == 1)
+        .await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "barrier:a"), 0);
+    let alone = direct.barrier("a", 2).wait(Duration::ZERO).await.unwrap_err();
+    assert_eq!(alone.kind(), ErrorKind::TimedOut);
+}
+
+/// Its caller has given up at the barrier.
+#[tokio::test]
+async fn late_final_check_does_not_count() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let barrier = behind.barrier("a", 2);
+    let gone = tokio::spawn(async move { barrier.wait(Duration::from_secs(1)).await });
+    until("the waiter", async || waiting(&server, "barrier:a") == 1).await;
+    proxy.set_for_open(Fault::HoldRequests);
+    in_time("the time-out", gone).await.unwrap().unwrap_err();
+    until("its place being given up", async || waiting(&server, "barrier:a") == 0).await;
+    let barrier = direct.barrier("a", 2);
+    let alone = tokio::spawn(async move { barrier.wait(GENEROUS).await });
+    until("the other waiter", async || waiting(&server, "barrier:a") == 1).await;
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("the late copy", async || scripts_run(&server) > before).await;
+    assert_eq!(waiting(&server, "barrier:a"), 1, "it went on alone");
+    direct.barrier("a", 2).wait(GENEROUS).await.unwrap();
+    in_time("both", alone).await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Calls of many callers at the same time become few commands, and each caller gets what it would have got alone.
+//! Simultaneous calls become few commands, and each caller gets the same reply as from a call of its own.
 
 use crate::{
     refusals::whole_cluster,
@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 
 const CALLERS: usize = 64;
 
-/// Whatever the machine does, no answer is late.
+/// Connects with a command timeout that no busy machine exceeds.
 async fn connect(server: &RedisServer) -> Locker {
     let locker = builder(&server.url()).command_timeout(GENEROUS).lease(GENEROUS).build().await.unwrap();
     hold(&locker, "warm").await.release().await.unwrap();
     locker
 }
 
-/// Everybody asks while the server stands still, so that all of them wait to be written.
+/// Starts all calls while the server is paused, so that all of them wait to be written.
 async fn at_once<T: Send + 'static, F>(server: &RedisServer, calls: impl Iterator<Item = F>) -> Vec<T>
 where
     F: Future<Output = T> + Send + 'static,
@@ -26,10 +26,10 @@ where
     server.signal(Signal::STOP);
     let mut tasks: JoinSet<T> = calls.collect();
     let asked = tokio::spawn(async { tokio::task::yield_now().await });
-    in_time("everybody to have asked", asked).await.unwrap();
+    in_time("all calls to be sent", asked).await.unwrap();
     server.signal(Signal::CONT);
     let mut results = Vec::new();
-    while let Some(result) = in_time("an answer", tasks.join_next()).await {
+    while let Some(result) = in_time("a reply", tasks.join_next()).await {
         results.push(result.unwrap());
     }
     results
@@ -48,7 +48,7 @@ fn names() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn many_locks_are_taken_and_released_by_few_commands() {
+async fn many_locks_take_few_commands() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     for _ in 0..2 {
@@ -70,7 +70,7 @@ async fn many_locks_are_taken_and_released_by_few_commands() {
 }
 
 #[tokio::test]
-async fn of_those_who_want_the_same_lock_one_gets_it_and_the_others_in_turn() {
+async fn callers_of_one_lock_get_it_one_by_one() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     let names: Vec<String> = (0..CALLERS).map(|number| format!("name {}", number % 8)).collect();
@@ -88,7 +88,7 @@ async fn of_those_who_want_the_same_lock_one_gets_it_and_the_others_in_turn() {
 }
 
 #[tokio::test]
-async fn who_finds_something_else_at_its_key_does_not_hurt_the_others() {
+async fn foreign_key_fails_only_its_own_call() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     let _: i64 = server.ask("HSET", &["lock:name 3", "not", "a lock"]);
@@ -108,7 +108,7 @@ async fn who_finds_something_else_at_its_key_does_not_hurt_the_others() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_its_scripts_is_taught_again() {
+async fn script_flush_reloads_batch_scripts() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     for _ in 0..3 {
@@ -121,7 +121,7 @@ async fn a_server_that_forgets_its_scripts_is_taught_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_takes_one_slot_at_a_time_gets_one_name_at_a_time() {
+async fn cluster_node_gets_one_name_per_command() {
     let Some(server) = whole_cluster().await else { return };
     let locker = connect(&server).await;
     for _ in 0..2 {
@@ -133,7 +133,7 @@ async fn a_server_that_takes_one_slot_at_a_time_gets_one_name_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_limit_counts_everybody_who_comes_at_once() {
+async fn limit_counts_simultaneous_callers() {
     const SIZE: u64 = 40;
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
@@ -144,7 +144,7 @@ async fn a_limit_counts_everybody_who_comes_at_once() {
         ("gcra", Quota::gcra(SIZE, hour).burst(SIZE)),
     ] {
         let limiter = locker.rate_limiter(name, quota).timeout(Duration::ZERO);
-        // The first request makes the limiter; the others find it.
+        // The first request creates the limiter. The others find it.
         limiter.acquire().await.unwrap();
         let before = scripts_run(&server);
         let take = |_| {
@@ -162,9 +162,9 @@ async fn a_limit_counts_everybody_who_comes_at_once() {
     }
 }
 
-/// Who asks first for more than is left has its turn before who asks then for less.
+/// A caller that wants more tokens than are left keeps its place before a later caller that wants fewer.
 #[tokio::test]
-async fn nobody_overtakes_who_is_asked_about_again() {
+async fn repeated_call_is_not_overtaken() {
     const HOUR: Duration = Duration::from_secs(3600);
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
@@ -179,19 +179,19 @@ async fn nobody_overtakes_who_is_asked_about_again() {
         let alone = ask(&locker.rate_limiter("goes out alone", quota), 1, HOUR);
         let first = ask(&limiter, 5, 2 * HOUR);
         let second = ask(&limiter, 1, Duration::ZERO);
-        in_time("everybody to have asked", tokio::spawn(tokio::task::yield_now())).await.unwrap();
+        in_time("all calls to be sent", tokio::spawn(tokio::task::yield_now())).await.unwrap();
         server.signal(Signal::CONT);
         in_time("the first call of all", alone).await.unwrap().unwrap();
-        let refused = in_time("the second", second).await.unwrap().expect_err("its turn comes later");
+        let refused = in_time("the second", second).await.unwrap().expect_err("its tokens come later");
         assert_eq!(refused.kind(), ErrorKind::Limited, "{quota:?}");
         assert!(!first.is_finished(), "{quota:?}");
         first.abort();
     }
 }
 
-/// The outbox holds back while two commands are on their way; nobody may be left waiting in it.
+/// The client holds calls back while two commands are on their way. None of them may wait indefinitely.
 #[tokio::test]
-async fn who_waits_behind_a_dead_connection_is_told() {
+async fn calls_behind_a_dead_connection_fail() {
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     let guards = locks(&server, &locker, &names()).await;
@@ -209,7 +209,7 @@ async fn who_waits_behind_a_dead_connection_is_told() {
     server.signal(Signal::CONT);
     let locker_works = async { hold(&locker, "after that").await.release().await.unwrap() };
     in_time("the locker to work again", locker_works).await;
-    until("what may have been taken to be free", async || {
+    until("all locks to be free", async || {
         let keys: Vec<String> = server.ask("KEYS", &["lock:*"]);
         keys.is_empty()
     })

@@ -1,11 +1,11 @@
-//! What is checked of a server before locks are trusted to it.
+//! The checks of a server at each connect.
 
-use crate::support::{builder, connect, hold, until, version, waiting};
+use crate::support::{LEASE, builder, connect, hold, until, version, waiting};
 use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
 
 #[tokio::test]
-async fn a_server_that_evicts_is_refused_unless_allowed() {
+async fn evicting_server_is_refused_unless_allowed() {
     let Some(server) = RedisServer::with(&["--maxmemory-policy", "volatile-lru"]) else { return };
     let error = Locker::connect(&server.url()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Misused, false));
@@ -17,7 +17,7 @@ async fn a_server_that_evicts_is_refused_unless_allowed() {
 }
 
 #[tokio::test]
-async fn eviction_is_also_read_where_the_configuration_may_not_be() {
+async fn eviction_is_read_without_config_permission() {
     let Some(server) = RedisServer::with(&["--maxmemory-policy", "allkeys-lru"]) else { return };
     let _: String = server.ask("ACL", &["SETUSER", "default", "-config"]);
     let error = Locker::connect(&server.url()).await.unwrap_err();
@@ -27,7 +27,7 @@ async fn eviction_is_also_read_where_the_configuration_may_not_be() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_too_old_is_refused_by_its_version() {
+async fn old_server_is_refused_by_its_version() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let version = version(&server);
@@ -76,7 +76,7 @@ async fn the_documented_permissions_are_enough() {
     waiter.await.unwrap().unwrap();
 }
 
-/// What any script calls is tried at the start, and is in the documented line.
+/// Each command in a script is tried at the start and is in the documented line.
 #[test]
 fn every_command_is_tried_and_documented() {
     let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../locker-runtime/src/stores/redis");
@@ -116,4 +116,31 @@ async fn a_missing_permission_is_named() {
     set_user(&server, &no_channel);
     let error = builder(&url).prefix("shop:").build().await.unwrap_err();
     assert!(error.to_string().contains("&locker:push:*"), "{error}");
+}
+
+#[tokio::test]
+async fn server_is_checked_at_every_connect() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    hold(&locker, "a").await.release().await.unwrap();
+    let _: String = server.ask("CONFIG", &["SET", "maxmemory-policy", "allkeys-lru"]);
+    let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "PUBSUB"]);
+    let refused = async || {
+        let error = locker.lock("a").timeout(LEASE).acquire().await.err();
+        error
+            .is_some_and(|error| error.kind() == ErrorKind::Misused && error.message().contains("noeviction"))
+    };
+    until("the refusal", refused).await;
+    let _: String = server.ask("CONFIG", &["SET", "maxmemory-policy", "noeviction"]);
+    until("the server's mending", async || locker.lock("a").acquire().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_load_scripts_sends_them() {
+    let Some(server) = RedisServer::start() else { return };
+    let _: String = server.ask("ACL", &["SETUSER", "default", "-script|load"]);
+    let locker = connect(&server.url()).await;
+    hold(&locker, "a").await.release().await.unwrap();
+    let _: String = server.ask("SCRIPT", &["FLUSH"]);
+    hold(&locker, "a").await.release().await.unwrap();
 }

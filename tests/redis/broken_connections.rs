@@ -1,0 +1,140 @@
+//! Connections that break and are made again.
+
+use crate::support::{connect, eternal_keys, hold, in_time, server_behind_proxy, until, waiting};
+use locker_harness::{Fault, Proxy, RedisServer};
+use std::{
+    future::Future,
+    sync::Arc,
+    task::{Context, Wake},
+    time::Duration,
+};
+
+#[tokio::test]
+async fn timed_out_renewal_uses_a_new_connection() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let before = proxy.accepted();
+    proxy.set_for_open(Fault::DropRequests);
+    until("another connection", async || proxy.accepted() > before).await;
+    until("a renewal over it", async || server.ask::<i64>("PTTL", &["lock:a"]) > 2_500).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+/// Checks that holds, places in the queue and notifications survive `break_it`.
+async fn survives(break_it: impl AsyncFn(&RedisServer, &Proxy)) {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let other = connect(&server.url()).await;
+    let guard = hold(&locker, "held by the broken one").await;
+    let before = hold(&other, "a").await;
+    let (first, second) = (locker.clone(), locker.clone());
+    let first = tokio::spawn(async move { hold(&first, "a").await });
+    until("the first waiter in the queue", async || waiting(&server, "lock:a") == 1).await;
+    let second = tokio::spawn(async move { hold(&second, "a").await });
+    until("the second waiter in the queue", async || waiting(&server, "lock:a") == 2).await;
+    break_it(&server, &proxy).await;
+    in_time("work over a new connection", locker.lock("b").acquire()).await.unwrap().release().await.unwrap();
+    before.release().await.unwrap();
+    let first = in_time("the first", first).await.unwrap();
+    assert!(!second.is_finished(), "the second comes after the first");
+    first.release().await.unwrap();
+    in_time("the second", second).await.unwrap().release().await.unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_a_reset() {
+    survives(async |_, proxy| {
+        let before = proxy.accepted();
+        proxy.set(Fault::Reset);
+        until("a new try", async || proxy.accepted() > before).await;
+        proxy.set(Fault::None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_a_half_close() {
+    survives(async |_, proxy| {
+        let before = proxy.accepted();
+        proxy.set_for_open(Fault::HalfClose);
+        until("a new connection", async || proxy.accepted() > before).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_lost_replies() {
+    survives(async |_, proxy| {
+        let before = proxy.accepted();
+        proxy.set_for_open(Fault::DropReplies);
+        until("a new connection", async || proxy.accepted() > before).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn waiters_and_holders_survive_client_kill() {
+    survives(async |server, proxy| {
+        let before = proxy.accepted();
+        let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "pubsub"]);
+        until("a new connection", async || proxy.accepted() > before).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_connection_carries_commands_and_messages() {
+    let Some(server) = RedisServer::start() else { return };
+    let lockers = [connect(&server.url()).await, connect(&server.url()).await];
+    let guard = hold(&lockers[0], "a").await;
+    let waiters: Vec<_> = (0..50)
+        .map(|number: usize| {
+            let locker = lockers[number % 2].clone();
+            tokio::spawn(async move { hold(&locker, "a").await.release().await })
+        })
+        .collect();
+    until("all waiters in the queue", async || waiting(&server, "lock:a") == 50).await;
+    let clients = || server.ask::<String>("CLIENT", &["LIST"]);
+    until("one connection beside the test's own", async || clients().lines().count() == 2).await;
+    assert!(clients().lines().any(|client| client.contains(" sub=1 ")), "{}", clients());
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        in_time("a waiter", waiter).await.unwrap().unwrap();
+    }
+    drop(lockers);
+    until("the connection being closed", async || {
+        clients().lines().count() == 1 && server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).is_empty()
+    })
+    .await;
+    assert_eq!(eternal_keys(&server), [""; 0]);
+}
+
+struct Panicking;
+
+impl Wake for Panicking {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker panics");
+    }
+}
+
+/// The connection that the panic ends is replaced at once.
+#[tokio::test]
+async fn panicking_waker_costs_one_connection() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let listening = || server.ask::<String>("CLIENT", &["LIST", "TYPE", "pubsub"]);
+    let first = listening();
+    // A reply that is there at once wakes no task. Nothing else is sent that would find the connection broken.
+    let waker = Arc::new(Panicking).into();
+    let is_pending = |number: u32| {
+        let mut acquire = Box::pin(locker.lock(&number.to_string()).acquire());
+        let pending = acquire.as_mut().poll(&mut Context::from_waker(&waker)).is_pending();
+        pending.then_some(acquire)
+    };
+    let _acquire = (0..).find_map(is_pending);
+    let id = |client: &str| client.split(' ').next().map(str::to_owned);
+    until("another connection", async || !listening().is_empty() && id(&listening()) != id(&first)).await;
+}

@@ -1,0 +1,153 @@
+//! Waiters that do not take their grant: dropped, killed and paused ones.
+
+use crate::support::{
+    GENEROUS, MINUTE, PROMPT, commands_run, connect, hold, holder, in_time, queue, queue_permit, scripts_run,
+    server_behind_proxy, until, waiting,
+};
+use futures_util::FutureExt;
+use locker_harness::{Fault, Proxy, RedisServer};
+use std::time::Duration;
+
+#[tokio::test]
+async fn waiter_of_a_dead_process_is_skipped() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let guard = hold(&locker, "a").await;
+    let now: (u64, u64) = server.ask("TIME", &[]);
+    let alive = (now.0 + 60) * 1_000_000;
+    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", "0123456789abcdef0123456789abcdef"]);
+    let waiter = format!("60000 {alive} fair locker:push:nobody");
+    let _: i64 = server.ask("HSET", &["{lock:a}:w", "0123456789abcdef0123456789abcdef", &waiter]);
+    let other = queue(&server, &locker).await;
+    guard.release().await.unwrap();
+    let guard = in_time("the living waiter", other).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// A paused process receives notifications and does not act on them.
+#[tokio::test]
+async fn silent_process_is_passed_over() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let (stopped, channel) = ("0123456789abcdef0123456789abcdef", "locker:push:stopped");
+    let mut listener = server.connection();
+    let mut listener = listener.as_pubsub();
+    listener.subscribe(channel).unwrap();
+    let guard = hold(&locker, "a").await;
+    let now: (u64, u64) = server.ask("TIME", &[]);
+    let alive = (now.0 + 600) * 1_000_000;
+    let _: i64 = server.ask("ZADD", &["{lock:a}:q", "1", stopped]);
+    let waiter = format!("60000 {alive} unfair {channel}");
+    let _: i64 = server.ask("HSET", &["{lock:a}:w", stopped, &waiter]);
+    let other = queue(&server, &locker).await;
+    let before = scripts_run(&server);
+    guard.release().await.unwrap();
+    let guard = in_time("the waiter behind it", other).await.unwrap();
+    assert!(scripts_run(&server) < before + 20, "no client polls");
+    guard.release().await.unwrap();
+}
+
+/// After the grant window.
+#[tokio::test]
+async fn silent_unfair_waiter_is_passed_over() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let guard = direct.semaphore("a", 1).acquire().await.unwrap();
+    let request = behind.semaphore("a", 1).fair(false).timeout(GENEROUS).retry_delay(GENEROUS);
+    let silent = tokio::spawn(request.acquire());
+    until("the first waiter in the queue", async || waiting(&server, "semaphore:a") == 1).await;
+    let next = tokio::spawn(direct.semaphore("a", 1).timeout(Duration::from_secs(8)).acquire());
+    until("the second waiter in the queue", async || waiting(&server, "semaphore:a") == 2).await;
+    proxy.set(Fault::DropReplies);
+    guard.release().await.unwrap();
+    in_time("the second waiter", next).await.unwrap().unwrap().release().await.unwrap();
+    silent.abort();
+}
+
+/// After the grant window.
+#[tokio::test]
+async fn silent_successor_is_passed_over() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    direct.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    let silent = queue_permit(&server, &behind, "silent", MINUTE, GENEROUS).await;
+    let next = queue_permit(&server, &direct, "next", MINUTE, PROMPT).await;
+    proxy.set(Fault::DropReplies);
+    assert!(direct.keyed_semaphore("a").release("first").await.unwrap());
+    in_time("the second waiter", next).await.unwrap().unwrap();
+    silent.abort();
+}
+
+#[tokio::test]
+async fn grant_without_a_waiter_is_released() {
+    let (server, _proxy, locker) = server_behind_proxy!();
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let ghost = "0123456789abcdef0123456789abcdef";
+    let message = format!("lock run {ghost}:60000 7 lock:ghost");
+    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
+    // A second copy of the message does not end a hold that is in use.
+    let guard = hold(&connect(&server.url()).await, "a").await;
+    let waiter = queue(&server, &locker).await;
+    guard.release().await.unwrap();
+    let guard = in_time("the hand-over", waiter).await.unwrap();
+    let message = format!("lock run {}:6000 {} lock:a", guard.id(), guard.fence());
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    let message = format!("lock run {ghost}:60000 8 lock:ghost");
+    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn settled_waits_for_returned_grants() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
+    let ghost = "0123456789abcdef0123456789abcdef";
+    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
+    proxy.set(Fault::HoldRequests);
+    let message = format!("lock run {ghost}:60000 7 lock:ghost");
+    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    until("its release", async || locker.settled().now_or_never().is_none()).await;
+    proxy.set(Fault::None);
+    in_time("the end of the background calls", locker.settled()).await;
+    assert_eq!(holder(&server, "lock:ghost"), None);
+}
+
+#[tokio::test]
+async fn dead_waiters_are_removed_a_thousand_at_a_time() {
+    const DEAD: usize = 50_000;
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = hold(&locker, "a").await;
+    let now: (u64, u64) = server.ask("TIME", &[]);
+    let waiter = format!("10000 {} fair locker:push:gone", (now.0 + 600) * 1_000_000);
+    let mut connection = server.connection();
+    for thousand in 0..DEAD / 1_000 {
+        let mut pipe = redis::pipe();
+        for number in 0..1_000 {
+            let number = thousand * 1_000 + number;
+            let id = format!("{number:032x}");
+            pipe.cmd("ZADD").arg("{lock:a}:q").arg(number + 1).arg(&id).ignore();
+            pipe.cmd("HSET").arg("{lock:a}:w").arg(&id).arg(&waiter).ignore();
+        }
+        pipe.exec(&mut connection).unwrap();
+    }
+    let next = tokio::spawn(locker.lock("a").acquire());
+    until("the place behind them", async || waiting(&server, "lock:a") == DEAD + 1).await;
+    let removals = |server: &RedisServer| commands_run(server, |name| name == "zrem");
+    let (before, scripts) = (removals(&server), scripts_run(&server));
+    let messages = commands_run(&server, |name| name == "publish");
+    guard.release().await.unwrap();
+    let next = in_time("the living waiter", next).await.unwrap().unwrap();
+    assert_eq!(waiting(&server, "lock:a"), 0);
+    let (removals, scripts) = (removals(&server) - before, scripts_run(&server) - scripts);
+    assert!(scripts >= 50, "{scripts} calls");
+    assert!(removals <= scripts * 32, "{removals} in {scripts} calls");
+    let messages = commands_run(&server, |name| name == "publish") - messages;
+    assert!(messages <= scripts + 1, "{messages} messages in {scripts} calls");
+    next.release().await.unwrap();
+}
