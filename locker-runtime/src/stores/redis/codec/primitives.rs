@@ -1,10 +1,5 @@
-//! Every primitive but the lock: its requests as scripts, and their answers.
+//! Every primitive except the lock: its requests as calls of scripts, and their replies.
 
-use super::{
-    Redis,
-    lock::milliseconds,
-    script::{Answer, Argument, Batch, Invocation, Script},
-};
 use crate::{
     error::Result,
     id::Id,
@@ -16,6 +11,9 @@ use crate::{
         rate_limiter::{self, Algorithm, NO_BURST, Quota},
         semaphore, watchdog,
     },
+    stores::redis::script::{
+        Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds,
+    },
 };
 use std::{sync::Arc, time::Duration};
 
@@ -25,20 +23,20 @@ macro_rules! scripts {
     ($($name:ident = $kind:literal: $(first $($first:literal)+,)? $($file:literal),+;)+) => {
         $(static $name: Script = Script::with_first(
             HELPERS,
-            concat!($($(include_str!($first)),+)?),
+            concat!($($(include_str!(concat!("../lua/", $first))),+)?),
             &[
                 concat!("local KIND = '", $kind, "'\n"),
-                include_str!("shared.lua"),
-                $(include_str!($file)),+
+                include_str!("../lua/prelude.lua"),
+                $(include_str!(concat!("../lua/", $file))),+
             ],
         );)+
 
-        /// All scripts of these primitives, and those about any kind.
-        pub(super) fn scripts() -> impl Iterator<Item = &'static Script> {
-            [$(&$name,)+ &ANY, RATE_MANY.script()].into_iter()
+        /// Returns all scripts of these primitives, and the script for all kinds.
+        pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
+            [$(&$name,)+ &INSPECT_DELETE, RATE_BATCH.script()].into_iter()
         }
 
-        /// The script of the primitive that calls itself `kind` in its key.
+        /// Returns the script of the primitive with this `kind` in its key.
         fn of_kind(kind: &str) -> Option<&'static Script> {
             match kind {
                 $($kind => Some(&$name),)+
@@ -50,23 +48,24 @@ macro_rules! scripts {
 
 scripts! {
     SEMAPHORE = "semaphore": "semaphore.lua";
-    RATE = "rate": first "rate_limiter_take.lua" "rate_limiter_free.lua", "rate_limiter.lua";
-    EVENT = "event": "watchers.lua", "remembered.lua", "event.lua";
+    RATE = "rate": first "rate_limiter_take.lua" "rate_limiter_fast.lua", "rate_limiter_slow.lua";
+    EVENT = "event": "watchers.lua", "reply_cache.lua", "event.lua";
     WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
     BARRIER = "barrier": "watchers.lua", "barrier.lua";
     LATCH = "latch": "watchers.lua", "latch.lua";
-    COUNTER = "counter": "remembered.lua", "counter.lua";
+    COUNTER = "counter": "reply_cache.lua", "counter.lua";
 }
 
-static RATE_MANY: Batch = Batch::new(
-    &[include_str!("rate_limiter_take.lua"), include_str!("rate_limiter_many.lua")],
+static RATE_BATCH: BatchScript = BatchScript::new(
+    &[include_str!("../lua/rate_limiter_take.lua"), include_str!("../lua/rate_limiter_batch.lua")],
     &[0],
     &[4, 5, 6],
 );
-static ANY: Script = Script::new(&["q", "w", "a", "b", "y", "f", "x:", "p"], &[include_str!("any.lua")]);
+static INSPECT_DELETE: Script =
+    Script::new(&["q", "w", "a", "b", "y", "f", "x:", "p"], &[include_str!("../lua/inspect_delete.lua")]);
 
-/// The call that carries `request` out; `None` for the lock and what is about any kind.
-pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Option<Invocation> {
+/// Returns the call that carries out `request`, or `None` for the lock and requests for all kinds.
+pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Option<Invocation> {
     let start = Start { key, channel };
     Some(match request {
         Request::Semaphore(request) => of_semaphore(request, start),
@@ -80,22 +79,23 @@ pub(super) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Op
     })
 }
 
-/// Asks what lives at a key, and how it looks if that is a lock.
-pub(super) fn kind_of(key: &Key) -> Invocation {
-    ANY.on(key).argument(Id::ZERO).argument("kind")
+/// Returns a call that reads the kind of a key, and the state if it is a lock.
+pub(crate) fn kind_of(key: &Key) -> Invocation {
+    INSPECT_DELETE.on(key).argument(Id::ZERO).argument("kind")
 }
 
-pub(super) fn delete(key: &Key, once: IdempotencyKey) -> Invocation {
-    ANY.on(key).argument(once.attempt).argument("delete").argument(once.repeated)
+/// Returns a call that deletes a key of any kind.
+pub(crate) fn delete(key: &Key, once: IdempotencyKey) -> Invocation {
+    INSPECT_DELETE.on(key).argument(once.attempt).argument("delete").argument(once.repeated)
 }
 
-/// Asks how what lives at a key looks; `None` when it is of no known kind.
-pub(super) fn inspect(key: &Key, kind: &str) -> Option<Invocation> {
+/// Returns a call that reads the state of a key, or `None` if `kind` is unknown.
+pub(crate) fn inspect(key: &Key, kind: &str) -> Option<Invocation> {
     of_kind(kind)
         .map(|script| Start { key, channel: &Arc::from("-") }.begin(script, "inspect", Id::from(0), None))
 }
 
-/// What the calls of one key have in common.
+/// The arguments that all calls for one key share.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     key: &'a Key,
@@ -113,7 +113,7 @@ impl Start<'_> {
         let Self { key, channel } = self;
         let call = script.on(key).argument(operation).argument(id).argument(Arc::clone(channel));
         match wait {
-            Some(wait) => call.argument(milliseconds(wait.live.unwrap_or(Redis::WAITER_TTL))),
+            Some(wait) => call.argument(milliseconds(wait.live.unwrap_or(WAITER_TTL))),
             None => call.argument("no"),
         }
     }
@@ -123,32 +123,34 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
     let begin = |operation, id, wait| start.begin(&SEMAPHORE, operation, id, wait);
     match *request {
         HoldRequest::Acquire { id, lease, wait, ask } => begin("acquire", id, wait)
-            .argument(until(lease))
+            .argument(lease_argument(lease))
             .argument(if wait.is_none_or(|wait| wait.fair) { "fair" } else { "unfair" })
             .argument(ask.size.min(semaphore::MAX_SIZE))
             .argument(ask.permits.min(semaphore::MAX_SIZE))
             .argument(ask.key),
-        HoldRequest::Renew { id, lease, once: None } => begin("renew", id, None).argument(until(lease)),
+        HoldRequest::Renew { id, lease, once: None } => {
+            begin("renew", id, None).argument(lease_argument(lease))
+        }
         HoldRequest::Renew { id, lease, once: Some(once) } => {
-            by_name(begin("renew", id, None).argument(until(lease)), 3, false, once)
+            by_name(begin("renew", id, None).argument(lease_argument(lease)), 3, false, once)
         }
         HoldRequest::Release { id, tombstone, once: None } => {
-            failing(begin("release", id, None), 5, tombstone)
+            with_tombstone(begin("release", id, None), 5, tombstone)
         }
         HoldRequest::Release { id, tombstone, once: Some(once) } => {
             by_name(begin("release", id, None), 4, tombstone, once)
         }
-        HoldRequest::Cancel { id, tombstone } => failing(begin("cancel", id, None), 5, tombstone),
+        HoldRequest::Cancel { id, tombstone } => with_tombstone(begin("cancel", id, None), 5, tombstone),
         HoldRequest::Evict { of, up_to } => begin("evict", of.unwrap_or(Id::ZERO), None).argument(up_to),
     }
 }
 
-/// The arguments from number 5 on that this operation has not, then whether the id is to be refused.
-fn failing(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
+/// Skips `missing` arguments, from number 5 on. Then adds whether the server refuses the id from now on.
+fn with_tombstone(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
     without(call, missing).argument(tombstone)
 }
 
-/// The same with the attempt before the end, and whether that is to be refused behind it.
+/// Does what [`with_tombstone`] does, with the attempt before the end. A retry adds that the server refuses the attempt.
 fn by_name(call: Invocation, missing: usize, tombstone: bool, once: IdempotencyKey) -> Invocation {
     let call = without(call, missing).argument(once.attempt).argument(tombstone);
     if once.repeated { call.argument(true) } else { call }
@@ -166,15 +168,15 @@ fn of_rate_limiter(request: &rate_limiter::Request, start: Start<'_>) -> Invocat
                 Ok(patience) => patience.into(),
                 Err(_) => Argument::from("inf"),
             };
-            call.argument(patience).together(&RATE_MANY)
+            call.argument(patience).batched(&RATE_BATCH)
         }
         rate_limiter::Request::Cancel { id, tombstone } => {
-            failing(start.begin(&RATE, "cancel", id, None), 3, tombstone)
+            with_tombstone(start.begin(&RATE, "cancel", id, None), 3, tombstone)
         }
     }
 }
 
-/// The settings of a limiter as the script knows them.
+/// Returns the settings of a limiter as the script reads them.
 fn words(Quota { algorithm, count, interval, burst }: Quota) -> Arc<str> {
     let letter = match algorithm {
         Algorithm::FixedWindow => 'w',
@@ -196,7 +198,9 @@ fn of_event(request: &event::Request, start: Start<'_>) -> Invocation {
             .argument(Arc::clone(message))
             .argument(milliseconds(*keep))
             .argument(once.repeated),
-        event::Request::Reset { once } => failing(begin("reset", once.attempt, None), 2, once.repeated),
+        event::Request::Reset { once } => {
+            with_tombstone(begin("reset", once.attempt, None), 2, once.repeated)
+        }
         event::Request::Cancel { id } => begin("cancel", *id, None),
     }
 }
@@ -218,7 +222,7 @@ fn of_barrier(request: &barrier::Request, start: Start<'_>) -> Invocation {
             start.begin(&BARRIER, "arrive", id, wait).argument(parties)
         }
         barrier::Request::Cancel { id, tombstone } => {
-            failing(start.begin(&BARRIER, "cancel", id, None), 1, tombstone)
+            with_tombstone(start.begin(&BARRIER, "cancel", id, None), 1, tombstone)
         }
     }
 }
@@ -243,13 +247,13 @@ fn of_counter(request: &counter::Request, start: Start<'_>) -> Invocation {
     }
 }
 
-/// A lease in milliseconds, or without end.
-fn until(lease: Duration) -> Argument {
+/// Returns a lease in milliseconds, or `inf` for one without end.
+fn lease_argument(lease: Duration) -> Argument {
     if lease == Duration::MAX { "inf".into() } else { milliseconds(lease).into() }
 }
 
-/// What the answer to `request` means.
-pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
+/// Reads the reply to `request`.
+pub(crate) fn reply(answer: &ScriptReply, request: &Request) -> Result<Reply> {
     let micros = |index| Duration::from_micros(answer.number(index));
     Ok(match answer.word() {
         "granted" => Reply::Granted { fence: answer.number(0) },
@@ -282,33 +286,33 @@ pub(super) fn reply(answer: &Answer, request: &Request) -> Result<Reply> {
     })
 }
 
-fn queued(answer: &Answer, request: &Request) -> Reply {
+fn queued(answer: &ScriptReply, request: &Request) -> Reply {
     let ahead = answer.number(0);
     let due = answer.natural(1).map(Duration::from_micros);
     let recheck_after = match *request {
         Request::Semaphore(HoldRequest::Acquire { wait: Some(wait), .. }) => {
-            primitives::recheck(here(wait), due.unwrap_or(Duration::MAX), ahead)
+            primitives::recheck(with_ttl(wait), due.unwrap_or(Duration::MAX), ahead)
         }
         Request::RateLimiter(rate_limiter::Request::Take { wait: Some(wait), .. }) => {
-            rate_limiter::recheck(here(wait))
+            rate_limiter::recheck(with_ttl(wait))
         }
         Request::Event(event::Request::Wait { wait: Some(wait), .. })
         | Request::Watchdog(watchdog::Request::Wait { wait: Some(wait), .. })
         | Request::Barrier(barrier::Request::Arrive { wait: Some(wait), .. })
         | Request::Latch(latch::Request::Wait { wait: Some(wait), .. }) => {
-            primitives::watchers::recheck(here(wait), due)
+            primitives::watchers::recheck(with_ttl(wait), due)
         }
         _ => due,
     };
     Reply::Queued { ahead, recheck_after }
 }
 
-/// Nobody who waits for a server lives in its process.
-fn here(wait: Wait) -> Wait {
-    Wait { live: wait.live.or(Some(Redis::WAITER_TTL)), ..wait }
+/// Sets the default time that a place is kept: no waiter lives in the server's process.
+fn with_ttl(wait: Wait) -> Wait {
+    Wait { live: wait.live.or(Some(WAITER_TTL)), ..wait }
 }
 
-fn inspection(answer: &Answer) -> Inspection {
+fn inspection(answer: &ScriptReply) -> Inspection {
     const HEAD: usize = 7;
     let micros = |index| answer.natural(index).map(Duration::from_micros);
     let held = |index: usize| Held {

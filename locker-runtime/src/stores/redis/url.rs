@@ -1,4 +1,4 @@
-//! What a `redis://` URL says.
+//! The `redis://` URL.
 
 use crate::error::{Error, ErrorKind, Result};
 use redis::{
@@ -10,27 +10,27 @@ use std::{borrow::Cow, time::Duration};
 const ACCEPTED: &str = "accepted are redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, and \
                         unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD]";
 
-/// Reads a URL. No message shows it: it may hold a password.
+/// Reads a URL. No error message shows it, because it may contain a password.
 pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
-    let parsed = redis::parse_redis_url(url).ok_or_else(|| unreadable(url))?;
+    let parsed = redis::parse_redis_url(url).ok_or_else(|| invalid(url))?;
     let is_unix = matches!(parsed.scheme(), "unix" | "redis+unix");
     for (name, _) in parsed.query_pairs() {
         if !(is_unix && matches!(&*name, "db" | "user" | "pass")) {
-            return Err(misused("the redis URL has a parameter that is not known"));
+            return Err(misused("the redis URL has an unknown parameter"));
         }
     }
     if parsed.fragment().is_some() {
-        return Err(misused("the redis URL has a fragment (#..), which means nothing here"));
+        return Err(misused("the redis URL has a fragment (#..), which is not supported"));
     }
     if !cfg!(feature = "redis-tls") && parsed.scheme() == "rediss" {
-        return Err(misused("this build speaks no TLS: switch the Cargo feature `redis-tls` on"));
+        return Err(misused("this build does not support TLS: enable the Cargo feature `redis-tls`"));
     }
     let info = parsed.into_connection_info().map_err(|error| misused(&lower(&error.to_string())))?;
     if info.redis_settings().db() < 0 {
-        return Err(misused("a database number is 0 or more"));
+        return Err(misused("the database number in the redis URL is negative"));
     }
     if matches!(info.addr(), ConnectionAddr::Tcp(_, 0) | ConnectionAddr::TcpTls { port: 0, .. }) {
-        return Err(misused("the port in the redis URL is 0, which cannot be connected to"));
+        return Err(misused("the port in the redis URL is 0, which is not valid"));
     }
     let settings = info
         .redis_settings()
@@ -40,20 +40,20 @@ pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
     Ok(info.set_redis_settings(settings).set_tcp_settings(tcp()))
 }
 
-/// Says what can be said of a URL that has no parts.
-fn unreadable(url: &str) -> Error {
+/// Returns the error for a URL that cannot be parsed, which names a wrong port.
+fn invalid(url: &str) -> Error {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let place = rest.split(['/', '?', '#']).next().and_then(|authority| authority.rsplit(['@', ']']).next());
     match place.and_then(|place| place.rsplit_once(':')) {
         Some((_, port)) if port.parse::<u16>().is_err() => {
-            misused("the port in the redis URL is no number from 1 to 65535")
+            misused("the port in the redis URL is not a number from 1 to 65535")
         }
-        _ => misused("this redis URL cannot be read"),
+        _ => misused("the redis URL is not valid"),
     }
 }
 
-/// What may be shown of where a connection leads.
-pub(super) fn shown(info: &ConnectionInfo) -> String {
+/// Returns the address without user and password, for messages.
+pub(super) fn redacted(info: &ConnectionInfo) -> String {
     let db = info.redis_settings().db();
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}/{db}", bracketed(host)),
@@ -63,7 +63,7 @@ pub(super) fn shown(info: &ConnectionInfo) -> String {
     }
 }
 
-/// An IPv6 address as it stands in a URL.
+/// Returns a host as in a URL: an IPv6 address has brackets.
 fn bracketed(host: &str) -> Cow<'_, str> {
     if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) }
 }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_urls_are_refused_and_never_shown() {
+    fn errors_never_show_the_url() {
         for url in [
             "redis://",
             "redis://:secret@",
@@ -113,18 +113,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_a_url_without_a_login() {
+    fn redacted_url_has_no_login() {
         for (url, expected) in [
             ("redis://u:secret@h:7/3", "redis://h:7/3"),
             ("redis://:secret@[::1]", "redis://[::1]:6379/0"),
             ("unix:///s?db=1&pass=secret", "unix:///s?db=1"),
         ] {
-            assert_eq!(shown(&read(url).unwrap()), expected);
+            assert_eq!(redacted(&read(url).unwrap()), expected);
         }
     }
 
     #[test]
-    fn the_port_is_named_where_it_is_wrong() {
+    fn error_names_a_wrong_port() {
         for url in
             ["redis://h:99999", "redis://h:abc/1", "redis://u:p@h:-1", "redis://[::1]:x", "redis://h:0"]
         {
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn user_password_database_and_sockets_are_read() {
+    fn url_has_user_password_database_and_socket() {
         let info = read("redis://ann:p%40ss@example.org:7000/3").unwrap();
         let settings = info.redis_settings();
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("ann"), Some("p@ss"), 3));
-        assert_eq!(shown(&info), "redis://example.org:7000/3");
+        assert_eq!(redacted(&info), "redis://example.org:7000/3");
         assert!(info.tcp_settings().nodelay());
         for url in ["unix:///run/redis.sock?db=2", "redis+unix:///run/redis.sock?db=2"] {
-            assert_eq!(shown(&read(url).unwrap()), "unix:///run/redis.sock?db=2");
+            assert_eq!(redacted(&read(url).unwrap()), "unix:///run/redis.sock?db=2");
         }
     }
 }

@@ -2,13 +2,13 @@ use super::*;
 
 const LEASE: Duration = Duration::from_secs(10);
 
-/// A run of the attempts 1 to 3, whose fences end with this one.
+/// A run of the attempts 1 to 3, with `fence` as the last one.
 fn run(fence: u64) -> Run {
     let members: Vec<_> = (1..=3).map(|id| format!("{}:10000", Id::from(id))).collect();
     Run::read(&members.join(","), fence).unwrap()
 }
 
-/// A run that the server has just confirmed.
+/// A run that the server has confirmed.
 fn begun() -> (Runs, Key, Grant) {
     let (runs, key) = (Runs::default(), Key::new("lock:a"));
     let (grant, before) = runs.begin(&key, &run(9)).unwrap();
@@ -19,7 +19,7 @@ fn begun() -> (Runs, Key, Grant) {
 }
 
 impl Runs {
-    /// The next member takes the lock, whichever it is.
+    /// Passes the lock on to the next member.
     fn taken(&self, key: &Key, grant: Grant, from: Option<Id>) -> Next {
         self.next(key, grant, from, |_| true, |_, _| true)
     }
@@ -48,7 +48,7 @@ fn members_hold_in_their_order() {
 }
 
 #[test]
-fn one_that_has_left_is_skipped() {
+fn next_skips_members_that_have_left() {
     let (runs, key, grant) = begun();
     runs.taken(&key, grant, None);
     runs.leave(&key, Id::from(2));
@@ -67,7 +67,7 @@ fn only_the_holder_passes_the_lock_on() {
 }
 
 #[test]
-fn a_repeated_message_begins_nothing() {
+fn repeated_message_begins_no_run() {
     let (runs, key, grant) = begun();
     runs.taken(&key, grant, None);
     assert_eq!(runs.begin(&key, &run(9)), None);
@@ -78,15 +78,15 @@ fn a_repeated_message_begins_nothing() {
 }
 
 #[test]
-fn a_grant_is_not_taken_while_it_is_ended() {
+fn ending_run_grants_nothing() {
     let (runs, key, grant) = begun();
-    assert_eq!(runs.lease(&key, grant, |_| false), None, "nobody waits");
+    assert_eq!(runs.lease(&key, grant, |_| false), None, "no member waits");
     assert_eq!(runs.begin(&key, &run(9)), None);
     assert_eq!(runs.place(&key, Id::from(1)), Place::Outside);
 }
 
 #[test]
-fn a_late_answer_to_an_early_renewal_shortens_nothing() {
+fn late_reply_does_not_shorten_the_lease() {
     let (runs, key, grant) = begun();
     let now = Timestamp::now();
     runs.confirmed(&key, grant, now, LEASE * 6);
@@ -96,7 +96,7 @@ fn a_late_answer_to_an_early_renewal_shortens_nothing() {
 }
 
 #[test]
-fn a_hold_lasts_no_longer_than_its_own_lease() {
+fn hold_ends_with_its_own_lease() {
     let (runs, key, grant) = begun();
     runs.confirmed(&key, grant, Timestamp::now(), LEASE * 6);
     let mut lasts = None;
@@ -107,10 +107,10 @@ fn a_hold_lasts_no_longer_than_its_own_lease() {
 }
 
 #[test]
-fn a_holder_that_may_not_have_noticed_is_due() {
+fn holder_is_due_after_a_while() {
     let (runs, key, grant) = begun();
     let now = Timestamp::now();
-    assert!(runs.due(now, now).is_empty(), "nobody holds yet");
+    assert!(runs.due(now, now).is_empty(), "no member holds yet");
     runs.taken(&key, grant, None);
     let later = Timestamp::now() + Duration::from_secs(1);
     let due = runs.due(later, later);
@@ -118,16 +118,16 @@ fn a_holder_that_may_not_have_noticed_is_due() {
     let after = later + LEASE;
     let until = runs.due(now - LEASE, after)[0].over.expect("the lease is over");
     runs.confirmed(&key, grant, later, LEASE);
-    assert_eq!(runs.end(&key, grant, |latest| latest <= until), None, "renewed meanwhile");
+    assert_eq!(runs.end(&key, grant, |latest| latest <= until), None, "it was renewed");
 }
 
-/// A member that has closed its mailbox takes nothing, and one that has taken the lock is not passed over.
+/// A member with a closed mailbox does not take the lock. A member that has taken it is not passed over.
 #[test]
-fn the_lock_goes_to_the_next_member_that_takes_it() {
+fn next_member_that_takes_the_lock_holds() {
     let (runs, key, grant) = begun();
     let second = Id::from(2);
     assert_eq!(holds(runs.next(&key, grant, None, |_| true, |member, _| member.id == second)).0, second);
-    let never = |_: Member, _| -> bool { panic!("nobody is asked") };
+    let never = |_: Member, _| -> bool { panic!("a member was asked") };
     assert_eq!(runs.next(&key, grant, Some(second), |_| false, never), Next::Gone);
     assert_eq!(runs.place(&key, second), Place::Holds { grant, fence: 8 });
     assert_eq!(runs.next(&key, grant, Some(second), |_| true, |_, _| false), Next::Over);

@@ -1,13 +1,16 @@
-//! What is checked of a server before locks are trusted to it.
+//! The checks of a server at the start of each connection.
 
-use super::{errors, lock, shared};
+use super::{
+    codec::{lock, primitives},
+    errors,
+};
 use crate::error::{Error, ErrorKind, Result};
 use redis::{RedisError, Value, aio::MultiplexedConnection, from_redis_value};
 use std::collections::HashMap;
 
 const OLDEST: (u32, u32) = (6, 2);
 
-/// What is looked at when a connection is made: the address may lead to another server by then.
+/// The options for the checks of each new connection: the address may lead to another server by then.
 #[derive(Clone, Debug)]
 pub(super) struct Checks {
     pub(super) allow_eviction: bool,
@@ -15,6 +18,7 @@ pub(super) struct Checks {
 }
 
 impl Checks {
+    /// Checks the eviction policy and the user's permissions.
     pub(super) async fn run(&self, connection: &mut MultiplexedConnection, channel: &str) -> Result<()> {
         if !self.allow_eviction {
             check_eviction(connection).await?;
@@ -22,25 +26,30 @@ impl Checks {
         self.check_permissions(connection, channel).await
     }
 
-    /// Tries every command that the scripts use, on keys of its own.
+    /// Tries every command of the scripts, on keys that nothing else uses.
     async fn check_permissions(&self, connection: &mut MultiplexedConnection, channel: &str) -> Result<()> {
         let key = format!("{}lock:locker-permission-check", self.prefix);
         let mut probe = redis::cmd("EVAL");
-        probe.arg(include_str!("permissions.lua")).arg(2).arg(&key).arg(format!("{{{key}}}:q")).arg(channel);
+        probe
+            .arg(include_str!("lua/permissions.lua"))
+            .arg(2)
+            .arg(&key)
+            .arg(format!("{{{key}}}:q"))
+            .arg(channel);
         let answer = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
         let mut denied = match answer.and_then(|denied| Ok(from_redis_value::<Vec<String>>(denied)?)) {
             Ok(denied) => denied,
             Err(error) => vec![not_permitted(&error).ok_or_else(|| errors::of_call(&error))?],
         };
-        // Known scripts are called by their digest: this one is unknown.
+        // The user also needs the permission to call scripts by digest. The server does not know this one.
         let mut known = redis::cmd("EVALSHA");
         known.arg("0".repeat(40)).arg(0);
         let answer = connection.send_packed_command(&known).await.and_then(Value::extract_error);
         denied.extend(answer.err().as_ref().and_then(not_permitted));
-        if denied.is_empty() { Ok(()) } else { Err(self.lacking(&denied.join(", "))) }
+        if denied.is_empty() { Ok(()) } else { Err(self.missing(&denied.join(", "))) }
     }
 
-    fn lacking(&self, refused: &str) -> Error {
+    fn missing(&self, refused: &str) -> Error {
         let keys = format!("~{0}* ~{{{0}*", self.prefix);
         Error::new(
             ErrorKind::Misused,
@@ -52,11 +61,11 @@ impl Checks {
     }
 }
 
-/// Has the server keep all scripts, so that they are called by their digests. Returns `false` if the user may not do
-/// that: scripts then go out with their texts once they turn out to be unknown.
+/// Makes the server keep all scripts, so that they can be called by digest. Returns `false` if the user may not do
+/// that: a call of an unknown script is then repeated with its text.
 pub(super) async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<bool> {
     let mut pipeline = redis::pipe();
-    for script in lock::scripts().chain(shared::scripts()) {
+    for script in lock::scripts().chain(primitives::scripts()) {
         pipeline.add_command(script.load());
     }
     let count = pipeline.len();
@@ -69,7 +78,7 @@ fn not_permitted(error: &RedisError) -> Option<String> {
     (error.code() == Some("NOPERM")).then(|| error.detail().unwrap_or_default().to_owned())
 }
 
-/// Which server this is. `HELLO` is answered to everybody.
+/// Checks the version and the role of the server. Every user may call `HELLO`.
 pub(super) async fn greet(connection: &mut MultiplexedConnection) -> Result<()> {
     let answer = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
     let answer = answer.map_err(|error| explain(&error).unwrap_or_else(|| errors::of_call(&error)))?;
@@ -80,7 +89,7 @@ pub(super) async fn greet(connection: &mut MultiplexedConnection) -> Result<()> 
     match fact("role").as_deref() {
         Some("replica" | "slave") => Err(Error::new(
             ErrorKind::Unavailable,
-            "this redis is a replica, locks need its master: give the master's address",
+            "this redis is a replica, but locks need the master: pass the master's address",
         )),
         _ => Ok(()),
     }
@@ -95,10 +104,11 @@ fn check_version(version: &str) -> Result<()> {
 }
 
 fn too_old(version: &str) -> Error {
-    Error::new(ErrorKind::Misused, format!("redis {version} is too old: 6.2 or newer is needed"))
+    Error::new(ErrorKind::Misused, format!("redis {version} is too old: 6.2 or newer is required"))
 }
 
-/// Under every other policy Redis drops locks when its memory is full: `volatile-*` would drop exactly them.
+/// Refuses every policy except `noeviction`: Redis then drops keys when its memory is full. `volatile-*` drops exactly
+/// those of locks.
 async fn check_eviction(connection: &mut MultiplexedConnection) -> Result<()> {
     let Some(policy) = eviction_policy(connection).await else { return Ok(()) };
     if policy == "noeviction" {
@@ -113,7 +123,8 @@ async fn check_eviction(connection: &mut MultiplexedConnection) -> Result<()> {
     ))
 }
 
-/// Some servers and users may not read the configuration: then the statistics, or nothing.
+/// Returns the eviction policy from the configuration, or from the statistics if the user may not read that. Returns
+/// `None` if neither has it.
 async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<String> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("maxmemory-policy");
@@ -131,24 +142,24 @@ async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<Strin
         .map(|policy| policy.trim().to_owned())
 }
 
-/// What an error while connecting means that waiting does not mend; `None` for all others.
+/// Returns the error for a failed connection that a retry cannot repair, or `None` for a temporary failure.
 pub(super) fn explain(error: &RedisError) -> Option<Error> {
     use redis::ErrorKind as K;
     match error.kind() {
         K::Parse | K::UnexpectedReturnType => Some(not_redis(&error.to_string())),
         K::RESP3NotSupported => Some(too_old("before 6.0, or a proxy that does not speak RESP3,")),
-        K::Server(_) | K::Extension => Some(errors::certain(error)),
+        K::Server(_) | K::Extension => Some(errors::refused(error)),
         K::AuthenticationFailed => Some(Error::new(
             ErrorKind::Misused,
-            format!("redis refused user or password: {}", error.detail().unwrap_or("wrong password")),
+            format!("redis refused the user or password: {}", error.detail().unwrap_or("wrong password")),
         )),
         K::InvalidClientConfig => Some(Error::new(ErrorKind::Misused, error.to_string())),
         _ => None,
     }
 }
 
-fn not_redis(answer: &str) -> Error {
-    Error::new(ErrorKind::Misused, format!("what answers there is not redis: {answer}"))
+fn not_redis(reply: &str) -> Error {
+    Error::new(ErrorKind::Misused, format!("the server at this address is not redis: {reply}"))
 }
 
 #[cfg(test)]
@@ -156,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_before_6_2_are_refused() {
+    fn handshake_refuses_servers_before_6_2() {
         for old in ["2.8.19", "5.0.14", "6.0.16", "6.1.240"] {
             assert!(check_version(old).unwrap_err().to_string().contains("6.2 or newer"), "{old}");
         }

@@ -1,16 +1,16 @@
-//! Runs: the lock, granted to several waiters of this process at once.
+//! Runs: grants of one lock to several waiters of this process.
 //!
-//! The server chooses the members of a run: waiters that follow each other in its queue. Within the run the process
-//! passes the lock on from one member to the next, in that order and without a command. A member that has given up is
-//! skipped; behind the last one the run is ended at the server. The lease that the server keeps is renewed by the
-//! member that holds. A run that is lost is lost for all of its members; those that have not held yet ask again.
+//! The server chooses the members of a run: waiters that follow each other in its queue. The process passes the lock on
+//! from one member to the next, in that order and without a command. It skips members that have given up. After the last
+//! member it ends the run at the server. The current holder renews the lease of the run. If a run is lost, it is lost for
+//! all members, and those that have not held yet send their requests again.
 
-use super::lock::{Member, Run};
 use crate::{
     clock::{Timestamp, lease_deadline},
     id::Id,
     key::Key,
     primitives::TOMBSTONE,
+    stores::redis::codec::lock::{Grant, Member, Run},
     sync::{Mutex, lock},
 };
 use std::{
@@ -18,73 +18,67 @@ use std::{
     time::Duration,
 };
 
-/// Passing the lock on is checked at the server, behind the new holder's back, if nothing was heard for so long: a hold
-/// can be ended by force.
+/// After this time without a reply about the run, passing the lock on starts a renewal in the background: an eviction may
+/// have ended the run.
 const UNCHECKED: Duration = Duration::from_millis(100);
 
-/// One grant to a run: the id by which the server knows it, and the fence of its last member.
+/// The place of an attempt in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) run: Id,
-    pub(super) fence: u64,
-}
-
-/// Where a member of a run stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// It is a member of no run.
+pub(crate) enum Place {
+    /// It is not a member of a run.
     Outside,
-    /// Its turn has not come; the server keeps the lock for the run until then, if it has confirmed that.
+    /// It waits behind `before` members. The server keeps the lock for the run `until` then, if it has confirmed that.
     Waits { grant: Grant, before: usize, until: Option<Timestamp> },
-    /// The lock was passed on to it.
+    /// It holds the lock.
     Holds { grant: Grant, fence: u64 },
-    /// It was the last holder of a run that is being ended at the server.
+    /// It was the last holder of a run that this process is ending at the server.
     Ended { grant: Grant },
 }
 
-/// What becomes of a run whose holder has ended.
+/// The state of a run after its holder has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// This member holds; `check` asks for a renewal from the background.
+pub(crate) enum Next {
+    /// This member holds. `check` requests a renewal in the background.
     Holds { member: Member, check: bool },
-    /// No member is left: the run is to be ended at the server.
+    /// No member is left, so that the run has to be ended at the server.
     Over,
-    /// The run is lost, or somebody else has passed it on.
+    /// The run is lost, or another task has passed the lock on.
     Gone,
 }
 
-/// A run whose grant has not ended.
+/// A run that has not ended.
 #[derive(Debug)]
 struct Ongoing {
     grant: Grant,
-    /// The members that have not held yet, in their order.
+    /// The members that have not held yet, in the order of the run.
     waiting: VecDeque<Member>,
     holder: Option<Member>,
-    /// The server is asked to end it. Nothing is passed on any more, nor granted anew: a copy of that may come late.
+    /// Whether this process is ending the run at the server. The run is kept, so that a late copy of its message does not
+    /// begin it again.
     is_ending: bool,
     /// When the holder got the lock.
     passed: Timestamp,
-    /// Until when the server keeps the lock; `None` before it has confirmed the grant.
+    /// The time until which the server keeps the lock, or `None` if it has not confirmed the grant.
     until: Option<Timestamp>,
-    /// When the last request was sent that the server has answered.
+    /// When the latest request with a reply was sent.
     checked: Timestamp,
 }
 
-/// The members that a run has left behind.
+/// The members of a run that was removed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Remains {
-    pub(super) holder: Option<Id>,
-    pub(super) waiting: Vec<Id>,
+pub(crate) struct Remains {
+    pub(crate) holder: Option<Id>,
+    pub(crate) waiting: Vec<Id>,
 }
 
 /// The runs of this process, at most one per key.
 #[derive(Debug, Default)]
-pub(super) struct Runs(Mutex<HashMap<Key, Ongoing>>);
+pub(crate) struct Runs(Mutex<HashMap<Key, Ongoing>>);
 
 impl Runs {
-    /// Takes note of a run, unless it is known or older than the one that is known. Returns the grant and what is left
-    /// of the run before.
-    pub(super) fn begin(&self, key: &Key, run: &Run) -> Option<(Grant, Option<Remains>)> {
+    /// Adds a run, unless the known run of this key is the same or a later one. Returns the grant and the members of the
+    /// run before.
+    pub(crate) fn begin(&self, key: &Key, run: &Run) -> Option<(Grant, Option<Remains>)> {
         let grant = Grant { run: run.id(), fence: run.fence };
         let begun = Ongoing {
             grant,
@@ -105,14 +99,14 @@ impl Runs {
         }
     }
 
-    /// Where the attempt `id` stands at `key`.
-    pub(super) fn place(&self, key: &Key, id: Id) -> Place {
+    /// Returns the place of the attempt `id`.
+    pub(crate) fn place(&self, key: &Key, id: Id) -> Place {
         self.place_of_member(key, id, || ())
     }
 
-    /// The same for a member that asks. If it holds, it takes the lock with the answer: `takes` is called, as for
-    /// [`next`](Self::next).
-    pub(super) fn place_of_member(&self, key: &Key, id: Id, takes: impl FnOnce()) -> Place {
+    /// Does what [`place`](Self::place) does for a member that has sent a request. A holder takes the lock with the reply:
+    /// `takes` is then called under the lock of this table, as in [`next`](Self::next).
+    pub(crate) fn place_of_member(&self, key: &Key, id: Id, takes: impl FnOnce()) -> Place {
         let runs = lock(&self.0);
         let Some(run) = runs.get(key) else { return Place::Outside };
         let Ongoing { grant, until, is_ending, .. } = *run;
@@ -129,19 +123,19 @@ impl Runs {
         }
     }
 
-    /// The member `id` does not wait any more.
-    pub(super) fn leave(&self, key: &Key, id: Id) {
+    /// Removes the waiting member `id`.
+    pub(crate) fn leave(&self, key: &Key, id: Id) {
         if let Some(run) = lock(&self.0).get_mut(key) {
             run.waiting.retain(|member| member.id != id);
         }
     }
 
-    /// Passes the lock on from its holder if that `ends`, or to the first member if it is `from` none: to the next one
-    /// that `takes` it.
+    /// Passes the lock on from its holder to the next member that `takes` it, if the holder `ends`. Without a holder, `from`
+    /// is `None`.
     ///
-    /// A member that asks at the same time must not learn that it holds before it has taken the lock, nor take the lock
-    /// when it has been passed over: both are called under the lock of this table, and must wake nobody.
-    pub(super) fn next(
+    /// `ends` and `takes` are called under the lock of this table and must not wake a task. A concurrent request of a
+    /// member therefore neither finds a hold before it is taken, nor takes one after the member was passed over.
+    pub(crate) fn next(
         &self,
         key: &Key,
         grant: Grant,
@@ -169,9 +163,9 @@ impl Runs {
         Next::Over
     }
 
-    /// For how long the lock is to be renewed: as its holder wants, or the first member that `waits`. `None` if nobody
-    /// wants it.
-    pub(super) fn lease(&self, key: &Key, grant: Grant, waits: impl Fn(Id) -> bool) -> Option<Duration> {
+    /// Returns the lease for a renewal: the one of the holder, or of the first member that `waits`. Returns `None` if there
+    /// is neither.
+    pub(crate) fn lease(&self, key: &Key, grant: Grant, waits: impl Fn(Id) -> bool) -> Option<Duration> {
         let mut runs = lock(&self.0);
         let run = runs.get_mut(key).filter(|run| run.grant == grant)?;
         if run.holder.is_none() {
@@ -181,17 +175,17 @@ impl Runs {
         run.holder.as_ref().or(run.waiting.front()).map(|member| member.lease)
     }
 
-    /// The server has confirmed the grant for `lease`, answering a request that was sent then.
-    pub(super) fn confirmed(&self, key: &Key, grant: Grant, sent: Timestamp, lease: Duration) {
+    /// Records that the server has confirmed the grant for `lease`, in the reply to a request that was `sent` then.
+    pub(crate) fn confirmed(&self, key: &Key, grant: Grant, sent: Timestamp, lease: Duration) {
         if let Some(run) = lock(&self.0).get_mut(key).filter(|run| run.grant == grant) {
-            // A renewal never shortens what the server keeps.
+            // A renewal never shortens the lease.
             run.until = run.until.max(Some(lease_deadline(sent, lease)));
             run.checked = run.checked.max(sent);
         }
     }
 
-    /// Forgets the run if it `is_over`, judged by until when the server keeps the lock, and returns its members.
-    pub(super) fn end(
+    /// Removes the run and returns its members, if `is_over` accepts the time until which the server keeps the lock.
+    pub(crate) fn end(
         &self,
         key: &Key,
         grant: Grant,
@@ -204,8 +198,8 @@ impl Runs {
         }
     }
 
-    /// The runs that somebody has to look at: the holder has had the lock since before `since`, or the lease is over.
-    pub(super) fn due(&self, since: Timestamp, now: Timestamp) -> Vec<Due> {
+    /// Returns the runs whose holder has had the lock since before `since`, or whose lease is over.
+    pub(crate) fn due(&self, since: Timestamp, now: Timestamp) -> Vec<Due> {
         let runs = lock(&self.0);
         let due = |(key, run): (&Key, &Ongoing)| {
             let until = run.until?;
@@ -217,20 +211,20 @@ impl Runs {
         runs.iter().filter_map(due).collect()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         lock(&self.0).is_empty()
     }
 }
 
-/// A run that somebody has to look at.
+/// A run that is due for a check.
 #[derive(Debug)]
-pub(super) struct Due {
-    pub(super) key: Key,
-    pub(super) grant: Grant,
-    /// The holder, which may not have noticed.
-    pub(super) late: Option<Id>,
-    /// When the lease has ended without a renewal.
-    pub(super) over: Option<Timestamp>,
+pub(crate) struct Due {
+    pub(crate) key: Key,
+    pub(crate) grant: Grant,
+    /// The holder, which may not have noticed its hold.
+    pub(crate) late: Option<Id>,
+    /// The end of the lease if it has passed.
+    pub(crate) over: Option<Timestamp>,
 }
 
 impl Ongoing {
