@@ -1,7 +1,7 @@
 //! The connections of this process to one server.
 //!
-//! The background thread drives the main connection, for commands and messages. In addition, each runtime of callers has
-//! a local connection, for commands only. A message and a reply may overtake each other.
+//! The background thread drives the main connection, for commands and messages. In addition, each runtime of callers
+//! has a local connection, for commands only. A message and a reply may overtake each other.
 
 use super::{
     errors, handshake,

@@ -70,8 +70,8 @@ pub(super) trait RunMessages: Store {
 #[derive(Debug)]
 pub(super) struct PushReceiver {
     pub(super) mailboxes: Mailboxes,
-    /// Grants that have reached their waiter by a message or a reply. A second message for the same grant may come after
-    /// the waiter has closed its mailbox.
+    /// Grants that have reached their waiter by a message or a reply. A second message for the same grant may come
+    /// after the waiter has closed its mailbox.
     recent_grants: Mutex<IdMap<RecentGrant>>,
     store: Weak<dyn RunMessages>,
 }
@@ -127,8 +127,8 @@ impl PushReceiver {
         }
     }
 
-    /// Returns permits that were granted to an attempt that no longer waits. Otherwise the next waiter would have to wait
-    /// for the end of the grant.
+    /// Returns permits that were granted to an attempt that no longer waits. Otherwise the next waiter would have to
+    /// wait for the end of the grant.
     fn return_permits(&self, notification: Notification, fence: u64) {
         let Some(store) = self.store.upgrade() else { return };
         let in_flight = self.mailboxes.in_flight().begin();
@@ -161,15 +161,15 @@ fn record(recent: &mut IdMap<RecentGrant>, id: Id, fence: u64) {
     *grant = RecentGrant { fence: grant.fence.max(fence), until: now + REMEMBER };
 }
 
-/// The period in which all waiters of a process send their requests again, so that they do not overload a server that has
-/// just restarted.
+/// The period in which all waiters of a process send their requests again, so that they do not overload a server that
+/// has just restarted.
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// How long a recent grant is remembered: longer than a replaced connection lives on.
 const REMEMBER: Duration = Duration::from_secs(60);
 
-/// A message as the scripts publish it: `<primitive> <signal> <id> <fence> <key>`. A `look` has the microseconds until the
-/// recheck in place of the fence. A `run` has its members in place of the id.
+/// A message as the scripts publish it: `<primitive> <signal> <id> <fence> <key>`. A `look` has the microseconds until
+/// the recheck in place of the fence. A `run` has its members in place of the id.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     /// Permits of a semaphore were granted.

@@ -150,7 +150,8 @@ fn with_tombstone(call: Invocation, missing: usize, tombstone: bool) -> Invocati
     without(call, missing).argument(tombstone)
 }
 
-/// Does what [`with_tombstone`] does, with the attempt before the end. A retry adds that the server refuses the attempt.
+/// Does what [`with_tombstone`] does, with the attempt before the end. A retry adds that the server refuses the
+/// attempt.
 fn by_name(call: Invocation, missing: usize, tombstone: bool, once: IdempotencyKey) -> Invocation {
     let call = without(call, missing).argument(once.attempt).argument(tombstone);
     if once.repeated { call.argument(true) } else { call }

@@ -1,10 +1,10 @@
--- Comes first where tests move the time: the last of ARGV is the time in microseconds, what would have expired by
--- then is deleted first, and what would have been published is kept in a list.
+-- The simulated clock of tests, before all other parts. The last of ARGV is the time in microseconds. Keys that would
+-- have expired by then are deleted first, and messages are kept in a list instead of being published.
 
 local NOW = tonumber(table.remove(ARGV))
 local call = redis.call
 
--- A helper key holds the key it helps in braces.
+-- A helper key contains its key in braces.
 local function beside(key, name)
   return '{' .. (string.match(key, '^{(.*)}') or key) .. '}:' .. name
 end

@@ -7,8 +7,8 @@
 //! confirm ---- HandedOff ----> member 1 -- release, pass_on --> member 2 .. last member -- finish --> server
 //! ```
 //!
-//! The background thread does all work that other callers depend on: it confirms, checks and ends runs. A caller's future
-//! only awaits results. A caller that is not polled therefore does not keep the lock from others.
+//! The background thread does all work that other callers depend on: it confirms, checks and ends runs. A caller's
+//! future only awaits results. A caller that is not polled therefore does not keep the lock from others.
 
 use super::{
     rechecks::{self, Rechecks},

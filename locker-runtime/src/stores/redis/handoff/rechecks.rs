@@ -179,8 +179,8 @@ pub(crate) fn next(reply: &ScriptReply, interval: Duration) -> Timestamp {
     Timestamp::now() + held_for(reply).saturating_add(Duration::from_millis(1)).min(interval)
 }
 
-/// Returns when a waiter sends its own request again, in case that all else fails. All waiters together do so at most once
-/// in 100 ms.
+/// Returns when a waiter sends its own request again, in case that all else fails. All waiters together do so at most
+/// once in 100 ms.
 pub(crate) fn own_interval(waiters: usize) -> Duration {
     let waiters = u32::try_from(waiters).unwrap_or(u32::MAX);
     Duration::from_millis(100).saturating_mul(waiters).max(Duration::from_secs(60))

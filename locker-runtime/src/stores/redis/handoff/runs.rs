@@ -1,9 +1,9 @@
 //! Runs: grants of one lock to several waiters of this process.
 //!
 //! The server chooses the members of a run: waiters that follow each other in its queue. The process passes the lock on
-//! from one member to the next, in that order and without a command. It skips members that have given up. After the last
-//! member it ends the run at the server. The current holder renews the lease of the run. If a run is lost, it is lost for
-//! all members, and those that have not held yet send their requests again.
+//! from one member to the next, in that order and without a command. It skips members that have given up. After the
+//! last member it ends the run at the server. The current holder renews the lease of the run. If a run is lost, it is
+//! lost for all members, and those that have not held yet send their requests again.
 
 use crate::{
     clock::{Timestamp, lease_deadline},
@@ -18,8 +18,8 @@ use std::{
     time::Duration,
 };
 
-/// After this time without a reply about the run, passing the lock on starts a renewal in the background: an eviction may
-/// have ended the run.
+/// After this time without a reply about the run, passing the lock on starts a renewal in the background: an eviction
+/// may have ended the run.
 const UNCHECKED: Duration = Duration::from_millis(100);
 
 /// The place of an attempt in a run.
@@ -53,8 +53,8 @@ struct Ongoing {
     /// The members that have not held yet, in the order of the run.
     waiting: VecDeque<Member>,
     holder: Option<Member>,
-    /// Whether this process is ending the run at the server. The run is kept, so that a late copy of its message does not
-    /// begin it again.
+    /// Whether this process is ending the run at the server. The run is kept, so that a late copy of its message does
+    /// not begin it again.
     is_ending: bool,
     /// When the holder got the lock.
     passed: Timestamp,
@@ -76,8 +76,8 @@ pub(crate) struct Remains {
 pub(crate) struct Runs(Mutex<HashMap<Key, Ongoing>>);
 
 impl Runs {
-    /// Adds a run, unless the known run of this key is the same or a later one. Returns the grant and the members of the
-    /// run before.
+    /// Adds a run, unless the known run of this key is the same or a later one. Returns the grant and the members of
+    /// the run before.
     pub(crate) fn begin(&self, key: &Key, run: &Run) -> Option<(Grant, Option<Remains>)> {
         let grant = Grant { run: run.id(), fence: run.fence };
         let begun = Ongoing {
@@ -104,8 +104,8 @@ impl Runs {
         self.place_of_member(key, id, || ())
     }
 
-    /// Does what [`place`](Self::place) does for a member that has sent a request. A holder takes the lock with the reply:
-    /// `takes` is then called under the lock of this table, as in [`next`](Self::next).
+    /// Does what [`place`](Self::place) does for a member that has sent a request. A holder takes the lock with the
+    /// reply: `takes` is then called under the lock of this table, as in [`next`](Self::next).
     pub(crate) fn place_of_member(&self, key: &Key, id: Id, takes: impl FnOnce()) -> Place {
         let runs = lock(&self.0);
         let Some(run) = runs.get(key) else { return Place::Outside };
@@ -130,8 +130,8 @@ impl Runs {
         }
     }
 
-    /// Passes the lock on from its holder to the next member that `takes` it, if the holder `ends`. Without a holder, `from`
-    /// is `None`.
+    /// Passes the lock on from its holder to the next member that `takes` it, if the holder `ends`. Without a holder,
+    /// `from` is `None`.
     ///
     /// `ends` and `takes` are called under the lock of this table and must not wake a task. A concurrent request of a
     /// member therefore neither finds a hold before it is taken, nor takes one after the member was passed over.
@@ -163,8 +163,8 @@ impl Runs {
         Next::Over
     }
 
-    /// Returns the lease for a renewal: the one of the holder, or of the first member that `waits`. Returns `None` if there
-    /// is neither.
+    /// Returns the lease for a renewal: the one of the holder, or of the first member that `waits`. Returns `None` if
+    /// there is neither.
     pub(crate) fn lease(&self, key: &Key, grant: Grant, waits: impl Fn(Id) -> bool) -> Option<Duration> {
         let mut runs = lock(&self.0);
         let run = runs.get_mut(key).filter(|run| run.grant == grant)?;

@@ -1,8 +1,8 @@
--- The barrier. A script, because the one who makes the round full must find all the others.
+-- The barrier. A script, because the last arrival of a round must find all others.
 --
 -- K        parties
--- {K}:w    id -> "<channel>"   {K}:b  id -> live until, of those who are here   {K}:a  ids that have passed,
---          and of those who have left and may seem to arrive once more
+-- {K}:w    id -> "<channel>"   {K}:b  ids of waiters by live until   {K}:a  ids that have passed,
+--          and cancelled ids whose late copies may still arrive
 -- ARGV[5]  parties   ARGV[6]  1: do not count this id from now on
 --
 -- {'done'} | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
@@ -54,7 +54,7 @@ if others + 1 >= parties then
   redis.call('DEL', lives)
   return {'done'}
 end
--- What was here last said how many parties there are, also when it does not stay.
+-- The latest arrival sets the number of parties, also if it does not wait.
 if live or found then
   redis.call('HSET', key, 'kind', 'barrier', 'parties', text(parties))
   keep(key, live or 1)

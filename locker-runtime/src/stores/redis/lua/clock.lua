@@ -1,4 +1,4 @@
--- The server's clock, what lives until a time on it, and messages. Part of every script, before its own parts.
+-- The server's clock, expiries and messages. Part of every script, before its own parts.
 
 -- Microseconds since the epoch. 2^53 of them last until the year 2255, so a Lua number holds them exactly;
 -- they are written with '%.0f', because tostring gives 1.7e+15.
@@ -15,12 +15,12 @@ local function expire(key, milliseconds)
   redis.call('PEXPIRE', key, milliseconds)
 end
 
--- Milliseconds; below 0 when there is no such key (-2) or no end (-1).
+-- Milliseconds; -2 if there is no such key, -1 if it has no expiry.
 local function left(key)
   return redis.call('PTTL', key)
 end
 
--- Says how many connections it reached: none means that the receiver's process is gone.
+-- Returns how many connections it reached: none means that the receiver's process is gone.
 local function publish(channel, message)
   return redis.call('PUBLISH', channel, message)
 end

@@ -1,9 +1,9 @@
--- The counter. A script, because a repeated change must not count twice.
+-- The counter. A script, because a retried change must not count twice.
 --
 -- K        value; the key lives a day after the last change
--- {K}:b    ids that have added, or set and were repeated -> the value they were answered
--- ARGV[5]  how much, or what to set it to
--- ARGV[6]  1: remember what this set is answered, an earlier copy of it may still arrive
+-- {K}:b    ids of additions and retried sets -> the value of the reply
+-- ARGV[5]  the amount to add, or the value to set
+-- ARGV[6]  1: remember the reply to this set, an earlier copy of it may still arrive
 --
 -- {'value', value} | {'conflict'} | {'wrong_kind'}
 

@@ -1,11 +1,10 @@
--- The event. A script, because of many sends one may succeed, and no wait may fall between looking and joining.
+-- The event. A script, because only one of many sends may succeed, and a wait must check and join in one step.
 --
--- K        by, message: who has sent it, and what; the key lives as long as the event stays sent
--- {K}:b    of those who waited at a send: id -> "sent <id of the send>", and that -> message: it may be over when they
---          ask again; and of sends and resets that were repeated "once <id>" -> what it was answered: others may have
---          reset and sent it when another copy comes
+-- K        by, message: id and text of the send; the key lives while the event stays sent
+-- {K}:b    waiter's id -> "sent <id of the send>", and that -> message: the event may be over when they ask again;
+--          retried sends and resets: "once <id>" -> reply: others may have reset and sent it before the next copy
 -- ARGV[5]  message   ARGV[6]  milliseconds to keep it
--- ARGV[7]  1: remember what this is answered, an earlier copy of it may still arrive
+-- ARGV[7]  1: remember the reply, an earlier copy of this request may still arrive
 --
 -- {'message', text} | {'queued', ahead, -1} | {'busy', 0} | {'done'} | {'conflict'} | {'cancelled'} | {'wrong_kind'}
 

@@ -1,9 +1,9 @@
--- Which primitive lives at a key, and forgetting it whatever it is. A script, because those who wait must be told
--- and forgotten in one step.
+-- Returns the kind of a key, or deletes a key of any kind. A script, because waiters must be notified and removed in
+-- one step.
 --
 -- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:y; {K}:f, the fence, which stays for a minute; {K}:x:id: this attempt
 --          is refused; {K}:p
--- ARGV[1]  of a deletion its attempt
+-- ARGV[1]  the attempt of a deletion
 -- ARGV[2]  'kind' or 'delete'
 -- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
@@ -32,18 +32,18 @@ if ARGV[2] == 'delete' then
       publish(channel, string.format('%s deleted %s 0 %s', kind, waiter, key))
     end
   end
-  -- Waiters that were granted the lock together are told by their process.
+  -- The process of a run notifies its members.
   local fence, channel, run = string.match(kind == 'lock' and redis.call('GET', last_fence) or '', '^(%d+) %S+ (%S+) (%S+)$')
   if run and run == redis.call('GET', key) then
     publish(channel, string.format('lock deleted %s %s %s', run, fence, key))
   end
   fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
-  -- Before anything is set, which a server whose memory is full allows a script that has deleted something.
+  -- Deletion comes before SET: a script that has deleted something may write at maxmemory.
   redis.call('DEL', key, queue, waiters, KEYS[6], KEYS[9])
   if fence then
     set(last_fence, fence, 60000)
   end
-  -- What refuses late copies stays for its minute.
+  -- Data that refuses late copies stays for its minute.
   if kind == 'semaphore' or kind == 'rate' then
     redis.call('DEL', KEYS[4], KEYS[5])
   elseif kind == 'barrier' then

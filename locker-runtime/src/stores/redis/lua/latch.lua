@@ -1,10 +1,10 @@
--- The latch. A script, because counting, opening and joining the line must be one step.
+-- The latch. A script, because counting, opening and joining the queue must be one step.
 --
--- K        count, counted: how often it has to be counted down, and was; until: when that is forgotten
--- {K}:a    ids that have counted   {K}:b  of those who waited when it opened: the count may be another when they ask again
+-- K        count: required count-downs; counted: count-downs so far; until: end of their validity
+-- {K}:a    ids that have counted   {K}:b  waiters at the opening: the count may differ when they ask again
 -- ARGV[5]  count
 --
--- {'done'} | {'value', how often still} | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
+-- {'done'} | {'value', remaining count} | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
 
 local seen, let_through = KEYS[4], KEYS[5]
 local found = redis.call('HMGET', key, 'kind', 'count', 'counted', 'until')
@@ -36,7 +36,7 @@ elseif op == 'wait' then
   if remembers(let_through, id) then
     return {'done'}
   end
-  -- Where somebody else has deleted the key, who waits brings the count back.
+  -- If the key was deleted, a waiter restores the count.
   if not found[2] or not redis.call('ZSCORE', queue, id) then
     count = tonumber(ARGV[5])
   end

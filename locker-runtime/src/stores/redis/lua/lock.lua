@@ -1,42 +1,41 @@
--- What the scripts of the exclusive lock share: its keys, its queue, granting it to the next waiters.
+-- The shared part of the lock scripts: keys, queue, and the grant to the next waiters.
 --
 -- KEYS[1]  K       the holder's id, expiring with the lease: the layout of `SET K id NX PX lease`
--- KEYS[2]  {K}:f   "<last fence> <id it was granted to>", for a minute longer than the lease; of a run
+-- KEYS[2]  {K}:f   "<last fence> <holder's id>", for a minute longer than the lease; for a run
 --                  "<last fence> <members> <channel> <id>"
 -- KEYS[3]  {K}:q   waiters' ids by ticket
 -- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"
--- KEYS[5]  {K}:y   a holder was seen within the last minute that is none of ours
+-- KEYS[5]  {K}:y   the lock had a foreign holder within the last minute
 -- KEYS[6]  {K}:x:id  this id is refused
--- KEYS[7]  {K}:p   channels of processes by when their waiters are given up
+-- KEYS[7]  {K}:p   channels of processes, by the end of their waiters
 -- ARGV[1]  id
 --
--- A run is a grant to waiters of one process that follow each other in the queue, none with a shorter lease than the
--- one before. Its members are "<id>:<lease>,<id>:<lease>,..", their fences are consecutive and end with the one that is
--- recorded. The process passes the lock on from member to member, and ends the run. The id of a run of several is no
--- member's, so that nothing that a member sends, late or early, ends the run: that of the first with another version
--- digit, which no attempt has.
+-- A run is a grant to waiters of one process that follow each other in the queue, each lease at least as long as the
+-- one before. Its members are "<id>:<lease>,<id>:<lease>,..". Their fences are consecutive, and the last one is
+-- recorded. The process passes the lock on from member to member, and ends the run. No request of a member may end a
+-- run of several. Its id is therefore the first member's with another version digit, which no attempt has.
 
 local lock, record, queue, waiters, foreign, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local processes, id = KEYS[7], ARGV[1]
 
 local GRANT_WINDOW, MINUTE = 2000, 60000
--- How many waiters are granted the lock together, and how many dead ones one script removes.
+-- The maximum of members in a run, and of dead waiters that one script removes.
 local RUN, PURGE = 32, 1000
 
--- A fence that was lost with the data is followed by a higher one: the time is ahead of all of them.
+-- The time is ahead of all fences, so that a fence lost with the data is followed by a higher one.
 local function fence_after(recorded, time)
   local last = recorded and tonumber(string.match(recorded, '^%d+')) or 0
   return math.max(last + 1, time)
 end
 
--- The fence that was recorded for this holder; nil for a holder that is none of ours.
+-- The recorded fence of this holder; nil for a foreign holder.
 local function fence_of(holder, recorded)
   if recorded and string.sub(recorded, -#holder - 1) == ' ' .. holder then
     return tonumber(string.match(recorded, '^%d+'))
   end
 end
 
--- The members and the channel of the run that holds the lock, if it is one.
+-- The members and the channel of the holder, if it is a run.
 local function run_of(holder, recorded)
   if holder and recorded then
     local members, channel, run = string.match(recorded, '^%d+ (%S+) (%S+) (%S+)$')
@@ -44,13 +43,13 @@ local function run_of(holder, recorded)
   end
 end
 
--- What is at the record, unless somebody else has put it there.
+-- The record, unless another client has written something else there.
 local function read_record()
   local recorded = redis.pcall('GET', record)
   return type(recorded) == 'string' and recorded or nil
 end
 
--- Fails where a helper key is none of ours, before anything is changed.
+-- Fails if a helper key has another type, before anything is changed.
 local function check_helpers()
   redis.call('HLEN', waiters)
   return redis.call('ZCARD', queue)
@@ -71,8 +70,8 @@ local function head()
   return first, first and read(redis.call('HGET', waiters, first))
 end
 
--- A waiter is alive until its own time is over, and as long as its process asks for its waiters. One that was woken has
--- its own time only.
+-- A waiter is alive until its own time is over, or while its process rechecks its waiters. A woken waiter has only its
+-- own time.
 local function is_alive(waiter, time)
   return waiter.live_until > time or waiter.channel and waiter.mode ~= 'woken'
     and tonumber(redis.call('ZSCORE', processes, waiter.channel) or 0) > time
@@ -81,11 +80,10 @@ end
 -- 1 if dead waiters were left for the next call.
 local more = 0
 
--- Gives the free lock to the first living waiter and to those of its process right behind it; one that may be overtaken
--- is only woken. A waiter whose process takes no messages is gone. The caller looks at the lock again: the lock may
--- have been granted to it.
+-- Grants the free lock to the first live waiter and to those of its process right behind it. An unfair waiter is only
+-- woken. A waiter whose process receives no messages is dead. The caller must read the lock again: it may hold it now.
 --
--- Leaving comes before setting: a script that has removed something may set at maxmemory.
+-- Removal comes before SET: a script that has removed something may write at maxmemory.
 local function pump(time)
   local gone, purged = {}, 0
   local most = redis.call('EXISTS', foreign) == 1 and 1 or RUN
@@ -122,7 +120,7 @@ local function pump(time)
       gone[first.channel], purged = true, purged + last - at + 1
     elseif first then
       if publish(first.channel, string.format('lock wake %s 0 %s', ids[at], lock)) > 0 then
-        -- It has the grant window to come.
+        -- It has the grant window to acquire.
         local live_until = math.min(first.live_until, time + GRANT_WINDOW * 1000)
         redis.call('HSET', waiters, ids[at],
           string.format('%.0f %.0f woken %s', first.lease, live_until, first.channel))
@@ -134,21 +132,21 @@ local function pump(time)
   more = redis.call('EXISTS', queue)
 end
 
--- After a hold has ended. Where others take part who cannot queue (`SET NX` in a loop), the lock stays free until
--- the next waiter asks again, so that they get their turns.
+-- After the end of a hold. If foreign clients use the lock (`SET NX` in a loop), it stays free until the next waiter
+-- asks again, so that they get a chance.
 local function hand_over()
   if redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', foreign) == 0 then
     pump(now())
   end
 end
 
--- A write that changes nothing lets the next one pass at maxmemory.
+-- A write without effect allows the next one at maxmemory.
 local function bury()
   redis.call('ZREM', queue, '')
   set(tombstone, 1, MINUTE, 'NX')
 end
 
--- An answer, with 1 behind it if there are more dead waiters to remove.
+-- A reply, followed by 1 if there are more dead waiters to remove.
 local function answer(word)
   return more == 1 and word .. ' 1' or word
 end

@@ -1,10 +1,10 @@
--- Takes many locks for many callers, each one that is free, that nobody waits for and whose id is not refused: what
--- lock_acquire_free.lua does, in one call.
+-- Takes many locks for many callers, if each is free, without a queue, and its id not refused: what
+-- lock_acquire_fast.lua does, in one call.
 --
--- KEYS     of all calls K, then of all {K}:f, {K}:q, {K}:x:id
--- ARGV     of all calls the id, then of all the lease in milliseconds
+-- KEYS     K of each call, then {K}:f, {K}:q, {K}:x:id of each
+-- ARGV     the id of each call, then the lease of each in milliseconds
 --
--- for each 'granted FENCE', or '' where nothing was done: that call has to be made by itself
+-- for each 'granted FENCE', or '' if nothing was done: that call has to be sent alone
 
 local many = #KEYS / 4
 local clear = redis.call('EXISTS', unpack(KEYS, 2 * many + 1)) == 0
@@ -12,7 +12,7 @@ local clock, answers = redis.call('TIME'), {}
 -- Microseconds as text: 16 digits until the year 2286, so that texts compare as numbers do.
 local time = clock[1] .. string.sub(clock[2] + 1000000, 2)
 
--- Making text of a number is what costs here, and the leases of many are mostly the same.
+-- Formatting numbers is the main cost here, and most calls have the same lease.
 local last, kept
 
 for i = 1, many do

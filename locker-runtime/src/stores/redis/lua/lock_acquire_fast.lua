@@ -1,5 +1,5 @@
--- The lock is free, nobody waits, the id is not refused: most acquires end here, before anything else is set up.
--- The first part of lock_acquire.lua, with the same keys and arguments.
+-- The lock is free, the queue is empty, the id is not refused: most acquires end here, before anything else is set up.
+-- The first part of lock_acquire_slow.lua, with the same keys and arguments.
 
 if redis.call('EXISTS', KEYS[3], KEYS[6]) == 0 and redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   -- Microseconds as text: 16 digits until the year 2286, so that texts compare as numbers do.

@@ -1,16 +1,16 @@
--- Takes the lock, or a place in its queue. A script, because looking at holder, queue and tombstone and taking the
--- lock must be one step.
+-- Takes the lock, or a place in its queue. A script, because reading holder, queue and tombstone and taking the lock
+-- must be one step.
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  lease in milliseconds
--- ARGV[3]  'fair' or 'unfair': how to wait; 'no': do not
--- ARGV[4]  for how many milliseconds the place in the queue is kept
+-- ARGV[3]  'fair' or 'unfair': how to wait; 'no': do not wait
+-- ARGV[4]  milliseconds for which the place in the queue is kept
 -- ARGV[5]  channel of the caller's process
--- ARGV[6]  1: the process has passed this member of the run over, which queues again; may be missing
+-- ARGV[6]  1: the process has passed over this member of the run, which queues again; may be missing
 --
 -- 'granted FENCE'
--- | {'run', its members, its last FENCE}: the id is a member of the run that holds the lock; there is a message about it
--- | {'queued', AHEAD, MILLISECONDS-THE-HOLDER-HAS-LEFT (or a woken waiter has to come), 1-IF-FOREIGNERS-TAKE-PART}
+-- | {'run', its members, its last FENCE}: the id is a member of the run that holds the lock; a message follows
+-- | {'queued', AHEAD, MILLISECONDS-LEFT of the holder or a woken waiter, 1-IF-FOREIGN clients use the lock}
 -- | 'busy MILLISECONDS-LEFT' | 'cancelled'
 
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -40,7 +40,7 @@ local run = run_answer()
 if run then
   return run
 end
--- Before the queue is touched, which may be that of something else.
+-- Before the queue is touched, which may belong to other data.
 if not holder and redis.call('EXISTS', lock) == 1 then
   return redis.error_reply('WRONGTYPE the key holds something that is no lock')
 end
@@ -52,7 +52,7 @@ local function grant(time)
   return 'granted ' .. fence
 end
 
--- Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
+-- Only an unfair caller may overtake, and only unfair waiters.
 local function overtakes()
   local first, waiter = head()
   return not first or (mode == 'unfair' and waiter.mode ~= 'fair')
@@ -97,6 +97,6 @@ if not last or left(queue) < live then
   expire(waiters, live)
 end
 local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
--- A free one is kept for the one at the head, who was woken; where dead waiters are left, the caller asks again.
+-- A free lock is kept for the woken head; if dead waiters are left, the caller asks again.
 local held_for = holder and left(lock) or more == 1 and 0 or GRANT_WINDOW
 return {'queued', ahead, held_for, redis.call('EXISTS', foreign)}

@@ -1,9 +1,9 @@
--- Ends the hold, whoever has it or if this id or run has, and grants the lock to the next in line. A script for the
--- same reasons as the release.
+-- Ends the hold, of any holder or of this id or run, and grants the lock to the next waiter. A script for the same
+-- reasons as the release.
 --
 -- KEYS     as in lock.lua
--- ARGV[1]  id; all zeros: whoever has it
--- ARGV[2]  the highest fence whose hold is ended: the copy of a request does not end the hold of the next in line
+-- ARGV[1]  id; all zeros: any holder
+-- ARGV[2]  the highest fence to end: a copy of the request does not end the hold of the next waiter
 --
 -- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
 

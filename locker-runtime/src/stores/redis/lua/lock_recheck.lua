@@ -1,12 +1,12 @@
--- Asks for all waiters of a process at once: keeps their places, and grants a free lock to the next in line. A script,
--- because a lock must not become free between looking and granting.
+-- Rechecks all waiters of a process: keeps their places, and grants a free lock to the next waiter. A script, because
+-- the check and the grant must be one step.
 --
 -- KEYS     as in lock.lua
--- ARGV[2]  for how many milliseconds the places are kept
+-- ARGV[2]  milliseconds for which the places are kept
 -- ARGV[3]  channel of the caller's process
 -- ARGV[4]  ids of some of its waiters
 --
--- {'looked', those of the ids that have no place, MILLISECONDS-THE-HOLDER-HAS-LEFT, 1-IF-FOREIGNERS-TAKE-PART}
+-- {'looked', the ids without a place, MILLISECONDS-LEFT of the holder, 1-IF-FOREIGN clients use the lock}
 
 local live, time, missing = tonumber(ARGV[2]), now(), {}
 for waiter in string.gmatch(ARGV[4], '%x+') do

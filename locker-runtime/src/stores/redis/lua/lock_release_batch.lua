@@ -1,9 +1,9 @@
--- Ends many holds that nobody waits for the end of: what the first part of lock_release.lua does, in one call.
+-- Ends many holds without waiters: what lock_release_fast.lua does, in one call.
 --
--- KEYS     of all calls K, then of all {K}:q
--- ARGV     of all calls the id
+-- KEYS     K of each call, then {K}:q of each
+-- ARGV     the id of each call
 --
--- for each 'released', or '' where nothing was done: that call has to be made by itself
+-- for each 'released', or '' if nothing was done: that call has to be sent alone
 
 local many = #ARGV
 local clear = redis.call('EXISTS', unpack(KEYS, many + 1)) == 0

@@ -1,6 +1,6 @@
--- Ends the hold and grants the lock to the next in line. A script, because it must touch the caller's own hold only,
--- and nobody may come between the end of it and the next one.
--- The first part of it comes before lock.lua: most releases end there.
+-- Ends the hold and grants the lock to the next waiter. A script, because it must end only the caller's own hold, and
+-- the end and the next grant must be one step.
+-- This part comes before lock.lua: most releases end here.
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  1: refuse this id from now on, a copy of its acquire may still arrive

@@ -1,4 +1,4 @@
--- The rest of lock_release.lua.
+-- The second part of lock_release_fast.lua.
 
 local held = redis.call('GET', lock) == id
 if held then

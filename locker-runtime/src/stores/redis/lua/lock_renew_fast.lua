@@ -1,6 +1,6 @@
--- Lets the hold last `lease` from now, or as long as it does if that is longer: renewals of a run may pass each other.
--- A script, because it must touch the caller's own hold only.
--- The first part of it comes before lock.lua: most renewals end there.
+-- Extends the hold to `lease` from now, unless it lasts longer: renewals of a run may overtake each other.
+-- A script, because it must renew only the caller's own hold.
+-- This part comes before lock.lua: most renewals end here.
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  lease in milliseconds

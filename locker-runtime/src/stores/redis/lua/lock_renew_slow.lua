@@ -1,7 +1,7 @@
 
--- The rest of lock_renew.lua.
+-- The second part of lock_renew_fast.lua.
 
--- A waiter that comes with an old grant is not given a new one here: its fence is another.
+-- A waiter with an old grant does not get a new one here, which would have another fence.
 if redis.call('EXISTS', lock) == 0 and not redis.call('ZSCORE', queue, id) then
   pump(now())
 end

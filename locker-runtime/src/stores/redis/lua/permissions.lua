@@ -1,7 +1,7 @@
--- Tries every command the scripts use and names those that are refused. A script, because permissions inside
--- scripts are what matters.
+-- Tries every command of the scripts and returns the refused ones. A script, because permissions inside scripts
+-- matter.
 --
--- KEYS[1], KEYS[2]  a key and a helper key that nobody uses
+-- KEYS[1], KEYS[2]  an unused key and helper key
 -- ARGV[1]           channel of this process
 --
 -- {refused command, ..}

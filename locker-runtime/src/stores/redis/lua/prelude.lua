@@ -1,16 +1,16 @@
--- What the scripts of every primitive but the lock share: names, the line of those who wait, ids to be remembered.
--- Before it stands KIND, what the primitive calls itself: its key may be gone that says so.
+-- The shared part of all primitives except the lock: names, the queue, and remembered ids.
+-- KIND is set before it, because the key with the kind may be gone.
 --
--- KEYS[1]  K      hash: 'kind', and what the primitive keeps
--- KEYS[2]  {K}:q  ids of those who wait, by ticket
--- KEYS[3]  {K}:w  id -> what is known of the one who waits
+-- KEYS[1]  K      hash: 'kind', and the fields of the primitive
+-- KEYS[2]  {K}:q  waiters' ids by ticket
+-- KEYS[3]  {K}:w  id -> record of the waiter
 -- KEYS[4]  {K}:a  \
--- KEYS[5]  {K}:b   > as the primitive says
+-- KEYS[5]  {K}:b   > see each primitive
 -- KEYS[6]  {K}:z  /
--- ARGV[1]  what to do
+-- ARGV[1]  operation
 -- ARGV[2]  id
 -- ARGV[3]  channel of the caller's process
--- ARGV[4]  for how many milliseconds a place in the line is kept, 'no': do not wait
+-- ARGV[4]  milliseconds for which a place in the queue is kept, 'no': do not wait
 
 local key, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local op, id, channel, live = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -27,7 +27,7 @@ local function is_of(kind, found)
   return not found or found == kind
 end
 
--- Keeps a key at least so long.
+-- Extends a key's expiry to at least this time.
 local function keep(name, milliseconds)
   if left(name) < milliseconds then
     expire(name, milliseconds)
@@ -45,7 +45,7 @@ local function leave(waiter)
   end
 end
 
--- Joins at the end, or stays. Answers how many tickets lie before.
+-- Joins at the end, or keeps the place. Returns how many tickets are ahead.
 local function join(record, kept)
   local ticket, last = redis.call('ZSCORE', queue, id), redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
   if not ticket then
@@ -60,7 +60,7 @@ local function join(record, kept)
   return ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
 end
 
--- Ids that are remembered for a minute.
+-- Remembers an id for a minute.
 local function remember(name, who)
   if not redis.call('ZSCORE', name, who) then
     redis.call('ZADD', name, text(time + MINUTE * 1000), who)
@@ -76,7 +76,7 @@ local function remembers(name, who)
   return redis.call('ZSCORE', name, who)
 end
 
--- Whether a copy of an attempt comes after one that was repeated; from such a one on, all do. Not of what is no attempt.
+-- Whether this is a late copy of a retried attempt. After a retry, all copies are late. '-' is not an attempt.
 local function is_late(refused, attempt, repeated)
   local late = attempt and attempt ~= '-' and remembers(refused, attempt)
   if repeated == '1' then

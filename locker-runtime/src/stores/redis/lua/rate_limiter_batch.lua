@@ -1,10 +1,10 @@
--- Admits or refuses many callers, each at once or not at all.
+-- Admits or refuses many callers, if that is possible at once.
 --
--- KEYS     of all calls K; those of one limiter have the same
--- ARGV     of all calls the tokens, then of all the settings, then of all the patience
+-- KEYS     K of each call; calls of one limiter have the same K
+-- ARGV     the tokens of each call, then the settings of each, then the patience of each
 --
--- for each 'admitted 0 REMAINING RESET-AFTER' or 'limited RETRY-AFTER REMAINING RESET-AFTER', or '' where nothing was
--- done: that call has to be made by itself
+-- for each 'admitted 0 REMAINING RESET-AFTER' or 'limited RETRY-AFTER REMAINING RESET-AFTER', or '' if nothing was
+-- done: that call has to be sent alone
 
 local clock = redis.call('TIME')
 local time, many, limiters, answers = clock[1] * 1000000 + clock[2], #KEYS, {}, {}
@@ -16,7 +16,7 @@ for i, key in ipairs(KEYS) do
   local answer = limiter.words == words and take(limiter, tonumber(ARGV[i]), tonumber(ARGV[2 * many + i]), time)
   answers[i] = answer or ''
   if not answer then
-    -- Nobody overtakes a caller that has to ask again.
+    -- No later call overtakes one that has to be sent again.
     limiter.words = nil
   end
 end

@@ -1,4 +1,4 @@
--- Most requests end here, before anything else is set up. Comes before rate_limiter.lua, with the same keys and
+-- Most requests end here, before anything else is set up. Comes before rate_limiter_slow.lua, with the same keys and
 -- arguments.
 
 local limiter = ARGV[1] == 'take' and free_limiter(KEYS[1], ARGV[6])

@@ -1,21 +1,21 @@
--- Rate limiters. A script, because a turn is found and taken in one step; the caller sleeps until then by itself.
+-- Rate limiters. A script, because a reservation is found and taken in one step; the caller sleeps until then.
 --
--- K        quota "<algorithm> <count> <interval> <burst>"; meter and tail: what was used up to now, and with everybody
---          in line, as "w <start> <used>" or "g <at> <debt>"; line: 1 while anybody is in line or remembered
--- {K}:w    id -> "<tokens> <at> <1: was told to ask again> <give up> <live until> <channel>", times in microseconds,
+-- K        quota "<algorithm> <count> <interval> <burst>"; meter and tail: the use so far, and with all reservations,
+--          as "w <start> <used>" or "g <at> <debt>"; line: 1 while there is a queue or a remembered id
+-- {K}:w    id -> "<tokens> <at> <1: was woken> <give up> <live until> <channel>", times in microseconds,
 --          'inf': never
--- {K}:a    ids whose turn has come who may still ask for it   {K}:b  ids that are refused
+-- {K}:a    due ids that may still ask for admission   {K}:b  refused ids
 -- ARGV[5]  tokens   ARGV[7]  patience in microseconds, 'inf'
 -- ARGV[6]  the settings: '<w fixed window, b token bucket, g GCRA> <count> <interval in microseconds> <burst, -: none>'
 -- ARGV[8]  1: refuse this id from now on, a copy of its request may still arrive
 --
 -- {'admitted', microseconds to wait, and then: remaining, microseconds until all is free}
--- | {'limited', microseconds until a turn or -1, remaining, microseconds until all is free, how many are in line}
+-- | {'limited', microseconds until admission or -1, remaining, microseconds until all is free, length of the queue}
 -- | {'queued', ahead} | {'cancelled'} | {'wrong_kind'}
 
 local admitted, refused = KEYS[4], KEYS[5]
 local NEVER, TOLERANCE = math.huge, 0.001
--- In a longer line nobody but the first moves up when somebody leaves.
+-- In a longer queue only the first waiter moves up after a cancellation.
 local MOVES_UP = 64
 
 local found = redis.call('HMGET', key, 'kind', 'quota', 'meter', 'tail', 'line')
@@ -27,7 +27,7 @@ local function read_quota(words)
   local algorithm, count, interval, burst = string.match(words, '^(%a) (%d+) (%d+) (%S+)$')
   local quota = {algorithm = algorithm, count = tonumber(count), interval = tonumber(interval), words = words}
   quota.size = quota.count == 0 and 0 or tonumber(burst) or quota.count
-  -- The time one token takes; without any tokens the time of one per interval.
+  -- The time of one token; without any tokens, the interval.
   quota.emission = quota.interval / math.max(quota.count, 1)
   -- A bucket keeps the beat of its refills for one idle interval, a window starts with its first request.
   quota.alignment = algorithm == 'b' and quota.interval or 0
@@ -60,7 +60,7 @@ local function later(when, micros)
   return math.min(when + micros, LATEST)
 end
 
--- The meter moved on to a time; one that lies ahead stays.
+-- The meter moved on to a time, unless it is ahead of it.
 local function at(meter, quota, when)
   if meter.gcra then
     if meter.at < when then
@@ -132,8 +132,8 @@ local function idle_from(meter, quota)
   return later(meter.start, quota.interval + quota.alignment)
 end
 
--- The same use, counted by another quota. What has passed of an interval or of a token counts on, so that those who ask
--- by turns by different algorithms do not begin it anew each time: there and back it is the same again.
+-- The same use under another quota. The elapsed part of an interval or a token is kept, so that callers with different
+-- algorithms do not restart it: a conversion there and back changes nothing.
 local function under(meter, old, new)
   if is_new(meter) or idle_from(meter, old) <= time then
     return read_meter()
@@ -152,7 +152,7 @@ end
 
 local quota = read_quota(found[2] or 'w 0 0 -')
 local meter = read_meter(found[3])
--- What was used was used by now: if it lies ahead, the clock was set back. It counts from now on then.
+-- Use cannot lie ahead: if it does, the clock was set back, and the use counts from now.
 local set_back = (meter.start or meter.at) > time
 if set_back then
   meter[meter.gcra and 'at' or 'start'] = time
@@ -178,7 +178,7 @@ local function queued()
   return has_line and redis.call('ZCARD', queue) or 0
 end
 
--- Books the turns that have come. Who was told to ask again is remembered, in case he does so now.
+-- Books due reservations. Woken waiters are remembered, in case they ask again now.
 local function settle()
   if not has_line then return end
   forget(admitted)
@@ -199,7 +199,7 @@ local function settle()
   has_line = redis.call('EXISTS', queue, admitted, refused) > 0
 end
 
--- Gives everybody in line a new turn, and has those ask again whose turn has changed.
+-- Assigns new reservations to the whole queue, and wakes waiters whose reservation has changed.
 local function plan()
   if not has_line then
     tail = meter
@@ -238,7 +238,7 @@ local function take_out(place)
   end
 end
 
--- What those have left unused who gave up in a long line is for the first in it.
+-- The first waiters of a long queue get the unused reservations of cancelled ones.
 local function move_up()
   local first
   while has_line do
@@ -269,7 +269,7 @@ local function save()
   end
   local kept = math.ceil(math.max(idle, 0) / 1000)
   if has_line then
-    -- What is in sight has come by then, and whose turn is not asks again within seconds.
+    -- All reservations are due by then, and waiters without one ask again within seconds.
     kept = kept + MINUTE
     expire(queue, text(kept))
     expire(waiters, text(kept))
@@ -296,13 +296,13 @@ if set_back then
   plan()
 end
 settle()
--- What nobody waits at and nothing was used of is as new.
+-- A limiter without queue and use is new.
 if not has_line and idle_from(meter, quota) <= time then
   meter, tail, quota = read_meter(), read_meter(), read_quota('w 0 0 -')
 end
 
 if op == 'inspect' then
-  -- Whose turn has come has left the line.
+  -- Due reservations have left the queue.
   if found[5] then
     save()
   end

@@ -1,13 +1,13 @@
--- Calls that are admitted or refused at once, at limiters that nobody is in line at.
+-- Requests that are admitted or refused at once, at limiters without a queue.
 
--- In the year 2255: what comes later comes then, because numbers are exact up to here.
+-- The year 2255: later times are cut to it, because numbers are exact up to here.
 local LATEST = 2 ^ 53
 
 local function till_reset(time, debt)
   return math.min(time + math.ceil(debt), LATEST) - time
 end
 
--- A limiter whose settings are still `words` and that nobody is in line at.
+-- The limiter, if its settings are still `words` and it has no queue.
 local function free_limiter(key, words)
   local found = redis.call('HMGET', key, 'quota', 'meter', 'line')
   if found[1] ~= words or found[3] then return end
@@ -17,8 +17,8 @@ local function free_limiter(key, words)
     count = tonumber(count), interval = tonumber(interval), burst = tonumber(burst)}
 end
 
--- The answer to a caller that need not wait: its tokens are there, or come after its patience is over. Nothing for other
--- callers. Sets `changed` where the limiter has to be saved.
+-- The reply to a caller that does not wait: its tokens are available, or come after its patience. Nothing for other
+-- callers. Sets `changed` if the limiter has to be saved.
 local function take(limiter, tokens, patience, time)
   local count, interval = limiter.count, limiter.interval
   if limiter.kind == 'w' then

@@ -1,6 +1,6 @@
--- What ids were answered, for a minute: an answer may get lost, and the truth may be another one when they ask again.
+-- Replies by id, for a minute: a reply may be lost, and the state may have changed before the retry.
 --
--- {K}:a  ids by the end of their minute   {K}:b  id -> what it was answered
+-- {K}:a  ids by the end of their minute   {K}:b  id -> reply
 
 local ends, answers = KEYS[4], KEYS[5]
 

@@ -1,25 +1,25 @@
--- The semaphore. A script, because looking at holders and line and taking permits must be one step.
+-- The semaphore. A script, because reading holders and queue and taking permits must be one step.
 --
--- K        size, fence: of the last acquire and the last grant; taken: permits held;
+-- K        size of the last acquire; fence of the last grant; taken: permits held;
 --          h:<name> -> "<fence> <permits> <since> <attempt> <1 until it is confirmed>"
--- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <when it was told to ask again> <channel>"
--- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, where they differ,
---          and =<name> -> other attempts that have it as well, because they waited for it, too
--- {K}:z    ids that are refused   {K}:f  the last fence, for a minute after the last user has left
--- ARGV[5]  lease in milliseconds, 'inf': without end; of an eviction the highest fence whose hold is ended
+-- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <time of its recheck> <channel>"
+-- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, if they differ,
+--          and =<name> -> other attempts that waited for the name and share the hold
+-- {K}:z    refused ids   {K}:f  the last fence, for a minute after the last user has left
+-- ARGV[5]  lease in milliseconds, 'inf': without end; for an eviction the highest fence to end
 -- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits
--- ARGV[9]  the hold's name; of a renewal and a release of what others may hold after it, where ARGV[2] is that name,
---          the attempt
+-- ARGV[9]  the hold's name; the attempt for a renewal or release by name, which have the name in ARGV[2]
 -- ARGV[10] 1: refuse this id from now on, a copy of its acquire may still arrive
 -- ARGV[11] 1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
--- {'granted', fence}, followed by 1 if it was granted before or in the line: a message about it may come later
+-- {'granted', fence}, followed by 1 if it was granted before or in the queue: a message may follow
 -- | {'queued', ahead, microseconds until the next hold ends, -1: never}
--- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'} | {'wrong_kind'}
+-- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'}
+-- | {'wrong_kind'}
 
 local ends, names, tombstones, last_fence = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
--- Not an attempt: they are random.
+-- Not an attempt, because attempts are random.
 local NOBODY = '0'
 local GRANT_WINDOW, FOR_EVER = 2000, 100 * 365 * DAY
 
@@ -28,9 +28,9 @@ if not is_of('semaphore', found[1]) then
   return {'wrong_kind'}
 end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
--- A lock that was held by this name before leaves its holder behind the fence.
+-- A former lock at this key leaves its holder after the fence.
 local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
--- Whether a hold has ended in this call, or will before the keys do.
+-- Whether a hold has ended in this call, or will end before the keys expire.
 local ended = false
 
 local function holder(of)
@@ -65,12 +65,12 @@ local function finish(of)
   return true
 end
 
--- Milliseconds for the keys, so that nothing is forgotten that still holds.
+-- Expiry of the keys in milliseconds, longer than that of the hold.
 local function kept(milliseconds)
   return math.min(milliseconds, FOR_EVER) + MINUTE
 end
 
--- A hold without end that is over keeps nothing: the keys live as long as those that are left.
+-- After the end of a hold without expiry, the keys live as long as the remaining holds.
 local function keep_no_longer()
   local last = redis.call('ZRANGE', ends, -1, -1, 'WITHSCORES')[2]
   if not last then return end
@@ -81,7 +81,7 @@ local function keep_no_longer()
   end
 end
 
--- What is idle leaves only its fence behind.
+-- An idle semaphore leaves only its fence.
 local function done(reply)
   if taken == 0 and found[1] and redis.call('EXISTS', queue) == 0 then
     redis.call('DEL', key, ends, names)
@@ -94,7 +94,7 @@ local function done(reply)
   return reply
 end
 
--- All of them: holds whose ends are forgotten before them would never end. Answers whether they were kept for longer.
+-- All keys, because holds that outlive the key of their ends would never end. Returns whether they lived longer.
 local function keep_all(milliseconds)
   local longest = math.max(milliseconds, left(key))
   for _, each in ipairs({key, ends, names}) do
@@ -119,7 +119,7 @@ local function grant(attempt, of, permits, milliseconds, unconfirmed)
   hold_until(of, milliseconds)
 end
 
--- Attempts have waited for a name that is held: they will ask once more, and are then no new ones.
+-- Records attempts that waited for a held name: they ask once more, and are then not new.
 local function know(of, attempts)
   local others = redis.call('HGET', names, '=' .. of) or ''
   for _, attempt in ipairs(attempts) do
@@ -146,7 +146,7 @@ local function head()
   return first, string.match(record, '^(%S+) (%d+) (%a+) (%d+) (%x+) (%d+) (.*)$')
 end
 
--- A lock that is free has nothing but those who wait.
+-- A free lock has only its queue.
 if not found[1] then
   local first, of_semaphore = head()
   if first and not of_semaphore then
@@ -154,14 +154,13 @@ if not found[1] then
   end
 end
 
--- More than there are, or will be unless somebody raises the size.
+-- More permits than the size.
 local function never_fits(permits)
   return size > 0 and permits > size
 end
 
--- Serves the living waiters at the head while there are permits; one that may be overtaken is only woken, and so is
--- one whose permits can never be had: asking again is answered alike, so that it does not resize. Those whose names are
--- held are put into `served`.
+-- Serves live waiters at the head while there are permits. An unfair waiter is only woken, and so is one that never
+-- fits: its next request is refused, so that it does not resize. Waiters whose names are held go into `served`.
 local function serve(served)
   while true do
     local waiter, waiter_lease, live_until, how, permits, of, looks_at, to = head()
@@ -186,7 +185,7 @@ local function serve(served)
         grant(waiter, of, permits, math.min(tonumber(waiter_lease), GRANT_WINDOW), 1)
       end
     elseif tell('wake', waiter, to) > 0 then
-      -- It has the grant window to ask, which renews it: its process may stand still.
+      -- It must ask within the grant window: its process may be paused.
       local window = math.min(tonumber(live_until), time + GRANT_WINDOW * 1000)
       redis.call('HSET', waiters, waiter, place(waiter_lease, window, how, permits, of, looks_at, to))
       return
@@ -196,7 +195,7 @@ local function serve(served)
   end
 end
 
--- A list that was written for each of a crowd would cost its square.
+-- Writing the list once per waiter would cost the square of the queue.
 local function pump()
   local served = {}
   serve(served)
@@ -213,12 +212,11 @@ if ARGV[10] == '1' then
   remember(tombstones, id)
 end
 
--- Has it, is put in the line, or is sent away; and whether it has left the line.
+-- Holds, queues or is refused; also returns whether it has left the queue.
 local function take(overtakes)
   local held, held_permits, since, attempt, unconfirmed = holder(name)
   if held then
-    -- If another attempt got it, it is nobody's from now on: what one was told of does not end because another gives
-    -- up.
+    -- A hold shared by attempts belongs to none of them: it does not end when one of them gives up.
     if attempt ~= id then
       if redis.call('HGET', names, attempt) then
         know(name, {attempt})
@@ -251,7 +249,7 @@ local function take(overtakes)
   return {'queued', join(record, live), ends_in or -1}
 end
 
--- Only somebody who may be overtaken himself may overtake, and never a waiter who keeps its turn.
+-- Only an unfair caller may overtake, and only unfair waiters.
 local function may_be_overtaken()
   if live and mode == 'unfair' then
     local first, _, _, first_mode = head()
@@ -264,10 +262,10 @@ local function acquire()
     local held = holder(name)
     return held and {'granted', held, 1} or {'cancelled'}
   end
-  -- Where somebody else has deleted the key, who waits brings the size back.
+  -- If the key was deleted, a waiter restores the size.
   if not found[1] then
     size = tonumber(ARGV[7])
-  -- Who was handed what it waited for asks again to confirm it: the size may be another by now.
+  -- A waiter that was granted permits asks again to confirm, and must not resize.
   elseif not redis.call('ZSCORE', queue, id) and (id == name or not redis.call('HGET', names, id)) then
     size = tonumber(ARGV[7])
     redis.call('HSET', key, 'size', text(size))
@@ -278,7 +276,7 @@ local function acquire()
     overtakes = may_be_overtaken()
   end
   local reply, has_left = take(overtakes)
-  -- What who overtakes leaves, or its size has opened, is for those who wait.
+  -- Permits that remain after overtaking or resizing are for the waiters.
   if overtakes or has_left then
     pump()
   end
@@ -294,7 +292,7 @@ local function renew()
     hold_until(id, lease)
     return {'renewed', held}
   end
-  -- A waiter that comes with an old grant is not given a new one here: its fence is another.
+  -- A waiter with an old grant does not get a new one here, which would have another fence.
   if not redis.call('ZSCORE', queue, id) then
     pump()
   end
@@ -351,7 +349,7 @@ local function inspect()
   return answer
 end
 
--- Who is first in line was told when to ask again; it is told anew when a hold ends before that now.
+-- The first waiter gets an earlier recheck if a hold now ends before the planned one.
 local function remind()
   local waiter, waiter_lease, live_until, how, permits, of, looks_at, to = head()
   local ends_in = waiter and next_end()

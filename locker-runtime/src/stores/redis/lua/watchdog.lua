@@ -1,7 +1,7 @@
--- The watchdog. A script, because looking at the deadline and joining the line must be one step.
+-- The watchdog. A script, because checking the deadline and joining the queue must be one step.
 --
 -- K        deadline in microseconds; the key lives a day longer
--- {K}:z    kicks that are refused
+-- {K}:z    refused kicks
 -- ARGV[5]  milliseconds until it expires
 -- ARGV[6]  1: refuse this kick from now on, an earlier copy of it may still arrive
 --

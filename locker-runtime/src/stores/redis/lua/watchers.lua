@@ -1,8 +1,8 @@
--- Those who wait for something that is not held: told to ask again when it comes.
+-- Waiters for something that is not held. A notification makes them ask again.
 --
 -- {K}:w  id -> "<channel>"
 
--- `due`: microseconds until it comes by itself at the earliest, if it does.
+-- `due`: microseconds until it comes without a call at the earliest, if ever.
 local function watch(due)
   if not live then
     leave(id)

@@ -77,7 +77,8 @@ fn writer_waits_for_half_of_the_unanswered_calls() {
     assert_eq!(writer.unanswered, 4);
 }
 
-/// More calls than one write takes are never pending. A writer that waits for more would spin on the thread that renews.
+/// More calls than one write takes are never pending. A writer that waits for more would spin on the thread that
+/// renews.
 #[test]
 fn full_write_is_sent_despite_unanswered_calls() {
     let mut writer = Writer { unanswered: 3 * MAX_WRITE, ..Writer::default() };
