@@ -192,7 +192,7 @@ impl Store for Redis {
     }
 
     fn mailboxes(&self) -> &Mailboxes {
-        &self.session.receiver.mailboxes
+        self.session.mailboxes()
     }
 
     fn outage(&self) -> Option<Error> {

@@ -6,7 +6,9 @@ use super::{
     push_receiver::{PushReceiver, RunMessages},
     script::{Invocation, ScriptReply},
 };
-use crate::{clock::Timestamp, error::Result, id::Id, key::Key, stores::opening::Opening};
+use crate::{
+    clock::Timestamp, error::Result, id::Id, key::Key, mailboxes::Mailboxes, stores::opening::Opening,
+};
 use redis::Client;
 use std::{
     collections::HashSet,
@@ -57,6 +59,10 @@ impl Session {
         };
         let connection = ConnectionHandle::open(connector);
         Self { connection, receiver, channel: channel.into(), command_timeout }
+    }
+
+    pub(super) fn mailboxes(&self) -> &Mailboxes {
+        &self.receiver.mailboxes
     }
 
     /// Calls a script. Waits for the reply until `by`.

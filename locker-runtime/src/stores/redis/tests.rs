@@ -30,7 +30,7 @@ async fn passed_over_member_does_not_hold() {
     let store = Redis::open(&server.url(), &Opening::default()).await.unwrap();
     let (key, [before, late, next]) = (Key::new("lock:a"), [(); 3].map(|()| Id::random()));
     store.handoff.call(&key, &acquire(before), by()).await.unwrap();
-    let _mailboxes = [late, next].map(|id| store.session.receiver.mailboxes.subscribe(id));
+    let _mailboxes = [late, next].map(|id| store.session.mailboxes().subscribe(id));
     for id in [late, next] {
         let queued = store.handoff.call(&key, &acquire(id), by()).await.unwrap();
         assert!(matches!(queued, Reply::Queued { .. }), "{queued:?}");
@@ -42,7 +42,7 @@ async fn passed_over_member_does_not_hold() {
 
     // A member that has taken the lock with a reply is not passed over.
     assert_eq!(store.handoff.call(&key, &acquire(late), by()).await.unwrap(), Reply::Granted { fence });
-    let passed_over = |id| store.session.receiver.mailboxes.take_back(id);
+    let passed_over = |id| store.session.mailboxes().take_back(id);
     assert_eq!(store.handoff.pass_on(&key, grant, Some(late), passed_over), Next::Gone);
 
     let confirm = HoldRequest::Renew { id: late, lease: LEASE, once: None };

@@ -42,6 +42,12 @@ use std::{
 /// The interval of checks for holders that may not have noticed their hold.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
+/// The delay before a call to the server is repeated.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The time until the next recheck if all checked waiters have lost their places.
+const SOON: Duration = Duration::from_millis(10);
+
 /// The store of a hand-off. Background tasks of the hand-off keep it alive.
 pub(crate) trait HasHandoff: Send + Sync + 'static {
     fn handoff(&self) -> &Handoff;
@@ -128,10 +134,10 @@ impl Handoff {
         let invocation = lock::invocation(key, request, &self.session.channel);
         let reply = self.session.invoke(invocation.batched_if(!self.rechecks.knows(key)), by).await?;
         if lock::has_more(&reply) {
-            self.in_background(
-                key,
-                |store, key| async move { store.handoff().remove_dead_waiters(&key).await },
-            );
+            let remove = |store: Arc<dyn HasHandoff>, key: Key| async move {
+                store.handoff().remove_dead_waiters(&key).await;
+            };
+            self.in_background(key, remove);
         }
         lock::reply(&reply, request)
     }
@@ -140,7 +146,7 @@ impl Handoff {
     fn member_reply(&self, key: &Key, id: Id, waits: bool) -> Option<Reply> {
         let now = Timestamp::now();
         let takes = || {
-            self.session.receiver.mailboxes.take_back(id);
+            self.session.mailboxes().take_back(id);
         };
         match self.runs.place_of_member(key, id, takes) {
             Place::Outside => None,
@@ -171,7 +177,7 @@ impl Handoff {
         }
         Ok(Reply::Queued {
             ahead,
-            recheck_after: Some(rechecks::own_interval(self.session.receiver.mailboxes.len())),
+            recheck_after: Some(rechecks::own_interval(self.session.mailboxes().len())),
         })
     }
 
@@ -189,8 +195,7 @@ impl Handoff {
     /// Renews the lease for a new run, and passes the lock on to the first member.
     async fn confirm(&self, key: &Key, grant: Grant) {
         let give_up = Timestamp::now() + GRANT_WINDOW;
-        while let Some(lease) = self.runs.lease(key, grant, |id| self.session.receiver.mailboxes.is_open(id))
-        {
+        while let Some(lease) = self.runs.lease(key, grant, |id| self.session.mailboxes().is_open(id)) {
             let by = give_up.min(Timestamp::now() + self.session.command_timeout.min(lease / 3));
             match self.renew(key, grant, lease, by).await {
                 Ok(true) => {
@@ -245,8 +250,7 @@ impl Handoff {
         let mut waker = None;
         let next = self.runs.next(key, grant, from, ends, |member, until| {
             let signal = Signal::HandedOff { fence: member.fence, until };
-            let put =
-                self.session.receiver.mailboxes.put(Notification { key: key.clone(), id: member.id, signal });
+            let put = self.session.mailboxes().put(Notification { key: key.clone(), id: member.id, signal });
             put.map(|woken| waker = woken).is_ok()
         });
         waker.into_iter().for_each(panics::wake);
@@ -302,20 +306,19 @@ impl Handoff {
     fn signal_members(&self, key: &Key, remains: Option<Remains>, signal: Signal) {
         let Some(Remains { holder, waiting }) = remains else { return };
         if let Some(holder) = holder
-            && !self.session.receiver.mailboxes.take_back(holder)
+            && !self.session.mailboxes().take_back(holder)
         {
             renewals::renew(holder);
         }
         for id in waiting {
             // An error means that the member no longer waits.
-            let _ = self.session.receiver.mailboxes.deliver(Notification { key: key.clone(), id, signal });
+            let _ = self.session.mailboxes().deliver(Notification { key: key.clone(), id, signal });
         }
     }
 
     /// Asks the server about the waiters of this process at `key`. Waiters without a place send their requests again.
     async fn recheck(&self, key: &Key) {
-        let is_here =
-            |id| self.session.receiver.mailboxes.is_open(id) && self.runs.place(key, id) == Place::Outside;
+        let is_here = |id| self.session.mailboxes().is_open(id) && self.runs.place(key, id) == Place::Outside;
         let Some(sample) = self.rechecks.sample(key, is_here) else { return };
         let by = Timestamp::now() + self.session.command_timeout;
         let Ok(reply) = self.session.invoke(lock::recheck(key, &self.session.channel, &sample), by).await
@@ -328,18 +331,15 @@ impl Handoff {
         self.rechecks.keep(key, sample.iter().copied().filter(|id| !missing.contains(id)));
         for &id in &missing {
             // An error means that it no longer waits.
-            let _ = self.session.receiver.mailboxes.deliver(Notification {
-                key: key.clone(),
-                id,
-                signal: Signal::Wake,
-            });
+            let wake = Notification { key: key.clone(), id, signal: Signal::Wake };
+            let _ = self.session.mailboxes().deliver(wake);
         }
         // If all of the sample have lost their places, the others have probably lost theirs, too.
         let interval = if missing.len() == sample.len() { SOON } else { self.rechecks.interval() };
         self.rechecks.schedule(key, rechecks::next(&reply, interval));
     }
 
-    /// Removes dead waiters at the server, a limited number per call, until a live one has the lock.
+    /// Removes dead waiters at the server, a limited number per call, until none are left or a live one has the lock.
     async fn remove_dead_waiters(&self, key: &Key) {
         let request = HoldRequest::Cancel { id: Id::ZERO, tombstone: false };
         let more = async || {
@@ -355,7 +355,7 @@ impl Handoff {
         F: Future<Output = ()> + Send + 'static,
     {
         let Some(store) = self.store.upgrade() else { return };
-        let in_flight = self.session.receiver.mailboxes.in_flight().begin();
+        let in_flight = self.session.mailboxes().in_flight().begin();
         let task = task(store, key.clone());
         background::spawn(async move {
             task.await;
@@ -363,9 +363,6 @@ impl Handoff {
         });
     }
 }
-
-const RETRY: Duration = Duration::from_millis(100);
-const SOON: Duration = Duration::from_millis(10);
 
 /// Watches the runs of this process while there are any. A member whose future is not polled is passed over after the
 /// grant window. Members of a run whose holder has not renewed send their requests again.
@@ -375,7 +372,7 @@ async fn watch_runs(store: Weak<dyn HasHandoff>) {
         let Some(store) = store.upgrade() else { return };
         let (handoff, now) = (store.handoff(), Timestamp::now());
         for Due { key, grant, late, over } in handoff.runs.due(now + WATCH_INTERVAL - GRANT_WINDOW, now) {
-            let passed_over = |holder| handoff.session.receiver.mailboxes.take_back(holder);
+            let passed_over = |holder| handoff.session.mailboxes().take_back(holder);
             if late.is_some() && handoff.pass_on(&key, grant, late, passed_over) == Next::Over {
                 handoff.in_background(&key, move |store, key| async move {
                     store.handoff().finish_until_certain(&key, grant).await;

@@ -53,8 +53,8 @@ struct Ongoing {
     /// The members that have not held yet, in the order of the run.
     waiting: VecDeque<Member>,
     holder: Option<Member>,
-    /// Whether this process is ending the run at the server. The run is kept, so that a late copy of its message does
-    /// not begin it again.
+    /// Whether this process is ending the run at the server. The lock is then neither passed on nor granted again,
+    /// because a late copy of that request would end the new hold.
     is_ending: bool,
     /// When the holder got the lock.
     passed: Timestamp,
