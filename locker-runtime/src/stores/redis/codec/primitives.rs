@@ -145,13 +145,13 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
     }
 }
 
-/// Skips `missing` arguments, from number 5 on. Then adds whether the server refuses the id from now on.
+/// Adds `missing` placeholders, then whether the server refuses the id from now on.
 fn with_tombstone(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
     without(call, missing).argument(tombstone)
 }
 
-/// Does what [`with_tombstone`] does, with the attempt before the end. A retry adds that the server refuses the
-/// attempt.
+/// Does what [`with_tombstone`] does, with the attempt before the last argument. A retry also makes the server refuse
+/// the attempt.
 fn by_name(call: Invocation, missing: usize, tombstone: bool, once: IdempotencyKey) -> Invocation {
     let call = without(call, missing).argument(once.attempt).argument(tombstone);
     if once.repeated { call.argument(true) } else { call }
