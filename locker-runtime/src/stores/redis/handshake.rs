@@ -36,16 +36,16 @@ impl Checks {
             .arg(&key)
             .arg(format!("{{{key}}}:q"))
             .arg(channel);
-        let answer = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
-        let mut denied = match answer.and_then(|denied| Ok(from_redis_value::<Vec<String>>(denied)?)) {
+        let reply = connection.send_packed_command(&probe).await.and_then(Value::extract_error);
+        let mut denied = match reply.and_then(|denied| Ok(from_redis_value::<Vec<String>>(denied)?)) {
             Ok(denied) => denied,
             Err(error) => vec![not_permitted(&error).ok_or_else(|| errors::of_call(&error))?],
         };
         // The user also needs the permission to call scripts by digest. The server does not know this one.
         let mut known = redis::cmd("EVALSHA");
         known.arg("0".repeat(40)).arg(0);
-        let answer = connection.send_packed_command(&known).await.and_then(Value::extract_error);
-        denied.extend(answer.err().as_ref().and_then(not_permitted));
+        let reply = connection.send_packed_command(&known).await.and_then(Value::extract_error);
+        denied.extend(reply.err().as_ref().and_then(not_permitted));
         if denied.is_empty() { Ok(()) } else { Err(self.missing(&denied.join(", "))) }
     }
 
@@ -69,9 +69,9 @@ pub(super) async fn load_scripts(connection: &mut MultiplexedConnection) -> Resu
         pipeline.add_command(script.load());
     }
     let count = pipeline.len();
-    let answers = connection.send_packed_commands(&pipeline, 0, count).await;
-    let answers = answers.map_err(|error| errors::of_call(&error))?;
-    Ok(answers.into_iter().all(|answer| answer.extract_error().is_ok()))
+    let replies = connection.send_packed_commands(&pipeline, 0, count).await;
+    let replies = replies.map_err(|error| errors::of_call(&error))?;
+    Ok(replies.into_iter().all(|reply| reply.extract_error().is_ok()))
 }
 
 fn not_permitted(error: &RedisError) -> Option<String> {
@@ -80,10 +80,10 @@ fn not_permitted(error: &RedisError) -> Option<String> {
 
 /// Checks the version and the role of the server. Every user may call `HELLO`.
 pub(super) async fn greet(connection: &mut MultiplexedConnection) -> Result<()> {
-    let answer = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
-    let answer = answer.map_err(|error| explain(&error).unwrap_or_else(|| errors::of_call(&error)))?;
+    let reply = connection.send_packed_command(&redis::cmd("HELLO")).await.and_then(Value::extract_error);
+    let reply = reply.map_err(|error| explain(&error).unwrap_or_else(|| errors::of_call(&error)))?;
     let facts: HashMap<String, Value> =
-        from_redis_value(answer).map_err(|error| not_redis(&error.to_string()))?;
+        from_redis_value(reply).map_err(|error| not_redis(&error.to_string()))?;
     let fact = |name: &str| facts.get(name).and_then(|value| from_redis_value::<String>(value.clone()).ok());
     check_version(&fact("version").unwrap_or_default())?;
     match fact("role").as_deref() {
@@ -128,15 +128,15 @@ async fn check_eviction(connection: &mut MultiplexedConnection) -> Result<()> {
 async fn eviction_policy(connection: &mut MultiplexedConnection) -> Option<String> {
     let mut ask = redis::cmd("CONFIG");
     ask.arg("GET").arg("maxmemory-policy");
-    let answer = connection.send_packed_command(&ask).await.and_then(Value::extract_error);
-    let settings = answer.ok().and_then(|answer| from_redis_value::<HashMap<String, String>>(answer).ok());
+    let reply = connection.send_packed_command(&ask).await.and_then(Value::extract_error);
+    let settings = reply.ok().and_then(|reply| from_redis_value::<HashMap<String, String>>(reply).ok());
     if let Some(policy) = settings.and_then(|mut settings| settings.remove("maxmemory-policy")) {
         return Some(policy);
     }
     let mut ask = redis::cmd("INFO");
     ask.arg("memory");
-    let answer = connection.send_packed_command(&ask).await.and_then(Value::extract_error).ok()?;
-    let text: String = from_redis_value(answer).ok()?;
+    let reply = connection.send_packed_command(&ask).await.and_then(Value::extract_error).ok()?;
+    let text: String = from_redis_value(reply).ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix("maxmemory_policy:"))
         .map(|policy| policy.trim().to_owned())

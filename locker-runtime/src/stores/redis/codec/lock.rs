@@ -82,53 +82,50 @@ fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
 }
 
 /// Reads the reply to `request`.
-pub(crate) fn reply(answer: &ScriptReply, request: &Request) -> Result<Reply> {
-    Ok(match answer.word() {
-        "granted" => Reply::Granted { fence: answer.number(0) },
+pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
+    Ok(match reply.word() {
+        "granted" => Reply::Granted { fence: reply.number(0) },
         "run" => {
-            let run = Run::read(answer.text(), answer.number(0)).ok_or_else(|| answer.unexpected())?;
-            let HoldRequest::Acquire { id, .. } = *request else { return Err(answer.unexpected()) };
+            let run = Run::read(reply.text(), reply.number(0)).ok_or_else(|| reply.unexpected())?;
+            let HoldRequest::Acquire { id, .. } = *request else { return Err(reply.unexpected()) };
             let fence = run.members().find_map(|member| (member.id == id).then_some(member.fence));
-            Reply::Granted { fence: fence.ok_or_else(|| answer.unexpected())? }
+            Reply::Granted { fence: fence.ok_or_else(|| reply.unexpected())? }
         }
-        "queued" => queued(answer, request),
-        "busy" => Reply::Busy { retry_after: Duration::from_millis(answer.number(0)) },
+        "queued" => queued(reply, request),
+        "busy" => Reply::Busy { retry_after: Duration::from_millis(reply.number(0)) },
         "released" => Reply::Released,
         "not_held" => Reply::NotHeld,
-        "renewed" => Reply::Renewed { fence: answer.number(0) },
+        "renewed" => Reply::Renewed { fence: reply.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
-        _ => return Err(answer.unexpected()),
+        _ => return Err(reply.unexpected()),
     })
 }
 
 /// Returns whether a script that ended a hold has left dead waiters for another call.
-pub(crate) fn has_more(answer: &ScriptReply) -> bool {
-    matches!(answer.word(), "released" | "cancelled" | "lost") && answer.number(0) == 1
+pub(crate) fn has_more(reply: &ScriptReply) -> bool {
+    matches!(reply.word(), "released" | "cancelled" | "lost") && reply.number(0) == 1
 }
 
-fn queued(answer: &ScriptReply, request: &Request) -> Reply {
-    let ahead = answer.number(0);
+fn queued(reply: &ScriptReply, request: &Request) -> Reply {
+    let ahead = reply.number(0);
     let HoldRequest::Acquire { wait: Some(wait), .. } = *request else {
         return Reply::Queued { ahead, recheck_after: None };
     };
     let live = Some(wait.live.unwrap_or(WAITER_TTL));
-    Reply::Queued {
-        ahead,
-        recheck_after: primitives::recheck(Wait { live, ..wait }, held_for(answer), ahead),
-    }
+    Reply::Queued { ahead, recheck_after: primitives::recheck(Wait { live, ..wait }, held_for(reply), ahead) }
 }
 
 /// Returns how long the holder keeps the lock without a renewal, from the reply to an acquire or a recheck.
-pub(crate) fn held_for(answer: &ScriptReply) -> Duration {
-    let index = usize::from(answer.word() == "queued");
+pub(crate) fn held_for(reply: &ScriptReply) -> Duration {
+    let index = usize::from(reply.word() == "queued");
     // The lock of another client may have no expiry.
-    answer.natural(index).map_or(Duration::MAX, Duration::from_millis)
+    reply.natural(index).map_or(Duration::MAX, Duration::from_millis)
 }
 
 /// Returns whether other clients use the lock. They cannot queue, and send no message when they release.
-pub(crate) fn is_shared_with_foreigners(answer: &ScriptReply) -> bool {
-    answer.number(if answer.word() == "queued" { 2 } else { 1 }) == 1
+pub(crate) fn is_shared_with_foreigners(reply: &ScriptReply) -> bool {
+    reply.number(if reply.word() == "queued" { 2 } else { 1 }) == 1
 }
 
 /// A grant to several waiters of one process, as the scripts write it.

@@ -254,42 +254,40 @@ fn lease_argument(lease: Duration) -> Argument {
 }
 
 /// Reads the reply to `request`.
-pub(crate) fn reply(answer: &ScriptReply, request: &Request) -> Result<Reply> {
-    let micros = |index| Duration::from_micros(answer.number(index));
-    Ok(match answer.word() {
-        "granted" => Reply::Granted { fence: answer.number(0) },
-        "queued" => queued(answer, request),
+pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
+    let micros = |index| Duration::from_micros(reply.number(index));
+    Ok(match reply.word() {
+        "granted" => Reply::Granted { fence: reply.number(0) },
+        "queued" => queued(reply, request),
         "busy" => Reply::Busy { retry_after: micros(0) },
         "released" => Reply::Released,
         "not_held" => Reply::NotHeld,
-        "renewed" => Reply::Renewed { fence: answer.number(0) },
+        "renewed" => Reply::Renewed { fence: reply.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
         "wrong_kind" => Reply::WrongKind,
-        "admitted" => {
-            Reply::Admitted { wait: micros(0), remaining: answer.number(1), reset_after: micros(2) }
-        }
+        "admitted" => Reply::Admitted { wait: micros(0), remaining: reply.number(1), reset_after: micros(2) },
         "limited" => Reply::Limited {
-            retry_after: answer.natural(0).map(Duration::from_micros),
-            remaining: answer.number(1),
+            retry_after: reply.natural(0).map(Duration::from_micros),
+            remaining: reply.number(1),
             reset_after: micros(2),
-            waiting: answer.number(3),
+            waiting: reply.number(3),
         },
-        "message" => Reply::Message(answer.text().into()),
+        "message" => Reply::Message(reply.text().into()),
         "expired" => Reply::Expired,
         "done" => Reply::Done,
         "conflict" => Reply::Conflict,
-        "value" => Reply::Value(answer.integer(0)),
-        "inspected" => Reply::Inspected(Box::new(inspection(answer))),
+        "value" => Reply::Value(reply.integer(0)),
+        "inspected" => Reply::Inspected(Box::new(inspection(reply))),
         "unknown" => Reply::Unknown,
         "deleted" => Reply::Deleted,
-        _ => return Err(answer.unexpected()),
+        _ => return Err(reply.unexpected()),
     })
 }
 
-fn queued(answer: &ScriptReply, request: &Request) -> Reply {
-    let ahead = answer.number(0);
-    let due = answer.natural(1).map(Duration::from_micros);
+fn queued(reply: &ScriptReply, request: &Request) -> Reply {
+    let ahead = reply.number(0);
+    let due = reply.natural(1).map(Duration::from_micros);
     let recheck_after = match *request {
         Request::Semaphore(HoldRequest::Acquire { wait: Some(wait), .. }) => {
             primitives::recheck(with_ttl(wait), due.unwrap_or(Duration::MAX), ahead)
@@ -313,24 +311,24 @@ fn with_ttl(wait: Wait) -> Wait {
     Wait { live: wait.live.or(Some(WAITER_TTL)), ..wait }
 }
 
-fn inspection(answer: &ScriptReply) -> Inspection {
+fn inspection(reply: &ScriptReply) -> Inspection {
     const HEAD: usize = 7;
-    let micros = |index| answer.natural(index).map(Duration::from_micros);
+    let micros = |index| reply.natural(index).map(Duration::from_micros);
     let held = |index: usize| Held {
         age: micros(index),
         time_left: micros(index + 1),
-        fence: answer.number(index + 2),
-        permits: answer.number(index + 3),
+        fence: reply.number(index + 2),
+        permits: reply.number(index + 3),
     };
-    let mut holders: Vec<_> = (HEAD..answer.len()).step_by(4).map(held).collect();
+    let mut holders: Vec<_> = (HEAD..reply.len()).step_by(4).map(held).collect();
     holders.sort_by_key(|held| held.fence);
     Inspection {
-        size: answer.natural(0),
-        used: answer.natural(1),
+        size: reply.natural(0),
+        used: reply.natural(1),
         holders,
-        waiting: answer.number(2),
+        waiting: reply.number(2),
         resets_in: micros(3),
-        fired: answer.natural(4).map(|fired| fired == 1),
-        value: (answer.number(5) == 1).then(|| answer.integer(6)),
+        fired: reply.natural(4).map(|fired| fired == 1),
+        value: (reply.number(5) == 1).then(|| reply.integer(6)),
     }
 }
