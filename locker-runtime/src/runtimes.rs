@@ -1,7 +1,7 @@
-//! The runtimes that calls are made in, and what each of them has of its own: a connection that is driven where its
-//! answers are waited for saves two changes of thread per call.
+//! One item for each runtime of callers, for example a connection. A connection on the runtime of its callers saves two
+//! changes of thread per call.
 //!
-//! Nothing may depend on it. A runtime can end, or stand still, at any time; the background thread goes on.
+//! No code may depend on these items, because a runtime can end or pause at any time. The background thread goes on.
 
 use crate::{
     background,
@@ -21,38 +21,39 @@ use std::{
 };
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 
-/// How many runtimes have something of their own, those of blocking callers included.
-const MOST: usize = 16;
+/// The maximum number of runtimes with an item, including those of blocking callers.
+const MAX_RUNTIMES: usize = 16;
 
-/// After something has ended, or could not be opened, its runtime goes without for so long.
+/// The pause before a runtime gets a new item after the end of the last one or a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// One `T` for each runtime that asks for it, opened at its first wish. A `T` ends with its runtime, or with this.
+/// One `T` for each runtime of callers, opened by the first call. A `T` ends with its runtime, or with this.
 pub(crate) struct PerRuntime<T>(Arc<Slots<T>>);
 
 type Slots<T> = Mutex<Vec<Slot<T>>>;
 
 struct Slot<T> {
     runtime: Id,
-    /// `None` while it is being opened, and for a while after it has ended.
+    /// `None` while the item is opening, and for a while after it has ended.
     item: Option<Arc<T>>,
 }
 
 impl<T: Send + Sync + 'static> PerRuntime<T> {
-    /// What the caller's runtime has. `None`: the caller is in none that could drive it, or it is not there yet. Then
-    /// `open` is called on that runtime. Beside the `T` it returns a future that ends when the `T` is of no use any more.
+    /// Returns the item of the caller's runtime. Returns `None` if the caller is not in a suitable runtime, or if there
+    /// is no item yet: then `open` is called on that runtime. It returns the `T`, and a future that ends when the `T`
+    /// becomes useless.
     pub(crate) async fn get<O, E>(&self, open: impl FnOnce() -> O) -> Option<Arc<T>>
     where
         O: Future<Output = Option<(Arc<T>, E)>> + Send + 'static,
         E: Future<Output = ()> + Send + 'static,
     {
-        let runtime = here().await?;
+        let runtime = suitable_runtime().await?;
         {
             let mut slots = lock(&self.0);
             if let Some(slot) = slots.iter().find(|slot| slot.runtime == runtime.id()) {
                 return slot.item.clone();
             }
-            if slots.len() >= MOST {
+            if slots.len() >= MAX_RUNTIMES {
                 return None;
             }
             slots.push(Slot { runtime: runtime.id(), item: None });
@@ -72,17 +73,17 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
     }
 }
 
-/// How the wakers of tokio's tasks are known.
+/// The table of the wakers of tokio's tasks, which identifies them.
 static TASK: OnceCell<&'static RawWakerVTable> = OnceCell::new();
 
-/// The runtime that drives the caller and can drive a connection beside it.
+/// Returns the runtime that drives the caller and can also drive a connection.
 ///
-/// One of a single thread that is not ours is none: code that blocks it holds up answers that are there already, and
-/// outside its `block_on` nobody drives it, though callers may be in its context.
-async fn here() -> Option<Handle> {
+/// A single-threaded runtime is not suitable, except those of this crate. Code that blocks it would delay replies that
+/// have already arrived. Outside `block_on` it does not run at all, although callers may be in its context.
+async fn suitable_runtime() -> Option<Handle> {
     let mut has_asked = false;
     poll_fn(|context| match Driver::of_this_thread() {
-        // Once: an executor that polls in its wakers may have come here within the first poll of another's call.
+        // Only once: an executor that polls in its wakers may be here within the first poll of another call.
         Driver::Nobody | Driver::Asked if !replace(&mut has_asked, true) => {
             Driver::ask_for_one();
             context.waker().wake_by_ref();
@@ -90,7 +91,7 @@ async fn here() -> Option<Handle> {
         }
         Driver::Nobody | Driver::Asked | Driver::Blocked => Poll::Ready(None),
         Driver::Lent => Poll::Ready(Handle::try_current().ok()),
-        // A task that is polled by another executor inside of it keeps its worker, and what that has in line.
+        // Another executor inside of a task blocks the worker of that task, and the tasks in its queue.
         Driver::Executor
             if tokio::task::try_id().is_some()
                 && TASK.get().is_some_and(|task| !ptr::eq(*task, context.waker().vtable())) =>
@@ -105,7 +106,7 @@ async fn here() -> Option<Handle> {
     .await
 }
 
-/// The slot of one runtime, free again when the task that has this ends, as with its runtime.
+/// The slot of one runtime. It becomes free when this is dropped, with its task or its runtime.
 struct Place<T> {
     slots: Weak<Slots<T>>,
     runtime: Id,
@@ -124,7 +125,7 @@ impl<T> Place<T> {
 
 impl<T> Drop for Place<T> {
     fn drop(&mut self) {
-        // As where the runtime has no I/O: then it is not tried again.
+        // For example because the runtime has no I/O. The slot stays, so that it is not tried again.
         if thread::panicking() {
             return self.put(None);
         }
@@ -162,22 +163,22 @@ mod tests {
     }
 
     #[test]
-    fn most_runtimes_leave_none_for_another() {
+    fn runtimes_beyond_the_maximum_get_no_item() {
         let runtime = |_| Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (own, late) = (PerRuntime::default(), runtime(0));
-        let mut early: Vec<_> = (0..MOST).map(runtime).collect();
+        let mut early: Vec<_> = (0..MAX_RUNTIMES).map(runtime).collect();
         for runtime in &early {
-            let item = eventually("what is its own", || get(runtime, &own));
+            let item = eventually("its item", || get(runtime, &own));
             assert_eq!(*item, runtime.handle().id());
         }
         assert_eq!(get(&late, &own), None);
-        assert_eq!(lock(&own.0).len(), MOST);
+        assert_eq!(lock(&own.0).len(), MAX_RUNTIMES);
         drop(early.pop());
-        eventually("the place of one that has ended", || get(&late, &own));
+        eventually("the slot of an ended runtime", || get(&late, &own));
     }
 
     #[test]
-    fn single_threaded_runtime_has_nothing() {
+    fn single_threaded_runtime_gets_no_item() {
         let (own, runtime) = (PerRuntime::default(), Builder::new_current_thread().build().unwrap());
         assert_eq!(get(&runtime, &own), None);
         assert_eq!(lock(&own.0).len(), 0);

@@ -1,14 +1,13 @@
-//! The connections of this process to a server.
+//! The connections of this process to one server.
 //!
-//! The background thread drives the one that messages come in on, and commands go out. Beside it, each runtime that
-//! calls are made in has one for commands alone. A message and an answer may overtake each other.
+//! The background thread drives the main connection, for commands and messages. In addition, each runtime of callers
+//! has a local connection, for commands only. A message and a reply may overtake each other.
 
 use super::{
-    errors,
-    outbox::{self, Content, Outbox},
-    push_receiver::{Mail, Outlet},
+    errors, handshake,
+    pipeline::{self, Payload, Pipeline},
+    push_receiver::{PushReceiver, PushSink},
     script::Invocation,
-    startup,
 };
 use crate::{
     background,
@@ -20,29 +19,34 @@ use crate::{
 };
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::sync::{Notify, watch};
 
-/// What is needed to connect again and again.
+/// The settings for connecting.
 #[derive(Debug)]
 pub(super) struct Connector {
     pub(super) client: Client,
-    /// What may be shown of the address.
+    /// The address without user and password, for messages.
     pub(super) address: String,
     pub(super) channel: String,
-    /// How long connecting may take.
-    pub(super) patience: Duration,
-    /// The same where there has been a connection before: whoever holds something cannot wait long.
-    pub(super) haste: Duration,
-    /// How long one answer is waited for.
+    /// The timeout of the first connection.
+    pub(super) connect_timeout: Duration,
+    /// The timeout of later connections: holders cannot wait long.
+    pub(super) reconnect_timeout: Duration,
+    /// The timeout of one reply.
     pub(super) command_timeout: Duration,
-    pub(super) checks: startup::Checks,
-    pub(super) mail: Arc<Mail>,
+    pub(super) checks: handshake::Checks,
+    pub(super) receiver: Arc<PushReceiver>,
+    /// Whether the server keeps all scripts, as far as this process knows.
+    pub(super) knows_scripts: AtomicBool,
 }
 
-/// Where the connection stands.
+/// The state of the main connection.
 #[derive(Clone, Debug)]
 pub(super) enum Status {
     Connecting,
@@ -50,18 +54,18 @@ pub(super) enum Status {
     Down(Error),
 }
 
-/// What the server has answered, if an answer came in time.
-pub(super) type Answered = Result<RedisResult<Value>>;
+/// The reply of the server, if it came in time.
+pub(super) type Replied = Result<RedisResult<Value>>;
 
 /// A connection.
 pub(super) struct Connection {
-    outbox: Outbox,
+    pipeline: Pipeline,
     broken: Arc<Notify>,
     since: Timestamp,
-    /// Two round trips, as connecting has shown. Silence that lasts for less says nothing.
-    patience: Duration,
-    /// Those of callers' runtimes, which end with it: they may lead to a server that is no master any more.
-    near: PerRuntime<Connection>,
+    /// Two round trips, as measured while connecting. A shorter silence proves nothing.
+    silence_limit: Duration,
+    /// The connections of callers' runtimes. They end with this one, because they may lead to a former master.
+    local: PerRuntime<Connection>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -71,38 +75,38 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// A script, with others in one command where that can be, answered by that time.
-    pub(super) fn run(&self, invocation: &Arc<Invocation>, by: Timestamp) -> impl Future<Output = Answered> {
-        self.send(Content::Script(Arc::clone(invocation), invocation.batch()), by)
+    /// Calls a script, in one command with others if possible. Waits for the reply until `by`.
+    pub(super) fn run(&self, invocation: &Arc<Invocation>, by: Timestamp) -> impl Future<Output = Replied> {
+        self.send(Payload::Script(Arc::clone(invocation), invocation.batch()), by)
     }
 
-    /// A script with its whole text, for a server that does not know it.
+    /// Calls a script with its whole text, for a server that does not know it.
     pub(super) fn run_in_full(
         &self,
         invocation: &Arc<Invocation>,
         by: Timestamp,
-    ) -> impl Future<Output = Answered> {
-        self.send(Content::InFull(Arc::clone(invocation)), by)
+    ) -> impl Future<Output = Replied> {
+        self.send(Payload::InFull(Arc::clone(invocation)), by)
     }
 
-    /// One command, answered by that time.
-    pub(super) fn call(&self, command: Cmd, by: Timestamp) -> impl Future<Output = Answered> {
-        self.send(Content::Command(command), by)
+    /// Sends one command. Waits for the reply until `by`.
+    pub(super) fn call(&self, command: Cmd, by: Timestamp) -> impl Future<Output = Replied> {
+        self.send(Payload::Command(command), by)
     }
 
-    async fn send(&self, content: Content, by: Timestamp) -> Answered {
+    async fn send(&self, payload: Payload, by: Timestamp) -> Replied {
         let sent = Timestamp::now();
         tokio::select! {
             biased;
-            answer = self.outbox.send(content) => {
-                if answer.as_ref().is_err_and(|error| self.is_spoilt_by(error)) {
+            reply = self.pipeline.send(payload) => {
+                if reply.as_ref().is_err_and(|error| self.is_ended_by(error)) {
                     self.broken.notify_one();
                 }
-                Ok(answer)
+                Ok(reply)
             }
             () = background::sleep_from(sent, by) => {
                 let limit = by.since(sent);
-                if limit >= self.patience && !self.outbox.has_heard_since(sent) {
+                if limit >= self.silence_limit && !self.pipeline.has_reply_since(sent) {
                     self.broken.notify_one();
                 }
                 Err(errors::lost(&format!("waited {limit:?}")))
@@ -110,42 +114,42 @@ impl Connection {
         }
     }
 
-    /// Whether another connection is needed: this one is broken, or leads to a master no more. The address may lead to
-    /// the new one, though not at once.
-    fn is_spoilt_by(&self, error: &RedisError) -> bool {
-        let is_old = || Timestamp::now() > self.since + BETWEEN_MASTERS;
+    /// Returns whether a new connection is needed. This one may be broken, or lead to a former master: then the address
+    /// leads to the new master sooner or later.
+    fn is_ended_by(&self, error: &RedisError) -> bool {
+        let is_old = || Timestamp::now() > self.since + REPLICA_RETRY;
         error.is_unrecoverable_error() || (errors::is_of_a_replica(error) && is_old())
     }
 }
 
-/// How long a connection is kept at least that leads to a replica.
-const BETWEEN_MASTERS: Duration = Duration::from_secs(1);
+/// The minimum life of a connection to a replica.
+const REPLICA_RETRY: Duration = Duration::from_secs(1);
 
-/// The present connection, for whoever has something to send.
+/// A handle to the current connection.
 #[derive(Clone, Debug)]
-pub(super) struct Link {
+pub(super) struct ConnectionHandle {
     status: watch::Receiver<Status>,
     connector: Arc<Connector>,
 }
 
-impl Link {
-    /// Keeps a connection up until the last link is dropped.
+impl ConnectionHandle {
+    /// Keeps a connection open until the last handle is dropped.
     pub(super) fn open(connector: Connector) -> Self {
         let (sender, status) = watch::channel(Status::Connecting);
         let connector = Arc::new(connector);
-        background::spawn(keep(Arc::clone(&connector), sender));
+        background::spawn(keep_connected(Arc::clone(&connector), sender));
         Self { status, connector }
     }
 
-    /// The connection that the caller's own runtime drives, if there is one; else as [`up`](Self::up).
-    pub(super) async fn near(&self, limit: Duration) -> Result<Arc<Connection>> {
-        let connection = self.up(limit).await?;
-        let near = connection.near.get(|| Arc::clone(&self.connector).connect_near()).await;
-        Ok(near.unwrap_or(connection))
+    /// Returns the local connection of the caller's runtime, or the [`main`](Self::main) one if there is none.
+    pub(super) async fn local(&self, limit: Duration) -> Result<Arc<Connection>> {
+        let main = self.main(limit).await?;
+        let local = main.local.get(|| Arc::clone(&self.connector).connect_local()).await;
+        Ok(local.unwrap_or(main))
     }
 
-    /// The connection, waited for up to `limit`. Whatever the error, nothing was sent.
-    pub(super) async fn up(&self, limit: Duration) -> Result<Arc<Connection>> {
+    /// Waits up to `limit` for the main connection. After any error, nothing was sent.
+    pub(super) async fn main(&self, limit: Duration) -> Result<Arc<Connection>> {
         match &*self.status.borrow() {
             Status::Up(connection) => return Ok(Arc::clone(connection)),
             Status::Down(error) if !error.is_temporary() => return Err(error.clone().unsent()),
@@ -154,7 +158,12 @@ impl Link {
         Box::pin(self.wait(limit)).await
     }
 
-    /// Why there is no connection, if there is none.
+    /// Records that the server has lost scripts. Returns `false` if that was known.
+    pub(super) fn forget_scripts(&self) -> bool {
+        self.connector.knows_scripts.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns the reason for a missing connection.
     pub(super) fn outage(&self) -> Option<Error> {
         match &*self.status.borrow() {
             Status::Up(_) => None,
@@ -166,11 +175,11 @@ impl Link {
         }
     }
 
-    /// How long an answer may take, also where this machine or that one is busy; nothing where there is no connection.
+    /// Returns how long a reply may take, with some time for busy machines. Returns zero without a connection.
     pub(super) fn expected_rtt(&self) -> Duration {
         const BUSY: Duration = Duration::from_millis(100);
         match &*self.status.borrow() {
-            Status::Up(connection) => connection.patience.max(BUSY),
+            Status::Up(connection) => connection.silence_limit.max(BUSY),
             _ => Duration::ZERO,
         }
     }
@@ -179,7 +188,7 @@ impl Link {
         let mut status = self.status.clone();
         tokio::select! {
             biased;
-            () = settled(&mut status) => {}
+            () = attempt_ended(&mut status) => {}
             () = background::sleep(limit) => {}
         }
         let status = status.borrow();
@@ -194,8 +203,8 @@ impl Link {
     }
 }
 
-/// Waits for the end of the present try to connect.
-async fn settled(status: &mut watch::Receiver<Status>) {
+/// Waits for the end of the current attempt to connect.
+async fn attempt_ended(status: &mut watch::Receiver<Status>) {
     if matches!(*status.borrow_and_update(), Status::Up(_)) {
         return;
     }
@@ -206,23 +215,23 @@ async fn settled(status: &mut watch::Receiver<Status>) {
     }
 }
 
-/// Connects, and connects again whenever the connection breaks.
-async fn keep(connector: Arc<Connector>, status: watch::Sender<Status>) {
-    let (mut backoff, mut again) = (Backoff::default(), false);
+/// Connects, and connects again after each end of the connection.
+async fn keep_connected(connector: Arc<Connector>, status: watch::Sender<Status>) {
+    let (mut backoff, mut is_reconnect) = (Backoff::default(), false);
     while !status.is_closed() {
-        match connector.connect(again).await {
+        match connector.connect(is_reconnect).await {
             Ok(connection) => {
-                (backoff, again) = (Backoff::default(), true);
-                tell(&status, Status::Up(Arc::clone(&connection)));
-                connector.mail.resync();
+                (backoff, is_reconnect) = (Backoff::default(), true);
+                set_status(&status, Status::Up(Arc::clone(&connection)));
+                connector.receiver.resync();
                 tokio::select! {
                     () = connection.broken.notified() => {}
                     () = status.closed() => {}
                 }
-                tell(&status, Status::Connecting);
+                set_status(&status, Status::Connecting);
             }
             Err(error) => {
-                tell(&status, Status::Down(error));
+                set_status(&status, Status::Down(error));
                 tokio::select! {
                     () = background::sleep(backoff.next_delay()) => {}
                     () = status.closed() => {}
@@ -232,20 +241,21 @@ async fn keep(connector: Arc<Connector>, status: watch::Sender<Status>) {
     }
 }
 
-fn tell(status: &watch::Sender<Status>, news: Status) {
-    panics::contain(|| status.send_replace(news));
+fn set_status(sender: &watch::Sender<Status>, status: Status) {
+    panics::contain(|| sender.send_replace(status));
 }
 
 impl Connector {
-    /// Connects; `again` tells that there has been a connection before.
-    async fn connect(&self, again: bool) -> Result<Arc<Connection>> {
-        let limit = if again { self.haste } else { self.patience };
+    /// Opens the main connection.
+    async fn connect(&self, is_reconnect: bool) -> Result<Arc<Connection>> {
+        let limit = if is_reconnect { self.reconnect_timeout } else { self.connect_timeout };
         self.within(limit, self.set_up()).await
     }
 
-    /// Connects the runtime it is called in, for as long as the future lasts that is returned.
-    async fn connect_near(self: Arc<Self>) -> Option<(Arc<Connection>, impl Future<Output = ()>)> {
-        let (multiplexed, broken, round_trip) = self.within(self.haste, self.dial()).await.ok()?;
+    /// Opens a local connection on the current runtime. The returned future ends with it.
+    async fn connect_local(self: Arc<Self>) -> Option<(Arc<Connection>, impl Future<Output = ()>)> {
+        let (multiplexed, broken, round_trip) =
+            self.within(self.reconnect_timeout, self.dial()).await.ok()?;
         let until = Arc::clone(&broken);
         Some((self.connection(multiplexed, broken, round_trip), async move { until.notified().await }))
     }
@@ -261,29 +271,29 @@ impl Connector {
     async fn set_up(&self) -> Result<Arc<Connection>> {
         let (mut multiplexed, broken, round_trip) = self.dial().await?;
         self.checks.run(&mut multiplexed, &self.channel).await?;
-        let loaded = startup::load_scripts(&mut multiplexed).await?;
-        self.mail.knows_scripts.store(loaded, Ordering::Release);
+        let loaded = handshake::load_scripts(&mut multiplexed).await?;
+        self.knows_scripts.store(loaded, Ordering::Release);
         let subscribing = Timestamp::now();
         multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
-        // The quicker of two: where a busy moment held one up, the other knows better.
+        // The shorter of two measurements: a busy moment may have delayed one of them.
         let round_trip = round_trip.min(Timestamp::now().since(subscribing));
         Ok(self.connection(multiplexed, broken, round_trip))
     }
 
-    /// A connection to a master, what tells of its end, and how long a round trip took.
+    /// Connects to a master. Returns the connection, a notification of its end, and the round-trip time.
     async fn dial(&self) -> Result<(MultiplexedConnection, Arc<Notify>, Duration)> {
         let broken = Arc::new(Notify::new());
-        let outlet = Outlet { mail: Arc::clone(&self.mail), broken: Arc::clone(&broken) };
-        // Time-outs are kept here, by a clock that also works under executors other than tokio's.
+        let sink = PushSink { receiver: Arc::clone(&self.receiver), broken: Arc::clone(&broken) };
+        // This module has its own timeouts, which also work under executors other than tokio's.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(outbox::UNANSWERED)
-            .set_push_sender(outlet);
+            .set_pipeline_buffer_size(pipeline::MAX_WRITES)
+            .set_push_sender(sink);
         let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut multiplexed = connected.map_err(|error| self.refused(&error))?;
         let greeting = Timestamp::now();
-        startup::greet(&mut multiplexed).await?;
+        handshake::greet(&mut multiplexed).await?;
         Ok((multiplexed, broken, Timestamp::now().since(greeting)))
     }
 
@@ -293,16 +303,18 @@ impl Connector {
         broken: Arc<Notify>,
         round_trip: Duration,
     ) -> Arc<Connection> {
-        let patience = self.command_timeout.min(round_trip * 2);
-        let (outbox, writing) = Outbox::new(multiplexed);
-        // Where the connection is driven.
+        let silence_limit = self.command_timeout.min(round_trip * 2);
+        let (pipeline, writing) = Pipeline::new(multiplexed);
+        // The writer runs on the runtime that drives the connection.
         tokio::spawn(writing);
-        let (since, near) = (Timestamp::now(), PerRuntime::default());
-        Arc::new(Connection { outbox, broken, since, patience, near })
+        let (since, local) = (Timestamp::now(), PerRuntime::default());
+        Arc::new(Connection { pipeline, broken, since, silence_limit, local })
     }
 
     fn refused(&self, error: &RedisError) -> Error {
-        startup::explain(error).unwrap_or_else(|| self.failed(&error.to_string())).with_source(error.clone())
+        handshake::explain(error)
+            .unwrap_or_else(|| self.failed(&error.to_string()))
+            .with_source(error.clone())
     }
 
     fn failed(&self, why: &str) -> Error {

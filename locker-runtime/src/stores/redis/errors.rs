@@ -1,63 +1,63 @@
-//! The one table from what Redis says to what callers get.
+//! The table from errors of Redis to errors for callers.
 
 use crate::error::{Error, ErrorKind};
 use redis::RedisError;
 
-/// An error of a call whose outcome is open: unless Redis itself said no, it may have been carried out, or may
-/// still be.
+/// Returns the error of a call. Unless Redis itself refused the call, Redis may have carried it out, or may still do
+/// so.
 pub(super) fn of_call(error: &RedisError) -> Error {
-    if is_answer(error) { certain(error) } else { lost(&error.to_string()) }
+    if is_from_server(error) { refused(error) } else { lost(&error.to_string()) }
 }
 
-/// No answer came: the truth is unknown.
+/// Returns the error for a missing reply: the outcome is unknown.
 pub(super) fn lost(why: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("no answer from redis: {why}")).unknown()
+    Error::new(ErrorKind::Unavailable, format!("no reply from redis: {why}")).unknown()
 }
 
-/// An answer came that no script of this version gives.
-pub(super) fn unreadable(answer: &str) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("redis answered what cannot be read: {answer}")).unknown()
+/// Returns the error for a reply that no script of this version sends.
+pub(super) fn unexpected_reply(reply: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("unexpected reply from redis: {reply}")).unknown()
 }
 
-/// What Redis refused, it did not do.
-pub(super) fn certain(error: &RedisError) -> Error {
+/// Returns the error for a refusal: Redis has not carried out the call.
+pub(super) fn refused(error: &RedisError) -> Error {
     let text = text(error);
-    let (kind, hint) = meaning(code(error, &text));
+    let (kind, hint) = kind_and_hint(code(error, &text));
     Error::new(kind, format!("redis refused: {text}{hint}")).with_source(error.clone())
 }
 
-/// Whether the server does not know the script.
+/// Returns whether the server does not know the script.
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Whether it is a replica that answers, or one that has lost its master.
+/// Returns whether the error is from a replica, or from one that has lost its master.
 pub(super) fn is_of_a_replica(error: &RedisError) -> bool {
-    is_answer(error) && matches!(code(error, &text(error)), "READONLY" | "MASTERDOWN" | "NOMASTERLINK")
+    is_from_server(error) && matches!(code(error, &text(error)), "READONLY" | "MASTERDOWN" | "NOMASTERLINK")
 }
 
-/// Whether Redis itself answered with this error.
-fn is_answer(error: &RedisError) -> bool {
+/// Returns whether Redis itself replied with this error.
+fn is_from_server(error: &RedisError) -> bool {
     use redis::ErrorKind as K;
     matches!(error.kind(), K::Server(_) | K::Extension | K::AuthenticationFailed | K::RESP3NotSupported)
 }
 
-/// What an error code means: the kind, and a word of advice. Whatever else comes is an error of ours or of the
-/// user's, and does not pass by itself.
-fn meaning(code: &str) -> (ErrorKind, &'static str) {
+/// Returns the kind of an error code, and a hint. Any other code is a mistake of this crate or of the user, so that a
+/// retry does not help.
+fn kind_and_hint(code: &str) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match code {
-        "READONLY" => (K::Unavailable, " (this is a replica: give the address of the master)"),
+        "READONLY" => (K::Unavailable, " (this is a replica: pass the address of the master)"),
         "OOM" => {
-            (K::Unavailable, " (maxmemory is reached: waiting and taking need some, releasing does not)")
+            (K::Unavailable, " (maxmemory is reached: acquiring and waiting need memory, releasing does not)")
         }
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF"
         | "UNKILLABLE" | "NOMASTERLINK" => (K::Unavailable, ""),
         "NOAUTH" | "WRONGPASS" => {
-            (K::Misused, " (give user and password in the URL: redis://USER:PASSWORD@HOST)")
+            (K::Misused, " (pass user and password in the URL: redis://USER:PASSWORD@HOST)")
         }
-        "NOPERM" => (K::Misused, " (docs/redis.md has the ACL line that is needed)"),
-        "WRONGTYPE" => (K::Conflict, " (something else lives at this key; it was left as it is)"),
+        "NOPERM" => (K::Misused, " (docs/redis.md has the required ACL line)"),
+        "WRONGTYPE" => (K::Conflict, " (the key holds other data, which was left as it is)"),
         "MOVED" | "ASK" | "CROSSSLOT" => (K::Misused, " (this is a node of a cluster)"),
         _ => (K::Misused, ""),
     }
@@ -84,11 +84,11 @@ const CODES: [&str; 18] = [
     "CROSSSLOT",
 ];
 
-/// How a script says that a command was not permitted: up to Redis 7.0, and since 7.2.
+/// The texts for a command that a script may not call: up to Redis 7.0, and since 7.2.
 const NOT_PERMITTED: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 
-/// The error code. What a command inside a script was refused for arrives on Redis 6.2 as `ERR Error running
-/// script .. CODE ..`, and a refused permission everywhere as a sentence.
+/// Returns the error code. Redis 6.2 reports the refusal of a command inside a script as `ERR Error running
+/// script .. CODE ..`. All versions report a missing permission as a sentence.
 fn code<'a>(error: &'a RedisError, text: &'a str) -> &'a str {
     match error.code() {
         Some("ERR") | None if NOT_PERMITTED.iter().any(|sentence| text.contains(sentence)) => "NOPERM",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_redis_refuses_is_certain_and_has_its_kind() {
+    fn refusals_are_certain_and_have_a_kind() {
         for (line, kind) in [
             ("-READONLY You can't write against a read only replica.\r\n", ErrorKind::Unavailable),
             ("-LOADING Redis is loading the dataset in memory\r\n", ErrorKind::Unavailable),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permission_refused_inside_a_script_is_known_in_every_version() {
+    fn every_version_reports_missing_permissions() {
         for line in [
             "-ERR Error running script (call to f_1): @user_script:3: The user executing the script can't run this \
              command or subcommand\r\n",
@@ -162,12 +162,12 @@ mod tests {
         ] {
             let error = from_server(line);
             assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Misused, true), "{line}: {error}");
-            assert!(error.to_string().contains("ACL line that is needed"), "{error}");
+            assert!(error.to_string().contains("required ACL line"), "{error}");
         }
     }
 
     #[test]
-    fn a_broken_connection_proves_nothing() {
+    fn broken_connection_leaves_outcome_unknown() {
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         let error = of_call(&RedisError::from(reset));
         assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false));

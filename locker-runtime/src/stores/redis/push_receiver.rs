@@ -1,6 +1,6 @@
-//! What the server sends unasked: grants and wake-ups for the waiters of this process.
+//! The receiver of the server's push messages: grants and wake-ups for the waiters of this process.
 
-use super::{Redis, lock::Run, runs::Grant};
+use super::codec::lock::{Grant, Run};
 use crate::{
     background,
     clock::Timestamp,
@@ -18,19 +18,19 @@ use redis::{
     aio::{AsyncPushSender, SendError},
 };
 use std::{
-    sync::{Arc, Weak, atomic::AtomicBool},
+    sync::{Arc, Weak},
     time::Duration,
 };
 use tokio::sync::Notify;
 
-/// The end of one connection at which messages come out.
-pub(super) struct Outlet {
-    pub(super) mail: Arc<Mail>,
+/// The sink of one connection for push messages.
+pub(super) struct PushSink {
+    pub(super) receiver: Arc<PushReceiver>,
     /// Notified when the connection breaks.
     pub(super) broken: Arc<Notify>,
 }
 
-impl AsyncPushSender for Outlet {
+impl AsyncPushSender for PushSink {
     fn send(&self, info: PushInfo) -> Result<(), SendError> {
         match info.kind {
             PushKind::Disconnection => self.broken.notify_one(),
@@ -38,7 +38,7 @@ impl AsyncPushSender for Outlet {
                 let payload =
                     info.data.into_iter().nth(1).and_then(|data| String::from_redis_value(data).ok());
                 if let Some(message) = payload.as_deref().and_then(Message::read) {
-                    self.mail.deliver(message);
+                    self.receiver.deliver(message);
                 }
             }
             _ => {}
@@ -47,134 +47,140 @@ impl AsyncPushSender for Outlet {
     }
 }
 
-/// Where reading has ended without a word, as by the panic of a waker, nothing would be heard of the connection again.
-impl Drop for Outlet {
+/// Reports the end of a connection also if its reader has stopped without a message, for example by a waker's panic.
+impl Drop for PushSink {
     fn drop(&mut self) {
         self.broken.notify_one();
     }
 }
 
-/// The mailboxes of this process, and what was put into them lately.
-#[derive(Debug)]
-pub(super) struct Mail {
-    pub(super) boxes: Mailboxes,
-    /// Grants that reached their waiter, by a message or an answer: the same message may still come, when the waiter
-    /// holds already and its mailbox is closed.
-    delivered: Mutex<IdMap<Settled>>,
-    pub(super) store: Weak<Redis>,
-    /// Whether the server keeps all scripts, as far as is known.
-    pub(super) knows_scripts: AtomicBool,
+/// The store of a receiver, which handles the messages about runs.
+pub(super) trait RunMessages: Store {
+    /// Handles the grant of a lock to a run.
+    fn run_granted(&self, key: &Key, run: &Run);
+
+    /// Handles the forced end of a run.
+    fn run_lost(&self, key: &Key, grant: Grant);
+
+    /// Handles the deletion of a key. Returns whether the run was known.
+    fn run_deleted(&self, key: &Key, grant: Grant) -> bool;
 }
 
-impl Mail {
-    pub(super) fn new(store: Weak<Redis>) -> Self {
-        Self {
-            boxes: Mailboxes::default(),
-            delivered: Mutex::default(),
-            store,
-            knows_scripts: AtomicBool::new(false),
-        }
+/// The receiver of push messages, with the mailboxes of this process.
+#[derive(Debug)]
+pub(super) struct PushReceiver {
+    pub(super) mailboxes: Mailboxes,
+    /// Grants that have reached their waiter by a message or a reply. A second message for the same grant may come
+    /// after the waiter has closed its mailbox.
+    recent_grants: Mutex<IdMap<RecentGrant>>,
+    store: Weak<dyn RunMessages>,
+}
+
+impl PushReceiver {
+    pub(super) fn new(store: Weak<dyn RunMessages>) -> Self {
+        Self { mailboxes: Mailboxes::default(), recent_grants: Mutex::default(), store }
     }
 
-    /// Messages may have been missed, and state lost: the waiters of this store ask again, one after the other, and its
-    /// holds are renewed.
+    /// Makes the waiters of this store send their requests again, at different times, and requests the renewal of its
+    /// holds. To be called after messages or state may have been lost.
     pub(super) fn resync(&self) {
-        self.boxes.wake_within(SPREAD);
+        self.mailboxes.wake_within(SPREAD);
         if let Some(store) = self.store.upgrade() {
             renewals::renew_all(&*store);
         }
     }
 
-    /// What was granted to `id` has been told otherwise.
-    pub(super) fn is_told(&self, id: Id, fence: u64) {
-        remember(&mut lock(&self.delivered), id, fence);
+    /// Records that `id` has received a grant by a reply.
+    pub(super) fn record_grant(&self, id: Id, fence: u64) {
+        record(&mut lock(&self.recent_grants), id, fence);
     }
 
     fn deliver(&self, message: Message) {
         let store = self.store.upgrade();
         match message {
-            Message::Permits(push) => self.deliver_permits(push),
-            Message::Hint(push) => drop(self.boxes.deliver(push)),
-            Message::Run(key, run) => drop(store.map(|store| store.begin(&key, &run))),
-            Message::Lost(key, grant) => drop(store.map(|store| store.lose(&key, grant))),
-            Message::Deleted(push, fence) => {
-                let grant = Grant { run: push.id, fence };
-                if !store.is_some_and(|store| store.deleted(&push.key, grant)) {
-                    drop(self.boxes.deliver(push));
+            Message::Permits(notification) => self.deliver_permits(notification),
+            Message::Hint(notification) => drop(self.mailboxes.deliver(notification)),
+            Message::Run(key, run) => drop(store.map(|store| store.run_granted(&key, &run))),
+            Message::Lost(key, grant) => drop(store.map(|store| store.run_lost(&key, grant))),
+            Message::Deleted(notification, fence) => {
+                let grant = Grant { run: notification.id, fence };
+                if !store.is_some_and(|store| store.run_deleted(&notification.key, grant)) {
+                    drop(self.mailboxes.deliver(notification));
                 }
             }
         }
     }
 
-    fn deliver_permits(&self, push: Notification) {
-        let (id, Signal::Granted { fence }) = (push.id, push.signal) else { return };
-        let mut delivered = lock(&self.delivered);
-        match self.boxes.put(push) {
+    fn deliver_permits(&self, notification: Notification) {
+        let (id, Signal::Granted { fence }) = (notification.id, notification.signal) else { return };
+        let mut recent = lock(&self.recent_grants);
+        match self.mailboxes.put(notification) {
             Ok(waker) => {
-                remember(&mut delivered, id, fence);
-                drop(delivered);
+                record(&mut recent, id, fence);
+                drop(recent);
                 waker.into_iter().for_each(panics::wake);
             }
-            Err(push) if delivered.get(&id).is_none_or(|told| told.fence < fence) => {
-                self.hand_back(push, fence);
+            Err(notification) if recent.get(&id).is_none_or(|grant| grant.fence < fence) => {
+                self.return_permits(notification, fence);
             }
             Err(_) => {}
         }
     }
 
-    /// Permits were granted to an attempt that does not wait any more: the next in line need not wait for the end of the
-    /// grant.
-    fn hand_back(&self, push: Notification, fence: u64) {
+    /// Returns permits that were granted to an attempt that no longer waits. Otherwise the next waiter would have to
+    /// wait for the end of the grant.
+    fn return_permits(&self, notification: Notification, fence: u64) {
         let Some(store) = self.store.upgrade() else { return };
-        let errand = self.boxes.in_flight().begin();
+        let in_flight = self.mailboxes.in_flight().begin();
         background::spawn(async move {
-            let lasts = Timestamp::now() + GRANT_WINDOW;
-            // And nothing that the same one was granted since.
-            let request = Request::Semaphore(HoldRequest::Evict { of: Some(push.id), up_to: fence });
-            while store.call(&push.key, &request).await.is_err() && Timestamp::now() < lasts {
+            let until = Timestamp::now() + GRANT_WINDOW;
+            // A later grant to the same attempt is not returned.
+            let request = Request::Semaphore(HoldRequest::Evict { of: Some(notification.id), up_to: fence });
+            while store.call(&notification.key, &request).await.is_err() && Timestamp::now() < until {
                 background::sleep(Duration::from_millis(100)).await;
             }
-            drop(errand);
+            drop(in_flight);
         });
     }
 }
 
-/// A grant that its waiter knows of.
+/// A grant that has reached its waiter.
 #[derive(Debug)]
-struct Settled {
+struct RecentGrant {
     fence: u64,
     until: Timestamp,
 }
 
-fn remember(delivered: &mut IdMap<Settled>, id: Id, fence: u64) {
+fn record(recent: &mut IdMap<RecentGrant>, id: Id, fence: u64) {
     let now = Timestamp::now();
-    if delivered.len() >= delivered.capacity() {
-        delivered.retain(|_, told| told.until > now);
+    if recent.len() >= recent.capacity() {
+        recent.retain(|_, grant| grant.until > now);
     }
-    let told = delivered.entry(id).or_insert(Settled { fence, until: now });
-    // That of an older grant may come later.
-    *told = Settled { fence: told.fence.max(fence), until: now + REMEMBER };
+    let grant = recent.entry(id).or_insert(RecentGrant { fence, until: now });
+    // The message for an older grant may come later.
+    *grant = RecentGrant { fence: grant.fence.max(fence), until: now + REMEMBER };
 }
 
-/// Over how long the waiters of a process ask again, so that a server that has just come back is not overrun.
+/// The period in which all waiters of a process send their requests again, so that they do not overload a server that
+/// has just restarted.
 const SPREAD: Duration = Duration::from_millis(100);
 
-/// Longer than a connection outlives the one that replaced it.
+/// How long a recent grant is remembered: longer than a replaced connection lives on.
 const REMEMBER: Duration = Duration::from_secs(60);
 
-/// `<primitive> <signal> <id> <fence> <key>`, as the scripts publish it; of a `look` the microseconds until then stand in
-/// the place of the fence, of a `run` its members in that of the id.
+/// A message as the scripts publish it: `<primitive> <signal> <id> <fence> <key>`. A `look` has the microseconds until
+/// the recheck in place of the fence. A `run` has its members in place of the id.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     /// Permits of a semaphore were granted.
     Permits(Notification),
     /// Waiters were granted a lock.
     Run(Key, Run),
-    /// The hold of a run was ended by force.
+    /// An eviction has ended a run.
     Lost(Key, Grant),
-    /// The name was deleted: of a waiter, or of the run with this fence.
+    /// The key of a waiter, or of the run with this fence, was deleted.
     Deleted(Notification, u64),
-    /// It is worth asking again.
+    /// A waiter should send its request again.
     Hint(Notification),
 }
 
@@ -188,13 +194,13 @@ impl Message {
             return Some(Self::Run(key, Run::read(id, fence)?));
         }
         let id = Id::parse(id)?;
-        let push = |signal| Notification { key: key.clone(), id, signal };
+        let notification = |signal| Notification { key: key.clone(), id, signal };
         Some(match (signal, primitive) {
             ("lost", "lock") => Self::Lost(key, Grant { run: id, fence }),
-            ("granted", "semaphore") => Self::Permits(push(Signal::Granted { fence })),
-            ("wake", _) => Self::Hint(push(Signal::Wake)),
-            ("look", _) => Self::Hint(push(Signal::Recheck { within: Duration::from_micros(fence) })),
-            ("deleted", _) => Self::Deleted(push(Signal::Deleted), fence),
+            ("granted", "semaphore") => Self::Permits(notification(Signal::Granted { fence })),
+            ("wake", _) => Self::Hint(notification(Signal::Wake)),
+            ("look", _) => Self::Hint(notification(Signal::Recheck { within: Duration::from_micros(fence) })),
+            ("deleted", _) => Self::Deleted(notification(Signal::Deleted), fence),
             _ => return None,
         })
     }
@@ -203,37 +209,49 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::failing::FailingStore;
     use std::{
         sync::mpsc,
         task::{Context, Wake, Waker},
         thread,
     };
 
-    /// A waker of an executor that polls in it, where an answer to something else is there.
-    struct Inline(Arc<Mail>);
+    impl RunMessages for FailingStore {
+        fn run_granted(&self, _: &Key, _: &Run) {}
+
+        fn run_lost(&self, _: &Key, _: Grant) {}
+
+        fn run_deleted(&self, _: &Key, _: Grant) -> bool {
+            false
+        }
+    }
+
+    /// A waker of an executor that polls inside of it, and finds the reply to another call.
+    struct Inline(Arc<PushReceiver>);
 
     impl Wake for Inline {
         fn wake(self: Arc<Self>) {
-            self.0.is_told(Id::from(2), 1);
+            self.0.record_grant(Id::from(2), 1);
         }
     }
 
     #[test]
-    fn who_is_woken_may_go_on_at_once() {
+    fn waker_may_use_the_receiver() {
         let (done, all) = mpsc::channel();
         thread::spawn(move || {
-            let (mail, id) = (Arc::new(Mail::new(Weak::new())), Id::from(1));
-            let mut mailbox = mail.boxes.subscribe(id);
-            let waker = Waker::from(Arc::new(Inline(Arc::clone(&mail))));
+            let store = Weak::<FailingStore>::new();
+            let (receiver, id) = (Arc::new(PushReceiver::new(store)), Id::from(1));
+            let mut mailbox = receiver.mailboxes.subscribe(id);
+            let waker = Waker::from(Arc::new(Inline(Arc::clone(&receiver))));
             assert!(mailbox.poll_next(&mut Context::from_waker(&waker)).is_pending());
-            mail.deliver(Message::read(&format!("semaphore granted {id} 7 semaphore:a")).unwrap());
-            done.send(lock(&mail.delivered).len()).unwrap();
+            receiver.deliver(Message::read(&format!("semaphore granted {id} 7 semaphore:a")).unwrap());
+            done.send(lock(&receiver.recent_grants).len()).unwrap();
         });
         assert_eq!(all.recv_timeout(locker_harness::GENEROUS), Ok(2));
     }
 
     #[test]
-    fn messages_are_read_and_strange_ones_ignored() {
+    fn receiver_ignores_unknown_messages() {
         let id = Id::random();
         let message = Message::read(&format!("semaphore granted {id} 7 semaphore:a b"));
         let key = Key::new("semaphore:a b");
@@ -253,7 +271,7 @@ mod tests {
             (&run[..12], &run[12..13], &run[13..]),
             (&id.to_string()[..12], "8", &id.to_string()[13..])
         );
-        for strange in [
+        for unknown in [
             "",
             "lock",
             "lock run",
@@ -262,7 +280,7 @@ mod tests {
             "semaphore granted 1 -1 k",
             "lock run  1 k",
         ] {
-            assert_eq!(Message::read(strange), None, "{strange}");
+            assert_eq!(Message::read(unknown), None, "{unknown}");
         }
     }
 }

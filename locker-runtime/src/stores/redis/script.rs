@@ -1,4 +1,4 @@
-//! Lua scripts, how they are called and what they answer.
+//! Lua scripts, their calls and their replies.
 
 use super::errors;
 use crate::{
@@ -8,14 +8,22 @@ use crate::{
 };
 use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
-use std::{fmt::Write, sync::Arc};
+use std::{fmt::Write, sync::Arc, time::Duration};
 
-const CLOCK: &str = include_str!("clock.lua");
+const CLOCK: &str = include_str!("lua/clock.lua");
 
-/// A script, known to the server by its digest.
+/// How long the server keeps the place of a waiter without a request from it.
+pub(super) const WAITER_TTL: Duration = Duration::from_secs(30);
+
+/// Returns `duration` in milliseconds, rounded up: a lease may last longer, never shorter.
+pub(super) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// A script that the server knows by its digest.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// The helpers of the key that it works on, after the key itself; the id follows a name that ends in a colon.
+    /// The names of the helper keys, which follow the key itself. The id is appended to a name that ends in a colon.
     helpers: &'static [&'static str],
     first: &'static str,
     parts: &'static [&'static str],
@@ -29,12 +37,12 @@ struct Text {
 }
 
 impl Script {
-    /// `clock.lua` and then `parts`, the texts of `.lua` files; those that others use too come first.
+    /// A script of `clock.lua` and then `parts`, the texts of `.lua` files. Shared parts come first.
     pub(super) const fn new(helpers: &'static [&'static str], parts: &'static [&'static str]) -> Self {
         Self::with_first(helpers, "", parts)
     }
 
-    /// The same with a part before all others, in which the common case ends before the others are set up.
+    /// A script with a part before all others. The common case ends in it, before the others are set up.
     pub(super) const fn with_first(
         helpers: &'static [&'static str],
         first: &'static str,
@@ -43,12 +51,12 @@ impl Script {
         Self { helpers, first, parts, text: OnceCell::new() }
     }
 
-    /// A call about `key`; [`Invocation::argument`] adds what else it needs.
+    /// Begins a call for `key`. [`Invocation::argument`] adds its arguments.
     pub(super) fn on(&'static self, key: &Key) -> Invocation {
         Invocation { script: self, key: key.clone(), arguments: Vec::with_capacity(12), batch: None }
     }
 
-    /// The command that has a server keep the script, under its digest.
+    /// Returns the command that makes a server keep the script under its digest.
     pub(super) fn load(&self) -> Cmd {
         redis::cmd("SCRIPT").arg("LOAD").arg(&self.text().body).clone()
     }
@@ -65,7 +73,7 @@ impl Text {
     }
 }
 
-/// One of `ARGV`.
+/// One element of `ARGV`.
 #[derive(Debug)]
 pub(super) enum Argument {
     Number(u64),
@@ -117,23 +125,23 @@ pub(super) struct Invocation {
     script: &'static Script,
     key: Key,
     arguments: Vec<Argument>,
-    batch: Option<&'static Batch>,
+    batch: Option<&'static BatchScript>,
 }
 
 impl Invocation {
-    /// Adds the next of `ARGV`.
+    /// Adds the next element of `ARGV`.
     pub(super) fn argument(mut self, argument: impl Into<Argument>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Lets the call be made together with others.
-    pub(super) fn together(self, batch: &'static Batch) -> Self {
+    /// Allows `batch` to make the call together with others.
+    pub(super) fn batched(self, batch: &'static BatchScript) -> Self {
         Self { batch: Some(batch), ..self }
     }
 
-    /// Has the call made by itself unless `common`: a call that does not end in the common case is made twice.
-    pub(super) fn together_if(self, common: bool) -> Self {
+    /// Forbids batching unless `common`: a batched call that is not the common case has to be sent twice.
+    pub(super) fn batched_if(self, common: bool) -> Self {
         Self { batch: self.batch.filter(|_| common), ..self }
     }
 
@@ -141,23 +149,22 @@ impl Invocation {
         &self.key
     }
 
-    /// What may make it together with others.
-    pub(super) fn batch(&self) -> Option<&'static Batch> {
+    /// Returns the script that may make this call together with others.
+    pub(super) fn batch(&self) -> Option<&'static BatchScript> {
         self.batch
     }
 
-    /// The call by digest.
+    /// Returns the call by digest.
     pub(super) fn by_digest(&self) -> Cmd {
         self.command("EVALSHA", &self.script.text().digest)
     }
 
-    /// The call with the whole text: what a server needs that does not know the script yet.
+    /// Returns the call with the whole text, for a server that does not know the script.
     pub(super) fn in_full(&self) -> Cmd {
         self.command("EVAL", &self.script.text().body)
     }
 
-    /// The call of a script that a test has changed, which knows the time from the last argument: by digest, and in
-    /// full.
+    /// Returns the call of a script that a test has changed, by digest and in full. Its last argument is the time.
     #[cfg(test)]
     pub(super) fn changed(self, change: &mut impl FnMut(&str) -> (String, String), now: u64) -> (Cmd, Cmd) {
         let (body, digest) = change(&self.script.text().body);
@@ -175,14 +182,14 @@ impl Invocation {
         command
     }
 
-    /// Writes the key at this place of `KEYS`; `text` is room for it.
+    /// Writes the key at this place of `KEYS`, with `text` as a buffer.
     fn write_key(&self, place: usize, text: &mut String, command: &mut Cmd) {
         let Some(helper) = place.checked_sub(1).and_then(|place| self.script.helpers.get(place)) else {
             command.arg(self.key.as_str());
             return;
         };
         text.clear();
-        // The braces keep it in the slot of a cluster that the key is in.
+        // The braces keep it in the same cluster slot as the key.
         text.extend(["{", self.key.as_str(), "}:", helper]);
         if let (true, Some(Argument::Id(id))) = (helper.ends_with(':'), self.arguments.first()) {
             write!(text, "{id}").expect("memory takes every write");
@@ -191,20 +198,19 @@ impl Invocation {
     }
 }
 
-/// A script that makes many calls of another one at once, as far as these end in the common case.
+/// A script that makes many calls of another script at once, if they are the common case.
 ///
-/// Its keys and arguments are those that the calls have at these places: of all calls the first, then of all the
-/// second, and so on. For each call it answers what the other script would, or an empty text where it has done
-/// nothing.
+/// Its keys and arguments are those of the calls at these places: the first of each call, then the second of each
+/// call, and so on. For each call it returns the reply of the other script, or an empty text if it has done nothing.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct BatchScript {
     script: Script,
     keys: &'static [usize],
     arguments: &'static [usize],
 }
 
-impl Batch {
-    /// `parts` as for [`Script::new`].
+impl BatchScript {
+    /// A script of `parts` as for [`Script::new`].
     pub(super) const fn new(
         parts: &'static [&'static str],
         keys: &'static [usize],
@@ -213,7 +219,7 @@ impl Batch {
         Self { script: Script::new(&[], parts), keys, arguments }
     }
 
-    /// The one command that makes `calls`; `in_full` for a server that does not know the script yet.
+    /// Returns the command that makes `calls`, with the whole text if `in_full`.
     pub(super) fn command(&self, calls: &[&Invocation], in_full: bool) -> Cmd {
         let Text { body, digest } = self.script.text();
         if in_full { self.with("EVAL", body, calls) } else { self.with("EVALSHA", digest, calls) }
@@ -241,7 +247,7 @@ impl Batch {
         &self.script
     }
 
-    /// As [`Invocation::changed`], in full.
+    /// Returns what [`Invocation::changed`] does, in full.
     #[cfg(test)]
     pub(super) fn changed(
         &self,
@@ -255,28 +261,28 @@ impl Batch {
     }
 }
 
-/// What a script answers: a word, and numbers or a text behind it, as one text or as an array.
+/// The reply of a script: a word, then numbers or a text. The server sends it as one text or as an array.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ScriptReply {
     word: String,
     numbers: Vec<i64>,
     text: Option<String>,
 }
 
-impl Answer {
-    /// What came back from a call, or why nothing did.
-    pub(super) fn of_call(answer: RedisResult<Value>) -> Result<Self> {
-        answer.map_err(|error| errors::of_call(&error)).and_then(Self::read)
+impl ScriptReply {
+    /// Reads the result of a call.
+    pub(super) fn of_call(result: RedisResult<Value>) -> Result<Self> {
+        result.map_err(|error| errors::of_call(&error)).and_then(Self::read)
     }
 
     pub(super) fn read(value: Value) -> Result<Self> {
-        let value = value.extract_error().map_err(|error| errors::certain(&error))?;
+        let value = value.extract_error().map_err(|error| errors::refused(&error))?;
         match value {
             Value::BulkString(text) => {
                 let read = std::str::from_utf8(&text).ok().and_then(|text| Self::from_words(text.split(' ')));
-                read.ok_or_else(|| errors::unreadable("no word and numbers"))
+                read.ok_or_else(|| errors::unexpected_reply("no word and numbers"))
             }
-            other => Self::from_array(other).map_err(|error| errors::unreadable(&error.to_string())),
+            other => Self::from_array(other).map_err(|error| errors::unexpected_reply(&error.to_string())),
         }
     }
 
@@ -303,38 +309,38 @@ impl Answer {
         &self.word
     }
 
-    /// Whether a message may follow that says the same: Redis 7.2 and later send it after the answer to the call that
-    /// published it, and any server over another connection.
-    pub(super) fn is_told_twice(&self) -> bool {
+    /// Returns whether a message with the same grant may follow. Redis 7.2 and later send it after the reply to the
+    /// call that published it, and any server sends it over another connection.
+    pub(super) fn repeats_message(&self) -> bool {
         self.word == "granted" && self.integer(1) == 1
     }
 
-    /// How many numbers there are.
+    /// Returns how many numbers there are.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The number at `index`, 0 when it is missing.
+    /// Returns the number at `index`, or 0 if it is missing.
     pub(super) fn integer(&self, index: usize) -> i64 {
         self.numbers.get(index).copied().unwrap_or(0)
     }
 
-    /// The number at `index`, `None` when it is missing or negative.
+    /// Returns the number at `index`, or `None` if it is missing or negative.
     pub(super) fn natural(&self, index: usize) -> Option<u64> {
         self.numbers.get(index).and_then(|number| u64::try_from(*number).ok())
     }
 
-    /// The number at `index`, 0 when it is missing or negative.
+    /// Returns the number at `index`, or 0 if it is missing or negative.
     pub(super) fn number(&self, index: usize) -> u64 {
         self.natural(index).unwrap_or(0)
     }
 
-    /// The text behind the word.
+    /// Returns the text after the word.
     pub(super) fn text(&self) -> &str {
         self.text.as_deref().unwrap_or_default()
     }
 
     pub(super) fn unexpected(&self) -> Error {
-        errors::unreadable(&format!("{self:?}"))
+        errors::unexpected_reply(&format!("{self:?}"))
     }
 }

@@ -1,7 +1,7 @@
-//! Random requests, one kind of them per primitive.
+//! Random requests for each primitive.
 
-use super::{START, milliseconds};
 use crate::{
+    clock::Timestamp,
     id::Id,
     primitives::{
         HoldRequest, IdempotencyKey, Request, Wait, barrier, counter, event, latch,
@@ -13,8 +13,15 @@ use crate::{
 use fastrand::Rng;
 use std::time::Duration;
 
+/// The time of the first request.
+pub(super) const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
 /// Draws a request of one of these ids.
 pub(super) type Draw = fn(&[Id], &mut Rng) -> Request;
+
+pub(super) fn milliseconds(rng: &mut Rng, choices: &[u64]) -> Duration {
+    Duration::from_millis(choices[rng.usize(..choices.len())])
+}
 
 fn one_of<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
     choices[rng.usize(..choices.len())]
@@ -41,7 +48,7 @@ fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names:
     }
 }
 
-/// None, some or all: fences follow the clock, which runs for some hours.
+/// Draws a fence that covers no holds, some or all. Fences follow the clock, which runs for some hours.
 fn evicted(rng: &mut Rng) -> u64 {
     const HOURS: u64 = 5 * 3600 * 1_000_000;
     let some = START.as_micros() + rng.u64(..HOURS);
@@ -52,14 +59,14 @@ pub(super) fn lock(ids: &[Id], rng: &mut Rng) -> Request {
     Request::Lock(holding(ids, rng, |_, _| (), ids))
 }
 
-/// Half of the ids ask under names of their own, the others under one of two that clients have chosen.
+/// Half of the ids acquire under their own names, the others under one of two names that clients have chosen.
 pub(super) fn semaphore(ids: &[Id], rng: &mut Rng) -> Request {
     let chosen = [Id::of("a"), Id::of("b")];
     let names: Vec<Id> = ids.iter().copied().chain(chosen).collect();
     let ask = |id: Id, rng: &mut Rng| {
         let size = one_of(rng, &[0, 1, 2, 2, 2, 3, 5]);
         let permits = one_of(rng, &[1, 1, 1, 2, 3]);
-        // Who wants more than there are is refused for a minute.
+        // A request for more permits than there are is refused for a minute.
         let most = if size == 0 || rng.u8(..16) == 0 { permits } else { size };
         let key = if ids.iter().position(|each| *each == id).is_some_and(|place| place % 2 == 0) {
             id
@@ -81,7 +88,7 @@ pub(super) fn semaphore(ids: &[Id], rng: &mut Rng) -> Request {
 }
 
 pub(super) fn rate_limiter(ids: &[Id], rng: &mut Rng) -> Request {
-    // Most requests are made once; the others ask again, or give up.
+    // Most requests are sent once. The other callers send them again, or give up.
     let id = if rng.bool() { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
     if rng.u8(..6) == 0 {
         let tombstone = rng.u8(..8) == 0;
@@ -105,8 +112,8 @@ pub(super) fn rate_limiter(ids: &[Id], rng: &mut Rng) -> Request {
     Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
 }
 
-/// Turns are hours away, so that more wait than move up when somebody leaves.
-pub(super) fn rate_limiter_with_a_long_line(ids: &[Id], rng: &mut Rng) -> Request {
+/// Reservations are hours away, so that not all waiters move up after a cancellation.
+pub(super) fn rate_limiter_with_a_long_queue(ids: &[Id], rng: &mut Rng) -> Request {
     let id = Id::from(rng.u128(1..200));
     if rng.u8(..3) == 0 {
         return Request::RateLimiter(rate_limiter::Request::Cancel { id, tombstone: rng.u8(..20) == 0 });
@@ -123,7 +130,7 @@ pub(super) fn rate_limiter_with_a_long_line(ids: &[Id], rng: &mut Rng) -> Reques
     Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
 }
 
-/// All that the limits of the settings allow.
+/// The largest numbers that the settings allow.
 pub(super) fn rate_limiter_with_large_numbers(ids: &[Id], rng: &mut Rng) -> Request {
     const MOST: u64 = (1 << 53) - 1;
     let day = Duration::from_hours(24);
@@ -149,7 +156,7 @@ pub(super) fn rate_limiter_with_large_numbers(ids: &[Id], rng: &mut Rng) -> Requ
     Request::RateLimiter(rate_limiter::Request::Take { id, tokens, quota, patience, wait: wait(rng) })
 }
 
-/// Nobody asks again.
+/// Each caller sends its request once.
 pub(super) fn rate_limiter_once_each(ids: &[Id], rng: &mut Rng) -> Request {
     let (one, interval) = (Id::from(rng.u128(..)), milliseconds(rng, &[50, 50, 50, 900]));
     let quota = match ids.len() % 3 {
@@ -162,7 +169,7 @@ pub(super) fn rate_limiter_once_each(ids: &[Id], rng: &mut Rng) -> Request {
 }
 
 /// Most requests are admitted or refused at once.
-pub(super) fn rate_limiter_without_a_line(ids: &[Id], rng: &mut Rng) -> Request {
+pub(super) fn rate_limiter_without_a_queue(ids: &[Id], rng: &mut Rng) -> Request {
     let mut request = rate_limiter_once_each(ids, rng);
     if let Request::RateLimiter(rate_limiter::Request::Take { patience, .. }) = &mut request {
         let choices: &[u64] = if rng.u8(..50) == 0 { &[10, 60, 200] } else { &[0, 0, 0, 1] };

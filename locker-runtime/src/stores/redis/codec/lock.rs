@@ -1,0 +1,181 @@
+//! The exclusive lock: its requests as calls of scripts, and their replies.
+
+use crate::{
+    error::Result,
+    id::Id,
+    key::Key,
+    primitives::{self, HoldRequest, Reply, Wait, lock::Request},
+    stores::redis::script::{BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
+};
+use std::{sync::Arc, time::Duration};
+
+const COMMON: &str = include_str!("../lua/lock.lua");
+const HELPERS: &[&str] = &["f", "q", "w", "y", "x:", "p"];
+static ACQUIRE: Script = Script::with_first(
+    HELPERS,
+    include_str!("../lua/lock_acquire_fast.lua"),
+    &[COMMON, include_str!("../lua/lock_acquire_slow.lua")],
+);
+static RENEW: Script = Script::with_first(
+    HELPERS,
+    include_str!("../lua/lock_renew_fast.lua"),
+    &[COMMON, include_str!("../lua/lock_renew_slow.lua")],
+);
+static RELEASE: Script = Script::with_first(
+    HELPERS,
+    include_str!("../lua/lock_release_fast.lua"),
+    &[COMMON, include_str!("../lua/lock_release_slow.lua")],
+);
+static ACQUIRE_BATCH: BatchScript =
+    BatchScript::new(&[include_str!("../lua/lock_acquire_batch.lua")], &[0, 1, 2, 5], &[0, 1]);
+static RELEASE_BATCH: BatchScript =
+    BatchScript::new(&[include_str!("../lua/lock_release_batch.lua")], &[0, 2], &[0]);
+static EVICT: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_evict.lua")]);
+static CANCEL: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_cancel.lua")]);
+static RECHECK: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_recheck.lua")]);
+
+/// Returns all scripts of the lock.
+pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
+    let batches = [ACQUIRE_BATCH.script(), RELEASE_BATCH.script()];
+    [&ACQUIRE, &RENEW, &RELEASE, &EVICT, &CANCEL, &RECHECK].into_iter().chain(batches)
+}
+
+/// Returns the call that carries out `request`.
+pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Invocation {
+    match *request {
+        HoldRequest::Acquire { id, lease, wait, ask: () } => {
+            let mode = wait.map_or("no", |wait| if wait.fair { "fair" } else { "unfair" });
+            let live = wait.and_then(|wait| wait.live).unwrap_or(WAITER_TTL);
+            on(&ACQUIRE, key, id)
+                .argument(milliseconds(lease))
+                .argument(mode)
+                .argument(milliseconds(live))
+                .argument(Arc::clone(channel))
+                .batched(&ACQUIRE_BATCH)
+        }
+        HoldRequest::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)),
+        HoldRequest::Release { id, tombstone, .. } => {
+            let release = on(&RELEASE, key, id).argument(tombstone);
+            if tombstone { release } else { release.batched(&RELEASE_BATCH) }
+        }
+        HoldRequest::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
+        HoldRequest::Evict { of, up_to } => on(&EVICT, key, of.unwrap_or(Id::ZERO)).argument(up_to),
+    }
+}
+
+/// Returns `acquire` for a waiter that is no longer a member of the run that holds the lock.
+pub(crate) fn outside(acquire: Invocation) -> Invocation {
+    acquire.argument(true).batched_if(false)
+}
+
+/// Returns a call that keeps the places of all waiters of a process, and finds those of `sample` that have none.
+pub(crate) fn recheck(key: &Key, channel: &Arc<str>, sample: &[Id]) -> Invocation {
+    let sample = sample.iter().map(Id::to_string).collect::<Vec<_>>().join(" ");
+    on(&RECHECK, key, Id::ZERO)
+        .argument(milliseconds(WAITER_TTL))
+        .argument(Arc::clone(channel))
+        .argument(Arc::from(sample))
+}
+
+fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
+    script.on(key).argument(id)
+}
+
+/// Reads the reply to `request`.
+pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
+    Ok(match reply.word() {
+        "granted" => Reply::Granted { fence: reply.number(0) },
+        "run" => {
+            let run = Run::read(reply.text(), reply.number(0)).ok_or_else(|| reply.unexpected())?;
+            let HoldRequest::Acquire { id, .. } = *request else { return Err(reply.unexpected()) };
+            let fence = run.members().find_map(|member| (member.id == id).then_some(member.fence));
+            Reply::Granted { fence: fence.ok_or_else(|| reply.unexpected())? }
+        }
+        "queued" => queued(reply, request),
+        "busy" => Reply::Busy { retry_after: Duration::from_millis(reply.number(0)) },
+        "released" => Reply::Released,
+        "not_held" => Reply::NotHeld,
+        "renewed" => Reply::Renewed { fence: reply.number(0) },
+        "lost" => Reply::Lost,
+        "cancelled" => Reply::Cancelled,
+        _ => return Err(reply.unexpected()),
+    })
+}
+
+/// Returns whether a script that ended a hold has left dead waiters for another call.
+pub(crate) fn has_more(reply: &ScriptReply) -> bool {
+    matches!(reply.word(), "released" | "cancelled" | "lost") && reply.number(0) == 1
+}
+
+fn queued(reply: &ScriptReply, request: &Request) -> Reply {
+    let ahead = reply.number(0);
+    let HoldRequest::Acquire { wait: Some(wait), .. } = *request else {
+        return Reply::Queued { ahead, recheck_after: None };
+    };
+    let live = Some(wait.live.unwrap_or(WAITER_TTL));
+    Reply::Queued { ahead, recheck_after: primitives::recheck(Wait { live, ..wait }, held_for(reply), ahead) }
+}
+
+/// Returns how long the holder keeps the lock without a renewal, from the reply to an acquire or a recheck.
+pub(crate) fn held_for(reply: &ScriptReply) -> Duration {
+    let index = usize::from(reply.word() == "queued");
+    // The lock of another client may have no expiry.
+    reply.natural(index).map_or(Duration::MAX, Duration::from_millis)
+}
+
+/// Returns whether other clients use the lock. They cannot queue, and send no message when they release.
+pub(crate) fn is_shared_with_foreigners(reply: &ScriptReply) -> bool {
+    reply.number(if reply.word() == "queued" { 2 } else { 1 }) == 1
+}
+
+/// A grant to several waiters of one process, as the scripts write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// The fence of the last member. The other members have the fences before it.
+    pub(crate) fence: u64,
+    leases: Vec<(Id, Duration)>,
+}
+
+/// A member of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) id: Id,
+    pub(crate) fence: u64,
+    pub(crate) lease: Duration,
+}
+
+/// One grant to a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The id by which the server knows the run.
+    pub(crate) run: Id,
+    /// The fence of the last member.
+    pub(crate) fence: u64,
+}
+
+impl Run {
+    /// Reads `ID:LEASE,ID:LEASE,..` with at least one member.
+    pub(crate) fn read(members: &str, fence: u64) -> Option<Self> {
+        let member = |text: &str| {
+            let (id, lease) = text.split_once(':')?;
+            Some((Id::parse(id)?, Duration::from_millis(lease.parse().ok()?)))
+        };
+        Some(Self { fence, leases: members.split(',').map(member).collect::<Option<_>>()? })
+    }
+
+    /// Returns the id by which the server knows the run. No member of a run of several has it.
+    pub(crate) fn id(&self) -> Id {
+        const VERSION: u128 = 0xf << 76;
+        match self.leases[..] {
+            [(id, _)] => id,
+            [(first, _), ..] => Id::from(u128::from(first) & !VERSION | 8 << 76),
+            [] => Id::ZERO,
+        }
+    }
+
+    /// Returns the members in the order of the queue.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
+        let first = self.fence.saturating_sub(self.leases.len() as u64);
+        (first + 1..).zip(&self.leases).map(|(fence, &(id, lease))| Member { id, fence, lease })
+    }
+}

@@ -1,0 +1,153 @@
+//! The batch scripts agree with the step in the calls that they carry out, and change nothing in the others.
+
+use super::{
+    comparison::{Bug, KEYS, Run, seed, send, shows},
+    requests::{self, Draw, START, milliseconds},
+};
+use crate::primitives::Request;
+use locker_harness::RedisServer;
+use redis::Value;
+use std::ptr;
+
+/// Returns how many requests had the same result in a batch, or the first difference.
+fn compare(
+    server: &RedisServer,
+    draw: Draw,
+    rounds: usize,
+    bug: Option<Bug>,
+    seed: u64,
+) -> Result<usize, String> {
+    let mut run = Run::start(server, bug, seed);
+    let (mut taken, mut now) = (0, START);
+    for _ in 0..rounds {
+        let Run { connection, texts, rng, sides } = &mut run;
+        let steps = [0, 0, 0, 0, 1, 1, 2, 5, 5, 50, 50, 900, 2_001, 61_000];
+        now = now + milliseconds(rng, &steps);
+        // Some keys get two requests at the same time.
+        let mut calls: Vec<(usize, Request)> = Vec::new();
+        for (at, side) in sides.iter_mut().enumerate() {
+            side.now = now;
+            calls.push((at, draw(&side.ids, rng)));
+            if rng.u8(..4) == 0 {
+                calls.push((at, draw(&side.ids, rng)));
+            }
+        }
+
+        let mut single = Vec::new();
+        while !calls.is_empty() {
+            let batch = sides[calls[0].0].invocation(&calls[0].1).batch();
+            let fits = |call: &(usize, Request)| match (sides[call.0].invocation(&call.1).batch(), batch) {
+                (Some(one), Some(other)) => ptr::eq(one, other),
+                _ => false,
+            };
+            let (batched, rest): (Vec<_>, Vec<_>) = calls.drain(..).partition(fits);
+            calls = rest;
+            let Some(batch) = batch else {
+                single.push(calls.remove(0));
+                continue;
+            };
+            let invocations: Vec<_> =
+                batched.iter().map(|(at, request)| sides[*at].invocation(request)).collect();
+            let command = batch.changed(
+                &invocations.iter().collect::<Vec<_>>(),
+                &mut |text| texts.change(text),
+                now.as_micros(),
+            );
+            let answers: Vec<Value> = command.query(connection).map_err(|error| error.to_string())?;
+            assert_eq!(answers.len(), batched.len());
+            for ((at, request), answer) in batched.into_iter().zip(answers) {
+                if answer == Value::BulkString(Vec::new()) {
+                    single.push((at, request));
+                } else {
+                    sides[at].agree(&request, answer, &[])?;
+                    taken += 1;
+                }
+            }
+        }
+        let answers = send(connection, texts, single.iter().map(|(at, request)| (&sides[*at], request)));
+        for ((at, request), (answer, published)) in single.iter().zip(answers) {
+            sides[*at].agree(request, answer, &published)?;
+        }
+    }
+    run.end();
+    Ok(taken)
+}
+
+fn assert_agreement(draw: Draw, rounds: usize) {
+    let Some(server) = RedisServer::start() else { return };
+    let seed = seed();
+    let taken = compare(&server, draw, rounds, None, seed);
+    let taken = taken.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
+    assert!(taken > rounds * KEYS / 100, "only {taken} calls were carried out in batches");
+}
+
+#[test]
+fn locks() {
+    assert_agreement(requests::lock, 300);
+}
+
+#[test]
+fn rate_limiters() {
+    assert_agreement(requests::rate_limiter, 300);
+}
+
+/// The script skips limiters with a queue.
+#[test]
+fn rate_limiters_without_a_queue() {
+    assert_agreement(requests::rate_limiter_without_a_queue, 300);
+}
+
+#[test]
+fn rate_limiters_with_large_numbers() {
+    assert_agreement(requests::rate_limiter_with_large_numbers, 300);
+}
+
+/// Plausible bugs of the batch scripts for locks.
+const LOCK_BUGS: [Bug; 6] = [
+    (
+        "free lock taken past the queue",
+        "redis.call('EXISTS', KEYS[2 * many + i], KEYS[3 * many + i])",
+        "redis.call('EXISTS', KEYS[3 * many + i])",
+    ),
+    (
+        "tombstone ignored",
+        "redis.call('EXISTS', KEYS[2 * many + i], KEYS[3 * many + i])",
+        "redis.call('EXISTS', KEYS[2 * many + i])",
+    ),
+    ("every lock counts as free", "redis.call('EXISTS', unpack(KEYS, 2 * many + 1)) == 0", "true"),
+    ("fence not above the last", "if before and before >= fence then", "if false then"),
+    ("release of the hold of another id", "holders[i] == ARGV[i] and", "holders[i] and"),
+    ("release past the queue", "(clear or redis.call('EXISTS', KEYS[many + i]) == 0)", "true"),
+];
+
+/// Plausible bugs of the batch script for limiters.
+const LIMITER_BUGS: [Bug; 10] = [
+    ("settings not compared", "limiter.words == words", "limiter.words"),
+    ("earlier admissions of the batch are not counted", "limiters[key] = limiter", ""),
+    (
+        "only the first change is written",
+        "for _, limiter in pairs(limiters) do",
+        "for _, limiter in pairs({select(2, next(limiters))}) do",
+    ),
+    ("a queue is ignored", "if found[1] ~= words or found[3] then", "if found[1] ~= words then"),
+    ("a full window refuses callers that would wait", "till > patience and", ""),
+    ("gcra refuses callers that would wait", "elseif wait <= patience then", "elseif false then"),
+    ("patience of another caller", "ARGV[2 * many + i]", "ARGV[2 * many + 1]"),
+    ("a refusal by gcra takes tokens", "  if fits then\n", "  if fits or wait > patience then\n"),
+    (
+        "a full window returns its start",
+        "return till > patience",
+        "till = interval\n    return till > patience",
+    ),
+    ("gcra counts the refused tokens as used", "fits and after or debt", "after"),
+];
+
+#[test]
+fn seeded_bugs_are_found() {
+    let Some(server) = RedisServer::start() else { return };
+    let found = |draw: Draw, bug: &Bug| shows(&server, |seed| compare(&server, draw, 100, Some(*bug), seed));
+    let locks = LOCK_BUGS.iter().filter(|bug| !found(requests::lock, bug));
+    let limiters = LIMITER_BUGS.iter().filter(|bug| !found(requests::rate_limiter, bug));
+    let missed: Vec<_> = locks.chain(limiters).map(|(name, _, _)| name).collect();
+    assert_eq!(missed, [&""; 0]);
+}

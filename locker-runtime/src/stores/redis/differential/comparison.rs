@@ -1,0 +1,267 @@
+//! The comparison of scripts on a server with [`State::step`](crate::primitives::State::step).
+
+use super::requests::{Draw, START, milliseconds};
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    primitives::{
+        AnyState, Context, HoldRequest, Notification, Reply, Request, Signal, lock as lock_primitive,
+    },
+    stores::redis::{
+        codec::{
+            lock::{self, Member},
+            primitives,
+        },
+        push_receiver::Message,
+        script::{Invocation, ScriptReply},
+    },
+};
+use fastrand::Rng;
+use locker_harness::RedisServer;
+use redis::{Connection, Value};
+use std::{collections::HashMap, sync::Arc};
+
+const CLOCK: &str = include_str!("clock.lua");
+pub(super) const KEYS: usize = 100;
+
+/// A key on both sides, with its own time.
+pub(super) struct Side {
+    pub(super) key: Key,
+    pub(super) state: Option<AnyState>,
+    pub(super) ids: Vec<Id>,
+    pub(super) now: Timestamp,
+    /// Whether an inspection comes before the next request.
+    pub(super) is_inspected: bool,
+    pub(super) history: Vec<String>,
+}
+
+impl Side {
+    fn new(number: usize, rng: &mut Rng) -> Self {
+        let ids = (0..2 + number % 6).map(|_| Id::from(rng.u128(..))).collect();
+        let key = Key::new(&format!("k{number}"));
+        Self { key, state: None, ids, now: START, is_inspected: false, history: Vec::new() }
+    }
+
+    fn request(&mut self, rng: &mut Rng, draw: Draw, back: &[u64]) -> Request {
+        let steps = [0, 0, 0, 1, 1, 2, 5, 50, 900, 2_000, 2_001, 30_000, 61_000];
+        self.now = self.now + milliseconds(rng, &steps) - milliseconds(rng, back);
+        self.is_inspected = rng.u8(..8) == 0;
+        draw(&self.ids, rng)
+    }
+
+    /// Returns the call of the store.
+    pub(super) fn invocation(&self, request: &Request) -> Invocation {
+        let channel = Arc::from("channel");
+        match request {
+            Request::Lock(request) => lock::invocation(&self.key, request, &process_of(request)),
+            request => primitives::invocation(&self.key, request, &channel).expect("of a kind"),
+        }
+    }
+
+    /// Returns a call that must not change anything.
+    fn inspection(&self, request: &Request) -> Option<Invocation> {
+        primitives::inspect(&self.key, kind(request)).filter(|_| self.is_inspected)
+    }
+
+    fn step(&mut self, request: &Request) -> (Reply, Vec<Notification>) {
+        let mut notifications = Vec::new();
+        let state = self.state.get_or_insert_with(|| AnyState::for_request(request).expect("of a kind"));
+        let reply = state
+            .step(request, &mut Context { key: &self.key, now: self.now, notifications: &mut notifications });
+        (reply, notifications)
+    }
+}
+
+/// Returns the kind of the primitive in its key, or nothing for requests without an inspecting script.
+fn kind(request: &Request) -> &'static str {
+    match request {
+        Request::Semaphore(_) => "semaphore",
+        Request::RateLimiter(_) => "rate",
+        Request::Event(_) => "event",
+        Request::Watchdog(_) => "watchdog",
+        Request::Barrier(_) => "barrier",
+        Request::Latch(_) => "latch",
+        Request::Counter(_) => "counter",
+        Request::Lock(_) | Request::Inspect | Request::Delete(_) => "",
+    }
+}
+
+/// The scripts of a comparison, with a simulated clock and perhaps a bug.
+pub(super) struct Texts {
+    pub(super) bug: Option<Bug>,
+    /// The changed texts and their digests, by original text.
+    pub(super) known: HashMap<String, (String, String)>,
+    pub(super) seeded: bool,
+}
+
+/// A name, a text in the scripts, and its replacement.
+pub(super) type Bug = (&'static str, &'static str, &'static str);
+
+impl Texts {
+    pub(super) fn change(&mut self, original: &str) -> (String, String) {
+        if let Some(known) = self.known.get(original) {
+            return known.clone();
+        }
+        let mut body = CLOCK.to_owned() + original;
+        if let Some((_, old, new)) = self.bug.filter(|(_, old, _)| body.contains(old)) {
+            (body, self.seeded) = (body.replace(old, new), true);
+        }
+        let digest = redis::Script::new(&body).get_hash().to_owned();
+        self.known.insert(original.to_owned(), (body.clone(), digest.clone()));
+        (body, digest)
+    }
+}
+
+/// Sends calls in one pipeline, and reads the messages of each call.
+pub(super) fn send<'a>(
+    connection: &mut Connection,
+    texts: &mut Texts,
+    calls: impl Iterator<Item = (&'a Side, &'a Request)>,
+) -> Vec<(Value, Vec<String>)> {
+    let mut pipeline = redis::pipe();
+    for (side, request) in calls {
+        let mut command = |call: Invocation| {
+            let (by_digest, in_full) = call.changed(&mut |text| texts.change(text), side.now.as_micros());
+            if side.history.len() < 10 { in_full } else { by_digest }
+        };
+        if let Some(inspection) = side.inspection(request) {
+            pipeline.add_command(command(inspection)).ignore();
+        }
+        pipeline.add_command(command(side.invocation(request)));
+        let notifications = format!("{{{}}}:pushes", side.key);
+        pipeline.cmd("LRANGE").arg(&notifications).arg(0).arg(-1).cmd("DEL").arg(&notifications).ignore();
+    }
+    pipeline.ignore_errors();
+    let answers: Vec<Value> =
+        redis::from_redis_value(pipeline.query(connection).expect("answers")).expect("a list");
+    let read = |pair: &[Value]| {
+        let published = redis::from_redis_value(pair[1].clone()).unwrap_or_default();
+        (pair[0].clone(), published)
+    };
+    answers.chunks_exact(2).map(read).collect()
+}
+
+/// A running comparison.
+pub(super) struct Run {
+    pub(super) connection: Connection,
+    pub(super) texts: Texts,
+    pub(super) rng: Rng,
+    pub(super) sides: Vec<Side>,
+}
+
+impl Run {
+    pub(super) fn start(server: &RedisServer, bug: Option<Bug>, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let sides = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
+        let texts = Texts { bug, known: HashMap::new(), seeded: false };
+        Self { connection: server.connection(), texts, rng, sides }
+    }
+
+    /// Asserts that the bug was seeded.
+    pub(super) fn end(self) {
+        let Texts { bug, seeded, .. } = self.texts;
+        assert!(bug.is_none() || seeded, "no script has the text that {bug:?} changes");
+    }
+}
+
+/// Returns how many requests had the same result, or the first difference with its history.
+pub(super) fn compare(
+    server: &RedisServer,
+    draw: Draw,
+    rounds: usize,
+    bug: Option<Bug>,
+    seed: u64,
+) -> Result<usize, String> {
+    compare_while_set_back(server, draw, &[0], rounds, bug, seed)
+}
+
+/// Does what [`compare`] does, with a clock that may step `back` by these milliseconds before each request.
+pub(super) fn compare_while_set_back(
+    server: &RedisServer,
+    draw: Draw,
+    back: &[u64],
+    rounds: usize,
+    bug: Option<Bug>,
+    seed: u64,
+) -> Result<usize, String> {
+    let mut run = Run::start(server, bug, seed);
+    let mut compared = 0;
+    for _ in 0..rounds {
+        let Run { connection, texts, rng, sides } = &mut run;
+        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw, back)).collect();
+        let answers = send(connection, texts, sides.iter().zip(&requests));
+        for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
+            side.agree(request, answer, &published)?;
+            compared += 1;
+        }
+    }
+    run.end();
+    Ok(compared)
+}
+
+impl Side {
+    /// Compares the result of the server with that of the step.
+    pub(super) fn agree(
+        &mut self,
+        request: &Request,
+        answer: Value,
+        published: &[String],
+    ) -> Result<(), String> {
+        let lua = ScriptReply::read(answer).and_then(|answer| reply(&answer, request));
+        let signals: Vec<_> = published.iter().filter_map(|text| signal(text)).collect();
+        let (step, notifications) = self.step(request);
+        if self.history.len() > 60 {
+            self.history.drain(..30);
+        }
+        self.history.push(format!("{} {request:?} -> {step:?} {notifications:?}", self.now));
+        let same = lua.as_ref().is_ok_and(|lua| *lua == step) && signals == notifications;
+        let last = &self.history[self.history.len().saturating_sub(40)..];
+        if same { Ok(()) } else { Err(format!("lua returns {lua:?} {signals:?} for\n{}", last.join("\n"))) }
+    }
+}
+
+/// Returns whether one of several runs on an empty server finds a bug. Some bugs matter only in rare cases.
+pub(super) fn shows<T>(server: &RedisServer, mut run: impl FnMut(u64) -> Result<T, String>) -> bool {
+    let seed = seed();
+    (0..20).any(|more| {
+        let _: String = server.ask("FLUSHALL", &[]);
+        run(seed.wrapping_add(more)).is_err()
+    })
+}
+
+pub(super) fn seed() -> u64 {
+    let seed = std::env::var("LOCKER_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    seed.unwrap_or_else(|| fastrand::u64(..))
+}
+
+fn reply(answer: &ScriptReply, request: &Request) -> crate::Result<Reply> {
+    match request {
+        Request::Lock(request) => lock::reply(answer, request),
+        request => primitives::reply(answer, request),
+    }
+}
+
+/// Returns the channel of a waiter for a lock. Each waiter has its own process, so that no run has two members, because
+/// the step knows no processes. A test in `tests/redis` compares longer runs.
+fn process_of(request: &lock_primitive::Request) -> Arc<str> {
+    match request {
+        HoldRequest::Acquire { id, .. } => Arc::from(format!("of:{id}")),
+        _ => Arc::from("another"),
+    }
+}
+
+/// Returns the notification of a waiter, or `None` for a message to a holder, which the step does not send.
+fn signal(text: &str) -> Option<Notification> {
+    match Message::read(text).unwrap_or_else(|| panic!("not a message: {text}")) {
+        Message::Run(key, run) => {
+            let members: Vec<_> = run.members().collect();
+            let [Member { id, fence, .. }] = members[..] else { panic!("a run of several: {text}") };
+            Some(Notification { key, id, signal: Signal::Granted { fence } })
+        }
+        Message::Lost(..) => None,
+        Message::Permits(notification) | Message::Hint(notification) | Message::Deleted(notification, _) => {
+            Some(notification)
+        }
+    }
+}

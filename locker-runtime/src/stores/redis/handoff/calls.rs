@@ -1,0 +1,415 @@
+//! The calls of the exclusive lock: a run of this process replies itself if it can, and the server otherwise.
+//!
+//! ```text
+//! server ---- run message or reply ----> begin
+//!   ^                                      | background thread: confirm
+//!   '--------- renew (for the run) --------'
+//! confirm ---- HandedOff ----> member 1 -- release, pass_on --> member 2 .. last member -- finish --> server
+//! ```
+//!
+//! The background thread does all work that other callers depend on: it confirms, checks and ends runs. A caller's
+//! future only awaits results. A caller that is not polled therefore does not keep the lock from others.
+
+use super::{
+    rechecks::{self, Rechecks},
+    runs::{Due, Next, Place, Remains, Runs},
+};
+use crate::{
+    background,
+    clock::Timestamp,
+    error::Result,
+    id::Id,
+    key::Key,
+    panics,
+    primitives::{GRANT_WINDOW, HoldRequest, Notification, Reply, Signal, TOMBSTONE, lock::Request},
+    renewals,
+    stores::redis::{
+        codec::lock::{self, Grant, Run},
+        script::ScriptReply,
+        session::Session,
+    },
+};
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// The interval of checks for holders that may not have noticed their hold.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The delay before a call to the server is repeated.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// The time until the next recheck if all checked waiters have lost their places.
+const SOON: Duration = Duration::from_millis(10);
+
+/// The store of a hand-off. Background tasks of the hand-off keep it alive.
+pub(crate) trait HasHandoff: Send + Sync + 'static {
+    fn handoff(&self) -> &Handoff;
+}
+
+/// The locks of one server, with the hand-off among the waiters of this process.
+pub(crate) struct Handoff {
+    session: Arc<Session>,
+    pub(crate) runs: Runs,
+    /// Whether a task watches the runs.
+    is_watched: AtomicBool,
+    pub(crate) rechecks: Arc<Rechecks>,
+    store: Weak<dyn HasHandoff>,
+}
+
+impl Handoff {
+    pub(crate) fn new(session: Arc<Session>, store: Weak<dyn HasHandoff>) -> Self {
+        let is_watched = AtomicBool::new(false);
+        Self { session, runs: Runs::default(), is_watched, rechecks: Arc::default(), store }
+    }
+
+    /// Carries out a request, and ends at `by`.
+    pub(crate) async fn call(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
+        match *request {
+            HoldRequest::Acquire { id, wait, .. } => match self.member_reply(key, id, wait.is_some()) {
+                Some(reply) => Ok(reply),
+                None => self.acquire(key, id, request, by).await,
+            },
+            HoldRequest::Renew { id, lease, .. } => match self.runs.place(key, id) {
+                Place::Holds { grant, fence } => {
+                    let kept = self.renew(key, grant, lease, by).await?;
+                    // The run may have been lost here, and begun again with another member.
+                    let kept = kept && self.runs.place(key, id) == Place::Holds { grant, fence };
+                    Ok(if kept { Reply::Renewed { fence } } else { Reply::Lost })
+                }
+                Place::Ended { .. } => Ok(Reply::Lost),
+                _ => self.call_server(key, request, by).await,
+            },
+            HoldRequest::Release { id, tombstone, .. } => match self.runs.place(key, id) {
+                Place::Holds { grant, .. } => {
+                    // This ends a run of one member. For a longer run, the server only refuses late copies.
+                    if tombstone && self.call_server(key, request, by).await? == Reply::Released {
+                        self.abandon(key, grant);
+                        return Ok(Reply::Released);
+                    }
+                    self.leave(key, grant, id, by).await
+                }
+                Place::Ended { grant } => self.finish(key, grant, by).await,
+                _ => self.call_server(key, request, by).await,
+            },
+            HoldRequest::Cancel { id, tombstone } => {
+                let place = self.runs.place(key, id);
+                if place == Place::Outside || tombstone {
+                    self.call_server(key, request, by).await?;
+                }
+                match place {
+                    Place::Outside => {}
+                    Place::Waits { .. } => self.runs.leave(key, id),
+                    Place::Holds { grant, .. } => drop(self.leave(key, grant, id, by).await?),
+                    Place::Ended { grant } => drop(self.finish(key, grant, by).await?),
+                }
+                Ok(Reply::Cancelled)
+            }
+            HoldRequest::Evict { .. } => self.call_server(key, request, by).await,
+        }
+    }
+
+    async fn acquire(&self, key: &Key, id: Id, request: &Request, by: Timestamp) -> Result<Reply> {
+        let invocation = || lock::invocation(key, request, &self.session.channel);
+        let reply = self.session.invoke(invocation().batched_if(!self.rechecks.knows(key)), by).await?;
+        let Some(run) = run_in(&reply) else { return self.queued(key, id, &reply, request) };
+        self.begin(key, &run);
+        let waits = matches!(request, HoldRequest::Acquire { wait: Some(_), .. });
+        if let Some(reply) = self.member_reply(key, id, waits) {
+            return Ok(reply);
+        }
+        // The member was passed over, or the run has ended.
+        let reply = self.session.invoke(lock::outside(invocation()), by).await?;
+        self.queued(key, id, &reply, request)
+    }
+
+    /// Sends a request to the server.
+    async fn call_server(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
+        let invocation = lock::invocation(key, request, &self.session.channel);
+        let reply = self.session.invoke(invocation.batched_if(!self.rechecks.knows(key)), by).await?;
+        if lock::has_more(&reply) {
+            let remove = |store: Arc<dyn HasHandoff>, key: Key| async move {
+                store.handoff().remove_dead_waiters(&key).await;
+            };
+            self.in_background(key, remove);
+        }
+        lock::reply(&reply, request)
+    }
+
+    /// Returns the reply to an acquire of a member of a run, or `None` if the attempt is not a member.
+    fn member_reply(&self, key: &Key, id: Id, waits: bool) -> Option<Reply> {
+        let now = Timestamp::now();
+        let takes = || {
+            self.session.mailboxes().take_back(id);
+        };
+        match self.runs.place_of_member(key, id, takes) {
+            Place::Outside => None,
+            Place::Holds { fence, .. } => Some(Reply::Granted { fence }),
+            Place::Ended { .. } if waits => Some(Reply::Queued { ahead: 0, recheck_after: Some(RETRY) }),
+            Place::Ended { .. } => Some(Reply::Busy { retry_after: RETRY }),
+            Place::Waits { grant, until: Some(until), .. } if until <= now => {
+                self.wake_members(key, self.runs.end(key, grant, |until| until <= now));
+                None
+            }
+            Place::Waits { until: Some(until), .. } if !waits => {
+                self.runs.leave(key, id);
+                Some(Reply::Busy { retry_after: until.since(now) })
+            }
+            Place::Waits { before, until, .. } => {
+                let left = until.map_or(GRANT_WINDOW, |until| until.since(now));
+                Some(Reply::Queued { ahead: before as u64, recheck_after: Some(left) })
+            }
+        }
+    }
+
+    /// Reads the reply to an acquire, and schedules rechecks if the caller queues.
+    fn queued(&self, key: &Key, id: Id, script: &ScriptReply, request: &Request) -> Result<Reply> {
+        let reply = lock::reply(script, request)?;
+        let Reply::Queued { ahead, .. } = reply else { return Ok(reply) };
+        if self.rechecks.add(key, id, rechecks::next(script, self.rechecks.interval())) {
+            background::spawn(run_rechecks(Arc::clone(&self.rechecks), Weak::clone(&self.store)));
+        }
+        Ok(Reply::Queued {
+            ahead,
+            recheck_after: Some(rechecks::own_interval(self.session.mailboxes().len())),
+        })
+    }
+
+    /// Begins a run after a message, or a reply to one of its members.
+    pub(crate) fn begin(&self, key: &Key, run: &Run) {
+        let Some((grant, before)) = self.runs.begin(key, run) else { return };
+        self.wake_members(key, before);
+        self.rechecks.forget(key, run);
+        self.in_background(key, move |store, key| async move { store.handoff().confirm(&key, grant).await });
+        if !self.is_watched.swap(true, Ordering::AcqRel) {
+            background::spawn(watch_runs(Weak::clone(&self.store)));
+        }
+    }
+
+    /// Renews the lease for a new run, and passes the lock on to the first member.
+    async fn confirm(&self, key: &Key, grant: Grant) {
+        let give_up = Timestamp::now() + GRANT_WINDOW;
+        while let Some(lease) = self.runs.lease(key, grant, |id| self.session.mailboxes().is_open(id)) {
+            let by = give_up.min(Timestamp::now() + self.session.command_timeout.min(lease / 3));
+            match self.renew(key, grant, lease, by).await {
+                Ok(true) => {
+                    if self.pass_on(key, grant, None, |_| true) == Next::Over {
+                        break;
+                    }
+                    return;
+                }
+                Ok(false) => return,
+                Err(_) if Timestamp::now() + RETRY < give_up => background::sleep(RETRY).await,
+                Err(_) => return self.abandon(key, grant),
+            }
+        }
+        // All members have given up.
+        self.finish_until_certain(key, grant).await;
+    }
+
+    /// Renews the lease of a run. Returns `false` if the run is lost.
+    async fn renew(&self, key: &Key, grant: Grant, lease: Duration, by: Timestamp) -> Result<bool> {
+        let sent = Timestamp::now();
+        let request = HoldRequest::Renew { id: grant.run, lease, once: None };
+        let kept = match self.call_server(key, &request, by).await? {
+            // A higher fence belongs to a later run with the same id.
+            Reply::Renewed { fence } => fence <= grant.fence,
+            _ => false,
+        };
+        if kept {
+            self.runs.confirmed(key, grant, sent, lease);
+        } else {
+            self.abandon(key, grant);
+        }
+        Ok(kept)
+    }
+
+    /// Ends the hold of a member. The next member then holds the lock, or the run ends.
+    async fn leave(&self, key: &Key, grant: Grant, id: Id, by: Timestamp) -> Result<Reply> {
+        match self.pass_on(key, grant, Some(id), |_| true) {
+            Next::Holds { .. } => Ok(Reply::Released),
+            Next::Over => self.finish(key, grant, by).await,
+            Next::Gone => Ok(Reply::NotHeld),
+        }
+    }
+
+    /// Passes the lock on from `from` to the next member that still waits, if the holder `ends`.
+    pub(crate) fn pass_on(
+        &self,
+        key: &Key,
+        grant: Grant,
+        from: Option<Id>,
+        ends: impl FnOnce(Id) -> bool,
+    ) -> Next {
+        let mut waker = None;
+        let next = self.runs.next(key, grant, from, ends, |member, until| {
+            let signal = Signal::HandedOff { fence: member.fence, until };
+            let put = self.session.mailboxes().put(Notification { key: key.clone(), id: member.id, signal });
+            put.map(|woken| waker = woken).is_ok()
+        });
+        waker.into_iter().for_each(panics::wake);
+        if let Next::Holds { member, check: true } = next {
+            self.in_background(key, move |store, key| async move {
+                let handoff = store.handoff();
+                let by = Timestamp::now() + handoff.session.command_timeout.min(member.lease / 3);
+                // An error is not a loss: the holder renews the lease in time, or loses the lock.
+                drop(handoff.renew(&key, grant, member.lease, by).await);
+            });
+        }
+        next
+    }
+
+    /// Ends a run at the server. The run is kept until that is certain.
+    async fn finish(&self, key: &Key, grant: Grant, by: Timestamp) -> Result<Reply> {
+        let request = HoldRequest::Evict { of: Some(grant.run), up_to: grant.fence };
+        let reply = self.call_server(key, &request, by).await?;
+        self.abandon(key, grant);
+        Ok(reply)
+    }
+
+    async fn finish_until_certain(&self, key: &Key, grant: Grant) {
+        let give_up = Timestamp::now() + TOMBSTONE;
+        while let Err(error) = self.finish(key, grant, Timestamp::now() + self.session.command_timeout).await
+        {
+            if Timestamp::now() >= give_up || !(error.is_temporary() || error.is_unsent()) {
+                break;
+            }
+            background::sleep(RETRY).await;
+        }
+        self.abandon(key, grant);
+    }
+
+    /// Removes a run that has ended or is lost. Its holder renews at once, and the waiting members send their requests
+    /// again.
+    pub(crate) fn abandon(&self, key: &Key, grant: Grant) {
+        self.wake_members(key, self.runs.end(key, grant, |_| true));
+    }
+
+    /// Removes the run of a deleted key, and signals that to the waiting members. Returns whether the run was known.
+    pub(crate) fn delete(&self, key: &Key, grant: Grant) -> bool {
+        let remains = self.runs.end(key, grant, |_| true);
+        let was_known = remains.is_some();
+        self.signal_members(key, remains, Signal::Deleted);
+        was_known
+    }
+
+    fn wake_members(&self, key: &Key, remains: Option<Remains>) {
+        self.signal_members(key, remains, Signal::Wake);
+    }
+
+    fn signal_members(&self, key: &Key, remains: Option<Remains>, signal: Signal) {
+        let Some(Remains { holder, waiting }) = remains else { return };
+        if let Some(holder) = holder
+            && !self.session.mailboxes().take_back(holder)
+        {
+            renewals::renew(holder);
+        }
+        for id in waiting {
+            // An error means that the member no longer waits.
+            let _ = self.session.mailboxes().deliver(Notification { key: key.clone(), id, signal });
+        }
+    }
+
+    /// Asks the server about the waiters of this process at `key`. Waiters without a place send their requests again.
+    async fn recheck(&self, key: &Key) {
+        let is_here = |id| self.session.mailboxes().is_open(id) && self.runs.place(key, id) == Place::Outside;
+        let Some(sample) = self.rechecks.sample(key, is_here) else { return };
+        let by = Timestamp::now() + self.session.command_timeout;
+        let Ok(reply) = self.session.invoke(lock::recheck(key, &self.session.channel, &sample), by).await
+        else {
+            self.rechecks.keep(key, sample.into_iter());
+            return self.rechecks.schedule(key, by);
+        };
+        let missing: Vec<_> = reply.text().split(' ').filter_map(Id::parse).collect();
+        // The others come back when they have new places.
+        self.rechecks.keep(key, sample.iter().copied().filter(|id| !missing.contains(id)));
+        for &id in &missing {
+            // An error means that it no longer waits.
+            let wake = Notification { key: key.clone(), id, signal: Signal::Wake };
+            let _ = self.session.mailboxes().deliver(wake);
+        }
+        // If all of the sample have lost their places, the others have probably lost theirs, too.
+        let interval = if missing.len() == sample.len() { SOON } else { self.rechecks.interval() };
+        self.rechecks.schedule(key, rechecks::next(&reply, interval));
+    }
+
+    /// Removes dead waiters at the server, a limited number per call, until none are left or a live one has the lock.
+    async fn remove_dead_waiters(&self, key: &Key) {
+        let request = HoldRequest::Cancel { id: Id::ZERO, tombstone: false };
+        let more = async || {
+            let by = Timestamp::now() + self.session.command_timeout;
+            let reply = self.session.invoke(lock::invocation(key, &request, &self.session.channel), by).await;
+            reply.is_ok_and(|reply| lock::has_more(&reply))
+        };
+        while more().await {}
+    }
+
+    fn in_background<F>(&self, key: &Key, task: impl FnOnce(Arc<dyn HasHandoff>, Key) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Some(store) = self.store.upgrade() else { return };
+        let in_flight = self.session.mailboxes().in_flight().begin();
+        let task = task(store, key.clone());
+        background::spawn(async move {
+            task.await;
+            drop(in_flight);
+        });
+    }
+}
+
+/// Watches the runs of this process while there are any. A member whose future is not polled is passed over after the
+/// grant window. Members of a run whose holder has not renewed send their requests again.
+async fn watch_runs(store: Weak<dyn HasHandoff>) {
+    loop {
+        background::sleep(WATCH_INTERVAL).await;
+        let Some(store) = store.upgrade() else { return };
+        let (handoff, now) = (store.handoff(), Timestamp::now());
+        for Due { key, grant, late, over } in handoff.runs.due(now + WATCH_INTERVAL - GRANT_WINDOW, now) {
+            let passed_over = |holder| handoff.session.mailboxes().take_back(holder);
+            if late.is_some() && handoff.pass_on(&key, grant, late, passed_over) == Next::Over {
+                handoff.in_background(&key, move |store, key| async move {
+                    store.handoff().finish_until_certain(&key, grant).await;
+                });
+            }
+            if let Some(until) = over {
+                handoff.wake_members(&key, handoff.runs.end(&key, grant, |latest| latest <= until));
+            }
+        }
+        if handoff.runs.is_empty() {
+            handoff.is_watched.store(false, Ordering::Release);
+            // A run that has begun in between has started another task, or is left to this one.
+            if handoff.runs.is_empty() || handoff.is_watched.swap(true, Ordering::AcqRel) {
+                return;
+            }
+        }
+    }
+}
+
+/// Rechecks keys when they are due, while there are any.
+async fn run_rechecks(rechecks: Arc<Rechecks>, store: Weak<dyn HasHandoff>) {
+    while rechecks.due().await {
+        let Some(store) = store.upgrade() else { return };
+        for key in rechecks.take_due() {
+            let store = Arc::clone(&store);
+            background::spawn(async move { store.handoff().recheck(&key).await });
+        }
+    }
+}
+
+/// Returns the run in a reply.
+fn run_in(reply: &ScriptReply) -> Option<Run> {
+    (reply.word() == "run").then(|| Run::read(reply.text(), reply.number(0)))?
+}
+
+impl fmt::Debug for Handoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handoff").finish_non_exhaustive()
+    }
+}

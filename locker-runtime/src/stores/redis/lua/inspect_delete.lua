@@ -1,0 +1,65 @@
+-- Returns the kind of a key, or deletes a key of any kind. A script, because waiters must be notified and removed in
+-- one step.
+--
+-- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:y; {K}:f, the fence, which stays for a minute; {K}:x:id: this attempt
+--          is refused; {K}:p
+-- ARGV[1]  the attempt of a deletion
+-- ARGV[2]  'kind' or 'delete'
+-- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
+--
+-- {'kind', name} | {'inspected', ..} of a lock | {'unknown'} | {'deleted'}
+
+local key, queue, waiters, last_fence, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8]
+local found = redis.call('TYPE', key).ok
+local kind = found == 'string' and 'lock' or found == 'hash' and redis.call('HGET', key, 'kind')
+if not kind and redis.call('EXISTS', queue) == 1 then
+  kind = 'lock'
+end
+local function bury()
+  if ARGV[3] == '1' then
+    set(tombstone, 1, 60000, 'NX')
+  end
+end
+if not kind or ARGV[2] == 'delete' and redis.call('EXISTS', tombstone) == 1 then
+  bury()
+  return {'unknown'}
+end
+
+if ARGV[2] == 'delete' then
+  for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+    local channel = string.match(redis.call('HGET', waiters, waiter) or '', '%S+$')
+    if channel then
+      publish(channel, string.format('%s deleted %s 0 %s', kind, waiter, key))
+    end
+  end
+  -- The process of a run notifies its members.
+  local fence, channel, run = string.match(kind == 'lock' and redis.call('GET', last_fence) or '', '^(%d+) %S+ (%S+) (%S+)$')
+  if run and run == redis.call('GET', key) then
+    publish(channel, string.format('lock deleted %s %s %s', run, fence, key))
+  end
+  fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
+  -- Deletion comes before SET: a script that has deleted something may write at maxmemory.
+  redis.call('DEL', key, queue, waiters, KEYS[6], KEYS[9])
+  if fence then
+    set(last_fence, fence, 60000)
+  end
+  -- Data that refuses late copies stays for its minute.
+  if kind == 'semaphore' or kind == 'rate' then
+    redis.call('DEL', KEYS[4], KEYS[5])
+  elseif kind == 'barrier' then
+    redis.call('DEL', KEYS[5])
+  end
+  bury()
+  return {'deleted'}
+elseif kind ~= 'lock' then
+  return {'kind', kind}
+end
+
+local waiting = redis.call('ZCARD', queue)
+if found == 'none' then
+  return {'inspected', 1, -1, waiting, -1, -1, 0, 0}
+end
+local record = redis.call('GET', last_fence) or '0'
+local till = left(key)
+return {'inspected', 1, -1, waiting, -1, -1, 0, 0, -1, till < 0 and -1 or math.floor(till * 1000),
+  tonumber(string.match(record, '^%d+')), 1}

@@ -1,0 +1,152 @@
+-- The shared part of the lock scripts: keys, queue, and the grant to the next waiters.
+--
+-- KEYS[1]  K       the holder's id, expiring with the lease: the layout of `SET K id NX PX lease`
+-- KEYS[2]  {K}:f   "<last fence> <holder's id>", for a minute longer than the lease; for a run
+--                  "<last fence> <members> <channel> <id>"
+-- KEYS[3]  {K}:q   waiters' ids by ticket
+-- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"
+-- KEYS[5]  {K}:y   the lock had a foreign holder within the last minute
+-- KEYS[6]  {K}:x:id  this id is refused
+-- KEYS[7]  {K}:p   channels of processes, by the end of their waiters
+-- ARGV[1]  id
+--
+-- A run is a grant to waiters of one process that follow each other in the queue, each lease at least as long as the
+-- one before. Its members are "<id>:<lease>,<id>:<lease>,..". Their fences are consecutive, and the last one is
+-- recorded. The process passes the lock on from member to member, and ends the run. No request of a member may end a
+-- run of several. Its id is therefore the first member's with another version digit, which no attempt has.
+
+local lock, record, queue, waiters, foreign, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local processes, id = KEYS[7], ARGV[1]
+
+local GRANT_WINDOW, MINUTE = 2000, 60000
+-- The maximum of members in a run, and of dead waiters that one script removes.
+local RUN, PURGE = 32, 1000
+
+-- The time is ahead of all fences, so that a fence lost with the data is followed by a higher one.
+local function fence_after(recorded, time)
+  local last = recorded and tonumber(string.match(recorded, '^%d+')) or 0
+  return math.max(last + 1, time)
+end
+
+-- The recorded fence of this holder; nil for a foreign holder.
+local function fence_of(holder, recorded)
+  if recorded and string.sub(recorded, -#holder - 1) == ' ' .. holder then
+    return tonumber(string.match(recorded, '^%d+'))
+  end
+end
+
+-- The members and the channel of the holder, if it is a run.
+local function run_of(holder, recorded)
+  if holder and recorded then
+    local members, channel, run = string.match(recorded, '^%d+ (%S+) (%S+) (%S+)$')
+    if run == holder then return members, channel end
+  end
+end
+
+-- The record, unless another client has written something else there.
+local function read_record()
+  local recorded = redis.pcall('GET', record)
+  return type(recorded) == 'string' and recorded or nil
+end
+
+-- Fails if a helper key has another type, before anything is changed.
+local function check_helpers()
+  redis.call('HLEN', waiters)
+  return redis.call('ZCARD', queue)
+end
+
+local function leave(...)
+  redis.call('ZREM', queue, ...)
+  redis.call('HDEL', waiters, ...)
+end
+
+local function read(waiter)
+  local lease, live_until, mode, channel = string.match(waiter or '', '^(%d+) (%d+) (%a+) (%S+)$')
+  return {lease = tonumber(lease or 0), live_until = tonumber(live_until or 0), mode = mode, channel = channel}
+end
+
+local function head()
+  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  return first, first and read(redis.call('HGET', waiters, first))
+end
+
+-- A waiter is alive until its own time is over, or while its process rechecks its waiters. A woken waiter has only its
+-- own time.
+local function is_alive(waiter, time)
+  return waiter.live_until > time or waiter.channel and waiter.mode ~= 'woken'
+    and tonumber(redis.call('ZSCORE', processes, waiter.channel) or 0) > time
+end
+
+-- 1 if dead waiters were left for the next call.
+local more = 0
+
+-- Grants the free lock to the first live waiter and to those of its process right behind it. An unfair waiter is only
+-- woken. A waiter whose process receives no messages is dead. The caller must read the lock again: it may hold it now.
+--
+-- Removal comes before SET: a script that has removed something may write at maxmemory.
+local function pump(time)
+  local gone, purged = {}, 0
+  local most = redis.call('EXISTS', foreign) == 1 and 1 or RUN
+  while purged <= PURGE - RUN do
+    local ids = redis.call('ZRANGE', queue, 0, RUN - 1)
+    if not ids[1] then return end
+    local found, at, first = redis.call('HMGET', waiters, unpack(ids)), 0, nil
+    repeat
+      at = at + 1
+      first = ids[at] and read(found[at])
+    until not first or not gone[first.channel or ''] and is_alive(first, time)
+    if at > 1 then
+      leave(unpack(ids, 1, at - 1))
+      purged = purged + at - 1
+    end
+    if first and first.mode == 'fair' then
+      local members, last, lease = {string.format('%s:%.0f', ids[at], first.lease)}, at, first.lease
+      while #members < most and ids[last + 1] do
+        local other = read(found[last + 1])
+        if other.mode ~= 'fair' or other.channel ~= first.channel or not is_alive(other, time)
+          or other.lease < lease then break end
+        last, lease = last + 1, other.lease
+        members[#members + 1] = string.format('%s:%.0f', ids[last], other.lease)
+      end
+      leave(unpack(ids, at, last))
+      local run = #members == 1 and ids[at] or string.sub(ids[at], 1, 12) .. '8' .. string.sub(ids[at], 14)
+      local fence = string.format('%.0f', fence_after(read_record(), time) + #members - 1)
+      members = table.concat(members, ',')
+      if publish(first.channel, string.format('lock run %s %s %s', members, fence, lock)) > 0 then
+        set(lock, run, math.min(first.lease, GRANT_WINDOW))
+        set(record, string.format('%s %s %s %s', fence, members, first.channel, run), first.lease + MINUTE)
+        return
+      end
+      gone[first.channel], purged = true, purged + last - at + 1
+    elseif first then
+      if publish(first.channel, string.format('lock wake %s 0 %s', ids[at], lock)) > 0 then
+        -- It has the grant window to acquire.
+        local live_until = math.min(first.live_until, time + GRANT_WINDOW * 1000)
+        redis.call('HSET', waiters, ids[at],
+          string.format('%.0f %.0f woken %s', first.lease, live_until, first.channel))
+        return
+      end
+      gone[first.channel] = true
+    end
+  end
+  more = redis.call('EXISTS', queue)
+end
+
+-- After the end of a hold. If foreign clients use the lock (`SET NX` in a loop), it stays free until the next waiter
+-- asks again, so that they get a chance.
+local function hand_over()
+  if redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', foreign) == 0 then
+    pump(now())
+  end
+end
+
+-- A write without effect allows the next one at maxmemory.
+local function bury()
+  redis.call('ZREM', queue, '')
+  set(tombstone, 1, MINUTE, 'NX')
+end
+
+-- A reply, followed by 1 if there are more dead waiters to remove.
+local function answer(word)
+  return more == 1 and word .. ' 1' or word
+end

@@ -1,0 +1,23 @@
+-- Ends the hold, of any holder or of this id or run, and grants the lock to the next waiter. A script for the same
+-- reasons as the release.
+--
+-- KEYS     as in lock.lua
+-- ARGV[1]  id; all zeros: any holder
+-- ARGV[2]  the highest fence to end: a copy of the request does not end the hold of the next waiter
+--
+-- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
+
+local holder, recorded = redis.call('GET', lock), read_record()
+local of_anybody = string.match(id, '^0+$')
+local fence = string.match(recorded or '', '^%d+')
+if not holder or holder ~= id and not of_anybody or tonumber(fence or 0) > tonumber(ARGV[2]) then
+  return 'not_held'
+end
+check_helpers()
+redis.call('DEL', lock)
+local _, channel = run_of(holder, recorded)
+if of_anybody and channel then
+  publish(channel, string.format('lock lost %s %s %s', holder, fence, lock))
+end
+hand_over()
+return answer('released')

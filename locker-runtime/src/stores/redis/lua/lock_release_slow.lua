@@ -1,0 +1,12 @@
+-- The second part of lock_release_fast.lua.
+
+local held = redis.call('GET', lock) == id
+if held then
+  check_helpers()
+  redis.call('DEL', lock)
+  hand_over()
+end
+if ARGV[2] == '1' then
+  bury()
+end
+return held and answer('released') or 'not_held'

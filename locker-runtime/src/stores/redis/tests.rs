@@ -1,0 +1,72 @@
+use super::{
+    Redis,
+    handoff::runs::{Next, Place},
+};
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    primitives::{HoldRequest, Reply, Wait, lock::Request},
+    stores::opening::Opening,
+};
+use futures_util::FutureExt;
+use locker_harness::{RedisServer, Signal, in_time, until};
+use std::{sync::Arc, time::Duration};
+
+const LEASE: Duration = Duration::from_secs(60);
+
+fn by() -> Timestamp {
+    Timestamp::now() + Duration::from_secs(1)
+}
+
+fn acquire(id: Id) -> Request {
+    HoldRequest::Acquire { id, lease: LEASE, wait: Some(Wait { live: None, fair: true }), ask: () }
+}
+
+/// An executor may poll a member between being passed over and the hold of the next one.
+#[tokio::test]
+async fn passed_over_member_does_not_hold() {
+    let Some(server) = RedisServer::start() else { return };
+    let store = Redis::open(&server.url(), &Opening::default()).await.unwrap();
+    let (key, [before, late, next]) = (Key::new("lock:a"), [(); 3].map(|()| Id::random()));
+    store.handoff.call(&key, &acquire(before), by()).await.unwrap();
+    let _mailboxes = [late, next].map(|id| store.session.mailboxes().subscribe(id));
+    for id in [late, next] {
+        let queued = store.handoff.call(&key, &acquire(id), by()).await.unwrap();
+        assert!(matches!(queued, Reply::Queued { .. }), "{queued:?}");
+    }
+    let release = HoldRequest::Release { id: before, tombstone: false, once: None };
+    store.handoff.call(&key, &release, by()).await.unwrap();
+    until("the turn", async || matches!(store.handoff.runs.place(&key, late), Place::Holds { .. })).await;
+    let Place::Holds { grant, fence } = store.handoff.runs.place(&key, late) else { panic!() };
+
+    // A member that has taken the lock with a reply is not passed over.
+    assert_eq!(store.handoff.call(&key, &acquire(late), by()).await.unwrap(), Reply::Granted { fence });
+    let passed_over = |id| store.session.mailboxes().take_back(id);
+    assert_eq!(store.handoff.pass_on(&key, grant, Some(late), passed_over), Next::Gone);
+
+    let confirm = HoldRequest::Renew { id: late, lease: LEASE, once: None };
+    let mut confirming = Box::pin(store.handoff.call(&key, &confirm, by()));
+    server.signal(Signal::STOP);
+    assert!(confirming.as_mut().now_or_never().is_none());
+    server.signal(Signal::CONT);
+    let passed = store.handoff.pass_on(&key, grant, Some(late), |_| true);
+    assert!(matches!(passed, Next::Holds { member, .. } if member.id == next), "{passed:?}");
+    assert_eq!(in_time("the confirmation", confirming).await.unwrap(), Reply::Lost, "both hold");
+}
+
+#[tokio::test]
+async fn recheck_task_ends_with_the_last_key() {
+    let Some(server) = RedisServer::start() else { return };
+    let store = Redis::open(&server.url(), &Opening::default()).await.unwrap();
+    let key = Key::new("lock:a");
+    for id in [Id::random(), Id::random()] {
+        store.handoff.call(&key, &acquire(id), by()).await.unwrap();
+    }
+    // There is no waiter, because there is no mailbox.
+    until("the recheck", async || !store.handoff.rechecks.knows(&key)).await;
+    let rechecks = Arc::downgrade(&store.handoff.rechecks);
+    let store = Arc::downgrade(&{ store });
+    until("the end of the store", async || store.strong_count() == 0).await;
+    until("the end of its task", async || rechecks.strong_count() == 0).await;
+}
