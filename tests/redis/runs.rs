@@ -4,7 +4,7 @@ use crate::support::{LEASE, builder, connect, hold, holder, in_time, nobody_is_l
 use futures_util::FutureExt;
 use locker::{
     ErrorKind, Guard, Id, Key, Locker, Timestamp,
-    primitives::{Context, HoldRequest, Notification, Reply, Wait, lock},
+    primitives::{Context, HoldRequest, Notification, Reply, State as _, Wait, lock},
 };
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{collections::HashMap, pin::pin, task::Poll, time::Duration};
@@ -566,7 +566,7 @@ impl Model {
         let (key, mut notifications) = (Key::new("lock:a"), Vec::new());
         let mut context =
             Context { key: &key, now: Timestamp::from_micros(1), notifications: &mut notifications };
-        (lock::step(&mut self.state, request, &mut context), notifications)
+        (self.state.step(request, &mut context), notifications)
     }
 
     fn id(number: usize) -> Id {

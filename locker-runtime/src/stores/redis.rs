@@ -170,7 +170,7 @@ impl Redis {
     async fn delete(&self, key: &Key, once: IdempotencyKey, by: Timestamp) -> Result<Reply> {
         match self.inspect(key, by).await? {
             // Something may come before the late copy of a deletion that found nothing.
-            Reply::Unknown if !once.repeated => Ok(Reply::Unknown),
+            Reply::Unknown if !once.retried => Ok(Reply::Unknown),
             Reply::Inspected(_) | Reply::Unknown => {
                 let answer = self.invoke(shared::delete(key, once), by).await?;
                 shared::reply(&answer, &Request::Delete(once))

@@ -3,7 +3,10 @@
 use super::*;
 use crate::{
     key::Key,
-    primitives::{GRANT_WINDOW, Notification, State as _, TOMBSTONE},
+    primitives::{
+        protocol::{GRANT_WINDOW, Notification, TOMBSTONE},
+        state::State as _,
+    },
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -26,7 +29,7 @@ impl Bench {
 
     fn ask(&mut self, request: &Request) -> Reply {
         let Self { state, key, now, notifications } = self;
-        step(state, request, &mut Context { key, now: *now, notifications })
+        state.step(request, &mut Context { key, now: *now, notifications })
     }
 
     fn acquire(&mut self, id: u128, wait: Option<Wait>) -> Reply {
@@ -60,7 +63,7 @@ const AWAY: Option<Wait> = Some(Wait { live: Some(Duration::from_millis(300)), f
 const UNFAIR: Option<Wait> = Some(Wait { live: None, fair: false });
 
 #[test]
-fn a_release_hands_over_to_the_first_in_line() {
+fn release_grants_to_the_first_waiter() {
     let mut lock = Bench::new();
     assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
     assert_eq!(lock.acquire(2, HERE), Reply::Queued { ahead: 0, recheck_after: None });
@@ -74,7 +77,7 @@ fn a_release_hands_over_to_the_first_in_line() {
 }
 
 #[test]
-fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
+fn remote_grant_is_short_until_confirmed() {
     let mut lock = Bench::new();
     lock.acquire(1, None);
     let long = Duration::from_secs(60);
@@ -89,7 +92,7 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
 }
 
 #[test]
-fn a_dead_waiter_is_skipped() {
+fn dead_waiter_is_skipped() {
     let mut lock = Bench::new();
     lock.ask(&HoldRequest::Acquire {
         id: Id::from(1),
@@ -102,11 +105,11 @@ fn a_dead_waiter_is_skipped() {
     lock.acquire(3, AWAY);
     lock.pass(Duration::from_millis(60));
     lock.tick();
-    assert_eq!(lock.holder(), Some(Id::from(3)), "2 was not heard of for 310 ms and lives 300 ms");
+    assert_eq!(lock.holder(), Some(Id::from(3)), "2 did not ask for 310 ms and lives 300 ms");
 }
 
 #[test]
-fn a_tombstone_refuses_a_late_attempt_until_it_is_forgotten() {
+fn tombstone_rejects_a_late_attempt() {
     let mut lock = Bench::new();
     assert_eq!(lock.cancel(1, true), Reply::Cancelled);
     assert_eq!(lock.acquire(1, HERE), Reply::Cancelled);
@@ -118,7 +121,7 @@ fn a_tombstone_refuses_a_late_attempt_until_it_is_forgotten() {
 }
 
 #[test]
-fn nobody_overtakes_a_waiter_who_keeps_its_turn() {
+fn fair_waiter_is_not_overtaken() {
     let mut lock = Bench::new();
     lock.acquire(1, None);
     lock.acquire(2, HERE);
@@ -128,7 +131,7 @@ fn nobody_overtakes_a_waiter_who_keeps_its_turn() {
 }
 
 #[test]
-fn an_unfair_waiter_is_woken_and_may_be_overtaken() {
+fn unfair_waiter_is_woken_and_overtaken() {
     let mut lock = Bench::new();
     lock.acquire(1, None);
     assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }));
@@ -144,9 +147,9 @@ fn an_unfair_waiter_is_woken_and_may_be_overtaken() {
     assert!(lock.state.is_idle());
 }
 
-/// Its future may be kept and not polled.
+/// Its future may be kept without being polled.
 #[test]
-fn a_woken_waiter_here_that_does_not_come_is_passed_over() {
+fn woken_waiter_that_stays_away_is_skipped() {
     let mut lock = Bench::new();
     lock.acquire(1, None);
     lock.acquire(2, UNFAIR);
@@ -156,15 +159,15 @@ fn a_woken_waiter_here_that_does_not_come_is_passed_over() {
     lock.pass(GRANT_WINDOW);
     lock.tick();
     assert_eq!((lock.holder(), lock.state.waiting()), (Some(Id::from(3)), 0));
-    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }), "it may come later");
+    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }), "it may ask later");
     lock.release(3);
     lock.pass(GRANT_WINDOW / 2);
     assert!(matches!(lock.acquire(4, UNFAIR), Reply::Granted { .. }));
-    assert_eq!(lock.state.next_tick(), Some(lock.now + LEASE), "while it is held nobody is passed over");
+    assert_eq!(lock.state.next_tick(), Some(lock.now + LEASE), "no waiter is skipped while the lock is held");
 }
 
 #[test]
-fn a_last_try_leaves_the_queue() {
+fn last_attempt_leaves_the_queue() {
     let mut lock = Bench::new();
     lock.acquire(1, None);
     lock.acquire(2, HERE);
@@ -174,7 +177,7 @@ fn a_last_try_leaves_the_queue() {
 }
 
 #[test]
-fn a_last_try_takes_the_free_lock_that_it_was_woken_for() {
+fn last_attempt_takes_the_lock_it_was_woken_for() {
     let mut lock = Bench::new();
     lock.acquire(1, None);
     lock.acquire(2, UNFAIR);
@@ -211,18 +214,18 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..120)
 }
 
-/// The lock as one would write it first: a holder, a list, a set of the refused.
+/// The simplest lock: a holder, a list of waiters, and a set of refused ids.
 #[derive(Default)]
 struct Model {
     holder: Option<(u128, Timestamp)>,
-    line: Vec<u128>,
+    queue: Vec<u128>,
     refused: HashMap<u128, Timestamp>,
 }
 
 impl Model {
     fn serve(&mut self, now: Timestamp) {
-        if self.holder.is_none() && !self.line.is_empty() {
-            self.holder = Some((self.line.remove(0), now + LEASE));
+        if self.holder.is_none() && !self.queue.is_empty() {
+            self.holder = Some((self.queue.remove(0), now + LEASE));
         }
     }
 
@@ -242,11 +245,11 @@ impl Model {
                     return "granted";
                 }
                 if !wait {
-                    self.line.retain(|other| *other != id);
+                    self.queue.retain(|other| *other != id);
                     return "busy";
                 }
-                if !self.line.contains(&id) {
-                    self.line.push(id);
+                if !self.queue.contains(&id) {
+                    self.queue.push(id);
                 }
                 "queued"
             }
@@ -255,7 +258,7 @@ impl Model {
                 "renewed"
             }
             Act::Renew(id) => {
-                if !self.line.contains(&id) {
+                if !self.queue.contains(&id) {
                     self.serve(now);
                 }
                 "lost"
@@ -275,7 +278,7 @@ impl Model {
                 if tombstone {
                     self.refused.entry(id).or_insert(now + TOMBSTONE);
                 }
-                self.line.retain(|other| *other != id);
+                self.queue.retain(|other| *other != id);
                 self.holder = self.holder.filter(|(holder, _)| *holder != id);
                 self.serve(now);
                 "cancelled"
@@ -316,9 +319,9 @@ fn request(act: &Act, state: &State) -> Option<Request> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// One holder, first in first out, nobody forgotten: as the model says, reply by reply.
+    /// One holder, first in first out, no waiter forgotten: the same replies.
     #[test]
-    fn does_what_the_model_does(acts in acts()) {
+    fn lock_agrees_with_a_model(acts in acts()) {
         let (mut lock, mut model) = (Bench::new(), Model::default());
         let mut last_fence = 0;
         for act in &acts {
@@ -331,7 +334,7 @@ proptest! {
             });
             prop_assert_eq!(said, model.act(act, lock.now), "at {:?} of {:?}", act, acts);
             prop_assert_eq!(lock.holder(), model.holder.filter(|(_, until)| *until > lock.now).map(|(id, _)| Id::from(id)));
-            prop_assert_eq!(lock.state.waiting(), model.line.len());
+            prop_assert_eq!(lock.state.waiting(), model.queue.len());
             if let Some((_, fence, _)) = lock.state.holder() {
                 prop_assert!(fence >= last_fence, "fences rise");
                 last_fence = fence;
@@ -339,7 +342,6 @@ proptest! {
         }
     }
 
-    /// Every grant has a fence of its own, higher than the one before.
     #[test]
     fn every_grant_has_a_higher_fence(acts in acts()) {
         let mut lock = Bench::new();
@@ -363,9 +365,9 @@ proptest! {
         }
     }
 
-    /// Sending any request twice is the same as sending it once, whatever came before.
+    /// After any requests.
     #[test]
-    fn a_repeated_request_changes_nothing(acts in acts()) {
+    fn repeated_request_changes_nothing(acts in acts()) {
         let (mut once, mut twice) = (Bench::new(), Bench::new());
         for act in &acts {
             if let Act::Pass(millis) = act {
@@ -379,7 +381,7 @@ proptest! {
             prop_assert_eq!(&reply, &first);
             match (&first, &second) {
                 (Reply::Released, Reply::NotHeld) => {}
-                // The first copy handed a free lock to somebody; the second finds the lease running.
+                // The first copy granted a free lock to a waiter; the second finds its lease running.
                 (Reply::Granted { fence }, Reply::Granted { fence: again }) => prop_assert_eq!(fence, again),
                 (first, second) => prop_assert_eq!(first, second),
             }
@@ -388,9 +390,9 @@ proptest! {
         }
     }
 
-    /// Whatever happened: when everybody leaves, nothing is left.
+    /// After any requests, once all callers have left.
     #[test]
-    fn nothing_is_left_of_those_who_left(acts in acts()) {
+    fn lock_forgets_callers_that_left(acts in acts()) {
         let mut lock = Bench::new();
         for act in &acts {
             if let Some(request) = request(act, &lock.state) {

@@ -86,7 +86,7 @@ pub(super) fn kind_of(key: &Key) -> Invocation {
 }
 
 pub(super) fn delete(key: &Key, once: IdempotencyKey) -> Invocation {
-    ANY.on(key).argument(once.attempt).argument("delete").argument(once.repeated)
+    ANY.on(key).argument(once.attempt).argument("delete").argument(once.retried)
 }
 
 /// Asks how what lives at a key looks; `None` when it is of no known kind.
@@ -151,7 +151,7 @@ fn failing(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
 /// The same with the attempt before the end, and whether that is to be refused behind it.
 fn by_name(call: Invocation, missing: usize, tombstone: bool, once: IdempotencyKey) -> Invocation {
     let call = without(call, missing).argument(once.attempt).argument(tombstone);
-    if once.repeated { call.argument(true) } else { call }
+    if once.retried { call.argument(true) } else { call }
 }
 
 fn without(call: Invocation, missing: usize) -> Invocation {
@@ -195,8 +195,8 @@ fn of_event(request: &event::Request, start: Start<'_>) -> Invocation {
         event::Request::Send { once, message, keep } => begin("send", once.attempt, None)
             .argument(Arc::clone(message))
             .argument(milliseconds(*keep))
-            .argument(once.repeated),
-        event::Request::Reset { once } => failing(begin("reset", once.attempt, None), 2, once.repeated),
+            .argument(once.retried),
+        event::Request::Reset { once } => failing(begin("reset", once.attempt, None), 2, once.retried),
         event::Request::Cancel { id } => begin("cancel", *id, None),
     }
 }
@@ -206,7 +206,7 @@ fn of_watchdog(request: &watchdog::Request, start: Start<'_>) -> Invocation {
     match *request {
         watchdog::Request::Wait { id, wait } => begin("wait", id, wait),
         watchdog::Request::Kick { once, expires } => {
-            begin("kick", once.attempt, None).argument(milliseconds(expires)).argument(once.repeated)
+            begin("kick", once.attempt, None).argument(milliseconds(expires)).argument(once.retried)
         }
         watchdog::Request::Cancel { id } => begin("cancel", id, None),
     }
@@ -237,7 +237,7 @@ fn of_counter(request: &counter::Request, start: Start<'_>) -> Invocation {
     match *request {
         counter::Request::Add { id, by } => begin("add", id).argument(by),
         counter::Request::Set { once, value } => {
-            begin("set", once.attempt).argument(value).argument(once.repeated)
+            begin("set", once.attempt).argument(value).argument(once.retried)
         }
         counter::Request::Get => begin("get", Id::from(0)),
     }
