@@ -54,7 +54,7 @@ pub struct State {
     watchers: Watchers,
     /// The messages for the waiters that were queued at a send, which may have ended when they ask again.
     notified: ReplyCache<Arc<str>>,
-    /// The replies to retried sends and resets, whose copies may arrive after later sends and resets.
+    /// The replies to retried sends and resets. Further copies may arrive after later sends and resets.
     answered: ReplyCache<Reply>,
 }
 

@@ -75,7 +75,7 @@ struct Reservations {
     admitted: Tombstones,
     refused: Tombstones,
     /// When all of it is forgotten. A store that lets its data expire keeps it for a minute after the last known
-    /// reservation; callers without a time ask again sooner. Never in the embedded store, where callers do not ask again.
+    /// reservation; callers without a time ask again sooner. The embedded store keeps it, as no caller asks again.
     kept_until: Timestamp,
 }
 
@@ -186,8 +186,7 @@ impl State {
 
     fn leave(&mut self, id: Id, context: &mut Context<'_>) {
         let Some(reservations) = self.reservations.as_deref_mut() else { return };
-        let has_time =
-            reservations.queue.get(id).is_some_and(|reservation| reservation.at < Timestamp::NEVER);
+        let has_time = reservations.queue.get(id).is_some_and(|left| left.at < Timestamp::NEVER);
         reservations.queue.leave(id);
         if has_time && reservations.queue.len() <= MOVES_UP {
             self.reschedule(context);
@@ -201,9 +200,7 @@ impl State {
         let (meter, rate, now) = (self.meter, self.rate, context.now);
         let Some(reservations) = self.reservations.as_deref_mut() else { return };
         let (mut tail, mut refused) = (meter, Vec::new());
-        reservations
-            .queue
-            .retain(|_, reservation| reservation.at < Timestamp::NEVER || reservation.live_until > now);
+        reservations.queue.retain(|_, kept| kept.at < Timestamp::NEVER || kept.live_until > now);
         for (id, reservation) in reservations.queue.iter_mut() {
             let at = tail.available_at(reservation.tokens, &rate, now);
             if at != reservation.at {
@@ -231,12 +228,10 @@ impl State {
         let Some(reservations) = self.reservations.as_deref_mut() else { return };
         reservations.admitted.forget_until(now);
         reservations.refused.forget_until(now);
-        while let Some((id, &reservation)) =
-            reservations.queue.head().filter(|(_, reservation)| reservation.at <= now)
-        {
-            self.meter = self.meter.after(reservation.tokens, reservation.at, &rate);
+        while let Some((id, &due)) = reservations.queue.head().filter(|(_, head)| head.at <= now) {
+            self.meter = self.meter.after(due.tokens, due.at, &rate);
             reservations.queue.leave(id);
-            if reservation.woken {
+            if due.woken {
                 reservations.admitted.add(id, now);
             }
         }
@@ -275,6 +270,7 @@ impl State {
         reservations.kept_until = if is_here { Timestamp::NEVER } else { idle + TOMBSTONE };
     }
 
+    /// Resets a limiter that a store would have let expire.
     fn expire(&mut self, now: Timestamp) {
         if self.reservations.as_ref().is_some_and(|reservations| reservations.kept_until <= now) {
             *self = Self::default();
@@ -297,10 +293,8 @@ impl State {
     }
 
     fn tail(&self) -> Meter {
-        self.reservations
-            .as_ref()
-            .filter(|reservations| !reservations.queue.is_empty())
-            .map_or(self.meter, |reservations| reservations.tail)
+        let reservations = self.reservations.as_ref().filter(|reservations| !reservations.queue.is_empty());
+        reservations.map_or(self.meter, |reservations| reservations.tail)
     }
 
     fn reservations(&mut self) -> &mut Reservations {

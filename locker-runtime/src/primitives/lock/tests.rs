@@ -1,37 +1,17 @@
 //! The step against a model that is too simple to be wrong.
 
 use super::*;
-use crate::{
-    key::Key,
-    primitives::{
-        protocol::{GRANT_WINDOW, Notification, TOMBSTONE},
-        state::State as _,
-    },
+use crate::primitives::{
+    protocol::{GRANT_WINDOW, Notification, TOMBSTONE},
+    state::State as _,
+    tests::bench::{Bench, HERE},
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
 
 const LEASE: Duration = Duration::from_millis(100);
 
-/// A lock with a clock that the test moves.
-struct Bench {
-    state: State,
-    key: Key,
-    now: Timestamp,
-    notifications: Vec<Notification>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let now = Timestamp::from_micros(1_000_000);
-        Self { state: State::default(), key: Key::new("k"), now, notifications: Vec::new() }
-    }
-
-    fn ask(&mut self, request: &Request) -> Reply {
-        let Self { state, key, now, notifications } = self;
-        state.step(request, &mut Context { key, now: *now, notifications })
-    }
-
+impl Bench<State> {
     fn acquire(&mut self, id: u128, wait: Option<Wait>) -> Reply {
         self.ask(&HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () })
     }
@@ -44,41 +24,32 @@ impl Bench {
         self.ask(&HoldRequest::Cancel { id: Id::from(id), tombstone })
     }
 
-    fn tick(&mut self) {
-        let Self { state, key, now, notifications } = self;
-        state.tick(&mut Context { key, now: *now, notifications });
-    }
-
     fn holder(&self) -> Option<Id> {
         self.state.holder().filter(|(_, _, until)| *until > self.now).map(|(id, ..)| id)
     }
-
-    fn pass(&mut self, time: Duration) {
-        self.now = self.now + time;
-    }
 }
 
-const HERE: Option<Wait> = Some(Wait { live: None, fair: true });
 const AWAY: Option<Wait> = Some(Wait { live: Some(Duration::from_millis(300)), fair: true });
 const UNFAIR: Option<Wait> = Some(Wait { live: None, fair: false });
 
 #[test]
 fn release_grants_to_the_first_waiter() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
     assert_eq!(lock.acquire(2, HERE), Reply::Queued { ahead: 0, recheck_after: None });
     assert_eq!(lock.acquire(3, HERE), Reply::Queued { ahead: 1, recheck_after: None });
     assert_eq!(lock.release(1), Reply::Released);
     assert_eq!(lock.holder(), Some(Id::from(2)));
-    assert!(
-        matches!(lock.notifications[..], [Notification { id, signal: Signal::HandedOff { .. }, .. }] if id == Id::from(2))
-    );
+    let [Notification { id, signal: Signal::HandedOff { .. }, .. }] = lock.notifications[..] else {
+        panic!("{:?}", lock.notifications)
+    };
+    assert_eq!(id, Id::from(2));
     assert_eq!(lock.release(1), Reply::NotHeld);
 }
 
 #[test]
 fn remote_grant_is_short_until_confirmed() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     let long = Duration::from_secs(60);
     lock.ask(&HoldRequest::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: () });
@@ -93,7 +64,7 @@ fn remote_grant_is_short_until_confirmed() {
 
 #[test]
 fn dead_waiter_is_skipped() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     lock.ask(&HoldRequest::Acquire {
         id: Id::from(1),
         lease: Duration::from_millis(305),
@@ -101,20 +72,20 @@ fn dead_waiter_is_skipped() {
         ask: (),
     });
     lock.acquire(2, AWAY);
-    lock.pass(Duration::from_millis(250));
+    lock.pass(250);
     lock.acquire(3, AWAY);
-    lock.pass(Duration::from_millis(60));
+    lock.pass(60);
     lock.tick();
     assert_eq!(lock.holder(), Some(Id::from(3)), "2 did not ask for 310 ms and lives 300 ms");
 }
 
 #[test]
 fn tombstone_rejects_a_late_attempt() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     assert_eq!(lock.cancel(1, true), Reply::Cancelled);
     assert_eq!(lock.acquire(1, HERE), Reply::Cancelled);
     assert!(!lock.state.is_idle(), "the tombstone is remembered");
-    lock.pass(TOMBSTONE);
+    lock.advance(TOMBSTONE);
     lock.tick();
     assert!(lock.state.is_idle());
     assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
@@ -122,17 +93,17 @@ fn tombstone_rejects_a_late_attempt() {
 
 #[test]
 fn fair_waiter_is_not_overtaken() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, HERE);
-    lock.pass(LEASE);
+    lock.advance(LEASE);
     assert!(matches!(lock.acquire(3, UNFAIR), Reply::Queued { .. }));
     assert_eq!(lock.holder(), Some(Id::from(2)));
 }
 
 #[test]
 fn unfair_waiter_is_woken_and_overtaken() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }));
     lock.release(1);
@@ -150,25 +121,25 @@ fn unfair_waiter_is_woken_and_overtaken() {
 /// Its future may be kept without being polled.
 #[test]
 fn woken_waiter_that_stays_away_is_skipped() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, UNFAIR);
     lock.acquire(3, HERE);
     lock.release(1);
     assert_eq!((lock.holder(), lock.state.next_tick()), (None, Some(lock.now + GRANT_WINDOW)));
-    lock.pass(GRANT_WINDOW);
+    lock.advance(GRANT_WINDOW);
     lock.tick();
     assert_eq!((lock.holder(), lock.state.waiting()), (Some(Id::from(3)), 0));
     assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }), "it may ask later");
     lock.release(3);
-    lock.pass(GRANT_WINDOW / 2);
+    lock.advance(GRANT_WINDOW / 2);
     assert!(matches!(lock.acquire(4, UNFAIR), Reply::Granted { .. }));
     assert_eq!(lock.state.next_tick(), Some(lock.now + LEASE), "no waiter is skipped while the lock is held");
 }
 
 #[test]
 fn last_attempt_leaves_the_queue() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, HERE);
     assert_eq!(lock.acquire(2, None), Reply::Busy { retry_after: LEASE });
@@ -178,7 +149,7 @@ fn last_attempt_leaves_the_queue() {
 
 #[test]
 fn last_attempt_takes_the_lock_it_was_woken_for() {
-    let mut lock = Bench::new();
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, UNFAIR);
     lock.acquire(3, UNFAIR);
@@ -322,18 +293,19 @@ proptest! {
     /// One holder, first in first out, no waiter forgotten: the same replies.
     #[test]
     fn lock_agrees_with_a_model(acts in acts()) {
-        let (mut lock, mut model) = (Bench::new(), Model::default());
+        let (mut lock, mut model) = (Bench::<State>::new(), Model::default());
         let mut last_fence = 0;
         for act in &acts {
             if let Act::Pass(millis) = act {
-                lock.pass(Duration::from_millis(*millis));
+                lock.pass(*millis);
             }
             let said = request(act, &lock.state).map_or("passed", |request| {
                 let reply = lock.ask(&request);
                 name(&reply)
             });
             prop_assert_eq!(said, model.act(act, lock.now), "at {:?} of {:?}", act, acts);
-            prop_assert_eq!(lock.holder(), model.holder.filter(|(_, until)| *until > lock.now).map(|(id, _)| Id::from(id)));
+            let expected = model.holder.filter(|(_, until)| *until > lock.now).map(|(id, _)| Id::from(id));
+            prop_assert_eq!(lock.holder(), expected);
             prop_assert_eq!(lock.state.waiting(), model.queue.len());
             if let Some((_, fence, _)) = lock.state.holder() {
                 prop_assert!(fence >= last_fence, "fences rise");
@@ -344,11 +316,11 @@ proptest! {
 
     #[test]
     fn every_grant_has_a_higher_fence(acts in acts()) {
-        let mut lock = Bench::new();
+        let mut lock = Bench::<State>::new();
         let mut grants: Vec<(Id, u64)> = Vec::new();
         for act in &acts {
             if let Act::Pass(millis) = act {
-                lock.pass(Duration::from_millis(*millis));
+                lock.pass(*millis);
             }
             if let Some(request) = request(act, &lock.state) {
                 let _ = lock.ask(&request);
@@ -368,11 +340,11 @@ proptest! {
     /// After any requests.
     #[test]
     fn repeated_request_changes_nothing(acts in acts()) {
-        let (mut once, mut twice) = (Bench::new(), Bench::new());
+        let (mut once, mut twice) = (Bench::<State>::new(), Bench::<State>::new());
         for act in &acts {
             if let Act::Pass(millis) = act {
-                once.pass(Duration::from_millis(*millis));
-                twice.pass(Duration::from_millis(*millis));
+                once.pass(*millis);
+                twice.pass(*millis);
             }
             let Some(request) = request(act, &once.state) else { continue };
             let reply = once.ask(&request);
@@ -393,7 +365,7 @@ proptest! {
     /// After any requests, once all callers have left.
     #[test]
     fn lock_forgets_callers_that_left(acts in acts()) {
-        let mut lock = Bench::new();
+        let mut lock = Bench::<State>::new();
         for act in &acts {
             if let Some(request) = request(act, &lock.state) {
                 let _ = lock.ask(&request);
@@ -402,7 +374,7 @@ proptest! {
         for id in 0..6 {
             lock.cancel(id, false);
         }
-        lock.pass(TOMBSTONE);
+        lock.advance(TOMBSTONE);
         lock.tick();
         prop_assert!(lock.state.is_idle());
     }

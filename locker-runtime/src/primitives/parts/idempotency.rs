@@ -1,6 +1,6 @@
 //! The token of a change that takes effect once, however many copies of its request arrive.
 //!
-//! It serves changes whose late copy would overwrite the change of another caller.
+//! Without it, a late copy would overwrite the change of another caller.
 
 use crate::id::Id;
 

@@ -25,8 +25,8 @@ pub(super) struct Rate {
     pub(super) quota: Quota,
     size: u64,
     interval: u64,
-    /// How long a window is kept. A bucket keeps the times of its refills for one idle interval; a window starts with its
-    /// first request.
+    /// How long a window is kept. A bucket keeps the times of its refills for one idle interval. A window starts with
+    /// its first request.
     kept: u64,
     /// The time that one token takes; at size 0 as if it were one per interval.
     emission: f64,

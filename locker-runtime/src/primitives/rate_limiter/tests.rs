@@ -200,7 +200,7 @@ impl Callers {
         self.admissions.push(Some(admission));
     }
 
-    /// A caller whose reservation was due has nothing to give back.
+    /// A caller that was admitted has nothing to give back.
     fn leave(&mut self, number: usize) {
         self.limiter.ask(&Request::Cancel { id: Id::from(number as u128), tombstone: false });
         let now = self.limiter.now.as_micros();

@@ -49,7 +49,7 @@ impl Holders {
         self.by_name.get(&name).map(|holder| holder.fence)
     }
 
-    /// Returns whether this attempt shares a hold whose name differs from the attempt.
+    /// Returns whether this attempt shares a hold of another name than its own.
     pub(super) fn is_known(&self, attempt: Id) -> bool {
         self.names.contains_key(&attempt)
     }

@@ -281,7 +281,7 @@ proptest! {
     }
 
     /// While the size stays: a last attempt leaves the queue, and its copy may resize. Except for the release of a name
-    /// that several attempts hold one after another, whose copy ends the next hold.
+    /// that several attempts hold one after another, since its copy ends the next hold.
     #[test]
     fn repeated_request_changes_nothing(acts in acts()) {
         let (mut once, mut twice) = (Bench::<State>::new(), Bench::<State>::new());

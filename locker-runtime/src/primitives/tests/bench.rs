@@ -33,7 +33,11 @@ impl<S: State> Bench<S> {
     }
 
     pub(crate) fn pass(&mut self, millis: u64) {
-        self.now = self.now + Duration::from_millis(millis);
+        self.advance(Duration::from_millis(millis));
+    }
+
+    pub(crate) fn advance(&mut self, time: Duration) {
+        self.now = self.now + time;
     }
 
     pub(crate) fn tick(&mut self) {

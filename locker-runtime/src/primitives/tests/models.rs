@@ -60,7 +60,8 @@ proptest! {
                     }
                 }
                 7 => {
-                    prop_assert_eq!(event.ask(&event::Request::Reset { once: IdempotencyKey::new(Id::random()) }), Reply::Done);
+                    let reset = event::Request::Reset { once: IdempotencyKey::new(Id::random()) };
+                    prop_assert_eq!(event.ask(&reset), Reply::Done);
                     sent = None;
                 }
                 _ => {
@@ -155,7 +156,8 @@ proptest! {
             let by = i64::try_from(by).unwrap() - 40;
             if kind == 0 {
                 value = by;
-                prop_assert_eq!(counter.ask(&counter::Request::Set { once: IdempotencyKey::new(Id::random()), value }), Reply::Value(value));
+                let set = counter::Request::Set { once: IdempotencyKey::new(Id::random()), value };
+                prop_assert_eq!(counter.ask(&set), Reply::Value(value));
             } else {
                 let id = Id::from(u128::from(kind) * 10 + caller);
                 let sum = *sums.entry(id).or_insert_with(|| {

@@ -46,7 +46,7 @@ fn impatient_callers_use_the_whole_limit() {
     }
 }
 
-/// A store whose replies cannot be lost does not remember for a minute the callers that it moved up or refused.
+/// The embedded store does not remember the callers that it moved up or refused: its replies cannot be lost.
 #[test]
 fn notified_callers_are_forgotten() {
     let (second, window) = (Duration::from_secs(1), |per| Quota::fixed_window(1, per));
