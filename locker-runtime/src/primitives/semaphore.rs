@@ -1,6 +1,7 @@
 //! The semaphore: a number of permits that are held for a time, first come first served.
 
 mod holders;
+mod permits;
 
 use super::{
     inspection::Inspection,
@@ -14,23 +15,11 @@ use super::{
 };
 use crate::{clock::Timestamp, id::Id, ranges::MAX_COUNT};
 use holders::Holders;
+pub use permits::Permits;
 use std::time::Duration;
 
 /// The greatest number of permits. Greater numbers are clamped to it.
 pub const MAX_SIZE: u64 = MAX_COUNT;
-
-/// The permits that a caller asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Permits {
-    /// The number of permits that exist. The most recent value applies to all callers. With 0 no caller is admitted.
-    pub size: u64,
-    /// The number of permits to take, all or nothing.
-    pub permits: u64,
-    /// The name of the hold: the id of the attempt, or an id that a client has chosen. A request with a name that is
-    /// held already gets that hold, with its expiry unchanged.
-    pub key: Id,
-}
 
 /// A request to a semaphore. `Renew` and `Release` name the hold, `Cancel` the attempt.
 pub type Request = HoldRequest<Permits>;

@@ -1,6 +1,6 @@
 //! The arithmetic of the three algorithms: what was used, and when there will be room.
 
-use super::{Algorithm, Quota};
+use super::quota::{Algorithm, Quota};
 use crate::clock::Timestamp;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The holders of permits, and the ends of their holds.
 
-use super::Permits;
+use super::permits::Permits;
 use crate::{
     clock::Timestamp,
     id::{Id, IdMap},
