@@ -133,7 +133,7 @@ fn unfair_callers_are_all_served() {
 }
 
 #[test]
-fn no_permit_stays_free_while_unfair_callers_wait() {
+fn no_permit_idles_while_unfair_callers_wait() {
     check(
         TWO,
         &[
