@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing of what the examples of docs/server.md need, which a test runs (curl, openssl), and
-# scripts/bench-server.sh (wrk, and Python for the crowd of waiters). The clients of the server's tests are in the
+# benches/server/run.sh (wrk, and Python for the crowd of waiters). The clients of the server's tests are in the
 # environment of scripts/setup-python.sh.
 set -euo pipefail
 missing=()

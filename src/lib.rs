@@ -37,3 +37,19 @@ pub struct GuideToRedis;
 
 #[cfg(feature = "tower")]
 pub use locker_runtime::tower;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/operations.md")]
+pub struct GuideToOperations;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/testing.md")]
+pub struct GuideToTesting;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/migrating.md")]
+pub struct GuideToMigrating;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/faq.md")]
+pub struct GuideToQuestions;

@@ -7,8 +7,19 @@ use std::{
 };
 
 /// Pages whose snippets a reader can copy: without the lines that rustdoc hides.
-const COPIED: [&str; 5] =
-    ["README.md", "docs/attributes.md", "docs/choosing.md", "docs/errors.md", "docs/guarantees.md"];
+const COPIED: [&str; 11] = [
+    "README.md",
+    "docs/attributes.md",
+    "docs/choosing.md",
+    "docs/errors.md",
+    "docs/guarantees.md",
+    "docs/migrating.md",
+    "docs/operations.md",
+    "docs/performance.md",
+    "docs/primitives.md",
+    "docs/redis.md",
+    "docs/testing.md",
+];
 
 /// The root of the repository, whichever package this test belongs to.
 fn root() -> &'static Path {

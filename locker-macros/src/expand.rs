@@ -1,50 +1,57 @@
-//! An attribute and its item become code, or an error beside the item.
+//! Turns an attribute and its item into code, or into an error beside the item.
+
+mod body;
+mod captures;
+mod constants;
+mod key_access;
+mod layer;
+mod request;
 
 use crate::{
-    function::{Form, Function, is_closure},
-    kind::Kind,
-    layer::Layer,
-    parts::Part,
-    runtime_path::library_name,
-    same_key::{refuse_same_guard, refuse_same_key},
+    attribute::Attribute,
+    parse::{
+        applied::{Applied, take_ours},
+        function::{Form, Function, is_closure},
+        key_parts::Part,
+        options::Options,
+    },
+    validate,
 };
-use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::quote;
-use syn::{
-    Attribute, Error, Expr, ItemConst, Meta, Result,
-    parse::{ParseStream, Parser},
-    parse2,
-    spanned::Spanned,
-};
+use layer::{Layer, runs_in_closure};
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::{format_ident, quote};
+use syn::{Error, Expr, ItemConst, Result, parse2};
 
-/// The item as the attribute `kind` with `args` leaves it; with `__used`, by which an attribute that another one took
-/// along is named once more, nothing. On a mistake the item stays, so that editors keep working; but beside a closure
-/// nothing can stand.
-pub(crate) fn attribute(kind: Kind, args: TokenStream, item: TokenStream) -> TokenStream {
+/// Returns the item with the attribute carried out. On a mistake the item stays beside the error, so that editors keep
+/// working; only a closure is replaced, because an expression cannot have a second one beside it.
+pub(crate) fn attribute(attribute: Attribute, args: TokenStream, item: TokenStream) -> TokenStream {
+    // The uppermost attribute of this crate takes the others off the item, to expand all in the order written. The
+    // compiler then never sees the others: it would report their imports as unused and accept paths that do not
+    // exist. So the expansion names each of them again, with `__used`, on an empty item that expands to nothing.
     if args.to_string() == "__used" {
-        return named_again(&args, &item);
+        return reinvoked(&args, &item);
     }
     let (stack, item) = take_ours(item);
-    expand(kind, args, stack, item.clone()).unwrap_or_else(|error| {
-        let error = told(error);
+    expand(attribute, args, &stack, item.clone()).unwrap_or_else(|error| {
+        let error = compile_error(error);
         if is_closure(&item) { error } else { quote!(#item #error) }
     })
 }
 
-/// Nothing, of the item that the expansion made to name an attribute once more; nobody else's item may disappear.
-fn named_again(args: &TokenStream, item: &TokenStream) -> TokenStream {
+/// Returns nothing for the item that `request::used` writes, and an error beside any other one.
+fn reinvoked(args: &TokenStream, item: &TokenStream) -> TokenStream {
     let is_empty = |item: &ItemConst| {
         item.ident == "_" && matches!(&*item.expr, Expr::Tuple(unit) if unit.elems.is_empty())
     };
     if parse2(item.clone()).is_ok_and(|item| is_empty(&item)) {
         return TokenStream::new();
     }
-    let error = told(Error::new_spanned(args, "`__used` is for what these attributes expand to"));
+    let error = compile_error(Error::new_spanned(args, "`__used` is reserved for generated code: remove it"));
     quote!(#item #error)
 }
 
-/// The error as code. In edition 2015 paths begin in the user's crate, where there is `::std` but no `::core`.
-fn told(error: Error) -> TokenStream {
+/// Returns the error as code. In edition 2015 paths begin in the user's crate, which has a `::std` but no `::core`.
+fn compile_error(error: Error) -> TokenStream {
     let known = |token| match token {
         TokenTree::Ident(name) if name == "core" => TokenTree::Ident(Ident::new("std", name.span())),
         token => token,
@@ -52,63 +59,74 @@ fn told(error: Error) -> TokenStream {
     error.into_compile_error().into_iter().map(known).collect()
 }
 
-fn expand(kind: Kind, args: TokenStream, stack: Vec<Attribute>, item: TokenStream) -> Result<TokenStream> {
-    let mut function = Function::parse(kind, item)?;
-    let mut layers = vec![Layer::parse(kind, args, Span::call_site())?];
-    for attribute in stack {
-        layers.push(of_attribute(&attribute)?);
+fn expand(
+    attribute: Attribute,
+    args: TokenStream,
+    below: &[syn::Attribute],
+    item: TokenStream,
+) -> Result<TokenStream> {
+    let mut function = Function::parse(attribute, item)?;
+    let mut stack = vec![checked(Applied::called(attribute, args)?)?];
+    for attribute in below {
+        stack.push(checked(Applied::taken(attribute)?)?);
     }
-    layers.iter().try_for_each(|layer| layer.check(&function))?;
-    refuse_same_key(&layers, &function)?;
-    refuse_same_guard(&layers)?;
-    surround(&mut function, &layers)
+    validate::check(&stack, &function)?;
+    surround(&mut function, &stack)
 }
 
-/// Puts the layers around the body, the first one outermost.
-fn surround(function: &mut Function, layers: &[Layer]) -> Result<TokenStream> {
-    let lockers: Vec<Part> = layers.iter().filter_map(Layer::locker_as_part).collect();
-    let parts: Vec<&Part> = layers.iter().flat_map(Layer::parts).chain(&lockers).collect();
-    let access = function.open(&parts)?;
-    let (captures, inside) = (function.captures(layers, &parts), access.inside);
-    let mut body = function.innermost(&quote!(#captures #inside));
+fn checked(applied: Applied) -> Result<Applied> {
+    validate::options::check(&applied)?;
+    Ok(applied)
+}
+
+/// Puts the attributes around the body, the first one outermost.
+fn surround(function: &mut Function, stack: &[Applied]) -> Result<TokenStream> {
+    let options = || stack.iter().map(|applied| &applied.options);
+    let lockers: Vec<Part> = options().filter_map(Options::locker_as_part).collect();
+    let parts: Vec<&Part> = options().flat_map(Options::parts).chain(&lockers).collect();
+    let access = key_access::open(function, &parts)?;
+    let closure = options().any(|options| runs_in_closure(options, function));
+    let captures = captures::captures(function, &parts, &stack[0].runtime(), closure);
+    let layers: Vec<Layer> = stack.iter().map(|applied| Layer::new(applied, function)).collect();
+    let (before, inside) = (access.before, access.inside);
+    let mut body = body::innermost(function, &quote!(#captures #inside));
     let mut statements = TokenStream::new();
     for layer in layers.iter().rev() {
-        statements = layer.wrap(function, &body)?;
+        statements = wrap(layer, &body)?;
         body = quote!({ #statements });
     }
-    let (before, outermost) = (access.before, &layers[0]);
-    let hint = matches!(function.form, Form::AsyncTrait(..)).then(|| outermost.hint(function));
-    Ok(function.with_statements(&quote!(#hint #before #statements)))
+    let hint = matches!(function.form, Form::AsyncTrait(..)).then(|| layers[0].hint());
+    Ok(body::replaced(function, &quote!(#hint #before #statements)))
 }
 
-/// Takes the attributes of this crate off the item: the first one expands them all, in the order written.
-fn take_ours(item: TokenStream) -> (Vec<Attribute>, TokenStream) {
-    let library = library_name();
-    let split = |input: ParseStream| {
-        let attributes = input.call(Attribute::parse_outer)?;
-        let (ours, others): (Vec<_>, Vec<_>) =
-            attributes.into_iter().partition(|attribute| Kind::of_path(attribute.path(), &library).is_some());
-        let rest: TokenStream = input.parse()?;
-        Ok((ours, quote!(#(#others)* #rest)))
-    };
-    split.parse2(item.clone()).unwrap_or((Vec::new(), item))
-}
-
-fn of_attribute(attribute: &Attribute) -> Result<Layer> {
-    let Some(kind) = Kind::of_path(attribute.path(), &library_name()) else {
-        return Err(Error::new_spanned(attribute, "not an attribute of this crate"));
-    };
-    let tokens = match &attribute.meta {
-        Meta::List(list) => list.tokens.clone(),
-        Meta::Path(_) => TokenStream::new(),
-        Meta::NameValue(value) => {
-            let message =
-                format!("options stand in parentheses: `#[{kind}({})]`", kind.example().trim_matches('`'));
-            return Err(Error::new_spanned(value, message));
+/// Returns the statements and the last expression that run `body`, in braces, inside this attribute.
+fn wrap(layer: &Layer, body: &TokenStream) -> Result<TokenStream> {
+    let (runtime, names, asked) = (&layer.runtime, &layer.names, request::request(layer)?);
+    let (request, entered, error) = (&names.request, &names.entered, &names.error);
+    let (enter, run, refused) = (enter(layer), body::run(layer, body), layer.refused());
+    let hold = &names.hold;
+    let hold = if layer.applied.attribute == Attribute::Rate { quote!(_) } else { quote!(#hold) };
+    Ok(quote! {
+        let #request = #asked;
+        let #entered = #enter;
+        match #entered {
+            #runtime::Ok(#hold) => #run,
+            #runtime::Err(#error) => #refused,
         }
-    };
-    Ok(Layer {
-        taken_from: Some(attribute.path().clone()),
-        ..Layer::parse(kind, tokens, attribute.path().span())?
     })
+}
+
+fn enter(layer: &Layer) -> TokenStream {
+    let (runtime, request) = (&layer.runtime, &layer.names.request);
+    let word = match layer.applied.attribute {
+        Attribute::Rate => "admit",
+        _ if layer.options().each.is_some() => "acquire_each",
+        _ => "acquire",
+    };
+    if layer.function.is_plain() {
+        let enter = format_ident!("{word}_blocking");
+        return quote!(#runtime::#enter(#request));
+    }
+    let enter = format_ident!("{word}");
+    quote!(#runtime::#enter(#request).await)
 }

@@ -1,110 +1,144 @@
-//! The attributes of locker.
+//! The attributes of `locker`: [`macro@lock_on_argument`], [`macro@rate_limit`] and [`macro@limit_concurrency`].
 //!
-//! Applications use the crate `locker-rs` (library name `locker`), which re-exports them.
+//! Applications depend on the package `locker-rs` (library name `locker`), which re-exports them.
 
-mod args;
-mod captures;
-mod constants;
-mod contradictions;
-mod duration;
-mod expand;
-mod function;
-mod kind;
-mod layer;
-mod limits;
-mod params;
-mod parts;
-mod patterns;
-mod request;
-mod returns;
-mod run;
-mod runtime_path;
-mod same_key;
+// The floors, from the top: a module imports only those of paragraphs below its own (tests/floors.rs).
 #[cfg(test)]
-mod soup;
+mod fuzz;
 
-use kind::Kind;
+mod expand;
+
+mod validate;
+
+mod parse;
+
+mod attribute;
+mod hygiene;
+mod ranges;
+mod runtime_path;
+
+use attribute::Attribute;
 use proc_macro::TokenStream;
 
 /// Runs the function only while it holds the lock on its arguments.
 ///
-/// Calls with the same arguments never overlap, calls with different arguments do not wait for each other. The lock
-/// is free when the function has returned, however it ended. Works on sync and async functions and methods, with and
-/// without a runtime.
+/// Calls with the same key run one after the other, calls with different keys run concurrently. The key is made of the
+/// function and the arguments that `args` names. The lock is in the store of `locker::global()`: in Redis, which all
+/// hosts share, if `LOCKER_URL` names one, else in the memory of this process.
+///
+/// The lease is renewed while the function runs, for 10 leases by default (see `max_hold`), and the lock is released
+/// when the function ends with a value, an error or a panic.
 ///
 /// ```
 /// use locker::lock_on_argument;
 ///
-/// #[lock_on_argument(expr = 10, args(0, 1))]
-/// async fn withdraw(card: u64, amount: u64, memo: &str) -> locker::Result<u64> {
-///     // nobody else withdraws this amount from this card now
-///     println!("{memo}");
-///     Ok(card + amount)
+/// #[lock_on_argument(name = "bank.withdraw", expr = 10, args(card))]
+/// fn withdraw(card: u64, amount: u64) -> locker::Result<u64> {
+///     // No other withdrawal from this card runs now.
+///     Ok(amount)
 /// }
 ///
-/// #[lock_on_argument(name = "bank.close", args(id), timeout = "5s")]
-/// fn close(id: u64) -> locker::Result<u64> {
-///     Ok(id)
+/// assert_eq!(withdraw(6222, 30)?, 30);
+/// # Ok::<(), locker::Error>(())
+/// ```
+///
+/// Async functions and methods are locked in the same way. They run on any executor:
+///
+/// ```
+/// use locker::lock_on_argument;
+///
+/// struct Order {
+///     id: u64,
 /// }
-/// # assert_eq!(close(1).unwrap(), 1);
+///
+/// #[lock_on_argument(args(order.id), timeout = "5s", guard = lease)]
+/// async fn ship(order: &Order) -> locker::Result<u64> {
+///     // Ends the function if the lease is no longer known to be valid.
+///     lease.check()?;
+///     Ok(lease.fence())
+/// }
+/// # let _ = ship(&Order { id: 1 });
 /// ```
 ///
 /// # Options
 ///
-/// - `expr = 10`, `lease = "10s"` or `expire = ..`: the lease, how long others wait if the holder dies. A duration is
-///   a number of seconds, a text, or a constant of type `Duration`. Default: the locker's, 10 s.
-/// - `args(0, account, order.id)`: the parts of the key by position, by name, or as expressions over the parameters;
-///   each is written with `Display`. Default: none, the function as a whole is locked.
-/// - `each(from, to)`: several locks, one per part, all or none, in an order that is the same everywhere.
-/// - `mode = "read"` or `"write"`: share the lock with other readers, or not. Default: a plain lock, which readers
-///   cannot share.
-/// - `name = "bank.withdraw"`: stands for the module path and the name of the function in the key. Recommended: it
-///   survives renaming and rolling deploys.
-/// - `timeout = "10s"`, `max_retry = 3`, `retry_delay = "2s"`: how long and how often to try. `timeout = 0` tries
-///   once. Default: the locker's, 10 s, as often as fits, 2 s.
-/// - `renew = false`, `max_hold = "1m"`: whether the lease is renewed while the function runs, and for how long at
-///   most. Default: renewed for 10 leases.
-/// - `release = "on_expiry"`: the lock stays until the lease runs out, however the function ends; the default
-///   `timeout` is then 0. Default: `"on_return"`.
-/// - `fair = false`: newcomers may overtake. Default: `true`.
-/// - `on_error = path`: a function `fn(locker::Error) -> ReturnType`. Default: the function returns a `Result` whose
-///   error is `From<locker::Error>`.
-/// - `on_lost = "cancel"`, `"continue"` or `"error"`: what a lease lost while the body runs does: drop the body at its
-///   next await point and return the error; nothing, its result stands; let it end and return the error. Default:
-///   `"cancel"` in async functions, `"continue"` in plain ones, which cannot be cancelled.
-/// - `guard = lease`: binds a `&Guard` under this name in the body.
-/// - `locker = expr`: which locker, borrowed: a `Locker`, or anything that dereferences to one. Default:
+/// - `expr = 10`, `lease = "10s"` or `expire = ..`: the lease, which is how long other calls wait if the holder dies.
+///   Default: the locker's, 10 s.
+/// - `args(0, card, order.id)`: the parts of the key, each a position (from 0, `self` not counted), a name, or an
+///   expression over the parameters. Each part implements `Display`. Default: none, one lock for the function.
+/// - `each(from, to)`: one lock per part instead of `args`. The call gets all of them or none, always in the same
+///   order.
+/// - `mode = "read"` or `"write"`: shares the lock with other readers, or holds it alone. Default: a plain lock, which
+///   readers cannot share.
+/// - `name = "bank.withdraw"`: replaces the module path and name of the function in the key. Recommended, because the
+///   lock then survives renaming and rolling deploys.
+/// - `timeout = "10s"`: how long to wait; `0` tries once. Default: the locker's, 10 s.
+/// - `max_retry = 3`: the number of attempts, at least 1. Default: the locker's, unlimited.
+/// - `retry_delay = "2s"`: the time between two attempts. Default: the locker's, 2 s.
+/// - `renew = false`: lets the lease run out although the function still runs. Default: `true`.
+/// - `max_hold = "1m"`: the longest time to hold the lock, renewals included. Then the lease is lost. Default: 10
+///   leases.
+/// - `release = "on_expiry"`: keeps the lock until the lease runs out, however the function ends, and makes 0 the
+///   default `timeout`. Default: `"on_return"`.
+/// - `fair = false`: lets newcomers overtake waiters that have `fair = false`, too. Default: `true`.
+/// - `on_error = path`: a function `fn(locker::Error) -> ReturnType`, which makes the value to return if the lock is
+///   not acquired or is lost. Default: the error is returned.
+/// - `on_lost`: what happens if the lease is lost while the body runs. `"cancel"` drops the body at its next await
+///   point and returns the error, `"continue"` runs it to its end, returns its result and logs a warning, `"error"`
+///   runs it to its end and returns the error. Default: `"cancel"` in async functions, `"continue"` in plain ones,
+///   which cannot be cancelled.
+/// - `guard = lease`: binds a `&Guard` under this name in the body. Default: not bound.
+/// - `locker = expr`: the locker to use, a `Locker` or an expression that dereferences to one. Default:
 ///   `locker::global()`.
-/// - `crate = path`: where the library is. Default: found in the manifest.
+/// - `crate = path`: the path of the library, for macros that write the attribute in other crates. Default: found in
+///   the manifest.
+///
+/// A duration is a number of seconds (`10`, `0.5`), a text (`"800ms"`, `"1m 30s"`), or a constant of type `Duration`.
+/// Unknown options, contradictions and values out of range are compile errors.
+///
+/// # Functions
+///
+/// The attribute goes on functions and methods with a body. The return type is `Result<_, E>` with `E:
+/// From<locker::Error>`, or any type with `on_error`. `const fn` is refused, and so are plain functions that return a
+/// future, stream or iterator, because their work would start after the release.
 ///
 /// # Errors
 ///
-/// When the lock was not acquired, the body does not run and the function returns the error: `TimedOut`,
-/// `RetriesExhausted`, `Unavailable`, `Misused`, `Conflict`; and `Lost` as `on_lost` says. A failing release never
-/// masks the value, error or panic of the body.
+/// If the lock is not acquired, the body does not run and the function returns the error:
+///
+/// - `TimedOut`: the lock was not acquired within `timeout`;
+/// - `RetriesExhausted`: nor within `max_retry` attempts;
+/// - `Unavailable`: the store cannot be reached;
+/// - `Misused`: a setting is invalid, such as a `max_hold` below the locker's lease;
+/// - `Conflict`: another kind of primitive uses the key;
+/// - `Lost`: the lease was lost while the body ran, if `on_lost` is `"cancel"` or `"error"`; with `each` also if one
+///   lock was lost during the wait for another.
+///
+/// A failing release never hides the value, error or panic of the body.
 ///
 /// # Cancel safety
 ///
-/// A future dropped while it waits leaves the queue; dropped while the body runs, it drops the body and gives the lock
-/// back from the background.
+/// A future that is dropped while it waits leaves the queue. A future that is dropped while the body runs drops the
+/// body and releases the lock in the background.
 ///
 /// # Several attributes
 ///
-/// Those of this crate act in the order written, the uppermost outermost. Of other crates' attributes the ones below
-/// end up outside.
+/// Attributes of this crate act in the order written, the uppermost one outermost. Attributes of other crates that
+/// stand below the uppermost one end up outside of all of them.
 #[proc_macro_attribute]
 pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Lock, args.into(), item.into()).into()
+    expand::attribute(Attribute::Lock, args.into(), item.into()).into()
 }
 
-/// Lets the function run only so many times per interval and arguments.
+/// Limits how often the function runs per interval and key.
 ///
-/// A call waits for its turn if that comes within the `timeout`; else it is refused at once.
+/// A call that exceeds the limit reserves the next free time and waits for it if it is due within `timeout`. Otherwise
+/// the call fails at once, and its error says when to try again.
 ///
 /// ```
 /// use locker::{ErrorKind, rate_limit};
 ///
-/// #[rate_limit(size = 2, interval = "1m", args(user), timeout = 0)]
+/// #[rate_limit(name = "users.send_code", size = 2, interval = "1m", args(user), timeout = 0)]
 /// fn send_code(user: u64) -> locker::Result<u64> {
 ///     Ok(user)
 /// }
@@ -119,53 +153,60 @@ pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Options
 ///
-/// - `size = 5`, `interval = "800ms"`: how many calls per time. Both are required and not zero; the size is a number
-///   or a constant of type `u64`, the interval a number of seconds, a text, or a constant of type `Duration`.
-/// - `algorithm = "token_bucket"`, `"fixed_window"` or `"gcra"`: how they are counted, see `Quota`. Default:
+/// - `size = 5`: how many calls per interval, a number from 1 or a constant of type `u64`. Required.
+/// - `interval = "800ms"`: the interval, longer than zero. Required.
+/// - `algorithm = "token_bucket"`, `"fixed_window"` or `"gcra"`: how calls are counted, see `Quota`. Default:
 ///   `"token_bucket"`.
-/// - `burst = n`: how many at once, with `"gcra"` only. Default: the size.
-/// - `timeout = "10s"`: the longest wait for the turn; `0` never waits. Default: the locker's, 10 s.
-/// - `args`, `name`, `on_error`, `locker`, `crate`: as in `lock_on_argument`.
+/// - `burst = 10`: how many calls may come at once, with `"gcra"` only. Default: the size.
+/// - `timeout = "10s"`: the longest wait for a reservation; `0` never waits. Default: the locker's, 10 s.
+/// - `args`, `name`, `on_error`, `locker`, `crate`: as in [`macro@lock_on_argument`].
 ///
 /// # Errors
 ///
-/// When the turn would not come in time, the body does not run and the function returns the error: `Limited`, with
-/// `retry_after`. Also `Unavailable`, `Misused`, `Conflict`.
+/// If the call is not admitted, the body does not run and the function returns the error:
+///
+/// - `Limited`: the reservation is not due within `timeout`; `retry_after` says when to try again;
+/// - `Unavailable`: the store cannot be reached;
+/// - `Misused`: a setting is invalid;
+/// - `Conflict`: another kind of primitive uses the key.
 ///
 /// # Cancel safety
 ///
-/// A future dropped while it waits gives its turn back.
+/// A future that is dropped while it waits gives its reservation back. An admitted call counts even if its body is
+/// dropped.
 #[proc_macro_attribute]
 pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Rate, args.into(), item.into()).into()
+    expand::attribute(Attribute::Rate, args.into(), item.into()).into()
 }
 
-/// Lets only so many calls of the function run at once per arguments: a semaphore.
+/// Limits how many calls of the function run at once per key: a semaphore.
 ///
 /// ```
 /// use locker::limit_concurrency;
 ///
-/// #[limit_concurrency(size = 10, expr = 60, args(tenant))]
-/// async fn render(tenant: &str, page: u32) -> locker::Result<u32> {
-///     // at most ten pages of this tenant are rendered now
+/// #[limit_concurrency(name = "pages.render", size = 10, expr = 60, args(tenant))]
+/// fn render(tenant: &str, page: u32) -> locker::Result<u32> {
+///     // At most ten pages of this tenant are rendered at once.
 ///     Ok(page)
 /// }
-/// # let _ = render("a", 1);
+///
+/// assert_eq!(render("shop", 1)?, 1);
+/// # Ok::<(), locker::Error>(())
 /// ```
 ///
 /// # Options
 ///
-/// - `size = 10`: how many calls at once, a number or a constant of type `u64`. Required and not zero.
-/// - all options of `lock_on_argument` except `each` and `mode`.
+/// - `size = 10`: how many calls at once, a number from 1 or a constant of type `u64`. Required.
+/// - All options of [`macro@lock_on_argument`] except `each` and `mode`.
 ///
 /// # Errors
 ///
-/// As `lock_on_argument`.
+/// As for [`macro@lock_on_argument`], about the permit instead of the lock.
 ///
 /// # Cancel safety
 ///
-/// As `lock_on_argument`.
+/// As for [`macro@lock_on_argument`].
 #[proc_macro_attribute]
 pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::attribute(Kind::Semaphore, args.into(), item.into()).into()
+    expand::attribute(Attribute::Semaphore, args.into(), item.into()).into()
 }

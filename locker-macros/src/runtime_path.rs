@@ -1,11 +1,11 @@
-//! Where generated code finds the runtime.
+//! The path by which generated code names the runtime.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::Path;
 
-/// `crate = path`, else the name that the user's manifest gives to the package, else `::locker`.
+/// Returns `crate = path` if it is given, else the name that the user's manifest gives to the package, else `::locker`.
 pub(crate) fn runtime_path(given: Option<&Path>) -> TokenStream {
     if let Some(path) = given {
         return quote!(#path::__private);
@@ -14,10 +14,10 @@ pub(crate) fn runtime_path(given: Option<&Path>) -> TokenStream {
     quote!(::#name::__private)
 }
 
-/// The name of the library in the user's crate.
+/// Returns the name of the library in the user's crate.
 pub(crate) fn library_name() -> String {
     match crate_name("locker-rs") {
-        // `locker_rs` is the package that was not renamed: its library is `locker`.
+        // The un-renamed package is reported as `locker_rs`, but its library is `locker`.
         Ok(FoundCrate::Name(name)) if name != "locker_rs" => name,
         _ => "locker".to_owned(),
     }

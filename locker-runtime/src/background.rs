@@ -1,5 +1,5 @@
-//! The one thread of this crate: timers, renewals, releases of dropped guards and connections live on it, so that
-//! a busy executor of the application starves none of them.
+//! The background thread, which runs timers, renewals, releases of dropped guards, and connections. A busy executor of
+//! the application cannot starve them.
 
 pub(crate) mod alarm;
 mod timers;
@@ -19,19 +19,21 @@ use std::{
 pub(crate) use timers::Sleep;
 use tokio::runtime::{Builder, EnterGuard, Handle};
 
-/// Empty until the system has what it takes, which is then there for good.
+/// The runtime of the background thread; empty until the thread has started.
 static RUNTIME: OnceCell<Handle> = OnceCell::new();
 
 fn runtime() -> Result<&'static Handle> {
     RUNTIME.get_or_try_init(|| {
         start().map_err(|error| {
-            let message = format!("the system refuses what the background thread needs: {error}");
+            let message = format!(
+                "the background thread cannot be started, check the limits of threads and open files: {error}"
+            );
             Error::new(ErrorKind::Unavailable, message).with_source(error)
         })
     })
 }
 
-/// The runtime is made on its thread: when there is no thread, there is nothing to be taken down again.
+/// Starts the thread, which creates its own runtime: if the thread cannot be started, there is nothing to clean up.
 fn start() -> io::Result<Handle> {
     let (sender, handle) = mpsc::channel();
     let run = move || match Builder::new_current_thread().enable_io().enable_time().build() {
@@ -42,10 +44,13 @@ fn start() -> io::Result<Handle> {
         Err(error) => drop(sender.send(Err(error))),
     };
     thread::Builder::new().name("locker".into()).spawn(run)?;
-    handle.recv().unwrap_or_else(|_| Err(io::Error::other("it has ended")))
+    handle.recv().unwrap_or_else(|_| Err(io::Error::other("the thread has ended")))
 }
 
-/// Starts the background thread, unless it runs: to be called, where an error can be told, before what needs it.
+/// Starts the background thread unless it is running. Call it before any other function of this module.
+///
+/// # Errors
+/// `Unavailable` if the system has no resources for the thread. A later call tries again.
 pub(crate) fn ready() -> Result<()> {
     runtime().map(drop)
 }
@@ -55,9 +60,9 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     drop(runtime().map(|runtime| runtime.spawn(future)));
 }
 
-/// Makes timers and sockets created meanwhile belong to the background thread.
+/// Registers timers and sockets with the background thread while the returned guard lives.
 fn enter() -> EnterGuard<'static> {
-    runtime().expect("whoever waits has asked something, and asking begins with `ready`").enter()
+    runtime().expect("every call to a store begins with `ready`").enter()
 }
 
 /// Waits for `duration`, under any executor.
@@ -66,13 +71,13 @@ pub(crate) fn sleep(duration: Duration) -> Sleep {
     Sleep::new(now, now + duration)
 }
 
-/// Waits until the clock of [`Timestamp::now`] says so, also when the machine was suspended meanwhile.
+/// Waits until `time` on the clock of [`Timestamp::now`], under any executor. A suspend of the machine counts.
 #[cfg(feature = "redis")]
 pub(crate) fn sleep_until(time: Timestamp) -> Sleep {
     Sleep::new(Timestamp::now(), time)
 }
 
-/// [`sleep_until`] for callers who know what time it was just now.
+/// Waits until `time`, for callers that have just read the clock as `now`.
 pub(crate) fn sleep_from(now: Timestamp, time: Timestamp) -> Sleep {
     Sleep::new(now, time)
 }

@@ -1,4 +1,4 @@
-//! The same futures for callers that are not async.
+//! Futures driven by blocking callers.
 
 mod pool;
 
@@ -16,55 +16,56 @@ use tokio::{
     task::{unconstrained, yield_now},
 };
 
-/// Drives `future` on the calling thread; timers and connections live on the background thread, so this works
-/// outside any runtime and inside every flavour of one. It blocks the thread it is called on.
+/// Runs `future` to completion and blocks the calling thread.
 ///
-/// A thread of no runtime may be lent one, for connections that it then drives itself. In the context of a runtime it
-/// uses none of that runtime's: what drives them may be waiting for this very thread.
+/// It works outside of any runtime and inside of every kind, because timers and connections belong to the background
+/// thread. A thread outside of any runtime may borrow a pooled runtime and drive a connection itself. Inside of a
+/// runtime it never uses that runtime's connections, because their driver may be waiting for this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    // Within a task, tokio's timers and channels stop answering after a while until the task yields, which this cannot.
+    // Inside a task, tokio's cooperative budget would run out, because a blocked thread cannot yield.
     let mut future = pin!(unconstrained(future));
-    let turn = Turn::begin();
-    // Most calls on the embedded store are answered at once: no waker has to be made for them.
+    let scope = DriverScope::begin();
+    // Most calls of the embedded store complete at the first poll, without a waker.
     if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return value;
     }
     if Driver::of_this_thread() == Driver::Asked
-        && turn.0 == Driver::Executor
+        && scope.0 == Driver::Executor
         && Handle::try_current().is_err_and(|error| error.is_missing_context())
         && let Some(runtime) = Lent::borrow()
     {
         DRIVER.set(Driver::Lent);
         return runtime.block_on(async {
-            // What has happened to its connections while nobody drove it is seen now: once by it, once by its tasks.
+            // Nothing drove the runtime while it was idle: the first yield processes its I/O events, the second its
+            // tasks.
             yield_now().await;
             yield_now().await;
             future.await
         });
     }
     DRIVER.set(Driver::Blocked);
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(bell.clone());
+    let parker = Arc::new(Parker::default());
+    let waker = Waker::from(parker.clone());
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(value) => return value,
-            Poll::Pending => bell.wait(),
+            Poll::Pending => parker.wait(),
         }
     }
 }
 
-/// What drives the futures that a thread polls now.
+/// The driver of the futures that a thread polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// Whatever executor the thread is of, if any.
+    /// The executor of the thread, if there is one.
     Executor,
-    /// [`block_on`], which does not know yet whether anything needs a driver.
+    /// [`block_on`] at its first poll, before the future has requested a driver.
     Nobody,
-    /// The same; something does.
+    /// [`block_on`] at its first poll, after the future has requested a driver.
     Asked,
-    /// [`block_on`], with a runtime for this call.
+    /// [`block_on`] with a pooled runtime.
     Lent,
-    /// [`block_on`], without one.
+    /// [`block_on`] without a runtime.
     Blocked,
 }
 
@@ -77,53 +78,55 @@ impl Driver {
         DRIVER.get()
     }
 
-    /// Has [`block_on`] poll again with a driver, if there is one.
+    /// Requests a driver: [`block_on`] polls the future again with a pooled runtime if one is available.
     pub(crate) fn ask_for_one() {
         DRIVER.set(Self::Asked);
     }
 }
 
-/// The time of one [`block_on`]; what drove the thread before drives it again afterwards.
-struct Turn(Driver);
+/// The scope of one [`block_on`]; dropping it restores the thread's previous driver.
+struct DriverScope(Driver);
 
-impl Turn {
+impl DriverScope {
     fn begin() -> Self {
         Self(DRIVER.replace(Driver::Nobody))
     }
 }
 
-impl Drop for Turn {
+impl Drop for DriverScope {
     fn drop(&mut self) {
         DRIVER.set(self.0);
     }
 }
 
-/// Wakes one blocked call. `thread::park` would not do: whoever drives the caller may wait by it too and would miss
-/// what woke this call instead, and while a thread ends its thread-locals, wakers kept there among them, are gone.
+/// Parks the thread of one blocked call.
+///
+/// `thread::park` does not work here: an outer executor may park the same thread and would miss a wake-up that this
+/// call consumes. A waker in a thread-local is also gone while its thread ends.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
-    heard: Condvar,
+struct Parker {
+    woken: Mutex<bool>,
+    wake_up: Condvar,
 }
 
-impl Bell {
-    fn rung(&self) -> MutexGuard<'_, bool> {
-        self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+impl Parker {
+    fn woken(&self) -> MutexGuard<'_, bool> {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self) {
-        let rung = self.heard.wait_while(self.rung(), |rung| !take(rung));
-        drop(rung);
+        let woken = self.wake_up.wait_while(self.woken(), |woken| !take(woken));
+        drop(woken);
     }
 }
 
-impl Wake for Bell {
+impl Wake for Parker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        *self.rung() = true;
-        self.heard.notify_one();
+        *self.woken() = true;
+        self.wake_up.notify_one();
     }
 }

@@ -7,16 +7,16 @@ use crate::{
     key::KeyFormat,
     locker::Locker,
     ranges::misused,
-    settings::{COMMAND_TIMEOUT, Settings},
+    settings::{COMMAND_TIMEOUT, Settings, waiting_setters},
     store::Store,
     stores::{self, Memory, opening::Opening},
 };
 use std::{env::VarError, fmt, sync::Arc, time::Duration};
 
 impl Locker {
-    /// A locker on a new embedded store, shared with its clones only. It protects this process, nothing beyond.
+    /// Returns a locker on a new embedded store, which only its clones share. It locks within this process.
     ///
-    /// `memory://` in a URL means one store for the whole process instead.
+    /// The URL `memory://` names one store that the whole process shares instead.
     #[must_use]
     pub fn memory() -> Self {
         Self::with_defaults(Memory::new())
@@ -25,7 +25,7 @@ impl Locker {
     /// Opens the store behind `url` with the defaults of [`LockerBuilder`].
     ///
     /// # Errors
-    /// As [`LockerBuilder::build`].
+    /// Those of [`LockerBuilder::build`].
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped future leaves nothing behind.
@@ -36,12 +36,12 @@ impl Locker {
     /// [`connect`](Self::connect) for callers that are not async.
     ///
     /// # Errors
-    /// As [`LockerBuilder::build`].
+    /// Those of [`LockerBuilder::build`].
     pub fn connect_blocking(url: &str) -> Result<Self> {
         block_on(Self::connect(url))
     }
 
-    /// Starts from the defaults: lease 10 s, timeout 10 s, attempts unlimited, re-checks at most 2 s apart.
+    /// Returns a builder with the defaults: lease 10 s, timeout 10 s, attempts unlimited, `retry_delay` 2 s.
     pub fn builder() -> LockerBuilder {
         LockerBuilder::default()
     }
@@ -52,7 +52,7 @@ impl Locker {
     }
 }
 
-/// Makes a [`Locker`] with defaults of your own.
+/// A builder of lockers with other defaults.
 ///
 /// ```
 /// # use locker_runtime as locker;
@@ -77,78 +77,53 @@ pub struct LockerBuilder {
 }
 
 impl LockerBuilder {
-    /// Which store: `memory://`, or another scheme whose Cargo feature is on. Default: the variable `LOCKER_URL`,
-    /// and without that `memory://`, with a warning that this protects a single process only.
+    /// Sets the URL of the store: `memory://`, or another scheme whose Cargo feature is on. Default: the environment
+    /// variable `LOCKER_URL`, and without it `memory://`, with a warning that this locks within one process only.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
     }
 
-    /// A store of your own making, in place of a URL.
+    /// Sets a store that the application implements, instead of a URL.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// How long others wait if a holder dies. Default 10 s, at least 1 ms.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
-        self
-    }
+    waiting_setters!();
 
-    /// How long a call waits for its turn. Default 10 s; zero tries once; [`Duration::MAX`] waits for ever.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
-        self
-    }
-
-    /// How many attempts a call makes, the first one included. Default: as many as fit into the timeout.
-    pub fn max_retry(mut self, attempts: u32) -> Self {
-        self.settings.max_retry = Some(attempts);
-        self
-    }
-
-    /// The time between two attempts where `max_retry` is set. Default 2 s.
-    ///
-    /// Without `max_retry` it is the longest pause after an error. A waiter for a lock on Redis asks again for itself
-    /// at least that often only if it is shorter than 2 s: its process asks for all of its waiters.
-    pub fn retry_delay(mut self, delay: Duration) -> Self {
-        self.settings.retry_delay = delay;
-        self
-    }
-
-    /// What stands before every key, as written. Default: nothing. On Redis it cannot have braces.
+    /// Sets the prefix of every key. Default: none. On Redis it cannot have braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// How arguments are written into keys. Default [`KeyFormat::Escaped`].
+    /// Sets how arguments are written into keys. Default [`KeyFormat::Escaped`].
     pub fn key_format(mut self, format: KeyFormat) -> Self {
         self.key_format = format;
         self
     }
 
-    /// Accepts a Redis that drops keys when its memory is full, locks included. Default `false`: such a server is
-    /// refused.
+    /// Sets whether to accept a Redis that evicts keys, locks included, when its memory is full. Default `false`: such a
+    /// server is refused.
     #[cfg(feature = "redis")]
     pub fn allow_eviction(mut self, allow: bool) -> Self {
         self.opening.redis.allow_eviction = allow;
         self
     }
 
-    /// How long Redis may take to answer one command; then it is asked again over a new connection. Default 1 s,
-    /// and for a renewal at most a third of the lease. At least 1 ms.
+    /// Sets how long to wait for the reply to one command; then the command is sent again over a new connection. Default
+    /// 1 s, at least 1 ms. A renewal waits at most a third of the lease.
     ///
-    /// A function with an attribute waits so long at its end, on every store, for its lock to be released.
+    /// It also bounds how long an annotated function waits for its release before returning, on every store.
     #[cfg(feature = "redis")]
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.opening.redis.command_timeout = timeout;
         self
     }
 
-    /// The certificate authority, in PEM form, that vouches for a `rediss://` server. Default: those that the
-    /// system trusts (the environment variable `SSL_CERT_FILE` names others).
+    /// Sets the certificate authorities, in PEM form, that a `rediss://` server is checked against. Default: those of the
+    /// system, or of the file that the environment variable `SSL_CERT_FILE` names.
     #[cfg(feature = "redis-tls")]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.opening.redis.tls_ca = Some(pem.into());
@@ -158,8 +133,8 @@ impl LockerBuilder {
     /// Opens the store and makes the locker.
     ///
     /// # Errors
-    /// `Misused` when the URL or a setting is wrong (the message says what is accepted); `Unavailable` when the
-    /// store cannot be reached within the timeout.
+    /// `Misused` if the URL or a setting is wrong (the message says what is accepted). `Unavailable` if the store cannot be
+    /// reached within the timeout.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped future leaves nothing behind.
@@ -189,13 +164,14 @@ impl LockerBuilder {
         block_on(self.build())
     }
 
-    /// Does not wait for the store: what is wrong with it comes out of the calls made on the locker.
+    /// Makes `build` return before the store has answered. Calls on the locker then report its errors.
     pub(crate) fn lazy(mut self) -> Self {
         self.opening.lazy = true;
         self
     }
 
-    /// A variable that is there and cannot be used is an error: what was meant to be shared must not end up in memory.
+    /// Opens the store that `LOCKER_URL` names. A variable that cannot be used is an error, because locks that should be
+    /// shared must not end up in memory.
     async fn open_default(&self) -> Result<Arc<dyn Store>> {
         let url = match std::env::var("LOCKER_URL") {
             Ok(url) => url,
@@ -204,7 +180,7 @@ impl LockerBuilder {
             }
             Err(VarError::NotPresent) => {
                 warning!(
-                    "no store is named, by set_global, a builder's url or LOCKER_URL: locks are kept in memory and protect this process only"
+                    "no store is named by set_global, a builder's url or LOCKER_URL: locks are kept in memory and protect this process only"
                 );
                 "memory://".to_owned()
             }
@@ -220,7 +196,7 @@ impl LockerBuilder {
     }
 }
 
-/// Without what the URL may hold of a password.
+/// Shows no password.
 impl fmt::Debug for LockerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("LockerBuilder");

@@ -1,4 +1,4 @@
-//! Points in time that also count while the machine sleeps.
+//! Points in time on a clock that also advances during suspend.
 
 mod coarse;
 
@@ -9,10 +9,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Microseconds since the Unix epoch on some store's clock.
+/// A point in time in microseconds since the Unix epoch, on the clock of a store or of this process.
 ///
-/// [`Timestamp::now`] is this process's own: the wall clock read once, carried on by a clock that never steps. On Linux
-/// and Android that one (`CLOCK_BOOTTIME`) counts while the machine is suspended; elsewhere it may stand still then.
+/// Timestamps of different clocks cannot be compared. The clock of this process, [`Timestamp::now`], reads the wall
+/// clock once and then advances with a monotonic clock, so it never steps. On Linux and Android (`CLOCK_BOOTTIME`) it
+/// also advances while the machine is suspended; on other systems it may pause.
+///
+/// The default is the Unix epoch. Additions saturate at [`Timestamp::NEVER`], subtractions at the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -22,36 +25,37 @@ static OFFSET: Lazy<u64> = Lazy::new(|| {
 });
 
 impl Timestamp {
-    /// Later than everything.
+    /// The latest timestamp: a deadline that is never reached.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The present moment on this process's clock.
+    /// Returns the present time on this process's clock.
     #[must_use]
     pub fn now() -> Self {
         Self(*OFFSET + uptime())
     }
 
-    /// [`now`](Self::now) at less than half the price: read up to a millisecond ago, and carried on by the processor's
-    /// counter. That may stand still while the machine sleeps, so for a millisecond after that it may be late, and threads
-    /// may differ by two microseconds: no clock for leases.
+    /// Returns the present time at less than half the cost of [`now`](Self::now): a reading that is up to 1 ms old,
+    /// advanced by the processor's counter.
+    ///
+    /// Not for leases: it may be late during the first millisecond after a suspend, and threads may differ by 2 us.
     #[must_use]
     pub(crate) fn coarse_now() -> Self {
         coarse::now()
     }
 
-    /// From microseconds since the Unix epoch.
+    /// Creates a timestamp from microseconds since the Unix epoch.
     #[must_use]
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since the Unix epoch.
+    /// Returns the microseconds since the Unix epoch.
     #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` until `self`; zero when that is not earlier.
+    /// Returns the time from `earlier` to `self`, or zero if `earlier` is not earlier.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
@@ -96,8 +100,9 @@ fn uptime() -> u64 {
     micros(START.elapsed())
 }
 
-/// When a lease that was requested at `sent` is over for its holder. Two clocks may drift apart while it lasts: a
-/// thousandth of it is the allowance.
+/// Returns the time at which a lease that was requested at `sent` ends for its holder.
+///
+/// It is a thousandth of the lease earlier than on the store's clock, because the two clocks may drift apart.
 pub(crate) fn lease_deadline(sent: Timestamp, lease: Duration) -> Timestamp {
     sent + lease.saturating_sub(lease / 1000)
 }
@@ -107,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_saturate_instead_of_wrapping() {
+    fn arithmetic_saturates() {
         assert_eq!(Timestamp::now() + Duration::MAX, Timestamp::NEVER);
         assert_eq!(Timestamp::default() - Duration::MAX, Timestamp::default());
         assert_eq!(Timestamp::default().since(Timestamp::NEVER), Duration::ZERO);

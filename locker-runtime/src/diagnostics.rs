@@ -1,5 +1,6 @@
-//! What is told through `tracing`: keys and function names, never arguments. Who listens may panic (a log that cannot be
-//! written): that changes nothing but the log.
+//! Events of `tracing`, target `locker`. They contain keys and function names, never arguments.
+//!
+//! A subscriber may panic, for example because it cannot write its log. The panic is contained.
 
 macro_rules! event {
     ($level:ident, $hold:expr, $message:literal $(, $field:ident = $value:expr)*) => {{

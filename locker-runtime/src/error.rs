@@ -1,18 +1,35 @@
-//! The one error type, and the table of its kinds.
+//! The error type and its kinds.
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
-/// What every fallible call of this crate returns.
+/// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a call failed: its [`kind`](Error::kind), the key it was about, and what lay beneath.
+/// The error of a failed call: its [`kind`](Error::kind), a message, the key if there is one, and the underlying error.
+///
+/// `Display` writes `key: kind: message`. The message is for logs and may change between versions: match on the kind.
+/// The size of the type is one pointer, and a clone shares the underlying error.
+///
+/// # Examples
 ///
 /// ```
 /// # use locker_runtime as locker;
-/// use locker::{Error, ErrorKind};
-/// let error = Error::new(ErrorKind::TimedOut, "waited 10s for the lock").with_key("lock:a");
-/// assert_eq!(error.to_string(), "lock:a: timed out: waited 10s for the lock");
+/// use locker::{ErrorKind, Locker};
+/// use std::time::Duration;
+///
+/// # fn main() -> locker::Result<()> {
+/// let locker = Locker::memory();
+/// let guard = locker.lock("invoice 7").acquire_blocking()?;
+/// let error = locker.lock("invoice 7").timeout(Duration::ZERO).acquire_blocking().unwrap_err();
+/// match error.kind() {
+///     ErrorKind::TimedOut | ErrorKind::RetriesExhausted => println!("in use: {error}"),
+///     ErrorKind::Lost => panic!("the outcome is unknown, do not repeat the call: {error}"),
+///     _ if error.is_temporary() => println!("try again in {:?}", error.retry_after()),
+///     _ => return Err(error),
+/// }
+/// assert_eq!(error.kind(), ErrorKind::TimedOut);
 /// assert!(error.is_temporary());
+/// # guard.release_blocking() }
 /// ```
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
@@ -28,25 +45,63 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kinds of [`Error`]; more may be added.
+/// The kind of an [`Error`]: what happened, and whether the call may be repeated. More kinds may be added.
+///
+/// # Examples
+///
+/// ```
+/// # use locker_runtime as locker;
+/// use locker::{Error, ErrorKind};
+///
+/// /// The HTTP status of a request that failed with `error`.
+/// fn status(error: &Error) -> u16 {
+///     match error.kind() {
+///         ErrorKind::Limited => 429,
+///         ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Unavailable => 503,
+///         _ => 500,
+///     }
+/// }
+/// assert_eq!(status(&Error::new(ErrorKind::Limited, "5 a second")), 429);
+/// assert_eq!(status(&Error::new(ErrorKind::Lost, "the lease ended")), 500);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Not acquired within the `timeout`.
+    /// The wait did not end within `timeout`.
+    ///
+    /// The call may be repeated. With `release = "on_expiry"`, this kind means that the function was called within the
+    /// last lease: do not repeat it then.
     TimedOut,
-    /// Not acquired within `max_retry` attempts.
+    /// `max_retry` attempts have failed.
+    ///
+    /// The call may be repeated.
     RetriesExhausted,
-    /// Refused by a rate limit; [`Error::retry_after`] says when to come back.
+    /// A rate limit refused the call.
+    ///
+    /// The call may be repeated after [`Error::retry_after`], which is `None` if that time is unknown: a limit of size
+    /// 0 admits nothing.
     Limited,
     /// The lease ended before its holder released it.
+    ///
+    /// The outcome of the work under the lease is unknown: check its state before repeating it.
     Lost,
     /// Nothing is held under this key and id.
+    ///
+    /// A repetition fails in the same way.
     NotHeld,
-    /// The state of the key does not allow this call (an event sent twice, a key of another kind).
+    /// The state of the key does not allow the call.
+    ///
+    /// For example, the key belongs to another kind of primitive, or the event was already sent. A repetition fails
+    /// until that state changes.
     Conflict,
-    /// The store cannot be reached or cannot serve now.
+    /// The store cannot be reached or cannot serve the call at present.
+    ///
+    /// After a failed acquire the caller holds nothing, and the call may be repeated. A call that changes something (an
+    /// event's `send`, a release) may have been carried out unless [`Error::is_certain`] returns `true`.
     Unavailable,
-    /// The call itself is wrong: a bad URL, duration, name or option.
+    /// The call or its configuration is invalid: a URL, duration, name, number or option.
+    ///
+    /// The message says which values are accepted. A repetition fails in the same way.
     Misused,
 }
 
@@ -72,9 +127,10 @@ impl fmt::Display for ErrorKind {
 }
 
 impl Error {
-    /// An error of `kind`; `message` is lower-case and without a full stop.
+    /// Creates an error of `kind`. By convention `message` is in lower case and has no full stop.
     ///
-    /// Stores and the server make errors with this; users rarely do.
+    /// The error is [certain](Self::is_certain). Implementations of [`Store`](crate::store::Store) create errors with
+    /// this function; applications rarely need it.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -87,7 +143,7 @@ impl Error {
         }))
     }
 
-    /// Adds the key the call was about.
+    /// Sets the key that the call was about.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.0.key = Some(key.into());
@@ -99,28 +155,32 @@ impl Error {
         self
     }
 
-    /// Adds when trying again makes sense.
+    /// Sets the time after which the call may succeed, counted from the creation of the error.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
         self
     }
 
-    /// Adds what lay beneath.
+    /// Sets the underlying error.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.0.source = Some(Arc::new(source));
         self
     }
 
-    /// Marks that the request may have been carried out, or may still be.
+    /// Marks the outcome as unknown: the request may have been carried out, or may be carried out later.
+    ///
+    /// For stores: use it if a request was sent and no reply arrived. [`is_certain`](Self::is_certain) then returns
+    /// `false`.
     #[must_use]
     pub fn unknown(mut self) -> Self {
         self.0.certain = false;
         self
     }
 
-    /// Marks that there was nobody to send it to: whatever the kind, it may be said later.
+    /// Marks that the request was not sent because there was no connection: a later attempt may succeed, whatever the
+    /// kind.
     #[cfg(any(feature = "redis", test))]
     pub(crate) fn unsent(mut self) -> Self {
         self.0.unsent = true;
@@ -131,51 +191,57 @@ impl Error {
         self.0.unsent
     }
 
-    /// The kind, to branch on.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What went wrong, without the key.
+    /// Returns the message, without the kind and the key.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// The key the call was about, when there was one.
+    /// Returns the key that the call was about, or `None` if it was about no key.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
     }
 
-    /// When trying again makes sense, where that is known.
+    /// Returns the time after which the call may succeed, or `None` if that is unknown. It counts from the creation
+    /// of the error.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// Whether the same call may succeed later without anything being changed by the caller.
+    /// Returns `true` if the same call may succeed later without a change by the caller: for `TimedOut`,
+    /// `RetriesExhausted`, `Limited` and `Unavailable`.
+    ///
+    /// It does not say that a repetition is safe: a call that failed with `Unavailable` may have been carried out, see
+    /// [`is_certain`](Self::is_certain).
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         use ErrorKind as K;
         matches!(self.0.kind, K::TimedOut | K::RetriesExhausted | K::Limited | K::Unavailable)
     }
 
-    /// Whether the store surely did not carry the request out.
+    /// Returns `true` if the store provably did not carry out the request, and `false` if the outcome is unknown, for
+    /// example because the reply was lost.
     #[must_use]
     pub fn is_certain(&self) -> bool {
         self.0.certain
     }
 }
 
-/// The last thing that went wrong for a known reason, told with later errors that have none: who repeats a request
-/// that was refused, and gets no answer at the end, is told both.
+/// The last certain error of a request that is retried. It is added to later errors of unknown outcome, so that the
+/// caller sees why the request was refused before its reply was lost.
 #[derive(Debug, Default)]
 pub(crate) struct Cause(Option<Error>);
 
 impl Cause {
-    /// `error`, and before it the reason it may hide.
+    /// Remembers `error` if it is certain; otherwise adds the remembered error to it.
     pub(crate) fn explain(&mut self, mut error: Error) -> Error {
         if error.is_certain() {
             self.0 = Some(error.clone());
@@ -216,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_without_a_reason_does_not_hide_the_last_known_one() {
+    fn lost_reply_keeps_the_last_known_cause() {
         let unavailable = |message| Error::new(ErrorKind::Unavailable, message);
         let mut cause = Cause::default();
         assert_eq!(cause.explain(unavailable("silence").unknown()).to_string(), "unavailable: silence");

@@ -9,7 +9,7 @@ use once_cell::sync::OnceCell;
 
 static SET: OnceCell<Locker> = OnceCell::new();
 
-/// What `global` falls back to: decided once, at its first use, unless that fails for a reason that passes.
+/// Returns the locker that `LOCKER_URL` names. It is chosen at the first use, unless that fails with a temporary error.
 fn from_environment() -> Result<&'static Locker> {
     static DECIDED: OnceCell<Result<Locker>> = OnceCell::new();
     let decided = DECIDED.get_or_try_init(|| match Locker::builder().lazy().build_blocking() {
@@ -19,7 +19,7 @@ fn from_environment() -> Result<&'static Locker> {
     decided?.as_ref().map_err(Clone::clone)
 }
 
-/// What calls on [`global`] get when `LOCKER_URL` cannot be used, or not yet.
+/// Returns a locker on which every call fails with `error`.
 fn failing(error: Error) -> &'static Locker {
     static FOR_GOOD: OnceCell<Locker> = OnceCell::new();
     static FOR_NOW: OnceCell<Locker> = OnceCell::new();
@@ -27,29 +27,29 @@ fn failing(error: Error) -> &'static Locker {
     locker.get_or_init(|| Locker::with_defaults(FailingStore::new(error)))
 }
 
-/// Makes `locker` what [`global`] returns, for the whole process and once.
+/// Sets the locker that [`global`] returns. It can be set once per process.
 ///
 /// # Errors
-/// Hands `locker` back when one is set already, or [`global`] was used before. Where `LOCKER_URL` cannot be used,
-/// [`global`] has chosen none: then this succeeds at any time, and calls made from then on use `locker`.
+/// Returns `locker` if one is set already, or [`global`] was used before. If `LOCKER_URL` is invalid, [`global`] has not
+/// been fixed yet, so setting it still succeeds.
 pub fn set_global(locker: Locker) -> Result<(), Locker> {
     SET.set(locker)
 }
 
-/// The locker that attributes use which name none: the one given to [`set_global`], else one on the store that the
-/// environment variable `LOCKER_URL` names, else the process's own `memory://`, with one warning that this protects
-/// a single process only.
+/// Returns the locker of the process, which attributes without `locker = ..` use.
 ///
-/// Never panics: with a `LOCKER_URL` that cannot be used, every call on the locker fails and says so.
+/// It is the one given to [`set_global`], else one on the store that the environment variable `LOCKER_URL` names, else one
+/// on `memory://`, with one warning that this locks within one process only. If `LOCKER_URL` is invalid, every call on the
+/// locker fails with an error that names the variable.
 #[must_use]
 pub fn global() -> &'static Locker {
     try_global().unwrap_or_else(failing)
 }
 
-/// As [`global`], but tells at once when `LOCKER_URL` cannot be used.
+/// Returns the locker of the process, as [`global`] does, or the error if `LOCKER_URL` is invalid.
 ///
 /// # Errors
-/// `Misused`, naming the variable and what is wrong with it; `Unavailable` when the system lacks what it takes now.
+/// `Misused` if the variable is invalid; `Unavailable` if the system refuses a thread or a socket now.
 pub fn try_global() -> Result<&'static Locker> {
     if let Some(locker) = SET.get() {
         return Ok(locker);

@@ -52,7 +52,7 @@ async fn change(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
     expect(request_with_retry(locker, key, request).await?.reply, key)
 }
 
-/// Waits until what is asked for has come. Not an `async fn`, which would store its arguments in every waiter.
+/// Waits until the operation succeeds.
 fn wait<'a, A: WaitOp>(
     locker: &'a Locker,
     key: &'a Key,
@@ -63,19 +63,23 @@ fn wait<'a, A: WaitOp>(
         if timeout == Duration::MAX { Ok(()) } else { check_range("timeout", timeout, Duration::ZERO) };
     match valid {
         Ok(()) => {
-            let asked = locker.ask(key, what, Patience::up_to(timeout));
-            Either::Left(asked.map(move |answer| expect(answer?.reply, key)))
+            let acquired = locker.ask(key, what, Patience::up_to(timeout));
+            Either::Left(acquired.map(move |acquired| expect(acquired?.reply, key)))
         }
         Err(error) => Either::Right(ready(Err(error))),
     }
 }
 
-/// Turns the answers that no caller of this kind wants into errors.
+/// Turns the replies that are no success into errors.
 fn expect(reply: Reply, key: &Key) -> Result<Reply> {
     let error = match reply {
         Reply::WrongKind | Reply::Busy { .. } | Reply::Queued { .. } => reply.into_error(),
-        Reply::Conflict => Error::new(ErrorKind::Conflict, "the present state does not allow it"),
-        Reply::Cancelled => Error::new(ErrorKind::Conflict, "cancelled meanwhile"),
+        // Of the primitives here, only the event and the counter reply so.
+        Reply::Conflict => Error::new(
+            ErrorKind::Conflict,
+            "the event was sent already, or the counter would be out of range",
+        ),
+        Reply::Cancelled => Error::new(ErrorKind::Conflict, "cancelled during the call"),
         reply => return Ok(reply),
     };
     Err(error.with_key(key.as_str()))

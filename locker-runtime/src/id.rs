@@ -1,4 +1,4 @@
-//! The identity of one attempt.
+//! Ids of attempts.
 
 use crate::key::hex;
 use md5::{Digest, Md5};
@@ -10,7 +10,9 @@ use std::{
 };
 use uuid::Builder;
 
-/// 128 random bits that name one attempt to hold or await something; shown as 32 hexadecimal digits.
+/// The id of one attempt to hold something or to wait for something: 128 random bits.
+///
+/// `Display` writes 32 lower-case hexadecimal digits, which [`Id::parse`] reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
     feature = "serde",
@@ -18,7 +20,7 @@ use uuid::Builder;
     serde(from = "u128", into = "u128")
 )]
 pub struct Id {
-    // Two halves, because what holds a u128 is padded to multiples of 16 bytes, and every waiter holds some.
+    // Two halves, because a u128 aligns every waiter's future to 16 bytes.
     high: u64,
     low: u64,
 }
@@ -26,38 +28,39 @@ pub struct Id {
 impl Id {
     pub(crate) const ZERO: Self = Self { high: 0, low: 0 };
 
-    /// A new random id (UUID version 4).
+    /// Creates a random id (UUID version 4, RFC 9562).
     ///
     /// # Panics
-    /// When the operating system has no random numbers: without them nobody could be told from anybody else.
+    /// If the operating system has no random numbers: two callers could then have the same id.
     #[must_use]
     pub fn random() -> Self {
         let mut bytes = [0; 16];
-        // Of every id all bits come from the operating system: what is kept in this process, a fork would copy, and two
-        // processes with one id would hold together what only one may.
+        // All bits of every id come from the operating system. A fork would copy a generator's state, and two processes
+        // with the same id would hold one lock together.
         getrandom::fill(&mut bytes).expect("the operating system has no random numbers");
         Self::from(Builder::from_random_bytes(bytes).into_uuid().as_u128())
     }
 
-    /// A new id for what stays in this process: no other call of it returns the same. Made without asking the operating
-    /// system, which takes as long as the rest of a call that is answered at once. A forked process may have the same
-    /// ones, but not the same state to name with them.
+    /// Creates an id that is unique in this process, for state that stays in this process.
+    ///
+    /// It does not ask the operating system, which would double the cost of a call that completes inline. A forked
+    /// process may create the same ids, but it does not share the state that they name.
     pub(crate) fn local() -> Self {
         static FIRST: Lazy<Id> = Lazy::new(Id::random);
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        // Odd, so that all of them differ, and large, so that all their bits do.
+        // The multiplier is odd, so that all ids differ, and large, so that all of their bits vary.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let steps = NEXT.fetch_add(1, Ordering::Relaxed);
         Self { high: FIRST.high.wrapping_add(steps), low: FIRST.low.wrapping_add(steps.wrapping_mul(STEP)) }
     }
 
-    /// The id that stands for a key chosen by a client, so that the same key finds its hold again.
+    /// Returns the id of a key that a client has chosen: the MD5 digest of `text`. Equal texts have equal ids.
     #[must_use]
     pub fn of(text: &str) -> Self {
         Self::from(u128::from_be_bytes(Md5::digest(text).into()))
     }
 
-    /// The 32 hexadecimal digits back into an id.
+    /// Reads an id from 32 hexadecimal digits. Returns `None` if `text` is anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok().map(Self::from)).flatten()
@@ -65,7 +68,7 @@ impl Id {
 }
 
 impl From<u128> for Id {
-    #[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+    #[expect(clippy::cast_possible_truncation, reason = "each half keeps its 64 bits")]
     fn from(bits: u128) -> Self {
         Self { high: (bits >> 64) as u64, low: bits as u64 }
     }
@@ -95,10 +98,10 @@ impl fmt::Debug for Id {
     }
 }
 
-/// Ids are random already: their low half is their hash.
+/// A map by id. The hash of an id is its low half, since ids are random already.
 pub(crate) type IdMap<V> = std::collections::HashMap<Id, V, BuildHasherDefault<LowHalf>>;
 
-/// Ids without values.
+/// A set of ids.
 #[cfg(feature = "redis")]
 pub(crate) type IdSet = std::collections::HashSet<Id, BuildHasherDefault<LowHalf>>;
 
@@ -131,7 +134,7 @@ impl Id {
         self.high as usize % count
     }
 
-    /// A number below `bound` that differs from id to id: jitter without another source of randomness.
+    /// Returns a number below `bound` that varies between ids: jitter without another source of randomness.
     pub(crate) fn jitter(self, bound: u32) -> u32 {
         ((self.low & 0xffff) as u32 * bound) >> 16
     }
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_id_convert_both_ways() {
+    fn id_round_trips_through_text() {
         let id = Id::random();
         assert_eq!(Id::parse(&id.to_string()), Some(id));
         assert_eq!(Id::parse("not an id"), None);

@@ -1,4 +1,4 @@
-//! What is on its way without anybody waiting for it.
+//! A count of background calls, with a way to wait until none is left.
 
 use crate::panics;
 use std::{
@@ -10,32 +10,36 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// How many calls are under way.
+/// The number of calls in flight. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight(Arc<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
-    out: AtomicUsize,
+    calls: AtomicUsize,
     none: Notify,
 }
 
-/// One errand, over when dropped.
+/// One call in flight; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlightCall(Arc<Count>);
 
 impl InFlight {
+    /// Counts a call until the returned value is dropped.
     pub(crate) fn begin(&self) -> InFlightCall {
-        self.0.out.fetch_add(1, Ordering::AcqRel);
+        self.0.calls.fetch_add(1, Ordering::AcqRel);
         InFlightCall(Arc::clone(&self.0))
     }
 
-    /// Waits until none is out.
+    /// Waits until no call is in flight.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
     pub(crate) async fn done(&self) {
         loop {
             let mut none = pin!(self.0.none.notified());
             none.as_mut().enable();
-            if self.0.out.load(Ordering::Acquire) == 0 {
+            if self.0.calls.load(Ordering::Acquire) == 0 {
                 return;
             }
             none.await;
@@ -45,7 +49,7 @@ impl InFlight {
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        if self.0.out.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.calls.fetch_sub(1, Ordering::AcqRel) == 1 {
             panics::contain(|| self.0.none.notify_waiters());
         }
     }
@@ -57,7 +61,7 @@ mod tests {
     use futures_util::FutureExt;
 
     #[test]
-    fn are_done_when_the_last_one_is() {
+    fn done_waits_for_the_last_call() {
         let in_flight = InFlight::default();
         assert!(in_flight.done().now_or_never().is_some());
         let (first, second) = (in_flight.begin(), in_flight.begin());

@@ -1,4 +1,4 @@
-//! Names and arguments become keys.
+//! Keys, made of names or of functions and their arguments.
 
 use once_cell::sync::Lazy;
 use std::{
@@ -17,7 +17,9 @@ pub use function::{Function, FunctionDigest};
 
 static SEED: Lazy<foldhash::quality::RandomState> = Lazy::new(Default::default);
 
-/// The full text of a key, prefix included, with its hash. Cheap to clone.
+/// The key of a primitive in a store: its full text, including the prefix. Cheap to clone.
+///
+/// Keys of one text are equal. `Display` writes the text.
 #[derive(Clone)]
 pub struct Key {
     text: Arc<str>,
@@ -25,13 +27,13 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key with exactly this text.
+    /// Creates the key with exactly this text: neither prefix nor kind is added.
     #[must_use]
     pub fn new(text: &str) -> Self {
         Self { hash: SEED.hash_one(text), text: Arc::from(text) }
     }
 
-    /// The text as it is sent to a store.
+    /// Returns the text as the store receives it.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -68,7 +70,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// 128 bits, of a digest or an id, as lower-case hex.
+/// 128 bits (a digest or an id) as lower-case hexadecimal digits.
 type Hex = [u8; 32];
 
 pub(crate) fn hex(digest: &[u8]) -> Hex {
@@ -81,18 +83,20 @@ pub(crate) fn hex(digest: &[u8]) -> Hex {
 }
 
 thread_local! {
-    /// Room for a key that is put together.
-    static ROOM: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The buffer in which keys are built.
+    static BUFFER: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// The key with the text that `write` adds to an empty one.
+/// Builds a key from the text that `write` appends to an empty buffer.
 fn build(write: impl Fn(&mut String)) -> Key {
-    let with_room = |room: &mut String| {
-        room.clear();
-        write(room);
-        Key::new(room)
+    let with_buffer = |buffer: &mut String| {
+        buffer.clear();
+        write(buffer);
+        Key::new(buffer)
     };
-    ROOM.try_with(|room| with_room(&mut room.borrow_mut())).unwrap_or_else(|_| with_room(&mut String::new()))
+    BUFFER
+        .try_with(|buffer| with_buffer(&mut buffer.borrow_mut()))
+        .unwrap_or_else(|_| with_buffer(&mut String::new()))
 }
 
 fn text(bytes: &[u8]) -> &str {

@@ -7,6 +7,5 @@ mod renewer;
 mod tests;
 
 pub use guard::Guard;
-pub(crate) use guard::{Release, leave_together, while_held};
+pub(crate) use guard::{Release, release_all, while_held};
 pub(crate) use hold::Hold;
-use renewer::Renewer;

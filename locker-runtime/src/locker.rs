@@ -1,4 +1,10 @@
-//! The locker: a store with defaults, and how it is asked.
+//! The locker: a store with defaults, and the ways to call the store.
+//!
+//! # Future size
+//!
+//! Each waiter costs as much memory as its future, so futures are kept small. An `async fn` stores its arguments twice,
+//! hence functions that return `impl Future` instead; what few waiters need is boxed; what is returned by a call that
+//! completes inline is never boxed.
 
 mod attempt;
 mod refusals;
@@ -33,14 +39,14 @@ use std::{
 };
 pub(crate) use wait_op::{Acquired, WaitOp};
 
-/// A store together with defaults: everything else starts here. Cheap to clone; clones share the store.
+/// A store with default settings, from which all handles are created. Cheap to clone; clones share the store.
 ///
 /// ```
 /// # use locker_runtime as locker;
 /// # async fn example() -> locker::Result<()> {
 /// let locker = locker::Locker::memory();
 /// let guard = locker.lock("invoice 7").acquire().await?;
-/// // nobody else holds "invoice 7" now
+/// // no other caller holds "invoice 7" now
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -69,23 +75,23 @@ impl Locker {
         Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, in_flight, refusals }))
     }
 
-    /// What stands before every key.
+    /// Returns the prefix of every key.
     #[must_use]
     pub fn prefix(&self) -> &str {
         &self.0.prefix
     }
 
-    /// How arguments are written into keys.
+    /// Returns how arguments are written into keys.
     #[must_use]
     pub fn key_format(&self) -> KeyFormat {
         self.0.key_format
     }
 
-    /// Waits until everything is done that this locker and its clones send from the background: releases of dropped
-    /// guards, the taking back of attempts that were given up, and the handing back of what came for nobody. For a
-    /// process that is about to end: what it leaves undone others wait for until a lease is over.
+    /// Waits until the background work of this locker and its clones is done: releases of dropped guards, cancellations
+    /// of abandoned attempts, and returned grants. Call it before the process ends: other callers would wait for
+    /// unreleased holds until their leases are over.
     ///
-    /// With a store that cannot be reached this takes as long as a lease and a minute; put a time-out around it.
+    /// If the store cannot be reached, this takes up to a lease plus one minute. Put a timeout around it.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -94,17 +100,17 @@ impl Locker {
         self.store().mailboxes().in_flight().done().await;
     }
 
-    /// How long one answer of the store is waited for.
+    /// How long to wait for one reply of the store.
     pub(crate) fn command_timeout(&self) -> Duration {
         self.0.command_timeout
     }
 
-    /// What limiters have refused just now.
+    /// The recent refusals of rate limiters.
     pub(crate) fn refusals(&self) -> &Refusals {
         &self.0.refusals
     }
 
-    /// For a new attempt. Where others take part, it must differ from all of theirs.
+    /// Returns an id for a new attempt. On a shared store it differs from the ids of all processes.
     pub(crate) fn new_id(&self) -> Id {
         if self.store().waiter_ttl().is_some() { Id::random() } else { Id::local() }
     }
@@ -114,7 +120,7 @@ impl Locker {
         self.store().waiter_ttl().is_none()
     }
 
-    /// The defaults of the calls made on it.
+    /// The defaults of the calls made on this locker.
     pub(crate) fn settings(&self) -> Settings {
         self.0.settings
     }
@@ -123,9 +129,9 @@ impl Locker {
         &*self.0.store
     }
 
-    /// Sends `request` without anybody waiting for it, again and again until it is certain or `give_up` has passed; also
-    /// where nobody could be reached for a reason that usually does not pass, such as a password. Answered inline where
-    /// the store can.
+    /// Sends `request` in the background, and retries until the reply is certain or `give_up` has passed. It also
+    /// retries errors that are not temporary, such as a wrong password, if the request was not sent. An embedded store
+    /// replies inline.
     pub(crate) fn call_in_background(
         &self,
         key: &Key,
@@ -133,57 +139,57 @@ impl Locker {
         give_up: Duration,
         then: impl FnOnce(Result<Settled>) + Send + 'static,
     ) {
-        // This may be the end of a guard, and that of a panic: a store that panics, too, must not end the process.
-        let at_once = panics::contain(|| self.call_inline(key, &request));
-        if let Some(answer) = at_once.unwrap_or_else(|| Some(Err(panicked()))) {
+        // A guard may be dropped by a panic: a second panic, of the store, would end the process.
+        let inline = panics::contain(|| self.call_inline(key, &request));
+        if let Some(answer) = inline.unwrap_or_else(|| Some(Err(panicked()))) {
             return then(answer.map(Settled::inline));
         }
-        let (locker, key, errand) = (self.clone(), key.clone(), self.0.in_flight.begin());
+        let (locker, key, call) = (self.clone(), key.clone(), self.0.in_flight.begin());
         background::spawn(async move {
-            let (sent, passes) =
+            let (sent, is_retried) =
                 (Timestamp::now(), |error: &Error| error.is_temporary() || error.is_unsent());
-            then(locker.repeat(&key, request, sent, give_up, passes).await);
-            drop(errand);
+            then(locker.retry(&key, request, sent, give_up, is_retried).await);
+            drop(call);
         });
     }
 
-    /// Repeats an idempotent request until it is certain or `patience` is over.
+    /// Sends an idempotent request, and retries until the reply is certain or `window` has passed.
     pub(crate) fn retry_until_certain<'a>(
         &'a self,
         key: &'a Key,
         request: Request,
-        patience: Duration,
+        window: Duration,
     ) -> MaybeReady<'a, Settled> {
         match self.call_inline(key, &request) {
-            Some(answer) => Either::Left(ready(answer.map(Settled::inline))),
-            None => Either::Right(Box::pin(self.repeat(
+            Some(reply) => Either::Left(ready(reply.map(Settled::inline))),
+            None => Either::Right(Box::pin(self.retry(
                 key,
                 request,
                 Timestamp::now(),
-                patience,
+                window,
                 Error::is_temporary,
             ))),
         }
     }
 
-    async fn repeat(
+    async fn retry(
         &self,
         key: &Key,
         mut request: Request,
         mut sent: Timestamp,
-        patience: Duration,
-        passes: impl Fn(&Error) -> bool,
+        window: Duration,
+        is_retried: impl Fn(&Error) -> bool,
     ) -> Result<Settled> {
         let (mut backoff, mut retried, mut cause) = (Backoff::default(), false, Cause::default());
-        let until = sent + patience;
+        let until = sent + window;
         loop {
-            let answer = self.call_until(key, request.clone(), sent, until).await;
-            let error = match answer {
+            let reply = self.call_until(key, request.clone(), sent, until).await;
+            let error = match reply {
                 Ok(reply) => return Ok(Settled { reply, retried, sent: Some(sent) }),
                 Err(error) => cause.explain(error),
             };
             let delay = backoff.next_delay();
-            if !passes(&error) || Timestamp::now() + delay >= until {
+            if !is_retried(&error) || Timestamp::now() + delay >= until {
                 return Err(if retried { error.unknown() } else { error });
             }
             if !error.is_certain() {
@@ -195,7 +201,7 @@ impl Locker {
         }
     }
 
-    /// One call, made `now` and not waited for longer than `until`.
+    /// Makes one call at `now`, and waits for its reply until `until`.
     fn call_until<'a>(
         &'a self,
         key: &'a Key,
@@ -204,22 +210,22 @@ impl Locker {
         until: Timestamp,
     ) -> MaybeReady<'a, Reply> {
         match self.call_inline(key, &request) {
-            Some(answer) => Either::Left(ready(answer)),
+            Some(reply) => Either::Left(ready(reply)),
             None => Either::Right(Box::pin(async move {
-                let answer = in_time(self.store().call(key, &request), now, until).await;
-                answer.map_err(|error| error.with_key(key.as_str()))
+                let reply = in_time(self.store().call(key, &request), now, until).await;
+                reply.map_err(|error| error.with_key(key.as_str()))
             })),
         }
     }
 
-    /// One call, for those who must go on: that the store has panicked is an error like others.
+    /// Makes one call, and returns an error if the store panics: for a task that must not end.
     pub(crate) async fn call_contained(&self, key: &Key, request: &Request) -> Result<Reply> {
         let call = AssertUnwindSafe(async { self.store().call(key, request).await });
         call.catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
     }
 
-    /// The answer of a store that answers at once. Of one that does not, nothing has been asked yet. A store with a
-    /// `Store::waiter_ttl` is across a network: its call would be made only to be dropped.
+    /// Makes one call, and returns its reply if the store is in this process. Returns `None`, without a call, if the
+    /// store is across a network.
     pub(crate) fn call_inline(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
         if let Err(error) = background::ready() {
             return Some(Err(error.with_key(key.as_str())));
@@ -228,7 +234,7 @@ impl Locker {
             return None;
         }
         match self.store().call(key, request) {
-            Calling::Ready(answer) => Some(answer.into_inner().map_err(|error| error.with_key(key.as_str()))),
+            Calling::Ready(reply) => Some(reply.into_inner().map_err(|error| error.with_key(key.as_str()))),
             Calling::Pending(_) => None,
         }
     }
@@ -243,16 +249,16 @@ impl fmt::Debug for Locker {
     }
 }
 
-/// An answer that is here, or one on its way, which takes as little room as can be in whoever waits for it.
+/// A reply that is ready or still to come, in as few bytes as possible.
 pub(crate) type MaybeReady<'a, T> = Either<Ready<Result<T>>, BoxFuture<'a, Result<T>>>;
 
-/// The certain answer to a request that may have been sent more than once.
+/// The certain reply to a request that may have been sent more than once.
 #[derive(Debug)]
 pub(crate) struct Settled {
     pub(crate) reply: Reply,
-    /// An earlier copy may have been carried out.
+    /// Whether an earlier copy may have been carried out.
     pub(crate) retried: bool,
-    /// When that one was sent which was answered; `None`: it was answered at once.
+    /// When the copy was sent that the reply answers. `None` if the reply came inline.
     pub(crate) sent: Option<Timestamp>,
 }
 
@@ -263,14 +269,14 @@ impl Settled {
 }
 
 fn panicked() -> Error {
-    Error::new(ErrorKind::Unavailable, "the store has panicked").unknown()
+    Error::new(ErrorKind::Unavailable, "the store panicked").unknown()
 }
 
 async fn in_time(call: Calling<'_>, now: Timestamp, until: Timestamp) -> Result<Reply> {
     tokio::select! {
         biased;
-        answer = call => answer,
+        reply = call => reply,
         () = background::sleep_from(now, until) =>
-            Err(Error::new(ErrorKind::Unavailable, "the store did not answer in time").unknown()),
+            Err(Error::new(ErrorKind::Unavailable, "the store did not reply in time").unknown()),
     }
 }

@@ -1,4 +1,4 @@
-//! Signals on their way to the waiters of this process.
+//! Mailboxes, through which a store sends signals to the waiters of this process.
 
 use crate::{
     id::{Id, IdMap},
@@ -19,10 +19,10 @@ use std::{
 
 const SHARDS: usize = 16;
 
-/// The mailboxes of everybody who waits in this process, one per id. Cheap to clone.
+/// The mailboxes of the waiters in this process, one per id. Cheap to clone; clones share the mailboxes.
 ///
-/// A store delivers here what a step (or a message from a server) says. Signals are hints: one that is not
-/// delivered costs its receiver time, never correctness.
+/// A [`Store`](crate::store::Store) delivers the notifications of a step, or of a remote server, here. Signals are
+/// hints: a lost signal delays its waiter but never breaks a guarantee.
 #[derive(Clone, Default)]
 pub struct Mailboxes {
     shards: Arc<[Mutex<IdMap<Slot>>; SHARDS]>,
@@ -36,74 +36,74 @@ struct Slot {
 }
 
 impl Mailboxes {
-    /// Opens the mailbox of `id`; it closes when the subscription is dropped.
+    /// Opens the mailbox of `id`. It closes when the returned [`Mailbox`] is dropped.
     #[must_use]
     pub fn subscribe(&self, id: Id) -> Mailbox<'_> {
-        // Dropped when nothing is locked: with its waker may go a task that uses mailboxes.
+        // Dropped after the unlock: its waker may drop a task that uses mailboxes.
         let before = lock(self.shard(id)).insert(id, Slot::default());
         drop(before);
         Mailbox { mailboxes: self, id, open: true }
     }
 
-    /// Wakes whom the push is for.
+    /// Delivers a notification to its waiter and wakes it.
     ///
     /// # Errors
-    /// Hands the push back when nobody here waits under that id any more.
-    pub fn deliver(&self, push: Notification) -> Result<(), Notification> {
-        self.put(push)?.into_iter().for_each(panics::wake);
+    /// Returns the notification if no waiter of this process has its id.
+    pub fn deliver(&self, notification: Notification) -> Result<(), Notification> {
+        self.put(notification)?.into_iter().for_each(panics::wake);
         Ok(())
     }
 
-    /// The same for a caller who must not wake anybody yet: an executor may poll who is woken there and then.
-    pub(crate) fn put(&self, push: Notification) -> Result<Option<Waker>, Notification> {
-        let mut shard = lock(self.shard(push.id));
-        match shard.entry(push.id) {
-            Entry::Occupied(mut mailbox) => Ok(mailbox.get_mut().put(push.signal)),
-            Entry::Vacant(_) => Err(push),
+    /// Delivers a notification and returns the waker of its waiter, for callers that hold a lock: an executor may poll
+    /// a task as soon as it is woken.
+    pub(crate) fn put(&self, notification: Notification) -> Result<Option<Waker>, Notification> {
+        let mut shard = lock(self.shard(notification.id));
+        match shard.entry(notification.id) {
+            Entry::Occupied(mut slot) => Ok(slot.get_mut().accept(notification.signal)),
+            Entry::Vacant(_) => Err(notification),
         }
     }
 
-    /// Has every waiter ask again within `spread`, each at a time of its own: signals may have been missed.
+    /// Makes every waiter ask again within `spread`, at times that vary by id, because signals may have been lost.
     #[cfg(feature = "redis")]
     pub(crate) fn wake_within(&self, spread: Duration) {
         for shard in self.shards.iter() {
-            let put = |(id, mailbox): (&Id, &mut Slot)| {
-                mailbox.put(Signal::Recheck { within: spread / 1024 * id.jitter(1024) })
+            let recheck = |(id, slot): (&Id, &mut Slot)| {
+                slot.accept(Signal::Recheck { within: spread / 1024 * id.jitter(1024) })
             };
-            let wakers: Vec<_> = lock(shard).iter_mut().filter_map(put).collect();
+            let wakers: Vec<_> = lock(shard).iter_mut().filter_map(recheck).collect();
             wakers.into_iter().for_each(panics::wake);
         }
     }
 
-    /// Has `id` ask again instead of holding, if it has not taken the lock that was passed on to it; says whether it
-    /// had not.
+    /// Revokes a hand-off that the waiter `id` has not read yet and makes it ask again. Returns `false` if there is
+    /// none.
     #[cfg(feature = "redis")]
     pub(crate) fn take_back(&self, id: Id) -> bool {
         let mut shard = lock(self.shard(id));
-        let mailbox =
-            shard.get_mut(&id).filter(|mailbox| matches!(mailbox.signal, Some(Signal::HandedOff { .. })));
-        mailbox.map(|mailbox| mailbox.signal = Some(Signal::Wake)).is_some()
+        let slot = shard.get_mut(&id).filter(|slot| matches!(slot.signal, Some(Signal::HandedOff { .. })));
+        slot.map(|slot| slot.signal = Some(Signal::Wake)).is_some()
     }
 
-    /// Whether somebody here waits under `id`.
+    /// Returns `true` if the mailbox of `id` is open.
     #[must_use]
     pub fn is_open(&self, id: Id) -> bool {
         lock(self.shard(id)).contains_key(&id)
     }
 
-    /// How many wait.
+    /// Returns the number of open mailboxes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Whether nobody waits.
+    /// Returns `true` if no mailbox is open.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.shards.iter().all(|shard| lock(shard).is_empty())
     }
 
-    /// What is handed back because nobody waited for it.
+    /// The calls in flight that return unclaimed grants.
     pub(crate) fn in_flight(&self) -> &InFlight {
         &self.in_flight
     }
@@ -114,16 +114,18 @@ impl Mailboxes {
 }
 
 impl Slot {
-    /// What says more stays: asking again answers whatever a look would, a grant whatever asking would, and a later
-    /// grant whatever an earlier one would.
-    fn put(&mut self, signal: Signal) -> Option<Waker> {
-        let weight = |signal: &Signal| match *signal {
+    /// Stores `signal` and returns the waker, unless the unread signal ranks higher.
+    ///
+    /// A wake-up makes a recheck unnecessary, a grant makes asking unnecessary, and a later grant replaces an earlier
+    /// one.
+    fn accept(&mut self, signal: Signal) -> Option<Waker> {
+        let rank = |signal: &Signal| match *signal {
             Signal::Recheck { .. } => (0, 0),
             Signal::Wake => (1, 0),
             Signal::Granted { fence } | Signal::HandedOff { fence, .. } => (2, fence),
             Signal::Deleted => (3, 0),
         };
-        if self.signal.as_ref().is_none_or(|there| weight(there) <= weight(&signal)) {
+        if self.signal.as_ref().is_none_or(|unread| rank(unread) <= rank(&signal)) {
             self.signal = Some(signal);
         }
         self.waker.take()
@@ -136,31 +138,31 @@ impl fmt::Debug for Mailboxes {
     }
 }
 
-/// An open mailbox.
+/// The open mailbox of one waiter, created by [`Mailboxes::subscribe`]. It closes when dropped.
 #[derive(Debug)]
 pub struct Mailbox<'a> {
     mailboxes: &'a Mailboxes,
     id: Id,
-    /// Closed once its owner was told that it holds: nothing comes after that.
+    /// `false` after a hand-off was read: no signal follows it.
     open: bool,
 }
 
 impl Mailbox<'_> {
-    /// The next signal.
+    /// Waits for the next signal. Of several unread signals it returns only the one that ranks highest.
     ///
     /// # Cancel safety
-    /// Cancel safe: a signal is taken only when it is returned.
+    /// Cancel safe: a signal stays in the mailbox until it is returned.
     pub async fn next(&mut self) -> Signal {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// Opens a mailbox that was closed because its owner held: to be done before asking again.
+    /// Opens the mailbox again after a hand-off has closed it. Call it before asking the store again.
     pub(crate) fn reopen(&mut self) {
         lock(self.mailboxes.shard(self.id)).entry(self.id).or_default();
         self.open = true;
     }
 
-    /// From here on nobody waits under this id.
+    /// Closes the mailbox: later notifications for its id are refused.
     pub(crate) fn close(&mut self) {
         if !std::mem::take(&mut self.open) {
             return;
@@ -208,31 +210,31 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_signal_that_says_less_replaces_none_that_says_more() {
-        let (look, granted) = (Signal::Recheck { within: Duration::ZERO }, Signal::Granted { fence: 1 });
-        let inherited = Signal::HandedOff { fence: 2, until: Timestamp::NEVER };
-        for (signals, heard) in [
-            ([look, Signal::Wake], Signal::Wake),
-            ([Signal::Wake, look], Signal::Wake),
-            ([granted, look], granted),
+    fn higher_ranked_signal_is_kept() {
+        let (recheck, granted) = (Signal::Recheck { within: Duration::ZERO }, Signal::Granted { fence: 1 });
+        let handed_off = Signal::HandedOff { fence: 2, until: Timestamp::NEVER };
+        for (signals, expected) in [
+            ([recheck, Signal::Wake], Signal::Wake),
+            ([Signal::Wake, recheck], Signal::Wake),
+            ([granted, recheck], granted),
             ([granted, Signal::Wake], granted),
             ([Signal::Wake, granted], granted),
             ([granted, Signal::Deleted], Signal::Deleted),
-            ([granted, inherited], inherited),
-            ([inherited, granted], inherited),
+            ([granted, handed_off], handed_off),
+            ([handed_off, granted], handed_off),
         ] {
             let (mailboxes, id) = (Mailboxes::default(), Id::random());
             let mut mailbox = mailboxes.subscribe(id);
             for signal in signals {
                 mailboxes.deliver(Notification { key: Key::new("a"), id, signal }).unwrap();
             }
-            assert_eq!(block_on(mailbox.next()), heard, "{signals:?}");
+            assert_eq!(block_on(mailbox.next()), expected, "{signals:?}");
         }
     }
 
-    /// The last one to know a task drops it, and what it waits for, with the waker.
+    /// A waker may be the last reference to its task; dropping it then drops all that the task owns.
     #[test]
-    fn a_waker_that_is_dropped_may_use_the_mailboxes() {
+    fn dropped_waker_may_use_the_mailboxes() {
         use std::{sync::mpsc, task::Wake, thread};
         struct Last(Mailboxes, Id);
         impl Wake for Last {

@@ -1,5 +1,6 @@
-//! Code that is not ours (a subscriber of events, a store, a waker) may panic where it would end what others need:
-//! renewals, timers, the clock of a store. There it is called through here.
+//! Containment of panics in foreign code: subscribers of events, stores and wakers.
+//!
+//! Such a panic must not end work that other callers need, for example renewals and timers.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -7,17 +8,17 @@ use std::{
     task::{Wake, Waker},
 };
 
-/// What `call` returns; `None`: it has panicked, which the process's panic hook has told.
+/// Returns the result of `call`, or `None` if it panicked. The process's panic hook has then reported the panic.
 pub(crate) fn contain<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
-/// Wakes whoever this is; that it panics is his own harm.
+/// Wakes a task and contains a panic of its waker.
 pub(crate) fn wake(waker: Waker) {
     contain(|| waker.wake());
 }
 
-/// A waker for those who would call `waker` themselves.
+/// Wraps `waker` so that its panics are contained.
 pub(crate) fn contained(waker: &Waker) -> Waker {
     Waker::from(Arc::new(Contained(waker.clone())))
 }

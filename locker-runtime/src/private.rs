@@ -1,4 +1,4 @@
-//! What the attributes' code calls. No promises are made about anything in here.
+//! The functions that the code of the attributes calls. Not public: anything here may change in any version.
 
 mod consts;
 mod each;
@@ -30,13 +30,13 @@ pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_k
 pub use entry::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
 pub use outcome::{FromLocker, Outcome, never};
 pub use scope::{
-    Hold, Holder, acquire, acquire_blocking, call, cancel_on_lost, capture, leave, leave_checked,
+    AsyncScope, BlockingScope, acquire, acquire_blocking, call, cancel_on_lost, capture, leave, leave_checked,
 };
 
 use crate::{key::Key, locker::Locker, primitives::HoldKind};
 use std::ops::Deref;
 
-/// What `locker = ..` may be.
+/// A value of the option `locker = ..`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a locker: `locker = ..` takes a `Locker`, or anything that dereferences to \
                one, such as `Arc<Locker>` or `LazyLock<Locker>`",
@@ -60,18 +60,18 @@ impl<D: Deref<Target: AsLocker> + ?Sized> AsLocker for D {
     }
 }
 
-/// Borrows what `locker = ..` named.
+/// Borrows the locker of the option `locker = ..`.
 pub fn locker<L: AsLocker + ?Sized>(locker: &L) -> &Locker {
     locker.as_locker()
 }
 
-/// The key of a lock, waiting for its arguments.
+/// Returns the builder of a lock's key; the arguments follow.
 #[must_use]
 pub fn lock_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
     KeyBuilder::new(locker.prefix(), locker.key_format(), function, ":lock|")
 }
 
-/// The request for the lock `key`.
+/// Returns the request for the lock `key`.
 pub fn lock(locker: &Locker, function: &Function, key: Key) -> LockRequest {
     locker.request(HoldKind::Lock, key).function(function.name())
 }

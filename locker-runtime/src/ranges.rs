@@ -9,7 +9,7 @@ pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
 /// The longest of all durations: ten years.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// The greatest count: every store counts exactly up to 2^53 - 1.
+/// The greatest count: 2^53 - 1, up to which every store counts exactly.
 pub(crate) const MAX_COUNT: u64 = (1 << 53) - 1;
 
 /// Returns an error of kind `Misused`.
@@ -29,10 +29,10 @@ pub(crate) fn check_range(name: &str, value: Duration, shortest: Duration) -> Re
     Ok(())
 }
 
-/// Checks that every store can count to `number` exactly.
-pub(crate) fn check_count(what: &str, number: u64) -> Result<()> {
+/// Checks that `number` is not greater than [`MAX_COUNT`].
+pub(crate) fn check_count(name: &str, number: u64) -> Result<()> {
     if number <= MAX_COUNT {
         return Ok(());
     }
-    misused(format!("{what} {number} is out of range: give at most {MAX_COUNT}"))
+    misused(format!("{name} {number} is out of range: give at most {MAX_COUNT}"))
 }

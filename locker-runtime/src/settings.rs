@@ -1,4 +1,4 @@
-//! What a call may choose for itself, and the defaults.
+//! The settings of a call, and their defaults.
 
 use crate::{
     error::Result,
@@ -6,7 +6,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Everything a call may choose for itself, with the defaults of the locker it is made on.
+/// The settings of a call. Those that it does not set come from its locker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) lease: Duration,
@@ -35,11 +35,14 @@ impl Default for Settings {
 /// The default time between two attempts.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// The default time to wait for one reply of a store.
+/// The default limit of the wait for one reply of a store.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Settings {
-    /// Refuses what cannot be meant, by name.
+    /// Checks that each setting is in its range and that they do not contradict each other.
+    ///
+    /// # Errors
+    /// `Misused`, naming the setting.
     pub(crate) fn check(&self) -> Result<()> {
         check_range("lease", self.lease, ranges::SHORTEST)?;
         check_range("retry_delay", self.retry_delay, ranges::SHORTEST)?;
@@ -47,14 +50,14 @@ impl Settings {
             check_range("timeout", self.timeout, Duration::ZERO)?;
         }
         if self.max_retry == Some(0) {
-            return misused("max_retry is 0: it counts attempts, the first one included, so give 1 or more");
+            return misused("max_retry 0 is out of range: it counts all attempts, so give at least 1");
         }
         match self.max_hold {
             Some(_) if !self.renew => {
-                misused("max_hold has no meaning with renew(false): the lease ends the hold")
+                misused("max_hold has no effect with renew(false): remove it, the hold ends with its lease")
             }
             Some(max_hold) if max_hold < self.lease => misused(format!(
-                "max_hold {} is shorter than the lease {}",
+                "max_hold {} is shorter than the lease {}: give at least the lease",
                 humantime::format_duration(max_hold),
                 humantime::format_duration(self.lease)
             )),
@@ -63,18 +66,20 @@ impl Settings {
         }
     }
 
+    /// Returns the limits of a wait with these settings.
     pub(crate) fn patience(&self) -> Patience {
         let Self { timeout, max_retry, retry_delay, .. } = *self;
         Patience { timeout, max_retry, retry_delay }
     }
 
-    /// How long a hold may last with all its renewals.
+    /// Returns the longest time that a hold may last, renewals included: `max_hold`, by default ten leases. Without
+    /// renewal it is one lease.
     pub(crate) fn longest_hold(&self) -> Duration {
         if self.renew { self.max_hold.unwrap_or(self.lease.saturating_mul(10)) } else { self.lease }
     }
 }
 
-/// How long and how often a caller asks.
+/// The limits of a wait: its duration, the number of attempts, and the time between two of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     pub(crate) timeout: Duration,
@@ -83,8 +88,72 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// For what is told, not polled: asking again is up to the store's answers.
+    /// Creates limits without a fixed time between attempts: the replies of the store say when to ask again.
     pub(crate) fn up_to(timeout: Duration) -> Self {
         Self { timeout, max_retry: None, retry_delay: Duration::MAX }
     }
 }
+
+/// The setters of how a call waits, for a type with the field `settings`.
+macro_rules! waiting_setters {
+    () => {
+        /// Sets how long other callers wait if a holder dies: a hold ends this long after its last renewal.
+        /// Default 10 s, 1 ms to 10 years.
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.settings.lease = lease;
+            self
+        }
+
+        /// Sets how long a call waits: for all locks together if it asks for several. Default 10 s. Zero tries once;
+        /// [`Duration::MAX`] waits indefinitely.
+        pub fn timeout(mut self, timeout: Duration) -> Self {
+            self.settings.timeout = timeout;
+            self
+        }
+
+        /// Sets how many attempts a call makes, the first one included. They are `retry_delay` apart; a hand-off in
+        /// between is no attempt. Default: as many as fit into the timeout.
+        pub fn max_retry(mut self, attempts: u32) -> Self {
+            self.settings.max_retry = Some(attempts);
+            self
+        }
+
+        /// Sets the time between two attempts if `max_retry` is set. Default 2 s, at least 1 ms.
+        ///
+        /// Without `max_retry` it is the longest pause after an error. On Redis, a waiter for a lock asks again itself
+        /// only if this is shorter than 2 s; otherwise its process asks for all of its waiters.
+        pub fn retry_delay(mut self, delay: Duration) -> Self {
+            self.settings.retry_delay = delay;
+            self
+        }
+    };
+}
+pub(crate) use waiting_setters;
+
+/// The setters of what a call holds, for a type with the field `settings`.
+macro_rules! hold_setters {
+    () => {
+        /// Sets whether the lease is renewed while the guard lives. Default `true`.
+        pub fn renew(mut self, renew: bool) -> Self {
+            self.settings.renew = renew;
+            self
+        }
+
+        /// Sets the longest time that a guard is held, renewals included. Then the hold is released and counts as lost.
+        /// Default 10 leases, at least the lease.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            self.settings.max_hold = Some(max_hold);
+            self
+        }
+
+        /// Sets whether the caller keeps its place in the queue. Default `true`.
+        ///
+        /// `false` allows barging: the caller may take a free lock ahead of other unfair waiters. A fair waiter at the
+        /// head of the queue is never overtaken. A fair waiter behind unfair ones waits as long as those are overtaken.
+        pub fn fair(mut self, fair: bool) -> Self {
+            self.settings.fair = fair;
+            self
+        }
+    };
+}
+pub(crate) use hold_setters;

@@ -1,4 +1,4 @@
-//! The seam between primitives and where their state lives.
+//! The trait of stores.
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -14,58 +14,58 @@ use std::{
     time::Duration,
 };
 
-/// Where state lives: runs requests atomically and delivers signals.
+/// A store: keeps state, runs requests atomically and delivers notifications.
 ///
-/// An implementer owes three things.
+/// An implementation owes three things.
 /// 1. [`call`](Store::call) carries out each request at one key atomically, as the primitive's `step` does, and
-///    nothing of it when the returned future is dropped before its first poll. An error says whether the request
-///    was surely not carried out ([`Error::is_certain`](crate::error::Error::is_certain)) or may have been, or may still be.
-/// 2. Signals reach the mailboxes of [`mailboxes`](Store::mailboxes) as soon as possible. They may get lost: then
+///    nothing of it if the returned future is dropped before its first poll. An error says whether the request
+///    was certainly not carried out ([`Error::is_certain`](crate::error::Error::is_certain)) or may have been, or may still be.
+/// 2. Notifications reach [`mailboxes`](Store::mailboxes) as soon as possible. If they may get lost,
 ///    [`waiter_ttl`](Store::waiter_ttl) is `Some`, and waiters ask again in time.
-/// 3. A hold ends when its lease is over even if nobody asks.
+/// 3. A hold ends when its lease is over, even if no request comes.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request at `key`.
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a>;
 
-    /// The keys in use that start with `prefix`, in no order. One that has just become idle may still be among them.
+    /// Returns the keys in use that start with `prefix`, in no order. A key that has just become idle may still be listed.
     fn keys<'a>(&'a self, _prefix: &'a str) -> Keys<'a> {
         Box::pin(ready(Err(Error::new(ErrorKind::Misused, "this store cannot list its keys"))))
     }
 
-    /// The mailboxes to which signals for this process are delivered.
+    /// Returns the mailboxes to which notifications for this process are delivered.
     fn mailboxes(&self) -> &Mailboxes;
 
-    /// Why nobody can be served now, where that is known: what a waiter is told whose patience ends meanwhile.
+    /// Returns the current outage, if known. Waiters that time out during it get this error instead of `TimedOut`.
     fn outage(&self) -> Option<Error> {
         None
     }
 
-    /// How long an answer may take where all is well, as far as that is known: the first one is waited for so long, however
-    /// short the caller's patience.
+    /// Returns the expected round-trip time. The first reply is awaited at least this long, even if the caller's timeout is
+    /// shorter. Default zero.
     fn expected_rtt(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// How long a waiter keeps its place without being heard of. `None` when waiters live in the store's own
-    /// process, where no signal gets lost and nobody vanishes unnoticed.
+    /// Returns how long a waiter keeps its place in the queue between two requests, or `None` if all waiters are in the
+    /// store's process: no notification gets lost there, and no waiter vanishes unnoticed. Default 30 s.
     fn waiter_ttl(&self) -> Option<Duration> {
         Some(Duration::from_secs(30))
     }
 }
 
-/// A list of keys on its way.
+/// A list of keys, to be awaited.
 pub type Keys<'a> = Pin<Box<dyn Future<Output = Result<Vec<Key>>> + Send + 'a>>;
 
-/// A call on its way: answered at once by a store of this process (nothing is allocated), later by others.
+/// A call: ready at once, without an allocation, from a store in this process, pending from others.
 pub enum Calling<'a> {
-    /// The answer is here. Expected only of a store without a [`waiter_ttl`](Store::waiter_ttl).
+    /// The reply is here. Only a store without a [`waiter_ttl`](Store::waiter_ttl) returns this.
     Ready(Ready<Result<Reply>>),
-    /// The answer comes.
+    /// The reply is to be awaited.
     Pending(Pin<Box<dyn Future<Output = Result<Reply>> + Send + 'a>>),
 }
 
 impl Calling<'_> {
-    /// A call that has been answered.
+    /// Returns a call that is ready.
     #[must_use]
     pub fn answered(result: Result<Reply>) -> Self {
         Self::Ready(ready(result))

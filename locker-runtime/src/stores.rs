@@ -1,4 +1,4 @@
-//! The list of stores, and which URL opens which.
+//! The list of stores, and the URL of each.
 
 pub(crate) mod failing;
 pub mod memory;
@@ -28,20 +28,20 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
         "memory" if rest.is_empty() => Ok(Arc::new(Memory::of_process())),
         "memory" => {
             let url = without_login(url);
-            Err(misused(format!("memory:// takes nothing behind it, but the URL is `{url}`")))
+            Err(misused(format!("memory:// takes no host and no path, but the URL is `{url}`")))
         }
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+unix" => Ok(redis::Redis::open(url, opening).await?),
         #[cfg(not(feature = "redis"))]
         "redis" | "rediss" | "unix" | "redis+unix" => {
             let _ = opening;
-            Err(misused(format!("this build knows no {scheme}://: switch the Cargo feature `redis` on")))
+            Err(misused(format!("this build has no store for {scheme}://: enable the Cargo feature `redis`")))
         }
         other => Err(misused(format!("no store is called `{other}://`; {ACCEPTED}"))),
     }
 }
 
-/// What may be shown of a URL, well-formed or not: nothing between the scheme and the last `@`, nor of parameters.
+/// Returns a URL, well-formed or not, without its login and its parameters.
 #[doc(hidden)]
 #[must_use]
 pub fn without_login(url: &str) -> String {
@@ -50,16 +50,16 @@ pub fn without_login(url: &str) -> String {
     let scheme = if marks == 0 { "" } else { &url[..url.len() - rest.len() + marks] };
     let (place, parameters) = url.split_once('?').unwrap_or((url, ""));
     match place.rsplit_once('@') {
-        // Where they end and a password begins cannot be told, but for a socket, whose URL has it nowhere else.
+        // A password may contain `?`. Only the URL of a socket has its password nowhere but in the parameters.
         _ if parameters.contains('@') && !scheme.ends_with("unix://") => format!("{scheme}.."),
         Some((_, place)) => format!("{scheme}..@{place}"),
-        // What stands where a port does and is none is a password whose host was forgotten.
+        // Text in the place of a port that is no port is a password whose host was forgotten.
         None if ends_in_a_port(if marks > 1 { &place[scheme.len()..] } else { place }) => place.to_owned(),
         None => format!("{scheme}.."),
     }
 }
 
-/// Whether what comes before the path is a host, with a port if with anything.
+/// Whether the part before the path is a host, or a host and a port.
 fn ends_in_a_port(place: &str) -> bool {
     let host = place.split('/').next().unwrap_or(place);
     host.ends_with(']')
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn schemes_are_the_same_in_capital_letters() {
+    fn schemes_ignore_case() {
         assert!(block_on(open("Memory://", &Opening::default())).is_ok());
         let error = block_on(open("REDIS://", &Opening::default())).unwrap_err();
         assert!(!error.message().contains("no store"), "{error}");
     }
 
     #[test]
-    fn what_is_no_password_is_shown() {
+    fn hosts_and_paths_are_shown() {
         assert_eq!(without_login("redis//:sekret@h:6379"), "redis//:..@h:6379");
         for url in
             ["redis://h:6379/1", "redis://h", "redis://[::1]:6379", "redis://[::1]", "h:6379", "unix:///a:b"]

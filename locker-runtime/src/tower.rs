@@ -1,4 +1,15 @@
-//! Rate limits and locks in front of HTTP services that speak [`tower`](https://docs.rs/tower): axum, hyper, tonic.
+//! Layers that put a lock or a rate limit in front of an HTTP service: for axum, hyper, tonic and everything else that
+//! uses [`tower`](https://docs.rs/tower) services.
+//!
+//! A request that is not admitted never reaches the inner service. If a lock is lost while its request is served, the
+//! future of the inner service is dropped. In both cases the response has no body:
+//!
+//! | error | status | `Retry-After` |
+//! | --- | --- | --- |
+//! | `Limited` | 429 | time until the next admission, at least 1 s |
+//! | `TimedOut`, `RetriesExhausted`, `Unavailable` | 503 | 1 s, or more if the error says so |
+//! | `Lost` | 503 | none |
+//! | others | 500 | none |
 
 mod lock;
 mod rate_limit;
@@ -9,10 +20,10 @@ pub use rate_limit::{RateLimit, RateLimitLayer};
 
 use std::{future::Future, pin::Pin};
 
-/// What the services answer with: a response of the inner service, or a refusal without a body.
-type Answering<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
+/// The future of a response: that of the inner service, or a refusal without a body.
+type ResponseFuture<R, E> = Pin<Box<dyn Future<Output = Result<R, E>> + Send>>;
 
-/// Takes the service that is ready, and leaves a clone that becomes ready on its own.
+/// Takes the service that is ready and leaves a clone, which must become ready itself.
 fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     std::mem::replace(service, clone)
@@ -21,13 +32,13 @@ fn take_ready<S: Clone>(service: &mut S) -> S {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LockRequest, Locker, Quota};
+    use crate::{handles::LockRequest, locker::Locker, primitives::rate_limiter::Quota};
     use http::Request;
     use std::time::Duration;
     use tower_layer::Layer;
 
     #[test]
-    fn services_can_be_shown_whatever_their_key_is() {
+    fn services_implement_debug_for_any_key() {
         let ask = |locker: &Locker, _: &Request<()>| -> LockRequest { locker.lock("a") };
         let shown = format!("{:?}", LockLayer::with(Locker::memory(), ask).layer("inner"));
         assert!(shown.starts_with("Lock { inner: \"inner\""), "{shown}");

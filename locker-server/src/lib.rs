@@ -1,18 +1,42 @@
-//! The server of locker: the primitives of the library for every language, over HTTP and ZeroMQ.
+//! The server of locker: the library's primitives for every language, over HTTP and ZeroMQ.
 //!
-//! The program is `locker`; this library is its inside, shared with its tests and benchmarks, and no public interface.
+//! The program is `locker`. This library is not a public interface: only the program, the tests and the benchmarks of
+//! this package use it.
 
-pub mod calls;
-mod carry_out;
-pub mod cli;
-pub mod http;
-pub mod limits;
-pub mod metrics;
-pub mod names;
-mod openapi;
-pub mod run;
-pub mod serve;
-pub mod server;
-mod signals;
+mod commands;
+
+mod http;
+mod zeromq;
+
+mod server;
+
+mod metrics;
+mod service;
 mod store;
-pub mod zeromq;
+
+mod caps;
+mod log_throttle;
+mod name_registry;
+mod open_files;
+
+mod cli;
+
+mod api;
+mod signals;
+
+mod ranges;
+mod sync;
+
+#[doc(hidden)]
+pub use commands::main;
+
+/// Entry points for the tests and the fuzz driver.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::{
+        api::{Answer, Method, ParsedCall, RawParams, parse},
+        cli::{Eviction, Run, StoreOptions},
+        commands::{ls::list, run::run_under_lock, unlock::force_release},
+        zeromq::frames,
+    };
+}

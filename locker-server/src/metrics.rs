@@ -1,6 +1,6 @@
-//! What is counted, for Prometheus.
+//! Metrics for Prometheus.
 
-use crate::calls::{Answer, Sort, table::ROWS};
+use crate::api::{Answer, CallKind, ROWS};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
@@ -8,21 +8,19 @@ use metrics_exporter_prometheus::{
 use std::{fmt, sync::OnceLock, time::Duration};
 
 const METADATA: Metadata<'static> = Metadata::new("locker", Level::INFO, None);
-const WAITED: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3600.0];
+const WAIT_BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3600.0];
 const STATUSES: [u16; 13] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 503];
-/// The column after those of the statuses.
+/// The column for calls that ended with a disconnect.
 const GONE: usize = STATUSES.len();
 
-/// The way a request came.
+/// The transport of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// HTTP.
+pub(crate) enum Transport {
     Http,
-    /// ZeroMQ.
     ZeroMq,
 }
 
-impl Via {
+impl Transport {
     fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -31,19 +29,17 @@ impl Via {
     }
 }
 
-/// What the time-slot limiter does.
+/// An event of the time-slot limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
-    /// Lets somebody pass.
+pub(crate) enum SlotEvent {
     Go,
-    /// Sends somebody away.
     Sorry,
-    /// Counts a `go` of a peer.
+    /// A `go` that a peer published.
     Peer,
 }
 
-/// The counters, made when first used.
-pub struct Metrics {
+/// The metrics. Counters are created on first use.
+pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
     requests: [[[OnceLock<Counter>; STATUSES.len() + 1]; CALLS]; 2],
     slots: [OnceLock<Counter>; 3],
@@ -54,54 +50,47 @@ pub struct Metrics {
     zmq_connections: Gauge,
 }
 
-/// Every action, `delete`, `show`, `list`, and what is none of them.
+/// All actions, `delete`, `show`, `list`, and `none` for unknown paths.
 const CALLS: usize = ROWS.len() + 4;
 
 impl Metrics {
-    /// None counted yet.
-    ///
-    /// # Errors
-    /// None that depends on anything outside this file.
-    pub fn new() -> Result<Self, BuildError> {
+    pub(crate) fn new() -> Result<Self, BuildError> {
         let waited = Matcher::Full("locker_waited_seconds".into());
-        let recorder = PrometheusBuilder::new().set_buckets_for_metric(waited, &WAITED)?.build_recorder();
+        let recorder =
+            PrometheusBuilder::new().set_buckets_for_metric(waited, &WAIT_BUCKETS)?.build_recorder();
         for (name, unit, text) in [
             (
                 "locker_requests_total",
                 Unit::Count,
-                "requests by call, status (`gone`: the client was, while it waited) and transport",
+                "requests by call, status (`gone` if the client disconnected while it waited) and transport",
             ),
             (
                 "locker_slots_total",
                 Unit::Count,
-                "what the time-slot limiter answered, and what it was told by peers",
+                "answers of the time-slot limiter, and grants published by peers",
             ),
-            (
-                "locker_refused_connections_total",
-                Unit::Count,
-                "connections that were one too many, by transport",
-            ),
+            ("locker_refused_connections_total", Unit::Count, "connections beyond the cap, by transport"),
         ] {
             recorder.describe_counter(KeyName::from(name), Some(unit), text.into());
         }
         recorder.describe_histogram(
             KeyName::from("locker_waited_seconds"),
             Some(Unit::Seconds),
-            "how long calls waited that were not answered at once".into(),
+            "the waiting time of calls that were not answered immediately".into(),
         );
         let gauge = |name: &'static str, text: &'static str| {
             recorder.describe_gauge(KeyName::from(name), Some(Unit::Count), text.into());
             recorder.register_gauge(&Key::from_name(name), &METADATA)
         };
-        let refused = [Via::Http, Via::ZeroMq].map(|via| {
-            let labels = vec![Label::from_static_parts("transport", via.name())];
+        let refused = [Transport::Http, Transport::ZeroMq].map(|transport| {
+            let labels = vec![Label::from_static_parts("transport", transport.name())];
             let key = Key::from_parts("locker_refused_connections_total", labels);
             recorder.register_counter(&key, &METADATA)
         });
         Ok(Self {
             refused,
             zmq_connections: gauge("locker_zmq_connections", "established ZeroMQ connections"),
-            waiting: gauge("locker_waiting", "calls that wait now"),
+            waiting: gauge("locker_waiting", "calls that are waiting"),
             connections: gauge("locker_connections", "open HTTP connections"),
             waited: recorder.register_histogram(&Key::from_name("locker_waited_seconds"), &METADATA),
             recorder,
@@ -110,43 +99,43 @@ impl Metrics {
         })
     }
 
-    /// Counts an answer; `None`: to a path that is none of a call.
-    pub fn answered(&self, via: Via, call: Option<Sort>, answer: &Answer) {
+    /// Counts an answer. `call` is `None` for an unknown path.
+    pub(crate) fn answered(&self, transport: Transport, call: Option<CallKind>, answer: &Answer) {
         if let Some(column) = STATUSES.iter().position(|&known| known == answer.status) {
-            self.count(via, call.map_or(CALLS - 1, index), column);
+            self.count(transport, call.map_or(CALLS - 1, index), column);
         }
     }
 
-    /// Counts a call whose client went while it waited.
-    pub fn gone(&self, via: Via, call: Sort) {
-        self.count(via, index(call), GONE);
+    /// Counts a call that ended because its client disconnected.
+    pub(crate) fn gone(&self, transport: Transport, call: CallKind) {
+        self.count(transport, index(call), GONE);
     }
 
-    fn count(&self, via: Via, call: usize, column: usize) {
-        let counter = self.requests[via as usize][call][column].get_or_init(|| {
+    fn count(&self, transport: Transport, call: usize, column: usize) {
+        let counter = self.requests[transport as usize][call][column].get_or_init(|| {
             let status = STATUSES.get(column).map_or("gone".into(), u16::to_string);
             let labels = vec![
                 Label::from_static_parts("call", NAMES[call]),
                 Label::new("status", status),
-                Label::from_static_parts("transport", via.name()),
+                Label::from_static_parts("transport", transport.name()),
             ];
             self.recorder.register_counter(&Key::from_parts("locker_requests_total", labels), &METADATA)
         });
         counter.increment(1);
     }
 
-    /// Counts a connection that was one too many.
-    pub fn refused(&self, via: Via) {
-        self.refused[via as usize].increment(1);
+    /// Counts a connection beyond the cap.
+    pub(crate) fn refused(&self, transport: Transport) {
+        self.refused[transport as usize].increment(1);
     }
 
-    /// Counts what the time-slot limiter did.
-    pub fn slot(&self, slot: Slot) {
+    /// Counts an event of the time-slot limiter.
+    pub(crate) fn slot(&self, slot: SlotEvent) {
         let counter = self.slots[slot as usize].get_or_init(|| {
             let text = match slot {
-                Slot::Go => "go",
-                Slot::Sorry => "sorry",
-                Slot::Peer => "peer",
+                SlotEvent::Go => "go",
+                SlotEvent::Sorry => "sorry",
+                SlotEvent::Peer => "peer",
             };
             let labels = vec![Label::from_static_parts("slot", text)];
             self.recorder.register_counter(&Key::from_parts("locker_slots_total", labels), &METADATA)
@@ -154,24 +143,22 @@ impl Metrics {
         counter.increment(1);
     }
 
-    /// Notes the end of a wait.
-    pub fn waited(&self, time: Duration) {
+    /// Records the duration of a wait.
+    pub(crate) fn waited(&self, time: Duration) {
         self.waited.record(time.as_secs_f64());
     }
 
-    /// The text for Prometheus, with what is so at this moment.
-    #[must_use]
+    /// Returns the text for Prometheus, with the given current counts.
     #[expect(clippy::cast_precision_loss, reason = "counts are small")]
-    pub fn render(&self, waiting: usize, connections: usize, zmq_connections: usize) -> String {
+    pub(crate) fn render(&self, waiting: usize, connections: usize, zmq_connections: usize) -> String {
         self.waiting.set(waiting as f64);
         self.connections.set(connections as f64);
         self.zmq_connections.set(zmq_connections as f64);
         self.recorder.handle().render()
     }
 
-    /// Has to be called now and then (see [`PrometheusHandle::run_upkeep`]).
-    #[must_use]
-    pub fn handle(&self) -> PrometheusHandle {
+    /// Returns the handle. Its [`PrometheusHandle::run_upkeep`] must be called regularly.
+    pub(crate) fn handle(&self) -> PrometheusHandle {
         self.recorder.handle()
     }
 }
@@ -197,12 +184,12 @@ const NAMES: [&str; CALLS] = [
     "none",
 ];
 
-fn index(call: Sort) -> usize {
+fn index(call: CallKind) -> usize {
     match call {
-        Sort::Act(action) => action as usize,
-        Sort::Delete => ROWS.len(),
-        Sort::Show => ROWS.len() + 1,
-        Sort::List => ROWS.len() + 2,
+        CallKind::Action(action) => action as usize,
+        CallKind::Delete => ROWS.len(),
+        CallKind::Show => ROWS.len() + 1,
+        CallKind::List => ROWS.len() + 2,
     }
 }
 
@@ -213,20 +200,20 @@ mod tests {
     #[test]
     fn names_are_those_of_the_table() {
         for (row, name) in ROWS.iter().zip(NAMES) {
-            assert_eq!(format!("{}/{}", row.kind.segment(), row.segment), name);
+            assert_eq!(format!("{}/{}", row.resource.segment(), row.segment), name);
         }
-        assert_eq!(NAMES[index(Sort::Delete)], "delete");
+        assert_eq!(NAMES[index(CallKind::Delete)], "delete");
     }
 
     #[test]
-    fn renders_what_was_counted() {
+    fn counted_events_are_rendered() {
         let metrics = Metrics::new().unwrap();
-        metrics.answered(Via::Http, Some(Sort::List), &Answer::done());
-        metrics.gone(Via::Http, Sort::List);
-        metrics.answered(Via::ZeroMq, None, &Answer::bad_request("no"));
-        metrics.slot(Slot::Go);
+        metrics.answered(Transport::Http, Some(CallKind::List), &Answer::done());
+        metrics.gone(Transport::Http, CallKind::List);
+        metrics.answered(Transport::ZeroMq, None, &Answer::bad_request("no"));
+        metrics.slot(SlotEvent::Go);
         metrics.waited(Duration::from_millis(3));
-        metrics.refused(Via::ZeroMq);
+        metrics.refused(Transport::ZeroMq);
         let text = metrics.render(7, 2, 3);
         for line in [
             r#"locker_requests_total{call="list",status="204",transport="http"} 1"#,

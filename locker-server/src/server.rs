@@ -1,13 +1,12 @@
-//! What every transport shares: one way from a request to its answer.
+//! The part of a server that all transports share: parsing, waiting within the caps, counting and logging.
 
 use crate::{
-    calls::{self, Answer, Call, Decoded, Kind, Method, Sort, name::quoted},
-    carry_out::carry_out,
-    limits::{Gauge, Often, Seldom, Waiting, Waits},
-    metrics::{Metrics, Via},
-    names::Names,
+    api::{self, Answer, Call, CallKind, Method, ParsedCall, name::quoted},
+    caps::{Cap, Wait, WaitCaps},
+    log_throttle::{LogEvent, LogThrottle},
+    metrics::{Metrics, Transport},
+    service::Service,
 };
-use locker_runtime::{Admin, Error, Locker};
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
@@ -15,72 +14,72 @@ use std::{
     task::Poll,
     time::{Duration, Instant},
 };
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long the store may take to show that it is there.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long calls that do not wait may still take after the shutdown has begun.
+const CALL_GRACE: Duration = Duration::from_secs(2);
 
-/// How long calls that do not wait may still take once the server is to go.
-const LAST_CALLS: Duration = Duration::from_secs(2);
+/// The tasks of a server. Each returns its name. If one of them ends before the shutdown, the server ends.
+pub(crate) type Tasks = JoinSet<&'static str>;
 
 /// A running server, without its sockets.
 #[derive(Debug)]
-pub struct Server {
-    /// The store behind everything.
-    pub locker: Locker,
-    /// How long a sent event is remembered.
-    pub event_ttl: Duration,
-    /// The same, by name.
-    pub door: Admin,
-    /// Which names are in use.
-    pub names: Names,
-    /// Who waits.
-    pub waits: Waits,
-    /// Open HTTP connections.
-    pub connections: Gauge,
-    /// Established ZeroMQ connections.
-    pub zmq_connections: Arc<Gauge>,
+pub(crate) struct Server {
+    pub(crate) service: Service,
+    pub(crate) waits: WaitCaps,
+    /// The cap on open HTTP connections.
+    pub(crate) http_connections: Cap,
+    /// The cap on established ZeroMQ connections.
+    pub(crate) zmq_connections: Arc<Cap>,
     /// How many connections of one ZeroMQ socket may be in their handshake.
-    pub zmq_handshakes: usize,
-    /// How many calls of one ZeroMQ connection may be under way that do not wait.
-    pub max_zmq_calls: usize,
-    /// So that the log is not flooded by those who come again and again.
-    pub often: Seldom,
-    /// What is counted.
-    pub metrics: Metrics,
-    /// Set when the server is to go: waiters get 503.
-    pub shutdown: CancellationToken,
+    pub(crate) max_zmq_handshakes: usize,
+    /// How many unanswered calls that do not wait one ZeroMQ connection may have.
+    pub(crate) max_zmq_calls: usize,
+    pub(crate) log_throttle: LogThrottle,
+    pub(crate) metrics: Metrics,
+    /// Cancelled when the server shuts down. Waiting calls then get 503.
+    pub(crate) shutdown: CancellationToken,
 }
 
-/// A request as a transport has read it.
+/// A request as a transport received it.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// The way it came.
-    pub via: Via,
-    /// The method.
-    pub method: Method,
+pub(crate) struct Request<'a> {
+    pub(crate) transport: Transport,
+    pub(crate) method: Method,
     /// The path, still encoded.
-    pub path: &'a str,
+    pub(crate) path: &'a str,
     /// The query, without the question mark.
-    pub query: &'a str,
+    pub(crate) query: &'a str,
     /// The form in the body.
-    pub form: &'a str,
+    pub(crate) form: &'a str,
+}
+
+/// The outcome of a wait.
+#[derive(Debug)]
+pub(crate) enum Outcome<T> {
+    Done(T),
+    /// A cap on waits is reached, and nothing was requested from a store across a network. Contains 503 or 429.
+    AtCapacity(Answer),
+    ClientGone,
+    ShuttingDown,
 }
 
 impl Server {
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
-    /// The answer, when the request is not one.
-    pub fn read(&self, request: Request<'_>) -> Result<Decoded, Answer> {
-        let Request { via, method, path, query, form } = request;
-        let decoded = calls::decode(method, path, query, form);
-        decoded.inspect_err(|answer| self.metrics.answered(via, Sort::of(method, path), answer))
+    /// The answer to a wrong request.
+    pub(crate) fn parse(&self, request: Request<'_>) -> Result<ParsedCall, Answer> {
+        let Request { transport, method, path, query, form } = request;
+        let parsed = api::parse(method, path, query, form);
+        parsed.inspect_err(|answer| self.metrics.answered(transport, CallKind::of(method, path), answer))
     }
 
-    /// Answers a request that has been read. `gone` comes back when nobody is there any more to take the answer: a
-    /// call that waits is then given up, and `None` returned; every other one is carried out all the same. `room` is
-    /// for those that do not wait and are not answered yet, of a client that sends one before the other is answered.
+    /// Answers a parsed request.
+    ///
+    /// `gone` completes when the client has disconnected. A call that may wait is then abandoned, and the result is
+    /// `None`. Every other call is carried out. `unanswered` caps the calls of one client that do not wait.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped call leaves its queue and takes nothing.
@@ -88,134 +87,114 @@ impl Server {
         clippy::manual_async_fn,
         reason = "an `async fn` would store its arguments twice in every waiter"
     )]
-    pub fn answer<'a>(
+    pub(crate) fn answer<'a>(
         &'a self,
-        via: Via,
-        decoded: &'a Decoded,
+        transport: Transport,
+        parsed: &'a ParsedCall,
         gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
-        room: Option<&'a Gauge>,
+        unanswered: Option<&'a Cap>,
     ) -> impl Future<Output = Option<Answer>> + Send {
         async move {
-            let call = &decoded.call;
-            let work = pin!(carry_out(self, call));
+            let call = &parsed.call;
+            let work = pin!(self.service.answer(call));
             if !call.may_wait() {
-                let answer = match room.map(Gauge::place) {
-                    Some(None) => Answer::crowded(),
-                    _place => self.to_its_end(work).await,
+                let answer = match unanswered.map(Cap::permit) {
+                    Some(None) => Answer::too_many_unanswered(),
+                    _permit => self.finish(work).await,
                 };
-                return Some(self.answered(via, decoded, answer));
+                return Some(self.answered(transport, parsed, answer));
             }
-            // In brackets, so that how it has ended takes no room beside the wait.
+            // In a block, so that the outcome takes no space beside the wait.
             let without_waiting = {
-                let ended = self.wait_for(self.waits.at(call.place()), work, gone).await;
-                match ended {
-                    Ended::Done(answer) => return Some(self.answered(via, decoded, answer)),
-                    Ended::Gone => {
-                        self.metrics.gone(via, call.sort());
+                let outcome = self.wait_for(self.waits.wait_in(call.queue()), work, gone).await;
+                match outcome {
+                    Outcome::Done(answer) => return Some(self.answered(transport, parsed, answer)),
+                    Outcome::ClientGone => {
+                        self.metrics.gone(transport, call.kind());
                         return None;
                     }
-                    Ended::Going => return Some(self.answered(via, decoded, Answer::shutting_down())),
-                    Ended::Full(full) => Box::pin(self.without_waiting(call, full, room)),
+                    Outcome::ShuttingDown => {
+                        return Some(self.answered(transport, parsed, Answer::shutting_down()));
+                    }
+                    Outcome::AtCapacity(refusal) => {
+                        Box::pin(self.answer_without_waiting(call, refusal, unanswered))
+                    }
                 }
             };
             let answer = without_waiting.await;
-            Some(self.answered(via, decoded, answer))
+            Some(self.answered(transport, parsed, answer))
         }
     }
 
-    fn answered(&self, via: Via, decoded: &Decoded, answer: Answer) -> Answer {
-        self.metrics.answered(via, Some(decoded.call.sort()), &answer);
-        log(decoded, &answer);
+    fn answered(&self, transport: Transport, parsed: &ParsedCall, answer: Answer) -> Answer {
+        self.metrics.answered(transport, Some(parsed.call.kind()), &answer);
+        log(parsed, &answer);
         answer
     }
 
-    /// Whether the store answers.
-    pub async fn ready(&self) -> Answer {
-        match tokio::time::timeout(PATIENCE, self.door.ping()).await {
-            Ok(Ok(())) => Answer::text("ready"),
-            Ok(Err(error)) => self.failed(&error),
-            Err(_) => Answer::unavailable("the store does not answer"),
-        }
+    /// Returns the metrics in the text format of Prometheus.
+    pub(crate) fn render_metrics(&self) -> String {
+        self.metrics.render(self.waits.count(), self.http_connections.count(), self.zmq_connections.count())
     }
 
-    /// The answer to a call that has failed; where the store is to blame, it is logged.
-    pub(crate) fn failed(&self, error: &Error) -> Answer {
-        let answer = Answer::from(error);
-        if answer.status == 503 {
-            self.store_failed(error);
-        }
-        answer
-    }
-
-    /// Logs that the store does not answer.
-    pub(crate) fn store_failed(&self, error: &Error) {
-        if self.often.is_due(Often::NoStore) {
-            tracing::warn!(%error, "the store does not answer; calls get 503, ZeroMQ `sorry`");
-        }
-    }
-
-    /// The text for Prometheus.
-    #[must_use]
-    pub fn render_metrics(&self) -> String {
-        self.metrics.render(self.waits.now(), self.connections.now(), self.zmq_connections.now())
-    }
-
-    /// Counts and logs a connection that is one too many.
-    pub fn refused(&self, via: Via) {
-        self.metrics.refused(via);
-        let often = match via {
-            Via::Http => Often::HttpRefused,
-            Via::ZeroMq => Often::ZmqRefused,
+    /// Counts and logs a connection beyond the cap.
+    pub(crate) fn connection_refused(&self, transport: Transport) {
+        self.metrics.refused(transport);
+        let event = match transport {
+            Transport::Http => LogEvent::HttpRefused,
+            Transport::ZeroMq => LogEvent::ZmqRefused,
         };
-        if self.often.is_due(often) {
-            match via {
-                Via::Http => tracing::warn!(
-                    most = self.connections.most(),
+        if self.log_throttle.is_due(event) {
+            match transport {
+                Transport::Http => tracing::warn!(
+                    limit = self.http_connections.limit(),
                     "--max-connections is reached: further HTTP connections get 503"
                 ),
-                Via::ZeroMq => tracing::warn!(
-                    most = self.zmq_connections.most(),
+                Transport::ZeroMq => tracing::warn!(
+                    limit = self.zmq_connections.limit(),
                     "--max-zmq-connections is reached: further ZeroMQ connections are closed"
                 ),
             }
         }
     }
 
-    /// Carries out what does not wait, whoever is gone meanwhile; only a server that is going may end before a store
-    /// that does not answer.
-    async fn to_its_end(&self, mut work: Pin<&mut (impl Future<Output = Answer> + Send)>) -> Answer {
+    /// Completes a call that does not wait, even if its client disconnects. Only a shutdown may end the call before
+    /// the store replies.
+    async fn finish(&self, mut work: Pin<&mut (impl Future<Output = Answer> + Send)>) -> Answer {
         if let Poll::Ready(answer) = futures_util::poll!(work.as_mut()) {
             return answer;
         }
-        let late = async {
+        let deadline = async {
             self.shutdown.cancelled().await;
-            tokio::time::sleep(LAST_CALLS).await;
+            tokio::time::sleep(CALL_GRACE).await;
         };
         tokio::select! {
             biased;
             answer = work => answer,
-            () = Box::pin(late) => Answer::shutting_down(),
+            () = Box::pin(deadline) => Answer::shutting_down(),
         }
     }
 
-    /// There is no room for one more to wait: a call that need not wait is carried out all the same. `full` then means
-    /// that nothing was taken.
-    async fn without_waiting(&self, call: &Call, full: Answer, room: Option<&Gauge>) -> Answer {
-        // In the embedded store it has been asked for, and had to wait.
-        if self.door.is_embedded() {
-            return full;
+    /// Answers a call when a cap on waits is reached: a call that need not wait is carried out. Returns `refusal` if
+    /// it would have to wait; the call has then taken nothing.
+    async fn answer_without_waiting(&self, call: &Call, refusal: Answer, unanswered: Option<&Cap>) -> Answer {
+        // The embedded store has already been polled once, and the call had to wait.
+        if self.service.is_embedded() {
+            return refusal;
         }
-        let _place = match room.map(Gauge::place) {
-            Some(None) => return Answer::crowded(),
-            place => place,
+        let _permit = match unanswered.map(Cap::permit) {
+            Some(None) => return Answer::too_many_unanswered(),
+            permit => permit,
         };
-        let answer = carry_out(self, &call.without_waiting()).await;
-        if answer.status == 408 { full } else { answer }
+        let answer = self.service.answer(&call.without_waiting()).await;
+        if answer.status == 408 { refusal } else { answer }
     }
 
-    /// Waits for `work`, within the caps on waits. What the embedded store answers at once is no wait; what asks a
-    /// store across a network counts from before it asks, so that a refused call has asked for nothing. Both futures
-    /// are pinned by the caller: passed by value they would take their space twice.
+    /// Waits for `work` within the caps on waits.
+    ///
+    /// An immediate reply of the embedded store is not a wait. A call to a store across a network counts as a wait
+    /// before the first request is sent, so that a refused call has requested nothing. Both futures are pinned by the
+    /// caller, because futures passed by value would take their space twice.
     ///
     /// # Cancel safety
     /// As `work`.
@@ -223,65 +202,54 @@ impl Server {
         clippy::manual_async_fn,
         reason = "an `async fn` would store its arguments twice in every waiter"
     )]
-    pub fn wait_for<'a, T>(
+    pub(crate) fn wait_for<'a, T>(
         &'a self,
-        mut waiting: Waiting<'a>,
+        mut wait: Wait<'a>,
         mut work: Pin<&'a mut (impl Future<Output = T> + Send)>,
         mut gone: Pin<&'a mut (impl Future<Output = ()> + Send)>,
-    ) -> impl Future<Output = Ended<T>> + Send {
+    ) -> impl Future<Output = Outcome<T>> + Send {
         async move {
-            if self.door.is_embedded()
+            if self.service.is_embedded()
                 && let Poll::Ready(done) = futures_util::poll!(work.as_mut())
             {
-                return Ended::Done(done);
+                return Outcome::Done(done);
             }
             let started = Instant::now();
-            if let Err(full) = waiting.enter() {
-                return Ended::Full(full);
+            if let Err(refusal) = wait.enter() {
+                return Outcome::AtCapacity(refusal);
             }
-            let mut ending = pin!(self.shutdown.cancelled());
-            let ended = poll_fn(|context| {
+            let mut shutdown = pin!(self.shutdown.cancelled());
+            let outcome = poll_fn(|context| {
                 if gone.as_mut().poll(context).is_ready() {
-                    Poll::Ready(Ended::Gone)
-                } else if ending.as_mut().poll(context).is_ready() {
-                    Poll::Ready(Ended::Going)
+                    Poll::Ready(Outcome::ClientGone)
+                } else if shutdown.as_mut().poll(context).is_ready() {
+                    Poll::Ready(Outcome::ShuttingDown)
                 } else {
-                    work.as_mut().poll(context).map(Ended::Done)
+                    work.as_mut().poll(context).map(Outcome::Done)
                 }
             })
             .await;
             self.metrics.waited(started.elapsed());
-            ended
+            outcome
         }
     }
 }
 
-/// How a wait has ended.
-#[derive(Debug)]
-pub enum Ended<T> {
-    /// With what was waited for.
-    Done(T),
-    /// Before it began: too many wait already, and nothing was asked for or it was taken back. With 503 or 429.
-    Full(Answer),
-    /// Nobody is there any more to take the answer.
-    Gone,
-    /// The server is going.
-    Going,
-}
-
-/// Names and ids as a client wrote them, in quotes and escaped; never keys.
-fn log(decoded: &Decoded, answer: &Answer) {
-    if decoded.id.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
+/// Logs an answer. Names and ids of clients are quoted and escaped; keys are never logged.
+fn log(parsed: &ParsedCall, answer: &Answer) {
+    if parsed.id.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let (kind, action, name) = match &decoded.call {
-        Call::Act { action, name, .. } => (Some(action.row().kind), action.row().segment, name.as_str()),
-        Call::Delete(kind, name) => (Some(*kind), "delete", name.as_str()),
-        Call::Show(kind, name) => (Some(*kind), "show", name.as_str()),
+    let (resource, action, name) = match &parsed.call {
+        Call::Action { action, name, .. } => {
+            (Some(action.row().resource), action.row().segment, name.as_str())
+        }
+        Call::Delete(resource, name) => (Some(*resource), "delete", name.as_str()),
+        Call::Show(resource, name) => (Some(*resource), "show", name.as_str()),
         Call::List => (None, "list", ""),
     };
-    let (kind, name, status) = (kind.map(Kind::segment), quoted(name), answer.status);
-    if let Some(id) = &decoded.id {
+    let (kind, name, status) = (resource.map(api::Resource::segment), quoted(name), answer.status);
+    if let Some(id) = &parsed.id {
         tracing::info!(kind, action, %name, id = %quoted(id), status, "answered");
     } else {
         tracing::debug!(kind, action, %name, status, "answered");

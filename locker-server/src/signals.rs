@@ -1,4 +1,4 @@
-//! The signals that this process attends to.
+//! Signals to this process.
 
 use rustix::process::Signal;
 use tokio::{
@@ -6,11 +6,14 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Those of `signals` that come from now on.
+/// A stream of signals.
+pub(crate) type Signals = mpsc::Receiver<Signal>;
+
+/// Catches `signals` from now on.
 ///
 /// # Errors
-/// When one of them cannot be caught.
-pub(crate) fn caught(signals: impl IntoIterator<Item = Signal>) -> std::io::Result<mpsc::Receiver<Signal>> {
+/// The error of the operating system if one of them cannot be caught.
+pub(crate) fn catch(signals: impl IntoIterator<Item = Signal>) -> std::io::Result<Signals> {
     let (sender, receiver) = mpsc::channel(16);
     for caught in signals {
         let (mut stream, sender) = (signal(SignalKind::from_raw(caught.as_raw()))?, sender.clone());
@@ -21,8 +24,8 @@ pub(crate) fn caught(signals: impl IntoIterator<Item = Signal>) -> std::io::Resu
     Ok(receiver)
 }
 
-/// Whether whoever started this process has told it to ignore a signal (`nohup`: `SIGHUP`). Only Linux tells it without
-/// unsafe code: elsewhere none counts as ignored.
+/// Returns `true` if this process was started to ignore a signal (`nohup`: `SIGHUP`). Without unsafe code only Linux
+/// can tell; elsewhere the result is `false`.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -3,17 +3,17 @@
 use crate::cli::Eviction;
 use locker_runtime::{Error, Locker};
 
-/// Opens it.
+/// Opens the store at `url`.
 ///
 /// # Errors
 /// As [`locker_runtime::LockerBuilder::build`].
 pub(crate) async fn open(url: &str, eviction: Eviction) -> Result<Locker, Error> {
     let locker = Locker::builder().url(url).allow_eviction(eviction.allow_eviction).build().await;
-    locker.map_err(in_options)
+    locker.map_err(name_the_option)
 }
 
-/// The library advises in Rust.
-fn in_options(error: Error) -> Error {
+/// Replaces the library's advice in Rust by the name of the option.
+fn name_the_option(error: Error) -> Error {
     let advice = error.message().replace("allow_eviction(true)", "--allow-eviction");
     if advice == error.message() { error } else { Error::new(error.kind(), advice) }
 }

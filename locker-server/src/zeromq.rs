@@ -1,185 +1,183 @@
-//! ZeroMQ: one ROUTER socket for both forms of requests.
+//! ZeroMQ: one ROUTER socket for calls and time-slot requests.
 
 mod connections;
+mod curve;
 pub mod frames;
-mod security;
-mod slots;
 mod socket;
 mod thread;
+mod time_slots;
 
 use crate::{
-    calls::Answer,
+    api::Answer,
     cli::Serve,
-    metrics::Via,
-    serve::Tasks,
-    server::{Ended, Request, Server},
+    metrics::Transport,
+    server::{Outcome, Request, Server, Tasks},
 };
 use bytes::Bytes;
 use connections::{Client, Connections};
-use frames::Ask;
+use curve::{Curve, endpoint};
 use locker_runtime::primitives::rate_limiter::Quota;
-use security::{Security, endpoint};
-use slots::Slots;
-use socket::{Event, Peer, Publisher, Router, Sender, Subscriber, Watch};
+use socket::{AnswerSender, ConnectionMonitor, Publisher, ReturnAddress, Router, RouterEvent, Subscriber};
 use std::{borrow::Cow, pin::pin, sync::Arc};
 use thread::Thread;
+use time_slots::TimeSlots;
 use tokio_util::task::TaskTracker;
 
-/// The sockets of a server, bound.
+/// The bound sockets of a server.
 #[derive(Debug)]
-pub struct Sockets {
+pub(crate) struct Sockets {
     server: Arc<Server>,
-    /// Of the router.
+    /// The thread of the router.
     thread: Thread,
     router: Router,
-    sender: Sender,
-    slots: Arc<Slots>,
-    /// Who listens to what is published.
-    listeners: Option<Watch>,
+    sender: AnswerSender,
+    slots: Arc<TimeSlots>,
+    /// The connections of peers that listen to `--publish`.
+    listeners: Option<ConnectionMonitor>,
     peers: Option<Subscriber>,
     endpoints: Vec<(&'static str, String)>,
 }
 
-/// Binds what the options name; `None` when that is nothing.
+/// Binds the sockets of the options. Returns `None` if ZeroMQ is off.
 ///
 /// # Errors
-/// Says what cannot be bound and why.
-pub async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Sockets>, String> {
+/// The reason why a socket cannot be bound.
+pub(crate) async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option<Sockets>, String> {
     if options.zmq == "off" {
         return Ok(None);
     }
     if !options.store.starts_with("memory:") && (options.publish.is_some() || !options.peers.is_empty()) {
-        return Err("--publish and --peer are for servers that share no store: with a shared one their limits are exact".into());
+        return Err("--publish and --peer are for servers without a shared store: servers with a shared store need neither".into());
     }
-    let security = Security::read(options)?;
-    let handshakes = server.zmq_handshakes;
-    let at = endpoint("zmq", &options.zmq, security.as_ref()).await?;
-    let thread = Thread::start().map_err(|error| format!("no thread for ZeroMQ: {error}"))?;
-    let keys = security.clone();
+    let curve = Curve::read(options)?;
+    let handshakes = server.max_zmq_handshakes;
+    let at = endpoint("zmq", &options.zmq, curve.as_ref()).await?;
+    let thread = Thread::start().map_err(|error| format!("cannot start the ZeroMQ thread: {error}"))?;
+    let keys = curve.clone();
     let router = thread.run(async move { Router::bind(&at, handshakes, keys.as_ref()).await }).await;
     let (router, sender, bound) = router.map_err(|error| format!("zmq {}: {error}", options.zmq))?;
-    let security = security.as_ref();
+    let curve = curve.as_ref();
     let mut endpoints = vec![("zmq", bound)];
     let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
-        let at = endpoint("publish", publish, security).await?;
-        let bound = Publisher::bind(&at, slots::TOPIC, handshakes, security).await;
-        let (socket, watch, bound) = bound.map_err(|error| format!("publish {publish}: {error}"))?;
+        let at = endpoint("publish", publish, curve).await?;
+        let bound = Publisher::bind(&at, time_slots::TOPIC, handshakes, curve).await;
+        let (socket, monitor, bound) = bound.map_err(|error| format!("publish {publish}: {error}"))?;
         endpoints.push(("publish", bound));
-        (publisher, listeners) = (Some(socket), Some(watch));
+        (publisher, listeners) = (Some(socket), Some(monitor));
     }
-    let peers = connect(options, security).await?;
+    let peers = connect(options, curve).await?;
     let quota = Quota::fixed_window(options.max_requests, options.in_seconds);
-    let slots = Arc::new(Slots::new(server.clone(), quota, options.grace, publisher));
+    let slots = Arc::new(TimeSlots::new(server.clone(), quota, options.grace, publisher));
     Ok(Some(Sockets { server: server.clone(), thread, router, sender, slots, listeners, peers, endpoints }))
 }
 
-async fn connect(options: &Serve, security: Option<&Security>) -> Result<Option<Subscriber>, String> {
+async fn connect(options: &Serve, curve: Option<&Curve>) -> Result<Option<Subscriber>, String> {
     if options.peers.is_empty() {
         return Ok(None);
     }
     let mut endpoints = Vec::new();
     for peer in &options.peers {
-        endpoints.push(endpoint("peer", peer, security).await?);
+        endpoints.push(endpoint("peer", peer, curve).await?);
     }
-    let subscriber = Subscriber::connect(&endpoints, slots::TOPIC, security).await;
+    let subscriber = Subscriber::connect(&endpoints, time_slots::TOPIC, curve).await;
     subscriber.map(Some).map_err(|error| format!("peer: {error}"))
 }
 
 impl Sockets {
-    /// What was bound where.
-    #[must_use]
-    pub fn endpoints(&self) -> &[(&'static str, String)] {
+    /// Returns the bound endpoints with the names of their options.
+    pub(crate) fn endpoints(&self) -> &[(&'static str, String)] {
         &self.endpoints
     }
 
-    /// Serves until the server shuts down; whoever waits gets 503.
+    /// Serves until the server shuts down. Waiting calls then get 503.
     pub(crate) fn serve(self, tasks: &mut Tasks) {
         let Self { server, thread, router, sender, slots, listeners, peers, .. } = self;
         if let Some(peers) = peers {
             let (slots, end) = (slots.clone(), server.shutdown.clone());
             tasks.spawn(async move {
-                end.run_until_cancelled(slots.listen(peers)).await;
-                "listening to --peer"
+                end.run_until_cancelled(slots.count_peers(peers)).await;
+                "the --peer subscription"
             });
         }
         if let Some(listeners) = listeners {
             let server = server.clone();
             tasks.spawn(async move {
-                server.shutdown.run_until_cancelled(within_the_cap(&server, listeners)).await;
-                "the cap on those who listen to --publish"
+                server.shutdown.run_until_cancelled(close_over_cap(&server, listeners)).await;
+                "the --publish socket"
             });
         }
         tasks.spawn(async move {
-            thread.run(calls(router, Desk { server, slots, sender })).await;
+            thread.run(run_router(router, Dispatcher { server, slots, sender })).await;
             "ZeroMQ"
         });
     }
 }
 
-/// Answers until the server shuts down, or the socket is closed.
-async fn calls(mut router: Router, desk: Desk) {
-    let (tasks, server) = (TaskTracker::new(), desk.server.clone());
+/// Answers requests until the server shuts down or the socket is closed.
+async fn run_router(mut router: Router, dispatcher: Dispatcher) {
+    let (tasks, server) = (TaskTracker::new(), dispatcher.server.clone());
     let mut connections = Connections::new(server.zmq_connections.clone(), server.max_zmq_calls);
     let closer = router.closer();
     while let Some(event) = server.shutdown.run_until_cancelled(router.next()).await {
-        // Of a socket that is closed nobody who waits can be answered.
+        // The waiters of a closed socket cannot be answered.
         let Some(event) = event else { return };
         match event {
-            Event::Message(peer, frames) => {
-                if let Some(client) = connections.of(peer.connection()) {
-                    desk.take(peer, frames, client, &tasks);
+            RouterEvent::Message(address, frames) => {
+                if let Some(client) = connections.client(address.connection()) {
+                    dispatcher.dispatch(address, frames, client, &tasks);
                 }
             }
-            Event::Change(change) => {
-                for beyond in connections.follow(change) {
-                    server.refused(Via::ZeroMq);
+            RouterEvent::Change(change) => {
+                for excess in connections.apply(change) {
+                    server.connection_refused(Transport::ZeroMq);
                     let closer = closer.clone();
-                    tasks.spawn(async move { closer.close(beyond).await });
+                    tasks.spawn(async move { closer.close(excess).await });
                 }
             }
         }
     }
-    drop(desk);
-    router.receive_no_more();
-    // Who is still to be answered may go before that.
-    while let Some(Event::Change(change)) = router.next().await {
-        drop(connections.follow(change));
+    drop(dispatcher);
+    router.stop_receiving();
+    // Clients may disconnect before they are answered.
+    while let Some(RouterEvent::Change(change)) = router.next().await {
+        drop(connections.apply(change));
     }
     router.close().await;
     tasks.close();
     tasks.wait().await;
 }
 
-/// Closes the connections of listeners that are too many.
-async fn within_the_cap(server: &Server, mut listeners: Watch) {
+/// Closes the connections of listeners beyond the cap.
+async fn close_over_cap(server: &Server, mut listeners: ConnectionMonitor) {
     let mut connections = Connections::new(server.zmq_connections.clone(), server.max_zmq_calls);
     let closer = listeners.closer();
     while let Some(change) = listeners.next().await {
-        for beyond in connections.follow(change) {
-            server.refused(Via::ZeroMq);
-            closer.close(beyond).await;
+        for excess in connections.apply(change) {
+            server.connection_refused(Transport::ZeroMq);
+            closer.close(excess).await;
         }
     }
 }
 
-/// Takes a request from its message to its answer.
+/// Turns messages into answers.
 #[derive(Clone, Debug)]
-struct Desk {
+struct Dispatcher {
     server: Arc<Server>,
-    slots: Arc<Slots>,
-    sender: Sender,
+    slots: Arc<TimeSlots>,
+    sender: AnswerSender,
 }
 
-impl Desk {
-    /// What can be answered at once is; the rest waits in a task of its own, so that later requests overtake it.
-    fn take(&self, peer: Peer, mut frames: Vec<Bytes>, client: Client, tasks: &TaskTracker) {
-        let desk = self.clone();
+impl Dispatcher {
+    /// Answers a request immediately if possible. Otherwise the request waits in its own task, and later requests may
+    /// overtake it.
+    fn dispatch(&self, address: ReturnAddress, mut frames: Vec<Bytes>, client: Client, tasks: &TaskTracker) {
+        let dispatcher = self.clone();
         let body = frames.split_off(frames::envelope(&frames));
         let mut work = Box::pin(async move {
-            if let Some(answer) = desk.answer(&body, &client).await {
+            if let Some(answer) = dispatcher.answer(&body, &client).await {
                 frames.extend(answer);
-                desk.sender.send(peer, frames, client);
+                dispatcher.sender.send(address, frames, client);
             }
         });
         if futures_util::FutureExt::now_or_never(work.as_mut()).is_none() {
@@ -187,22 +185,23 @@ impl Desk {
         }
     }
 
-    /// `None`: the client is gone.
+    /// Returns `None` if the client disconnected.
     async fn answer(&self, body: &[Bytes], client: &Client) -> Option<Vec<Bytes>> {
-        let answer = match frames::read(body) {
-            Ok(Ask::Slot) => return self.slot(client).await,
-            Ok(Ask::Call { method, path, query }) => {
-                let request = Request { via: Via::ZeroMq, method, path, query, form: "" };
-                match self.server.read(request) {
-                    Ok(decoded) => {
+        let answer = match frames::parse(body) {
+            Ok(frames::Request::TimeSlot) => return self.slot(client).await,
+            Ok(frames::Request::Call { method, path, query }) => {
+                let transport = Transport::ZeroMq;
+                let request = Request { transport, method, path, query, form: "" };
+                match self.server.parse(request) {
+                    Ok(parsed) => {
                         let gone = pin!(client.gone.cancelled());
-                        self.server.answer(Via::ZeroMq, &decoded, gone, Some(&client.calls)).await?
+                        self.server.answer(transport, &parsed, gone, Some(&client.calls)).await?
                     }
                     Err(answer) => answer,
                 }
             }
             Err(answer) => {
-                self.server.metrics.answered(Via::ZeroMq, None, &answer);
+                self.server.metrics.answered(Transport::ZeroMq, None, &answer);
                 answer
             }
         };
@@ -210,15 +209,15 @@ impl Desk {
     }
 
     async fn slot(&self, client: &Client) -> Option<Vec<Bytes>> {
-        let ask = pin!(self.slots.ask());
+        let ask = pin!(self.slots.request());
         let go = if self.slots.may_wait() {
             let gone = pin!(client.gone.cancelled());
-            match self.server.wait_for(self.server.waits.at((None, "")), ask, gone).await {
-                Ended::Done(go) => go,
-                Ended::Gone => return None,
-                Ended::Full(_) | Ended::Going => self.slots.refuse(),
+            match self.server.wait_for(self.server.waits.wait_in((None, "")), ask, gone).await {
+                Outcome::Done(go) => go,
+                Outcome::ClientGone => return None,
+                Outcome::AtCapacity(_) | Outcome::ShuttingDown => self.slots.refuse(),
             }
-        } else if let Some(_place) = client.calls.place() {
+        } else if let Some(_permit) = client.calls.permit() {
             ask.await
         } else {
             self.slots.refuse()

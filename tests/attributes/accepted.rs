@@ -1,4 +1,4 @@
-//! Every shape of function: compiled with all warnings denied, and called.
+//! Functions of every shape, compiled with all warnings denied, and called.
 
 #![deny(warnings, clippy::pedantic)]
 #![deny(

@@ -1,5 +1,5 @@
-//! Arguments are dropped when the body ends, in reverse order, before the release: as an async function by itself drops
-//! them, and a plain one with `on_lost = "error"`.
+//! Async functions, and plain ones with `on_lost = "error"`, drop their arguments when the body ends, in reverse order
+//! and before the release, as an async function without the attribute does.
 
 use crate::support::{Done, start};
 use async_trait::async_trait;
@@ -17,7 +17,7 @@ thread_local! {
     static HERE: Locker = Locker::memory();
 }
 
-/// The locker of this test alone: of a lock of all tests, each would see the holds of the others.
+/// Returns the locker of this test. With a locker for all tests, each would see the holds of the others.
 fn here() -> Locker {
     HERE.with(Locker::clone)
 }
@@ -26,7 +26,7 @@ fn take() -> Option<Guard> {
     here().lock_on("drops", &[]).try_acquire_blocking().unwrap()
 }
 
-/// Notes that it was dropped while the lock was held.
+/// Records on its drop whether the lock was held.
 struct Noted(&'static str);
 
 impl Drop for Noted {
@@ -36,14 +36,14 @@ impl Drop for Noted {
     }
 }
 
-/// What was dropped on this thread since the last call.
+/// Returns the values dropped on this thread since the last call.
 fn dropped() -> Vec<&'static str> {
     DROPPED.with_borrow_mut(drain)
 }
 
 fn use_up(_: Noted) {}
 
-/// The same function without an attribute, then with each of the ways to run a body.
+/// The same function without an attribute and with each `on_lost`.
 macro_rules! every_way {
     ($function:ident($($arguments:tt)*) $body:tt) => {
         mod $function {
@@ -103,7 +103,7 @@ every_way! { patterns((a, b): (Noted, Noted), mut c: Noted) {
 } }
 
 #[tokio::test]
-async fn async_arguments_are_dropped_as_without_the_attribute() {
+async fn async_functions_keep_their_drop_order() {
     all_drop_as_the_native!(three(Noted("a"), Noted("b"), Noted("c")));
     all_drop_as_the_native!(unused(Noted("a"), Noted("b"), Noted("c")));
     all_drop_as_the_native!(partly_moved((Noted("a.0"), Noted("a.1"), 0), Noted("b")));
@@ -117,7 +117,7 @@ async fn waits(_a: Noted, b: Noted) -> Done {
 }
 
 #[test]
-fn arguments_of_a_dropped_future_are_dropped_before_the_release() {
+fn dropped_future_drops_arguments_then_releases() {
     assert!(start(pin!(waits(Noted("a"), Noted("b")))).is_pending());
     assert_eq!(dropped(), ["b", "a"]);
 }
@@ -129,7 +129,7 @@ fn plain(_a: Noted, b: Noted, (c, _d): (Noted, Noted)) -> Done {
 }
 
 #[test]
-fn arguments_of_a_closure_are_dropped_before_the_release() {
+fn closure_drops_arguments_before_the_release() {
     plain(Noted("a"), Noted("b"), (Noted("c"), Noted("d"))).unwrap();
     assert_eq!(dropped(), ["d", "c", "b", "a"]);
 }
@@ -139,7 +139,7 @@ struct Pair {
     _unbound: Noted,
 }
 
-/// Writes nothing: its lock is that of no arguments.
+/// Writes nothing, so its lock is the one without arguments.
 impl Display for Pair {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         Ok(())
@@ -168,7 +168,7 @@ fn plain_by_position(Pair { bound, .. }: Pair) -> Done {
 }
 
 #[tokio::test]
-async fn what_a_pattern_leaves_unbound_is_not_dropped_before_the_body() {
+async fn unbound_fields_outlive_the_body() {
     let pair = || Pair { bound: Noted("bound"), _unbound: Noted("unbound") };
     by_position(pair()).await.unwrap();
     assert_eq!(dropped(), ["bound", "unbound"]);
@@ -223,9 +223,13 @@ trait Consume {
 impl Consume for Noted {}
 
 #[tokio::test]
-async fn async_trait_drops_them_as_it_does() {
+async fn async_trait_keeps_its_drop_order() {
     Noted("self").consume((&here(), Noted("a")), (Noted("b"), Noted("c"))).await.unwrap();
     assert_eq!(dropped(), ["c", "b", "a", "self"]);
     Noted("self").consume_pattern((&here(), Noted("a")), Noted("b")).await.unwrap();
-    assert_eq!(dropped(), ["b", "self", "a"], "what a key or a locker needs is taken apart before");
+    assert_eq!(
+        dropped(),
+        ["b", "self", "a"],
+        "the pattern that a key or locker needs is unpacked before the body"
+    );
 }

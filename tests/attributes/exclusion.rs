@@ -15,7 +15,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Fails when somebody else is inside.
+/// A section that fails when two calls are inside at once.
 #[derive(Default)]
 struct Alone {
     inside: AtomicU32,
@@ -24,7 +24,7 @@ struct Alone {
 
 impl Alone {
     fn enter(&self) {
-        assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "two are inside");
+        assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "two calls are inside");
         self.visits.fetch_add(1, SeqCst);
     }
 
@@ -58,7 +58,7 @@ async fn meet(account: u64, all: Arc<Barrier>) -> Done<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousand_calls_on_one_argument_never_overlap() {
+async fn calls_on_one_argument_never_overlap() {
     let (alone, mut calls) = (Arc::<Alone>::default(), JoinSet::new());
     for _ in 0..1000 {
         calls.spawn(visit(1, alone.clone()));
@@ -68,7 +68,7 @@ async fn thousand_calls_on_one_argument_never_overlap() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousand_calls_on_different_arguments_are_inside_together() {
+async fn calls_on_different_arguments_run_together() {
     let (all, mut calls) = (Arc::new(Barrier::new(1000)), JoinSet::new());
     for account in 0..1000 {
         calls.spawn(meet(account, all.clone()));
@@ -76,7 +76,7 @@ async fn thousand_calls_on_different_arguments_are_inside_together() {
     assert_eq!(calls.join_all().await.into_iter().map(Result::unwrap).sum::<u64>(), 499_500);
 }
 
-/// Calls from this thread and from others, so that some of them wait.
+/// Calls a plain function from this thread and from two others, so that some calls wait.
 fn visit_from_many_threads() {
     let alone = Alone::default();
     let visits = || (0..100).try_for_each(|_| plain_visit(1, &alone));
@@ -96,7 +96,7 @@ fn plain_functions_in(runtime: &Runtime) {
 }
 
 #[test]
-fn plain_functions_exclude_each_other_in_and_outside_of_runtimes() {
+fn plain_functions_exclude_in_any_runtime() {
     visit_from_many_threads();
     plain_functions_in(&Builder::new_current_thread().build().unwrap());
     plain_functions_in(&Builder::new_current_thread().enable_all().build().unwrap());
@@ -113,7 +113,7 @@ async fn transfer(from: u64, to: u64, alone: Arc<Alone>) -> Done {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transfers_in_both_directions_never_wait_for_each_other() {
+async fn opposite_transfers_never_deadlock() {
     let (alone, mut calls) = (Arc::<Alone>::default(), JoinSet::new());
     for _ in 0..250 {
         calls.spawn(transfer(1, 2, alone.clone()));

@@ -1,6 +1,6 @@
-//! A release that fails never hides what the body ended with, and is told.
+//! A failing release is logged and never hides the value, error or panic of the body.
 
-use crate::support::{Done, Failure, told};
+use crate::support::{Done, Failure, logged};
 use locker::{
     Error, ErrorKind, Key, Locker, Mailboxes, lock_on_argument,
     primitives::{HoldRequest, Request},
@@ -18,7 +18,7 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 
-/// The embedded store, where releases fail.
+/// The embedded store, but every release fails.
 #[derive(Debug)]
 struct NoReleases(Memory);
 
@@ -68,7 +68,7 @@ fn ends(end: &str) -> Done<u8> {
     }
 }
 
-/// All four functions at once: each tries for a second to release.
+/// Calls all four functions at once, because each retries its release for a second.
 async fn all(end: &'static str) -> Vec<Result<Done<u8>, JoinError>> {
     let mut calls = JoinSet::new();
     calls.spawn_blocking(move || plain(end));
@@ -83,7 +83,7 @@ async fn all(end: &'static str) -> Vec<Result<Done<u8>, JoinError>> {
 }
 
 #[tokio::test]
-async fn failing_release_masks_neither_value_nor_error_nor_panic() {
+async fn failing_release_keeps_value_error_and_panic() {
     for end in all("returns").await {
         assert_eq!(end.unwrap().unwrap(), 1);
     }
@@ -96,12 +96,12 @@ async fn failing_release_masks_neither_value_nor_error_nor_panic() {
 }
 
 #[test]
-fn failing_release_is_told() {
-    let text = told(|| assert_eq!(plain("told").unwrap(), 1));
+fn failing_release_is_logged() {
+    let text = logged(|| assert_eq!(plain("logged").unwrap(), 1));
     assert!(text.contains("WARN") && text.contains("no releases today"), "{text}");
 }
 
-/// The embedded store behind a door: releases wait there until as many are there as can open it.
+/// The embedded store, but releases wait until `open_from` of them have arrived.
 #[derive(Debug)]
 struct Gated {
     memory: Memory,
@@ -149,8 +149,9 @@ async fn gated_each(_: u8, _: u8, _: u8, locker: &Locker) -> Done<u8> {
     Ok(1)
 }
 
+/// The store replies to releases only at the end of the test.
 #[tokio::test]
-async fn a_release_without_an_answer_is_waited_for_no_longer_than_a_command() {
+async fn function_end_waits_at_most_command_timeout() {
     let (locker, arrived) = Gated::locker(1000, Duration::from_millis(100)).await;
     let plain = locker.clone();
     let plain = thread::spawn(move || plain_gated(0, &plain));
@@ -166,7 +167,7 @@ async fn a_release_without_an_answer_is_waited_for_no_longer_than_a_command() {
 }
 
 #[tokio::test]
-async fn releases_of_several_locks_do_not_wait_for_each_other() {
+async fn each_releases_its_locks_concurrently() {
     let (locker, _) = Gated::locker(3, GENEROUS * 2).await;
     assert_eq!(in_time("the function", gated_each(0, 1, 2, &locker)).await.unwrap(), 1);
 }

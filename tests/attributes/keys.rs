@@ -1,4 +1,4 @@
-//! Which lock a call takes.
+//! The key of a call.
 
 use crate::support::{Done, LOCKER};
 use locker::{KeyFormat, KeyPart, Locker, lock_on_argument};
@@ -89,8 +89,9 @@ fn key_is_that_of_the_python_formula() {
     assert_eq!(withdraw_like_python("6222", 100).unwrap(), format!("app/{SEED}"));
 }
 
+/// `KeyFormat::Escaped` escapes a colon inside an argument, `KeyFormat::Python` does not.
 #[test]
-fn argument_with_a_colon_is_escaped_unless_python_shares_the_lock() {
+fn key_format_decides_on_escaping() {
     assert_eq!(withdraw("a:b", 1).unwrap(), key("bank.withdraw", &[&"a:b", &1]));
     assert_ne!(withdraw("a:1", 1).unwrap(), by_hand(&PYTHON, "bank.withdraw", &[&"a:1", &1])[4..]);
     assert_eq!(withdraw_like_python("a", 1).unwrap(), by_hand(&PYTHON, "bank.withdraw", &[&"a:1"]));
@@ -104,15 +105,15 @@ async fn function_is_known_by_its_path() {
 }
 
 #[test]
-fn default_method_is_locked_per_implementing_type() {
+fn default_method_is_locked_per_type() {
     assert_eq!(Close::close(&Account).unwrap(), key("attributes.keys.Account.close", &[]));
     assert_eq!(Ledger(1).close().unwrap(), key("attributes.keys.Ledger.close", &[]));
     assert_eq!(Ledger("a").close().unwrap(), key("attributes.keys.Ledger.close", &[]));
 }
 
-/// As the guide says.
+/// A documented limit: the key has only the last segment of the type's name.
 #[test]
-fn methods_of_one_name_on_types_of_one_name_share_a_lock() {
+fn methods_on_types_of_one_name_share_a_lock() {
     let shared = Close::close(&Account).unwrap();
     assert_eq!(elsewhere::Account.close().unwrap(), shared);
     assert_eq!(End::close(&Account).unwrap(), shared);

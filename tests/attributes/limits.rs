@@ -1,4 +1,4 @@
-//! `#[rate_limit]`, `#[limit_concurrency]`, and locks that are shared by readers.
+//! `#[rate_limit]`, `#[limit_concurrency]`, and locks that readers share.
 
 use crate::support::{Done, LOCKER, start, take};
 use locker::{ErrorKind, Locker, Quota, limit_concurrency, lock_on_argument, rate_limit};
@@ -29,12 +29,12 @@ fn gcra() -> locker::Result<()> {
 }
 
 #[rate_limit(size = 1, interval = "20ms", locker = LOCKER)]
-async fn waits_for_its_turn() -> Done {
+async fn waits_for_its_reservation() -> Done {
     Ok(())
 }
 
 #[rate_limit(size = 1, interval = 0.02, timeout = "1m", locker = LOCKER)]
-fn plain_waits_for_its_turn() -> Done {
+fn plain_waits_for_its_reservation() -> Done {
     Ok(())
 }
 
@@ -64,7 +64,7 @@ impl Api {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_rate_are_refused_with_the_time_to_come_back() {
+async fn calls_beyond_the_rate_get_retry_after() {
     assert_eq!(refused_at_once("a").await.unwrap(), "a");
     assert_eq!(refused_at_once("a").await.unwrap(), "a");
     assert_eq!(refused_at_once("a").await.unwrap_err().kind(), Some(ErrorKind::Limited));
@@ -84,15 +84,15 @@ fn every_algorithm_counts() {
 }
 
 #[tokio::test]
-async fn calls_wait_for_a_turn_within_the_timeout() {
+async fn calls_wait_for_a_reservation_in_time() {
     for _ in 0..3 {
-        waits_for_its_turn().await.unwrap();
-        plain_waits_for_its_turn().unwrap();
+        waits_for_its_reservation().await.unwrap();
+        plain_waits_for_its_reservation().unwrap();
     }
 }
 
 #[tokio::test]
-async fn named_rate_limit_has_the_key_of_its_name() {
+async fn named_rate_limit_shares_its_key() {
     let api = Api { locker: Locker::memory() };
     api.call().await.unwrap();
     api.call().await.unwrap_err();
@@ -123,7 +123,7 @@ fn plain_permit(depth: u8) -> Done<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_more_than_size_are_inside_at_once() {
+async fn semaphore_admits_at_most_its_size() {
     let (inside, mut calls) = (Arc::default(), JoinSet::new());
     for _ in 0..300 {
         calls.spawn(three_at_a_time(1, Arc::clone(&inside)));
@@ -133,7 +133,7 @@ async fn no_more_than_size_are_inside_at_once() {
 }
 
 #[tokio::test]
-async fn size_are_inside_together() {
+async fn semaphore_admits_its_size_together() {
     let all = Arc::new(Barrier::new(3));
     let (a, b, c) = tokio::join!(three_meet(all.clone()), three_meet(all.clone()), three_meet(all));
     a.and(b).and(c).unwrap();
@@ -174,7 +174,7 @@ async fn readers_share_and_writers_do_not() {
 }
 
 #[tokio::test]
-async fn reader_beside_a_plain_lock_is_told_of_the_conflict() {
+async fn reader_and_plain_lock_conflict() {
     let all = Barrier::new(2);
     let mut reading = pin!(read(3, &all));
     assert!(start(reading.as_mut()).is_pending());

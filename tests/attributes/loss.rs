@@ -1,6 +1,6 @@
-//! What a lease lost while the body runs does.
+//! Leases lost while the body runs.
 
-use crate::support::{Done, Failure, LOCKER, told};
+use crate::support::{Done, Failure, LOCKER, logged};
 use locker::{ErrorKind, Guard, lock_on_argument};
 use std::{
     future::{pending, poll_fn},
@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// Says that the body was dropped.
+/// Records that the body was dropped.
 struct Dropped<'a>(&'a AtomicBool);
 
 impl Drop for Dropped<'_> {
@@ -30,9 +30,9 @@ async fn cancelled(dropped: &AtomicBool) -> Done {
     pending().await
 }
 
-/// Its executor stands still from the first poll until the lease is over: then it has two things to hear of.
+/// Blocks its executor in the first poll until the lease is over. The next poll finds both the loss and the body ready.
 #[lock_on_argument(expr = "20ms", renew = false, guard = lease, locker = LOCKER)]
-async fn stands_still(has_gone_on: &AtomicBool) -> Done {
+async fn blocks_its_executor(has_gone_on: &AtomicBool) -> Done {
     let mut waits = false;
     poll_fn(|context| {
         if std::mem::replace(&mut waits, true) {
@@ -94,7 +94,7 @@ async fn several(_: u8, _: u8) -> Done {
 }
 
 #[lock_on_argument(expr = "20ms", max_hold = "20ms", on_error = kind, locker = LOCKER)]
-async fn told_through_on_error() -> ErrorKind {
+async fn loss_through_on_error() -> ErrorKind {
     pending().await
 }
 
@@ -109,18 +109,18 @@ async fn lost_lease_cancels_the_body() {
     assert_eq!(cancelled(&dropped).await.unwrap_err().kind(), Some(ErrorKind::Lost));
     assert!(dropped.load(SeqCst));
     assert_eq!(several(1, 2).await.unwrap_err().kind(), Some(ErrorKind::Lost));
-    assert_eq!(told_through_on_error().await, ErrorKind::Lost);
+    assert_eq!(loss_through_on_error().await, ErrorKind::Lost);
 }
 
 #[tokio::test]
-async fn a_body_that_waits_does_not_go_on_after_its_lease() {
+async fn waiting_body_stops_after_its_lease() {
     let has_gone_on = AtomicBool::new(false);
-    assert_eq!(stands_still(&has_gone_on).await.unwrap_err().kind(), Some(ErrorKind::Lost));
+    assert_eq!(blocks_its_executor(&has_gone_on).await.unwrap_err().kind(), Some(ErrorKind::Lost));
     assert!(!has_gone_on.load(SeqCst));
 }
 
 #[tokio::test]
-async fn body_that_ended_before_the_loss_was_known_keeps_its_result() {
+async fn body_ended_before_loss_keeps_its_result() {
     assert_eq!(ends_before_the_loss_is_known().await.unwrap(), 1);
 }
 
@@ -131,8 +131,8 @@ async fn continue_keeps_the_result() {
 }
 
 #[test]
-fn continue_tells_of_the_loss() {
-    let text = told(|| assert_eq!(plain_continues().unwrap(), 3));
+fn continue_logs_the_loss() {
+    let text = logged(|| assert_eq!(plain_continues().unwrap(), 3));
     assert!(text.contains("the function's result stands") && text.contains(":lock|"), "{text}");
 }
 
@@ -145,7 +145,7 @@ async fn error_replaces_the_result() {
 }
 
 #[tokio::test]
-async fn without_a_loss_the_result_stands() {
+async fn result_stands_without_a_loss() {
     assert_eq!(keeps(Ok(4)).await.unwrap(), 4);
     assert!(matches!(keeps(Err(Failure::Own)).await, Err(Failure::Own)));
     assert_eq!(plain_keeps(Ok(4)).unwrap(), 4);

@@ -1,4 +1,4 @@
-//! The attributes: shapes that are accepted, mistakes that are refused, and what happens at run time.
+//! The attributes: accepted functions, refused mistakes, and behaviour at run time.
 
 mod accepted;
 mod drops;

@@ -44,8 +44,9 @@ async fn attributes_are_entered_in_the_order_written() {
     assert_eq!(call.await.unwrap().0, "a");
 }
 
+/// No inner lock is taken while the call waits for the outer one.
 #[tokio::test]
-async fn nothing_is_entered_behind_a_closed_outer_door() {
+async fn inner_attribute_waits_for_the_outer() {
     let outer = take("nesting.outer", &[&"b"]).unwrap();
     let mut call = pin!(nested("b"));
     assert!(start(call.as_mut()).is_pending());
@@ -68,7 +69,7 @@ fn plain_attributes_nest_too() {
     }
 }
 
-/// The embedded store, with the keys of all releases in their order.
+/// The embedded store, which records the keys of all releases in order.
 #[derive(Debug)]
 struct Recording(Memory, Releases);
 

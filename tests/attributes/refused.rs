@@ -1,13 +1,13 @@
-//! Every mistake has its message, at the token where it was made.
+//! Every mistake has an error message at its token.
 
 #[test]
-fn mistakes_are_refused_with_their_reason() {
+fn mistakes_are_refused_with_a_reason() {
     trybuild::TestCases::new().compile_fail("tests/attributes/refused/*.rs");
 }
 
-/// What only the compiler can see, it words itself, a little differently in each version.
+/// Mistakes that only the compiler can see. Their wording differs between compiler versions.
 #[rustversion::attr(not(stable(1.95)), ignore = "worded for Rust 1.95")]
 #[test]
-fn mistakes_that_the_compiler_sees_are_refused_with_their_reason() {
+fn compiler_errors_point_at_the_mistake() {
     trybuild::TestCases::new().compile_fail("tests/attributes/refused/by_the_compiler/*.rs");
 }

@@ -1,4 +1,4 @@
-//! However a function ends, its lock ends with it.
+//! The lock is released however its function ends.
 
 use crate::support::{Done, Failure, LOCKER, becomes_free, start, take};
 use locker::{ErrorKind, lock_on_argument};
@@ -34,7 +34,7 @@ fn ends(end: &str) -> Done {
 }
 
 #[tokio::test]
-async fn async_lock_is_free_when_the_function_has_returned() {
+async fn async_lock_is_free_after_return() {
     asynchronous("returns").await.unwrap();
     assert!(take("release.by_value", &[&"returns"]).is_some());
     assert!(matches!(asynchronous("fails").await, Err(Failure::Own)));
@@ -42,13 +42,13 @@ async fn async_lock_is_free_when_the_function_has_returned() {
 }
 
 #[test]
-fn plain_lock_is_free_when_the_function_has_returned() {
+fn plain_lock_is_free_after_return() {
     plain("plainly returns").unwrap();
     assert!(take("release.by_value", &[&"plainly returns"]).is_some());
 }
 
 #[test]
-fn plain_lock_is_free_after_an_error_or_a_panic() {
+fn plain_lock_is_free_after_error_and_panic() {
     #[lock_on_argument(expr = "1h", name = "release.plain", args(end), locker = LOCKER)]
     fn plain(end: &str) -> Done {
         ends(end)
@@ -60,13 +60,13 @@ fn plain_lock_is_free_after_an_error_or_a_panic() {
 }
 
 #[tokio::test]
-async fn async_lock_is_given_back_after_a_panic() {
+async fn async_panic_releases_the_lock() {
     tokio::spawn(asynchronous("panics")).await.unwrap_err();
     assert!(becomes_free("release.by_value", &[&"panics"]).await);
 }
 
 #[tokio::test]
-async fn async_lock_is_given_back_when_the_future_is_dropped() {
+async fn dropped_future_releases_the_lock() {
     let mut future = Box::pin(asynchronous("waits"));
     assert!(start(future.as_mut()).is_pending());
     assert!(take("release.by_value", &[&"waits"]).is_none());
@@ -75,14 +75,14 @@ async fn async_lock_is_given_back_when_the_future_is_dropped() {
 }
 
 #[tokio::test]
-async fn future_dropped_while_waiting_leaves_no_trace_in_the_queue() {
+async fn future_dropped_while_waiting_leaves_the_queue() {
     let held = take("release.by_value", &[&"queued"]).unwrap();
     {
         let mut waiting = pin!(asynchronous("queued"));
         assert!(start(waiting.as_mut()).is_pending());
     }
     held.release().await.unwrap();
-    assert!(take("release.by_value", &[&"queued"]).is_some(), "nobody is handed the lock");
+    assert!(take("release.by_value", &[&"queued"]).is_some(), "the dropped future is not granted the lock");
 }
 
 #[lock_on_argument(expr = "1h", name = "release.once", args(end), release = "on_expiry", locker = LOCKER)]
@@ -95,7 +95,7 @@ async fn once(end: &str) -> Done {
 }
 
 #[tokio::test]
-async fn on_expiry_keeps_the_lock_however_the_function_ends() {
+async fn on_expiry_keeps_the_lock_at_every_end() {
     once("returns").await.unwrap();
     once("fails").await.unwrap_err();
     tokio::spawn(once("panics")).await.unwrap_err();
@@ -111,7 +111,7 @@ async fn on_expiry_keeps_the_lock_however_the_function_ends() {
 }
 
 #[test]
-fn on_expiry_keeps_the_lock_of_a_plain_function() {
+fn on_expiry_keeps_a_plain_functions_lock() {
     #[lock_on_argument(expr = "1h", name = "release.plain_once", release = "on_expiry", locker = LOCKER)]
     fn once(end: &str) -> Done {
         ends(end)
@@ -127,18 +127,19 @@ fn each_once(a: u8, b: u8) -> Done {
 }
 
 #[test]
-fn each_keeps_all_locks_until_they_expire_or_none() {
+fn on_expiry_with_each_keeps_all_locks_or_none() {
     let held = take("release.each", &[&2]).unwrap();
     each_once(1, 2).unwrap_err();
-    assert!(take("release.each", &[&1]).is_some(), "not kept, for the function did not run");
+    assert!(take("release.each", &[&1]).is_some(), "not kept, since the function did not run");
     drop(held);
     each_once(1, 2).unwrap();
     assert!(take("release.each", &[&1]).is_none());
     assert!(take("release.each", &[&2]).is_none());
 }
 
+/// The release during unwinding does not replace the panic.
 #[test]
-fn body_that_panics_masks_nothing() {
+fn panic_of_the_body_is_passed_on() {
     let panic = catch_unwind(AssertUnwindSafe(|| plain("panics"))).unwrap_err();
     assert_eq!(panic.downcast_ref(), Some(&"as wanted"));
 }

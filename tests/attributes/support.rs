@@ -1,4 +1,4 @@
-//! What the tests of the attributes have in common.
+//! Helpers that the tests of the attributes share.
 
 use locker::{ErrorKind, Guard, KeyPart, Locker};
 use std::{
@@ -13,53 +13,53 @@ use std::{
 /// The error of the tests' functions.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    NotLetIn(locker::Error),
+    Locker(locker::Error),
     Own,
 }
 
 pub(crate) type Done<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// Why the function was not let in, or lost what it held.
+    /// Returns why the lock was not acquired, or was lost; `None` if the body failed.
     pub(crate) fn kind(&self) -> Option<ErrorKind> {
-        if let Self::NotLetIn(error) = self { Some(error.kind()) } else { None }
+        if let Self::Locker(error) = self { Some(error.kind()) } else { None }
     }
 }
 
 impl From<locker::Error> for Failure {
     fn from(error: locker::Error) -> Self {
-        Self::NotLetIn(error)
+        Self::Locker(error)
     }
 }
 
-/// A store of the tests' own, so that no test depends on the process's global locker.
+/// A locker with its own store, so that no test depends on the global one.
 pub(crate) static LOCKER: LazyLock<Locker> = LazyLock::new(Locker::memory);
 
-/// The lock of a function named `name` on these arguments, if it is free now.
+/// Takes the lock of a function named `name` on these arguments. Returns `None` if it is not free.
 pub(crate) fn take(name: &str, arguments: &[&dyn KeyPart]) -> Option<Guard> {
     LOCKER.lock_on(name, arguments).try_acquire_blocking().unwrap()
 }
 
-/// Whether the lock is free, or becomes so long before the lease of an hour that these tests use is over.
+/// Returns whether the lock becomes free within the default timeout, long before these tests' lease of an hour ends.
 pub(crate) async fn becomes_free(name: &str, arguments: &[&dyn KeyPart]) -> bool {
     LOCKER.lock_on(name, arguments).acquire().await.is_ok()
 }
 
-/// Runs `future` as far as it goes without waiting.
+/// Polls the future once.
 pub(crate) fn start<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
 thread_local! {
-    /// What was told on this thread.
-    static TOLD: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// The log lines of this thread.
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Log;
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        TOLD.with_borrow_mut(|told| told.write(bytes))
+        LOGGED.with_borrow_mut(|logged| logged.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -67,17 +67,17 @@ impl io::Write for Log {
     }
 }
 
-/// What is told through `tracing` while `call` runs on this thread.
+/// Returns what `call` logs through `tracing` on this thread.
 ///
-/// By a subscriber for all threads: beside one of a thread's own, `tracing` may remember that nobody listens to what
-/// another thread tells first.
-pub(crate) fn told(call: impl FnOnce()) -> String {
-    static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| {
+/// The subscriber is one for all threads. With one per thread, `tracing` may cache that an event has no listener,
+/// because a thread without a subscriber logged it first.
+pub(crate) fn logged(call: impl FnOnce()) -> String {
+    static SUBSCRIBED: Once = Once::new();
+    SUBSCRIBED.call_once(|| {
         let subscriber = tracing_subscriber::fmt().with_writer(|| Log).with_ansi(false).finish();
         tracing::subscriber::set_global_default(subscriber).unwrap();
     });
-    TOLD.take();
+    LOGGED.take();
     call();
-    String::from_utf8(TOLD.take()).unwrap()
+    String::from_utf8(LOGGED.take()).unwrap()
 }

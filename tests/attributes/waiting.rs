@@ -1,4 +1,4 @@
-//! How long a call waits, and what it says when it was in vain.
+//! How long a call waits, and the error when it does not get the lock.
 
 use crate::support::{Done, LOCKER, becomes_free, take};
 use locker::{ErrorKind, lock_on_argument};
@@ -53,7 +53,7 @@ fn attempts_are_counted() {
 }
 
 #[tokio::test]
-async fn recursion_on_the_same_key_ends_in_a_time_out() {
+async fn recursion_on_one_key_times_out() {
     assert_eq!(recurses(0).unwrap(), 0);
     assert_eq!(recurses(1).unwrap_err().kind(), Some(ErrorKind::TimedOut));
     assert_eq!(recurses_async(0).await.unwrap(), 0);
@@ -76,10 +76,10 @@ async fn several_locks_are_all_taken_or_none() {
 }
 
 #[test]
-fn error_names_the_key_and_no_argument() {
+fn error_names_the_key_but_no_argument() {
     #[lock_on_argument(name = "waiting.secret", args(text), timeout = 0, locker = LOCKER)]
     fn named(text: &str) -> locker::Result<()> {
-        assert!(text.is_empty(), "not let in");
+        assert!(text.is_empty(), "the body does not run");
         Ok(())
     }
     let held = take("waiting.secret", &[&"secret"]).unwrap();

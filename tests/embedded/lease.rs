@@ -229,7 +229,7 @@ async fn a_waiter_that_hears_too_late_queues_again() {
 async fn silence_at_the_end_does_not_hide_the_last_known_reason() {
     let told = |error: Error| {
         assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{error}");
-        let text = "the store did not answer in time; before that: the line is cut";
+        let text = "the store did not reply in time; before that: the line is cut";
         assert!(error.to_string().ends_with(text), "{error}");
     };
     let (line, locker) = Line::new();

@@ -1,4 +1,4 @@
-//! Who may call: tokens, browsers, binds.
+//! Access: tokens, web pages, and addresses beyond loopback.
 
 use crate::support::{Answer, Python, Server, answer, binary, client};
 use std::{io::Write, process::Output};
@@ -16,7 +16,7 @@ fn path(file: &tempfile::NamedTempFile) -> &str {
     file.path().to_str().unwrap()
 }
 
-/// A start that is refused.
+/// Starts a server that must refuse to start, and returns its message.
 fn refused(arguments: &[&str]) -> String {
     let Output { status, stdout, stderr } = binary().arg("serve").args(arguments).output().unwrap();
     assert!(!status.success() && stdout.is_empty(), "{arguments:?}");
@@ -76,7 +76,7 @@ fn weak_tokens_are_refused() {
 }
 
 #[test]
-fn beyond_loopback_nothing_is_open_to_everybody() {
+fn addresses_beyond_loopback_need_keys() {
     for http in ["0.0.0.0:0", "[::]:0"] {
         assert!(refused(&["--http", http, "--zmq", "off"]).contains("--token-file"), "{http}");
     }
@@ -101,7 +101,7 @@ async fn beyond_loopback_tokens_are_enough() {
 }
 
 #[test]
-fn curve_lets_known_keys_in_and_nobody_else() {
+fn curve_admits_known_keys_only() {
     let keys = Python::run(&["curve_keys"]);
     let keys: Vec<_> = keys.split_whitespace().collect();
     let [server_public, server_secret, public, secret] = keys[..] else { panic!("{keys:?}") };
@@ -115,7 +115,7 @@ fn curve_lets_known_keys_in_and_nobody_else() {
     Python::run(&["encrypted", &endpoint, server_public, public, secret]);
 }
 
-/// Peers share the server's key, so that it may be all there is.
+/// Peers share the server's key, so no other client need be listed.
 #[test]
 fn a_curve_key_without_clients_is_warned_of() {
     let keys = Python::run(&["curve_keys"]);
@@ -172,7 +172,7 @@ async fn web_pages_may_not_call() {
 }
 
 #[test]
-fn a_target_that_names_a_host_is_checked_like_the_header() {
+fn host_in_the_target_is_checked() {
     let server = Server::start(&[]);
     for (target, status) in [("http://evil.example/v1", 403), ("http://localhost/v1", 200), ("/v1", 200)] {
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -182,7 +182,7 @@ fn a_target_that_names_a_host_is_checked_like_the_header() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_counted() {
+async fn refused_requests_are_counted() {
     let tokens = file(&"t".repeat(32));
     let server = Server::start(&["--token-file", path(&tokens)]);
     let token = format!("Bearer {}", "t".repeat(32));

@@ -1,4 +1,4 @@
-//! The table of calls, row by row.
+//! Each action of the API, row by row.
 
 use crate::support::{Server, answer, client};
 
@@ -42,7 +42,7 @@ async fn a_smaller_bucket_counts_what_was_taken() {
 }
 
 #[tokio::test]
-async fn a_semaphore_gives_keys_and_takes_them_back() {
+async fn semaphore_grants_and_releases_by_key() {
     let server = Server::start(&[]);
     let held = server.post("/v1/semaphore/s/acquire?size=2").await;
     assert_eq!((held.status, held.body.len()), (200, 36), "{}", held.body);
@@ -59,7 +59,7 @@ async fn a_semaphore_gives_keys_and_takes_them_back() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_held_takes_no_second_slot_and_lives_no_longer() {
+async fn held_key_takes_no_second_slot() {
     let server = Server::start(&[]);
     let first = server.post("/v1/semaphore/s/acquire?size=2&key=k&expires=50000").await;
     let again = server.post("/v1/semaphore/s/acquire?size=2&key=k&expires=3600000&maxwait=0").await;
@@ -72,7 +72,7 @@ async fn a_key_that_is_held_takes_no_second_slot_and_lives_no_longer() {
 }
 
 #[tokio::test]
-async fn holds_expire_unless_they_are_renewed_or_for_ever() {
+async fn holds_expire_unless_renewed_or_endless() {
     let server = Server::start(&[]);
     let acquire = async |query| server.post(&format!("/v1/semaphore/s/acquire?size=3&{query}")).await.status;
     assert_eq!(acquire("key=short&expires=80").await, 200);
@@ -146,7 +146,7 @@ async fn names_are_shown_listed_and_deleted() {
 }
 
 #[tokio::test]
-async fn kinds_of_the_same_name_are_strangers() {
+async fn kinds_are_independent() {
     let server = Server::start(&[]);
     for path in ["tokenbucket/n/acquire", "semaphore/n/acquire", "event/n/send", "watchdog/n/kick"] {
         assert!(server.post(&format!("/v1/{path}")).await.status < 300);
@@ -200,7 +200,7 @@ async fn parameters_come_in_the_query_or_in_a_form() {
 }
 
 #[tokio::test]
-async fn every_answer_says_that_it_is_not_to_be_stored() {
+async fn answers_have_no_store() {
     let server = Server::start(&[]);
     for path in [
         "/v1/event/e/send",
@@ -222,7 +222,7 @@ async fn every_answer_says_that_it_is_not_to_be_stored() {
 }
 
 #[tokio::test]
-async fn the_server_tells_about_itself() {
+async fn server_paths_are_answered() {
     let server = Server::start(&[]);
     assert_eq!(server.get("/healthz").await.status, 200);
     assert_eq!(server.get("/readyz").await.status, 200);

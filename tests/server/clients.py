@@ -65,7 +65,7 @@ def is_closed(stream):
 
 
 def shaken(endpoint, kind=b"DEALER"):
-    """A TCP connection after the handshake, by hand."""
+    """A TCP connection after a handshake by hand."""
     stream = raw(endpoint)
     stream.sendall(b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
     greeting = b""
@@ -131,7 +131,7 @@ def two_hundred_wait(endpoint):
 
 
 def may_vanish(endpoint):
-    """200 clients die while they wait: they leave their places."""
+    """200 clients die while they wait, and leave the queue."""
     holder = connect(zmq.REQ, endpoint)
     assert request(holder, "/v1/semaphore/crowd/acquire?key=k&expires=0")[0] == "200"
     command = [sys.executable, __file__, "two_hundred_wait", endpoint]
@@ -151,7 +151,7 @@ def heartbeats_keep_a_connection(endpoint):
     client = connect(zmq.DEALER, endpoint, HEARTBEAT_IVL=200)
     monitor = client.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     call(client, "/v1/event/never/wait?maxwait=3000")
-    assert client.recv_multipart() == [b"", b"408", b"not within maxwait"]
+    assert client.recv_multipart() == [b"", b"408", b"maxwait was exceeded"]
     assert monitor.poll(0) == 0, "disconnected"
 
 
@@ -180,7 +180,7 @@ def a_huge_frame_is_refused(endpoint, pid):
 
 
 def beyond_the_cap_is_no_message(endpoint):
-    """As docs/server.md counts it."""
+    """Overhead as counted in docs/server.md."""
     assert request(connect(zmq.REQ, endpoint), "x" * 65_408)[0] in ("go", "sorry")
     for frames in ([b"x" * 65_472], [b""] * 1024):
         dealer = connect(zmq.DEALER, endpoint)
@@ -272,7 +272,7 @@ def listeners_beyond_the_cap_are_closed(endpoint, publisher):
     is_told(here[0])
 
 
-def who_never_reads_does_no_harm(endpoint, pid):
+def client_that_never_reads_does_no_harm(endpoint, pid):
     flood = connect(zmq.DEALER, endpoint, SNDHWM=0, RCVHWM=1)
 
     def pour():
@@ -290,12 +290,12 @@ def who_never_reads_does_no_harm(endpoint, pid):
 
 
 def calls_beyond_the_cap_are_refused(endpoint):
-    """Four may be under way, and the store stands still."""
+    """Four calls may be pending, and the store is frozen."""
     crowd = connect(zmq.DEALER, endpoint)
     ask("ready")
     for number in range(400):
         call(crowd, f"/v1/semaphore/s/release?key={number}")
-    refused = [b"", b"503", b"too many calls of this connection are not answered yet"]
+    refused = [b"", b"503", b"too many unanswered calls on this connection (--max-zmq-calls)"]
     assert [crowd.recv_multipart() for _ in range(396)] == [refused] * 396
     call(crowd, "let me go")
     assert crowd.recv_multipart() == [b"", b"sorry"]
@@ -314,8 +314,8 @@ def beyond_the_waits_is_sorry(endpoint):
     assert client.recv_multipart() == [b"", b"sorry"]
 
 
-def answers_go_to_who_asked(endpoint):
-    """Two clients give themselves one name, and the store stands still between question and answer."""
+def answers_reach_their_client(endpoint):
+    """Two clients use one identity, and the store is frozen between request and answer."""
     first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
     nothing = [b"", b"404", b'no such path: "/v1/nothing"']
     ask("ready")
@@ -331,7 +331,7 @@ def answers_go_to_who_asked(endpoint):
 
 
 def answers_go_to_who_asked_at_the_end(endpoint):
-    """As above, while the server is going."""
+    """As above, while the server shuts down."""
     first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
     ask("ready")
     call(first, "/v1/semaphore/s/release?key=first")
@@ -348,12 +348,12 @@ def answers_go_to_who_asked_at_the_end(endpoint):
 
 
 def a_name_changes_hands(endpoint):
-    """While answers to its last owner are due, again and again."""
+    """Repeatedly, while answers to the previous owner are pending."""
     for _ in range(100):
         first = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
         for number in range(100):
             call(first, f"/v1/event/never/wait?maxwait={2 + number % 5}")
-        assert first.recv_multipart() == [b"", b"408", b"not within maxwait"]
+        assert first.recv_multipart() == [b"", b"408", b"maxwait was exceeded"]
         second = connect(zmq.DEALER, endpoint, IDENTITY=b"same", RECONNECT_IVL=-1)
         call(second, "/v1/nothing")
         assert second.recv_multipart() == [b"", b"404", b'no such path: "/v1/nothing"']
@@ -376,8 +376,8 @@ def subscriptions_take_no_room(endpoint, publisher, pid):
         request(client, "let me go")
 
 
-def long_answers_are_not_heaped_up(endpoint, pid):
-    """What an answer is addressed by, a client chooses, and it comes back with it."""
+def unread_long_answers_are_dropped(endpoint, pid):
+    """A client chooses the request ids, and each answer repeats its id."""
     flood = connect(zmq.DEALER, endpoint, RCVHWM=1, RCVBUF=4096)
     client = connect(zmq.REQ, endpoint)
     before = resident(pid)
@@ -401,11 +401,11 @@ def later_requests_overtake(endpoint):
     call(client, "/v1/semaphore/free/acquire?key=k")
     assert client.recv_multipart() == [b"", b"200", b"k"]
     ask("waiting")
-    assert client.recv_multipart() == [b"", b"503", b"shutting down"], "at shut-down waiters get 503"
+    assert client.recv_multipart() == [b"", b"503", b"the server is shutting down"], "at shut-down waiters get 503"
 
 
 def counts(endpoint, number):
-    """Asks so many times, as fast as it goes, and tells how often it was `go`."""
+    """Sends this many requests as fast as possible, and prints the number of `go`s."""
     client = connect(zmq.REQ, endpoint)
     is_served(endpoint)
     ask("ready")
@@ -413,7 +413,7 @@ def counts(endpoint, number):
 
 
 def relays(endpoint):
-    """Lines become requests, answers lines."""
+    """Lines become requests, answers become lines."""
     client = connect(zmq.REQ, endpoint)
     while line := ask(""):
         print("\x1f".join(request(client, line)), flush=True)
@@ -439,6 +439,6 @@ def curve_keys():
 
 
 if __name__ == "__main__":
-    # Whatever a client waits for: the test that started it is not to hang.
+    # A client that waits forever must not block the test that started it.
     signal.alarm(120)
     globals()[sys.argv[1]](*sys.argv[2:])

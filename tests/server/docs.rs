@@ -1,4 +1,4 @@
-//! The examples of docs/server.md with the real curl, as they stand there and in their order.
+//! The examples of docs/server.md with the real curl, verbatim and in their order.
 
 use crate::support::Server;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// A line of the docs without its comment, the status it is answered, and what the body is.
+/// A line of the docs without its comment, the expected status, and a check of the body.
 type Row = (&'static str, u16, fn(&str) -> bool);
 
 const TOKEN_NOW: &str = r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?size=20&maxwait=0""#;
@@ -18,7 +18,7 @@ const KICK: &str = r#"curl -X POST "localhost:5505/v1/watchdog/backup/kick?expir
 const WAIT_WATCHDOG: &str = "curl -X POST localhost:5505/v1/watchdog/backup/wait";
 const DELETE: &str = "curl -X DELETE localhost:5505/v1/semaphore/db";
 
-/// Every line of the section "The API" that calls curl.
+/// All lines of the section "The API" that call curl.
 const API: [Row; 19] = [
     ("curl -X POST localhost:5505/v1/tokenbucket/mail/acquire", 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?size=20""#, 204, str::is_empty),
@@ -45,7 +45,7 @@ const API: [Row; 19] = [
     ("curl localhost:5505/openapi.json", 200, |body| json(body)["openapi"].is_string()),
 ];
 
-/// What the text says of the same calls made again.
+/// Calls that are repeated at the end, with the status that the docs promise.
 const AGAIN: [(&str, u16); 4] = [(SEND, 409), (RELEASE, 409), (DELETE, 404), (WAIT_EVENT, 200)];
 
 fn json(body: &str) -> Value {
@@ -56,7 +56,7 @@ fn is_key(body: &str) -> bool {
     uuid::Uuid::parse_str(body).is_ok()
 }
 
-/// The second one is released.
+/// Only the first hold is left: the example releases the second one.
 fn shows_the_first_hold(body: &str) -> bool {
     let state = json(body);
     let holder = &state["holders"][0];
@@ -74,7 +74,7 @@ fn lists_what_is_in_use(body: &str) -> bool {
     named("event", "deployed") && named("watchdog", "backup") && !named("semaphore", "db")
 }
 
-/// The lines of the shell examples of a section, comments left out.
+/// Returns the lines of the shell examples of a section, without comments.
 fn examples(section: &str) -> Vec<String> {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
     let docs = std::fs::read_to_string(docs).unwrap();
@@ -92,7 +92,7 @@ fn examples(section: &str) -> Vec<String> {
     lines
 }
 
-/// A shell in a folder of its own, whose curl finds the test's server at the addresses of the docs.
+/// A shell in its own folder. Its curl connects to the test's server for the addresses of the docs.
 struct Shell(tempfile::TempDir);
 
 impl Shell {
@@ -113,14 +113,14 @@ impl Shell {
 
     fn start(&self, line: &str) -> Child {
         let mut shell = Command::new("sh");
-        // Others may end long after the variable was set anew.
+        // Other lines may end long after the variable was set again.
         let keep = if line.starts_with("KEY=") { "printf %s \"$KEY\" >key" } else { "" };
         shell.arg("-c").arg(format!("KEY=$(cat key)\n{line}\n{keep}"));
         shell.current_dir(&self.0).env("CURL_HOME", self.0.path());
         shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// The status and the body, or what the variable has become that the line sets.
+    /// Returns the status and the body, or the value of the variable that the line sets.
     fn end(&self, line: &str, child: Child) -> (u16, String) {
         let output = child.wait_with_output().unwrap();
         let status = String::from_utf8(output.stderr).unwrap();
@@ -139,7 +139,7 @@ impl Shell {
 }
 
 #[tokio::test]
-async fn the_examples_of_the_api_do_what_the_docs_say() {
+async fn api_examples_do_what_the_docs_say() {
     let server = Server::start(&[]);
     let shell = Shell::new();
     shell.finds(&server);
@@ -171,7 +171,7 @@ async fn the_examples_of_the_api_do_what_the_docs_say() {
 }
 
 #[test]
-fn the_example_of_access_does_what_the_docs_say() {
+fn access_example_does_what_the_docs_say() {
     let lines = examples("Access");
     let [secret, serve, call] = &lines[..] else { panic!("{lines:?}") };
     let shell = Shell::new();

@@ -16,7 +16,7 @@ async fn the_soft_limit_on_files_is_raised() {
     assert_eq!(numbers[0], numbers[1], "{line}");
 }
 
-/// A server that may have 256 files, and what it has said.
+/// Starts a server that may open 256 files, and returns its log.
 fn with_few_files(zmq: &str) -> (Child, String) {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -n 256; exec \"$@\"", "sh"]).arg(binary().get_program());
@@ -36,9 +36,9 @@ fn log(mut process: Child) -> String {
     String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap()
 }
 
-/// Those that are one too many need files, too, for as long as they are told so.
+/// Connections beyond the cap need files while they are refused.
 #[test]
-fn connections_leave_files_for_everything_else() {
+fn connections_leave_files_for_other_uses() {
     let (process, line) = with_few_files("off");
     let mut crowd: Vec<_> = (0..600).map(|_| connect(&line, "http://")).collect();
     rest(crowd.last_mut().unwrap());
@@ -46,9 +46,9 @@ fn connections_leave_files_for_everything_else() {
     assert!(log.contains("--max-connections is reached") && !log.contains("cannot accept"), "{log}");
 }
 
-/// Who has connected and says nothing is no connection yet.
+/// A client that connects and sends nothing is in its handshake.
 #[test]
-fn handshakes_leave_files_for_everything_else() {
+fn handshakes_leave_files_for_other_uses() {
     let (process, line) = with_few_files("tcp://127.0.0.1:0");
     let _silent: Vec<_> = (0..600).map(|_| connect(&line, "tcp://")).collect();
     for _ in 0..50 {

@@ -1,4 +1,4 @@
-"""Runs a command elsewhere than in the terminal of the tests: `launch.py <where> COMMAND ARGUMENT..`."""
+"""Runs a command outside the terminal of the tests: `launch.py <where> COMMAND ARGUMENT..`."""
 
 import os
 import pty
@@ -17,7 +17,7 @@ def ignoring_children(*command):
 
 
 def at_a_keyboard(*command):
-    """Ctrl-C is typed again and again; what has been said is printed at the end, which USR1 asks for."""
+    """Types Ctrl-C repeatedly. USR1 prints the collected output at the end."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp(command[0], command)

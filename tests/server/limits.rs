@@ -58,7 +58,7 @@ async fn malformed_queries_are_400_with_a_reason() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_counted_as_the_call_that_its_path_names() {
+async fn malformed_requests_count_for_their_path() {
     let server = Server::start(&[]);
     for (path, status) in [
         ("/v1/tokenbucket/b/acquire?nonsense=1", 400),
@@ -134,7 +134,7 @@ async fn names_are_short_and_printable() {
 }
 
 #[test]
-fn what_is_no_http_is_refused() {
+fn non_http_requests_are_refused() {
     let server = Server::start(&[]);
     for bytes in [
         &b"rubbish\r\n\r\n"[..],
@@ -179,9 +179,9 @@ fn headers_and_bodies_are_capped() {
     assert_eq!(status(&server.raw(most.as_bytes())), 204);
 }
 
-/// What the HTTP library refuses has never been seen by the server.
+/// The HTTP library rejects these requests before the server sees them.
 #[test]
-fn what_cannot_be_read_is_refused_like_everything_else() {
+fn malformed_requests_get_complete_answers() {
     let server = Server::start(&[]);
     let long =
         format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nPadding: {}\r\n\r\n", "x".repeat(9 * 1024));
@@ -211,7 +211,7 @@ fn a_larger_header_size_can_be_configured() {
     assert_eq!(status(&server.raw(head.as_bytes())), 200);
 }
 
-/// Slowloris: whoever does not finish a request is cut off, byte after byte or not.
+/// Slowloris: an incomplete request is closed, even if bytes keep arriving.
 #[tokio::test]
 async fn the_header_time_out_fires() {
     let server = Server::start(&["--header-timeout", "300ms"]);
@@ -227,7 +227,7 @@ async fn the_header_time_out_fires() {
             break;
         }
         assert!(started.elapsed() < GENEROUS, "it may drip for ever");
-        // What is tested: each byte comes long before the time-out since the last one.
+        // Under test: each byte arrives long before a timeout since the previous byte.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     for (stream, expected) in [(&mut silent, [0, 408]), (&mut half, [0, 408]), (&mut body, [400, 400])] {
@@ -282,7 +282,7 @@ async fn names_are_capped() {
     until("a name has become free", async || server.post("/v1/event/d/send").await.status == 204).await;
 }
 
-/// Keys cannot spell them.
+/// Keys cannot spell these names.
 #[tokio::test]
 async fn names_with_braces_are_capped_too() {
     let server = Server::start(&["--max-names", "1"]);
@@ -314,12 +314,12 @@ async fn connections_are_capped() {
     assert!(server.errors().contains("--max-connections is reached"), "{}", server.errors());
 }
 
-/// Asks for a long list so often that no buffer of the system holds all of it.
+/// Requests a long list often enough to fill all buffers of the system.
 fn asking_for_much(server: &Server, times: usize) -> TcpStream {
     let mut stream = server.connect();
     let name = "%22".repeat(190);
     let send = |number| format!("POST /v1/event/{name}{number:03}/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    // At once: whoever pauses for as long as these servers wait for a request is closed.
+    // Without a pause: these servers close a connection after a short idle time.
     stream.write_all((0..1000).map(send).collect::<String>().as_bytes()).unwrap();
     assert_eq!(rest(&mut stream).matches("HTTP/1.1 204 ").count(), 1000);
     let mut asking = server.connect();
@@ -328,10 +328,10 @@ fn asking_for_much(server: &Server, times: usize) -> TcpStream {
 }
 
 #[tokio::test]
-async fn who_takes_nothing_of_an_answer_is_closed() {
+async fn client_that_reads_nothing_is_closed() {
     let server = Server::start(&["--header-timeout", "100ms"]);
     let mut stuck = asking_for_much(&server, 150);
-    until("only who asks is connected", async || {
+    until("only the requesting client is connected", async || {
         server.get("/metrics").await.body.contains("\nlocker_connections 1\n")
     })
     .await;
@@ -339,16 +339,16 @@ async fn who_takes_nothing_of_an_answer_is_closed() {
     assert!(answers.matches("HTTP/1.1 200 ").count() < 150, "all was taken by the system");
 }
 
-/// For much longer than one may take nothing.
+/// The client reads a little at a time, for longer than it may read nothing.
 #[test]
-fn who_takes_an_answer_slowly_gets_all_of_it() {
+fn slow_reader_gets_its_whole_answer() {
     let server = Server::start(&["--header-timeout", "200ms"]);
     let mut slow = asking_for_much(&server, 30);
     let (mut answers, mut piece) = (Vec::new(), [0; 4096]);
     for _ in 0..100 {
         let read = slow.read(&mut piece).unwrap();
         answers.extend_from_slice(&piece[..read]);
-        // What is tested: it takes a little now and then, for longer than the server's patience with who takes nothing.
+        // Under test: a client that reads now and then, for longer than the server's write timeout.
         std::thread::sleep(Duration::from_millis(50));
     }
     slow.read_to_end(&mut answers).unwrap();

@@ -1,4 +1,4 @@
-//! What is answered against what the OpenAPI document declares.
+//! Answers of the server compared with the OpenAPI document.
 
 use crate::support::{Answer, Server, answer, client};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::BTreeSet};
 
 struct Document {
     root: Value,
-    /// Statuses and headers of answers that were found declared.
+    /// The statuses and headers of answers that the document declares.
     seen: RefCell<BTreeSet<String>>,
 }
 
@@ -16,7 +16,7 @@ impl Document {
         Self { root: serde_json::from_str(&text).unwrap(), seen: RefCell::default() }
     }
 
-    /// The paths of kinds are declared with `/v1`; a method that is not declared is answered 405 like the others.
+    /// The paths of kinds are declared with `/v1`. An undeclared method is answered 405 as everywhere.
     fn declared(&self, method: &str, path: &str, status: u16) -> &Value {
         let path = path.split('?').next().unwrap();
         let known = |path: &str| self.root["paths"].get(path).is_some();
@@ -52,7 +52,7 @@ impl Document {
         self.seen.borrow_mut().insert(answer.status.to_string());
     }
 
-    /// Types, the fields that have to be there, and no others.
+    /// Checks the types and the required fields, and that there are no other fields.
     fn fits(&self, schema: &Value, value: &Value) {
         if let Some(place) = schema["$ref"].as_str() {
             return self.fits(self.root.pointer(place.trim_start_matches('#')).unwrap(), value);
@@ -82,7 +82,7 @@ impl Document {
         }
     }
 
-    /// Every status and every header that is declared anywhere.
+    /// Returns all declared statuses and headers.
     fn all(&self) -> BTreeSet<String> {
         let objects = |value: &'_ Value| value.as_object().cloned().into_iter().flatten();
         let operations = objects(&self.root["paths"]).flat_map(|(_, methods)| objects(&methods));
@@ -146,7 +146,7 @@ async fn answers_are_those_of_the_document() {
     assert_eq!(*document.seen.borrow(), document.all(), "all that is declared was answered");
 }
 
-/// One answer of every kind that takes a cap, a token or a request of another make.
+/// Answers of every kind that needs a cap, a token or a malformed request.
 async fn refusals() -> Vec<(&'static str, &'static str, Answer)> {
     let full = Server::start(&["--max-waits-per-name", "1", "--max-waits", "2"]);
     let _waiters = [

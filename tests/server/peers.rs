@@ -1,4 +1,4 @@
-//! Servers without a shared store that tell each other what they grant.
+//! Servers without a shared store that publish their grants to each other.
 
 use crate::support::{Python, Server, free_port, until};
 use locker_harness::{Fault, Proxy, eventually};
@@ -6,7 +6,7 @@ use std::io::Write;
 
 const MOST: u32 = 50;
 
-/// Asks so many times and tells how often it was `go`; one more request goes before.
+/// Sends this many requests and counts the `go`s; one more request goes first.
 fn ask(server: &Server, number: u32) -> u32 {
     let mut client = Python::start(&["counts", &server.zmq(), &number.to_string()]);
     assert_eq!(client.line(), "ready");
@@ -26,7 +26,7 @@ async fn a_go_of_one_server_counts_at_the_others() {
     let (most, peers) = (MOST.to_string(), own.join(","));
     let options = |own| ["--max-requests", &most, "--in-seconds", "3600", "--publish", own, "--peer", &peers];
     let servers: Vec<_> = own.iter().map(|own| Server::start(&options(own))).collect();
-    // What is granted before a subscription has reached its publisher is not told.
+    // Grants before the subscription has reached the publisher are not delivered.
     for (speaker, listener) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
         let before = count(&servers[listener], "peer").await;
         until("one hears the other", async || {
@@ -53,16 +53,16 @@ async fn a_go_of_one_server_counts_at_the_others() {
 }
 
 #[test]
-fn a_server_among_its_own_peers_counts_nothing_twice() {
+fn own_peer_counts_nothing_twice() {
     let own = format!("tcp://127.0.0.1:{}", free_port());
     let server =
         Server::start(&["--max-requests", "20", "--in-seconds", "3600", "--publish", &own, "--peer", &own]);
     assert_eq!(ask(&server, 100), 19);
 }
 
-/// As those of containers are until they run.
+/// Host names of containers are unknown until the containers run.
 #[test]
-fn a_peer_whose_name_is_not_known_yet_does_not_hold_up_the_start() {
+fn unknown_peer_host_does_not_delay_the_start() {
     let keys = Python::run(&["curve_keys"]);
     let mut own = tempfile::NamedTempFile::new().unwrap();
     own.write_all(keys.split_whitespace().nth(1).unwrap().as_bytes()).unwrap();
@@ -71,9 +71,9 @@ fn a_peer_whose_name_is_not_known_yet_does_not_hold_up_the_start() {
     eventually("it is told", || server.errors().contains("nowhere.invalid").then_some(()));
 }
 
-/// As when what lies between them was cut for long: nobody has closed the connection.
+/// The network between the peers was cut for long, and neither side closed the connection.
 #[tokio::test]
-async fn a_peer_whose_connection_has_gone_silent_is_heard_again() {
+async fn silent_peer_is_reconnected() {
     let most = ["--max-requests", "1000000", "--in-seconds", "3600"];
     let speaker = Server::start(&[&most[..], &["--publish", "tcp://127.0.0.1:0"]].concat());
     let port = speaker.publish().rsplit_once(':').unwrap().1.parse().unwrap();
@@ -93,7 +93,7 @@ async fn a_peer_whose_connection_has_gone_silent_is_heard_again() {
     is_heard().await;
 }
 
-/// By two addresses, as a name and the address behind it are.
+/// The peer has two addresses, such as a name and the address behind it.
 #[tokio::test]
 async fn a_server_that_is_a_peer_twice_counts_once() {
     let most = ["--max-requests", "1000000", "--in-seconds", "3600"];

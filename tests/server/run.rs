@@ -2,10 +2,7 @@
 
 use crate::support::{binary, until};
 use locker_runtime::Locker;
-use locker_server::{
-    cli::{Run, Where},
-    run::{force, list, under},
-};
+use locker_server::internals::{Run, StoreOptions, force_release, list, run_under_lock};
 use std::time::Duration;
 
 fn options(name: &str, command: &[&str]) -> Run {
@@ -15,7 +12,7 @@ fn options(name: &str, command: &[&str]) -> Run {
         timeout: Duration::from_secs(30),
         kill_after: Duration::from_millis(50),
         conflict_exit_code: 75,
-        store: Where::default(),
+        store: StoreOptions::default(),
         command: command.iter().map(Into::into).collect(),
     }
 }
@@ -27,20 +24,20 @@ fn shell(name: &str, script: &str) -> Run {
 #[tokio::test]
 async fn the_exit_code_is_the_commands_own() {
     let locker = Locker::memory();
-    assert_eq!(under(&locker, &shell("a", "exit 0")).await, 0);
-    assert_eq!(under(&locker, &shell("a", "exit 7")).await, 7);
-    assert_eq!(under(&locker, &shell("a", "kill -9 $$")).await, 128 + 9);
-    assert_eq!(under(&locker, &options("a", &["/nowhere/at/all"])).await, 127);
-    assert_eq!(under(&locker, &options("a", &["/"])).await, 126);
+    assert_eq!(run_under_lock(&locker, &shell("a", "exit 0")).await, 0);
+    assert_eq!(run_under_lock(&locker, &shell("a", "exit 7")).await, 7);
+    assert_eq!(run_under_lock(&locker, &shell("a", "kill -9 $$")).await, 128 + 9);
+    assert_eq!(run_under_lock(&locker, &options("a", &["/nowhere/at/all"])).await, 127);
+    assert_eq!(run_under_lock(&locker, &options("a", &["/"])).await, 126);
     assert!(locker.lock("a").try_acquire().await.unwrap().is_some(), "released each time");
 }
 
 #[tokio::test]
-async fn the_command_knows_key_and_fence() {
+async fn command_gets_key_and_fence() {
     let locker = Locker::memory();
     let fence = locker.lock("a").acquire().await.unwrap().fence();
     let script = format!("test \"$LOCKER_KEY\" = lock:a && test \"$LOCKER_FENCE\" -gt {fence}");
-    assert_eq!(under(&locker, &shell("a", &script)).await, 0);
+    assert_eq!(run_under_lock(&locker, &shell("a", &script)).await, 0);
 }
 
 #[tokio::test]
@@ -48,8 +45,8 @@ async fn a_lock_that_is_held_is_a_conflict() {
     let locker = Locker::memory();
     let _guard = locker.lock("a").acquire().await.unwrap();
     let once = Run { timeout: Duration::ZERO, ..shell("a", "exit 0") };
-    assert_eq!(under(&locker, &once).await, 75);
-    assert_eq!(under(&locker, &Run { conflict_exit_code: 3, ..once }).await, 3);
+    assert_eq!(run_under_lock(&locker, &once).await, 75);
+    assert_eq!(run_under_lock(&locker, &Run { conflict_exit_code: 3, ..once }).await, 3);
 }
 
 #[tokio::test]
@@ -57,9 +54,9 @@ async fn a_command_whose_lock_is_lost_is_ended() {
     for script in ["exec sleep 600", "trap '' TERM; exec sleep 600"] {
         let locker = Locker::memory();
         let run = Run { lease: Duration::from_millis(100), ..shell("a", script) };
-        let ended = until("a holder", async || force(&locker, "a").await.unwrap());
-        let under = under(&locker, &run);
-        assert_eq!(tokio::join!(under, ended).0, 75, "{script}");
+        let ended = until("a holder", async || force_release(&locker, "a").await.unwrap());
+        let running = run_under_lock(&locker, &run);
+        assert_eq!(tokio::join!(running, ended).0, 75, "{script}");
     }
 }
 
@@ -70,7 +67,7 @@ async fn the_lease_is_renewed_while_the_command_runs() {
     let end = directory.path().join("end");
     let script = format!("until [ -e '{}' ]; do sleep 0.02; done", end.display());
     let run = Run { lease: Duration::from_millis(200), ..shell("a", &script) };
-    let (code, taken) = tokio::join!(under(&locker, &run), async {
+    let (code, taken) = tokio::join!(run_under_lock(&locker, &run), async {
         let (admin, mut renewals, mut before) = (locker.admin(), 0, Duration::MAX);
         until("renewals for several leases", async || {
             let state = admin.inspect(&admin.key("lock", "a")).await.unwrap();
@@ -99,19 +96,19 @@ async fn locks_are_listed_and_ended() {
         {
             tokio::task::yield_now().await;
         }
-        assert!(force(&locker, "nightly").await.unwrap());
+        assert!(force_release(&locker, "nightly").await.unwrap());
         list(&locker).await.unwrap()
     });
     let next = next.unwrap();
     assert!(lines.contains(&next.fence().to_string()) && next.fence() > guard.fence(), "{lines}");
     next.release().await.unwrap();
-    assert!(!force(&locker, "nightly").await.unwrap());
+    assert!(!force_release(&locker, "nightly").await.unwrap());
     assert!(!list(&locker).await.unwrap().contains("nightly"));
     assert!(guard.release().await.is_err());
 }
 
 #[test]
-fn wrong_arguments_are_told_apart_from_what_the_command_exits_with() {
+fn wrong_arguments_have_their_own_exit_code() {
     for arguments in [
         &["run"][..],
         &["run", "a"],
@@ -127,9 +124,9 @@ fn wrong_arguments_are_told_apart_from_what_the_command_exits_with() {
     assert_eq!(binary().args(["run", "--help"]).output().unwrap().status.code(), Some(0));
 }
 
-/// An empty one is what an unset variable leaves.
+/// An unset variable leaves an empty name.
 #[test]
-fn names_that_nobody_means_are_refused() {
+fn invalid_lock_names_are_refused() {
     for (name, expected) in
         [("", "the name is empty"), ("a\nb", "is not printable"), ("\u{7f}", "is not printable")]
     {

@@ -16,12 +16,12 @@ fn locker(redis: &RedisServer, arguments: &[&str]) -> Command {
     command
 }
 
-/// Holds the lock `a` and has said so; ends with its standard input.
+/// A process that holds the lock `a` and has printed `held`. It ends with its standard input.
 fn holder(redis: &RedisServer, options: &[&str]) -> Child {
     running(redis, options, "echo held; while read -r line; do :; done")
 }
 
-/// Runs a script that says `held`.
+/// Runs a script that prints `held`.
 fn running(redis: &RedisServer, options: &[&str], script: &str) -> Child {
     let line = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
     said_held(locker(redis, &line))
@@ -31,7 +31,7 @@ fn said_held(command: Command) -> Child {
     saying(command, "held").0
 }
 
-/// Its first line is this.
+/// Waits for this first line of the process.
 fn saying(command: Command, first: &str) -> (Child, BufReader<ChildStdout>) {
     let (child, mut output) = spawned(command);
     assert_eq!(line(&mut output), first);
@@ -50,7 +50,7 @@ fn line(output: &mut impl BufRead) -> String {
     line.trim_end().to_owned()
 }
 
-/// The same where there is no terminal, wherever the tests run.
+/// The same without a terminal, regardless of where the tests run.
 fn without_terminal(command: &Command) -> Command {
     launched("without_terminal", command)
 }
@@ -62,7 +62,7 @@ fn launched(place: &str, command: &Command) -> Command {
     there
 }
 
-/// Waits until nobody is left who could say more.
+/// Waits until no process is left that could write.
 fn until_silent(mut output: impl Read + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(output.read_to_end(&mut Vec::new())));
@@ -119,7 +119,7 @@ fn signals_are_passed_on() {
 }
 
 #[test]
-fn what_is_ignored_stays_ignored() {
+fn ignored_signals_stay_ignored() {
     let Some(redis) = RedisServer::start() else { return };
     let (script, program) =
         ("echo held; read -r line; kill -HUP $$; exit 7", binary().get_program().to_owned());
@@ -133,7 +133,7 @@ fn what_is_ignored_stays_ignored() {
 }
 
 #[test]
-fn who_waits_can_be_interrupted() {
+fn signals_end_the_wait() {
     let Some(redis) = RedisServer::start() else { return };
     let _first = Killed(holder(&redis, &[]));
     let mut second = locker(&redis, &["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
@@ -142,9 +142,9 @@ fn who_waits_can_be_interrupted() {
     assert_eq!(ended(&mut second).code(), Some(128 + 2));
 }
 
-/// Its answers come late, so that it has ended before it was heard unless it waits for that.
+/// Replies arrive late: the process has to wait for them before it ends.
 #[test]
-fn who_gives_up_has_left_the_queue_before_it_ends() {
+fn waiter_leaves_the_queue_before_it_ends() {
     let Some(redis) = RedisServer::start() else { return };
     let far = Proxy::to(redis.port());
     let _first = Killed(holder(&redis, &[]));
@@ -174,9 +174,9 @@ fn a_lock_ended_by_force_ends_the_command() {
     assert_eq!(output(locker(&redis, &["unlock", "a"])).status.code(), Some(1));
 }
 
-/// Also what goes on after SIGTERM, and after the command itself.
+/// Including processes that continue after SIGTERM, and after the command itself.
 #[test]
-fn a_lost_lock_ends_what_the_command_has_started() {
+fn lost_lock_ends_the_children_of_the_command() {
     let Some(redis) = RedisServer::start() else { return };
     for script in [
         "sleep 600 & echo held; wait",
@@ -191,9 +191,9 @@ fn a_lost_lock_ends_what_the_command_has_started() {
     }
 }
 
-/// Long before it would be killed.
+/// Long before the command would be killed.
 #[test]
-fn signals_are_passed_on_while_the_command_is_ended() {
+fn signals_are_forwarded_while_the_command_ends() {
     let Some(redis) = RedisServer::start() else { return };
     let script = "trap 'echo ending' TERM; trap 'exit 3' USR1; echo held; while :; do sleep 0.02; done";
     let run = ["run", "a", "--lease", "1s", "--kill-after", "1h", "--", "sh", "-c", script];
@@ -205,7 +205,7 @@ fn signals_are_passed_on_while_the_command_is_ended() {
 }
 
 #[test]
-fn a_lost_lock_ends_the_command_where_nobody_reads_the_log() {
+fn lost_lock_ends_the_command_without_a_log() {
     let Some(redis) = RedisServer::start() else { return };
     let (log, writer) = std::io::pipe().unwrap();
     let script = "echo held; exec 2>&-; exec sleep 600";
@@ -218,14 +218,14 @@ fn a_lost_lock_ends_the_command_where_nobody_reads_the_log() {
     until_silent(output);
 }
 
-/// A shell that is ended does not end what it waits for.
+/// A shell that is ended does not end the process it waits for.
 #[test]
-fn what_ends_the_command_ends_what_it_has_started() {
+fn ended_command_ends_with_its_children() {
     let Some(redis) = RedisServer::start() else { return };
     for (passed, code) in [(Signal::TERM, 128 + 15), (Signal::INT, 128 + 2), (Signal::HUP, 128 + 1)] {
         let run = ["run", "a", "--", "sh", "-c", "cat; echo still there"];
         let (mut child, mut output) = spawned(without_terminal(&locker(&redis, &run)));
-        // Said by what the shell has started; until then an interrupt could come between the two.
+        // Printed by a child of the shell; until then an interrupt could arrive between the two.
         writeln!(child.stdin.as_ref().unwrap(), "held").unwrap();
         assert_eq!(line(&mut output), "held");
         let _input = child.stdin.take();
@@ -235,8 +235,7 @@ fn what_ends_the_command_ends_what_it_has_started() {
     }
 }
 
-/// At a terminal the command reads, and has each Ctrl-C once; also one that has left the group that the terminal
-/// interrupts.
+/// At a terminal the command reads, and gets each Ctrl-C once, even after it has left the foreground group.
 #[test]
 fn an_interrupt_from_the_keyboard_comes_once() {
     let Some(redis) = RedisServer::start() else { return };
@@ -258,9 +257,9 @@ fn an_interrupt_from_the_keyboard_comes_once() {
     }
 }
 
-/// So that nobody could wait for it.
+/// With SIGCHLD ignored, the exit status of a child would be lost.
 #[test]
-fn a_command_is_waited_for_where_children_are_ignored() {
+fn command_is_reaped_if_sigchld_is_ignored() {
     let Some(redis) = RedisServer::start() else { return };
     let run = locker(&redis, &["run", "a", "--", "sh", "-c", "exit 7"]);
     let command = launched("ignoring_children", &run);
@@ -268,7 +267,7 @@ fn a_command_is_waited_for_where_children_are_ignored() {
 }
 
 #[test]
-fn a_store_that_stands_still_does_not_hold_up_the_end() {
+fn frozen_store_does_not_delay_the_end() {
     let Some(redis) = RedisServer::start() else { return };
     for (name, hurried) in [("a", false), ("b", true)] {
         let script = "echo held; read -r line; echo $$; exit 7";
@@ -289,7 +288,7 @@ fn a_store_that_stands_still_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_lock_ended_by_force_passes_to_the_next_in_line() {
+fn unlocked_lock_passes_to_the_next_waiter() {
     let Some(redis) = RedisServer::start() else { return };
     let mut first = holder(&redis, &["--lease", "3s", "--kill-after", "100ms"]);
     let waiting = ["run", "a", "--timeout", "60s", "--", "sh", "-c", "echo \"$LOCKER_FENCE\""];
@@ -308,7 +307,7 @@ fn a_lock_ended_by_force_passes_to_the_next_in_line() {
     assert_eq!(ended(&mut first).code(), Some(75));
 }
 
-/// Whatever `ls` shows can be given to `unlock`.
+/// `unlock` accepts each name that `ls` prints.
 #[test]
 fn odd_names_are_listed_as_they_are_unlocked() {
     let Some(redis) = RedisServer::start() else { return };
@@ -316,7 +315,7 @@ fn odd_names_are_listed_as_they_are_unlocked() {
         let run = ["run", name, "--lease", "1s", "--kill-after", "0s", "--", "sh", "-c", "echo held; cat"];
         let mut child = Killed(said_held(locker(&redis, &run)));
         let lines = String::from_utf8(output(locker(&redis, &["ls"])).stdout).unwrap();
-        // From where the heading of the column starts.
+        // The column starts where its heading starts.
         let column = lines.find("NAME").unwrap();
         let listed = &lines.lines().nth(1).unwrap()[column..];
         assert_eq!(output(locker(&redis, &["unlock", listed])).status.code(), Some(0), "{lines}");
@@ -325,7 +324,7 @@ fn odd_names_are_listed_as_they_are_unlocked() {
 }
 
 #[test]
-fn a_killed_process_leaves_its_lock_to_the_lease() {
+fn killed_process_holds_until_its_lease_ends() {
     let Some(redis) = RedisServer::start() else { return };
     let mut child = holder(&redis, &["--lease", "1s"]);
     signal(&child, Signal::KILL);
@@ -335,7 +334,7 @@ fn a_killed_process_leaves_its_lock_to_the_lease() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_no_conflict() {
+fn missing_store_is_no_conflict() {
     let mut command = binary();
     command.args([
         "run",

@@ -1,4 +1,4 @@
-//! Several servers on one Redis are one: they share holds, tokens, order and wake-ups, and one goes on without the
+//! Several servers on one Redis share holds, tokens, order and notifications, and each continues without the
 //! others.
 
 use crate::support::{Python, Server, answer, client, in_time, rest, until};
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Two servers and the Redis they share; `None` where there is no Redis to be had.
+/// Starts two servers and their shared Redis. Returns `None` if no Redis is available.
 fn two() -> Option<(RedisServer, Server, Server)> {
     let redis = RedisServer::start()?;
     let (one, other) = (on(&redis), on(&redis));
@@ -21,7 +21,7 @@ fn on(redis: &RedisServer) -> Server {
 }
 
 #[tokio::test]
-async fn slots_are_shared_and_a_release_wakes_a_waiter_of_the_other_server() {
+async fn slots_are_shared_between_servers() {
     let Some((_redis, one, other)) = two() else { return };
     assert_eq!(one.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
     assert_eq!(other.post("/v1/semaphore/s/acquire?key=b&maxwait=0").await.status, 408);
@@ -62,7 +62,7 @@ async fn tokens_are_shared() {
 }
 
 #[tokio::test]
-async fn an_event_sent_at_one_reaches_those_who_wait_at_the_other() {
+async fn events_reach_waiters_of_other_servers() {
     let Some((_redis, one, other)) = two() else { return };
     let waiter = other.queue("/v1/event/e/wait", "event/e", 0).await;
     assert_eq!(one.post("/v1/event/e/send?message=now").await.status, 204);
@@ -72,7 +72,7 @@ async fn an_event_sent_at_one_reaches_those_who_wait_at_the_other() {
 }
 
 #[tokio::test]
-async fn holds_of_a_killed_servers_clients_come_back_by_expiry_and_the_other_goes_on() {
+async fn holds_outlive_their_killed_server() {
     let Some((_redis, mut one, other)) = two() else { return };
     assert_eq!(one.post("/v1/semaphore/s/acquire?key=a&expires=1000").await.status, 200);
     assert_eq!(one.post("/v1/semaphore/t/acquire?key=a&expires=0").await.status, 200);
@@ -83,7 +83,7 @@ async fn holds_of_a_killed_servers_clients_come_back_by_expiry_and_the_other_goe
 }
 
 #[tokio::test]
-async fn a_waiter_of_a_killed_server_stands_in_nobodys_way() {
+async fn waiter_of_a_killed_server_is_skipped() {
     let Some((_redis, mut one, other)) = two() else { return };
     assert_eq!(other.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
     let dead = one.queue("/v1/semaphore/s/acquire?key=dead", "semaphore/s", 0).await;
@@ -95,9 +95,9 @@ async fn a_waiter_of_a_killed_server_stands_in_nobodys_way() {
     assert_eq!(in_time("the one behind the dead one", alive).await.unwrap().body, "alive");
 }
 
-/// Every call asks Redis and so takes a moment, but few of them wait.
+/// Each call takes a round trip to Redis, but few of them wait.
 #[tokio::test]
-async fn the_caps_on_waits_refuse_nothing_that_does_not_wait() {
+async fn caps_on_waits_refuse_only_waits() {
     let Some(redis) = RedisServer::start() else { return };
     let caps = ["--max-waits-per-name", "1", "--max-waits", "2"];
     let server = Server::start(&[&["--store", &redis.url()][..], &caps].concat());
@@ -129,9 +129,9 @@ async fn the_caps_on_waits_refuse_nothing_that_does_not_wait() {
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
 }
 
-/// The store is far, so that the client has gone before it answers.
+/// The store is distant, so that the client disconnects before the reply.
 #[tokio::test]
-async fn what_does_not_wait_is_carried_out_for_a_client_that_has_gone() {
+async fn nonwaiting_calls_outlive_their_client() {
     let Some(redis) = RedisServer::start() else { return };
     let far = Proxy::to(redis.port());
     let (server, near) = (Server::start(&["--store", &far.url()]), on(&redis));
@@ -159,9 +159,9 @@ async fn what_does_not_wait_is_carried_out_for_a_client_that_has_gone() {
     until("nobody waits", async || near.get("/v1/event/e").await.status == 404).await;
 }
 
-/// Its answers come late, so that it has ended before it was heard unless it waits for that.
+/// Replies arrive late: the server has to wait for them before it ends.
 #[tokio::test]
-async fn a_server_that_ends_takes_its_waiters_out_of_the_line() {
+async fn ending_server_removes_its_waiters() {
     let Some(redis) = RedisServer::start() else { return };
     let far = Proxy::to(redis.port());
     let (mut ending, other) = (Server::start(&["--store", &far.url()]), on(&redis));
@@ -174,9 +174,9 @@ async fn a_server_that_ends_takes_its_waiters_out_of_the_line() {
     assert!(other.get("/v1/semaphore/s").await.body.contains("\"waiting\":0"));
 }
 
-/// Redis keeps what they were for another minute.
+/// Redis remembers such names for another minute.
 #[tokio::test]
-async fn names_whose_holds_have_expired_are_not_in_use() {
+async fn names_of_expired_holds_are_not_in_use() {
     let Some(redis) = RedisServer::start() else { return };
     let server = Server::start(&["--store", &redis.url(), "--max-names", "1"]);
     assert_eq!(server.post("/v1/semaphore/s/acquire?expires=50").await.status, 200);
@@ -187,9 +187,9 @@ async fn names_whose_holds_have_expired_are_not_in_use() {
     until("no name is in use", async || server.get("/v1").await.body == "[]").await;
 }
 
-/// As docs/server.md says.
+/// The times are those of docs/server.md.
 #[tokio::test]
-async fn without_its_store_nothing_that_does_not_wait_takes_much_longer_than_five_seconds() {
+async fn calls_without_store_end_within_seconds() {
     let Some(mut redis) = RedisServer::start() else { return };
     let server = on(&redis);
     redis.kill();
@@ -211,14 +211,14 @@ async fn without_its_store_nothing_that_does_not_wait_takes_much_longer_than_fiv
         call("DELETE", "/v1/event/e"),
     );
     for took in <[Duration; 6]>::from(took) {
-        // The last pause between two tries is left out when nothing could follow it.
+        // The last pause between two tries is left out if no further try would fit.
         assert!((4..9).contains(&took.as_secs()), "{took:?}");
     }
     assert_eq!(asker.line(), "sorry");
 }
 
 #[tokio::test]
-async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
+async fn server_recovers_when_its_store_is_back() {
     let Some(mut redis) = RedisServer::start() else { return };
     let server = on(&redis);
     assert_eq!(server.get("/readyz").await.status, 200);
@@ -236,9 +236,9 @@ async fn without_its_store_a_server_says_so_and_goes_on_when_it_is_back() {
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
 }
 
-/// Calls may be many, and nobody is to look for anything else among as many lines.
+/// There may be many calls, and the log must stay readable.
 #[tokio::test]
-async fn without_its_store_a_server_does_not_fill_the_log() {
+async fn missing_store_does_not_fill_the_log() {
     let Some(mut redis) = RedisServer::start() else { return };
     let server = on(&redis);
     redis.kill();
@@ -251,9 +251,9 @@ async fn without_its_store_a_server_does_not_fill_the_log() {
     assert!((1..=most).contains(&u64::try_from(told).unwrap()), "{}", server.errors());
 }
 
-/// Who may wait a little is no worse off than who may not wait at all, however long the way is.
+/// A short `maxwait` must not give a worse result than `maxwait=0`, however long a round trip takes.
 #[tokio::test]
-async fn a_store_that_is_far_is_not_taken_for_one_that_is_away() {
+async fn distant_store_is_not_unavailable() {
     let Some(redis) = RedisServer::start() else { return };
     let far = Proxy::to(redis.port());
     far.set(Fault::Delay(Duration::from_millis(30)));

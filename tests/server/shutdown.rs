@@ -1,4 +1,4 @@
-//! How a server starts and ends.
+//! Start and end of a server.
 
 use crate::support::{Server, binary, ended, free_port, rest};
 use locker_harness::RedisServer;
@@ -31,7 +31,7 @@ async fn signals_end_the_server_in_order() {
 }
 
 #[test]
-fn a_server_to_which_nobody_listens_serves_and_ends_in_order() {
+fn closed_outputs_do_not_end_the_server() {
     let (log, writer) = std::io::pipe().unwrap();
     let (announced, announcing) = std::io::pipe().unwrap();
     drop((log, announced));
@@ -53,9 +53,9 @@ fn a_server_to_which_nobody_listens_serves_and_ends_in_order() {
     assert_eq!(ended(&mut process).code(), Some(0));
 }
 
-/// As `nohup` starts it.
+/// Started as `nohup` does it.
 #[test]
-fn a_server_that_ignores_hanging_up_goes_on() {
+fn ignored_sighup_does_not_end_the_server() {
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(binary().get_program());
     command
@@ -74,7 +74,7 @@ fn a_server_that_ignores_hanging_up_goes_on() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_cannot_hold_it_up() {
+async fn unread_answers_do_not_delay_the_end() {
     let mut server = Server::start(&[]);
     let mut stuck = server.connect();
     stuck
@@ -102,9 +102,9 @@ async fn a_second_signal_ends_it_at_once() {
     assert_eq!(server.ended().code(), Some(1));
 }
 
-/// The store takes the connection and says nothing.
+/// The store accepts the connection and never replies.
 #[test]
-fn a_signal_ends_a_server_that_waits_for_its_store() {
+fn signal_ends_a_server_during_startup() {
     for signal in [Signal::TERM, Signal::INT] {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let store = format!("redis://{}", silent.local_addr().unwrap());
@@ -117,14 +117,14 @@ fn a_signal_ends_a_server_that_waits_for_its_store() {
     }
 }
 
-/// Nothing listens, something listens that says nothing, and the password is wrong.
+/// No server at the port, a server that never replies, and a wrong password.
 #[test]
-fn a_store_that_does_not_answer_is_an_error() {
+fn unavailable_store_prevents_the_start() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let Some(redis) = RedisServer::with(&["--requirepass", "right"]) else { return };
     let cases = [
-        (free_port(), "refused", "start that first"),
-        (silent.local_addr().unwrap().port(), "within", "start that first"),
+        (free_port(), "refused", "start the store first"),
+        (silent.local_addr().unwrap().port(), "within", "start the store first"),
         (redis.port(), "WRONGPASS", "give user and password in the URL"),
     ];
     for (port, cause, hint) in cases {
@@ -143,7 +143,7 @@ fn a_store_that_does_not_answer_is_an_error() {
 }
 
 #[test]
-fn a_store_that_evicts_is_refused_unless_allowed() {
+fn evicting_store_is_refused_unless_allowed() {
     let Some(redis) = RedisServer::with(&["--maxmemory-policy", "volatile-lru"]) else { return };
     let serve = ["serve", "--http", "127.0.0.1:0", "--zmq", "off"];
     let run = ["run", "a", "--", "true"];
@@ -178,7 +178,7 @@ fn a_port_in_use_is_an_error() {
 }
 
 #[test]
-fn the_first_line_says_where_and_on_what() {
+fn first_line_names_addresses_and_store() {
     let server = Server::start_at(
         &format!("127.0.0.1:{}", free_port()),
         "tcp://127.0.0.1:0",
@@ -221,7 +221,7 @@ fn wrong_options_are_named() {
         (&["--curve-clients-file", "x"], "--curve-key-file"),
     ] {
         let mut process = binary();
-        // Whatever else the ports of this machine are used for.
+        // The default ports may be in use on this machine.
         let ports = [("LOCKER_HTTP", "127.0.0.1:0"), ("LOCKER_ZMQ", "tcp://127.0.0.1:0")];
         process.arg("serve").args(arguments).envs(ports).stdout(Stdio::piped());
         let mut process = process.stderr(Stdio::piped()).spawn().unwrap();
@@ -248,12 +248,12 @@ fn variables_and_the_file_configure_it() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_has_examples() {
     for (arguments, expected) in [
         (&["--help"][..], "LOCKER_URL"),
         (&["serve", "--help"], "LOCKER_MAX_REQUESTS"),
         (&["run", "--help"], "LOCKER_FENCE"),
-        (&["unlock", "--help"], "the holder learns that it is lost"),
+        (&["unlock", "--help"], "the holder is told"),
     ] {
         let output = binary().args(arguments).output().unwrap();
         let help = String::from_utf8(output.stdout).unwrap();

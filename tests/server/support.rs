@@ -17,7 +17,7 @@ pub(crate) fn binary() -> Command {
     command
 }
 
-/// A running server; killed when dropped.
+/// A running server, killed on drop.
 pub(crate) struct Server {
     process: Child,
     pub(crate) line: String,
@@ -26,7 +26,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// On free ports of the loopback interface.
+    /// Starts a server on free ports of the loopback interface.
     pub(crate) fn start(more: &[&str]) -> Self {
         Self::start_at("127.0.0.1:0", "tcp://127.0.0.1:0", more)
     }
@@ -84,7 +84,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// The exit status once it has ended by itself.
+    /// Waits for the exit status.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         ended(&mut self.process)
     }
@@ -101,7 +101,7 @@ pub(crate) fn ended(process: &mut Child) -> ExitStatus {
     locker_harness::eventually("the end of the process", || process.try_wait().unwrap())
 }
 
-/// An answer in the parts that matter.
+/// The status, headers and body of an answer.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -140,7 +140,7 @@ impl Server {
         answer(client().delete(self.url(path))).await
     }
 
-    /// A call that waits, in a task of its own; comes back when it waits at `name` behind `before` others.
+    /// Starts a waiting call in its own task. Returns when the call waits at `name` behind `before` others.
     pub(crate) async fn queue(&self, path: &str, name: &str, before: u64) -> tokio::task::JoinHandle<Answer> {
         let url = self.url(path);
         let waiter = tokio::spawn(async move { answer(client().post(url)).await });
@@ -157,7 +157,7 @@ impl Server {
         .await;
     }
 
-    /// Sends bytes as they are and reads until the server closes.
+    /// Sends raw bytes and reads until the server closes the connection.
     pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(bytes).unwrap();
@@ -171,7 +171,7 @@ impl Server {
     }
 }
 
-/// What comes until the other side closes.
+/// Reads until the other side closes.
 pub(crate) fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -184,7 +184,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A program beside these tests, in the environment that `scripts/setup-python.sh` makes.
+/// A Python program beside these tests, in the environment of `scripts/setup-python.sh`.
 pub(crate) fn python(program: &str) -> Command {
     let made = Path::new(env!("CARGO_BIN_EXE_locker")).ancestors().nth(2).unwrap().join("python/bin/python");
     let python = std::env::var_os("LOCKER_TEST_PYTHON").map_or(made, PathBuf::from);
@@ -210,7 +210,7 @@ impl Python {
         Self { process, input, output: BufReader::new(output) }
     }
 
-    /// Runs to the end, which must be a good one, and returns what was printed.
+    /// Runs the program, which must succeed, and returns its output.
     pub(crate) fn run(arguments: &[&str]) -> String {
         Self::start(arguments).finish()
     }

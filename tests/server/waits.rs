@@ -1,4 +1,4 @@
-//! Waiting: in order, woken at once, given up without a trace.
+//! Waiting: in order, with immediate wake-ups, abandoned without a trace.
 
 use crate::support::{Server, in_time, rest, until};
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ async fn a_larger_size_wakes_waiters() {
 }
 
 #[tokio::test]
-async fn size_zero_parks_everybody_until_it_is_raised() {
+async fn size_zero_blocks_all_callers() {
     let server = Server::start(&[]);
     for kind in ["semaphore", "tokenbucket"] {
         let path = |more| format!("/v1/{kind}/n/acquire?{more}");
@@ -76,7 +76,7 @@ async fn a_smaller_semaphore_evicts_nobody() {
 }
 
 #[tokio::test]
-async fn a_send_reaches_everybody_who_waits() {
+async fn send_reaches_all_waiters() {
     let server = Server::start(&[]);
     let mut waiters = Vec::new();
     for number in 0..20 {
@@ -89,7 +89,7 @@ async fn a_send_reaches_everybody_who_waits() {
 }
 
 #[tokio::test]
-async fn an_expiring_watchdog_reaches_everybody_who_waits() {
+async fn expired_watchdog_reaches_all_waiters() {
     let server = Server::start(&[]);
     let waiters = [
         server.queue("/v1/watchdog/w/wait", "watchdog/w", 0).await,
@@ -113,11 +113,15 @@ async fn deleting_a_name_ends_its_waits_with_409() {
         let waiter = server.queue(&format!("/v1/{path}"), name, 0).await;
         assert_eq!(server.delete(&format!("/v1/{name}")).await.status, 204);
         let ended = in_time("the end of the wait", waiter).await.unwrap();
-        assert_eq!((ended.status, ended.body.as_str()), (409, "the name was deleted meanwhile"), "{path}");
+        assert_eq!(
+            (ended.status, ended.body.as_str()),
+            (409, "the name was deleted during the wait"),
+            "{path}"
+        );
     }
 }
 
-/// A raw request that waits, on a connection of its own.
+/// A raw request that waits on its own connection.
 async fn hanging(server: &Server, path: &str, more: &[u8], name: &str, number: u64) -> std::net::TcpStream {
     let mut stream = server.connect();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
@@ -127,7 +131,7 @@ async fn hanging(server: &Server, path: &str, more: &[u8], name: &str, number: u
 }
 
 #[tokio::test]
-async fn who_hangs_up_takes_nothing() {
+async fn disconnected_clients_take_nothing() {
     let server = Server::start(&[]);
     let next = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for (pipelined, reset) in
@@ -142,7 +146,7 @@ async fn who_hangs_up_takes_nothing() {
         server.until_waiting("semaphore/s", 0).await;
         assert_eq!(server.post("/v1/semaphore/s/release?key=k").await.status, 204);
         let free = server.post("/v1/semaphore/s/acquire?key=k&maxwait=0").await;
-        assert_eq!(free.status, 200, "somebody took the slot who had gone");
+        assert_eq!(free.status, 200, "a disconnected client took the slot");
         assert_eq!(server.post("/v1/semaphore/s/release?key=k").await.status, 204);
     }
     let line = r#"locker_requests_total{call="semaphore/acquire",status="gone",transport="http"} 5"#;
@@ -150,7 +154,7 @@ async fn who_hangs_up_takes_nothing() {
 }
 
 #[tokio::test]
-async fn the_next_in_line_is_not_held_up_by_who_hung_up() {
+async fn disconnected_waiter_does_not_delay_the_next() {
     let server = Server::start(&[]);
     assert_eq!(server.post("/v1/tokenbucket/b/acquire?interval=300").await.status, 204);
     let gone = hanging(&server, "/v1/tokenbucket/b/acquire?interval=300", b"", "tokenbucket/b", 1).await;
@@ -181,9 +185,9 @@ async fn pipelined_requests_are_answered_in_order() {
     assert!(answers.find("\r\n\r\none").unwrap() < answers.find("\"sent\":true").unwrap(), "{answers}");
 }
 
-/// The body that a `GET` may have is ignored: it is no request, also when it comes while the call waits.
+/// The body of a `GET` is ignored. It is not a request, even if it arrives while the call waits.
 #[tokio::test]
-async fn a_body_that_comes_late_is_not_taken_for_a_request() {
+async fn late_body_is_not_a_request() {
     let server = Server::start(&[]);
     for before in ["/healthz", "/nowhere"] {
         let mut stream = server.connect();

@@ -40,7 +40,7 @@ fn the_reference_client_gets_go_and_sorry() {
 }
 
 #[test]
-fn a_slot_starts_with_its_first_request() {
+fn slot_starts_with_its_first_request() {
     let server = Server::start(&["--max-requests", "2", "--in-seconds", "0.4"]);
     let mut client = Python::start(&["relays", &server.zmq()]);
     let mut ask = || {
@@ -68,7 +68,7 @@ fn grace_turns_a_sorry_into_a_go() {
 }
 
 #[test]
-fn a_grace_too_short_for_the_next_slot_does_not_hold_a_sorry_back() {
+fn short_grace_does_not_delay_a_sorry() {
     let server = Server::start(&["--max-requests", "1", "--in-seconds", "3600", "--grace", "1s"]);
     let mut client = Python::start(&["relays", &server.zmq()]);
     for expected in ["go", "sorry", "sorry"] {
@@ -164,19 +164,19 @@ async fn listeners_are_capped() {
     client.tell("counted");
     assert_eq!(client.line(), "refused");
     until("the last is refused, too", async || metric(&server, REFUSED).await >= 20).await;
-    until("those who stay are there", async || metric(&server, CONNECTIONS).await == 3).await;
+    until("the remaining listeners are counted", async || metric(&server, CONNECTIONS).await == 3).await;
     client.tell("counted");
     client.finish();
     assert_eq!(server.errors().matches("--max-zmq-connections is reached").count(), 1, "{}", server.errors());
 }
 
 #[test]
-fn who_never_reads_does_no_harm() {
+fn client_that_never_reads_does_no_harm() {
     let server = Server::start(&[]);
-    Python::run(&["who_never_reads_does_no_harm", &server.zmq(), &server.pid().to_string()]);
+    Python::run(&["client_that_never_reads_does_no_harm", &server.zmq(), &server.pid().to_string()]);
 }
 
-/// What cannot be carried out as fast as it comes in is not kept in memory.
+/// Calls that arrive faster than they are carried out are not kept in memory.
 #[tokio::test]
 async fn calls_beyond_the_cap_are_refused() {
     let Some(redis) = RedisServer::start() else { return };
@@ -192,9 +192,9 @@ async fn calls_beyond_the_cap_are_refused() {
     client.finish();
 }
 
-/// A `sorry` that could not be held back is a `sorry`.
+/// A `sorry` that could not be delayed counts as well.
 #[tokio::test]
-async fn who_is_sent_away_without_being_held_back_is_counted() {
+async fn undelayed_sorry_is_counted() {
     let server = Server::start(&["--in-seconds", "3600", "--grace", "3600s", "--max-waits", "1"]);
     let mut client = Python::start(&["beyond_the_waits_is_sorry", &server.zmq()]);
     assert_eq!(client.line(), "held back");
@@ -204,7 +204,7 @@ async fn who_is_sent_away_without_being_held_back_is_counted() {
     assert_eq!(metric(&server, r#"locker_slots_total{slot="sorry"}"#).await, 1);
 }
 
-/// A client that is about to ask a server whose store does not answer.
+/// A client that is about to call a server with an unavailable store.
 fn asking_of_a_frozen_store(client: &str) -> Option<(RedisServer, Server, Python)> {
     let redis = RedisServer::start()?;
     let server = Server::start(&["--store", &redis.url()]);
@@ -215,10 +215,10 @@ fn asking_of_a_frozen_store(client: &str) -> Option<(RedisServer, Server, Python
     Some((redis, server, client))
 }
 
-/// Whoever gives itself the name of another connection takes its place, not its answers.
+/// A new connection with the identity of another one replaces it, but gets none of its answers.
 #[test]
-fn answers_go_to_who_asked() {
-    let Some((redis, _server, mut client)) = asking_of_a_frozen_store("answers_go_to_who_asked") else {
+fn answers_reach_their_client() {
+    let Some((redis, _server, mut client)) = asking_of_a_frozen_store("answers_reach_their_client") else {
         return;
     };
     assert_eq!(client.line(), "replaced");
@@ -228,7 +228,7 @@ fn answers_go_to_who_asked() {
 }
 
 #[tokio::test]
-async fn answers_go_to_who_asked_at_shut_down_too() {
+async fn answers_reach_their_client_at_shutdown() {
     let Some((redis, mut server, mut client)) =
         asking_of_a_frozen_store("answers_go_to_who_asked_at_the_end")
     else {
@@ -245,14 +245,14 @@ async fn answers_go_to_who_asked_at_shut_down_too() {
     client.finish();
 }
 
-/// However soon the next one has it.
+/// Even if the next connection takes the identity immediately.
 #[test]
-fn a_name_that_changes_hands_takes_no_answers_along() {
+fn reused_identity_gets_no_old_answers() {
     let server = Server::start(&[]);
     Python::run(&["a_name_changes_hands", &server.zmq()]);
 }
 
-/// Only those that can ever be told something are kept.
+/// Only subscriptions to the published topic are kept.
 #[test]
 fn subscriptions_take_no_room() {
     let publisher = format!("tcp://127.0.0.1:{}", free_port());
@@ -261,9 +261,9 @@ fn subscriptions_take_no_room() {
 }
 
 #[test]
-fn long_answers_are_not_heaped_up() {
+fn unread_long_answers_are_dropped() {
     let server = Server::start(&[]);
-    Python::run(&["long_answers_are_not_heaped_up", &server.zmq(), &server.pid().to_string()]);
+    Python::run(&["unread_long_answers_are_dropped", &server.zmq(), &server.pid().to_string()]);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn relaxed_clients_get_their_own_answers() {
 }
 
 #[test]
-fn later_requests_overtake_and_waiters_get_503_at_shut_down() {
+fn later_requests_overtake_waiters() {
     let mut server = Server::start(&[]);
     let mut client = Python::start(&["later_requests_overtake", &server.zmq()]);
     assert_eq!(client.line(), "waiting");

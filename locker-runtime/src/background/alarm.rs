@@ -1,4 +1,4 @@
-//! An alarm: the earliest of many due times, for one task that acts on them.
+//! An alarm for a task that acts on many due times.
 
 use crate::clock::Timestamp;
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// The earliest due time, and the wake-up of the task that waits for it.
+/// The earliest of many due times. One task waits for it.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     /// In microseconds.
@@ -22,7 +22,7 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// The time for which the alarm is set.
+    /// Returns the time for which the alarm is set, or `Timestamp::NEVER`.
     pub(crate) fn next(&self) -> Timestamp {
         Timestamp::from_micros(self.next.load(Ordering::SeqCst))
     }
@@ -35,12 +35,12 @@ impl Alarm {
         }
     }
 
-    /// Clears the alarm: to be called by the waiting task before it looks for due times and sets it again.
+    /// Clears the alarm. The waiting task calls it before it collects the due times and sets the alarm again.
     pub(crate) fn reset(&self) {
         self.next.store(Timestamp::NEVER.as_micros(), Ordering::SeqCst);
     }
 
-    /// Waits until the alarm's time has come. `sleep` waits until a time, given the present one.
+    /// Waits until the alarm is due. `sleep(now, time)` waits until `time`.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,7 +1,7 @@
-//! Timers for waits that nearly always end before their time is up: by an answer, or by a signal.
+//! Timers for waits that nearly always end early, by a reply or a signal.
 //!
-//! A timer that is far from due is only noted. One task looks through the notes when the first of them comes close,
-//! and what is close becomes a timer of tokio's.
+//! A timer that is far from due is only an entry in a list of far timers. One task scans the list when the first entry
+//! is nearly due and wakes the timers that are nearly due, which then become timers of tokio.
 
 use super::{alarm::Alarm, enter, spawn};
 use crate::{
@@ -21,10 +21,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-const CLOSE: Duration = Duration::from_millis(100);
+/// The time before the due time at which a far timer becomes a timer of tokio.
+const NEAR: Duration = Duration::from_millis(100);
 const SHARDS: usize = 8;
 
-/// Ends at a time on the clock of [`Timestamp::now`]; it works under any executor.
+/// A future that completes at a time on the clock of [`Timestamp::now`], under any executor.
 #[derive(Debug)]
 pub(crate) struct Sleep {
     until: Timestamp,
@@ -33,11 +34,11 @@ pub(crate) struct Sleep {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing ticks yet. With the time it was just now.
+    /// Not started; with the time at which the clock was read.
     Fresh(Timestamp),
-    /// The number of a note.
-    Noted(usize),
-    Ticking(Pin<Box<tokio::time::Sleep>>),
+    /// The number of a far timer.
+    Far(usize),
+    Near(Pin<Box<tokio::time::Sleep>>),
 }
 
 impl Sleep {
@@ -53,15 +54,15 @@ impl Future for Sleep {
         loop {
             let now = match &mut self.state {
                 State::Fresh(now) => *now,
-                State::Noted(number) => {
+                State::Far(number) => {
                     if FAR_TIMERS.is_far(*number, context.waker()) {
                         return Poll::Pending;
                     }
                     FAR_TIMERS.cancel(*number);
                     Timestamp::now()
                 }
-                State::Ticking(timer) => {
-                    // Tokio calls it on the background thread, which a panic would end.
+                State::Near(timer) => {
+                    // Tokio calls the waker on the background thread, which a panic would end.
                     let waker = panics::contained(context.waker());
                     ready!(timer.as_mut().poll(&mut Context::from_waker(&waker)));
                     Timestamp::now()
@@ -73,31 +74,32 @@ impl Future for Sleep {
                 return Poll::Ready(());
             } else if self.until == Timestamp::NEVER {
                 return Poll::Pending;
-            } else if left > CLOSE {
-                self.state = State::Noted(FAR_TIMERS.note(self.until, context.waker()));
+            } else if left > NEAR {
+                self.state = State::Far(FAR_TIMERS.add(self.until, context.waker()));
                 return Poll::Pending;
             }
-            self.state = State::Ticking(Box::pin(tick(now, self.until)));
+            self.state = State::Near(Box::pin(tick(now, self.until)));
         }
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let State::Noted(number) = self.state {
+        if let State::Far(number) = self.state {
             FAR_TIMERS.cancel(number);
         }
     }
 }
 
 fn tick(now: Timestamp, until: Timestamp) -> tokio::time::Sleep {
-    // Tokio's clock stands still while the machine is suspended.
+    // Tokio's clock is paused while the machine is suspended, so the clock is read again every second.
     const LONGEST: Duration = Duration::from_secs(1);
     let _entered = enter();
     tokio::time::sleep_until(instant(now) + until.since(now).min(LONGEST))
 }
 
-/// What tokio's clock says at `now`: read anew once a second, since reading clocks is much of what waiting costs.
+/// Returns tokio's time at `now`. A thread reads tokio's clock once a second, because reading clocks is a large part of
+/// the cost of a wait.
 fn instant(now: Timestamp) -> Instant {
     thread_local! {
         static READ: Cell<Option<(Timestamp, Instant)>> = const { Cell::new(None) };
@@ -113,14 +115,14 @@ fn instant(now: Timestamp) -> Instant {
 
 /// The timers that are far from due.
 struct FarTimers {
-    shards: [Mutex<Slab<Note>>; SHARDS],
-    /// When the first timer comes close.
+    shards: [Mutex<Slab<FarTimer>>; SHARDS],
+    /// Due when the first timer is nearly due.
     alarm: Alarm,
 }
 
-struct Note {
+struct FarTimer {
     due: Timestamp,
-    /// Gone when it is close.
+    /// `None` once the timer was woken because it is nearly due.
     waker: Option<Waker>,
 }
 
@@ -130,57 +132,58 @@ static FAR_TIMERS: Lazy<FarTimers> = Lazy::new(|| {
 });
 
 impl FarTimers {
-    fn note(&self, due: Timestamp, waker: &Waker) -> usize {
+    /// Adds a timer and returns its number.
+    fn add(&self, due: Timestamp, waker: &Waker) -> usize {
         let shard = shard();
-        let index = lock(&self.shards[shard]).insert(Note { due, waker: Some(waker.clone()) });
-        self.alarm.set(due - CLOSE);
+        let index = lock(&self.shards[shard]).insert(FarTimer { due, waker: Some(waker.clone()) });
+        self.alarm.set(due - NEAR);
         index * SHARDS + shard
     }
 
-    /// Whether a note is still far from due; `waker` is then who hears that it is not.
+    /// Returns `true` if the timer is still far from due. It then wakes `waker` once it is nearly due.
     fn is_far(&self, number: usize, waker: &Waker) -> bool {
-        let mut notes = lock(&self.shards[number % SHARDS]);
-        let known = notes.get_mut(number / SHARDS).and_then(|note| note.waker.as_mut());
+        let mut timers = lock(&self.shards[number % SHARDS]);
+        let known = timers.get_mut(number / SHARDS).and_then(|timer| timer.waker.as_mut());
         known.map(|known| known.clone_from(waker)).is_some()
     }
 
     fn cancel(&self, number: usize) {
-        let mut notes = lock(&self.shards[number % SHARDS]);
-        let struck_out = notes.try_remove(number / SHARDS);
-        if notes.is_empty() && notes.capacity() > 1024 {
-            *notes = Slab::new();
+        let mut timers = lock(&self.shards[number % SHARDS]);
+        let cancelled = timers.try_remove(number / SHARDS);
+        if timers.is_empty() && timers.capacity() > 1024 {
+            *timers = Slab::new();
         }
-        drop(notes);
-        drop(struck_out);
+        drop(timers);
+        drop(cancelled);
     }
 
     async fn run(&self) {
         loop {
             self.alarm.due(tick).await;
-            self.look(Timestamp::now());
+            self.wake_near(Timestamp::now());
         }
     }
 
-    /// Wakes those that are close.
-    fn look(&self, now: Timestamp) {
+    /// Wakes the timers that are nearly due.
+    fn wake_near(&self, now: Timestamp) {
         self.alarm.reset();
-        let (close, mut next) = (now + CLOSE, Timestamp::NEVER);
+        let (near, mut next) = (now + NEAR, Timestamp::NEVER);
         for shard in &self.shards {
             let mut wakers = Vec::new();
-            for (_, note) in &mut *lock(shard) {
-                if note.due <= close {
-                    wakers.extend(note.waker.take());
+            for (_, timer) in &mut *lock(shard) {
+                if timer.due <= near {
+                    wakers.extend(timer.waker.take());
                 } else {
-                    next = next.min(note.due);
+                    next = next.min(timer.due);
                 }
             }
             wakers.into_iter().for_each(panics::wake);
         }
-        self.alarm.set(next - CLOSE);
+        self.alarm.set(next - NEAR);
     }
 }
 
-/// Threads that note much at the same time do it in different places.
+/// Returns the shard of this thread. Threads use different shards, so that they rarely contend.
 fn shard() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn none_ends_early_and_all_end() {
+    fn sleeps_end_and_never_early() {
         let sleeps = (0..400_u64).map(|number| async move {
             let (until, sleep) = from_now(Duration::from_millis(number % 7 * 40));
             sleep.await;
@@ -211,39 +214,39 @@ mod tests {
     }
 
     #[test]
-    fn the_past_and_the_present_are_over_at_once() {
+    fn past_and_present_times_end_immediately() {
         let now = Timestamp::now();
-        for until in [Timestamp::default(), now - CLOSE, now] {
+        for until in [Timestamp::default(), now - NEAR, now] {
             let poll = Pin::new(&mut Sleep::new(now, until)).poll(&mut Context::from_waker(Waker::noop()));
             assert_eq!(poll, Poll::Ready(()));
         }
     }
 
     #[test]
-    fn never_is_not_noted() {
+    fn never_is_not_a_far_timer() {
         let mut sleep = Sleep::new(Timestamp::now(), Timestamp::NEVER);
         assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(matches!(sleep.state, State::Fresh(_)));
     }
 
     #[test]
-    fn one_that_is_dropped_leaves_no_note() {
-        let noted = |due: Timestamp| {
-            FAR_TIMERS.shards.iter().any(|notes| lock(notes).iter().any(|(_, note)| note.due == due))
+    fn dropped_sleep_leaves_no_far_timer() {
+        let is_listed = |due: Timestamp| {
+            FAR_TIMERS.shards.iter().any(|timers| lock(timers).iter().any(|(_, timer)| timer.due == due))
         };
         let (until, mut sleep) = from_now(Duration::from_secs(3600));
         assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert!(noted(until));
+        assert!(is_listed(until));
         drop(sleep);
-        assert!(!noted(until));
+        assert!(!is_listed(until));
     }
 
-    /// One that is due earlier is looked at in time although others are noted for later; and it is told where it was
-    /// polled last.
+    /// A timer that is due earlier ends in time although later far timers exist, and it wakes the task that polled it
+    /// last.
     #[test]
-    fn an_earlier_one_is_not_overslept() {
+    fn earlier_timer_ends_before_later_ones() {
         let (_, later) = from_now(Duration::from_secs(3600));
-        let (_, mut earlier) = from_now(CLOSE + Duration::from_millis(50));
+        let (_, mut earlier) = from_now(NEAR + Duration::from_millis(50));
         assert!(Pin::new(&mut earlier).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let first = block_on(async { matches!(select(later, earlier).await, Either::Right(_)) });
         assert!(first);

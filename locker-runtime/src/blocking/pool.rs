@@ -1,5 +1,5 @@
-//! Runtimes lent to threads that block, so that a thread waits for the answer itself instead of being woken by another
-//! that did.
+//! A pool of runtimes for blocked threads. A thread with a runtime reads its reply itself, which saves the wake-up by
+//! the background thread.
 
 use crate::{
     background,
@@ -15,35 +15,37 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-/// How many there are at most. A thread keeps one until its call is answered, also while it waits in a queue; the other
-/// threads wait for the background thread.
-const MOST: usize = 8;
+/// The greatest number of runtimes. A thread keeps one until its call completes, also while it waits in a queue. The
+/// other threads are woken by the background thread.
+const MAX_RUNTIMES: usize = 8;
 
-/// Calls that come more seldom gain nothing worth a connection.
-const OFTEN: Duration = Duration::from_millis(100);
+/// A runtime is created only if the previous call that found none was this recent: rarer calls are not worth a
+/// connection.
+const FREQUENT: Duration = Duration::from_millis(100);
 
-/// One that nobody has used for so long, or for twice as long, is given up.
+/// The interval of the clean-up. A runtime is shut down after one to two intervals without use.
 const IDLE: Duration = Duration::from_secs(5);
 
 static POOL: Lazy<Mutex<Pool>> = Lazy::new(Mutex::default);
 
 #[derive(Default)]
 struct Pool {
-    /// And whether they were lent lately. The one that came back last goes first.
+    /// The idle runtimes, and whether each was used since the last clean-up. The one returned last is lent first.
     idle: Vec<(Runtime, bool)>,
-    made: usize,
-    /// When there was last none for a call.
+    count: usize,
+    /// The time of the last call that found no idle runtime.
     missed: Timestamp,
-    /// Whose they are. A forked process would talk over the sockets of the other one.
+    /// The process that owns the pool. A forked process must not use the sockets of its parent.
     process: Option<u32>,
-    watched: bool,
+    /// Whether the clean-up task is running.
+    has_cleanup: bool,
 }
 
-/// A runtime of a single thread, until dropped that of the thread that has this.
+/// A single-threaded runtime on loan. Dropping this returns the runtime to the pool.
 pub(super) struct Lent(Option<Runtime>);
 
 impl Lent {
-    /// `None`: none is left, or they are not worth it.
+    /// Borrows a runtime. Returns `None` if none is idle and none may or can be created, or if the process was forked.
     pub(super) fn borrow() -> Option<Self> {
         {
             let (mut pool, process) = (lock(&POOL), process::id());
@@ -54,17 +56,17 @@ impl Lent {
                 return Some(Self(Some(runtime)));
             }
             let now = Timestamp::now();
-            let is_often = now.since(replace(&mut pool.missed, now)) < OFTEN;
-            if pool.made >= MOST || !is_often {
+            let is_frequent = now.since(replace(&mut pool.missed, now)) < FREQUENT;
+            if pool.count >= MAX_RUNTIMES || !is_frequent {
                 return None;
             }
-            pool.made += 1;
+            pool.count += 1;
         }
-        let made = Builder::new_current_thread().enable_io().build();
-        if made.is_err() {
-            lock(&POOL).made -= 1;
+        let runtime = Builder::new_current_thread().enable_io().build();
+        if runtime.is_err() {
+            lock(&POOL).count -= 1;
         }
-        made.ok().map(|runtime| Self(Some(runtime)))
+        runtime.ok().map(|runtime| Self(Some(runtime)))
     }
 }
 
@@ -72,7 +74,7 @@ impl Deref for Lent {
     type Target = Runtime;
 
     fn deref(&self) -> &Runtime {
-        self.0.as_ref().expect("it is given back when dropped")
+        self.0.as_ref().expect("the runtime is returned only on drop")
     }
 }
 
@@ -80,30 +82,30 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut pool = lock(&POOL);
         pool.idle.extend(self.0.take().map(|runtime| (runtime, true)));
-        if !replace(&mut pool.watched, true) {
+        if !replace(&mut pool.has_cleanup, true) {
             drop(pool);
-            background::spawn(watch());
+            background::spawn(clean_up());
         }
     }
 }
 
-/// Gives up those that are idle, until there are none.
-async fn watch() {
+/// Shuts down idle runtimes until the pool is empty.
+async fn clean_up() {
     loop {
         background::sleep(IDLE).await;
-        let (over, was_last) = {
+        let (unused, is_empty) = {
             let mut pool = lock(&POOL);
-            let (fresh, over): (Vec<_>, Vec<_>) =
-                take(&mut pool.idle).into_iter().partition(|(_, lent)| *lent);
-            pool.idle = fresh.into_iter().map(|(runtime, _)| (runtime, false)).collect();
-            pool.made -= over.len();
-            pool.watched = pool.made > 0;
-            (over, !pool.watched)
+            let (used, unused): (Vec<_>, Vec<_>) =
+                take(&mut pool.idle).into_iter().partition(|(_, was_used)| *was_used);
+            pool.idle = used.into_iter().map(|(runtime, _)| (runtime, false)).collect();
+            pool.count -= unused.len();
+            pool.has_cleanup = pool.count > 0;
+            (unused, !pool.has_cleanup)
         };
-        for (runtime, _) in over {
+        for (runtime, _) in unused {
             runtime.shutdown_background();
         }
-        if was_last {
+        if is_empty {
             return;
         }
     }

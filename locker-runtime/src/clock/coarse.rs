@@ -1,4 +1,4 @@
-//! The time for those who ask for it so often that asking the kernel is a good part of what they cost.
+//! A coarse clock for callers that read the time so often that reading the kernel's clock would dominate their cost.
 
 use super::{Timestamp, micros};
 use quanta::Clock;
@@ -9,17 +9,17 @@ use std::{
     time::Duration,
 };
 
-/// How long the counter is trusted.
+/// The time for which the counter is trusted.
 const TRUSTED: Duration = Duration::from_millis(1);
 
-/// Two looks at clocks that are no further apart count as one.
+/// The largest distance between two clock readings that count as simultaneous.
 const TOGETHER: Duration = Duration::from_micros(1);
 
-/// Empty until it is known how fast the processor counts.
+/// Empty until the frequency of the counter has been measured.
 static CLOCK: OnceLock<Clock> = OnceLock::new();
 
 thread_local! {
-    /// What the counter said, and what time it was then.
+    /// A reading of the counter, and the time of that reading.
     static ANCHOR: Cell<Option<(u64, Timestamp)>> = const { Cell::new(None) };
 }
 
@@ -29,9 +29,9 @@ pub(super) fn now() -> Timestamp {
         return Timestamp::now();
     };
     let count = clock.raw();
-    carried_on(clock, count).unwrap_or_else(|| {
+    advance(clock, count).unwrap_or_else(|| {
         let now = Timestamp::now();
-        // Between the two looks the thread may have had to stand still.
+        // The thread may have been paused between the two readings.
         if clock.delta(count, clock.raw()) < TOGETHER {
             ANCHOR.set(Some((count, now)));
         }
@@ -39,15 +39,15 @@ pub(super) fn now() -> Timestamp {
     })
 }
 
-/// `None` where the counter has gone back, or on for too long.
-fn carried_on(clock: &Clock, count: u64) -> Option<Timestamp> {
+/// Returns the time at `count`, or `None` if the counter went back or the anchor is too old.
+fn advance(clock: &Clock, count: u64) -> Option<Timestamp> {
     let (then, time) = ANCHOR.get().filter(|(then, _)| *then <= count)?;
     let passed = Duration::from_nanos(clock.delta_as_nanos(then, count));
     (passed < TRUSTED).then(|| Timestamp::from_micros(time.as_micros() + micros(passed)))
 }
 
-/// Measuring the counter takes a millisecond, on some machines a fifth of a second: nobody waits for it. Without the
-/// thread the kernel is asked every time.
+/// Measures the counter on a thread of its own, because that takes 1 ms, on some machines 200 ms. If the thread cannot
+/// be started, every reading asks the kernel.
 fn prepare() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
@@ -62,8 +62,8 @@ mod tests {
     use locker_harness::eventually;
 
     #[test]
-    fn it_is_the_same_time() {
-        eventually("the measure of the counter", || {
+    fn coarse_clock_agrees_with_the_kernel() {
+        eventually("the counter is measured", || {
             now();
             CLOCK.get()
         });
@@ -77,12 +77,12 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_jumps_is_not_believed() {
+    fn jump_of_the_counter_is_detected() {
         let clock = Clock::new();
         let (count, time) = (clock.raw(), Timestamp::from_micros(7));
         ANCHOR.set(Some((count, time)));
-        assert_eq!(carried_on(&clock, count), Some(time));
-        assert_eq!(carried_on(&clock, count - 1), None);
-        assert_eq!(carried_on(&clock, count + 1_000_000_000_000), None);
+        assert_eq!(advance(&clock, count), Some(time));
+        assert_eq!(advance(&clock, count - 1), None);
+        assert_eq!(advance(&clock, count + 1_000_000_000_000), None);
     }
 }

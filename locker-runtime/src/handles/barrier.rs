@@ -1,4 +1,4 @@
-//! Waiting for each other.
+//! The barrier.
 
 use super::wait;
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
 };
 use std::time::Duration;
 
-/// A place where callers wait for each other: made by [`Locker::barrier`].
+/// A barrier, at which callers wait for each other. Created by [`Locker::barrier`].
 ///
-/// As soon as `parties` wait they all go on, and the next round begins. `parties` holds for everybody from the call
-/// on.
+/// It releases all callers once `parties` of them are waiting, and then starts a new round. The most recent `parties`
+/// applies to all callers.
 #[derive(Clone, Debug)]
 pub struct Barrier {
     locker: Locker,
@@ -24,7 +24,7 @@ pub struct Barrier {
 }
 
 impl Locker {
-    /// The barrier called `name`, at which `parties` callers wait for each other.
+    /// Returns the barrier called `name`, for `parties` callers.
     #[must_use]
     pub fn barrier(&self, name: &str, parties: u64) -> Barrier {
         Barrier::new(self.clone(), Key::named(self.prefix(), "barrier", name), parties)
@@ -36,15 +36,15 @@ impl Barrier {
         Self { locker, key, parties }
     }
 
-    /// Waits until enough callers do. Whoever is told `TimedOut` has not counted: the store is asked once more at the end,
-    /// which may take until the command time-out longer.
+    /// Waits until `parties` callers have arrived. A caller that gets `TimedOut` was not counted; confirming that may take up
+    /// to `command_timeout` beyond the timeout. A zero `timeout` checks once; [`Duration::MAX`] waits indefinitely.
     ///
     /// # Errors
-    /// `Misused` with 0 parties, or more than 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is
-    /// of another kind; `Unavailable`: the others may have gone on with this caller.
+    /// `Misused` with 0 parties or more than 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or
+    /// belongs to another kind of primitive; `Unavailable`: this caller may have been counted.
     ///
     /// # Cancel safety
-    /// When the future is dropped just as the round becomes full, the others go on without this caller.
+    /// Not cancel safe: if the future is dropped just as the round becomes full, this caller was counted.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
         if self.parties == 0 {
             return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));

@@ -1,4 +1,4 @@
-//! Counting together.
+//! The counter.
 
 use super::{change, expect};
 use crate::{
@@ -12,9 +12,9 @@ use crate::{
     },
 };
 
-/// A number that many change: made by [`Locker::counter`].
+/// A counter, shared by all callers. Created by [`Locker::counter`].
 ///
-/// It starts at 0, stays within ±(2^53 − 1), and is forgotten when nobody changes it for 24 h.
+/// It starts at 0, stays within ±(2^53 − 1), and resets after 24 h without a change.
 #[derive(Clone, Debug)]
 pub struct Counter {
     locker: Locker,
@@ -22,7 +22,7 @@ pub struct Counter {
 }
 
 impl Locker {
-    /// The counter called `name`.
+    /// Returns the counter called `name`.
     #[must_use]
     pub fn counter(&self, name: &str) -> Counter {
         Counter::new(self.clone(), Key::named(self.prefix(), "counter", name))
@@ -37,25 +37,25 @@ impl Counter {
     /// Adds `by` (negative to subtract) and returns the sum.
     ///
     /// # Errors
-    /// `Misused` when `by` is out of range; `Conflict` when the sum is, or the name is of another kind; `Unavailable`:
-    /// it may have been added.
+    /// `Misused` if `by` is out of range; `Conflict` if the sum is out of range, or the name belongs to another kind of
+    /// primitive; `Unavailable`: it may have been added.
     ///
     /// # Cancel safety
-    /// When the future is dropped it may have been added.
+    /// Not cancel safe: when the future is dropped, it may have been added.
     pub async fn add(&self, by: i64) -> Result<i64> {
         check("by", by)?;
-        // The embedded store would remember every id for a minute, though no answer of its gets lost.
-        let once = Request::Counter(counter::Request::Add { id: counter::ONCE, by });
-        match self.locker.call_inline(&self.key, &once) {
-            Some(answer) => self.value(expect(answer?, &self.key)?),
+        // No reply of an embedded store gets lost, so it need not remember an id for a minute.
+        let inline = Request::Counter(counter::Request::Add { id: counter::ONCE, by });
+        match self.locker.call_inline(&self.key, &inline) {
+            Some(reply) => self.value(expect(reply?, &self.key)?),
             None => self.ask(counter::Request::Add { id: self.locker.new_id(), by }).await,
         }
     }
 
-    /// The value now.
+    /// Returns the value.
     ///
     /// # Errors
-    /// `Conflict` when the name is of another kind; `Unavailable`.
+    /// `Conflict` if the name belongs to another kind of primitive; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -63,14 +63,14 @@ impl Counter {
         self.ask(counter::Request::Get).await
     }
 
-    /// Makes it `value`.
+    /// Sets the value.
     ///
     /// # Errors
-    /// `Misused` when it is out of range; `Conflict` when the name is of another kind; `Unavailable`: it may have
-    /// been set.
+    /// `Misused` if it is out of range; `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it may
+    /// have been set.
     ///
     /// # Cancel safety
-    /// When the future is dropped it may have been set.
+    /// Not cancel safe: when the future is dropped, it may have been set.
     pub async fn set(&self, value: i64) -> Result<()> {
         check("value", value)?;
         self.ask(counter::Request::Set { once: IdempotencyKey::new(self.locker.new_id()), value })

@@ -1,4 +1,4 @@
-//! Awaiting and sending an event.
+//! The event.
 
 use super::{change, wait};
 use crate::{
@@ -12,9 +12,9 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Something that happens once: made by [`Locker::event`].
+/// An event, which is sent once. Created by [`Locker::event`].
 ///
-/// It stays sent, for everybody who waits now or later, until it is reset or `keep` has passed.
+/// It stays sent, for present and later waiters, until it is reset or `keep` has passed.
 #[derive(Clone, Debug)]
 pub struct Event {
     locker: Locker,
@@ -23,7 +23,7 @@ pub struct Event {
 }
 
 impl Locker {
-    /// The event called `name`.
+    /// Returns the event called `name`.
     #[must_use]
     pub fn event(&self, name: &str) -> Event {
         Event::new(self.clone(), Key::named(self.prefix(), "event", name))
@@ -35,17 +35,19 @@ impl Event {
         Self { locker, key, keep: KEEP }
     }
 
-    /// How long a sent event stays sent. Default 24 h, 1 ms to 10 years.
+    /// Sets how long a sent event stays sent. Default 24 h, 1 ms to 10 years.
     #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Waits until the event was sent, and returns its message. Zero looks once; [`Duration::MAX`] waits for ever.
+    /// Waits until the event is sent, and returns its message. A zero `timeout` checks once; [`Duration::MAX`] waits
+    /// indefinitely.
     ///
     /// # Errors
-    /// `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
+    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive;
+    /// `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -56,14 +58,14 @@ impl Event {
         }
     }
 
-    /// Sends the event with a message for everybody who waits.
+    /// Sends the event, with a message for all waiters.
     ///
     /// # Errors
-    /// `Conflict` when it has been sent already, or the name is of another kind; `Unavailable`: it may have been
+    /// `Conflict` if it was sent already, or the name belongs to another kind of primitive; `Unavailable`: it may have been
     /// sent.
     ///
     /// # Cancel safety
-    /// When the future is dropped the event may have been sent.
+    /// Not cancel safe: when the future is dropped, the event may have been sent.
     pub async fn send(&self, message: &str) -> Result<()> {
         check_range("keep", self.keep, Duration::from_millis(1))?;
         let once = IdempotencyKey::new(self.locker.new_id());
@@ -71,13 +73,13 @@ impl Event {
         change(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
-    /// Makes the event unsent: it can be sent again. Those who wait wait on.
+    /// Makes the event unsent, so that it can be sent again. Waiters go on waiting.
     ///
     /// # Errors
-    /// `Conflict` when the name is of another kind; `Unavailable`.
+    /// `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it may have been reset.
     ///
     /// # Cancel safety
-    /// When the future is dropped the event may have been reset.
+    /// Not cancel safe: when the future is dropped, the event may have been reset.
     pub async fn reset(&self) -> Result<()> {
         let request = event::Request::Reset { once: IdempotencyKey::new(self.locker.new_id()) };
         change(&self.locker, &self.key, Request::Event(request)).await.map(drop)

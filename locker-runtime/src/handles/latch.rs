@@ -1,4 +1,4 @@
-//! Counting down, and waiting for the end of it.
+//! The latch.
 
 use super::{change, wait};
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Opens for good when it was counted down often enough: made by [`Locker::latch`].
+/// A latch, which opens once it was counted down `count` times. Created by [`Locker::latch`].
 ///
-/// The count holds for everybody from the call on; what was counted stays counted. A latch that nobody counts down
-/// for 24 h starts anew.
+/// The most recent `count` applies to all callers; earlier count-downs are kept. A latch resets after 24 h without a
+/// count-down.
 #[derive(Clone, Debug)]
 pub struct Latch {
     locker: Locker,
@@ -24,7 +24,7 @@ pub struct Latch {
 }
 
 impl Locker {
-    /// The latch called `name`, which opens when it was counted down `count` times.
+    /// Returns the latch called `name`, which opens after `count` count-downs.
     #[must_use]
     pub fn latch(&self, name: &str, count: u64) -> Latch {
         Latch::new(self.clone(), Key::named(self.prefix(), "latch", name), count)
@@ -36,14 +36,14 @@ impl Latch {
         Self { locker, key, count }
     }
 
-    /// Counts down by one, and returns how often it has still to be done.
+    /// Counts down by one. Returns how many count-downs are left.
     ///
     /// # Errors
-    /// `Misused` with a count over 2^53 - 1; `Conflict` when the name is of another kind; `Unavailable`: it may have
-    /// been counted.
+    /// `Misused` with a count over 2^53 - 1; `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it
+    /// may have been counted.
     ///
     /// # Cancel safety
-    /// When the future is dropped it may have been counted.
+    /// Not cancel safe: when the future is dropped, it may have been counted.
     pub async fn count_down(&self) -> Result<u64> {
         check_count("count", self.count)?;
         let request = latch::Request::CountDown { id: self.locker.new_id(), count: self.count };
@@ -53,11 +53,11 @@ impl Latch {
         }
     }
 
-    /// Waits until the latch is open. Zero looks once; [`Duration::MAX`] waits for ever.
+    /// Waits until the latch is open. A zero `timeout` checks once; [`Duration::MAX`] waits indefinitely.
     ///
     /// # Errors
-    /// `Misused` with a count over 2^53 - 1; `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another
-    /// kind; `Unavailable`.
+    /// `Misused` with a count over 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or belongs
+    /// to another kind of primitive; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.

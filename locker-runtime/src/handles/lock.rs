@@ -9,13 +9,14 @@ use crate::{
     lease::{Guard, Hold, Release},
     locker::{Acquired, Locker, WaitOp},
     primitives::{HoldKind, Reply, Request, Wait, rwlock::Mode},
-    settings::{RETRY_DELAY, Settings},
+    settings::{RETRY_DELAY, Settings, hold_setters, waiting_setters},
 };
 use std::{fmt, time::Duration};
 
-/// A request for a lock, to be adjusted and then awaited: made by [`Locker::lock`] and its siblings.
+/// A request for a lock, for permits of a semaphore, or for a read/write lock. Created by [`Locker::lock`] and the methods
+/// beside it.
 ///
-/// What is not set here is as the [`Locker`] has it.
+/// Settings that are not set here are those of the [`Locker`].
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct LockRequest {
@@ -23,19 +24,19 @@ pub struct LockRequest {
     kind: HoldKind,
     key: Key,
     settings: Settings,
-    /// `permits` was asked of nothing but semaphores.
+    /// Whether `permits` was set on semaphores only.
     has_permits: bool,
     release: Release,
     function: &'static str,
 }
 
 impl Locker {
-    /// Asks for the exclusive lock called `name`.
+    /// Returns a request for the exclusive lock called `name`.
     pub fn lock(&self, name: &str) -> LockRequest {
         self.request(HoldKind::Lock, Key::named(self.prefix(), "lock", name))
     }
 
-    /// Asks for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments: the same key.
+    /// Returns a request for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments.
     ///
     /// ```
     /// # async fn example(locker: locker_runtime::Locker) -> locker_runtime::Result<()> {
@@ -47,21 +48,21 @@ impl Locker {
         self.request(HoldKind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
     }
 
-    /// Asks for a permit of the semaphore called `name`, which has `size` of them from now on, for everybody: what
-    /// the last caller gave holds. A smaller size evicts nobody; with size 0 everybody waits until it is raised.
+    /// Returns a request for a permit of the semaphore called `name`. The most recent `size` applies to all callers: a
+    /// smaller one evicts no holder, and 0 blocks new holders until it is raised.
     ///
-    /// The request is the lock's, lease, renewal and guard included; `permits(n)` takes several at once.
+    /// [`permits`](LockRequest::permits) takes several permits at once.
     pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
         self.request(HoldKind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
     }
 
-    /// Asks for the read/write lock called `name` together with other readers. First come, first served: a reader
-    /// does not pass a writer who waits.
+    /// Returns a request for the read/write lock called `name`, to hold it together with other readers. A reader does not
+    /// overtake a waiting writer.
     pub fn read_lock(&self, name: &str) -> LockRequest {
         self.request(HoldKind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
     }
 
-    /// Asks for the read/write lock called `name` alone.
+    /// Returns a request for the read/write lock called `name`, to hold it alone.
     pub fn write_lock(&self, name: &str) -> LockRequest {
         self.request(HoldKind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
     }
@@ -76,48 +77,11 @@ impl LockRequest {
         Self { locker, kind, key, settings, has_permits: true, release: Release::OnDrop, function: "" }
     }
 
-    /// How long others wait if this holder dies. Default 10 s, 1 ms to 10 years.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
-        self
-    }
+    waiting_setters!();
 
-    /// How long to wait for the turn. Default 10 s; zero tries once; [`Duration::MAX`] waits for ever.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
-        self
-    }
+    hold_setters!();
 
-    /// How many attempts, the first one included. They come exactly `retry_delay` apart; being handed the lock
-    /// meanwhile is not one. Default: as many as fit into the timeout.
-    pub fn max_retry(mut self, attempts: u32) -> Self {
-        self.settings.max_retry = Some(attempts);
-        self
-    }
-
-    /// The time between two attempts where `max_retry` is set. Default 2 s.
-    ///
-    /// Without `max_retry` it is the longest pause after an error. A waiter for a lock on Redis asks again for itself
-    /// at least that often only if it is shorter than 2 s: its process asks for all of its waiters.
-    pub fn retry_delay(mut self, delay: Duration) -> Self {
-        self.settings.retry_delay = delay;
-        self
-    }
-
-    /// Whether the lease is kept alive while the guard lives. Default `true`.
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.settings.renew = renew;
-        self
-    }
-
-    /// The longest time the guard can be held, renewals included: after it the hold is released and counts as
-    /// lost. Default 10 leases.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.settings.max_hold = Some(max_hold);
-        self
-    }
-
-    /// How many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
+    /// Sets how many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
     pub fn permits(mut self, permits: u64) -> Self {
         match &mut self.kind {
             HoldKind::Semaphore { permits: taken, .. } => *taken = permits,
@@ -126,22 +90,14 @@ impl LockRequest {
         self
     }
 
-    /// `false` lets whoever comes first take a free lock, past those who wait with `false`, too: nobody overtakes the first
-    /// in line when it keeps its turn. One that stands behind some with `false` waits for as long as those are overtaken.
-    /// Default `true`.
-    pub fn fair(mut self, fair: bool) -> Self {
-        self.settings.fair = fair;
-        self
-    }
-
-    /// Leaves the lock to the end of its lease, however the guard ends.
+    /// Makes the hold last until the end of its lease, however the guard ends.
     #[doc(hidden)]
     pub fn release_on_expiry(mut self) -> Self {
         self.release = Release::OnExpiry;
         self
     }
 
-    /// The patience began at `start`, with other requests.
+    /// Makes the timeout count from `start`, when the first of several requests began.
     pub(crate) fn started(mut self, start: Timestamp) -> Self {
         if self.settings.timeout != Duration::MAX {
             self.settings.timeout = self.settings.timeout.saturating_sub(Timestamp::now().since(start));
@@ -149,38 +105,33 @@ impl LockRequest {
         self
     }
 
-    /// How long it waits, alone or with others.
-    pub(crate) fn patience(&self) -> Duration {
-        self.settings.timeout
+    pub(crate) fn settings(&self) -> Settings {
+        self.settings
     }
 
-    /// The function's name, for diagnostics.
+    /// Sets the function's name, for diagnostics.
     pub(crate) fn function(mut self, name: &'static str) -> Self {
         self.function = name;
         self
     }
 
-    /// Waits for the turn.
+    /// Acquires, waiting if necessary.
     ///
     /// # Errors
-    /// `TimedOut` or `RetriesExhausted` when it did not come, `Unavailable` when the store cannot serve, `Misused`
-    /// when a setting is wrong or the size of a semaphore was lowered below what is waited for, `Conflict` when the key
-    /// belongs to another kind of primitive.
+    /// `TimedOut` or `RetriesExhausted` if it was not granted; `Unavailable` if the store cannot be reached; `Misused` if a
+    /// setting is wrong, or the size of a semaphore is lowered below the permits asked for; `Conflict` if the key belongs to
+    /// another kind of primitive.
     ///
     /// # Cancel safety
-    /// Cancel safe: dropping the future leaves the queue, and gives back what may have been granted meanwhile; the
-    /// place in the queue is lost.
-    #[expect(
-        clippy::manual_async_fn,
-        reason = "an `async fn` would store its argument twice in every waiter"
-    )]
+    /// Cancel safe: dropping the future leaves the queue and releases a grant that was under way.
+    #[expect(clippy::manual_async_fn, reason = "future size, see locker.rs")]
     pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
             self.check()?;
             let id = self.locker.new_id();
-            let answer =
+            let acquired =
                 self.locker.ask(&self.key, &LockOp { id, of: &self }, self.settings.patience()).await?;
-            self.hold(id, &answer)
+            self.hold(id, &acquired)
         }
     }
 
@@ -192,7 +143,7 @@ impl LockRequest {
         self.settings.check()
     }
 
-    /// Tries once, without waiting. `None`: somebody else holds it.
+    /// Tries once, without waiting. Returns `None` if it is held.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), but never `TimedOut` or `RetriesExhausted`.
@@ -224,12 +175,12 @@ impl LockRequest {
         block_on(self.try_acquire())
     }
 
-    fn hold(self, id: Id, answer: &Acquired) -> Result<Guard> {
-        let Reply::Granted { fence } = answer.reply else {
-            return Err(self.kind.refusal(&answer.reply).with_key(self.key.as_str()));
+    fn hold(self, id: Id, acquired: &Acquired) -> Result<Guard> {
+        let Reply::Granted { fence } = acquired.reply else {
+            return Err(self.kind.refusal(&acquired.reply).with_key(self.key.as_str()));
         };
         let Self { locker, kind, key, settings, release, function, .. } = self;
-        let hold = Hold::new(locker, kind, key, id, fence, settings, answer, function);
+        let hold = Hold::new(locker, kind, key, id, fence, settings, acquired, function);
         Ok(Guard::new(hold, release))
     }
 }
@@ -242,7 +193,7 @@ impl fmt::Debug for LockRequest {
     }
 }
 
-/// The requests of one attempt to hold something.
+/// The requests of one attempt to acquire.
 struct LockOp<'a> {
     id: Id,
     of: &'a LockRequest,
@@ -277,7 +228,7 @@ impl WaitOp for LockOp<'_> {
         self.of.settings.fair
     }
 
-    /// A store knows when it is worth asking for a lock again. It is asked more often if the caller says so.
+    /// The store names the next time to ask for a lock again, unless the caller has chosen a shorter `retry_delay`.
     fn longest_recheck(&self) -> Duration {
         match (self.of.kind, self.of.settings.retry_delay) {
             (HoldKind::Lock, delay) if delay >= RETRY_DELAY => Duration::MAX,

@@ -16,12 +16,11 @@ use crate::{
 };
 use std::time::Duration;
 
-/// A rate limiter: lets `n` tokens through per interval and no more. Made by [`Locker::rate_limiter`], for any number
-/// of calls.
+/// A rate limiter. Created by [`Locker::rate_limiter`]. Cheap to clone; reuse it across calls.
 ///
-/// Each call is given its turn in one step and sleeps until then; nobody polls. Turns come in the order of asking.
-/// A caller that gives up before its turn gives its tokens back. If more than 64 others wait, they go to the first of
-/// those.
+/// Each call gets a reservation in one step and sleeps until it is due; no caller polls. Reservations are made in the
+/// order of the calls. A caller that gives up returns its tokens; if more than 64 others wait, the first of them gets the
+/// tokens.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -35,22 +34,22 @@ pub struct RateLimiter {
     is_valid: bool,
 }
 
-/// A caller that was let through. If the caller had to wait, the numbers are those of its turn, as the store knew them
-/// when it gave the turn: later callers are not counted.
+/// An admitted call. If it had to wait, the values are a forecast for its reservation, made when it was assigned: later
+/// callers are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Admission {
-    /// How many tokens are left for others.
+    /// How many tokens are left.
     pub remaining: u64,
-    /// How long it takes until all of them are free again.
+    /// How long until all tokens are available again.
     pub reset_after: Duration,
 }
 
-/// The end of a call that has not failed.
+/// The result of a call that has not failed.
 type Outcome = std::result::Result<Admission, Limited>;
 
 impl Locker {
-    /// The rate limiter called `name`, with `quota` from now on, for everybody.
+    /// Returns the rate limiter called `name`. The most recent `quota` applies to all callers.
     #[must_use]
     pub fn rate_limiter(&self, name: &str, quota: Quota) -> RateLimiter {
         self.limiter(Key::named(self.prefix(), "rate", name), quota)
@@ -88,16 +87,16 @@ impl RateLimiter {
         if timeout == Duration::MAX { Ok(()) } else { check_range("timeout", timeout, Duration::ZERO) }
     }
 
-    /// Sets the longest wait for the turn: a turn that lies further ahead is refused at once. Default: the locker's
-    /// (10 s). Zero never waits; [`Duration::MAX`] waits indefinitely.
+    /// Sets the longest wait. A call whose reservation would be due later fails at once. Default: the locker's timeout,
+    /// 10 s. Zero never waits; [`Duration::MAX`] waits indefinitely.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self.checked()
     }
 
-    /// Sets whether to wait until the timeout ends for a turn that lies beyond it: other settings, or a caller that
-    /// gives up, may bring it forward. Default `false`: such a call is refused at once.
+    /// Sets whether to keep waiting until the timeout for a reservation that is due later: a settings change or a
+    /// cancellation may bring it forward. Default `false`: such a call fails at once.
     #[must_use]
     pub fn wait_past_timeout(mut self, wait_past_timeout: bool) -> Self {
         self.waits_past_timeout = wait_past_timeout;
@@ -107,10 +106,9 @@ impl RateLimiter {
     /// Sets whether this process refuses calls without asking the store after the store has just refused one. Default
     /// `true`. It has no effect on the embedded store.
     ///
-    /// A refusal counts again for calls on the same name with the same quota, for at least as many tokens, that would
-    /// not wait for their turn. It counts until the tokens are there, for at most 50 ms after its request was sent, and
-    /// only if nobody was in line that could give tokens back. So a limit that is raised or deleted elsewhere may go on
-    /// refusing here for 50 ms.
+    /// A cached refusal applies to calls with the same name and quota, for at least as many tokens, that would not wait. It
+    /// applies until the tokens are available, for at most 50 ms after its request was sent, and only if no caller was
+    /// waiting that could return tokens. So a limit that another process raises or deletes may refuse here for 50 ms more.
     #[must_use]
     pub fn cache_refusals(mut self, cache_refusals: bool) -> Self {
         self.caches_refusals = cache_refusals;
@@ -124,34 +122,34 @@ impl RateLimiter {
         self.checked()
     }
 
-    /// Returns the key, prefix included.
+    /// Returns the key, with its prefix.
     #[must_use]
     pub fn key(&self) -> &str {
         self.key.as_str()
     }
 
-    /// Waits for the turn.
+    /// Takes tokens, and waits until they are available.
     ///
     /// # Errors
-    /// `Limited` if the turn would not come within the timeout: at once, unless [`wait_past_timeout`](Self::wait_past_timeout) is set.
-    /// [`Error::retry_after`] says when to come back (`None` if the size is 0). `Misused` if the quota, the tokens
-    /// or the timeout are out of range; `Conflict` if the name is deleted during the wait or is of another kind;
-    /// `Unavailable`: tokens may have been taken. If a reply of a server is lost, they may be taken twice: the safe
-    /// side.
+    /// `Limited` if the tokens are not available within the timeout: at once, unless
+    /// [`wait_past_timeout`](Self::wait_past_timeout) is set. [`Error::retry_after`] says when to come back (`None` if the
+    /// size is 0). `Misused` if the quota, the tokens or the timeout are out of range; `Conflict` if the name is deleted
+    /// during the wait or belongs to another kind of primitive; `Unavailable`: tokens may have been taken. If a reply of a
+    /// server is lost, tokens may be taken twice.
     ///
     /// # Cancel safety
-    /// Cancel safe: tokens whose turn has not come are given back.
+    /// Cancel safe: tokens that are not due yet are returned.
     pub async fn acquire(&self) -> Result<Admission> {
         self.take(self.timeout).await?.map_err(|limited| self.limited(limited))
     }
 
-    /// Takes tokens that are free now. Returns `None` if there are not enough.
+    /// Takes tokens that are available now. Returns `None` if there are not enough.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), but never `Limited`.
     ///
     /// # Cancel safety
-    /// Tokens may have been taken if the future is dropped.
+    /// Not cancel safe: when the future is dropped, tokens may have been taken.
     pub async fn try_acquire(&self) -> Result<Option<Admission>> {
         Ok(self.take(Duration::ZERO).await?.ok())
     }
@@ -163,7 +161,7 @@ impl RateLimiter {
         }
         match self.call_inline(timeout) {
             Some(outcome) => outcome,
-            // Boxed: few admissions of the embedded store wait, and moving room for it costs as much as asking.
+            // Boxed: few calls on the embedded store wait, and a larger future costs as much as the call.
             None => Box::pin(self.wait(timeout)).await,
         }
     }
@@ -249,10 +247,10 @@ impl RateLimiter {
         let error = match retry_after {
             Some(after) => Error::new(
                 ErrorKind::Limited,
-                format!("the next turn is in {}", humantime::format_duration(after)),
+                format!("the next tokens are available in {}", humantime::format_duration(after)),
             )
             .with_retry_after(after),
-            None => Error::new(ErrorKind::Limited, "no turn until the size is raised"),
+            None => Error::new(ErrorKind::Limited, "the size is 0: no tokens until it is raised"),
         };
         error.with_key(self.key.as_str())
     }

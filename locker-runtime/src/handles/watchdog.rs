@@ -1,4 +1,4 @@
-//! Kicking a watchdog, and waiting for it to expire.
+//! The watchdog.
 
 use super::{change, wait};
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Expires when it is not kicked in time: made by [`Locker::watchdog`].
+/// A watchdog, which expires if it is not kicked in time. Created by [`Locker::watchdog`].
 ///
-/// Level-triggered: once it has expired every wait returns at once, until the next kick (or for 24 h). One that was
-/// never kicked expires 60 s after the first wait.
+/// It is level-triggered: once it has expired, every wait returns at once until the next kick, for up to 24 h. A watchdog
+/// that was never kicked expires 60 s after the first wait.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     locker: Locker,
@@ -23,7 +23,7 @@ pub struct Watchdog {
 }
 
 impl Locker {
-    /// The watchdog called `name`.
+    /// Returns the watchdog called `name`.
     #[must_use]
     pub fn watchdog(&self, name: &str) -> Watchdog {
         Watchdog::new(self.clone(), Key::named(self.prefix(), "watchdog", name))
@@ -35,24 +35,26 @@ impl Watchdog {
         Self { locker, key }
     }
 
-    /// Lets it expire `expires` from now, 1 ms to 10 years, whatever was set before.
+    /// Makes the watchdog expire `expires` from now, instead of the time that was set before. 1 ms to 10 years.
     ///
     /// # Errors
-    /// `Misused` when `expires` is out of range; `Conflict` when the name is of another kind; `Unavailable`: it may
-    /// have been kicked.
+    /// `Misused` if `expires` is out of range; `Conflict` if the name belongs to another kind of primitive; `Unavailable`:
+    /// it may have been kicked.
     ///
     /// # Cancel safety
-    /// When the future is dropped it may have been kicked.
+    /// Not cancel safe: when the future is dropped, it may have been kicked.
     pub async fn kick(&self, expires: Duration) -> Result<()> {
         check_range("expires", expires, Duration::from_millis(1))?;
         let request = watchdog::Request::Kick { once: IdempotencyKey::new(self.locker.new_id()), expires };
         change(&self.locker, &self.key, Request::Watchdog(request)).await.map(drop)
     }
 
-    /// Waits until it has expired; never returns early. Zero looks once; [`Duration::MAX`] waits for ever.
+    /// Waits until the watchdog has expired, and never returns early. A zero `timeout` checks once; [`Duration::MAX`] waits
+    /// indefinitely.
     ///
     /// # Errors
-    /// `TimedOut`; `Conflict` when the name is deleted meanwhile or is of another kind; `Unavailable`.
+    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive;
+    /// `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.

@@ -1,21 +1,26 @@
-//! The second half of a key: which arguments.
+//! The second part of an attribute's key: the digest of the arguments.
 
 use super::{FunctionDigest, Key, build, hex, text};
 use md5::{Digest, Md5};
 use std::fmt::{self, Display, Write};
 
-/// How arguments are written into a key.
+/// The format in which arguments are written into a key. All processes that share locks must use the same format.
+///
+/// In both formats the arguments are joined by `:` and hashed with MD5. Arguments without `:` and `\` have the same key
+/// in both formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
-    /// `\` becomes `\\` and `:` becomes `\:` inside an argument, so that `("a:b", "c")` and `("a", "b:c")` are
-    /// different locks. Arguments without these characters give the same key in both formats.
+    /// Writes `\` as `\\` and `:` as `\:` inside an argument, so that `("a:b", "c")` and `("a", "b:c")` are different
+    /// locks. The default.
     #[default]
     Escaped,
-    /// Arguments as they are: for sharing locks with the Python decorator on any argument.
+    /// Writes arguments unchanged, as the Python decorator does. Use it to share locks with the decorator on any
+    /// argument; `("a:b", "c")` and `("a", "b:c")` are then one lock.
     Python,
 }
 
-/// What can be part of a key: every type that is [`Display`].
+/// A value that can be part of a key. Every type that implements [`Display`] implements it; the key contains the text
+/// that `Display` writes.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a lock key: implement Display or pass a field such as `args(order.id)`",
     label = "cannot be part of a lock key",
@@ -26,7 +31,7 @@ pub trait KeyPart: Display {}
 #[diagnostic::do_not_recommend]
 impl<T: Display + ?Sized> KeyPart for T {}
 
-/// A key in the making: `md5(function) + kind + md5(arguments)` behind the prefix.
+/// The builder of an attribute's key: the prefix, `md5(function)`, the kind and `md5(arguments)`.
 pub struct KeyBuilder<'a> {
     prefix: &'a str,
     function: &'a FunctionDigest,
@@ -55,11 +60,11 @@ impl<'a> KeyBuilder<'a> {
         self.arguments.push(part);
     }
 
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn finish(self) -> Key {
         let arguments = hex(&self.arguments.md5.finalize());
-        build(|room| room.extend([self.prefix, text(&self.function.0), self.kind, text(&arguments)]))
+        build(|buffer| buffer.extend([self.prefix, text(&self.function.0), self.kind, text(&arguments)]))
     }
 }
 
@@ -75,7 +80,7 @@ impl Arguments {
             self.md5.update(":");
         }
         self.first = false;
-        // A `Display` that fails has written what it has; the writer below never fails.
+        // The writer below never fails. If `Display` itself fails, the key contains the text up to the failure.
         let _ = write!(self, "{part}");
     }
 }
@@ -100,7 +105,7 @@ impl Write for Arguments {
 }
 
 impl Key {
-    /// The key that `#[lock_on_argument(name = "..", args(..))]` gives these arguments.
+    /// Returns the key of `#[lock_on_argument(name = "..", args(..))]` for these arguments.
     pub(crate) fn on(prefix: &str, format: KeyFormat, name: &str, parts: &[&dyn KeyPart]) -> Self {
         let function = FunctionDigest::of(&[name]);
         let mut key = KeyBuilder::new(prefix, format, &function, ":lock|");
@@ -130,14 +135,14 @@ mod tests {
     ];
 
     #[test]
-    fn python_format_gives_the_keys_of_the_python_formula() {
+    fn python_format_matches_the_python_decorator() {
         for (parts, expected) in PYTHON {
             assert_eq!(key(KeyFormat::Python, parts), expected);
         }
     }
 
     #[test]
-    fn escaped_format_differs_only_where_an_argument_has_a_colon_or_backslash() {
+    fn only_colons_and_backslashes_are_escaped() {
         for (parts, expected) in PYTHON {
             let plain = parts.iter().all(|part| !part.to_string().contains([':', '\\']));
             assert_eq!(key(KeyFormat::Escaped, parts) == expected, plain);
@@ -147,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_stands_before_the_key_as_written() {
+    fn prefix_precedes_the_key_unchanged() {
         let parts: &[&dyn KeyPart] = &[&1];
         let bare = key(KeyFormat::Escaped, parts);
         for prefix in ["app/", &"x".repeat(500)] {
@@ -162,7 +167,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_keys_are_equal_only_for_equal_arguments(a in parts(), b in parts()) {
+        fn escaped_keys_are_unique_per_arguments(a in parts(), b in parts()) {
             let of = |parts: &[String]| {
                 key(KeyFormat::Escaped, &parts.iter().map(|part| part as &dyn KeyPart).collect::<Vec<_>>())
             };
@@ -170,7 +175,7 @@ mod tests {
         }
 
         #[test]
-        fn how_a_part_writes_itself_does_not_matter(head in r"[a:\\é]{0,6}", tail in r"[a:\\é]{0,6}") {
+        fn chunks_of_display_do_not_change_the_key(head in r"[a:\\é]{0,6}", tail in r"[a:\\é]{0,6}") {
             struct InTwo<'a>(&'a str, &'a str);
             impl Display for InTwo<'_> {
                 fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

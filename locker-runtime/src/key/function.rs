@@ -1,15 +1,15 @@
-//! The first half of a key: which function.
+//! The first part of an attribute's key: the digest of the function.
 
 use super::{Hex, hex};
 use md5::{Digest, Md5};
 use once_cell::sync::OnceCell;
 use std::any::type_name;
 
-/// The md5 of a function's name, as it stands in keys.
+/// The MD5 digest of a function's path, as keys contain it.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionDigest(pub(super) Hex);
 
-/// Which function a key is about; its digest is computed once. Lives in a `static` beside the function.
+/// A function with an attribute. It is a `static` beside the function and caches the digest.
 #[derive(Debug)]
 pub struct Function {
     module: &'static str,
@@ -26,29 +26,29 @@ struct Cached {
 }
 
 impl Function {
-    /// The function `name` in `module`, as `module_path!()` writes it.
+    /// Creates the function `name` in `module`, the path of which `module_path!()` writes.
     #[must_use]
     pub const fn new(module: &'static str, name: &'static str) -> Self {
         Self { module, name, digests: OnceCell::new() }
     }
 
-    /// The function known as `name`, whatever its path: `name = "bank.withdraw"`.
+    /// Creates a function with the full name `name`, independent of its path, as in `name = "bank.withdraw"`.
     #[must_use]
     pub const fn named(name: &'static str) -> Self {
         Self::new("", name)
     }
 
-    /// The name, for diagnostics.
+    /// Returns the name, for diagnostics.
     pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The digest of a function that has no receiver.
+    /// Returns the digest of a function without a receiver.
     pub fn digest(&self) -> &FunctionDigest {
         self.cached("")
     }
 
-    /// The digest of a method of `T`.
+    /// Returns the digest of a method of `T`.
     pub fn digest_of<T: ?Sized>(&self) -> &FunctionDigest {
         self.cached(type_name::<T>())
     }
@@ -71,7 +71,8 @@ impl Function {
 }
 
 impl FunctionDigest {
-    /// The digest of these paths, empty ones left out: `bank::api`, `Account`, `close` is `bank:api:Account:close`.
+    /// Returns the digest of these paths without the empty ones: `bank::api`, `Account` and `close` are hashed as
+    /// `bank:api:Account:close`.
     pub(crate) fn of(paths: &[&str]) -> Self {
         let mut md5 = Md5::new();
         let mut first = true;
@@ -86,13 +87,13 @@ impl FunctionDigest {
     }
 }
 
-/// `.` and `::` are equal, and `r#type` is `type`.
+/// Splits a path at `.` and `::` and removes `r#` from raw identifiers.
 fn segments(path: &str) -> impl Iterator<Item = &str> {
     let segments = path.split("::").flat_map(|part| part.split('.'));
     segments.map(|segment| segment.strip_prefix("r#").unwrap_or(segment))
 }
 
-/// `Account` of `bank::Account<bank::Eur>`, the same for every argument of a generic type.
+/// Returns the bare name of a type: `Account` of `bank::Account<bank::Eur>`. It is independent of generic arguments.
 fn type_segment(name: &str) -> &str {
     let name = without_generics(name.strip_prefix("dyn ").map_or(name, |bounds| before(bounds, " + ")));
     let last = name.rsplit("::").next().unwrap_or(name);
@@ -103,7 +104,7 @@ fn before<'a>(text: &'a str, end: &str) -> &'a str {
     text.split(end).next().unwrap_or(text)
 }
 
-/// The name without one trailing `<..>`, which may itself hold `->` and further brackets.
+/// Returns the name without one trailing `<..>`, which may contain `->` and nested brackets.
 fn without_generics(name: &str) -> &str {
     let mut depth = 0_u32;
     for (at, c) in name.char_indices().rev() {
@@ -143,7 +144,7 @@ mod tests {
     const WITHDRAW: &str = "ecd283d2bca37a43399613c65a5a037d";
 
     #[test]
-    fn path_and_name_give_the_digest_of_the_python_formula() {
+    fn path_and_name_match_the_python_decorator() {
         assert_eq!(text(Function::new("bank::api", "withdraw").digest()), WITHDRAW);
         assert_eq!(text(Function::named("bank.api.withdraw").digest()), WITHDRAW);
         assert_eq!(text(Function::named("bank::api::withdraw").digest()), WITHDRAW);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn implementors_of_one_default_method_do_not_share_a_digest() {
+    fn implementors_of_a_trait_differ_in_digest() {
         let digests = [Account.digest(), Ledger::<u8>(PhantomData).digest(), Account.digest()];
         assert_eq!(digests[0], text(&FunctionDigest::of(&["bank.Account.close"])));
         assert_eq!(digests[1], text(&FunctionDigest::of(&["bank.Ledger.close"])));
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn segment_of_a_type_is_its_bare_name() {
+    fn type_segment_is_the_bare_name() {
         struct Local;
         impl Close for Local {}
         for (name, segment) in [

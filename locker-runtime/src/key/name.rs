@@ -1,4 +1,4 @@
-//! Names given to the API become keys.
+//! Keys of named primitives.
 
 use super::{Key, build, hex, text};
 use md5::{Digest, Md5};
@@ -6,21 +6,23 @@ use md5::{Digest, Md5};
 const LONGEST: usize = 200;
 
 impl Key {
-    /// `kind` is `lock`, `semaphore`, `rate` and so on: kinds never collide.
+    /// Creates the key of the primitive `name`: `prefix`, `kind` (`lock`, `semaphore`, `rate` ..), `:` and the name.
+    ///
+    /// A name that is longer than 200 bytes or contains braces or control characters is replaced by its MD5 digest.
     pub(crate) fn named(prefix: &str, kind: &str, name: &str) -> Self {
         if name.len() > LONGEST || !is_plain(name) {
             return Self::named(prefix, kind, text(&hex(&Md5::digest(name))));
         }
-        build(|room| {
-            room.push_str(prefix);
-            room.push_str(kind);
-            room.push(':');
-            room.push_str(name);
+        build(|buffer| {
+            buffer.push_str(prefix);
+            buffer.push_str(kind);
+            buffer.push(':');
+            buffer.push_str(name);
         })
     }
 }
 
-/// ASCII without braces and control characters.
+/// The ASCII characters except braces and control characters.
 const PLAIN: [bool; 256] = {
     let (mut plain, mut byte) = ([false; 256], b' ');
     while byte <= b'~' {
@@ -30,7 +32,7 @@ const PLAIN: [bool; 256] = {
     plain
 };
 
-/// Whether it has neither braces nor control characters. Looked at byte by byte if that is enough.
+/// Returns `true` if `name` has neither braces nor control characters. ASCII names are checked byte by byte.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| PLAIN[usize::from(byte)])
         || name.chars().all(|letter| !matches!(letter, '{' | '}') && !letter.is_control())
@@ -48,8 +50,9 @@ mod tests {
     }
 
     #[test]
-    fn awkward_name_is_replaced_by_its_md5() {
-        // python3 -c "import hashlib; print(hashlib.md5(b'x' * 201).hexdigest())", then b'a{b}', b'a\nb' and b'a\xc2\x85'
+    fn unusual_name_is_replaced_by_its_md5() {
+        // python3 -c "import hashlib; print(hashlib.md5(b'x' * 201).hexdigest())", then b'a{b}', b'a\nb' and
+        // b'a\xc2\x85'
         for (name, md5) in [
             ("x".repeat(201).as_str(), "3ea01af1716230e4a1484e78b3199f61"),
             ("a{b}", "731eca2082f7b35876f319b1f36c7774"),

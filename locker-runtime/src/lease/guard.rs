@@ -1,6 +1,6 @@
-//! What a caller holds.
+//! The guard of a hold.
 
-use super::{Hold, Renewer};
+use super::{hold::Hold, renewer::Renewer};
 use crate::{blocking::block_on, error::Result};
 use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
@@ -14,10 +14,10 @@ use std::{
     time::Duration,
 };
 
-/// Proof of a hold, renewed in the background while it lives.
+/// A guard of a hold, which is renewed in the background while the guard lives.
 ///
-/// [`release`](Guard::release) ends it and says whether it lasted until then. Dropping it ends it too, from the
-/// background: an error is then only logged.
+/// [`release`](Guard::release) ends the hold and returns `Lost` if it was over before. Dropping the guard ends the hold
+/// in the background; an error is then only logged.
 #[must_use = "dropping the guard releases what it holds"]
 pub struct Guard {
     hold: Arc<Hold>,
@@ -26,7 +26,7 @@ pub struct Guard {
     id: OnceCell<String>,
 }
 
-/// What the end of a guard does.
+/// What the end of a guard does to the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
     OnDrop,
@@ -38,47 +38,49 @@ impl Guard {
         Self { watched: Some(Renewer::watch(&hold)), hold, release, id: OnceCell::new() }
     }
 
-    /// The key, prefix included.
+    /// Returns the key, with its prefix.
     #[must_use]
     pub fn key(&self) -> &str {
         self.hold.key.as_str()
     }
 
-    /// A number that rises with every grant of this key: a resource that refuses numbers below the highest it has
-    /// seen is safe from holders that do not know yet that they are too late.
+    /// Returns the fencing token: a number that rises with every grant of this key. A resource that rejects fences below
+    /// the highest it has seen is safe from holders whose lease is over.
+    ///
+    /// Source: M. Kleppmann, "How to do distributed locking", 2016.
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.hold.fence()
     }
 
-    /// The id of this hold, 32 hexadecimal digits. No other hold of the store has it.
+    /// Returns the id of this hold, 32 hexadecimal digits. No other hold of the store has it.
     #[must_use]
     pub fn id(&self) -> &str {
         self.id.get_or_init(|| self.hold.id().to_string())
     }
 
-    /// How much of the lease is surely left; zero when it may be over.
+    /// Returns how much of the lease is left by the local clock, or zero if the lease may be over.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
-    /// Whether the lease is surely not over yet.
+    /// Returns whether some of the lease is left by the local clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// `Ok` while [`is_held`](Self::is_held): to be asked before a step that must not happen after a loss.
+    /// Returns `Ok` while [`is_held`](Self::is_held). Call it right before an operation that must not run after a loss.
     ///
     /// # Errors
-    /// `Lost`.
+    /// `Lost` if the lease may be over.
     pub fn check(&self) -> Result<()> {
         if self.is_held() { Ok(()) } else { Err(self.hold.loss_error()) }
     }
 
-    /// Waits until the hold is lost: its lease could not be renewed in time, somebody ended it, or `max_hold` has
-    /// passed. Never returns while all is well.
+    /// Waits until the hold is lost: it was not renewed in time, it was ended by force, or `max_hold` has passed. Does not
+    /// return while the hold lasts.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -89,8 +91,8 @@ impl Guard {
     /// Ends the hold.
     ///
     /// # Errors
-    /// `Lost` when it was over before; `Unavailable` when the store cannot be reached for a third of the lease:
-    /// the release is then tried on in the background, for as long as a lease and a minute.
+    /// `Lost` if it was over before. `Unavailable` if the store cannot be reached for a third of the lease: the release is
+    /// then retried in the background for up to one lease plus one minute.
     ///
     /// # Cancel safety
     /// Cancel safe: when the future is dropped, the release goes on in the background.
@@ -99,8 +101,8 @@ impl Guard {
         self.release_within(patience)
     }
 
-    /// The release at the end of something else, which does not wait long for it.
-    pub(crate) fn leave(self) -> impl Future<Output = Result<()>> + Send {
+    /// Releases at the end of a function, which waits no longer than `command_timeout`.
+    pub(crate) fn release_bounded(self) -> impl Future<Output = Result<()>> + Send {
         let patience = self.hold.release_timeout();
         self.release_within(patience)
     }
@@ -111,7 +113,7 @@ impl Guard {
             return self.check();
         }
         match self.watched {
-            // A future that is not polled must not keep from others what it was to release.
+            // If this future is not polled, the renewing task releases the hold.
             Some(number) if self.hold.is_remote() => Renewer::release_by(number, self.hold.release_due()),
             _ => self.unwatch(),
         }
@@ -131,7 +133,7 @@ impl Guard {
         block_on(self.release())
     }
 
-    /// Leaves the hold to the end of its lease.
+    /// Makes the hold last until the end of its lease.
     pub(crate) fn release_on_expiry(&mut self) {
         self.release = Release::OnExpiry;
     }
@@ -143,8 +145,9 @@ impl Guard {
     }
 }
 
-/// What `body` ends with; `None` if the hold was over before, as `lost` tells, or `is_held`: what the body waits for may
-/// come after a loss that whoever stood still meanwhile has not been told of. It is not polled again then.
+/// Polls `body` while the hold lasts. Returns `None` once `lost` is ready or `is_held` is false; the body is not polled
+/// again then. `is_held` is asked before each poll but the first, because a process that was stopped may be polled after
+/// its lease and before `lost` is ready.
 pub(crate) async fn while_held<F: Future>(
     mut body: Pin<&mut F>,
     mut lost: Pin<&mut impl Future<Output = ()>>,
@@ -163,9 +166,9 @@ pub(crate) async fn while_held<F: Future>(
     .await
 }
 
-/// Leaves all of them, the last one first, and tells the first error. None waits for another.
-pub(crate) async fn leave_together(guards: impl DoubleEndedIterator<Item = Guard>) -> Result<()> {
-    join_all(guards.rev().map(Guard::leave)).await.into_iter().collect()
+/// Releases all guards at the same time, the last one first. Returns the first error.
+pub(crate) async fn release_all(guards: impl DoubleEndedIterator<Item = Guard>) -> Result<()> {
+    join_all(guards.rev().map(Guard::release_bounded)).await.into_iter().collect()
 }
 
 impl Drop for Guard {

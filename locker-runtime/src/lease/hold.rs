@@ -21,8 +21,8 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// Something held. `Safe -> Jeopardy -> Lost` by the local deadline, which is counted from before the request was
-/// sent that the store granted or renewed it for.
+/// A hold. It moves `Safe -> Jeopardy -> Lost` by its local deadline, which counts from before the request was sent that
+/// granted or renewed it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
@@ -33,22 +33,26 @@ pub(crate) struct Hold {
     pub(super) fence: u64,
     pub(super) lease: Duration,
     pub(super) renew: bool,
-    /// When its lease began, which is before its owner had it.
+    /// When the request was sent: its lease counts from here.
     pub(super) sent: Timestamp,
-    /// When it ends however often it is renewed.
+    /// When it ends, however often it is renewed.
     pub(super) end: Timestamp,
     deadline: AtomicU64,
     phase: AtomicU8,
     lost: Notify,
-    /// An earlier copy of the acquire may still arrive: the release leaves a tombstone.
+    /// Whether a late copy of the acquire may still arrive: the release then leaves a tombstone.
     doubtful: bool,
     /// How many releases are under way, or may have ended the hold.
     releases: AtomicU8,
 }
 
+/// Renewed in time.
 const SAFE: u8 = 0;
+/// The last renewal failed. The lease is not over.
 const JEOPARDY: u8 = 1;
+/// The lease was over before the release.
 const LOST: u8 = 2;
+/// Released.
 const OVER: u8 = 3;
 
 impl Hold {
@@ -120,32 +124,32 @@ impl Hold {
         Error::new(ErrorKind::Lost, why).with_key(self.key.as_str())
     }
 
-    /// How long a release is waited for by those who want to know how it ends.
+    /// How long `Guard::release` waits for the store.
     pub(crate) fn patience(&self) -> Duration {
         self.lease / 3
     }
 
-    /// How long it is waited for by those who only want to leave.
+    /// How long the end of a function waits for the store.
     pub(crate) fn release_timeout(&self) -> Duration {
         self.patience().min(self.locker.command_timeout())
     }
 
-    /// Whether its store is across a network, where answers get lost.
+    /// Whether its store is across a network, where replies get lost.
     pub(crate) fn is_remote(&self) -> bool {
         self.locker.store().waiter_ttl().is_some()
     }
 
-    /// Whether its store cannot be asked now.
+    /// Whether its store is unavailable now.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.locker.store().outage().is_some()
     }
 
-    /// When a release that begins now should have been answered.
+    /// When the reply to a release that begins now is due.
     pub(crate) fn release_due(&self) -> Timestamp {
         Timestamp::now() + self.locker.command_timeout() + Duration::from_millis(100)
     }
 
-    /// Ends the hold and says whether it lasted until now.
+    /// Ends the hold. Returns `Lost` if it was over before.
     pub(crate) async fn release(&self, patience: Duration) -> Result<()> {
         let kept = self.finish();
         self.releases.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +161,7 @@ impl Hold {
         self.check_release(kept, told)
     }
 
-    /// Ends the hold without anybody waiting for it.
+    /// Ends the hold in the background.
     pub(crate) fn release_later(self: &Arc<Self>) {
         let kept = self.finish();
         self.releases.fetch_add(1, Ordering::Relaxed);
@@ -169,13 +173,13 @@ impl Hold {
             move |told| match told {
                 Ok(told) => drop(hold.check_release(kept, Ok(told))),
                 Err(error) => {
-                    event!(WARN, hold, "not released: others wait until the lease is over", error = error);
+                    event!(WARN, hold, "not released: waiters wait until the lease is over", error = error);
                 }
             },
         );
     }
 
-    /// Says once, never silently, that a hold was gone when it was to be released.
+    /// Judges the reply to a release: a hold that was gone is a loss, unless another copy of the release ended it.
     fn check_release(&self, kept: bool, told: Result<Settled>) -> Result<()> {
         let others = self.releases.load(Ordering::Relaxed) > 1;
         let has_ended_nothing = match &told {
@@ -194,7 +198,7 @@ impl Hold {
             Reply::NotHeld if kept && (told.retried || others) => Ok(()),
             _ => {
                 if kept {
-                    event!(WARN, self, "lost: found gone when it was to be released");
+                    event!(WARN, self, "lost: the hold was gone at its release");
                 }
                 Err(self.loss_error())
             }
@@ -213,7 +217,7 @@ impl Hold {
         Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
     }
 
-    /// When it is over as far as is known now: the last renewals may reach beyond its end.
+    /// When it is over, as far as is known: the last renewal may reach beyond `max_hold`.
     pub(super) fn over_at(&self) -> Timestamp {
         self.deadline().min(self.end)
     }
@@ -222,12 +226,12 @@ impl Hold {
         self.renew && now >= self.end
     }
 
-    /// Whether it is over although it was renewed in time.
+    /// Whether `max_hold` ended it, although it was renewed in time.
     fn is_over_by_age(&self, now: Timestamp) -> bool {
         self.is_beyond_max_hold(now) && self.deadline() >= self.end
     }
 
-    /// From here on nothing renews it or calls it lost. `false`: it was lost before.
+    /// Ends renewals and reports of a loss. Returns `false` if it was lost before.
     fn finish(&self) -> bool {
         let now = Timestamp::now();
         if now >= self.over_at() {
@@ -263,7 +267,7 @@ impl Hold {
         event!(DEBUG, self, "renewed");
     }
 
-    /// Moves to another phase if the present one allows it; says whether it did.
+    /// Moves to another phase if `allowed`. Returns whether it did.
     fn transition(&self, to: u8, allowed: impl Fn(u8) -> bool) -> bool {
         let transition = |phase| allowed(phase).then_some(to);
         self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, transition).is_ok()

@@ -1,6 +1,6 @@
 //! The one renewing task.
 
-use super::Hold;
+use super::hold::Hold;
 use crate::{
     background::{self, alarm::Alarm},
     clock::Timestamp,
@@ -23,10 +23,10 @@ pub(crate) struct Renewer {
 #[derive(Debug)]
 struct Watched {
     hold: Arc<Hold>,
-    /// `NEVER` while a renewal is on its way, or when there is none.
+    /// `NEVER` while a renewal is under way, and for holds without renewal.
     renew_at: Timestamp,
     over: bool,
-    /// It is not renewed any more: its owner releases it, or this task does from then on.
+    /// Set once its owner releases it: it is not renewed any more, and this task releases it from then on.
     release_by: Option<Timestamp>,
 }
 
@@ -63,7 +63,7 @@ impl Renewer {
         number
     }
 
-    /// Its owner has begun to release the hold. It is released from here if it is still watched `by` then.
+    /// Ends renewals, because the owner releases the hold. If it is still watched at `by`, this task releases it.
     pub(crate) fn release_by(number: usize, by: Timestamp) {
         if let Some(watched) = lock(&RENEWER.holds).get_mut(number) {
             watched.release_by = Some(by);
@@ -103,7 +103,7 @@ impl Renewer {
         self.alarm.set(now);
     }
 
-    /// Ends what is over and returns the renewals that are due.
+    /// Expires holds, releases late ones, and returns the renewals that are due.
     fn look(&'static self, now: Timestamp) -> Vec<BoxFuture<'static, ()>> {
         self.alarm.reset();
         let (mut renewals, mut next) = (Vec::<BoxFuture<'static, ()>>::new(), Timestamp::NEVER);
@@ -111,7 +111,7 @@ impl Renewer {
         for (number, watched) in &mut *lock(&self.holds) {
             let hold = &watched.hold;
             if let Some(by) = watched.release_by {
-                // Where the store is away, nothing was sent, and its owner goes first when it is back.
+                // During an outage nothing was sent. The owner goes first when the store is back.
                 if now >= by && hold.is_cut_off() {
                     watched.release_by = Some(hold.release_due());
                 } else if !watched.over && now >= by {
@@ -141,7 +141,7 @@ impl Renewer {
         let sent = Timestamp::now();
         let request = hold.kind.renew(hold.id, hold.lease);
         let again = match hold.locker.call_contained(&hold.key, &request).await {
-            // With a higher fence it is another hold, granted to a late copy of the request after this one had ended.
+            // A higher fence belongs to another hold: a late copy of the request was granted after this hold had ended.
             Ok(Reply::Renewed { fence }) if fence <= hold.fence => {
                 hold.renewed(sent);
                 hold.renew_at()
@@ -165,8 +165,7 @@ impl Renewer {
 }
 
 impl Hold {
-    /// When a third of the lease has passed, give or take a tenth of that, so that many holds taken together are
-    /// not renewed together for ever.
+    /// After a third of the lease, within a tenth of that, so that the renewals of holds that began together spread.
     fn renew_at(&self) -> Timestamp {
         let tenth = self.lease / 30;
         self.deadline() - self.lease + tenth * 9 + tenth / 64 * self.id.jitter(128)

@@ -1,4 +1,25 @@
-//! One attempt to get something, and the only waiting loop.
+//! One attempt, and the only waiting loop.
+//!
+//! An attempt is sent, waits, and is sent again. A reply or a signal decides the next [`Step`]:
+//!
+//! | reply | step |
+//! | --- | --- |
+//! | `Granted`, first request, in time | `Done` |
+//! | `Granted`, otherwise | `Confirm`, if the operation has a confirming request |
+//! | `Queued` | `Wait` until the recheck, then `AskAgain`; if the deadline comes first, `GiveUp` |
+//! | `Admitted` later | `Wait` until the reservation is due, then `Take`; if it is due after the deadline, `TooLate` |
+//! | a temporary error | `Wait` for the backoff, then `AskAgain` |
+//! | any other | `Done`, or the error |
+//!
+//! | signal | step |
+//! | --- | --- |
+//! | `HandedOff` | `Done`; `Confirm` if half of the lease is over |
+//! | `Granted` | `Confirm` |
+//! | `Wake` | the request is sent again |
+//! | `Recheck` | the wait becomes shorter |
+//! | `Deleted` | the error `Conflict` |
+//!
+//! [`AtStore`] says what a dropped or failed attempt must cancel.
 
 use super::{
     Locker, Settled,
@@ -18,8 +39,8 @@ use futures_util::{FutureExt, future::Either};
 use std::{future::poll_fn, task::Poll, time::Duration};
 
 impl Locker {
-    /// The only waiting loop: send, and while queued wait for a push, the time to ask again, or the end of
-    /// patience; on giving up (or being dropped) take the attempt back from the background.
+    /// Sends the operation and waits until it succeeds or fails. If it fails or is dropped, it is cancelled in the
+    /// background.
     pub(crate) fn ask<'a, A: WaitOp>(
         &'a self,
         key: &'a Key,
@@ -30,10 +51,10 @@ impl Locker {
         async move {
             background::ready()?;
             loop {
-                // Taken apart, because what is whole is kept in every waiter.
+                // Destructured: a whole `Step` would be stored in every waiter.
                 let (granted, until, then) = match attempt.send().await? {
-                    Step::Done(answer) => return Ok(answer),
-                    Step::Confirm { fence } => (Some(fence), Timestamp::NEVER, Then::AskAgain),
+                    Step::Done(acquired) => return Ok(acquired),
+                    Step::Confirm { fence } => (Some(fence), Timestamp::NEVER, OnTimeout::AskAgain),
                     Step::Wait { until, then } => (None, until, then),
                     Step::FinalCheck => break,
                 };
@@ -42,17 +63,16 @@ impl Locker {
                 } else {
                     let signal = attempt.signal(until).await;
                     match attempt.on_signal(signal, then)? {
-                        Step::Done(answer) => return Ok(answer),
+                        Step::Done(acquired) => return Ok(acquired),
                         Step::Confirm { fence } => fence,
                         Step::Wait { .. } => continue,
                         Step::FinalCheck => break,
                     }
                 };
-                if let Some(answer) = attempt.confirm(fence).await? {
-                    return Ok(answer);
+                if let Some(acquired) = attempt.confirm(fence).await? {
+                    return Ok(acquired);
                 }
             }
-            // Boxed: every waiter has room for this, few need it.
             Box::pin(attempt.final_check()).await
         }
     }
@@ -65,23 +85,23 @@ enum Step {
     },
     Wait {
         until: Timestamp,
-        then: Then,
+        then: OnTimeout,
     },
-    /// Patience is over: what has become of it?
+    /// The timeout has passed. Other callers may have counted this one.
     FinalCheck,
 }
 
-/// What the end of a wait brings that no signal has ended.
-enum Then {
+/// What to do when a wait ends without a signal.
+enum OnTimeout {
     AskAgain,
     GiveUp,
-    /// The turn that was told has come. Boxed: every waiter has room for this, few need it.
+    /// The reservation is due.
     Take(Box<Acquired>),
-    /// The turn that was told lies beyond the deadline, by so much.
+    /// The reservation is due this long after the deadline.
     TooLate(Box<Duration>),
 }
 
-/// One attempt on its way. Dropped before it is done, it is taken back.
+/// One attempt under way. If it is dropped before it is done, it is cancelled.
 struct Attempt<'a, A: WaitOp> {
     locker: &'a Locker,
     key: &'a Key,
@@ -94,19 +114,19 @@ struct Attempt<'a, A: WaitOp> {
     count: u32,
     backoff: Backoff,
     cause: Cause,
-    trace: AtStore,
+    at_store: AtStore,
     doubtful: bool,
     waited: bool,
-    /// The store has failed since its last answer.
+    /// Whether the store has failed since its last reply.
     failing: bool,
 }
 
-/// What of an attempt may be at the store.
+/// What the store may keep of an attempt.
 #[derive(Clone, Copy, PartialEq)]
 enum AtStore {
     Nothing,
     Request,
-    /// A place in line: something may be handed over to it at any time, whatever is answered.
+    /// A place in the queue: it may be granted at any time, whatever the store replies.
     Place,
 }
 
@@ -126,48 +146,48 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             count: 1,
             backoff,
             cause: Cause::default(),
-            trace: AtStore::Nothing,
+            at_store: AtStore::Nothing,
             doubtful: false,
             waited: false,
             failing: false,
         }
     }
 
-    /// One attempt: a send, and what follows from the answer.
+    /// Sends the request and returns the step that follows from the reply.
     async fn send(&mut self) -> Result<Step> {
-        let wait = (!self.is_last()).then(|| Wait { live: self.live(), fair: self.what.fair() });
-        let first = self.trace == AtStore::Nothing;
+        let wait = (!self.is_last()).then(|| Wait { live: self.waiter_ttl(), fair: self.what.fair() });
+        let first = self.at_store == AtStore::Nothing;
         let sent = if first { self.started } else { Timestamp::now() };
         if first {
-            self.trace = AtStore::Request;
+            self.at_store = AtStore::Request;
         }
         let bound = match first {
             _ if self.tries_once() || self.what.needs_final_check() => Timestamp::NEVER,
-            // A patience shorter than the way to the store and back would never see an answer.
+            // A timeout shorter than a round trip would never see a reply.
             true => self.deadline.max(sent + self.locker.store().expected_rtt()),
             false => self.deadline,
         };
         let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {
-            Either::Left(answer) => return self.on_reply(answer.into_inner(), sent, first),
+            Either::Left(reply) => return self.on_reply(reply.into_inner(), sent, first),
             Either::Right(call) => call,
         };
-        // Until the answer is here, a dropped future must assume that the request may still arrive.
+        // Until the reply is here, a dropped future must assume that the request may still arrive.
         let doubtful = std::mem::replace(&mut self.doubtful, true);
-        let answer = call.await;
+        let reply = call.await;
         self.doubtful = doubtful;
-        self.on_reply(answer, sent, first)
+        self.on_reply(reply, sent, first)
     }
 
-    fn on_reply(&mut self, answer: Result<Reply>, sent: Timestamp, first: bool) -> Result<Step> {
-        let was_failing = std::mem::replace(&mut self.failing, answer.is_err());
-        match answer {
+    fn on_reply(&mut self, reply: Result<Reply>, sent: Timestamp, first: bool) -> Result<Step> {
+        let was_failing = std::mem::replace(&mut self.failing, reply.is_err());
+        match reply {
             Ok(Reply::Queued { recheck_after, .. }) => {
-                self.trace = AtStore::Place;
+                self.at_store = AtStore::Place;
                 Ok(self.wait_for(recheck_after))
             }
             Ok(Reply::Busy { retry_after }) => {
-                self.refused();
-                Err(self.exhausted(retry_after))
+                self.not_carried_out();
+                Err(self.exhausted_error(retry_after))
             }
             Ok(Reply::Granted { fence })
                 if (!first || self.is_late(sent)) && self.what.confirm().is_some() =>
@@ -175,22 +195,22 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
                 Ok(Step::Confirm { fence })
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
-                self.trace = AtStore::Place;
+                self.at_store = AtStore::Place;
                 let since = Timestamp::now() + wait;
                 if since > self.deadline && self.what.waits_past_timeout() {
-                    let then = Then::TooLate(Box::new(since.since(self.deadline)));
+                    let then = OnTimeout::TooLate(Box::new(since.since(self.deadline)));
                     return Ok(Step::Wait { until: self.deadline, then });
                 }
-                let answer = Acquired { reply, sent, since, doubtful: self.doubtful, waited: Some(wait) };
-                Ok(Step::Wait { until: since, then: Then::Take(Box::new(answer)) })
+                let acquired = Acquired { reply, sent, since, doubtful: self.doubtful, waited: Some(wait) };
+                Ok(Step::Wait { until: since, then: OnTimeout::Take(Box::new(acquired)) })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
-            // Patience has ended before this one answer: that is no failure of a store that gave those before.
-            Err(error) if !was_failing && self.trace == AtStore::Place && self.is_too_late_for(&error) => {
+            // The timeout passed before this one reply. A store that replied before has not failed.
+            Err(error) if !was_failing && self.at_store == AtStore::Place && self.is_too_late_for(&error) => {
                 self.doubtful = true;
                 Err(self.timeout_error())
             }
-            Err(error) => self.failed(error.with_key(self.key.as_str())),
+            Err(error) => self.on_error(error.with_key(self.key.as_str())),
         }
     }
 
@@ -198,43 +218,43 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         !error.is_certain() && !self.what.needs_final_check() && Timestamp::now() >= self.deadline
     }
 
-    /// How long a place in line is kept without being heard of: longer than until the next time.
-    fn live(&self) -> Option<Duration> {
+    /// How long the store keeps the place in the queue between two requests.
+    fn waiter_ttl(&self) -> Option<Duration> {
         let least = self.locker.store().waiter_ttl();
         let next = self.max_retry.map_or(Duration::ZERO, |_| self.retry_delay.saturating_mul(3));
         least.map(|least| least.max(next))
     }
 
-    /// Whether much of a lease has gone since it was asked for.
+    /// Whether half of the lease is over, or more.
     fn is_late(&self, sent: Timestamp) -> bool {
         self.locker.store().waiter_ttl().is_some() && Timestamp::now() > sent + self.what.lease() / 2
     }
 
-    /// What the end of a wait means.
-    fn on_signal(&mut self, signal: Option<Signal>, then: Then) -> Result<Step> {
+    /// Returns the step that follows from the end of a wait.
+    fn on_signal(&mut self, signal: Option<Signal>, then: OnTimeout) -> Result<Step> {
         match (signal, then) {
             (Some(Signal::HandedOff { fence, until }), _) => {
-                Ok(self.held(fence, until).map_or(Step::Confirm { fence }, Step::Done))
+                Ok(self.handed_off(fence, until).map_or(Step::Confirm { fence }, Step::Done))
             }
             (Some(Signal::Granted { fence }), _) => Ok(Step::Confirm { fence }),
             (Some(Signal::Wake | Signal::Recheck { .. }), then) => {
                 Ok(Step::Wait { until: Timestamp::now(), then })
             }
-            (Some(Signal::Deleted), _) => Err(self.deleted()),
-            (None, Then::AskAgain) => {
+            (Some(Signal::Deleted), _) => Err(self.deleted_error()),
+            (None, OnTimeout::AskAgain) => {
                 self.count += 1;
-                Ok(Step::Wait { until: Timestamp::now(), then: Then::AskAgain })
+                Ok(Step::Wait { until: Timestamp::now(), then: OnTimeout::AskAgain })
             }
-            (None, Then::Take(answer)) => Ok(Step::Done(self.done(answer.reply, answer.sent))),
-            (None, Then::GiveUp) if self.what.needs_final_check() => Ok(Step::FinalCheck),
-            (None, Then::GiveUp) => Err(self.timeout_error()),
-            (None, Then::TooLate(by)) => Err(self.timed_out().with_retry_after(*by)),
+            (None, OnTimeout::Take(acquired)) => Ok(Step::Done(self.done(acquired.reply, acquired.sent))),
+            (None, OnTimeout::GiveUp) if self.what.needs_final_check() => Ok(Step::FinalCheck),
+            (None, OnTimeout::GiveUp) => Err(self.timeout_error()),
+            (None, OnTimeout::TooLate(by)) => Err(self.timed_out().with_retry_after(*by)),
         }
     }
 
-    /// A lease that was told with its end, unless much of it is gone already. Across a network it ends with that of the
-    /// one before: only a renewal makes it whole.
-    fn held(&mut self, fence: u64, until: Timestamp) -> Option<Acquired> {
+    /// Accepts a hand-off with a known end, unless half of the lease is over. Across a network the lease that is handed
+    /// off ends with that of the former holder, so only a hold that is renewed gets all of it.
+    fn handed_off(&mut self, fence: u64, until: Timestamp) -> Option<Acquired> {
         let lease = self.what.lease();
         let now = Timestamp::now();
         let is_whole = self.what.renews() || self.locker.store().waiter_ttl().is_none();
@@ -250,38 +270,45 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         None
     }
 
-    /// Being handed something by a message, or by an earlier copy of the request, starts the lease at an unknown
-    /// time: renewing starts it at a known one. `None`: it was lost on the way, and may be asked for again.
+    /// Confirms a grant that came with a notification, or to an earlier copy of the request: its lease began at an
+    /// unknown time, and a renewal starts it at a known one. Returns `None` if the grant was lost and may be asked for
+    /// again.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Acquired>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
         let left = if self.tries_once() { GRANT_WINDOW } else { self.deadline.since(sent) };
         let call = match self.locker.retry_until_certain(self.key, confirm, left.min(GRANT_WINDOW)) {
-            Either::Left(told) => return self.confirmed(told.into_inner(), sent, fence),
+            Either::Left(settled) => return self.confirmed(settled.into_inner(), sent, fence),
             Either::Right(call) => call,
         };
-        let told = call.await;
-        self.confirmed(told, sent, fence)
+        let settled = call.await;
+        self.confirmed(settled, sent, fence)
     }
 
-    fn confirmed(&mut self, told: Result<Settled>, sent: Timestamp, fence: u64) -> Result<Option<Acquired>> {
-        match told {
+    fn confirmed(
+        &mut self,
+        settled: Result<Settled>,
+        sent: Timestamp,
+        fence: u64,
+    ) -> Result<Option<Acquired>> {
+        match settled {
             Ok(Settled { reply: Reply::Renewed { fence: granted }, sent: again, .. }) if granted == fence => {
                 let sent = again.unwrap_or(sent);
-                // A lease that is over when its holder hears of it is none.
+                // The lease may be over when the reply arrives.
                 let over = again.is_some() && Timestamp::now() >= sent + self.what.lease();
                 Ok((!over).then(|| self.done(Reply::Granted { fence }, sent)))
             }
             Err(error) if !error.is_temporary() || self.is_last() => Err(error),
-            _ if self.is_last() => Err(self.exhausted(Duration::ZERO)),
+            _ if self.is_last() => Err(self.exhausted_error(Duration::ZERO)),
             _ => Ok(None),
         }
     }
 
+    /// Waits for a signal until `until`. Returns `None` if none has come.
     async fn signal(&mut self, until: Timestamp) -> Option<Signal> {
-        // Where calls are answered at once, the first wait begins with the attempt, and reading clocks is what costs.
-        let at_once =
+        // Embedded stores reply inline, so the first wait begins with the attempt. Reading the clock is what costs.
+        let is_first =
             self.locker.store().waiter_ttl().is_none() && !std::mem::replace(&mut self.waited, true);
-        let now = if at_once { self.started } else { Timestamp::now() };
+        let now = if is_first { self.started } else { Timestamp::now() };
         let (mut sleep, mut until, mut at_its_end) = (background::sleep_from(now, until), until, None);
         poll_fn(|context| {
             loop {
@@ -302,32 +329,32 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         .await
     }
 
-    /// Asks without waiting any more, which ends the place in line, whether what was hoped for has come after all.
-    /// In vain is then certain; where no answer comes nothing is.
+    /// Asks a last time, without waiting, which ends the place in the queue. If the store replies, the outcome is
+    /// certain.
     async fn final_check(&mut self) -> Result<Acquired> {
         let (sent, doubtful) = (Timestamp::now(), std::mem::replace(&mut self.doubtful, true));
-        let told = self
+        let settled = self
             .locker
             .retry_until_certain(self.key, self.what.ask(None), self.locker.command_timeout())
             .await;
-        let told = told.map_err(|error| error.with_key(self.key.as_str()).unknown())?;
-        self.doubtful = doubtful || told.retried;
-        match told.reply {
+        let settled = settled.map_err(|error| error.with_key(self.key.as_str()).unknown())?;
+        self.doubtful = doubtful || settled.retried;
+        match settled.reply {
             Reply::Busy { .. } => Err(self.timeout_error()),
             reply => Ok(self.done(reply, sent)),
         }
     }
 
     fn done(&mut self, reply: Reply, sent: Timestamp) -> Acquired {
-        self.trace = AtStore::Nothing;
+        self.at_store = AtStore::Nothing;
         let waited = (sent > self.started).then(|| sent.since(self.started));
         Acquired { reply, sent, since: sent, doubtful: self.doubtful, waited }
     }
 
-    /// The request has not been carried out.
-    fn refused(&mut self) {
-        if self.trace == AtStore::Request && !self.doubtful {
-            self.trace = AtStore::Nothing;
+    /// Notes that the request was not carried out.
+    fn not_carried_out(&mut self) {
+        if self.at_store == AtStore::Request && !self.doubtful {
+            self.at_store = AtStore::Nothing;
         }
     }
 
@@ -345,28 +372,28 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             None => recheck_after.map(|delay| delay.min(self.what.longest_recheck())),
         };
         let recheck = delay.map_or(Timestamp::NEVER, |delay| Timestamp::now() + delay);
-        let then = if recheck < self.deadline { Then::AskAgain } else { Then::GiveUp };
+        let then = if recheck < self.deadline { OnTimeout::AskAgain } else { OnTimeout::GiveUp };
         Step::Wait { until: recheck.min(self.deadline), then }
     }
 
-    /// An error that passes is waited out within the caller's patience.
-    fn failed(&mut self, error: Error) -> Result<Step> {
+    /// Waits and asks again after a temporary error, if the timeout allows it.
+    fn on_error(&mut self, error: Error) -> Result<Step> {
         let error = self.cause.explain(error);
         self.doubtful |= !error.is_certain();
-        self.refused();
+        self.not_carried_out();
         let delay = match self.max_retry {
             Some(_) => self.retry_delay,
             None => self.backoff.next_delay().min(self.retry_delay),
         };
         let again = Timestamp::now() + delay;
         if !error.is_temporary() || self.is_last() || again >= self.deadline {
-            let may_have_come = self.what.needs_final_check() && self.trace == AtStore::Place;
+            let may_have_come = self.what.needs_final_check() && self.at_store == AtStore::Place;
             return Err(if self.doubtful || may_have_come { error.unknown() } else { error });
         }
-        Ok(Step::Wait { until: again, then: Then::AskAgain })
+        Ok(Step::Wait { until: again, then: OnTimeout::AskAgain })
     }
 
-    fn exhausted(&self, retry_after: Duration) -> Error {
+    fn exhausted_error(&self, retry_after: Duration) -> Error {
         let error = if self.tries_once() {
             Error::new(ErrorKind::TimedOut, format!("not {} yet, and the timeout is 0", self.what.verb()))
         } else {
@@ -379,7 +406,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         if retry_after.is_zero() { error } else { error.with_retry_after(retry_after) }
     }
 
-    /// Whoever waited for a turn that nobody could give, in the end, is told that.
+    /// Returns the error for a wait that timed out: the outage, if the store is unavailable.
     fn timeout_error(&self) -> Error {
         match self.locker.store().outage() {
             Some(outage) => self.waited_for(outage.kind(), &format!(": {}", outage.message())),
@@ -396,17 +423,17 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         Error::new(kind, format!("not {} within {waited}{why}", self.what.verb())).with_key(self.key.as_str())
     }
 
-    /// It may have asked again meanwhile, and so be in line anew: that is taken back.
-    fn deleted(&self) -> Error {
-        Error::new(ErrorKind::Conflict, "the name was deleted meanwhile").with_key(self.key.as_str())
+    /// Returns the error for a deleted name. The attempt may have queued again, so it is cancelled all the same.
+    fn deleted_error(&self) -> Error {
+        Error::new(ErrorKind::Conflict, "the name was deleted during the wait").with_key(self.key.as_str())
     }
 }
 
 impl<A: WaitOp> Drop for Attempt<'_, A> {
     fn drop(&mut self) {
-        // Before it is taken back: nobody may hand anything over to it any more.
+        // Closed before the cancellation, so that nothing is handed off to it any more.
         self.mailbox.close();
-        if self.trace != AtStore::Nothing {
+        if self.at_store != AtStore::Nothing {
             let cancel = self.what.cancel(self.doubtful);
             self.locker.call_in_background(
                 self.key,

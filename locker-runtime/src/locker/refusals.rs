@@ -1,4 +1,4 @@
-//! Refusals of a store across a network that need not be asked for again.
+//! Cached refusals: calls that a store across a network would refuse again.
 
 use crate::{
     clock::Timestamp,
@@ -8,10 +8,10 @@ use crate::{
 };
 use std::{collections::HashMap, time::Duration};
 
-/// How long a refusal counts at most. Changes by other callers are noticed within this time.
+/// How long a refusal is cached at most. A change by another process is noticed within this time.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// So many refusals are kept before those that are over are removed.
+/// How many refusals are cached before expired ones are removed.
 const FEW: usize = 64;
 
 /// The latest refusal of each key.
@@ -24,21 +24,21 @@ struct Latest {
     sweep_at: usize,
 }
 
-/// What a refused caller is told.
+/// A refusal, as the caller gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limited {
-    /// `None`: not before the quota changes.
+    /// When to come back. `None` if no tokens come before the quota changes.
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// A refusal by the store. Nobody was in line, so no caller can give tokens back.
+/// A refusal by the store. No caller was waiting, so none can return tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     pub(crate) quota: Quota,
     pub(crate) tokens: u64,
     /// Just before the request was sent. The refusal ends by this time, so that it is over before the store admits.
     pub(crate) sent: Timestamp,
-    /// When the reply was here. Callers count from here when they are told to come back.
+    /// When the reply arrived. `retry_after` counts from here.
     pub(crate) received: Timestamp,
     pub(crate) limited: Limited,
 }
@@ -48,7 +48,7 @@ impl Refusal {
         now >= self.sent + self.limited.retry_after.map_or(LONGEST, |after| after.min(LONGEST))
     }
 
-    /// What the store would tell a caller that waits for `patience` at most. `None`: it may do something else.
+    /// Returns the refusal of a caller that waits for `patience` at most, or `None` if the store may admit it.
     fn of(&self, tokens: u64, patience: Duration, now: Timestamp) -> Option<Limited> {
         let more = tokens.checked_sub(self.tokens)?;
         let Some(retry_after) = self.limited.retry_after else {
@@ -61,7 +61,8 @@ impl Refusal {
 }
 
 impl Refusals {
-    /// Returns what a call is told without asking the store. A call with another quota ends the refusal at its key.
+    /// Returns the refusal of a call without a request to the store. A call with another quota removes the refusal of its
+    /// key.
     pub(crate) fn find(&self, key: &Key, quota: Quota, tokens: u64, patience: Duration) -> Option<Limited> {
         let mut latest = lock(&self.0);
         let (refusal, now) = (latest.by_key.get(key)?, Timestamp::now());
@@ -72,7 +73,7 @@ impl Refusals {
         None
     }
 
-    /// Keeps a refusal until it is over. Of those kept, half and 64 may be over.
+    /// Caches a refusal until it is over. Of the cached ones, half and 64 may be over.
     pub(crate) fn keep(&self, key: &Key, refusal: Refusal) {
         let (mut latest, now) = (lock(&self.0), refusal.received);
         if latest.by_key.len() >= latest.sweep_at.max(FEW) {
@@ -82,7 +83,7 @@ impl Refusals {
         latest.by_key.insert(key.clone(), refusal);
     }
 
-    /// Forgets the refusal of a key that is deleted.
+    /// Removes the refusal of a deleted key.
     pub(crate) fn forget(&self, key: &Key) {
         lock(&self.0).by_key.remove(key);
     }

@@ -1,4 +1,4 @@
-//! What an attempt is told, and what it tells: the requests, the patience, the answer.
+//! One operation that may wait, as the waiting loop sees it.
 
 use crate::{
     clock::Timestamp,
@@ -7,23 +7,23 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The requests of one attempt, whatever the primitive.
+/// An operation that may wait: its requests, and how it waits.
 pub(crate) trait WaitOp {
     fn id(&self) -> Id;
     fn ask(&self, wait: Option<Wait>) -> Request;
     fn cancel(&self, tombstone: bool) -> Request;
 
-    /// Sent when a push says that the caller has been served; `None`: asking again does it.
+    /// Returns the request that confirms a grant. Returns `None` if asking again confirms it.
     fn confirm(&self) -> Option<Request> {
         None
     }
 
-    /// How long what is asked for lasts.
+    /// How long a grant lasts.
     fn lease(&self) -> Duration {
         GRANT_WINDOW
     }
 
-    /// Whether it is kept when that is over.
+    /// Whether the grant is renewed.
     fn renews(&self) -> bool {
         true
     }
@@ -32,37 +32,37 @@ pub(crate) trait WaitOp {
         true
     }
 
-    /// Whether to wait until the deadline for a turn that lies beyond it.
+    /// Whether to wait until the timeout for a reservation that is due later.
     fn waits_past_timeout(&self) -> bool {
         false
     }
 
-    /// The longest time until a waiter asks again, where the store names a longer one.
+    /// The longest time until a waiter asks again, if the store names a longer one.
     fn longest_recheck(&self) -> Duration {
         Duration::MAX
     }
 
-    /// Whether others may have gone on with a caller whose patience is over: it then asks a last time, to know.
+    /// Whether other callers may have counted a caller that timed out. Such a caller asks a last time.
     fn needs_final_check(&self) -> bool {
         false
     }
 
-    /// What did not happen when a wait was in vain.
+    /// The participle in "not acquired within 10s".
     fn verb(&self) -> &'static str {
         "acquired"
     }
 }
 
-/// The end of a successful attempt.
+/// The result of a successful attempt.
 #[derive(Debug)]
 pub(crate) struct Acquired {
     pub(crate) reply: Reply,
-    /// Just before the request was sent that the reply answers: leases are counted from here.
+    /// Just before the request was sent that the reply answers. Leases are counted from here.
     pub(crate) sent: Timestamp,
     /// When the caller had it.
     pub(crate) since: Timestamp,
     /// Whether an earlier copy of the request may still arrive.
     pub(crate) doubtful: bool,
-    /// How long it took, when it was not had at once.
+    /// How long the caller waited. `None` if the first reply was the grant.
     pub(crate) waited: Option<Duration>,
 }

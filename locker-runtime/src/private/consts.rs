@@ -1,4 +1,5 @@
-//! Constants as options: refused where they are evaluated, at compile time, when no call could be made with them.
+//! Range checks of options that are constants. They are evaluated at compile time, so a value out of range is a compile
+//! error.
 
 use crate::{primitives::rate_limiter, ranges};
 use std::time::Duration;
@@ -12,10 +13,10 @@ pub const LONGEST: Duration = ranges::LONGEST;
 /// The greatest size and burst.
 pub const MOST: u64 = ranges::MAX_COUNT;
 
-/// A lease, `max_hold` or `retry_delay`.
+/// Returns a lease, `max_hold` or `retry_delay` after checking it.
 ///
 /// # Panics
-/// When it is out of range.
+/// If it is shorter than 1 ms or longer than 10 years.
 #[must_use]
 pub const fn checked_time(time: Duration) -> Duration {
     assert!(!time.is_zero(), "this duration must be longer than zero");
@@ -23,10 +24,10 @@ pub const fn checked_time(time: Duration) -> Duration {
     not_too_long(time)
 }
 
-/// An interval.
+/// Returns an interval after checking it.
 ///
 /// # Panics
-/// When it is out of range.
+/// If it is shorter than 1 us or longer than 10 years.
 #[must_use]
 pub const fn checked_interval(interval: Duration) -> Duration {
     assert!(!interval.is_zero(), "this duration must be longer than zero");
@@ -34,10 +35,10 @@ pub const fn checked_interval(interval: Duration) -> Duration {
     not_too_long(interval)
 }
 
-/// A time-out: zero, a time, or for ever.
+/// Returns a timeout after checking it. `Duration::MAX` waits indefinitely.
 ///
 /// # Panics
-/// When it is out of range.
+/// If it is longer than 10 years and not `Duration::MAX`.
 #[must_use]
 pub const fn checked_timeout(timeout: Duration) -> Duration {
     if timeout.as_nanos() == Duration::MAX.as_nanos() { timeout } else { not_too_long(timeout) }
@@ -48,28 +49,28 @@ const fn not_too_long(time: Duration) -> Duration {
     time
 }
 
-/// Refuses a `max_hold` below the lease.
+/// Checks `max_hold` against the lease.
 ///
 /// # Panics
-/// When it is.
+/// If `max_hold` is shorter than the lease.
 pub const fn check_max_hold(max_hold: Duration, lease: Duration) {
     assert!(max_hold.as_nanos() >= lease.as_nanos(), "`max_hold` must not be shorter than the lease");
 }
 
-/// A number of attempts.
+/// Returns a number of attempts after checking it.
 ///
 /// # Panics
-/// When it is 0.
+/// If it is 0.
 #[must_use]
 pub const fn checked_max_retry(max_retry: u32) -> u32 {
     assert!(max_retry > 0, "`max_retry` counts attempts: at least 1");
     max_retry
 }
 
-/// A size or burst.
+/// Returns a size or burst after checking it.
 ///
 /// # Panics
-/// When it is out of range.
+/// If it is 0 or greater than 2^53 - 1.
 #[must_use]
 pub const fn checked_size(size: u64) -> u64 {
     assert!(size > 0, "a size of 0 would let nobody in");

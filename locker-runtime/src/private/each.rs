@@ -1,6 +1,6 @@
-//! Several locks for one call: in one order everywhere, all or none.
+//! Several locks for one call (`each`). They are acquired in one order everywhere, and either all or none are held.
 
-use super::scope::{Hold, Holder};
+use super::scope::{AsyncScope, BlockingScope};
 use crate::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
@@ -14,21 +14,21 @@ use crate::{
 };
 use std::fmt;
 
-/// One key per argument.
+/// The keys of the locks, one per argument.
 pub struct Each<'a> {
     locker: &'a Locker,
     function: &'a FunctionDigest,
     keys: Vec<Key>,
 }
 
-/// One request per key, in the order of the keys.
+/// The requests for the locks, in the order of their keys.
 #[derive(Debug)]
 pub struct Requests {
     requests: Vec<LockRequest>,
     on_expiry: bool,
 }
 
-/// The keys, waiting for their arguments.
+/// Returns an empty list of keys; the arguments follow.
 #[must_use]
 pub fn each_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> Each<'a> {
     Each { locker, function, keys: Vec::new() }
@@ -49,7 +49,7 @@ impl fmt::Debug for Each<'_> {
     }
 }
 
-/// The requests: sorted, so that no two callers wait for each other, and every key once.
+/// Creates the requests: sorted by key, so that no two callers wait for each other, and without duplicate keys.
 pub fn each(each: Each<'_>, request: impl FnMut(Key) -> LockRequest) -> Requests {
     let mut keys = each.keys;
     in_order(&mut keys);
@@ -57,32 +57,33 @@ pub fn each(each: Each<'_>, request: impl FnMut(Key) -> LockRequest) -> Requests
 }
 
 impl Requests {
-    /// Leaves all the locks, once acquired, to the end of their leases.
+    /// Keeps all acquired locks until their leases end.
     #[must_use]
     pub fn release_on_expiry(self) -> Self {
         Self { on_expiry: true, ..self }
     }
 
-    fn all_held(on_expiry: bool, mut guards: Vec<Guard>) -> Result<Hold> {
+    fn all_held(on_expiry: bool, mut guards: Vec<Guard>) -> Result<AsyncScope> {
         if on_expiry {
             guards.iter_mut().for_each(Guard::release_on_expiry);
         }
-        Hold::of(guards).ok_or_else(|| Error::new(ErrorKind::Misused, "`each` without parts"))
+        AsyncScope::of(guards)
+            .ok_or_else(|| Error::new(ErrorKind::Misused, "`each` has no arguments: give at least one"))
     }
 }
 
-/// Waits for all the locks, with the patience for one.
+/// Waits for all the locks, with the timeout of one.
 ///
 /// # Errors
-/// Those of `acquire`; then none is held.
-pub async fn acquire_each(Requests { requests, on_expiry }: Requests) -> Result<Hold> {
+/// Those of `acquire`; none of the locks is held then.
+pub async fn acquire_each(Requests { requests, on_expiry }: Requests) -> Result<AsyncScope> {
     Requests::all_held(on_expiry, acquire_in_order(requests).await?)
 }
 
-/// Waits for all the locks, blocking the thread.
+/// Waits for all the locks and blocks the thread.
 ///
 /// # Errors
-/// Those of `acquire_blocking`; then none is held.
-pub fn acquire_each_blocking(requests: Requests) -> Result<Holder> {
-    block_on(acquire_each(requests)).map(Holder::new)
+/// Those of `acquire_blocking`; none of the locks is held then.
+pub fn acquire_each_blocking(requests: Requests) -> Result<BlockingScope> {
+    block_on(acquire_each(requests)).map(BlockingScope::new)
 }

@@ -1,4 +1,4 @@
-//! Semaphores, read/write locks and rate limits behind attributes.
+//! The semaphores, read/write locks and rate limits of attributes.
 
 use crate::{
     error::Result,
@@ -8,40 +8,40 @@ use crate::{
     primitives::{HoldKind, rate_limiter::Quota, rwlock::Mode},
 };
 
-/// The key of a semaphore, waiting for its arguments.
+/// Returns the builder of a semaphore's key; the arguments follow.
 #[must_use]
 pub fn semaphore_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
     KeyBuilder::new(locker.prefix(), locker.key_format(), function, ":semaphore|")
 }
 
-/// The request for one permit of the semaphore `key`.
+/// Returns the request for one permit of the semaphore `key`.
 pub fn semaphore(locker: &Locker, function: &Function, key: Key, size: u64) -> LockRequest {
     locker.request(HoldKind::Semaphore { size, permits: 1 }, key).function(function.name())
 }
 
-/// The request for the lock `key` together with other readers.
+/// Returns the request for the lock `key` in read mode: shared with other readers.
 pub fn read(locker: &Locker, function: &Function, key: Key) -> LockRequest {
     locker.request(HoldKind::ReadWrite(Mode::Read), key).function(function.name())
 }
 
-/// The request for the lock `key` alone, where there are readers.
+/// Returns the request for the lock `key` in write mode: exclusive.
 pub fn write(locker: &Locker, function: &Function, key: Key) -> LockRequest {
     locker.request(HoldKind::ReadWrite(Mode::Write), key).function(function.name())
 }
 
-/// The key of a rate limit, waiting for its arguments.
+/// Returns the builder of a rate limit's key; the arguments follow.
 #[must_use]
 pub fn rate_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
     KeyBuilder::new(locker.prefix(), locker.key_format(), function, ":rate|")
 }
 
-/// The rate limit `key`.
+/// Returns the rate limiter `key`.
 #[must_use]
 pub fn rate(locker: &Locker, _: &Function, key: Key, quota: Quota) -> RateLimiter {
     locker.limiter(key, quota)
 }
 
-/// Waits for the turn.
+/// Waits until the limiter admits the call.
 ///
 /// # Errors
 /// Those of `RateLimiter::acquire`.
@@ -49,11 +49,11 @@ pub async fn admit(limiter: RateLimiter) -> Result<Admission> {
     limiter.acquire().await
 }
 
-/// Waits for the turn, blocking the thread.
+/// Waits until the limiter admits the call and blocks the thread.
 ///
 /// # Errors
 /// Those of `RateLimiter::acquire_blocking`.
-#[allow(clippy::needless_pass_by_value, reason = "called as `admit` is")]
+#[allow(clippy::needless_pass_by_value, reason = "same signature as `admit`")]
 pub fn admit_blocking(limiter: RateLimiter) -> Result<Admission> {
     limiter.acquire_blocking()
 }

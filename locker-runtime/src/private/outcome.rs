@@ -1,15 +1,15 @@
-//! How a function says that it was not let in.
+//! The return value of a function that did not acquire its lock.
 
 use crate::error::Error;
 
-/// What a function without `on_error` returns.
+/// A return type of functions without `on_error`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot say that the lock was not acquired: return `Result<_, E>` with \
                `E: From<locker::Error>`, or add `on_error = path`",
     label = "not a `Result`"
 )]
 pub trait Outcome {
-    /// The value that says so.
+    /// Returns the value for a call that failed with `error`.
     fn refused(error: Error) -> Self;
 }
 
@@ -19,14 +19,14 @@ impl<T, E: FromLocker> Outcome for Result<T, E> {
     }
 }
 
-/// What the error of such a function can be made from.
+/// An error type that can be converted from [`Error`].
 #[diagnostic::on_unimplemented(
     message = "the error type `{Self}` cannot say that the lock was not acquired: implement \
                `From<locker::Error>` for it, or add `on_error = path`",
     label = "no `From<locker::Error>`"
 )]
 pub trait FromLocker {
-    /// Converts.
+    /// Converts `error`.
     fn from_locker(error: Error) -> Self;
 }
 
@@ -37,11 +37,11 @@ impl<E: From<Error>> FromLocker for E {
     }
 }
 
-/// A value that is never made: tells a block what it returns, or that it may end.
+/// Stands for a value of `T`, so that the compiler infers the type of a block that may not return.
 ///
 /// # Panics
-/// When called, which generated code does not.
+/// Always. Generated code never calls it.
 #[must_use]
 pub fn never<T>() -> T {
-    unreachable!("stands behind `if false`")
+    unreachable!("generated code calls it only in `if false`")
 }

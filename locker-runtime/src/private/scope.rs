@@ -1,11 +1,11 @@
-//! What a function holds while its body runs, and how that ends.
+//! The scope of an attribute: the guards that are held while the body of a function runs, and their release.
 
 use crate::{
     blocking::block_on,
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
     handles::LockRequest,
-    lease::{Guard, leave_together, while_held},
+    lease::{Guard, release_all, while_held},
     panics,
 };
 use futures_util::{
@@ -18,14 +18,14 @@ use std::{
     task::Poll,
 };
 
-/// One guard, or those of `each`.
+/// The guards of an async function: one, or several with `each`.
 #[derive(Debug)]
-pub struct Hold {
+pub struct AsyncScope {
     guard: Guard,
     others: Vec<Guard>,
 }
 
-impl Hold {
+impl AsyncScope {
     fn one(guard: Guard) -> Self {
         Self { guard, others: Vec::new() }
     }
@@ -35,7 +35,7 @@ impl Hold {
         Some(Self { guard, others: guards })
     }
 
-    /// What `guard = name` binds.
+    /// Returns the guard that the option `guard = name` binds.
     pub fn guard(&self) -> &Guard {
         &self.guard
     }
@@ -60,12 +60,12 @@ impl Hold {
         self.guards().try_for_each(Guard::check)
     }
 
-    /// Releases all of them, and waits for that no longer than the end of a function may take.
+    /// Releases all guards and waits for that with the bound that applies to the end of a function.
     fn release(self) -> impl Future<Output = Result<()>> + Send {
         if self.others.is_empty() {
-            return Either::Left(self.guard.leave());
+            return Either::Left(self.guard.release_bounded());
         }
-        Either::Right(Box::pin(leave_together(self.others.into_iter().chain([self.guard]))))
+        Either::Right(Box::pin(release_all(self.others.into_iter().chain([self.guard]))))
     }
 
     fn release_blocking(self) -> Result<()> {
@@ -73,55 +73,55 @@ impl Hold {
     }
 }
 
-// Combinators instead of async functions: those would store their argument twice in every caller's future.
+// No async functions: see "Future size" in locker.rs.
 
 /// Waits for the lock.
 ///
 /// # Errors
 /// Those of `acquire`.
-pub fn acquire(request: LockRequest) -> impl Future<Output = Result<Hold>> + Send {
-    request.acquire().map_ok(Hold::one)
+pub fn acquire(request: LockRequest) -> impl Future<Output = Result<AsyncScope>> + Send {
+    request.acquire().map_ok(AsyncScope::one)
 }
 
-/// Waits for the lock, blocking the thread.
+/// Waits for the lock and blocks the thread.
 ///
 /// # Errors
 /// Those of `acquire_blocking`.
-pub fn acquire_blocking(request: LockRequest) -> Result<Holder> {
-    request.acquire_blocking().map(|guard| Holder::new(Hold::one(guard)))
+pub fn acquire_blocking(request: LockRequest) -> Result<BlockingScope> {
+    request.acquire_blocking().map(|guard| BlockingScope::new(AsyncScope::one(guard)))
 }
 
-/// Runs `body` until it ends or the hold is known to be lost; then it is not polled again.
+/// Runs `body` until it ends or the hold is lost. After a loss `body` is not polled again.
 ///
 /// # Errors
-/// `Lost`.
-pub async fn cancel_on_lost<F: Future>(hold: &Hold, body: Pin<&mut F>) -> Result<F::Output> {
-    while_held(body, pin!(hold.lost()), || hold.check().is_ok()).await.ok_or_else(|| loss_error(hold))
+/// `Lost` if the hold was lost first.
+pub async fn cancel_on_lost<F: Future>(scope: &AsyncScope, body: Pin<&mut F>) -> Result<F::Output> {
+    while_held(body, pin!(scope.lost()), || scope.check().is_ok()).await.ok_or_else(|| loss_error(scope))
 }
 
-fn loss_error(hold: &Hold) -> Error {
+fn loss_error(scope: &AsyncScope) -> Error {
     let message = "the lease ended before its holder released it";
-    let known = || Error::new(ErrorKind::Lost, message).with_key(hold.guard.key());
-    hold.check().err().unwrap_or_else(known)
+    let known = || Error::new(ErrorKind::Lost, message).with_key(scope.guard.key());
+    scope.check().err().unwrap_or_else(known)
 }
 
-/// Releases after a body whose result stands; what went wrong is logged.
-pub fn leave(hold: Hold) -> impl Future<Output = ()> + Send {
-    hold.release().map(log)
+/// Releases after a body, the result of which is kept. An error of the release is logged.
+pub fn leave(scope: AsyncScope) -> impl Future<Output = ()> + Send {
+    scope.release().map(log)
 }
 
-/// Releases after a body whose result does not stand when the hold was lost before.
+/// Releases after a body, the result of which is discarded if the hold was lost.
 ///
 /// # Errors
-/// `Lost`.
-pub fn leave_checked(hold: Hold) -> impl Future<Output = Result<()>> + Send {
-    match hold.check() {
-        Ok(()) => Either::Left(hold.release().map(only_loss)),
+/// `Lost` if the hold was lost before the release. Any other error is logged.
+pub fn leave_checked(scope: AsyncScope) -> impl Future<Output = Result<()>> + Send {
+    match scope.check() {
+        Ok(()) => Either::Left(scope.release().map(only_loss)),
         lost => Either::Right(ready(lost)),
     }
 }
 
-/// Any other release error must not mask the body's result.
+/// Keeps `Lost` and logs any other error, which must not mask the body's result.
 fn only_loss(released: Result<()>) -> Result<()> {
     match released {
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
@@ -134,52 +134,52 @@ fn only_loss(released: Result<()>) -> Result<()> {
 
 fn log(released: Result<()>) {
     if let Err(error) = released {
-        warning!(%error, "the function's result stands although its lock did not end as it should");
+        warning!(%error, "release failed; the function's result stands");
         drop(error);
     }
 }
 
-/// Does nothing: that it is mentioned moves the value into the block around a body.
+/// Does nothing. Generated code calls it to capture the value in the block around a body.
 pub const fn capture<T>(_: &T) {}
 
-/// Calls `body` at once: what `return` and `?` in it leave is only the body.
+/// Calls `body`, so that `return` and `?` leave only the body.
 pub fn call<T>(body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// A hold that is released, blocking, when the function ends in whatever way.
+/// The guards of a plain function. Dropping the scope releases them and blocks the thread, also after a panic.
 #[derive(Debug)]
-pub struct Holder(Option<Hold>);
+pub struct BlockingScope(Option<AsyncScope>);
 
-impl Holder {
-    pub(super) fn new(hold: Hold) -> Self {
-        Self(Some(hold))
+impl BlockingScope {
+    pub(super) fn new(scope: AsyncScope) -> Self {
+        Self(Some(scope))
     }
 
-    /// What `guard = name` binds.
+    /// Returns the guard that the option `guard = name` binds.
     ///
     /// # Panics
-    /// Never: only what takes `self` empties it.
+    /// Never: only methods that consume the scope empty it.
     pub fn guard(&self) -> &Guard {
-        self.0.as_ref().expect("held until the function ends").guard()
+        self.0.as_ref().expect("the scope is not empty before it ends").guard()
     }
 
-    /// Releases after a body whose result does not stand when the hold was lost before.
+    /// Releases after a body, the result of which is discarded if the hold was lost.
     ///
     /// # Errors
-    /// `Lost`.
+    /// `Lost` if the hold was lost before the release. Any other error is logged.
     pub fn leave_checked(mut self) -> Result<()> {
-        let Some(hold) = self.0.take() else { return Ok(()) };
-        hold.check()?;
-        only_loss(hold.release_blocking())
+        let Some(scope) = self.0.take() else { return Ok(()) };
+        scope.check()?;
+        only_loss(scope.release_blocking())
     }
 }
 
-impl Drop for Holder {
+impl Drop for BlockingScope {
     fn drop(&mut self) {
-        if let Some(hold) = self.0.take() {
-            // Neither a result nor another panic is lost to a store that panics.
-            panics::contain(|| log(hold.release_blocking()));
+        if let Some(scope) = self.0.take() {
+            // A panic of the store must not replace the body's result, nor abort during another panic.
+            panics::contain(|| log(scope.release_blocking()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A store that refuses every call: what is left of a store that was named wrongly.
+//! A store that fails every call, in place of one whose URL is invalid.
 
 use crate::{
     error::Error,

@@ -1,7 +1,12 @@
-//! A lock or a semaphore around a service.
+//! A layer that holds a lock or a permit while a request is served.
 
-use super::{Answering, response, take_ready};
-use crate::{handles::LockRequest, lease::while_held, locker::Locker};
+use super::{ResponseFuture, response, take_ready};
+use crate::{
+    error::{Error, ErrorKind},
+    handles::LockRequest,
+    lease::while_held,
+    locker::Locker,
+};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -11,24 +16,54 @@ use std::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Holds something while a request is served: by default the lock that `key` names, so that requests with equal
-/// keys are served one after the other, on all machines.
+/// A layer that holds a lock while a request is served: requests with equal keys are served one after the other, by all
+/// processes that use the store. With [`LockLayer::with`] it holds a permit of a semaphore or any other hold.
 ///
-/// Who does not get it in time is answered `503 Service Unavailable` with `Retry-After`. It is held until the
-/// response's head is there; its body may still be on its way. When the lease is lost meanwhile, the handler is
-/// dropped and the answer is `503`.
+/// The lock is held until the inner service returns the head of its response; the body may still be in transfer. If the
+/// lease is lost before that, the inner service's future is dropped and the response is `503 Service Unavailable`. If
+/// the lock is not acquired within its timeout, the response is `503` with `Retry-After`. [`tower`](crate::tower) lists
+/// all statuses.
 ///
-/// One thing can be written in several ways (`/order/7`, `/order/07`, `/order/%37`): a lock on it is named after what the
-/// handler makes of the request, not after the path as it came.
+/// Different paths may name the same resource (`/order/7`, `/order/07`, `/order/%37`). Build the key from the parsed
+/// request, not from the raw path.
+///
+/// # Cancel safety
+/// When the response future is dropped, a waiting request leaves the queue, and a held lock is released in the
+/// background.
+///
+/// # Examples
+///
+/// At most 5 requests per path at a time, each of which waits up to a second:
 ///
 /// ```
-/// # use {http::Request, locker_runtime::{Locker, tower::LockLayer}, std::time::Duration};
-/// // at most 5 requests per path at a time, waited for up to a second
-/// let by_path = |locker: &Locker, request: &Request<String>| {
+/// use http::{Request, StatusCode};
+/// use locker_runtime::{Locker, tower::LockLayer};
+/// use std::time::Duration;
+/// use tower_layer::Layer;
+/// use tower_service::Service;
+///
+/// # #[derive(Clone)]
+/// # struct Handler;
+/// # impl tower_service::Service<Request<()>> for Handler {
+/// #     type Response = http::Response<String>;
+/// #     type Error = std::convert::Infallible;
+/// #     type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+/// #     fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+/// #         std::task::Poll::Ready(Ok(()))
+/// #     }
+/// #     fn call(&mut self, _: Request<()>) -> Self::Future {
+/// #         std::future::ready(Ok(http::Response::default()))
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let by_path = |locker: &Locker, request: &Request<()>| {
 ///     locker.semaphore(request.uri().path(), 5).timeout(Duration::from_secs(1))
 /// };
-/// let layer = LockLayer::with(Locker::memory(), by_path);
-/// # drop(layer);
+/// let mut service = LockLayer::with(Locker::memory(), by_path).layer(Handler);
+/// let response = service.call(Request::new(())).await.unwrap();
+/// assert_eq!(response.status(), StatusCode::OK);
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct LockLayer<K> {
@@ -37,7 +72,7 @@ pub struct LockLayer<K> {
 }
 
 impl LockLayer<()> {
-    /// The lock of the name that `key` gives, with the locker's defaults.
+    /// Creates a layer that holds the lock named `key(request)` with the settings of `locker`.
     pub fn new<B, K>(
         locker: Locker,
         key: K,
@@ -48,7 +83,8 @@ impl LockLayer<()> {
         LockLayer { locker, ask: move |locker: &Locker, request: &Request<B>| locker.lock(&key(request)) }
     }
 
-    /// Whatever `ask` asks the locker for: a lock with other settings, a read lock, permits of a semaphore.
+    /// Creates a layer that holds what `ask` requests from `locker`: a lock with other settings, a read lock or permits
+    /// of a semaphore.
     pub fn with<K>(locker: Locker, ask: K) -> LockLayer<K> {
         LockLayer { locker, ask }
     }
@@ -68,7 +104,7 @@ impl<S, K: Clone> Layer<S> for LockLayer<K> {
     }
 }
 
-/// A service behind a [`LockLayer`].
+/// A service wrapped by a [`LockLayer`].
 #[derive(Clone)]
 pub struct Lock<S, K> {
     inner: S,
@@ -92,7 +128,7 @@ where
 {
     type Response = Response<R>;
     type Error = S::Error;
-    type Future = Answering<Response<R>, S::Error>;
+    type Future = ResponseFuture<Response<R>, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -108,8 +144,8 @@ where
             };
             let response =
                 while_held(pin!(inner.call(request)), pin!(guard.lost()), || guard.is_held()).await;
-            // An error of the release does not undo what was served; it is told by the diagnostics.
-            let released = guard.leave().await;
+            // An error of the release does not undo the response; it is logged.
+            let released = guard.release_bounded().await;
             match (response, released) {
                 (Some(response), _) => response,
                 (None, Err(error)) => Ok(response::refuse(&error)),
@@ -119,8 +155,8 @@ where
     }
 }
 
-fn lost() -> crate::error::Error {
-    crate::error::Error::new(crate::ErrorKind::Lost, "the lease ended before the request was served")
+fn lost() -> Error {
+    Error::new(ErrorKind::Lost, "the lease ended before the request was served")
 }
 
 #[cfg(test)]
@@ -139,36 +175,36 @@ mod tests {
 
     const LEASE: Duration = Duration::from_millis(20);
 
-    /// Its executor stands still until the lease is over; then it says that it has gone on.
+    /// Blocks its executor until the lease is over, and records whether it is polled after that.
     #[derive(Clone, Default)]
-    struct StandsStill(Arc<AtomicBool>);
+    struct BlockingHandler(Arc<AtomicBool>);
 
-    impl Service<Request<()>> for StandsStill {
+    impl Service<Request<()>> for BlockingHandler {
         type Response = Response<()>;
         type Error = Infallible;
-        type Future = Answering<Response<()>, Infallible>;
+        type Future = ResponseFuture<Response<()>, Infallible>;
 
         fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
             Poll::Ready(Ok(()))
         }
 
         fn call(&mut self, _: Request<()>) -> Self::Future {
-            let (over, has_gone_on) = (Timestamp::now() + LEASE, Arc::clone(&self.0));
+            let (over, went_on) = (Timestamp::now() + LEASE, Arc::clone(&self.0));
             Box::pin(async move {
                 while Timestamp::now() < over {
                     std::thread::yield_now();
                 }
                 yield_now().await;
-                has_gone_on.store(true, SeqCst);
+                went_on.store(true, SeqCst);
                 Ok(Response::new(()))
             })
         }
     }
 
     #[tokio::test]
-    async fn a_handler_that_waits_does_not_go_on_after_its_lease() {
+    async fn handler_is_dropped_after_its_lease() {
         let ask = |locker: &Locker, _: &Request<()>| locker.lock("a").lease(LEASE).renew(false);
-        let handler = StandsStill::default();
+        let handler = BlockingHandler::default();
         let mut service = LockLayer::with(Locker::memory(), ask).layer(handler.clone());
         let response = service.call(Request::new(())).await.unwrap();
         assert_eq!(response.status(), http::StatusCode::SERVICE_UNAVAILABLE);

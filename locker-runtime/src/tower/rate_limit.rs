@@ -1,6 +1,6 @@
-//! A rate limit in front of a service.
+//! A layer that limits the rate of requests.
 
-use super::{Answering, response, take_ready};
+use super::{ResponseFuture, response, take_ready};
 use crate::{error::Error, locker::Locker, primitives::rate_limiter::Quota};
 use http::{Request, Response};
 use std::{
@@ -11,17 +11,57 @@ use std::{
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// Lets through what a [`Quota`] allows for each key, and answers the rest with `429 Too Many Requests` and
-/// `Retry-After`. What is let through carries the `RateLimit` header fields of the IETF draft.
+/// A layer that admits requests up to a [`Quota`] per key, for example per client.
 ///
-/// `key` names whom a request belongs to: the limiter is the one that [`Locker::rate_limiter`] has under that name.
-/// A store that cannot be reached answers `503 Service Unavailable`: nothing passes unseen.
+/// Each key has the limiter that [`Locker::rate_limiter`] returns for that name, so all processes that use the store
+/// share it. Other requests get `429 Too Many Requests` with `Retry-After`. If the store cannot be reached, requests
+/// get `503 Service Unavailable`: no request bypasses the limit. [`tower`](crate::tower) lists all statuses.
+///
+/// Responses carry `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers) and the older
+/// `RateLimit-Limit`, `-Remaining` and `-Reset`. Behind several of these layers they describe the limit with the fewest
+/// remaining tokens.
+///
+/// # Cancel safety
+/// When the response future is dropped, a waiting request gives up its reservation.
+///
+/// # Examples
+///
+/// One request a minute per API key:
 ///
 /// ```
-/// # use {http::Request, locker_runtime::{Locker, Quota, tower::RateLimitLayer}, std::time::Duration};
-/// let by_key = |request: &Request<String>| format!("api {:?}", request.headers().get("x-api-key"));
-/// let layer = RateLimitLayer::new(Locker::memory(), Quota::gcra(100, Duration::from_secs(1)), by_key);
-/// # drop(layer);
+/// use http::{Request, StatusCode};
+/// use locker_runtime::{Locker, Quota, tower::RateLimitLayer};
+/// use std::time::Duration;
+/// use tower_layer::Layer;
+/// use tower_service::Service;
+///
+/// # #[derive(Clone)]
+/// # struct Handler;
+/// # impl tower_service::Service<Request<()>> for Handler {
+/// #     type Response = http::Response<String>;
+/// #     type Error = std::convert::Infallible;
+/// #     type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+/// #     fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+/// #         std::task::Poll::Ready(Ok(()))
+/// #     }
+/// #     fn call(&mut self, _: Request<()>) -> Self::Future {
+/// #         std::future::ready(Ok(http::Response::default()))
+/// #     }
+/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let by_client = |request: &Request<()>| format!("api {:?}", request.headers().get("x-api-key"));
+/// let quota = Quota::gcra(1, Duration::from_secs(60));
+/// let mut service = RateLimitLayer::new(Locker::memory(), quota, by_client).layer(Handler);
+///
+/// let admitted = service.call(Request::new(())).await.unwrap();
+/// assert_eq!(admitted.status(), StatusCode::OK);
+/// assert_eq!(admitted.headers()["ratelimit-remaining"], "0");
+///
+/// let refused = service.call(Request::new(())).await.unwrap();
+/// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert!(refused.headers().contains_key("retry-after"));
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct RateLimitLayer<K> {
@@ -32,12 +72,14 @@ pub struct RateLimitLayer<K> {
 }
 
 impl<K> RateLimitLayer<K> {
-    /// A limit of `quota` for each name that `key` gives.
+    /// Creates a layer that limits the requests of each `key(request)` to `quota`.
     pub fn new(locker: Locker, quota: Quota, key: K) -> Self {
         Self { locker, quota, key, timeout: Duration::ZERO }
     }
 
-    /// How long a request may wait for its turn before it is refused. Default zero: it does not wait.
+    /// Sets how long a request may wait to be admitted. Default 0: a request over the limit is refused immediately.
+    ///
+    /// A value longer than 10 years, except `Duration::MAX`, fails each request with status 500.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -59,7 +101,7 @@ impl<S, K: Clone> Layer<S> for RateLimitLayer<K> {
     }
 }
 
-/// A service behind a [`RateLimitLayer`].
+/// A service wrapped by a [`RateLimitLayer`].
 #[derive(Clone)]
 pub struct RateLimit<S, K> {
     inner: S,
@@ -82,7 +124,7 @@ where
 {
     type Response = Response<R>;
     type Error = S::Error;
-    type Future = Answering<Response<R>, S::Error>;
+    type Future = ResponseFuture<Response<R>, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -96,7 +138,7 @@ where
             match limiter.acquire().await {
                 Ok(admission) => {
                     let mut response = inner.call(request).await?;
-                    response::tell_admitted(response.headers_mut(), &quota, &admission);
+                    response::set_admitted(response.headers_mut(), &quota, &admission);
                     Ok(response)
                 }
                 Err(error) => Ok(refuse(&error, &quota)),
@@ -108,7 +150,7 @@ where
 fn refuse<R: Default>(error: &Error, quota: &Quota) -> Response<R> {
     let mut response = response::refuse(error);
     if let Some(after) = error.retry_after() {
-        response::tell(response.headers_mut(), quota, 0, after);
+        response::set_fields(response.headers_mut(), quota, 0, after);
     }
     response
 }

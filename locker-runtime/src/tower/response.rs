@@ -1,4 +1,4 @@
-//! Refusals as HTTP: the one table from errors to statuses, and the header fields.
+//! HTTP responses to refused requests: the status of each kind of error, and the rate limit fields.
 
 use crate::{
     error::{Error, ErrorKind},
@@ -8,7 +8,7 @@ use crate::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::RETRY_AFTER};
 use std::time::Duration;
 
-/// A refusal without a body.
+/// Returns the response to a request that failed with `error`. It has no body.
 pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
     let status = match error.kind() {
         ErrorKind::Limited => StatusCode::TOO_MANY_REQUESTS,
@@ -26,18 +26,19 @@ pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
     response
 }
 
-/// The largest integer that structured fields can have (RFC 9651).
-const MOST: u64 = 999_999_999_999_999;
+/// The largest integer of a structured field (RFC 9651).
+const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// How much is left: the fields of draft-ietf-httpapi-ratelimit-headers, those of its present versions (`RateLimit`
-/// and `RateLimit-Policy`) and those of its first ones, which more clients read. Of several limits, one behind the
-/// other, that one is told which leaves the least.
-pub(super) fn tell(headers: &mut HeaderMap, quota: &Quota, remaining: u64, reset_after: Duration) {
-    if left(headers).is_some_and(|left| left <= remaining) {
+/// Sets the fields of draft-ietf-httpapi-ratelimit-headers: `RateLimit` and `RateLimit-Policy` of the current versions,
+/// and those of the first versions, which more clients read.
+///
+/// Keeps the fields of an inner limit if that has fewer remaining tokens.
+pub(super) fn set_fields(headers: &mut HeaderMap, quota: &Quota, remaining: u64, reset_after: Duration) {
+    if inner_remaining(headers).is_some_and(|inner| inner <= remaining) {
         return;
     }
     let ((size, window), reset) = (quota.per_window(), seconds(reset_after));
-    let (size, remaining) = (size.min(MOST), remaining.min(MOST));
+    let (size, remaining) = (size.min(MAX_INTEGER), remaining.min(MAX_INTEGER));
     set(headers, "ratelimit-policy", &format!("\"default\";q={size};w={}", seconds(window)));
     set(headers, "ratelimit", &format!("\"default\";r={remaining};t={reset}"));
     set(headers, "ratelimit-limit", &size.to_string());
@@ -45,12 +46,12 @@ pub(super) fn tell(headers: &mut HeaderMap, quota: &Quota, remaining: u64, reset
     set(headers, "ratelimit-reset", &reset.to_string());
 }
 
-pub(super) fn tell_admitted(headers: &mut HeaderMap, quota: &Quota, admission: &Admission) {
-    tell(headers, quota, admission.remaining, admission.reset_after);
+pub(super) fn set_admitted(headers: &mut HeaderMap, quota: &Quota, admission: &Admission) {
+    set_fields(headers, quota, admission.remaining, admission.reset_after);
 }
 
-/// What a limit behind this one has told.
-fn left(headers: &HeaderMap) -> Option<u64> {
+/// Returns the remaining tokens of an inner limit, or `None` if there is none.
+fn inner_remaining(headers: &HeaderMap) -> Option<u64> {
     headers.get(REMAINING)?.to_str().ok()?.parse().ok()
 }
 
@@ -62,7 +63,7 @@ fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
     }
 }
 
-/// Whole seconds, rounded up: whoever comes then is not too early.
+/// Returns whole seconds, rounded up so that a client does not return too early.
 fn seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
@@ -89,16 +90,16 @@ mod tests {
     #[test]
     fn retry_after_is_never_too_early() {
         let error = |after| Error::new(ErrorKind::Limited, "x").with_retry_after(after);
-        for (after, said) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (59_999, "60")] {
+        for (after, seconds) in [(0, "1"), (1, "1"), (1000, "1"), (1001, "2"), (59_999, "60")] {
             let response = refuse::<()>(&error(Duration::from_millis(after)));
-            assert_eq!(response.headers()[RETRY_AFTER], said);
+            assert_eq!(response.headers()[RETRY_AFTER], seconds);
         }
-        let lost = refuse::<()>(&Error::new(ErrorKind::Misused, "x"));
-        assert!(!lost.headers().contains_key(RETRY_AFTER), "trying again does not help");
+        let misused = refuse::<()>(&Error::new(ErrorKind::Misused, "x"));
+        assert!(!misused.headers().contains_key(RETRY_AFTER), "a repetition cannot succeed");
     }
 
     #[test]
-    fn the_policy_is_a_quota_that_holds_and_is_not_less_than_what_is_left() {
+    fn policy_covers_the_remaining_tokens() {
         let gcra = |count, burst| Quota::gcra(count, Duration::from_secs(60)).burst(burst);
         for (quota, policy, limit) in [
             (gcra(60, 10), "\"default\";q=60;w=60", "60"),
@@ -108,7 +109,7 @@ mod tests {
             (gcra(0, 10), "\"default\";q=0;w=60", "0"),
         ] {
             let mut headers = HeaderMap::new();
-            tell(&mut headers, &quota, quota.size(), Duration::ZERO);
+            set_fields(&mut headers, &quota, quota.size(), Duration::ZERO);
             assert_eq!(headers["ratelimit-policy"], policy);
             assert_eq!(headers["ratelimit-limit"], limit);
             assert!(quota.size() <= limit.parse().unwrap());
@@ -116,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn fields_say_how_much_is_left() {
+    fn fields_show_the_remaining_tokens() {
         let mut headers = HeaderMap::new();
-        tell(
+        set_fields(
             &mut headers,
             &Quota::fixed_window(5, Duration::from_millis(800)),
             3,
@@ -136,25 +137,25 @@ mod tests {
     }
 
     #[test]
-    fn of_several_limits_the_one_is_told_that_leaves_the_least() {
+    fn fields_show_the_tightest_of_several_limits() {
         let (narrow, wide) =
             (Quota::gcra(5, Duration::from_secs(1)), Quota::gcra(900, Duration::from_secs(60)));
-        for (first, second, told) in [((narrow, 0), (wide, 57), "5"), ((wide, 57), (narrow, 3), "5")] {
+        for (first, second, limit) in [((narrow, 0), (wide, 57), "5"), ((wide, 57), (narrow, 3), "5")] {
             let mut headers = HeaderMap::new();
             for (quota, remaining) in [first, second] {
-                tell(&mut headers, &quota, remaining, Duration::from_secs(1));
+                set_fields(&mut headers, &quota, remaining, Duration::from_secs(1));
             }
-            assert_eq!(headers["ratelimit-limit"], told);
+            assert_eq!(headers["ratelimit-limit"], limit);
             assert_eq!(headers["ratelimit-remaining"], first.1.min(second.1).to_string());
             assert_eq!(headers["ratelimit-policy"], "\"default\";q=5;w=1");
         }
     }
 
     #[test]
-    fn numbers_have_no_more_digits_than_structured_fields_can() {
+    fn numbers_fit_structured_fields() {
         let mut headers = HeaderMap::new();
         let quota = Quota::fixed_window((1 << 53) - 1, Duration::from_secs(60));
-        tell(&mut headers, &quota, quota.size() - 1, Duration::from_secs(60));
+        set_fields(&mut headers, &quota, quota.size() - 1, Duration::from_secs(60));
         assert_eq!(headers["ratelimit-policy"], "\"default\";q=999999999999999;w=60");
         assert_eq!(headers["ratelimit"], "\"default\";r=999999999999999;t=60");
     }

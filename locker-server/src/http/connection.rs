@@ -1,182 +1,86 @@
-//! One connection, and how a call waits on it.
+//! One connection.
 //!
 //! The HTTP library keeps some 16 KiB per connection. A call that has to wait is therefore taken out of it: the
-//! library's part is dropped, only the socket and the call stay. When the answer is there, a new library part reads
-//! a request of our own making, is given the answer, and goes on with what the client sends next.
+//! library's connection is dropped, and only the socket and the call remain. When the answer is ready, a new library
+//! connection reads a synthetic request, gets the answer as its response, and continues with the client's next bytes.
 
 use super::{
-    Http,
-    reply::{Reply, reply},
+    conn_state::{ConnState, ParkedCall},
+    handler::Handler,
     timer::Timer,
-    wire::Wire,
 };
-use crate::calls::Answer;
-use hyper::{
-    HeaderMap, Version, header::CONNECTION, http::request::Parts, server::conn::http1, service::service_fn,
-};
+use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use std::{
-    future::{Future, pending, poll_fn},
-    net::IpAddr,
-    pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    future::{Future, poll_fn},
+    sync::Arc,
     task::Poll,
 };
 use tokio::net::TcpStream;
 
-/// A call on its way; `None`: its client is gone.
-pub(super) type Work = Pin<Box<dyn Future<Output = Option<Answer>> + Send>>;
-
-/// The client has gone while its call waited.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the client has gone")]
-pub(super) struct Gone;
-
-const GO_ON: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
+const KEEP_ALIVE: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
 const CLOSE: &[u8] = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
 
-/// What passes between a connection and the calls on it.
-#[derive(Debug)]
-pub(super) struct Line {
-    pub(super) wire: Wire,
-    pub(super) local: IpAddr,
-    between: Mutex<Between>,
-}
-
-#[derive(Default)]
-enum Between {
-    #[default]
-    Nothing,
-    Parked(Parked),
-    /// Boxed: every connection has room for it, few have one.
-    Answer(Box<Answer>),
-}
-
-impl std::fmt::Debug for Between {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Nothing => "Nothing",
-            Self::Parked(_) => "Parked",
-            Self::Answer(_) => "Answer",
-        })
-    }
-}
-
-struct Parked {
-    work: Work,
-    keep_alive: bool,
-}
-
-impl Line {
-    fn between(&self) -> MutexGuard<'_, Between> {
-        self.between.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The answer to the call that was parked on this connection.
-    pub(super) fn take_answer(&self) -> Option<Answer> {
-        let mut between = self.between();
-        match std::mem::take(&mut *between) {
-            Between::Answer(answer) => Some(*answer),
-            other => {
-                *between = other;
-                None
-            }
-        }
-    }
-
-    fn take_parked(&self) -> Option<Parked> {
-        let mut between = self.between();
-        match std::mem::take(&mut *between) {
-            Between::Parked(parked) => Some(parked),
-            other => {
-                *between = other;
-                None
-            }
-        }
-    }
-
-    /// Waits for a call: on the connection, or parked when the library holds nothing else of this client (`alone`).
-    pub(super) async fn wait_for(&self, mut work: Work, head: &Parts, alone: bool) -> Result<Reply, Gone> {
-        let parkable = alone && head.version == Version::HTTP_11;
-        let answer = match futures_util::poll!(work.as_mut()) {
-            Poll::Ready(answer) => answer,
-            Poll::Pending if parkable => {
-                *self.between() = Between::Parked(Parked { work, keep_alive: keeps_alive(&head.headers) });
-                pending().await
-            }
-            Poll::Pending => work.await,
-        };
-        answer.map(reply).ok_or(Gone)
-    }
-}
-
-fn keeps_alive(headers: &HeaderMap) -> bool {
-    let close = |value: &[u8]| {
-        value.split(|&byte| byte == b',').any(|one| one.trim_ascii().eq_ignore_ascii_case(b"close"))
-    };
-    !headers.get_all(CONNECTION).iter().any(|value| close(value.as_bytes()))
-}
-
-/// Serves one connection to its end.
-pub(super) fn serve(seat: Seat, stream: TcpStream) -> impl Future<Output = ()> + Send {
+/// Serves one connection until it ends.
+pub(super) fn serve(permit: ConnectionPermit, stream: TcpStream) -> impl Future<Output = ()> + Send {
     let local = stream.local_addr().map(|address| address.ip());
-    let wire = Wire::new(stream, seat.0.header_timeout);
-    let line = local.map(|local| Line { wire, local, between: Mutex::default() });
+    let timeout = permit.0.header_timeout();
+    let state = local.map(|local| ConnState::new(stream, local, timeout));
     // Not an `async fn`, which would store its arguments twice for every connection.
     async move {
-        let (http, Ok(line), mut resumed) = (&seat.0, &line, false) else { return };
-        while let Some(Parked { work, keep_alive }) = talk(http, line, resumed).await {
+        let (handler, Ok(state), mut resumed) = (&permit.0, &state, false) else { return };
+        while let Some(ParkedCall { work, keep_alive }) = run_http(handler, state, resumed).await {
             let Some(answer) = work.await else { return };
-            let last = !keep_alive || http.server.shutdown.is_cancelled();
-            *line.between() = Between::Answer(Box::new(answer));
-            line.wire.prime(if last { CLOSE } else { GO_ON });
+            let last = !keep_alive || handler.server().shutdown.is_cancelled();
+            state.set_answer(answer);
+            state.stream.prepend(if last { CLOSE } else { KEEP_ALIVE });
             resumed = true;
         }
     }
 }
 
-/// A place among the connections that may be, given back when dropped.
+/// A permit for one connection, returned on drop.
 #[derive(Debug)]
-pub(super) struct Seat(Arc<Http>);
+pub(super) struct ConnectionPermit(Arc<Handler>);
 
-impl Seat {
-    /// `None`: there are as many as may be.
-    pub(super) fn take(http: &Arc<Http>) -> Option<Self> {
-        http.server.connections.enter().then(|| Self(http.clone()))
+impl ConnectionPermit {
+    /// Returns `None` if the cap on connections is reached.
+    pub(super) fn take(handler: &Arc<Handler>) -> Option<Self> {
+        handler.server().http_connections.try_enter().then(|| Self(handler.clone()))
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.0.server.connections.leave();
+        self.0.server().http_connections.leave();
     }
 }
 
-/// Lets the library serve the connection until it ends (`None`) or a call is parked.
-async fn talk(http: &Arc<Http>, line: &Line, resumed: bool) -> Option<Parked> {
-    let service = service_fn(async |request| http.answer(request, line).await);
+/// Runs the HTTP library until the connection ends (`None`) or a call is parked.
+async fn run_http(handler: &Handler, state: &ConnState, resumed: bool) -> Option<ParkedCall> {
+    let service = service_fn(async |request| handler.respond(request, state).await);
     let connection = http1::Builder::new()
-        // A client that has sent all it wants to send may still read; who waits is looked after by the call.
+        // A client that has closed its sending side may still read. Calls that wait watch for the close themselves.
         .half_close(true)
         .timer(Timer::default())
-        .header_read_timeout(http.header_timeout)
-        .max_buf_size(http.header_size)
-        .serve_connection(TokioIo::new(line.wire.clone()), service);
+        .header_read_timeout(handler.header_timeout())
+        .max_buf_size(handler.header_size())
+        .serve_connection(TokioIo::new(state.stream.clone()), service);
     let mut connection = Box::pin(connection);
-    let mut ending = Box::pin(http.server.shutdown.cancelled());
-    let mut told = resumed && http.server.shutdown.is_cancelled();
+    let mut shutdown = Box::pin(handler.server().shutdown.cancelled());
+    let mut notified = resumed && handler.server().shutdown.is_cancelled();
     poll_fn(|context| {
-        if !told && ending.as_mut().poll(context).is_ready() {
-            told = true;
+        if !notified && shutdown.as_mut().poll(context).is_ready() {
+            notified = true;
             connection.as_mut().graceful_shutdown();
         }
         let ended = connection.as_mut().poll(context);
-        if let Some(parked) = line.take_parked() {
+        if let Some(parked) = state.take_parked() {
             return Poll::Ready(Some(parked));
         }
         ended.map(|ended| {
             if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended");
+                tracing::debug!(%error, "a connection ended with an error");
             }
             None
         })

@@ -1,19 +1,20 @@
-//! The time-out of reading a request's head, cheap to start for every request.
+//! The timeout for the head of a request, cheap to start for every request.
 //!
-//! The HTTP library starts a timer with every head and drops it when the head is there. All timers of one connection
-//! share one sleep here, which is moved only when it ends too early: once per time-out instead of twice per request.
+//! The HTTP library starts a timer for every head and drops it when the head has arrived. All timers of one connection
+//! share one sleep, which is moved only when it ends too early: once per timeout instead of twice per request.
 
+use crate::sync::lock;
 use hyper::rt;
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 use tokio::time::Sleep;
 
-/// The timers of one connection, of which the last that was started counts.
+/// The timers of one connection. The last one started applies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timer(Arc<Mutex<Option<Pin<Box<Sleep>>>>>);
 
@@ -21,12 +22,6 @@ pub(super) struct Timer(Arc<Mutex<Option<Pin<Box<Sleep>>>>>);
 struct Until {
     timer: Timer,
     deadline: tokio::time::Instant,
-}
-
-impl Timer {
-    fn sleep(&self) -> MutexGuard<'_, Option<Pin<Box<Sleep>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl rt::Timer for Timer {
@@ -46,7 +41,7 @@ impl Future for Until {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let Self { timer, deadline } = &*self;
-        let mut sleep = timer.sleep();
+        let mut sleep = lock(&timer.0);
         let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(*deadline)));
         if sleep.deadline() > *deadline {
             sleep.as_mut().reset(*deadline);
@@ -67,7 +62,7 @@ mod tests {
     use tokio::time;
 
     #[tokio::test(start_paused = true)]
-    async fn each_ends_at_its_own_time_whatever_was_started_before() {
+    async fn each_timer_ends_at_its_own_time() {
         let timer = Timer::default();
         let started = time::Instant::now();
         let at = |seconds| (started + Duration::from_secs(seconds)).into_std();

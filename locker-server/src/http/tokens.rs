@@ -4,18 +4,17 @@ use sha2::{Digest, Sha256};
 use std::{fmt, path::Path};
 use subtle::{Choice, ConstantTimeEq};
 
-const BITS: f64 = 128.0;
+const MIN_BITS: f64 = 128.0;
 
-/// The tokens that open the server, several so that they can be changed one after the other. Only their SHA-256
-/// digests are kept.
-pub struct Tokens(Vec<[u8; 32]>);
+/// The accepted tokens. Several tokens allow one to be replaced at a time. Only their SHA-256 digests are kept.
+pub(crate) struct Tokens(Vec<[u8; 32]>);
 
 impl Tokens {
-    /// Reads a file of one token a line; blank lines and lines that start with `#` are skipped.
+    /// Reads a file with one token per line. Blank lines and lines that start with `#` are skipped.
     ///
     /// # Errors
-    /// Says what is wrong with the file, without repeating any of it.
-    pub fn read(path: &Path) -> Result<Self, String> {
+    /// The reason, which never repeats any part of the file.
+    pub(crate) fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| format!("token file {shown}: {error}"))?;
         Self::parse(&text).map_err(|reason| format!("token file {shown}: {reason}"))
@@ -32,14 +31,13 @@ impl Tokens {
             digests.push(Sha256::digest(token).into());
         }
         if digests.is_empty() {
-            return Err("it has no token: make one with `openssl rand -hex 32`".into());
+            return Err("the file has no token: make one with `openssl rand -hex 32`".into());
         }
         Ok(Self(digests))
     }
 
-    /// Takes the same time whichever token comes close.
-    #[must_use]
-    pub fn accepts(&self, token: &[u8]) -> bool {
+    /// Takes the same time for every wrong token.
+    pub(super) fn accepts(&self, token: &[u8]) -> bool {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let any = self.0.iter().fold(Choice::from(0), |any, known| any | known.ct_eq(&digest));
         any.into()
@@ -52,12 +50,12 @@ impl fmt::Debug for Tokens {
     }
 }
 
-/// What its length and its characters allow a random token to hold.
+/// Checks that a random token of this length and alphabet holds enough bits.
 fn check(token: &str) -> Result<(), String> {
     let body = token.trim_end_matches('=');
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
     if !body.bytes().all(fits) {
-        return Err("a token has letters, digits and -._~+/ only".into());
+        return Err("a token may only have letters, digits and -._~+/".into());
     }
     let alphabet = if body.bytes().all(|byte| byte.is_ascii_digit()) {
         10_f64
@@ -67,7 +65,7 @@ fn check(token: &str) -> Result<(), String> {
         64_f64
     };
     let length = u32::try_from(body.len()).map_or(f64::INFINITY, f64::from);
-    if length * alphabet.log2() < BITS {
+    if length * alphabet.log2() < MIN_BITS {
         return Err("the token is shorter than 128 random bits (32 hexadecimal digits or 22 characters of base64): make one with `openssl rand -hex 32`".into());
     }
     Ok(())
@@ -81,7 +79,7 @@ mod tests {
     const BASE64: &str = "Zm9vYmFyYmF6cXV4Zm9vYg==";
 
     #[test]
-    fn accepts_each_of_its_tokens_and_nothing_else() {
+    fn only_listed_tokens_are_accepted() {
         let tokens = Tokens::parse(&format!("# old\n{HEX}\n\n  {BASE64}  \n")).unwrap();
         assert!(tokens.accepts(HEX.as_bytes()) && tokens.accepts(BASE64.as_bytes()));
         for wrong in ["", "x", &HEX[1..], &format!("{HEX}0"), "# old"] {
@@ -91,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_weak_files_without_repeating_them() {
+    fn weak_files_are_refused_but_not_repeated() {
         for text in [
             "",
             "# nothing\n",

@@ -1,111 +1,125 @@
-//! Which connections are there: no more than may, and what waits for one that is gone is given up.
+//! The connections of a ZeroMQ socket: keeps them within the cap, and ends the waits of clients that disconnected.
 
-use super::socket::{Change, MOST_UNREAD_BYTES};
-use crate::limits::Gauge;
+use crate::caps::Cap;
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 use tokio_util::sync::CancellationToken;
 
-/// How many connections that have gone are remembered: a message of theirs may still be on its way to us.
+/// The limit of unread bytes in long answers to one client. More answers are dropped.
+const MAX_UNREAD_BYTES: usize = 16 << 20;
+
+/// How many closed connections are remembered, because a message of theirs may still arrive.
 const REMEMBERED: usize = 16_384;
 
 #[derive(Debug)]
 pub(super) struct Connections {
     /// Shared with the other sockets of the server.
-    seats: Arc<Gauge>,
-    /// The cap on [`Client::calls`].
-    most_calls: usize,
-    here: HashMap<u64, Client>,
-    gone: HashSet<u64>,
+    cap: Arc<Cap>,
+    /// The limit of [`Client::calls`].
+    max_calls: usize,
+    open: HashMap<u64, Client>,
+    /// Closed connections, and connections beyond the cap that are being closed.
+    closed: HashSet<u64>,
+    /// The same, oldest first.
     order: VecDeque<u64>,
 }
 
-/// Who has a connection.
+/// A change of the connections of a socket.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// A connection completed its handshake.
+    Opened(u64),
+    Closed(u64),
+    /// The full list of connections, after changes were missed.
+    All(HashSet<u64>),
+}
+
+/// The client of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    /// Ends with the connection.
+    /// Cancelled when the connection closes.
     pub(super) gone: CancellationToken,
-    /// Those that do not wait and are not answered yet.
-    pub(super) calls: Arc<Gauge>,
-    /// The bytes of long answers that were not sent yet.
-    pub(super) unread: Arc<Gauge>,
+    /// The unanswered calls that do not wait.
+    pub(super) calls: Arc<Cap>,
+    /// The unsent bytes of long answers.
+    pub(super) unread: Arc<Cap>,
 }
 
 impl Connections {
-    pub(super) fn new(seats: Arc<Gauge>, most_calls: usize) -> Self {
-        Self { seats, most_calls, here: HashMap::new(), gone: HashSet::new(), order: VecDeque::new() }
+    pub(super) fn new(cap: Arc<Cap>, max_calls: usize) -> Self {
+        Self { cap, max_calls, open: HashMap::new(), closed: HashSet::new(), order: VecDeque::new() }
     }
 
-    /// `None` when it has gone already, or there are as many as may be.
-    pub(super) fn of(&mut self, connection: u64) -> Option<Client> {
-        if self.gone.contains(&connection) {
+    /// Returns `None` if the connection is closed or beyond the cap.
+    pub(super) fn client(&mut self, connection: u64) -> Option<Client> {
+        if self.closed.contains(&connection) {
             return None;
         }
-        if let Some(client) = self.here.get(&connection) {
+        if let Some(client) = self.open.get(&connection) {
             return Some(client.clone());
         }
-        if !self.seats.enter() {
+        if !self.cap.try_enter() {
             self.remember(connection);
             return None;
         }
         let client = Client {
             gone: CancellationToken::new(),
-            calls: Arc::new(Gauge::new(self.most_calls)),
-            unread: Arc::new(Gauge::new(MOST_UNREAD_BYTES)),
+            calls: Arc::new(Cap::new(self.max_calls)),
+            unread: Arc::new(Cap::new(MAX_UNREAD_BYTES)),
         };
-        self.here.insert(connection, client.clone());
+        self.open.insert(connection, client.clone());
         Some(client)
     }
 
-    /// Follows what has changed and names those to be closed, who are too many.
+    /// Applies a change and returns the connections beyond the cap, which must be closed.
     #[must_use]
-    pub(super) fn follow(&mut self, change: Change) -> Vec<u64> {
+    pub(super) fn apply(&mut self, change: Change) -> Vec<u64> {
         match change {
-            Change::Came(connection) => self.beyond([connection]),
-            Change::Gone(connection) => {
+            Change::Opened(connection) => self.over_cap([connection]),
+            Change::Closed(connection) => {
                 self.forget(connection);
                 Vec::new()
             }
-            Change::Now(now) => {
-                let gone: Vec<_> =
-                    self.here.keys().copied().filter(|connection| !now.contains(connection)).collect();
-                for connection in gone {
+            Change::All(all) => {
+                let closed: Vec<_> =
+                    self.open.keys().copied().filter(|connection| !all.contains(connection)).collect();
+                for connection in closed {
                     self.forget(connection);
                 }
-                self.beyond(now)
+                self.over_cap(all)
             }
         }
     }
 
-    fn beyond(&mut self, connections: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        connections.into_iter().filter(|connection| self.of(*connection).is_none()).collect()
+    fn over_cap(&mut self, connections: impl IntoIterator<Item = u64>) -> Vec<u64> {
+        connections.into_iter().filter(|connection| self.client(*connection).is_none()).collect()
     }
 
     fn forget(&mut self, connection: u64) {
-        if let Some(client) = self.here.remove(&connection) {
+        if let Some(client) = self.open.remove(&connection) {
             client.gone.cancel();
-            self.seats.leave();
+            self.cap.leave();
         }
         self.remember(connection);
     }
 
     fn remember(&mut self, gone: u64) {
-        if self.gone.insert(gone) {
+        if self.closed.insert(gone) {
             self.order.push_back(gone);
         }
         if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
-            self.gone.remove(&oldest);
+            self.closed.remove(&oldest);
         }
     }
 }
 
 impl Drop for Connections {
     fn drop(&mut self) {
-        self.here.keys().for_each(|_| self.seats.leave());
+        self.open.keys().for_each(|_| self.cap.leave());
     }
 }
 
@@ -113,43 +127,43 @@ impl Drop for Connections {
 mod tests {
     use super::*;
 
-    fn connections(most: usize) -> Connections {
-        Connections::new(Arc::new(Gauge::new(most)), 1)
+    fn connections(limit: usize) -> Connections {
+        Connections::new(Arc::new(Cap::new(limit)), 1)
     }
 
     #[test]
-    fn what_belongs_to_a_connection_ends_with_it() {
+    fn waits_end_with_their_connection() {
         let mut connections = connections(10);
-        let (one, other) = (connections.of(1).unwrap(), connections.of(2).unwrap());
-        assert_eq!(connections.follow(Change::Gone(1)), Vec::<u64>::new());
+        let (one, other) = (connections.client(1).unwrap(), connections.client(2).unwrap());
+        assert_eq!(connections.apply(Change::Closed(1)), Vec::<u64>::new());
         assert!(one.gone.is_cancelled() && !other.gone.is_cancelled());
-        assert!(connections.of(1).is_none(), "a late message finds it gone");
-        assert_eq!(connections.follow(Change::Now(HashSet::from([3]))), Vec::<u64>::new());
-        assert!(other.gone.is_cancelled() && connections.of(3).is_some());
-        assert_eq!(connections.seats.now(), 1);
+        assert!(connections.client(1).is_none(), "a late message finds the connection closed");
+        assert_eq!(connections.apply(Change::All(HashSet::from([3]))), Vec::<u64>::new());
+        assert!(other.gone.is_cancelled() && connections.client(3).is_some());
+        assert_eq!(connections.cap.count(), 1);
     }
 
     #[test]
-    fn those_beyond_the_cap_are_named_and_stay_out() {
+    fn connections_over_the_cap_stay_out() {
         let mut connections = connections(2);
-        assert_eq!(connections.follow(Change::Came(1)), Vec::<u64>::new());
-        assert!(connections.of(2).is_some(), "a message may be heard before its connection");
-        assert_eq!(connections.follow(Change::Came(2)), Vec::<u64>::new());
-        assert!(connections.of(3).is_none());
-        assert_eq!(connections.follow(Change::Came(3)), [3]);
-        assert_eq!(connections.follow(Change::Gone(1)), Vec::<u64>::new());
-        assert!(connections.of(3).is_none(), "it is being closed");
-        assert_eq!(connections.follow(Change::Came(4)), Vec::<u64>::new());
-        assert_eq!(connections.follow(Change::Now(HashSet::from([2, 4, 5]))), [5]);
-        let seats = connections.seats.clone();
+        assert_eq!(connections.apply(Change::Opened(1)), Vec::<u64>::new());
+        assert!(connections.client(2).is_some(), "a message may be received before the change");
+        assert_eq!(connections.apply(Change::Opened(2)), Vec::<u64>::new());
+        assert!(connections.client(3).is_none());
+        assert_eq!(connections.apply(Change::Opened(3)), [3]);
+        assert_eq!(connections.apply(Change::Closed(1)), Vec::<u64>::new());
+        assert!(connections.client(3).is_none(), "it is being closed");
+        assert_eq!(connections.apply(Change::Opened(4)), Vec::<u64>::new());
+        assert_eq!(connections.apply(Change::All(HashSet::from([2, 4, 5]))), [5]);
+        let cap = connections.cap.clone();
         drop(connections);
-        assert_eq!(seats.now(), 0);
+        assert_eq!(cap.count(), 0);
     }
 
     #[test]
-    fn few_of_the_gone_are_remembered() {
+    fn few_closed_connections_are_remembered() {
         let mut connections = connections(1);
         (0..100_000).for_each(|connection| connections.forget(connection));
-        assert_eq!((connections.gone.len(), connections.order.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!((connections.closed.len(), connections.order.len()), (REMEMBERED, REMEMBERED));
     }
 }

@@ -1,11 +1,11 @@
-//! What the frames of a message mean.
+//! Parsing of message frames.
 
-use crate::calls::{Answer, Method};
+use crate::api::{Answer, Method};
 
-/// What is asked in one frame.
+/// The request in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask<'a> {
-    /// A path with its query, as over HTTP.
+pub enum Request<'a> {
+    /// A call, as over HTTP.
     Call {
         /// The method.
         method: Method,
@@ -14,11 +14,11 @@ pub enum Ask<'a> {
         /// The query, without the question mark.
         query: &'a str,
     },
-    /// Anything else: may one more pass in this time slot?
-    Slot,
+    /// Any other text: a request to pass in the current time slot.
+    TimeSlot,
 }
 
-/// How many of the frames are the envelope that the answer goes back in: those up to the first empty one.
+/// Returns the number of frames in the envelope, which the answer repeats: those up to the first empty frame.
 #[must_use]
 pub fn envelope<B: AsRef<[u8]>>(frames: &[B]) -> usize {
     match frames.iter().position(|frame| frame.as_ref().is_empty()) {
@@ -27,24 +27,27 @@ pub fn envelope<B: AsRef<[u8]>>(frames: &[B]) -> usize {
     }
 }
 
-/// Reads what follows the envelope.
+/// Parses the frames behind the envelope.
 ///
 /// # Errors
-/// 400 unless it is one frame of UTF-8; 404 for a path outside `/v1`.
-pub fn read<B: AsRef<[u8]>>(frames: &[B]) -> Result<Ask<'_>, Answer> {
+/// 400 unless there is exactly one frame of UTF-8; 404 for a path outside `/v1`.
+pub fn parse<B: AsRef<[u8]>>(frames: &[B]) -> Result<Request<'_>, Answer> {
     let [frame] = frames else {
-        return Err(Answer::bad_request(format!("a request is one frame, not {}", frames.len())));
+        return Err(Answer::bad_request(format!(
+            "the request has {} frames: send it in one frame",
+            frames.len()
+        )));
     };
     let Ok(text) = std::str::from_utf8(frame.as_ref()) else {
-        return Err(Answer::bad_request("a request is UTF-8"));
+        return Err(Answer::bad_request("the request is not UTF-8"));
     };
-    let Some((method, target)) = target(text) else { return Ok(Ask::Slot) };
+    let Some((method, target)) = target(text) else { return Ok(Request::TimeSlot) };
     let target = target.split_once('#').map_or(target, |(target, _)| target);
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     if path != "/v1" && !path.starts_with("/v1/") {
         return Err(Answer::no_such_path(path));
     }
-    Ok(Ask::Call { method, path, query })
+    Ok(Request::Call { method, path, query })
 }
 
 fn target(text: &str) -> Option<(Method, &str)> {
@@ -78,23 +81,23 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_calls_and_everything_else_asks_for_a_slot() {
+    fn paths_are_calls_other_texts_time_slots() {
         for text in ["let me go", "", "GET", "GET x", "HEAD /v1", "v1/event/a/wait", " /v1", "get /v1"] {
-            assert_eq!(read(&[text]), Ok(Ask::Slot), "{text}");
+            assert_eq!(parse(&[text]), Ok(Request::TimeSlot), "{text}");
         }
-        let call = |method, path, query| Ok(Ask::Call { method, path, query });
-        assert_eq!(read(&["/v1"]), call(Method::Get, "/v1", ""));
+        let call = |method, path, query| Ok(Request::Call { method, path, query });
+        assert_eq!(parse(&["/v1"]), call(Method::Get, "/v1", ""));
         assert_eq!(
-            read(&["GET /v1/event/a/wait?maxwait=0"]),
+            parse(&["GET /v1/event/a/wait?maxwait=0"]),
             call(Method::Get, "/v1/event/a/wait", "maxwait=0")
         );
-        assert_eq!(read(&["POST /v1/event/a/send"]), call(Method::Post, "/v1/event/a/send", ""));
-        assert_eq!(read(&["DELETE /v1/event/a#x?y"]), call(Method::Delete, "/v1/event/a", ""));
+        assert_eq!(parse(&["POST /v1/event/a/send"]), call(Method::Post, "/v1/event/a/send", ""));
+        assert_eq!(parse(&["DELETE /v1/event/a#x?y"]), call(Method::Delete, "/v1/event/a", ""));
     }
 
     #[test]
-    fn refuses_what_is_no_request() {
-        let status = |frames: &[&[u8]]| read(frames).unwrap_err().status;
+    fn other_frames_are_refused() {
+        let status = |frames: &[&[u8]]| parse(frames).unwrap_err().status;
         assert_eq!(status(&[b"a", b"b"]), 400);
         assert_eq!(status(&[]), 400);
         assert_eq!(status(&[b"\xff"]), 400);
@@ -105,10 +108,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_of_any_shape_are_read_or_refused(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6)) {
+        fn any_frames_are_parsed_or_refused(frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..6)) {
             let envelope = envelope(&frames);
             prop_assert!(envelope <= frames.len());
-            if let Err(answer) = read(&frames[envelope..]) {
+            if let Err(answer) = parse(&frames[envelope..]) {
                 prop_assert!(matches!(answer.status, 400 | 404));
             }
         }

@@ -1,7 +1,13 @@
-//! The one place that knows the ZeroMQ library.
+//! The sockets. Only this file and `curve.rs` use the ZeroMQ library.
+//!
+//! The library is omq-tokio: it reports closed connections, so that the waits of clients that disconnected end, and it
+//! needs no C++ build.
 
-use super::{connections::Client, security::Security};
-use crate::limits::Gauge;
+use super::{
+    connections::{Change, Client},
+    curve::Curve,
+};
+use crate::caps::Cap;
 use bytes::Bytes;
 use omq_tokio::{
     Endpoint, Message, MonitorEvent, Options, Socket, SocketType,
@@ -10,38 +16,34 @@ use omq_tokio::{
     options::KeepAlive,
     socket::{IdentitySocket, MonitorStream},
 };
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::mpsc;
 
-/// The largest message that is read, 64 bytes of bookkeeping for each of its frames included.
-const MOST_MESSAGE: usize = 64 * 1024;
+/// The size limit of messages, including 64 bytes of overhead per frame.
+const MAX_MESSAGE: usize = 64 * 1024;
 
-/// How many answers wait for a client that does not read; more are dropped.
-const MOST_UNREAD: u32 = 10_000;
+/// The limit of answers that a client has not read. More answers are dropped.
+const MAX_UNREAD: u32 = 10_000;
 
-/// How many bytes of long answers do; more are dropped, too.
-pub(super) const MOST_UNREAD_BYTES: usize = 16 << 20;
+/// The size of a long answer. Only long answers count towards [`Client::unread`].
+const LONG_ANSWER: usize = 1024;
 
-/// What is shorter takes little room, however many there are.
-const LONG: usize = 1024;
+/// The pause after a receive error, which may repeat.
+const RECEIVE_RETRY: Duration = Duration::from_millis(50);
 
-/// How long nothing is received after an error, which may come again and again.
-const AGAIN: Duration = Duration::from_millis(50);
+/// The pause before an unknown host name is looked up again.
+const LOOKUP_RETRY: Duration = Duration::from_secs(5);
 
-/// How long a name that is not known is not asked for again.
-const LATER: Duration = Duration::from_secs(5);
+/// The interval and the timeout of heartbeats to peers. Without them a subscriber would not notice a silent peer.
+const PEER_HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// How often a peer is asked whether it is still there, and how long it may take to say so: who only listens would never
-/// learn that nobody speaks any more.
-const PULSE: Duration = Duration::from_secs(2);
-
-fn options(handshakes: usize, security: Option<&Security>) -> Options {
+fn options(handshakes: usize, curve: Option<&Curve>) -> Options {
     let options = Options::default()
-        .max_message_size(MOST_MESSAGE)
+        .max_message_size(MAX_MESSAGE)
         .handshake_timeout(Duration::from_secs(5))
         .max_pending_handshakes(handshakes)
         .recv_hwm(1000)
-        .send_hwm(MOST_UNREAD)
+        .send_hwm(MAX_UNREAD)
         .linger(Duration::from_secs(1))
         .heartbeat_interval(Duration::from_secs(30))
         .heartbeat_timeout(Duration::from_secs(30))
@@ -51,62 +53,51 @@ fn options(handshakes: usize, security: Option<&Security>) -> Options {
             cnt: 3,
         })
         .monitor_capacity(16_384);
-    match security {
-        Some(security) => security.serve(options),
+    match curve {
+        Some(curve) => curve.serve(options),
         None => options,
     }
 }
 
-/// The socket that clients ask.
+/// The socket for the requests of clients.
 #[derive(Debug)]
 pub(super) struct Router {
     socket: IdentitySocket,
-    watch: Watch,
-    /// Sent by who follows what becomes of connections, on the thread on which names change hands: another one may go by
-    /// the name of one that is gone, and would take its answers for its own.
+    monitor: ConnectionMonitor,
+    /// The task that applies connection changes also sends the answers, on the thread on which identities change
+    /// owners: otherwise a new connection with a reused identity could get the answers of the previous one.
     answers: mpsc::UnboundedReceiver<Answer>,
     receives: bool,
 }
 
-/// Where a message came from.
+/// The address to which the answer to a message is sent.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub(super) struct ReturnAddress {
     identity: omq_tokio::Identity,
 }
 
-/// What happens at the router.
+/// An event of the router.
 #[derive(Debug)]
-pub(super) enum Event {
-    Message(Peer, Vec<Bytes>),
+pub(super) enum RouterEvent {
+    Message(ReturnAddress, Vec<Bytes>),
     Change(Change),
 }
 
-/// What has become of the connections of a socket.
+/// Reports the changes of the connections of a socket.
 #[derive(Debug)]
-pub(super) enum Change {
-    /// This one is there, its handshake done.
-    Came(u64),
-    /// This one is no more.
-    Gone(u64),
-    /// Much has changed: these are there now.
-    Now(HashSet<u64>),
-}
-
-/// Tells what becomes of the connections of a socket.
-#[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct ConnectionMonitor {
     socket: Socket,
     monitor: MonitorStream,
-    /// Something was missed: a list is due.
-    behind: bool,
+    /// Changes were missed: the next change is the full list.
+    missed: bool,
 }
 
-impl Watch {
+impl ConnectionMonitor {
     fn new(socket: &Socket) -> Self {
-        Self { socket: socket.clone(), monitor: socket.monitor(), behind: false }
+        Self { socket: socket.clone(), monitor: socket.monitor(), missed: false }
     }
 
-    /// `None`: the socket is closed.
+    /// Returns `None` if the socket is closed.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -118,20 +109,20 @@ impl Watch {
         }
     }
 
-    /// What was heard at once, which may be that something was missed; `None`: the socket is closed.
+    /// Waits for one event, which need not be a change. Returns `None` if the socket is closed.
     async fn step(&mut self) -> Option<Option<Change>> {
-        use omq_tokio::socket::MonitorRecvError as Missed;
-        if self.behind {
-            let now = self.socket.connections().await.ok()?;
-            self.behind = false;
-            return Some(Some(Change::Now(now.into_iter().map(|status| status.connection_id).collect())));
+        use omq_tokio::socket::MonitorRecvError as ReceiveError;
+        if self.missed {
+            let all = self.socket.connections().await.ok()?;
+            self.missed = false;
+            return Some(Some(Change::All(all.into_iter().map(|status| status.connection_id).collect())));
         }
         Some(match self.monitor.recv().await {
-            Ok(MonitorEvent::HandshakeSucceeded { peer, .. }) => Some(Change::Came(peer.connection_id)),
-            Ok(MonitorEvent::Disconnected { peer, .. }) => Some(Change::Gone(peer.connection_id)),
+            Ok(MonitorEvent::HandshakeSucceeded { peer, .. }) => Some(Change::Opened(peer.connection_id)),
+            Ok(MonitorEvent::Disconnected { peer, .. }) => Some(Change::Closed(peer.connection_id)),
             Ok(_) => None,
-            Err(Missed::Lagged(_)) => {
-                self.behind = true;
+            Err(ReceiveError::Lagged(_)) => {
+                self.missed = true;
                 None
             }
             Err(_) => return None,
@@ -148,15 +139,15 @@ impl Watch {
 pub(super) struct Closer(Socket);
 
 impl Closer {
-    /// What it has sent or was to be sent is dropped; one that is gone already is none to close.
+    /// Drops all unsent and unread messages of a connection. A connection that has already closed is ignored.
     pub(super) async fn close(&self, connection: u64) {
         if let Err(error) = self.0.disconnect_peer(connection).await {
-            tracing::debug!(%error, "a connection was not there to be closed");
+            tracing::debug!(%error, "the connection was already closed");
         }
     }
 }
 
-impl Peer {
+impl ReturnAddress {
     pub(super) fn connection(&self) -> u64 {
         self.identity.peer_info().connection_id
     }
@@ -166,78 +157,79 @@ impl Router {
     pub(super) async fn bind(
         endpoint: &Endpoint,
         handshakes: usize,
-        security: Option<&Security>,
-    ) -> omq_tokio::Result<(Self, Sender, String)> {
-        let socket = Socket::new(SocketType::Router, options(handshakes, security));
-        let watch = Watch::new(&socket);
+        curve: Option<&Curve>,
+    ) -> omq_tokio::Result<(Self, AnswerSender, String)> {
+        let socket = Socket::new(SocketType::Router, options(handshakes, curve));
+        let monitor = ConnectionMonitor::new(&socket);
         let socket = IdentitySocket::try_from(socket)?;
         let bound = socket.bind(endpoint.clone()).await?;
         let (sender, answers) = mpsc::unbounded_channel();
-        Ok((Self { socket, watch, answers, receives: true }, Sender(sender), bound.to_string()))
+        Ok((Self { socket, monitor, answers, receives: true }, AnswerSender(sender), bound.to_string()))
     }
 
-    /// Sends answers until something happens. `None`: the socket is closed, or there is no [`Sender`] any more.
+    /// Sends answers until an event happens. Returns `None` if the socket is closed or all [`AnswerSender`]s are
+    /// dropped.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Event> {
+    pub(super) async fn next(&mut self) -> Option<RouterEvent> {
         loop {
-            // By itself: beside messages that come without end the list would never be there.
-            if self.watch.behind {
-                return self.watch.next().await.map(Event::Change);
+            // Not within the `select!`: endless messages would delay the list indefinitely.
+            if self.monitor.missed {
+                return self.monitor.next().await.map(RouterEvent::Change);
             }
             tokio::select! {
                 biased;
-                heard = self.watch.step() => if let Some(change) = heard? {
-                    return Some(Event::Change(change));
+                step = self.monitor.step() => if let Some(change) = step? {
+                    return Some(RouterEvent::Change(change));
                 },
                 answer = self.answers.recv() => answer?.send(&self.socket),
                 received = received(|| self.socket.recv_from()), if self.receives => {
                     let (identity, message) = received?;
                     let frames = (0..message.len()).filter_map(|index| message.part_bytes(index)).collect();
-                    return Some(Event::Message(Peer { identity }, frames));
+                    return Some(RouterEvent::Message(ReturnAddress { identity }, frames));
                 }
             }
         }
     }
 
-    /// What comes next is no message any more.
-    pub(super) fn receive_no_more(&mut self) {
+    /// Stops receiving messages.
+    pub(super) fn stop_receiving(&mut self) {
         self.receives = false;
     }
 
     pub(super) fn closer(&self) -> Closer {
-        self.watch.closer()
+        self.monitor.closer()
     }
 
     pub(super) async fn close(self) {
         if let Err(error) = self.socket.into_inner().close().await {
-            tracing::debug!(%error, "the ZeroMQ socket did not close in order");
+            tracing::debug!(%error, "cannot close the ZeroMQ socket");
         }
     }
 }
 
 /// Sends answers.
 #[derive(Clone, Debug)]
-pub(super) struct Sender(mpsc::UnboundedSender<Answer>);
+pub(super) struct AnswerSender(mpsc::UnboundedSender<Answer>);
 
-impl Sender {
-    /// An answer to a client that is gone, or that leaves too much unread, is dropped.
-    pub(super) fn send(&self, peer: Peer, frames: Vec<Bytes>, client: Client) {
-        let Some(frames) = Unread::counted(frames, &client.unread) else {
-            tracing::debug!("a long answer was dropped");
+impl AnswerSender {
+    /// Sends an answer. The answer is dropped if the client disconnected or leaves too much unread.
+    pub(super) fn send(&self, address: ReturnAddress, frames: Vec<Bytes>, client: Client) {
+        let Some(frames) = UnreadAnswer::count(frames, &client.unread) else {
+            tracing::debug!("a long answer was dropped: the client reads too slowly");
             return;
         };
-        if self.0.send(Answer { peer, message: message(frames), client }).is_err() {
+        if self.0.send(Answer { address, message: message(frames), client }).is_err() {
             tracing::debug!("an answer was dropped: the socket is closed");
         }
     }
 }
 
-/// An answer on its way.
+/// An answer to be sent.
 #[derive(Debug)]
 struct Answer {
-    peer: Peer,
+    address: ReturnAddress,
     message: Message,
     client: Client,
 }
@@ -247,48 +239,48 @@ impl Answer {
         if self.client.gone.is_cancelled() {
             return;
         }
-        if let Err(error) = socket.try_send_to(self.peer.identity.as_ref(), self.message) {
+        if let Err(error) = socket.try_send_to(self.address.identity.as_ref(), self.message) {
             tracing::debug!(%error, "an answer was dropped");
         }
     }
 }
 
-/// The last frame of a long answer: all of it counts until it is sent or dropped.
-struct Unread {
+/// The last frame of a long answer. The whole answer counts until this frame is sent or dropped.
+struct UnreadAnswer {
     frame: Bytes,
     length: usize,
-    all: Arc<Gauge>,
+    unread: Arc<Cap>,
 }
 
-impl Unread {
-    /// `None`: there is no room for it.
-    fn counted(mut frames: Vec<Bytes>, all: &Arc<Gauge>) -> Option<Vec<Bytes>> {
+impl UnreadAnswer {
+    /// Returns `None` if the client has too much unread.
+    fn count(mut frames: Vec<Bytes>, unread: &Arc<Cap>) -> Option<Vec<Bytes>> {
         let length = frames.iter().map(Bytes::len).sum();
-        if length < LONG {
+        if length < LONG_ANSWER {
             return Some(frames);
         }
-        let frame = frames.pop().filter(|_| all.add(length))?;
-        frames.push(Bytes::from_owner(Self { frame, length, all: all.clone() }));
+        let frame = frames.pop().filter(|_| unread.try_add(length))?;
+        frames.push(Bytes::from_owner(Self { frame, length, unread: unread.clone() }));
         Some(frames)
     }
 }
 
-impl AsRef<[u8]> for Unread {
+impl AsRef<[u8]> for UnreadAnswer {
     fn as_ref(&self) -> &[u8] {
         &self.frame
     }
 }
 
-impl Drop for Unread {
+impl Drop for UnreadAnswer {
     fn drop(&mut self) {
-        self.all.take_off(self.length);
+        self.unread.subtract(self.length);
     }
 }
 
-/// What comes next, over errors that are about one message; `None`: the socket is closed.
+/// Receives the next message. Errors about single messages are skipped. Returns `None` if the socket is closed.
 ///
 /// # Cancel safety
-/// As what `receive` gives.
+/// As the future of `receive`.
 async fn received<T, F>(mut receive: impl FnMut() -> F) -> Option<T>
 where
     F: Future<Output = omq_tokio::Result<T>>,
@@ -298,8 +290,8 @@ where
             Ok(received) => return Some(received),
             Err(omq_tokio::Error::Closed) => return None,
             Err(error) => {
-                tracing::warn!(%error, "a message cannot be received");
-                tokio::time::sleep(AGAIN).await;
+                tracing::warn!(%error, "cannot receive a message");
+                tokio::time::sleep(RECEIVE_RETRY).await;
             }
         }
     }
@@ -309,34 +301,34 @@ fn message(frames: Vec<Bytes>) -> Message {
     Message::multipart_payloads(frames.into_iter().map(Payload::from_bytes))
 }
 
-/// Tells other servers.
+/// Publishes grants to other servers.
 #[derive(Clone, Debug)]
 pub(super) struct Publisher(Socket);
 
 impl Publisher {
-    /// Subscriptions to anything but `topic` are not kept: nothing else is told.
+    /// Refuses subscriptions to anything but `topic`, because nothing else is published.
     pub(super) async fn bind(
         endpoint: &Endpoint,
         topic: &'static str,
         handshakes: usize,
-        security: Option<&Security>,
-    ) -> omq_tokio::Result<(Self, Watch, String)> {
-        let options = options(handshakes, security)
+        curve: Option<&Curve>,
+    ) -> omq_tokio::Result<(Self, ConnectionMonitor, String)> {
+        let options = options(handshakes, curve)
             .subscription_admission(move |request| topic.as_bytes().starts_with(request.prefix));
         let socket = Socket::new(SocketType::Pub, options);
-        let watch = Watch::new(&socket);
+        let monitor = ConnectionMonitor::new(&socket);
         let bound = socket.bind(endpoint.clone()).await?;
-        Ok((Self(socket), watch, bound.to_string()))
+        Ok((Self(socket), monitor, bound.to_string()))
     }
 
     pub(super) fn publish(&self, frames: Vec<Bytes>) {
         if let Err(error) = self.0.try_send(message(frames)) {
-            tracing::debug!(%error, "the peers were not told");
+            tracing::debug!(%error, "cannot publish to the peers");
         }
     }
 }
 
-/// Listens to other servers; connects again and again to those that are not there.
+/// Receives the grants of other servers. Reconnects to servers that are away.
 #[derive(Debug)]
 pub(super) struct Subscriber(Socket);
 
@@ -344,22 +336,22 @@ impl Subscriber {
     pub(super) async fn connect(
         endpoints: &[Endpoint],
         topic: &'static str,
-        security: Option<&Security>,
+        curve: Option<&Curve>,
     ) -> omq_tokio::Result<Self> {
         let base = Options::default()
-            .max_message_size(MOST_MESSAGE)
+            .max_message_size(MAX_MESSAGE)
             .handshake_timeout(Duration::from_secs(5))
-            .heartbeat_interval(PULSE)
-            .heartbeat_timeout(PULSE);
-        let options = match security {
-            Some(security) => security.call(base),
+            .heartbeat_interval(PEER_HEARTBEAT)
+            .heartbeat_timeout(PEER_HEARTBEAT);
+        let options = match curve {
+            Some(curve) => curve.call(base),
             None => base,
         };
         let socket = Socket::new(SocketType::Sub, options);
         socket.subscribe(topic).await?;
         for endpoint in endpoints {
             if matches!(endpoint, Endpoint::Tcp { host: Host::Name(_), .. }) {
-                tokio::spawn(connected(socket.clone(), endpoint.clone()));
+                tokio::spawn(connect_when_resolved(socket.clone(), endpoint.clone()));
             } else {
                 socket.connect(endpoint.clone()).await?;
             }
@@ -367,7 +359,7 @@ impl Subscriber {
         Ok(Self(socket))
     }
 
-    /// `None`: the socket is closed.
+    /// Returns `None` if the socket is closed.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -377,14 +369,14 @@ impl Subscriber {
     }
 }
 
-/// Connects, as soon as the name of the peer is known anywhere: it may be so only when the peer is there.
-async fn connected(socket: Socket, endpoint: Endpoint) {
+/// Connects when the host name of the peer can be resolved, which may only be when the peer runs.
+async fn connect_when_resolved(socket: Socket, endpoint: Endpoint) {
     while let Err(error) = socket.connect(endpoint.clone()).await {
         if matches!(error, omq_tokio::Error::Closed) {
             return;
         }
-        tracing::warn!(%endpoint, %error, "a peer cannot be found yet");
-        tokio::time::sleep(LATER).await;
+        tracing::warn!(%endpoint, %error, "cannot resolve the host name of a peer, retrying");
+        tokio::time::sleep(LOOKUP_RETRY).await;
     }
 }
 

@@ -1,11 +1,11 @@
-//! The thread of the socket that clients ask.
+//! The thread of the ROUTER socket.
 
 use std::{io, panic, thread};
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Runs what is spawned on it one piece after the other, the ZeroMQ library's own tasks among it: between two looks at
-/// what that does nothing happens. Ends when it is dropped.
+/// A thread with a single-threaded runtime. The tasks of the ZeroMQ library run on it as well, so that nothing else
+/// happens between two polls of a task. It ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Thread {
     handle: Handle,
@@ -21,7 +21,7 @@ impl Thread {
         Ok(Self { handle, _end: end.drop_guard() })
     }
 
-    /// What `work` ends with.
+    /// Runs `work` on the thread and returns its output.
     ///
     /// # Panics
     /// As `work`.

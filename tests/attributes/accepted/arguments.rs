@@ -1,4 +1,4 @@
-//! Patterns, moves, names, conditions.
+//! Parameters and arguments: patterns, moves, names, `cfg` conditions.
 
 use crate::support::{Done, LOCKER};
 use locker::{Guard, lock_on_argument};
@@ -17,7 +17,7 @@ impl<T: Display> Display for Path<T> {
     }
 }
 
-/// The key of `locker.lock_on("patterns", ..)`.
+/// Returns the key of `locker.lock_on("patterns", ..)`.
 fn key(arguments: &[&dyn locker::KeyPart]) -> String {
     LOCKER.lock_on("patterns", arguments).acquire_blocking().unwrap().key().to_owned()
 }
@@ -71,7 +71,7 @@ async fn nested_patterns<const N: u8>(
 fn positions_of_patterns(
     &c: &u8,
     whole @ Path(_): &Path<u8>,
-    #[allow(unused_variables, reason = "kept where it belongs")] Path(d): Path<&str>,
+    #[allow(unused_variables, reason = "moves with its binding")] Path(d): Path<&str>,
 ) -> Done<(u8, u8, String)> {
     Ok((c, whole.0, lease.key().to_owned()))
 }
@@ -165,7 +165,7 @@ fn zero(_: locker::Error) -> u8 {
     0
 }
 
-/// What a name in use elsewhere means is never unused.
+/// Names that the key or another attribute uses are not unused.
 #[lock_on_argument(args(in_text, format!("{in_text:>3}")), locker = LOCKER, on_lost = "error")]
 #[tracing::instrument(skip_all, fields(below))]
 async fn used_elsewhere(in_text: u8, (by_key, _left): (u8, String), below: &str) -> Done {
@@ -303,7 +303,7 @@ fn binds_the_guard() -> Done {
 }
 
 #[tokio::test]
-async fn patterns_give_whole_values_by_position_and_bindings_by_name() {
+async fn position_means_value_and_name_means_binding() {
     assert_eq!(tuple((1, 2)).await.unwrap(), (3, key(&[&1, &2])));
     assert_eq!(binding_of_a_pattern(Path(7)).unwrap(), (7, key(&[&7])));
     assert_eq!(position_of_a_pattern(Path(7)).unwrap(), (7, key(&[&"path 7"])));
@@ -333,13 +333,13 @@ async fn patterns_nest() {
 }
 
 #[tokio::test]
-async fn the_key_is_computed_before_the_body_touches_the_arguments() {
+async fn key_is_computed_before_the_body() {
     assert_eq!(moved("abc".to_owned()).await.unwrap(), (key(&[&"abc"]), 3));
     assert_eq!(shadowed(1).unwrap(), key(&[&1]));
 }
 
 #[tokio::test]
-async fn generated_names_do_not_meet_the_users() {
+async fn generated_names_never_clash() {
     assert_eq!(names_like_generated_ones(1, 2, 3, 4, 5, 6, 7, 8, 9, 10).await.unwrap(), 55);
 }
 
@@ -350,7 +350,7 @@ async fn positions_count_parameters_as_written() {
 }
 
 #[tokio::test]
-async fn bodies_that_end_in_a_temporary_are_accepted() {
+async fn bodies_ending_in_a_temporary_are_accepted() {
     let hidden = || Hidden(Mutex::new(9));
     assert_eq!(temporary_at_the_end(hidden()).await, 9);
     assert_eq!(plain_temporary_at_the_end(&hidden()), 9);
@@ -358,7 +358,7 @@ async fn bodies_that_end_in_a_temporary_are_accepted() {
 }
 
 #[tokio::test]
-async fn arguments_that_the_body_leaves_alone_are_accepted() {
+async fn unused_arguments_are_accepted() {
     used_elsewhere(1, (2, String::new()), "a").await.unwrap();
     position_of_an_unused_one(1).unwrap();
     used_by_the_key_only(1, 2, 3).await.unwrap();

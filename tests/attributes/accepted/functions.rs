@@ -1,4 +1,4 @@
-//! Plain and async functions, their qualifiers, and how their bodies end.
+//! Plain and async functions, their qualifiers, and early ends of their bodies.
 
 use crate::support::Done;
 use locker::{Error, lock_on_argument};
@@ -69,7 +69,7 @@ function!(from_macro_at at 0);
 
 #[lock_on_argument(args(number))]
 fn inner_attributes(number: u8) -> Done<u8> {
-    #![allow(unused_variables, reason = "what the test is about")]
+    #![allow(unused_variables, reason = "the attribute under test")]
     let unused = 1;
     Ok(number)
 }
@@ -121,7 +121,7 @@ async fn functions_of_every_kind_are_accepted() {
 }
 
 #[tokio::test]
-async fn early_ends_of_the_body_are_accepted() {
+async fn early_returns_are_accepted() {
     assert_eq!(question_mark("3").await.unwrap(), 3);
     assert_eq!(question_mark("9").await.unwrap(), 7);
     assert_eq!(question_mark("x").await.unwrap_err().to_string(), "invalid digit found in string");

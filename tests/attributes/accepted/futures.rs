@@ -1,4 +1,4 @@
-//! The future is `Send` when the arguments are and what it returns is, and works on one thread when they are not.
+//! Futures are `Send` if the arguments and the result are, and work on one thread if not.
 
 use crate::support::{Done, LOCKER};
 use locker::{lock_on_argument, rate_limit};
@@ -35,9 +35,9 @@ async fn continues(a: &str) -> Done<&str> {
     Ok(a)
 }
 
-/// What it returns is never kept.
+/// The result is never kept across an await.
 #[rate_limit(size = 5, interval = 1, locker = LOCKER, on_error = refused)]
-async fn returns_what_is_not_sendable() -> Rc<str> {
+async fn returns_a_local_value() -> Rc<str> {
     ready(()).await;
     "a".into()
 }
@@ -53,7 +53,7 @@ fn futures_are_send_when_their_arguments_are() {
     send(&sendable_cell(Cell::new(1)));
     send(&several(String::new(), 1));
     send(&continues("a"));
-    send(&returns_what_is_not_sendable());
+    send(&returns_a_local_value());
     assert_impl_all!(locker::Guard: Send, Sync);
     assert_not_impl_any!(Rc<str>: Send);
 }

@@ -1,4 +1,4 @@
-//! Bodies on one line, which the compiler looks at more closely; and types that are written out in them only.
+//! Bodies on one line, which have lints of their own, and types that only they write out.
 
 use crate::support::{Done, LOCKER};
 use async_trait::async_trait;

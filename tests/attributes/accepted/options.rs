@@ -37,7 +37,7 @@ fn switches() -> Done {
 
 impl Failure {
     fn rethrow(error: locker::Error) -> Done {
-        Err(Self::NotLetIn(error))
+        Err(Self::Locker(error))
     }
 }
 
@@ -151,7 +151,7 @@ async fn every_option_is_accepted() {
 }
 
 #[tokio::test]
-async fn the_locker_is_any_expression() {
+async fn locker_is_any_expression() {
     let service = Service { shared: Arc::new(Locker::memory()), own: Locker::memory() };
     assert!(service.on_shared().await);
     assert!(service.on_own());

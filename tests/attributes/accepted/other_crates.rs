@@ -1,11 +1,11 @@
-//! Attributes of other crates above and below.
+//! Attributes of other crates, above and below.
 
 use crate::support::{Done, Failure, LOCKER};
 use async_trait::async_trait;
 use locker::lock_on_argument;
 use std::{collections::VecDeque, fmt::Display, future::ready, sync::Arc};
 
-/// The key that the by-hand call gives.
+/// Returns the key of the same lock taken by hand.
 fn key(arguments: &[&dyn locker::KeyPart]) -> String {
     LOCKER.lock_on("other.crates", arguments).acquire_blocking().unwrap().key().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Methods, in impl blocks and in traits.
+//! Methods in impl blocks and in traits.
 
 use crate::support::Done;
 use locker::lock_on_argument;

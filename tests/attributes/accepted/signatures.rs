@@ -1,4 +1,4 @@
-//! Generics, and all that can be returned.
+//! Generics and return types.
 
 use crate::support::{Done, Failure};
 use locker::{Error, lock_on_argument};

@@ -1,4 +1,4 @@
-//! Modules that make names mean something else.
+//! Modules that shadow the names that expansions use.
 
 mod without_prelude {
     #![no_implicit_prelude]
@@ -24,7 +24,7 @@ mod without_prelude {
     }
 }
 
-#[allow(dead_code, non_camel_case_types, reason = "they are here to be in the way")]
+#[allow(dead_code, non_camel_case_types, reason = "they shadow names on purpose")]
 mod shadowed {
     use ::locker::lock_on_argument;
 
@@ -54,8 +54,8 @@ mod shadowed {
     }
 }
 
-/// Names of unit structs, constants and statics cannot be bound by a pattern.
-#[allow(dead_code, non_camel_case_types, non_upper_case_globals, reason = "they are here to be in the way")]
+/// A pattern cannot bind the name of a unit struct, constant or static.
+#[allow(dead_code, non_camel_case_types, non_upper_case_globals, reason = "they shadow names on purpose")]
 mod bound {
     use ::locker::{Error, Result, limit_concurrency, lock_on_argument, rate_limit};
 
@@ -111,11 +111,12 @@ mod bound {
     }
 }
 
-/// Methods of the names of generated calls that everything has, by value: found before those that borrow.
+/// A trait implemented for every type, with methods named like generated calls. Methods by value are found before those
+/// that borrow.
 mod blanket {
     use locker::{Result, limit_concurrency, lock_on_argument, rate_limit};
 
-    #[allow(dead_code, reason = "they are here to be in the way")]
+    #[allow(dead_code, reason = "they shadow names on purpose")]
     trait Everything: Sized {
         fn digest(self) {}
         fn digest_of<T>(self) {}
@@ -151,7 +152,7 @@ mod blanket {
     }
 }
 
-/// Where `allow` is an error.
+/// A module in which `allow` is an error.
 #[forbid(warnings, unused_imports, unreachable_code)]
 mod forbidding {
     use locker::{Result, limit_concurrency, lock_on_argument, rate_limit};
@@ -183,7 +184,7 @@ fn by_path() -> locker::Result<()> {
     Ok(())
 }
 
-/// As the macro of a library would write it, in the crates of its users.
+/// An attribute written by the macro of a library, in the crates of its users.
 macro_rules! guarded {
     (
         #[$lease:expr, $timeout:literal, $renew:literal, $on_error:path, $name_of_lock:literal, $part:expr]
@@ -214,7 +215,7 @@ fn none(_: locker::Error) -> Option<u8> {
 }
 
 #[tokio::test]
-async fn nothing_in_scope_is_relied_upon() {
+async fn expansion_relies_on_nothing_in_scope() {
     assert_eq!(without_prelude::asynchronous(1).await.unwrap(), 1);
     assert_eq!(without_prelude::plain(1).unwrap(), 1);
     assert_eq!(without_prelude::each(1, 2).await.unwrap(), 3);

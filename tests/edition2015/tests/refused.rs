@@ -1,8 +1,8 @@
-//! A mistake has its message in this edition, too.
+//! Mistakes have their error messages in this edition, too.
 
 extern crate trybuild;
 
 #[test]
-fn mistakes_are_refused_with_their_reason() {
+fn mistakes_are_refused_with_a_reason() {
     trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
 }

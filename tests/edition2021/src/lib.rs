@@ -1,7 +1,7 @@
 //! The attributes in edition 2021, under a renamed dependency.
 
 #![deny(warnings, rust_2018_idioms, missing_docs, clippy::pedantic)]
-#![allow(clippy::missing_errors_doc, reason = "nobody reads them")]
+#![allow(clippy::missing_errors_doc, reason = "not a library for users")]
 
 use renamed::{lock_on_argument, lock_on_argument as under_another_name, Error, Guard};
 use std::{
@@ -9,7 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// What can be part of a key although it can change.
+/// A key part with interior mutability.
 #[derive(Debug)]
 pub struct Balance(pub Mutex<u64>);
 
@@ -79,7 +79,7 @@ fn wrong(_: Error) -> u32 {
     0
 }
 
-/// A renamed import cannot be known to the attribute above it.
+/// The attribute above cannot recognise a renamed import.
 #[lock_on_argument(name = "outer", args(0))]
 #[under_another_name(name = "inner", args(0))]
 pub fn nested(value: u8) -> Result<u8, Error> {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_that_end_in_a_temporary_are_accepted() {
+    async fn bodies_ending_in_a_temporary_are_accepted() {
         assert_eq!(balance().read().await.unwrap(), 7);
         assert_eq!(balance().read_now(), 7);
         assert_eq!(temporary_of_an_argument(balance()).await, 7);

@@ -10,7 +10,7 @@ use crate::{
 use futures_util::FutureExt;
 use std::{fmt, sync::Arc};
 
-/// A store across a network that answers some calls in its own way, and notes what it was asked.
+/// A store across a network that replies to some calls in its own way, and records its requests.
 struct Remote<F> {
     memory: Memory,
     answer: F,
@@ -49,7 +49,7 @@ fn remote(
     (Locker::with_defaults(Remote { memory: Memory::new(), answer, asked: Arc::clone(&asked) }), asked)
 }
 
-/// The attempts that were taken back.
+/// The attempts that were cancelled.
 fn cancelled(asked: &Asked) -> Vec<Id> {
     let of = |request: &Request| match *request {
         Request::Lock(HoldRequest::Cancel { id, .. }) => Some(id),
@@ -63,7 +63,7 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn nobody_can_be_handed_anything_when_the_attempt_is_taken_back() {
+async fn mailbox_closes_before_the_cancel() {
     let open = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&open);
     let (locker, asked) = remote(move |memory, request| {
@@ -82,7 +82,7 @@ async fn nobody_can_be_handed_anything_when_the_attempt_is_taken_back() {
 }
 
 #[tokio::test]
-async fn the_last_try_of_one_who_was_in_line_is_taken_back_whatever_was_answered() {
+async fn last_try_in_the_queue_is_cancelled() {
     for answer in [
         Ok(Reply::Busy { retry_after: Duration::ZERO }),
         Err(Error::new(ErrorKind::Unavailable, "it is loading")),
@@ -91,7 +91,7 @@ async fn the_last_try_of_one_who_was_in_line_is_taken_back_whatever_was_answered
         let given = answer.clone();
         let (locker, asked) = remote(move |memory, request| match *request {
             Request::Lock(HoldRequest::Acquire { id, wait: None, .. }) => {
-                // The holder has handed it over to this one, who will not look any more.
+                // The holder hands the lock off to this attempt, which does not read its mailbox any more.
                 let signal = Signal::HandedOff { fence: 7, until: Timestamp::NEVER };
                 drop(memory.mailboxes().deliver(Notification { key: Key::new("lock:a"), id, signal }));
                 Some(given.clone())
@@ -107,9 +107,9 @@ async fn the_last_try_of_one_who_was_in_line_is_taken_back_whatever_was_answered
     }
 }
 
-/// A copy of the last question that comes late would count for somebody who has left.
+/// A late copy of the final check would count a caller that has left.
 #[tokio::test]
-async fn who_leaves_a_barrier_is_refused_when_a_copy_of_its_last_question_may_still_come() {
+async fn barrier_timeout_leaves_a_tombstone() {
     for (lost, kind) in [(1, ErrorKind::TimedOut), (usize::MAX, ErrorKind::Unavailable)] {
         let lost = Mutex::new(lost);
         let (locker, asked) = remote(move |_, request| {
@@ -128,7 +128,7 @@ async fn who_leaves_a_barrier_is_refused_when_a_copy_of_its_last_question_may_st
 }
 
 #[tokio::test]
-async fn a_place_in_line_is_kept_until_the_next_try() {
+async fn place_in_the_queue_outlives_the_retry_delay() {
     let (locker, asked) = remote(|_, _| None);
     let _guard = locker.lock("a").acquire().await.unwrap();
     let mut waiting = Box::pin(locker.lock("a").max_retry(2).retry_delay(Duration::from_secs(40)).acquire());
@@ -139,7 +139,7 @@ async fn a_place_in_line_is_kept_until_the_next_try() {
 }
 
 #[tokio::test]
-async fn a_hold_that_was_granted_anew_behind_its_back_is_lost() {
+async fn renewal_with_a_higher_fence_is_a_loss() {
     let (locker, _) = remote(|_, request| {
         matches!(request, Request::Lock(HoldRequest::Renew { .. }))
             .then_some(Ok(Reply::Renewed { fence: u64::MAX }))
@@ -150,7 +150,7 @@ async fn a_hold_that_was_granted_anew_behind_its_back_is_lost() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_is_given_back_as_soon_as_there_is_somebody_to_say_it_to() {
+async fn releases_wait_for_a_store_that_rejects_logins() {
     let down = Arc::new(Mutex::new(false));
     let is_down = Arc::clone(&down);
     let (locker, asked) = remote(move |_, _| {
@@ -161,7 +161,7 @@ async fn what_is_given_back_is_given_back_as_soon_as_there_is_somebody_to_say_it
         (locker.lock("a").acquire().await.unwrap(), locker.lock("b").acquire().await.unwrap());
     *lock(&down) = true;
     let error = released.release().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Misused, "whoever releases is told at once");
+    assert_eq!(error.kind(), ErrorKind::Misused, "the caller of release gets the error at once");
     drop(dropped);
     let before = lock(&asked).len();
     until(|| lock(&asked).len() > before + 3).await;

@@ -1,0 +1,191 @@
+//! The three attributes and the options that each of them takes.
+
+use proc_macro2::Ident;
+use std::fmt;
+use syn::{Error, Path, Result};
+
+/// An attribute of this crate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attribute {
+    Lock,
+    Rate,
+    Semaphore,
+}
+
+/// An option of an attribute, whatever alias it is written with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OptionName {
+    Args,
+    Name,
+    Timeout,
+    OnError,
+    Locker,
+    Crate,
+    Lease,
+    MaxRetry,
+    RetryDelay,
+    Renew,
+    MaxHold,
+    Release,
+    Fair,
+    OnLost,
+    Guard,
+    Each,
+    Mode,
+    Size,
+    Interval,
+    Algorithm,
+    Burst,
+}
+
+use OptionName as O;
+
+const COMMON: &[OptionName] = &[O::Args, O::Name, O::Timeout, O::OnError, O::Locker, O::Crate];
+const HOLDING: &[OptionName] =
+    &[O::Lease, O::MaxRetry, O::RetryDelay, O::Renew, O::MaxHold, O::Release, O::Fair, O::OnLost, O::Guard];
+
+/// Names from other libraries, with the option that does the same here.
+const SYNONYMS: &[(&str, OptionName)] = &[
+    ("ttl", O::Lease),
+    ("lease_time", O::Lease),
+    ("duration", O::Lease),
+    ("key", O::Args),
+    ("keys", O::Args),
+    ("wait", O::Timeout),
+    ("retries", O::MaxRetry),
+    ("attempts", O::MaxRetry),
+    ("limit", O::Size),
+    ("permits", O::Size),
+    ("max", O::Size),
+    ("per", O::Interval),
+    ("window", O::Interval),
+    ("period", O::Interval),
+];
+
+impl OptionName {
+    /// Returns the name, which is also that of the setter on the request.
+    pub(crate) fn name(self) -> &'static str {
+        self.names()[0]
+    }
+
+    /// Returns the name and its aliases.
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Args => &["args"],
+            Self::Name => &["name"],
+            Self::Timeout => &["timeout"],
+            Self::OnError => &["on_error"],
+            Self::Locker => &["locker"],
+            Self::Crate => &["crate"],
+            Self::Lease => &["lease", "expr", "expire"],
+            Self::MaxRetry => &["max_retry"],
+            Self::RetryDelay => &["retry_delay"],
+            Self::Renew => &["renew"],
+            Self::MaxHold => &["max_hold"],
+            Self::Release => &["release"],
+            Self::Fair => &["fair"],
+            Self::OnLost => &["on_lost"],
+            Self::Guard => &["guard"],
+            Self::Each => &["each"],
+            Self::Mode => &["mode"],
+            Self::Size => &["size"],
+            Self::Interval => &["interval"],
+            Self::Algorithm => &["algorithm"],
+            Self::Burst => &["burst"],
+        }
+    }
+}
+
+impl Attribute {
+    pub(crate) const ALL: [Self; 3] = [Self::Lock, Self::Rate, Self::Semaphore];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock_on_argument",
+            Self::Rate => "rate_limit",
+            Self::Semaphore => "limit_concurrency",
+        }
+    }
+
+    /// Returns the attribute that a path names, written bare or behind the library's name.
+    pub(crate) fn of_path(path: &Path, library: &str) -> Option<Self> {
+        let (last, before) =
+            path.segments.iter().collect::<Vec<_>>().split_last().map(|(l, b)| (*l, b.to_vec()))?;
+        let ours = match before[..] {
+            [] => true,
+            [only] => only.ident == library || only.ident == "locker",
+            _ => false,
+        };
+        Self::ALL.into_iter().find(|attribute| ours && last.ident == attribute.name())
+    }
+
+    /// Returns typical first options, for messages.
+    pub(crate) fn example(self) -> &'static str {
+        match self {
+            Self::Lock => "`expr = 10, args(0, 1)`",
+            Self::Rate => "`size = 5, interval = \"800ms\", args(0)`",
+            Self::Semaphore => "`size = 10, expr = 60, args(0)`",
+        }
+    }
+
+    /// Returns the option with this name or alias.
+    pub(crate) fn option(self, name: &Ident) -> Result<OptionName> {
+        let text = name.to_string();
+        let option = self.options().find(|option| option.names().contains(&text.as_str()));
+        option.ok_or_else(|| Error::new(name.span(), self.unknown(&text)))
+    }
+
+    /// Refuses a name that stands alone and is no option: it was meant as a part of the key.
+    pub(crate) fn refuse_part(self, name: &Ident) -> Result<()> {
+        if self.option(name).is_ok() {
+            return Ok(());
+        }
+        let message = format!("`{self}` has no option `{name}`; did you mean `args({name})`?");
+        Err(Error::new(name.span(), message))
+    }
+
+    /// Returns every name that an option of this attribute may be written with.
+    pub(crate) fn option_names(self) -> impl Iterator<Item = &'static str> {
+        self.options().flat_map(OptionName::names).copied()
+    }
+
+    fn options(self) -> impl Iterator<Item = OptionName> {
+        let own: [&[OptionName]; 2] = match self {
+            Self::Lock => [HOLDING, &[O::Each, O::Mode]],
+            Self::Rate => [&[O::Size, O::Interval, O::Algorithm, O::Burst], &[]],
+            Self::Semaphore => [HOLDING, &[O::Size]],
+        };
+        COMMON.iter().chain(own[0]).chain(own[1]).copied()
+    }
+
+    fn unknown(self, name: &str) -> String {
+        let others = Self::ALL.into_iter().filter(|other| other.option_names().any(|option| option == name));
+        let others = others.map(|other| format!("`{other}`")).collect::<Vec<_>>();
+        if !others.is_empty() {
+            return format!("`{name}` is an option of {}, not of `{self}`", others.join(" and "));
+        }
+        if let Some(near) = self.meant_by(name) {
+            return format!("`{self}` has no option `{name}`; did you mean `{near}`?");
+        }
+        let all = self.option_names().collect::<Vec<_>>().join("`, `");
+        format!("`{self}` has no option `{name}`; its options are `{all}`")
+    }
+
+    fn meant_by(self, name: &str) -> Option<&'static str> {
+        let synonym = SYNONYMS.iter().find(|(other, _)| *other == name).map(|(_, own)| *own);
+        let synonym = synonym.filter(|own| self.options().any(|option| option == *own));
+        let near = self.option_names().max_by(|a, b| likeness(a, name).total_cmp(&likeness(b, name)));
+        synonym.map(OptionName::name).or(near.filter(|near| likeness(near, name) > 0.7))
+    }
+}
+
+/// Returns how alike two names are, from 0 to 1.
+pub(crate) fn likeness(a: &str, b: &str) -> f64 {
+    strsim::jaro_winkler(a, b)
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,71 @@
+//! One attribute around the body, and the tokens that all its generated parts share.
+
+use crate::{
+    hygiene::hidden,
+    parse::{
+        applied::Applied,
+        function::Function,
+        options::{Options, chosen},
+    },
+};
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+
+/// An attribute, the function it stands on, and the names that its generated code uses.
+pub(crate) struct Layer<'a> {
+    pub(crate) applied: &'a Applied,
+    pub(crate) function: &'a Function,
+    pub(crate) runtime: TokenStream,
+    pub(crate) names: Names,
+}
+
+/// The variables that several parts of the generated code use.
+pub(crate) struct Names {
+    pub(crate) request: Ident,
+    pub(crate) entered: Ident,
+    pub(crate) hold: Ident,
+    pub(crate) error: Ident,
+    pub(crate) value: Ident,
+}
+
+impl<'a> Layer<'a> {
+    pub(crate) fn new(applied: &'a Applied, function: &'a Function) -> Self {
+        let names = Names {
+            request: hidden("request"),
+            entered: hidden("entered"),
+            hold: hidden("hold"),
+            error: hidden("error"),
+            value: hidden("value"),
+        };
+        Self { applied, function, runtime: applied.runtime(), names }
+    }
+
+    pub(crate) fn options(&self) -> &'a Options {
+        &self.applied.options
+    }
+
+    /// Returns the expression for the return value if the lock is not acquired or is lost.
+    pub(crate) fn refused(&self) -> TokenStream {
+        let (runtime, error) = (&self.runtime, &self.names.error);
+        if let Some(on_error) = &self.options().on_error {
+            let path = &on_error.value;
+            return quote_spanned!(path.span()=> #path(#error));
+        }
+        let returned = self.function.returned.tokens(runtime);
+        let at = Span::mixed_site().located_at(self.function.output_span());
+        quote_spanned!(at=> <#returned as #runtime::Outcome>::refused(#error))
+    }
+
+    /// Returns a statement that fixes the type of an async block, as the signature does for an async function.
+    pub(crate) fn hint(&self) -> TokenStream {
+        let (runtime, returned) = (&self.runtime, self.function.returned.tokens(&self.runtime));
+        quote!(if false { return #runtime::never::<#returned>(); })
+    }
+}
+
+/// Returns whether a closure keeps `return` and `?` of a plain body from skipping the code after it.
+pub(crate) fn runs_in_closure(options: &Options, function: &Function) -> bool {
+    let error = chosen(options.on_lost.as_ref()).as_deref() == Some("error");
+    error && function.is_plain() && !function.returned.is_never()
+}

@@ -1,0 +1,95 @@
+//! Functions that an attribute cannot stand on.
+
+use crate::{
+    attribute::Attribute,
+    parse::{function::Function, options::Options},
+};
+use quote::ToTokens;
+use syn::{
+    Error, ParenthesizedGenericArguments, Result, ReturnType, TypeParamBound,
+    spanned::Spanned,
+    visit::{self, Visit},
+};
+
+/// Refuses functions that no attribute of this crate can stand on.
+pub(crate) fn check(function: &Function, attribute: Attribute) -> Result<()> {
+    if let Some(constness) = &function.signature.constness {
+        return Err(Error::new(
+            constness.span(),
+            format!("`{attribute}` waits, which a `const fn` cannot: remove `const`"),
+        ));
+    }
+    if let Some(variadic) = &function.signature.variadic {
+        return Err(Error::new(
+            variadic.span(),
+            format!("`{attribute}` does not support variadic functions"),
+        ));
+    }
+    if function.is_plain() { refuse_lazy(attribute, &function.signature.output) } else { Ok(()) }
+}
+
+/// Refuses a return type that cannot carry the lock's error.
+pub(crate) fn check_returned(function: &Function, options: &Options) -> Result<()> {
+    if options.on_error.is_some() || function.returned.may_be_result() {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` must return `Result<_, E>` with `E: From<locker::Error>`, or set `on_error`: acquiring can fail",
+        function.signature.ident
+    );
+    Err(Error::new(function.output_span(), message))
+}
+
+/// Refuses plain functions that return before their work starts.
+fn refuse_lazy(attribute: Attribute, output: &ReturnType) -> Result<()> {
+    let mut lazy = Lazy { attribute, found: None };
+    lazy.visit_return_type(output);
+    lazy.found.map_or(Ok(()), Err)
+}
+
+const FUTURES: [&str; 4] = ["Future", "IntoFuture", "TryFuture", "FusedFuture"];
+const STREAMS: [&str; 4] = ["Stream", "TryStream", "FusedStream", "AsyncIterator"];
+const ITERATORS: [&str; 4] = ["Iterator", "DoubleEndedIterator", "ExactSizeIterator", "FusedIterator"];
+
+struct Lazy {
+    attribute: Attribute,
+    found: Option<Error>,
+}
+
+impl Lazy {
+    fn found(&mut self, name: &dyn ToTokens, what: &str) {
+        let end = if self.attribute == Attribute::Rate {
+            "the call would be admitted"
+        } else {
+            "the lock would end"
+        };
+        // An async function that returns a stream would be as lazy.
+        let collect = if what.contains("Future") { "" } else { " and collect the items in its body" };
+        let message =
+            format!("{end} before the work of the returned `{what}` starts: make it `async fn`{collect}");
+        self.found.get_or_insert_with(|| Error::new_spanned(name, message));
+    }
+}
+
+impl<'ast> Visit<'ast> for Lazy {
+    fn visit_type_param_bound(&mut self, bound: &'ast TypeParamBound) {
+        let TypeParamBound::Trait(bound) = bound else { return };
+        let name = bound.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+        match &*name {
+            lazy if FUTURES.contains(&lazy) || STREAMS.contains(&lazy) => self.found(bound, lazy),
+            lazy if ITERATORS.contains(&lazy) && self.attribute != Attribute::Rate => self.found(bound, lazy),
+            _ => visit::visit_trait_bound(self, bound),
+        }
+    }
+
+    fn visit_type_path(&mut self, path: &'ast syn::TypePath) {
+        let name = path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+        match &*name {
+            "BoxFuture" | "LocalBoxFuture" | "BoxStream" | "LocalBoxStream" => self.found(path, &name),
+            _ => visit::visit_type_path(self, path),
+        }
+    }
+
+    /// Does not look into a returned closure.
+    fn visit_parenthesized_generic_arguments(&mut self, _: &'ast ParenthesizedGenericArguments) {}
+}

@@ -1,0 +1,145 @@
+//! Options that contradict each other, miss another option, or have values out of range.
+
+use crate::{
+    attribute::Attribute,
+    parse::{
+        applied::Applied,
+        duration::{Time, ungrouped},
+        options::{Given, Options, chosen},
+    },
+    ranges::{LONGEST, SHORTEST, SHORTEST_INTERVAL},
+};
+use proc_macro2::Ident;
+use std::time::Duration;
+use syn::{Error, Expr, ExprLit, Lit, Result};
+
+/// Checks the options of one attribute against each other.
+pub(crate) fn check(applied: &Applied) -> Result<()> {
+    let options = &applied.options;
+    check_required(applied)?;
+    check_durations(options)?;
+    check_each(options)?;
+    check_renewal(options)?;
+    check_attempts(options)?;
+    check_burst(options)
+}
+
+fn check_required(applied: &Applied) -> Result<()> {
+    let Applied { attribute, options, at, .. } = applied;
+    let lacks = |option: &str| {
+        let message = format!("`{attribute}` needs `{option}`: {}", attribute.example());
+        Err(Error::new(*at, message))
+    };
+    match attribute {
+        Attribute::Rate | Attribute::Semaphore if options.size.is_none() => lacks("size"),
+        Attribute::Rate if options.interval.is_none() => lacks("interval"),
+        _ => Ok(()),
+    }
+}
+
+fn check_durations(options: &Options) -> Result<()> {
+    let limits = [
+        (&options.lease, SHORTEST),
+        (&options.max_hold, SHORTEST),
+        (&options.retry_delay, SHORTEST),
+        (&options.interval, SHORTEST_INTERVAL),
+        (&options.timeout, Duration::ZERO),
+    ];
+    for (given, shortest) in limits {
+        given.as_ref().map_or(Ok(()), |given| check_range(given, shortest))?;
+    }
+    let known = |given: &Option<Given<Time>>| given.as_ref()?.value.known();
+    match (&options.max_hold, known(&options.max_hold), known(&options.lease)) {
+        (Some(given), Some(hold), Some(lease)) if hold < lease => {
+            Err(Error::new(given.value.span(), "`max_hold` must not be shorter than the lease"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_range(given: &Given<Time>, shortest: Duration) -> Result<()> {
+    let Some(known) = given.value.known() else { return Ok(()) };
+    let limit = if known < shortest {
+        if known.is_zero() { "longer than zero".to_owned() } else { format!("at least {shortest:?}") }
+    } else if known > LONGEST {
+        "at most 10 years".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(given.value.span(), format!("`{}` must be {limit}", given.option)))
+}
+
+fn check_each(options: &Options) -> Result<()> {
+    let Some(each) = &options.each else { return Ok(()) };
+    if each.value.0.is_empty() {
+        return each.refuse("`each` takes one lock per part: name at least one, such as `each(from, to)`");
+    }
+    if let Some(args) = &options.args {
+        return args
+            .refuse("`args` makes one lock of all parts, `each` one lock per part: remove one of them");
+    }
+    match &options.guard {
+        Some(guard) => {
+            guard.refuse("`guard` binds the guard of one lock, but `each` takes several: remove one of them")
+        }
+        None => Ok(()),
+    }
+}
+
+fn check_renewal(options: &Options) -> Result<()> {
+    match (&options.renew, &options.max_hold) {
+        (Some(renew), Some(max_hold)) if !renew.value.value => max_hold
+            .refuse("`max_hold` limits the renewal, but `renew = false` switches it off: remove one of them"),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses options on repeated attempts if the default `timeout` allows one attempt only.
+fn check_attempts(options: &Options) -> Result<()> {
+    if !options.is_released_on_expiry() || options.timeout.is_some() {
+        return Ok(());
+    }
+    let why = "with `release = \"on_expiry\"` the default `timeout` is 0, which allows one attempt: set a `timeout`";
+    match (&options.max_retry, &options.retry_delay) {
+        (Some(max_retry), _) if !is_one(&max_retry.value) => max_retry.refuse(why),
+        (_, Some(retry_delay)) => retry_delay.refuse(why),
+        _ => Ok(()),
+    }
+}
+
+fn is_one(count: &Expr) -> bool {
+    matches!(ungrouped(count), Expr::Lit(ExprLit { lit: Lit::Int(int), .. }) if int.base10_digits() == "1")
+}
+
+fn check_burst(options: &Options) -> Result<()> {
+    match &options.burst {
+        Some(burst) if chosen(options.algorithm.as_ref()).as_deref() != Some("gcra") => {
+            burst.refuse("`burst` needs `algorithm = \"gcra\"`")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses options that only async functions can carry out.
+pub(crate) fn check_plain_function(options: &Options) -> Result<()> {
+    match &options.on_lost {
+        Some(on_lost) if on_lost.value.value() == "cancel" => {
+            let message =
+                "a plain function cannot be cancelled: make it `async fn`, or use \"continue\" or \"error\"";
+            Err(Error::new(on_lost.value.span(), message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a `guard` that would hide a parameter.
+pub(crate) fn check_guard(options: &Options, bound: &[Ident]) -> Result<()> {
+    match &options.guard {
+        Some(guard) if bound.contains(&guard.value) => {
+            let message =
+                format!("`{}` is already a parameter: choose another name for the guard", guard.value);
+            Err(Error::new(guard.value.span(), message))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,18 @@
+//! The API that HTTP and ZeroMQ share: how calls are spelled, and how they are answered.
+
+mod actions;
+mod answer;
+mod call;
+pub(crate) mod name;
+pub(crate) mod openapi;
+mod params;
+mod resource;
+pub(crate) mod state;
+
+pub(crate) use actions::{Action, ROWS};
+pub use answer::Answer;
+pub(crate) use call::{Call, CallKind};
+pub use call::{Method, ParsedCall, parse};
+pub(crate) use params::Params;
+pub use params::RawParams;
+pub(crate) use resource::Resource;

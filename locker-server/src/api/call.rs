@@ -1,0 +1,166 @@
+//! Parsing of requests into calls.
+
+use super::{
+    actions::Action,
+    answer::Answer,
+    name,
+    params::{Params, RawParams},
+    resource::Resource,
+};
+use std::time::Duration;
+
+/// The methods that have a meaning. Every other method is answered 405.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Every call accepts it, as in bouncer.
+    Get,
+    /// Preferred for calls that change something.
+    Post,
+    /// Deletes a name.
+    Delete,
+    /// Any other method.
+    Other,
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Runs an action.
+    Action { action: Action, name: String, params: Params },
+    /// Deletes a name. Its waiters get 409.
+    Delete(Resource, String),
+    /// Shows the state of a name.
+    Show(Resource, String),
+    /// Lists the names in use.
+    List,
+}
+
+/// The kind of a call, without name and parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    Action(Action),
+    Delete,
+    Show,
+    List,
+}
+
+impl CallKind {
+    /// Returns the kind by method and path, also for requests that cannot be parsed. Returns `None` if the path is
+    /// unknown.
+    pub(crate) fn of(method: Method, path: &str) -> Option<Self> {
+        Some(match (Target::parse(path).ok()?, method) {
+            (Target::List, _) => Self::List,
+            (Target::Name(..), Method::Delete) => Self::Delete,
+            (Target::Name(..), _) => Self::Show,
+            (Target::Action(action, _), _) => Self::Action(action),
+        })
+    }
+}
+
+impl Call {
+    pub(crate) fn kind(&self) -> CallKind {
+        match self {
+            Self::Action { action, .. } => CallKind::Action(*action),
+            Self::Delete(..) => CallKind::Delete,
+            Self::Show(..) => CallKind::Show,
+            Self::List => CallKind::List,
+        }
+    }
+
+    /// Returns the queue in which the call waits, if it has to.
+    pub(crate) fn queue(&self) -> (Option<Resource>, &str) {
+        match self {
+            Self::Action { action, name, .. } => (Some(action.row().resource), name),
+            _ => (None, ""),
+        }
+    }
+
+    /// Returns `true` if the call may wait for another caller or for a refill. Every other call ends with the reply of
+    /// the store.
+    pub(crate) fn may_wait(&self) -> bool {
+        matches!(self, Self::Action { action, params, .. } if action.waits() && !params.maxwait.is_zero())
+    }
+
+    /// Returns the same call with `maxwait=0`.
+    pub(crate) fn without_waiting(&self) -> Self {
+        let mut call = self.clone();
+        if let Self::Action { params, .. } = &mut call {
+            params.maxwait = Duration::ZERO;
+        }
+        call
+    }
+}
+
+/// A parsed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParsedCall {
+    pub(crate) call: Call,
+    /// The client's id of the request, for the log.
+    pub(crate) id: Option<Box<str>>,
+}
+
+/// Parses a request.
+///
+/// # Errors
+/// The answer to a wrong request: 404 for an unknown path, 405 for a method that the path does not accept, 400 for bad
+/// names and parameters.
+pub fn parse(method: Method, path: &str, query: &str, form: &str) -> Result<ParsedCall, Answer> {
+    let target = Target::parse(path)?;
+    target.check(method)?;
+    let raw = RawParams::parse(query, form)?;
+    let id = raw.id.clone();
+    let call = match target {
+        Target::List => Call::List,
+        Target::Name(resource, name) if method == Method::Delete => Call::Delete(resource, parse_name(name)?),
+        Target::Name(resource, name) => Call::Show(resource, parse_name(name)?),
+        Target::Action(action, name) => {
+            Call::Action { action, name: parse_name(name)?, params: Params::new(action, raw)? }
+        }
+    };
+    Ok(ParsedCall { call, id })
+}
+
+fn parse_name(segment: &str) -> Result<String, Answer> {
+    name::parse(segment).map_err(Answer::bad_request)
+}
+
+/// The target of a path. Names are still encoded.
+#[derive(Clone, Copy, Debug)]
+enum Target<'a> {
+    List,
+    Name(Resource, &'a str),
+    Action(Action, &'a str),
+}
+
+impl<'a> Target<'a> {
+    /// Accepts paths with and without `/v1`, as the two versions of bouncer have them. The list is not bouncer's: its
+    /// path is always `/v1`.
+    fn parse(path: &'a str) -> Result<Self, Answer> {
+        if path == "/v1" {
+            return Ok(Self::List);
+        }
+        let unknown = || Answer::no_such_path(path);
+        let rest = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).ok_or_else(unknown)?;
+        let (resource, rest) = rest.split_once('/').ok_or_else(unknown)?;
+        let resource = Resource::parse(resource).ok_or_else(unknown)?;
+        match rest.split_once('/') {
+            None => Ok(Self::Name(resource, rest)),
+            Some((name, action)) => {
+                let action = Action::parse(resource, action).ok_or_else(unknown)?;
+                Ok(Self::Action(action, name))
+            }
+        }
+    }
+
+    fn check(self, method: Method) -> Result<(), Answer> {
+        let (allowed, allow): (&[Method], _) = match self {
+            Self::List => (&[Method::Get], "GET"),
+            Self::Name(..) => (&[Method::Get, Method::Delete], "GET, DELETE"),
+            Self::Action(..) => (&[Method::Get, Method::Post], "GET, POST"),
+        };
+        if allowed.contains(&method) { Ok(()) } else { Err(Answer::wrong_method(allow)) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! The parameters of a call, from a query or a form.
+
+use super::{
+    actions::Action,
+    answer::Answer,
+    name::{quoted, unescape},
+};
+use std::{borrow::Cow, time::Duration};
+
+/// The parameters as a client sent them. As in bouncer, a call accepts and ignores parameters that it does not need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawParams {
+    pub(super) expires: Option<i64>,
+    pub(super) id: Option<Box<str>>,
+    pub(super) interval: Option<i64>,
+    pub(super) key: Option<Box<str>>,
+    pub(super) maxwait: Option<i64>,
+    pub(super) message: Option<Box<str>>,
+    pub(super) size: Option<u64>,
+}
+
+const NAMES: [&str; 7] = ["expires", "id", "interval", "key", "maxwait", "message", "size"];
+
+impl RawParams {
+    /// Parses a query and a form. A parameter in both is given twice.
+    ///
+    /// # Errors
+    /// 400 with the reason: an unknown parameter, a parameter given twice, an empty value, a malformed number or one
+    /// beyond 2^63-1, a negative size, or text that is not properly encoded UTF-8.
+    pub fn parse(query: &str, form: &str) -> Result<Self, Answer> {
+        let mut parameters = Self::default();
+        for pair in query.split('&').chain(form.split('&')).filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            parameters.set(&text(name)?, text(value)?)?;
+        }
+        Ok(parameters)
+    }
+
+    fn set(&mut self, name: &str, value: Cow<'_, str>) -> Result<(), Answer> {
+        let Some(name) = NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
+            let known = NAMES.join(", ");
+            return Err(bad(format!("unknown parameter {}: known are {known}", quoted(name))));
+        };
+        if value.is_empty() && name != "message" {
+            return Err(bad(format!("{name} is empty: give a value or leave it out")));
+        }
+        match name {
+            "expires" => once(name, &mut self.expires, integer(name, &value)?),
+            "interval" => once(name, &mut self.interval, integer(name, &value)?),
+            "maxwait" => once(name, &mut self.maxwait, integer(name, &value)?),
+            "size" => once(name, &mut self.size, size(&value)?),
+            "id" => once(name, &mut self.id, value.into()),
+            "key" => once(name, &mut self.key, value.into()),
+            _ => once(name, &mut self.message, value.into()),
+        }
+    }
+}
+
+/// Checked parameters with their defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Params {
+    /// Tokens per interval, or slots.
+    pub(crate) size: u64,
+    /// The time between two refills.
+    pub(crate) interval: Duration,
+    /// How long to wait. [`Duration::MAX`] means indefinitely.
+    pub(crate) maxwait: Duration,
+    /// The lifetime of a hold or a watchdog. `None` means that it never expires.
+    pub(crate) expires: Option<Duration>,
+    /// The name of a hold.
+    pub(crate) key: Option<Box<str>>,
+    /// The message for the waiters of an event.
+    pub(crate) message: Option<Box<str>>,
+}
+
+const DEFAULT_EXPIRES: Duration = Duration::from_mins(1);
+
+impl Params {
+    pub(super) fn new(action: Action, raw: RawParams) -> Result<Self, Answer> {
+        let RawParams { expires, interval, key, maxwait, message, size, id: _ } = raw;
+        if key.is_none() && action.needs_key() {
+            return Err(bad("key is missing: give the key that acquire returned".into()));
+        }
+        Ok(Self {
+            size: size.unwrap_or(1),
+            interval: match interval {
+                Some(ms) if ms <= 0 && action == Action::AcquireToken => {
+                    return Err(bad(format!("interval is {ms}: give at least 1 (ms)")));
+                }
+                interval => interval.map_or(Duration::from_secs(1), millis),
+            },
+            maxwait: match maxwait.unwrap_or(-1) {
+                ..0 => Duration::MAX,
+                ms => millis(ms),
+            },
+            expires: lifetime(action, expires)?,
+            key,
+            message,
+        })
+    }
+}
+
+/// A hold may last indefinitely, a watchdog may not.
+fn lifetime(action: Action, expires: Option<i64>) -> Result<Option<Duration>, Answer> {
+    let min = match action {
+        Action::AcquireSlot | Action::RenewSlot => 0,
+        Action::KickWatchdog => 1,
+        _ => i64::MIN,
+    };
+    match expires {
+        Some(ms) if ms < min => Err(bad(format!("expires is {ms}: give at least {min} (ms)"))),
+        Some(..=0) => Ok(None),
+        expires => Ok(Some(expires.map_or(DEFAULT_EXPIRES, millis))),
+    }
+}
+
+fn millis(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+fn once<T>(name: &str, field: &mut Option<T>, value: T) -> Result<(), Answer> {
+    if field.replace(value).is_some() {
+        return Err(bad(format!("{name} is given twice")));
+    }
+    Ok(())
+}
+
+fn integer(name: &str, value: &str) -> Result<i64, Answer> {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let number = if digits.bytes().all(|byte| byte.is_ascii_digit()) { value.parse().ok() } else { None };
+    number.ok_or_else(|| bad(format!("{name} is {}: give an integer up to 2^63-1", quoted(value))))
+}
+
+fn size(value: &str) -> Result<u64, Answer> {
+    let size = integer("size", value)?;
+    u64::try_from(size).map_err(|_| bad(format!("size is {size}: give an integer from 0 to 2^63-1")))
+}
+
+fn text(encoded: &str) -> Result<Cow<'_, str>, Answer> {
+    let refused = || bad(format!("{} is not properly encoded UTF-8", quoted(encoded)));
+    if !encoded.as_bytes().contains(&b'+') {
+        return unescape(encoded).ok_or_else(refused);
+    }
+    let spaced = encoded.replace('+', " ");
+    unescape(&spaced).map(|text| Cow::Owned(text.into_owned())).ok_or_else(refused)
+}
+
+fn bad(reason: String) -> Answer {
+    Answer::bad_request(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(query: &str) -> Result<RawParams, Answer> {
+        RawParams::parse(query, "")
+    }
+
+    #[test]
+    fn names_are_case_insensitive() {
+        let all = parse("&&SIZE=3&Interval=50&mAxWaIt=-7&expires=0&key=a+b%2B&message=&id=x&").unwrap();
+        let expected = RawParams {
+            expires: Some(0),
+            id: Some("x".into()),
+            interval: Some(50),
+            key: Some("a b+".into()),
+            maxwait: Some(-7),
+            message: Some(Box::default()),
+            size: Some(3),
+        };
+        assert_eq!(all, expected);
+        assert_eq!(parse("").unwrap(), RawParams::default());
+        assert_eq!(parse("size=9223372036854775807").unwrap().size, Some(i64::MAX as u64));
+        assert_eq!(parse("%73ize=1").unwrap().size, Some(1));
+        assert_eq!(RawParams::parse("size=2", "maxwait=0").unwrap().maxwait, Some(0));
+    }
+
+    #[test]
+    fn wrong_queries_are_400_with_a_reason() {
+        for query in [
+            "size=",
+            "size",
+            "=1",
+            "=",
+            "sizes=1",
+            "size=1&size=1",
+            "size=1&SIZE=2",
+            "size=-1",
+            "size=1.5",
+            "size=a",
+            "size=+1",
+            "size=%2B1",
+            "size=9223372036854775808",
+            "size=18446744073709551615",
+            "interval=1e3",
+            "maxwait=-9223372036854775809",
+            "expires=%",
+            "expires=%4",
+            "expires=%zz",
+            "key=%FF",
+            "%FF=1",
+            "key=",
+            "token=secret",
+            "size=--1",
+            "size=-",
+            "size= 1",
+            "size=1%0A",
+            "id=",
+            "size=1;maxwait=0",
+        ] {
+            let answer = parse(query).expect_err(query);
+            assert_eq!(answer.status, 400);
+            assert!(!answer.body.is_empty() && !answer.body.contains('\n'), "{query}: {}", answer.body);
+        }
+        assert_eq!(RawParams::parse("size=1", "size=1").unwrap_err().body, "size is given twice");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_400(query in ".{0,80}", form in ".{0,40}") {
+            if let Err(answer) = RawParams::parse(&query, &form) {
+                prop_assert_eq!(answer.status, 400);
+                prop_assert!(!answer.body.contains('\n'));
+            }
+        }
+
+        #[test]
+        fn written_parameters_are_read_back(size in 0..=i64::MAX, maxwait: i64, key in ".{1,40}", message in ".{0,40}") {
+            let encode = |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
+            let query = format!("size={size}&maxwait={maxwait}&key={}&message={}", encode(&key), encode(&message));
+            let read = parse(&query).unwrap();
+            prop_assert_eq!(read.size, Some(size.unsigned_abs()));
+            prop_assert_eq!(read.maxwait, Some(maxwait));
+            prop_assert_eq!(read.key.as_deref(), Some(&*key));
+            prop_assert_eq!(read.message.as_deref(), Some(&*message));
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Caps on connections, calls and waits. A request beyond a cap is refused with an answer, never queued silently.
+
+use crate::{
+    api::{Answer, Resource},
+    sync::lock,
+};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// A counter with an upper limit.
+#[derive(Debug)]
+pub(crate) struct Cap {
+    count: AtomicUsize,
+    limit: usize,
+}
+
+impl Cap {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { count: AtomicUsize::new(0), limit }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Adds one until [`leave`](Self::leave). Returns `false` if the limit is reached.
+    #[must_use]
+    pub(crate) fn try_enter(&self) -> bool {
+        self.try_add(1)
+    }
+
+    /// Adds `number` until [`subtract`](Self::subtract). Returns `false` if that would exceed the limit.
+    #[must_use]
+    pub(crate) fn try_add(&self, number: usize) -> bool {
+        let more = |count: usize| count.checked_add(number).filter(|count| *count <= self.limit);
+        self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Adds one until the permit is dropped. Returns `None` if the limit is reached.
+    #[must_use]
+    pub(crate) fn permit(&self) -> Option<Permit<'_>> {
+        self.try_enter().then(|| Permit(self))
+    }
+
+    pub(crate) fn leave(&self) {
+        self.subtract(1);
+    }
+
+    pub(crate) fn subtract(&self, number: usize) {
+        self.count.fetch_sub(number, Ordering::Relaxed);
+    }
+}
+
+/// One unit of a [`Cap`], returned on drop.
+#[derive(Debug)]
+pub(crate) struct Permit<'a>(&'a Cap);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// The queue in which a call waits: a resource and a name, or no resource for the time slots of ZeroMQ.
+pub(crate) type Queue<'a> = (Option<Resource>, &'a str);
+
+/// The caps on waiting calls: in total and per name.
+#[derive(Debug)]
+pub(crate) struct WaitCaps {
+    total: Cap,
+    /// Counts per name, by resource; the last map is for calls without a resource.
+    names: [Mutex<HashMap<String, usize>>; Resource::ALL.len() + 1],
+    limit_per_name: usize,
+}
+
+/// A possible wait in one queue. It counts from [`enter`](Self::enter) until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Wait<'a> {
+    caps: &'a WaitCaps,
+    resource: Option<Resource>,
+    name: &'a str,
+    counted: bool,
+}
+
+impl WaitCaps {
+    pub(crate) fn new(limit: usize, limit_per_name: usize) -> Self {
+        Self { total: Cap::new(limit), names: std::array::from_fn(|_| Mutex::default()), limit_per_name }
+    }
+
+    /// Returns the number of waiting calls.
+    pub(crate) fn count(&self) -> usize {
+        self.total.count()
+    }
+
+    /// Returns a wait in `queue` that does not count yet.
+    pub(crate) fn wait_in<'a>(&'a self, (resource, name): Queue<'a>) -> Wait<'a> {
+        Wait { caps: self, resource, name, counted: false }
+    }
+
+    fn names_of(&self, resource: Option<Resource>) -> MutexGuard<'_, HashMap<String, usize>> {
+        lock(&self.names[resource.map_or(Resource::ALL.len(), |resource| resource as usize)])
+    }
+}
+
+impl Wait<'_> {
+    /// Counts this wait.
+    ///
+    /// # Errors
+    /// 503 if too many calls wait in total, 429 if too many calls wait for this name.
+    pub(crate) fn enter(&mut self) -> Result<(), Answer> {
+        let WaitCaps { total, limit_per_name, .. } = self.caps;
+        if !total.try_enter() {
+            return Err(Answer::unavailable(format!(
+                "too many waiting calls: the limit is {} (--max-waits)",
+                total.limit
+            )));
+        }
+        self.counted = true;
+        let mut names = self.caps.names_of(self.resource);
+        let count = match names.entry(self.name.to_owned()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(0),
+        };
+        *count += 1;
+        if *count > *limit_per_name {
+            return Err(Answer::too_many(format!(
+                "too many calls wait for this name: the limit is {limit_per_name} (--max-waits-per-name)"
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if !self.counted {
+            return;
+        }
+        self.caps.total.leave();
+        let mut names = self.caps.names_of(self.resource);
+        if let Some(count) = names.get_mut(self.name) {
+            *count -= 1;
+            if *count == 0 {
+                names.remove(self.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dropped_permit_is_returned() {
+        let cap = Cap::new(1);
+        let permit = cap.permit();
+        assert!(permit.is_some() && cap.permit().is_none());
+        drop(permit);
+        assert!(cap.permit().is_some());
+    }
+
+    fn enter<'a>(caps: &'a WaitCaps, queue: Queue<'a>) -> Result<Wait<'a>, Answer> {
+        let mut wait = caps.wait_in(queue);
+        wait.enter().map(|()| wait)
+    }
+
+    #[test]
+    fn waits_are_capped_in_total_and_per_name() {
+        let (caps, event) = (WaitCaps::new(3, 2), Some(Resource::Event));
+        let (first, _second) = (enter(&caps, (event, "a")).unwrap(), enter(&caps, (event, "a")).unwrap());
+        assert_eq!(enter(&caps, (event, "a")).unwrap_err().status, 429);
+        let _third = enter(&caps, (Some(Resource::Watchdog), "a")).unwrap();
+        assert_eq!(enter(&caps, (None, "")).unwrap_err().status, 503);
+        assert_eq!(caps.count(), 3);
+        drop(first);
+        assert!(enter(&caps, (event, "a")).is_ok());
+    }
+
+    #[test]
+    fn names_without_waits_are_forgotten() {
+        let (caps, event) = (WaitCaps::new(10, 10), Some(Resource::Event));
+        drop((enter(&caps, (event, "a")).unwrap(), enter(&caps, (event, "a")).unwrap()));
+        assert_eq!(caps.count(), 0);
+        assert!(caps.names.iter().all(|names| names.lock().unwrap().is_empty()));
+    }
+}

@@ -1,0 +1,172 @@
+//! Parsing of the command line, the `LOCKER_*` variables and the configuration file.
+
+use super::{Cli, MISUSED};
+use clap::{
+    Arg, Command, CommandFactory, FromArgMatches,
+    error::{Error, ErrorKind},
+};
+use std::{ffi::OsString, path::PathBuf};
+use toml::{Table, Value};
+
+/// Parses the command line, the variables and the file.
+///
+/// # Errors
+/// The exit code, after an error message or the help was printed.
+pub(crate) fn parse() -> Result<Cli, u8> {
+    parse_from(std::env::args_os()).map_err(|error| {
+        let code = if error.use_stderr() { MISUSED } else { 0 };
+        // An error means that the output is closed.
+        drop(error.print());
+        code
+    })
+}
+
+/// Parses `arguments`. Values of the file are defaults, which variables and options override.
+fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let mut command = super::accept_negatives(Cli::command());
+    if let Some(path) = config_path(&command, &arguments) {
+        let table = read(&path).map_err(|reason| wrong(&mut command, &reason))?;
+        for (name, value) in table {
+            command = set(command, &name, &value)
+                .map_err(|reason| wrong(&mut Cli::command(), &format!("{}: {reason}", path.display())))?;
+        }
+    }
+    let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
+    cli.check().map_err(|reason| wrong(&mut command, reason))?;
+    Ok(cli)
+}
+
+fn wrong(command: &mut Command, reason: &str) -> Error {
+    command.error(ErrorKind::InvalidValue, reason)
+}
+
+/// Returns the file named by option or variable, even if the rest of the command line is wrong.
+fn config_path(command: &Command, arguments: &[OsString]) -> Option<PathBuf> {
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(arguments).ok()?;
+    let (_, serve) = matches.subcommand().filter(|(name, _)| *name == "serve")?;
+    serve.get_one::<PathBuf>("config").cloned()
+}
+
+fn read(path: &PathBuf) -> Result<Table, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    text.parse().map_err(|error| format!("{}: {}", path.display(), without_line_text(&error, &text)))
+}
+
+/// Leaves out the text of the line, which may contain a password.
+fn without_line_text(error: &toml::de::Error, text: &str) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    format!("line {} is not TOML: {}", before.split('\n').count(), error.message())
+}
+
+fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
+    let serve = command.find_subcommand("serve").ok_or("no such command")?;
+    let options: Vec<_> =
+        serve.get_arguments().filter_map(Arg::get_long).filter(|&long| long != "config").collect();
+    if !options.contains(&name) {
+        return Err(format!("unknown option {name}: known are {}", options.join(", ")));
+    }
+    let option =
+        serve.get_arguments().find(|option| option.get_long() == Some(name)).ok_or("no such option")?;
+    let (id, many) = (option.get_id().clone(), option.get_value_delimiter().is_some());
+    let values = match value {
+        Value::Boolean(value) if !option.get_action().takes_values() => vec![value.to_string()],
+        _ if !option.get_action().takes_values() => return Err(format!("{name}: give true or false")),
+        Value::Array(_) if !many => return Err(format!("{name}: give one value, not a list")),
+        value => {
+            texts(value).ok_or_else(|| format!("{name}: give a string, a number or a list of strings"))?
+        }
+    };
+    Ok(command.mut_subcommand("serve", |serve| serve.mut_arg(id, |option| option.default_values(values))))
+}
+
+fn texts(value: &Value) -> Option<Vec<String>> {
+    Some(match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Integer(number) => vec![number.to_string()],
+        Value::Float(number) => vec![number.to_string()],
+        Value::Array(values) => {
+            values.iter().map(|value| value.as_str().map(str::to_owned)).collect::<Option<_>>()?
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Command as Chosen;
+    use std::{io::Write, time::Duration};
+
+    fn parse(file: &str, more: &[&str]) -> Result<crate::cli::Serve, String> {
+        let mut config = tempfile::NamedTempFile::new().unwrap();
+        config.write_all(file.as_bytes()).unwrap();
+        let path = config.path().to_str().unwrap();
+        let start = ["locker", "serve", "--config", path];
+        let line = start.iter().chain(more).map(OsString::from);
+        match parse_from(line).map_err(|error| error.to_string())?.command {
+            Chosen::Serve(serve) => Ok(*serve),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_override_the_file() {
+        let file = "http = \"127.0.0.1:1\"\nmax-requests = 5\nin-seconds = 0.8\npeer = [\"tcp://a:1\", \"tcp://b:2\"]\n";
+        let serve = parse(file, &["--max-requests", "7"]).unwrap();
+        assert_eq!((serve.http.as_str(), serve.max_requests), ("127.0.0.1:1", 7));
+        assert_eq!(serve.in_seconds, Duration::from_millis(800));
+        assert_eq!(serve.peers, ["tcp://a:1", "tcp://b:2"]);
+        assert_eq!(serve.zmq, "tcp://127.0.0.1:7777");
+    }
+
+    #[test]
+    fn flags_are_true_or_false() {
+        for (file, more, expected) in [
+            ("", &[][..], false),
+            ("", &["--allow-eviction"], true),
+            ("allow-eviction = true\n", &[], true),
+            ("allow-eviction = false\n", &[], false),
+            ("allow-eviction = false\n", &["--allow-eviction"], true),
+        ] {
+            assert_eq!(parse(file, more).unwrap().eviction.allow_eviction, expected, "{file} {more:?}");
+        }
+    }
+
+    #[test]
+    fn file_and_options_are_checked_together() {
+        let (key, clients) = ("curve-key-file = \"key\"\n", "curve-clients-file = \"clients\"\n");
+        let reason = parse(clients, &[]).unwrap_err();
+        assert!(reason.contains("--curve-key-file"), "{reason}");
+        for (file, more) in [
+            (&format!("{key}{clients}")[..], &[][..]),
+            (key, &["--curve-clients-file", "clients"]),
+            (clients, &["--curve-key-file", "key"]),
+        ] {
+            let serve = parse(file, more).unwrap();
+            assert!(serve.curve_key_file.is_some() && serve.curve_clients_file.is_some(), "{file} {more:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (file, expected) in [
+            ("hppt = 1\n", "unknown option hppt: known are http, zmq"),
+            ("config = \"other\"\n", "unknown option config"),
+            ("http = \n", "TOML"),
+            ("http = true\n", "give a string, a number or a list of strings"),
+            ("http = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n", "http: give one value"),
+            ("http = []\n", "http: give one value"),
+            ("in-seconds = -1\n", "greater than 0"),
+            ("header-size = 10\n", "8192"),
+            ("allow-eviction = \"yes\"\n", "allow-eviction: give true or false"),
+        ] {
+            let error = parse(file, &[]).unwrap_err();
+            assert!(error.contains(expected), "{file}: {error}");
+        }
+        let reason = parse("zmq = \"off\"\nstore = \"redis://:hidden@h\n", &[]).unwrap_err();
+        assert!(reason.contains("line 2") && !reason.contains("hidden"), "{reason}");
+        let missing = ["locker", "serve", "--config", "/nowhere/at/all"].map(OsString::from);
+        assert!(parse_from(missing).unwrap_err().to_string().contains("/nowhere/at/all"));
+    }
+}

@@ -1,0 +1,46 @@
+//! The commands of the program.
+
+pub(crate) mod ls;
+pub(crate) mod run;
+mod serve;
+mod store_option;
+pub(crate) mod unlock;
+
+use crate::cli::{Command, parse};
+use std::{io::IsTerminal, process::ExitCode};
+use tracing_subscriber::EnvFilter;
+
+/// Runs the program with the arguments of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match parse::parse() {
+        Ok(cli) => cli,
+        Err(code) => return code.into(),
+    };
+    start_log();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "cannot start the threads of the program");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(async {
+        match cli.command {
+            Command::Serve(options) => serve::serve(*options).await,
+            Command::Run(options) => run::run(options).await,
+            Command::Ls(options) => ls::ls(options).await,
+            Command::Unlock(options) => unlock::unlock(options).await,
+        }
+    });
+    runtime.shutdown_background();
+    code
+}
+
+fn start_log() {
+    let filter = EnvFilter::try_from_env("LOCKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let color = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color);
+    // Otherwise a failed write to standard error is reported on standard error, and panics.
+    log.log_internal_errors(false).init();
+}

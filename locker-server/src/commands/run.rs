@@ -1,0 +1,190 @@
+//! `locker run`.
+
+mod child;
+
+use super::store_option::{UNAVAILABLE, fail, open};
+use crate::{
+    cli::Run,
+    ranges::MAX_TIME,
+    signals::{self, Signals},
+};
+use child::ChildCommand;
+use locker_runtime::{Error, ErrorKind, Guard, Locker};
+use rustix::process::Signal;
+use std::{
+    os::unix::process::ExitStatusExt,
+    process::{ExitCode, ExitStatus},
+    time::Duration,
+};
+
+/// The exit code `EX_TEMPFAIL`: the lock was lost.
+const LOST: u8 = 75;
+
+/// The exit code if the status of the command is unknown.
+const UNKNOWN: u8 = 1;
+
+/// How long the program waits at its end until its hold or its place in the queue is released.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same after a signal.
+const RELEASE_TIMEOUT_AFTER_SIGNAL: Duration = Duration::from_millis(200);
+
+/// Holds a lock while a command runs.
+pub(super) async fn run(options: Run) -> ExitCode {
+    match open(&options.store).await {
+        Ok(locker) => run_under_lock(&locker, &options).await.into(),
+        Err(error) => fail(&error).into(),
+    }
+}
+
+/// Holds a lock of `locker` while the command runs, and returns the exit code.
+pub async fn run_under_lock(locker: &Locker, options: &Run) -> u8 {
+    let mut signals = match forwarded_signals() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "cannot catch signals");
+            return UNAVAILABLE;
+        }
+    };
+    let (mut code, guard) = match acquire(locker, options, &mut signals).await {
+        Ok(guard) => (run_command(&guard, options, &mut signals).await, Some(guard)),
+        Err(code) => (code, None),
+    };
+    let released = async {
+        if let Some(guard) = guard
+            && is_lost(guard.release().await)
+        {
+            code = LOST;
+        }
+        // The background thread ends with the process.
+        locker.settled().await;
+    };
+    tokio::select! {
+        () = released => {}
+        () = release_timeout(&mut signals) => {
+            tracing::warn!("{}: not released: other callers wait until the lease has expired", options.name);
+        }
+    }
+    code
+}
+
+async fn acquire(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Guard, u8> {
+    let request = locker.lock(&options.name).lease(options.lease).timeout(options.timeout).max_hold(MAX_TIME);
+    let guard = tokio::select! {
+        guard = request.acquire() => guard,
+        Some(signal) = signals.recv() => return Err(exit_code_of_signal(signal)),
+    };
+    guard.map_err(|error| match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::RetriesExhausted => {
+            tracing::error!("{error}");
+            options.conflict_exit_code
+        }
+        _ => fail(&error),
+    })
+}
+
+async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals) -> u8 {
+    // A machine that was paused may have lost the lock.
+    if guard.check().is_err() {
+        tracing::error!("{}: the lock is lost: the command is not started", guard.key());
+        return LOST;
+    }
+    match ChildCommand::start(&options.command, guard) {
+        Ok(command) => supervise(command, guard, options.kill_after, signals).await,
+        Err(error) => {
+            tracing::error!("{}: {error}", options.command[0].display());
+            if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
+        }
+    }
+}
+
+/// Forwards signals until the command ends. Ends the command if the lock is lost.
+async fn supervise(
+    mut command: ChildCommand,
+    guard: &Guard,
+    kill_after: Duration,
+    signals: &mut Signals,
+) -> u8 {
+    loop {
+        tokio::select! {
+            status = command.ended() => return exit_code(status),
+            Some(signal) = signals.recv() => command.forward(signal),
+            () = guard.lost() => break,
+        }
+    }
+    command.end(kill_after, guard.key(), signals).await;
+    LOST
+}
+
+/// Completes when the release has taken too long. A signal only shortens that time, because it may be the signal that
+/// ended the command.
+async fn release_timeout(signals: &mut Signals) {
+    let after_signal = async {
+        signals.recv().await;
+        tokio::time::sleep(RELEASE_TIMEOUT_AFTER_SIGNAL).await;
+    };
+    // Either result means that the time is over.
+    tokio::time::timeout(RELEASE_TIMEOUT, after_signal).await.ok();
+}
+
+fn is_lost(released: Result<(), Error>) -> bool {
+    match released {
+        Ok(()) => false,
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            tracing::error!("{error}");
+            true
+        }
+        Err(error) => {
+            tracing::warn!("not released: other callers wait until the lease has expired: {error}");
+            false
+        }
+    }
+}
+
+fn exit_code(status: std::io::Result<ExitStatus>) -> u8 {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            tracing::error!(%error, "the exit status of the command is unknown");
+            return UNKNOWN;
+        }
+    };
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN)
+}
+
+fn exit_code_of_signal(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(1)
+}
+
+/// Catches the signals that are forwarded. Ignored signals stay ignored, here and in the command.
+fn forwarded_signals() -> std::io::Result<Signals> {
+    let all = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+    signals::catch(all.into_iter().filter(|signal| !signals::is_ignored(*signal)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cli::StoreOptions, commands::unlock::force_release};
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn a_lost_lock_starts_no_command() {
+        let locker = Locker::memory();
+        let options = Run {
+            name: "a".into(),
+            lease: Duration::from_millis(100),
+            timeout: Duration::ZERO,
+            kill_after: Duration::ZERO,
+            conflict_exit_code: 1,
+            store: StoreOptions::default(),
+            // An attempt to start it would change the exit code.
+            command: vec!["/nowhere/at/all".into()],
+        };
+        let (_sender, mut signals) = mpsc::channel(1);
+        let guard = locker.lock("a").lease(options.lease).acquire().await.unwrap();
+        assert!(force_release(&locker, "a").await.unwrap());
+        guard.lost().await;
+        assert_eq!(run_command(&guard, &options, &mut signals).await, LOST);
+    }
+}

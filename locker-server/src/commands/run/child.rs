@@ -1,0 +1,114 @@
+//! The command that runs while the lock is held.
+
+use crate::signals::Signals;
+use locker_runtime::Guard;
+use rustix::{
+    io,
+    process::{Pid, Signal, getpgid, kill_process, kill_process_group, test_kill_process_group},
+    termios::tcgetpgrp,
+};
+use std::{ffi::OsString, fs::File, pin::pin, process::ExitStatus, time::Duration};
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{SignalKind, signal},
+};
+
+/// The interval of checks whether a process group has ended. The system does not report its end.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A running command.
+///
+/// Without a terminal it has its own process group, so that all its children can be ended with it. With a terminal it
+/// stays in the group of `locker`, because only the foreground group may read and gets Ctrl-C and Ctrl-Z.
+#[derive(Debug)]
+pub(super) struct ChildCommand {
+    child: Child,
+    pid: Option<Pid>,
+    terminal: Option<File>,
+}
+
+impl ChildCommand {
+    pub(super) fn start(line: &[OsString], guard: &Guard) -> std::io::Result<Self> {
+        // Some supervisors leave SIGCHLD ignored, and the exit status of a child is then lost. A caught signal is not
+        // ignored.
+        drop(signal(SignalKind::child())?);
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]);
+        command.env("LOCKER_KEY", guard.key()).env("LOCKER_FENCE", guard.fence().to_string());
+        // Any error means that there is no terminal.
+        let terminal = File::open("/dev/tty").ok();
+        if terminal.is_none() {
+            command.process_group(0);
+        }
+        let child = command.spawn()?;
+        let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        Ok(Self { child, pid, terminal })
+    }
+
+    /// Waits for the end of the command and returns its status.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub(super) async fn ended(&mut self) -> std::io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Forwards a signal, unless the terminal has sent it to the command as well. Signals that end the command go to
+    /// its whole group, as from a terminal.
+    pub(super) fn forward(&self, signal: Signal) {
+        let from_keyboard = matches!(signal, Signal::INT | Signal::QUIT);
+        if from_keyboard && self.is_in_foreground() {
+            return;
+        }
+        if from_keyboard || matches!(signal, Signal::TERM | Signal::HUP) {
+            self.send_to_all(signal);
+        } else {
+            self.send(kill_process, signal);
+        }
+    }
+
+    /// Ends the command, and its whole group if it has its own. Forwards `signals` until the command is killed.
+    pub(super) async fn end(&mut self, kill_after: Duration, key: &str, signals: &mut Signals) {
+        self.send_to_all(Signal::TERM);
+        tracing::error!("{key}: the lock is lost: sending SIGTERM to the command");
+        let mut kill_timer = pin!(tokio::time::sleep(kill_after));
+        loop {
+            tokio::select! {
+                () = self.all_ended() => return,
+                Some(signal) = signals.recv() => self.forward(signal),
+                () = &mut kill_timer => break,
+            }
+        }
+        self.send_to_all(Signal::KILL);
+        tracing::error!("the command did not end after SIGTERM: sending SIGKILL");
+        if let Err(error) = self.child.wait().await {
+            tracing::error!(%error, "cannot wait for the killed command");
+        }
+    }
+
+    /// # Cancel safety
+    /// Cancel safe.
+    async fn all_ended(&mut self) {
+        if let Err(error) = self.child.wait().await {
+            tracing::debug!(%error, "the exit status of the command is unknown");
+        }
+        while self.terminal.is_none() && self.pid.is_some_and(|pid| test_kill_process_group(pid).is_ok()) {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    fn is_in_foreground(&self) -> bool {
+        let foreground = self.terminal.as_ref().and_then(|terminal| tcgetpgrp(terminal).ok());
+        foreground.is_some() && getpgid(self.pid).ok() == foreground
+    }
+
+    fn send_to_all(&self, signal: Signal) {
+        self.send(if self.terminal.is_none() { kill_process_group } else { kill_process }, signal);
+    }
+
+    fn send(&self, kill: fn(Pid, Signal) -> io::Result<()>, signal: Signal) {
+        if let Some(Err(error)) = self.pid.map(|pid| kill(pid, signal)) {
+            tracing::debug!(%error, "cannot send a signal to the command");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! `locker serve`: startup, signals and shutdown.
+
+use crate::{
+    caps::{Cap, WaitCaps},
+    cli::{self, Serve},
+    http::{AccessPolicy, Handler, Http, MAX_REFUSING, Tokens},
+    log_throttle::LogThrottle,
+    metrics::Metrics,
+    open_files,
+    server::{Server, Tasks},
+    service::Service,
+    signals::{self, Signals},
+    store,
+    zeromq::{self, Sockets},
+};
+use locker_runtime::{ErrorKind, stores::without_login};
+use rustix::process::Signal;
+use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+/// How long clients may take to read their last answers after the shutdown has begun.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Files reserved for everything but connections within the caps, including connections that are being refused.
+const RESERVED_FILES: usize = 64 + MAX_REFUSING;
+
+/// How many connections of one ZeroMQ socket may be in their handshake. The cap on connections does not count them yet.
+const MAX_HANDSHAKES: usize = 4096;
+
+const STORE_FIRST: &str =
+    " (the server starts only if its store answers: start the store first, or retry until it answers)";
+
+/// Serves until a signal ends the server.
+pub(super) async fn serve(options: Serve) -> ExitCode {
+    let mut signals = match TerminationSignals::catch() {
+        Ok(signals) => signals,
+        Err(error) => {
+            tracing::error!(%error, "cannot catch signals");
+            return ExitCode::FAILURE;
+        }
+    };
+    let started = tokio::select! {
+        started = start(options) => started,
+        name = signals.next() => {
+            tracing::info!("{name} during startup, exiting");
+            return ExitCode::SUCCESS;
+        }
+    };
+    match started {
+        Ok(running) => running.until_signalled(signals).await,
+        Err(reason) => {
+            tracing::error!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The signals that end a server.
+struct TerminationSignals(Signals);
+
+struct Running {
+    server: Arc<Server>,
+    tasks: Tasks,
+}
+
+async fn start(options: Serve) -> Result<Running, String> {
+    let http = listen(&options).await?;
+    let access = access_policy(&options)?;
+    let server = Arc::new(server(&options).await?);
+    let sockets = zeromq::bind(&options, &server).await?;
+    let mut tasks = JoinSet::new();
+    announce(&options, http.as_ref(), sockets.as_ref()).map_err(|error| error.to_string())?;
+    if let Some(listener) = http {
+        let header_size = options.header_size as usize;
+        let header_timeout = options.header_timeout;
+        let http = Http::new(Handler::new(server.clone(), access, header_size, header_timeout));
+        tasks.spawn(async {
+            http.serve(listener).await;
+            "HTTP"
+        });
+    }
+    if let Some(sockets) = sockets {
+        sockets.serve(&mut tasks);
+    }
+    tasks.spawn(upkeep(server.clone()));
+    Ok(Running { server, tasks })
+}
+
+async fn server(options: &Serve) -> Result<Server, String> {
+    let locker = store::open(&options.store, options.eviction).await;
+    let locker = locker.map_err(|error| {
+        let hint = if error.kind() == ErrorKind::Unavailable { STORE_FIRST } else { "" };
+        format!("store {}: {error}{hint}", without_login(&options.store))
+    })?;
+    let files = open_files::raise_limit().saturating_sub(RESERVED_FILES).max(1);
+    let unless_off = |address: &str, number: usize| if address == "off" { 0 } else { number };
+    let http = unless_off(&options.http, options.max_connections);
+    let zmq = unless_off(&options.zmq, options.max_zmq_connections);
+    let sockets = unless_off(&options.zmq, 1 + usize::from(options.publish.is_some()));
+    let handshakes = sockets * MAX_HANDSHAKES;
+    let (http, zmq_files) = open_files::share(files, http, zmq.saturating_add(handshakes));
+    let (zmq, handshakes) = open_files::share(zmq_files, zmq, handshakes);
+    tracing::debug!(http, zmq, handshakes, files, "caps on connections");
+    Ok(Server {
+        service: Service::new(locker, options.max_names, options.event_ttl),
+        waits: WaitCaps::new(options.max_waits, options.max_waits_per_name),
+        http_connections: Cap::new(http),
+        zmq_connections: Arc::new(Cap::new(zmq)),
+        max_zmq_calls: options.max_zmq_calls,
+        max_zmq_handshakes: (handshakes / sockets.max(1)).max(1),
+        log_throttle: LogThrottle::default(),
+        metrics: Metrics::new().map_err(|error| error.to_string())?,
+        shutdown: CancellationToken::new(),
+    })
+}
+
+fn access_policy(options: &Serve) -> Result<AccessPolicy, String> {
+    let tokens = options.token_file.as_deref().map(Tokens::read).transpose()?;
+    let mut hosts = options.allow_host.clone();
+    hosts.extend(rustix::system::uname().nodename().to_str().map(str::to_owned));
+    if let Some((host, _)) = options.http.rsplit_once(':') {
+        hosts.push(host.to_owned());
+    }
+    Ok(AccessPolicy::new(tokens, hosts))
+}
+
+async fn listen(options: &Serve) -> Result<Option<TcpListener>, String> {
+    if options.http == "off" {
+        return Ok(None);
+    }
+    let fail = |reason: String| format!("http {}: {reason}", options.http);
+    let found = tokio::net::lookup_host(&options.http).await;
+    let addresses: Vec<_> = found.map_err(|error| fail(format!("{error}: give host:port")))?.collect();
+    if !cli::is_loopback(&addresses) && options.token_file.is_none() {
+        return Err(fail("an address beyond loopback needs --token-file".into()));
+    }
+    let &address = addresses.first().ok_or_else(|| fail("no such host".into()))?;
+    open(address).map(Some).map_err(|error| fail(error.to_string()))
+}
+
+fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(4096)
+}
+
+/// Prints one line on standard output when the server can be called.
+fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Sockets>) -> std::io::Result<()> {
+    let mut parts = Vec::new();
+    if let Some(listener) = http {
+        parts.push(format!("http://{}", listener.local_addr()?));
+    }
+    let endpoints = sockets.map(Sockets::endpoints).unwrap_or_default();
+    parts.extend(endpoints.iter().map(|(what, endpoint)| format!("{what} {endpoint}")));
+    parts.push(format!("store {}", without_login(&options.store)));
+    // A closed standard output does not end the server.
+    writeln!(std::io::stdout(), "locker {} serves {}", env!("CARGO_PKG_VERSION"), parts.join(", ")).ok();
+    Ok(())
+}
+
+async fn upkeep(server: Arc<Server>) -> &'static str {
+    let handle = server.metrics.handle();
+    while server.shutdown.run_until_cancelled(tokio::time::sleep(Duration::from_secs(5))).await.is_some() {
+        handle.run_upkeep();
+    }
+    "the metrics"
+}
+
+impl Running {
+    async fn until_signalled(mut self, mut signals: TerminationSignals) -> ExitCode {
+        let ended = tokio::select! {
+            name = signals.next() => Ok(name),
+            Some(ended) = self.tasks.join_next() => Err(ended),
+        };
+        self.server.shutdown.cancel();
+        let code = match ended {
+            Ok(name) => {
+                tracing::info!("{name}: shutting down");
+                ExitCode::SUCCESS
+            }
+            Err(ended) => {
+                let reason = ended
+                    .map_or_else(|error| error.to_string(), |task| format!("{task} stopped unexpectedly"));
+                tracing::error!("shutting down: {reason}");
+                ExitCode::FAILURE
+            }
+        };
+        self.shut_down(signals, code).await
+    }
+
+    async fn shut_down(mut self, mut signals: TerminationSignals, code: ExitCode) -> ExitCode {
+        let all = async {
+            while self.tasks.join_next().await.is_some() {}
+            self.server.service.locker().settled().await;
+        };
+        tokio::select! {
+            ended = tokio::time::timeout(SHUTDOWN_TIMEOUT, all) => {
+                if ended.is_err() {
+                    tracing::warn!("some clients did not read their last answer in time");
+                }
+                code
+            }
+            name = signals.next() => {
+                tracing::warn!("{name} again: exiting immediately");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+impl TerminationSignals {
+    /// Does not catch SIGHUP if it is ignored: a server under `nohup` outlives its terminal.
+    fn catch() -> std::io::Result<Self> {
+        let hang_up = (!signals::is_ignored(Signal::HUP)).then_some(Signal::HUP);
+        signals::catch([Signal::TERM, Signal::INT].into_iter().chain(hang_up)).map(Self)
+    }
+
+    async fn next(&mut self) -> &'static str {
+        match self.0.recv().await {
+            Some(Signal::INT) => "SIGINT",
+            Some(Signal::HUP) => "SIGHUP",
+            _ => "SIGTERM",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use locker_harness::in_time;
+    use tokio::sync::mpsc;
+
+    /// One task panics or ends, and all others end.
+    #[tokio::test]
+    async fn a_server_ends_with_any_of_its_tasks() {
+        for broken in [true, false] {
+            let line = ["locker", "serve", "--http", "127.0.0.1:0", "--zmq", "tcp://127.0.0.1:0"];
+            let cli::Command::Serve(options) = cli::Cli::parse_from(line).command else { panic!("{line:?}") };
+            let mut running = start(*options).await.unwrap();
+            running.tasks.spawn(async move { if broken { panic!("broken") } else { "it" } });
+            let (_sender, signals) = mpsc::channel(1);
+            let code = in_time("the end", running.until_signalled(TerminationSignals(signals))).await;
+            assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::FAILURE));
+        }
+    }
+
+    #[test]
+    fn passwords_are_hidden() {
+        assert_eq!(without_login("redis://me:se@cret@host:1/0"), "redis://..@host:1/0");
+        assert_eq!(without_login("memory://"), "memory://");
+        assert_eq!(without_login("unix:///run/r.sock?user=me&pass=se@cret"), "unix:///run/r.sock");
+    }
+}

@@ -1,0 +1,249 @@
+//! The structure of the crates: floors, and no circle of imports.
+//!
+//! The order of the `mod` lines in `lib.rs` is the order of the floors, from the top. Modules of one paragraph stand on
+//! one floor. A module imports only what stands on floors below its own.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility, visit::Visit};
+
+type Module = Vec<String>;
+
+const CRATES: [&str; 3] = ["locker-macros", "locker-runtime", "locker-server"];
+
+/// Which module imports from which.
+#[derive(Default)]
+struct Imports {
+    modules: BTreeSet<Module>,
+    /// Importing module, and path as written but absolute.
+    paths: BTreeSet<(Module, Module)>,
+}
+
+struct Reader<'a> {
+    imports: &'a mut Imports,
+    module: Module,
+    children: PathBuf,
+}
+
+impl Imports {
+    fn of_crate(name: &str) -> Self {
+        let (mut imports, root) = (Self::default(), root().join(name).join("src"));
+        let lib = root.join("lib.rs");
+        Reader { imports: &mut imports, module: Vec::new(), children: root }.file(&lib);
+        imports
+    }
+
+    /// The module that a path leads into.
+    fn target(&self, path: &[String]) -> Module {
+        let lengths = (1..=path.len()).rev();
+        lengths
+            .map(|length| &path[..length])
+            .find(|path| self.modules.contains(*path))
+            .unwrap_or_default()
+            .to_vec()
+    }
+
+    /// A module and the one that it is a part of are one room: what it takes from there is no import.
+    fn edges(&self) -> BTreeSet<(Module, Module)> {
+        let edges = self.paths.iter().map(|(from, path)| (from.clone(), self.target(path)));
+        edges.filter(|(from, to)| !from.starts_with(to)).collect()
+    }
+}
+
+impl Reader<'_> {
+    fn file(&mut self, file: &Path) {
+        let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        self.imports.modules.insert(self.module.clone());
+        self.visit_file(&parsed);
+    }
+
+    fn path(&mut self, path: Vec<String>) {
+        let mut absolute = self.module.clone();
+        let mut rest = path.as_slice();
+        match rest.first().map(String::as_str) {
+            Some("crate") => (absolute, rest) = (Vec::new(), &rest[1..]),
+            Some("self") => rest = &rest[1..],
+            Some("super") => {
+                while rest.first().is_some_and(|part| part == "super") {
+                    absolute.pop();
+                    rest = &rest[1..];
+                }
+            }
+            // A child module is known once its `mod` line was read, which rustfmt keeps above.
+            Some(first) if self.is_child(first) => {}
+            _ => return,
+        }
+        absolute.extend_from_slice(rest);
+        self.imports.paths.insert((self.module.clone(), absolute));
+    }
+
+    fn is_child(&self, name: &str) -> bool {
+        let child: Module = self.module.iter().cloned().chain([name.to_owned()]).collect();
+        self.imports.modules.contains(&child)
+    }
+
+    fn tree(&mut self, before: &[String], tree: &UseTree, is_public: bool) {
+        let with = |name: String| before.iter().cloned().chain([name]).collect::<Vec<_>>();
+        match tree {
+            UseTree::Path(path) => self.tree(&with(path.ident.to_string()), &path.tree, is_public),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(before, tree, is_public)),
+            UseTree::Name(name) => self.leaf(with(name.ident.to_string()), is_public),
+            UseTree::Rename(rename) => self.leaf(with(rename.ident.to_string()), is_public),
+            UseTree::Glob(_) => self.leaf(before.to_vec(), is_public),
+        }
+    }
+
+    /// A module that re-exports its children does not depend on them.
+    fn leaf(&mut self, path: Vec<String>, is_public: bool) {
+        if !(is_public && self.is_child(&path[0])) {
+            self.path(path);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader<'_> {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !attributes(item).iter().any(is_test) {
+            syn::visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast ItemMod) {
+        let name = item.ident.to_string();
+        if item.content.is_some() {
+            return syn::visit::visit_item_mod(self, item);
+        }
+        let module: Module = self.module.iter().cloned().chain([name.clone()]).collect();
+        let (file, children) = (self.children.join(format!("{name}.rs")), self.children.join(&name));
+        Reader { imports: self.imports, module, children }.file(&file);
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.tree(&[], &item.tree, !matches!(item.vis, Visibility::Inherited));
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        if path.segments.len() > 1 {
+            self.path(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+fn is_test(attribute: &Attribute) -> bool {
+    let syn::Meta::List(list) = &attribute.meta else { return attribute.path().is_ident("test") };
+    let tokens = list.tokens.to_string();
+    list.path.is_ident("cfg") && (tokens == "test" || tokens.starts_with("all (test"))
+}
+
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().find(|folder| folder.join("locker-runtime").is_dir()).expect("the repository").to_owned()
+}
+
+/// The floor of each module of the crate's root: 0 is the top.
+fn floors(name: &str) -> BTreeMap<String, usize> {
+    let text = fs::read_to_string(root().join(name).join("src/lib.rs")).unwrap();
+    let mut floors = BTreeMap::new();
+    for (floor, paragraph) in text.split("\n\n").enumerate() {
+        for line in paragraph.lines() {
+            let declared = line.strip_prefix("pub ").or(line.strip_prefix("pub(crate) ")).unwrap_or(line);
+            if let Some(module) = declared.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
+                floors.insert(module.to_owned(), floor);
+            }
+        }
+    }
+    floors
+}
+
+fn shown((from, to): &(Module, Module)) -> String {
+    format!("{} -> {}", from.join("::"), to.join("::"))
+}
+
+#[test]
+fn imports_point_down() {
+    let mut wrong = Vec::new();
+    for name in CRATES {
+        let floors = floors(name);
+        assert!(floors.len() > 3, "{name}: {floors:?}");
+        for edge in Imports::of_crate(name).edges() {
+            let [Some(from), Some(to)] = [&edge.0, &edge.1].map(|module| module.first()) else { continue };
+            if from != to && floors[to] <= floors[from] {
+                wrong.push(format!("{name}: {}", shown(&edge)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "imports that do not point down:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_module_imports_through_the_crate_root() {
+    for name in CRATES {
+        let imports = Imports::of_crate(name);
+        let through_root = imports.paths.iter().filter(|(from, path)| {
+            !from.is_empty() && !path.is_empty() && imports.target(path).is_empty() && !is_macro(path)
+        });
+        let shown: Vec<_> = through_root.map(shown).collect();
+        assert!(shown.is_empty(), "{name}: name the module, not `crate::`:\n{}", shown.join("\n"));
+    }
+}
+
+/// Macros stand at the root of their crate.
+fn is_macro(path: &[String]) -> bool {
+    path.len() == 1 && path[0].chars().all(|letter| letter.is_lowercase() || letter == '_')
+}
+
+#[test]
+fn no_imports_go_in_a_circle() {
+    let mut circles = Vec::new();
+    for name in CRATES {
+        let edges = Imports::of_crate(name).edges();
+        let mut reach: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
+        for (from, to) in &edges {
+            reach.entry(from).or_default().insert(to);
+        }
+        loop {
+            let sum = |reach: &BTreeMap<_, BTreeSet<_>>| reach.values().map(BTreeSet::len).sum::<usize>();
+            let before = sum(&reach);
+            for from in reach.keys().copied().collect::<Vec<_>>() {
+                let further: BTreeSet<_> =
+                    reach[from].iter().filter_map(|to| reach.get(to)).flatten().copied().collect();
+                reach.get_mut(from).unwrap().extend(further);
+            }
+            if sum(&reach) == before {
+                break;
+            }
+        }
+        let is_circular =
+            |(from, to): &&(Module, Module)| reach.get(to).is_some_and(|all| all.contains(from));
+        circles.extend(edges.iter().filter(is_circular).map(|edge| format!("{name}: {}", shown(edge))));
+    }
+    assert!(circles.is_empty(), "imports in a circle:\n{}", circles.join("\n"));
+}
+
+#[test]
+fn the_reader_follows_paths() {
+    let imports = Imports::of_crate("locker-runtime");
+    let edges = imports.edges();
+    let module = |path: &str| path.split("::").map(str::to_owned).collect::<Module>();
+    for (from, to) in
+        [("lease::guard", "lease::hold"), ("handles::lock", "lease"), ("stores::memory", "store")]
+    {
+        assert!(edges.contains(&(module(from), module(to))), "{from} -> {to}");
+    }
+    assert!(!imports.modules.contains(&module("lease::tests")), "tests are not part of the structure");
+}
