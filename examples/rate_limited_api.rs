@@ -1,6 +1,6 @@
 //! An API with a limit for each client and a lock for each order.
 //!
-//! `cargo run --features tower --example rate_limited_api -- --size 5 --interval 10`, then
+//! `cargo run --example rate_limited_api -- --size 5 --interval 10`, then
 //! `curl -i -H 'x-api-key: me' http://127.0.0.1:8080/quote` until it says 429.
 
 use axum::{

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# Sees to it that there is a redis-server for the tests: installs it where it is missing and apt-get is there.
+# Installs redis-server for the tests if it is missing and apt-get is there. `--plan` only says so.
 # With LOCKER_TEST_REDIS_URL set, the behaviour tests use that server; the fault tests always start their own.
 set -euo pipefail
 if command -v redis-server >/dev/null; then
+    exit 0
+fi
+if [ "${1:-}" = --plan ]; then
+    echo "apt-get install redis-server (the service that the package starts is stopped again)"
     exit 0
 fi
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then

@@ -1,15 +1,19 @@
 #!/usr/bin/env bash
-# Installs what is missing of what the examples of docs/server.md need, which a test runs (curl, openssl), and
-# benches/server/run.sh (wrk, and Python for the crowd of waiters). The clients of the server's tests are in the
-# environment of scripts/setup-python.sh.
+# Installs the missing programs of the examples in docs/server.md (curl, openssl), which a test runs, and of the server's
+# benchmark benches/server/run.sh (wrk, python3). `--plan` only says so. The Python clients of the server's tests are installed by
+# scripts/setup-python.sh.
 set -euo pipefail
 missing=()
 for program in curl openssl wrk python3; do
     command -v $program >/dev/null || missing+=($program)
 done
 [ ${#missing[@]} -gt 0 ] || exit 0
+if [ "${1:-}" = --plan ]; then
+    echo "apt-get install ${missing[*]}"
+    exit 0
+fi
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
-    echo "missing: ${missing[*]}, which cannot be installed here" >&2
+    echo "missing, and cannot be installed here: ${missing[*]}" >&2
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Installs what the tests need and is missing, runs all tests, and says what was skipped and why.
+# Says what the tests need and is missing, installs it, runs all tests, and reports what was skipped and why.
 #
 #   scripts/test.sh              everything
 #   scripts/test.sh NAME         only tests whose name contains NAME
+#   scripts/test.sh --plan       only says what would be installed
 #
-# With CI=true nothing may be skipped: what cannot be installed is then an error.
+# Installs Debian packages with apt-get if it runs as root, and Python packages into `target/python`, never into the
+# system's Python. With CI=true nothing may be skipped: a tool that cannot be installed is then an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }
 
 if [ "${1:-}" = "--help" ] || [ "${1:-}" = "-h" ]; then
-    sed -n '2,7s/^# \{0,1\}//p' "$0"
+    sed -n '2,9s/^# \{0,1\}//p' "$0"
     exit 0
 fi
 if ! command -v cargo >/dev/null; then
@@ -22,8 +24,15 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
+say "to be installed (as $(id -un))"
 for setup in scripts/setup-*.sh; do
-    [ -e "$setup" ] || continue
+    "$setup" --plan
+done | tee "$log"
+[ -s "$log" ] || echo "nothing"
+[ "${1:-}" != "--plan" ] || exit 0
+: >"$log"
+
+for setup in scripts/setup-*.sh; do
     say "$setup"
     # A setup script prints `export NAME=VALUE` lines for the tests, and everything else on stderr.
     if output=$("$setup"); then
@@ -32,13 +41,26 @@ for setup in scripts/setup-*.sh; do
         echo "$setup failed, and with CI=true nothing may be skipped" >&2
         exit 1
     else
-        echo "skipped: what $setup would have installed" | tee -a "$log"
+        echo "skipped: the tests that need what $setup installs" | tee -a "$log"
     fi
 done
 
+# A script starts its background jobs with SIGINT and SIGQUIT ignored, nohup its command with SIGHUP ignored, and all
+# children inherit that. Some tests end programs with these signals, so the tests start with the defaults. Under nohup
+# they run in a session of their own, which the end of the terminal does not reach.
+defaults=()
+if env --default-signal=HUP,INT,QUIT true 2>/dev/null; then
+    defaults=(env --default-signal=HUP,INT,QUIT)
+    if [ -n "$(trap -p HUP)" ]; then
+        defaults=(setsid --wait "${defaults[@]}")
+    fi
+elif [ -n "$(trap -p HUP INT QUIT)" ]; then
+    echo "this env has no --default-signal: tests that send ignored signals will fail" >&2
+fi
+
 say "tests and documentation examples"
 status=0
-cargo test --workspace --all-features --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || status=1
+${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || status=1
 
 if [ $# -eq 0 ]; then
     say "interleavings of the embedded store"

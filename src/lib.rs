@@ -10,46 +10,5 @@ pub use locker_runtime::{
     primitives, set_global, store, stores, try_global,
 };
 
-/// The guide to the attributes, whose programs are compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/attributes.md")]
-pub struct GuideToTheAttributes;
-
-/// The page on when and what to lock, whose program is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/choosing.md")]
-pub struct GuideToChoosing;
-
-/// The page on errors, whose programs are compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/errors.md")]
-pub struct GuideToErrors;
-
-/// The page on the primitives, whose examples are compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/primitives.md")]
-pub struct GuideToThePrimitives;
-
-/// The page on Redis, whose example is compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/redis.md")]
-pub struct GuideToRedis;
-
 #[cfg(feature = "tower")]
 pub use locker_runtime::tower;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/operations.md")]
-pub struct GuideToOperations;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/testing.md")]
-pub struct GuideToTesting;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/migrating.md")]
-pub struct GuideToMigrating;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/faq.md")]
-pub struct GuideToQuestions;

@@ -117,8 +117,18 @@ fn names_that_do_not_exist_are_found() {
 /// Paths in backticks, such as `tests/behaviour/`, and `*` for a part of them.
 #[test]
 fn paths_in_pages_exist() {
-    let rooms =
-        ["tests/", "docs/", "examples/", "benches/", "scripts/", "src/", "locker-", ".ci/", ".github/"];
+    let rooms = [
+        "tests/",
+        "testing/",
+        "docs/",
+        "examples/",
+        "benches/",
+        "scripts/",
+        "src/",
+        "locker-",
+        ".ci/",
+        ".github/",
+    ];
     let is_path = |text: &String| {
         rooms.iter().any(|room| text.starts_with(room))
             && text.contains('/')

@@ -9,6 +9,7 @@ use std::fmt::{self, Display, Write};
 /// In both formats the arguments are joined by `:` and hashed with MD5. Arguments without `:` and `\` have the same key
 /// in both formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum KeyFormat {
     /// Writes `\` as `\\` and `:` as `\:` inside an argument, so that `("a:b", "c")` and `("a", "b:c")` are different
     /// locks. The default.

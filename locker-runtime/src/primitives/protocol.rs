@@ -142,6 +142,7 @@ pub struct Notification {
 
 /// The content of a notification. A hint only: a waiter that misses it learns the truth from its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Signal {
     /// The waiter holds the key for the grant window and confirms the hold by renewing it.
     Granted {

@@ -9,6 +9,7 @@ use crate::id::Id;
 /// The side of a read/write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Mode {
     /// Held together with other readers.
     Read,

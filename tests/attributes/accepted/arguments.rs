@@ -167,7 +167,7 @@ fn zero(_: locker::Error) -> u8 {
 
 /// Names that the key or another attribute uses are not unused.
 #[lock_on_argument(args(in_text, format!("{in_text:>3}")), locker = LOCKER, on_lost = "error")]
-#[tracing::instrument(skip_all, fields(below))]
+#[tracing_attributes::instrument(skip_all, fields(below))]
 async fn used_elsewhere(in_text: u8, (by_key, _left): (u8, String), below: &str) -> Done {
     ready(by_key).await;
     Ok(())

@@ -77,7 +77,7 @@ impl<T: Display> Boxed for T {
     }
 }
 
-#[tracing::instrument(skip_all, fields(id))]
+#[tracing_attributes::instrument(skip_all, fields(id))]
 #[lock_on_argument(name = "other.crates", args(id), locker = LOCKER)]
 async fn instrument_above(id: u64, text: &str) -> Done<&str> {
     ready(id).await;
@@ -85,27 +85,27 @@ async fn instrument_above(id: u64, text: &str) -> Done<&str> {
 }
 
 #[lock_on_argument(name = "other.crates", args(id), locker = LOCKER)]
-#[tracing::instrument(err(Debug), ret)]
+#[tracing_attributes::instrument(err(Debug), ret)]
 async fn instrument_below(id: u64, text: &str) -> Done<&str> {
     ready(id).await;
     Ok(text)
 }
 
-#[tracing::instrument]
+#[tracing_attributes::instrument]
 #[lock_on_argument(args(id), locker = LOCKER)]
 fn plain_instrument_above(id: u64) -> Done<u64> {
     Ok(id)
 }
 
 #[lock_on_argument(args(id), locker = LOCKER, on_lost = "error")]
-#[tracing::instrument]
+#[tracing_attributes::instrument]
 fn plain_instrument_below(id: u64) -> Done<u64> {
     Ok(id)
 }
 
 #[async_trait]
 trait Traced {
-    #[tracing::instrument(skip(self))]
+    #[tracing_attributes::instrument(skip(self))]
     #[lock_on_argument(args(id), locker = LOCKER)]
     async fn traced(&self, id: u64) -> Done<u64> {
         Ok(ready(id).await)

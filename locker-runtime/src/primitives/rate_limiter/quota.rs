@@ -9,6 +9,7 @@ use std::time::Duration;
 /// The algorithm of a rate limiter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub enum Algorithm {
     /// Admits `size` per window. A window starts with its first request.
     #[default]
