@@ -52,6 +52,7 @@ mod id;
 
 mod key;
 
+mod capacity;
 mod clock;
 mod diagnostics;
 mod error;

@@ -169,9 +169,8 @@ impl Mailbox<'_> {
         }
         let mut shard = lock(self.mailboxes.shard(self.id));
         let mailbox = shard.remove(&self.id);
-        if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
-            let keep = shard.len() * 2;
-            shard.shrink_to(keep);
+        if let Some(capacity) = crate::capacity::shrunk(shard.len(), shard.capacity()) {
+            shard.shrink_to(capacity);
         }
         drop(shard);
         drop(mailbox);

@@ -6,7 +6,7 @@ use crate::{
 };
 use locker::{
     Guard, Id, Key, Locker, Timestamp,
-    primitives::{Context, HoldRequest, Notification, Reply, Wait, lock},
+    primitives::{Context, HoldRequest, Notification, Reply, State as _, Wait, lock},
 };
 use locker_harness::RedisServer;
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ impl Model {
         let (key, mut notifications) = (Key::new("lock:a"), Vec::new());
         let mut context =
             Context { key: &key, now: Timestamp::from_micros(1), notifications: &mut notifications };
-        (lock::step(&mut self.state, request, &mut context), notifications)
+        (self.state.step(request, &mut context), notifications)
     }
 
     fn id(number: usize) -> Id {

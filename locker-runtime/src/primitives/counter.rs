@@ -1,62 +1,58 @@
-//! The counter: a number that many change and nobody loses a change of.
+//! The counter: a number that many callers change without losing a change.
 
-use super::{Context, IdempotencyKey, KEEP, Reply, inspection::Inspection, remembered::ReplyCache};
-use crate::{clock::Timestamp, id::Id};
+use super::{
+    inspection::Inspection,
+    parts::{idempotency::IdempotencyKey, reply_cache::ReplyCache},
+    protocol::{KEEP, Reply},
+    state::{self, Context},
+};
+use crate::{clock::Timestamp, id::Id, ranges::MAX_COUNT};
 
-/// What can be asked of a counter. Every answer is the value after it.
+/// A request to a counter. The reply is the value after the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Request {
-    /// Add `by`; what is not within +-(2^53 - 1), or leaves that range, is refused.
+    /// Adds `by`. The reply is `Conflict` if `by` or the sum is outside of +-(2^53 - 1).
     Add {
-        /// The attempt: repeating it does not add again, and is answered with its sum again. Of 0, in a store of the
-        /// caller's own process, nothing is remembered.
+        /// The attempt. Repeating it does not add again and returns the same sum. A store in the caller's own process
+        /// remembers nothing of the id 0.
         id: Id,
-        /// How much, negative to subtract.
+        /// The amount, negative to subtract.
         by: i64,
     },
-    /// Make it `value`.
+    /// Sets the value.
     Set {
         /// The attempt.
         once: IdempotencyKey,
         /// The new value.
         value: i64,
     },
-    /// Only look.
+    /// Returns the value unchanged.
     Get,
 }
 
 /// The state of one counter.
+///
+/// Laws:
+/// - the value is the last one set plus everything added since, each addition once;
+/// - no copy of a set has an effect after a retry.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     value: i64,
     until: Timestamp,
-    /// What was answered to additions, and to sets that were repeated.
+    /// The replies to additions and to retried sets.
     answered: ReplyCache<i64>,
 }
 
-/// The id of additions that nobody repeats.
+/// The id of additions that are not repeated.
 pub(crate) const ONCE: Id = Id::ZERO;
 
-/// The largest value either way: what every store can count to exactly.
-pub const MAX_VALUE: i64 = (1 << 53) - 1;
+/// The greatest value, positive or negative, that every store represents exactly.
+pub const MAX_VALUE: i64 = MAX_COUNT.cast_signed();
 
-/// Whether every store can count with it exactly.
+/// Returns whether every store represents the number exactly.
 pub(crate) fn is_exact(number: i64) -> bool {
-    number.unsigned_abs() <= MAX_VALUE.unsigned_abs()
-}
-
-/// Carries out one request on one counter.
-///
-/// Law: the value is the last one set plus everything added since, each addition once; no copy of a set
-/// counts after one that said that it was repeated.
-pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
-    state.forget(context.now);
-    match *request {
-        Request::Get => Reply::Value(state.value),
-        Request::Add { id, by } => state.add(id, by, context.now),
-        Request::Set { once, value } => state.set_once(once, value, context.now),
-    }
+    number.unsigned_abs() <= MAX_COUNT
 }
 
 impl State {
@@ -74,14 +70,14 @@ impl State {
 
     fn set_once(
         &mut self,
-        IdempotencyKey { attempt, repeated }: IdempotencyKey,
+        IdempotencyKey { attempt, retried }: IdempotencyKey,
         value: i64,
         now: Timestamp,
     ) -> Reply {
         if let Some(answered) = self.answered.get(attempt) {
             return Reply::Value(*answered);
         }
-        if repeated {
+        if retried {
             self.answered.keep(attempt, value, now);
         }
         self.set(value, now)
@@ -100,11 +96,16 @@ impl State {
     }
 }
 
-impl super::State for State {
+impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        step(self, request, context)
+        self.forget(context.now);
+        match *request {
+            Request::Get => Reply::Value(self.value),
+            Request::Add { id, by } => self.add(id, by, context.now),
+            Request::Set { once, value } => self.set_once(once, value, context.now),
+        }
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {

@@ -1,38 +1,40 @@
-//! The event: sent once, seen by everybody who waits then or later, until it is reset.
+//! The event: sent once, received by all current and later waiters, until it is reset.
 
 use super::{
-    Context, IdempotencyKey, Reply, Signal, Wait, inspection::Inspection, remembered::ReplyCache,
-    watchers::Watchers,
+    inspection::Inspection,
+    parts::{idempotency::IdempotencyKey, reply_cache::ReplyCache, watchers::Watchers},
+    protocol::{Reply, Signal, Wait},
+    state::{self, Context},
 };
 use crate::{clock::Timestamp, id::Id};
 use std::{sync::Arc, time::Duration};
 
-/// What can be asked of an event.
+/// A request to an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Request {
-    /// Has it been sent? `wait`: tell me when it is.
+    /// Returns the message, or waits for it if `wait` is given.
     Wait {
         /// The waiter.
         id: Id,
-        /// How to wait; `None` answers at once.
+        /// How to wait. With `None` the reply is immediate.
         wait: Option<Wait>,
     },
-    /// Send it; sending twice is a conflict.
+    /// Sends the event. Sending it twice is a conflict.
     Send {
-        /// The attempt: repeating it is no conflict.
+        /// The attempt. Repeating it is no conflict.
         once: IdempotencyKey,
-        /// What every waiter is given.
+        /// The message for every waiter.
         message: Arc<str>,
         /// How long it stays sent.
         keep: Duration,
     },
-    /// Make it unsent.
+    /// Resets the event to unsent.
     Reset {
         /// The attempt.
         once: IdempotencyKey,
     },
-    /// Wait no longer.
+    /// Stops waiting.
     Cancel {
         /// The waiter.
         id: Id,
@@ -40,13 +42,19 @@ pub enum Request {
 }
 
 /// The state of one event.
+///
+/// Laws:
+/// - of several sends one succeeds until the reset;
+/// - every wait after a send gets its message;
+/// - every wait that is queued at a send gets its message, whatever happens until it asks again;
+/// - no copy of a send or reset has an effect after a retry.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     sent: Option<Sent>,
     watchers: Watchers,
-    /// What those will be answered who waited at a send: it may be over when they ask again.
-    told: ReplyCache<Arc<str>>,
-    /// What was answered to repeated sends and resets: others may have reset and sent it when another copy comes.
+    /// The messages for the waiters that were queued at a send, which may have ended when they ask again.
+    notified: ReplyCache<Arc<str>>,
+    /// The replies to retried sends and resets. Further copies may arrive after later sends and resets.
     answered: ReplyCache<Reply>,
 }
 
@@ -57,28 +65,10 @@ struct Sent {
     until: Timestamp,
 }
 
-/// Carries out one request on one event.
-///
-/// Laws: of many sends one succeeds until the reset; after it every wait is answered with its message, and so is,
-/// whatever comes after, every wait that it found in line; no copy of a send or a reset counts after one that said
-/// that it was repeated.
-pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
-    state.forget(context.now);
-    match request {
-        Request::Wait { id, wait } => state.wait(*id, *wait, context.now),
-        Request::Send { once, .. } | Request::Reset { once } => state.change(*once, request, context),
-        Request::Cancel { id } => {
-            state.watchers.leave(*id);
-            state.told.forget(*id);
-            Reply::Cancelled
-        }
-    }
-}
-
 impl State {
     fn forget(&mut self, now: Timestamp) {
         self.watchers.forget_until(now);
-        self.told.forget_until(now);
+        self.notified.forget_until(now);
         self.answered.forget_until(now);
         if self.sent.as_ref().is_some_and(|sent| sent.until <= now) {
             self.sent = None;
@@ -86,9 +76,9 @@ impl State {
     }
 
     fn wait(&mut self, id: Id, wait: Option<Wait>, now: Timestamp) -> Reply {
-        if let Some(message) = self.told.get(id).cloned() {
+        if let Some(message) = self.notified.get(id).cloned() {
             if Wait::is_answered_once(wait) {
-                self.told.forget(id);
+                self.notified.forget(id);
             }
             return Reply::Message(message);
         }
@@ -101,7 +91,7 @@ impl State {
 
     fn change(
         &mut self,
-        IdempotencyKey { attempt, repeated }: IdempotencyKey,
+        IdempotencyKey { attempt, retried }: IdempotencyKey,
         request: &Request,
         context: &mut Context<'_>,
     ) -> Reply {
@@ -114,7 +104,7 @@ impl State {
             self.sent = None;
             Reply::Done
         };
-        if repeated {
+        if retried {
             self.answered.keep(attempt, reply.clone(), context.now);
         }
         reply
@@ -125,17 +115,26 @@ impl State {
             return if sent.by == id { Reply::Done } else { Reply::Conflict };
         }
         self.sent = Some(Sent { by: id, message: message.clone(), until: context.now + keep });
-        self.watchers.ids().for_each(|id| self.told.keep(id, message.clone(), context.now));
+        self.watchers.ids().for_each(|id| self.notified.keep(id, message.clone(), context.now));
         self.watchers.dismiss(Signal::Wake, context);
         Reply::Done
     }
 }
 
-impl super::State for State {
+impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        step(self, request, context)
+        self.forget(context.now);
+        match request {
+            Request::Wait { id, wait } => self.wait(*id, *wait, context.now),
+            Request::Send { once, .. } | Request::Reset { once } => self.change(*once, request, context),
+            Request::Cancel { id } => {
+                self.watchers.leave(*id);
+                self.notified.forget(*id);
+                Reply::Cancelled
+            }
+        }
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {
@@ -144,7 +143,7 @@ impl super::State for State {
 
     fn next_tick(&self) -> Option<Timestamp> {
         let sent = self.sent.as_ref().map(|sent| sent.until);
-        sent.into_iter().chain(self.told.next_end()).chain(self.answered.next_end()).min()
+        sent.into_iter().chain(self.notified.next_end()).chain(self.answered.next_end()).min()
     }
 
     fn users(&self) -> usize {
@@ -152,7 +151,10 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.sent.is_none() && self.watchers.is_empty() && self.told.is_empty() && self.answered.is_empty()
+        self.sent.is_none()
+            && self.watchers.is_empty()
+            && self.notified.is_empty()
+            && self.answered.is_empty()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

@@ -1,23 +1,23 @@
-//! What can be seen of a name from outside.
+//! What callers can see of a key from outside.
 
 use std::time::Duration;
 
-/// The state of one name, as far as it concerns others: never whose it is.
+/// The state of one key, without the identity of its users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Inspection {
-    /// How much there is in all: permits, tokens per interval, parties of a barrier, count of a latch.
+    /// The total: permits, tokens per interval, parties of a barrier, or the count of a latch.
     pub size: Option<u64>,
-    /// How much of it is used now.
+    /// How much of the total is used now.
     pub used: Option<u64>,
-    /// The holds in force, the oldest first.
+    /// The current holds, oldest first.
     pub holders: Vec<Held>,
-    /// How many callers wait.
+    /// The number of waiting callers.
     pub waiting: u64,
-    /// When what is used is free again, or a watchdog expires (zero: it has).
+    /// When all that is used is free again, or a watchdog expires. Zero if it has expired.
     pub resets_in: Option<Duration>,
-    /// Whether an event was sent, or a latch is open.
+    /// Whether the event was sent, the watchdog has expired, or the latch is open.
     pub fired: Option<bool>,
     /// The value of a counter.
     pub value: Option<i64>,
@@ -28,12 +28,12 @@ pub struct Inspection {
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Held {
-    /// For how long it has been held, where the primitive keeps that.
+    /// The time since the grant, if the primitive keeps it.
     pub age: Option<Duration>,
-    /// How long it lasts without renewal; `None`: for ever.
+    /// How long it lasts without renewal. `None` if indefinitely.
     pub time_left: Option<Duration>,
-    /// Its fence.
+    /// The fencing token.
     pub fence: u64,
-    /// How many permits it has taken.
+    /// The number of permits.
     pub permits: u64,
 }

@@ -1,31 +1,34 @@
-//! The latch: opens for good when it has been counted down often enough.
+//! The latch: opens for good after a number of count-downs.
 
 use super::{
-    Context, KEEP, Reply, Signal, Wait, inspection::Inspection, tombstones::Tombstones, watchers::Watchers,
+    inspection::Inspection,
+    parts::{tombstones::Tombstones, watchers::Watchers},
+    protocol::{KEEP, Reply, Signal, Wait},
+    state::{self, Context},
 };
 use crate::{clock::Timestamp, id::Id};
 
-/// What can be asked of a latch.
+/// A request to a latch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Request {
-    /// Is it open? `wait`: tell me when it is.
+    /// Returns whether it is open, or waits for that if `wait` is given.
     Wait {
         /// The waiter.
         id: Id,
-        /// How often it has to be counted down: from now on, for everybody.
+        /// The number of count-downs that open it. The most recent value applies to all callers.
         count: u64,
-        /// How to wait; `None` answers at once.
+        /// How to wait. With `None` the reply is immediate.
         wait: Option<Wait>,
     },
-    /// Count down by one.
+    /// Counts down by one.
     CountDown {
-        /// The attempt: repeating it does not count again.
+        /// The attempt. Repeating it does not count again.
         id: Id,
-        /// As above.
+        /// As for `Wait`.
         count: u64,
     },
-    /// Wait no longer.
+    /// Stops waiting.
     Cancel {
         /// The waiter.
         id: Id,
@@ -33,33 +36,21 @@ pub enum Request {
 }
 
 /// The state of one latch.
+///
+/// Laws:
+/// - no wait is served before `count` different count-downs;
+/// - every wait after them is served;
+/// - every wait that is queued when it opens is served, whatever the count is when it asks again.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     count: u64,
     counted: u64,
-    /// What was counted is forgotten when the latch is left alone for so long.
+    /// When the count-downs are forgotten, unless another one comes.
     until: Timestamp,
     seen: Tombstones,
     watchers: Watchers,
-    /// Those who waited when it opened: the count may be another when they ask again.
+    /// The waiters that were queued when it opened. The count may have changed when they ask again.
     let_through: Tombstones,
-}
-
-/// Carries out one request on one latch.
-///
-/// Laws: no wait is answered before `count` different count-downs; from then on every wait is, and
-/// so is every one that it found in line, whatever the count is when it asks again.
-pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
-    state.forget(context.now);
-    match *request {
-        Request::Wait { id, count, wait } => state.wait(id, count, wait, context),
-        Request::CountDown { id, count } => state.count_down(id, count, context),
-        Request::Cancel { id } => {
-            state.watchers.leave(id);
-            state.let_through.forget(id);
-            Reply::Cancelled
-        }
-    }
 }
 
 impl State {
@@ -109,11 +100,20 @@ impl State {
     }
 }
 
-impl super::State for State {
+impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        step(self, request, context)
+        self.forget(context.now);
+        match *request {
+            Request::Wait { id, count, wait } => self.wait(id, count, wait, context),
+            Request::CountDown { id, count } => self.count_down(id, count, context),
+            Request::Cancel { id } => {
+                self.watchers.leave(id);
+                self.let_through.forget(id);
+                Reply::Cancelled
+            }
+        }
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {

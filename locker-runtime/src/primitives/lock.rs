@@ -1,22 +1,32 @@
 //! The exclusive lock: one holder, a first-in-first-out queue, direct hand-off.
 
 use super::{
-    Context, GRANT_WINDOW, HoldRequest, Reply, Signal, Wait,
-    crowd::{WaitQueue, Waiter},
     inspection::{Held, Inspection},
+    parts::{
+        hold_request::HoldRequest,
+        wait_queue::{self, WaitQueue, Waiter},
+    },
+    protocol::{GRANT_WINDOW, Reply, Signal, Wait},
+    state::{self, Context},
 };
 use crate::{clock::Timestamp, id::Id};
 use std::time::Duration;
 
-/// What can be asked of a lock.
+/// A request to a lock.
 pub type Request = HoldRequest<()>;
 
 /// The state of one lock.
+///
+/// Laws:
+/// - at most one unexpired holder;
+/// - fences rise;
+/// - waiters are served in the order they joined, skipping those that disappeared;
+/// - every request may be repeated with the same id.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     holder: Option<Holder>,
     last_fence: u64,
-    crowd: Option<Box<WaitQueue<()>>>,
+    waiters: Option<Box<WaitQueue<()>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -26,26 +36,18 @@ struct Holder {
     fence: u64,
 }
 
-/// Carries out one request on one lock.
-///
-/// Laws: at most one unexpired holder; fences rise; waiters are served in the order they joined, the dead ones
-/// skipped; every request may be repeated with the same id.
-pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
-    state.forget(context.now);
-    match *request {
-        HoldRequest::Acquire { id, lease, wait, ask: () } => state.acquire(id, lease, wait, context),
-        HoldRequest::Renew { id, lease, .. } => state.renew(id, lease, context),
-        HoldRequest::Release { id, tombstone, .. } => state.release(id, tombstone, context),
-        HoldRequest::Cancel { id, tombstone } => state.cancel(id, tombstone, context),
-        HoldRequest::Evict { of, up_to } => state.evict(of, up_to, context),
-    }
-}
-
-impl super::State for State {
+impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        step(self, request, context)
+        self.forget(context.now);
+        match *request {
+            HoldRequest::Acquire { id, lease, wait, ask: () } => self.acquire(id, lease, wait, context),
+            HoldRequest::Renew { id, lease, .. } => self.renew(id, lease, context),
+            HoldRequest::Release { id, tombstone, .. } => self.release(id, tombstone, context),
+            HoldRequest::Cancel { id, tombstone } => self.cancel(id, tombstone, context),
+            HoldRequest::Evict { of, up_to } => self.evict(of, up_to, context),
+        }
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {
@@ -54,14 +56,14 @@ impl super::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        let crowd = self.crowd.as_deref();
+        let waiters = self.waiters.as_deref();
         let held = self.holder.map(|holder| holder.until);
-        let free = held.or_else(|| crowd.and_then(WaitQueue::head_ends));
-        free.into_iter().chain(crowd.and_then(|crowd| crowd.tombstones.next_end())).min()
+        let free = held.or_else(|| waiters.and_then(WaitQueue::head_ends));
+        free.into_iter().chain(waiters.and_then(|waiters| waiters.tombstones.next_end())).min()
     }
 
     fn has_waiters(&self) -> bool {
-        self.crowd.as_ref().is_some_and(|crowd| !crowd.queue.is_empty())
+        self.waiters.as_ref().is_some_and(|waiters| !waiters.queue.is_empty())
     }
 
     fn users(&self) -> usize {
@@ -69,7 +71,7 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.holder.is_none() && self.crowd.as_ref().is_none_or(|crowd| crowd.is_empty())
+        self.holder.is_none() && self.waiters.as_ref().is_none_or(|waiters| waiters.is_empty())
     }
 
     fn last_fence(&self) -> u64 {
@@ -93,30 +95,30 @@ impl super::State for State {
 
     fn delete(&mut self, context: &mut Context<'_>) {
         self.holder = None;
-        if let Some(crowd) = self.crowd.take() {
-            crowd.queue.ids().for_each(|id| context.notify(id, Signal::Deleted));
+        if let Some(waiters) = self.waiters.take() {
+            waiters.queue.ids().for_each(|id| context.notify(id, Signal::Deleted));
         }
     }
 }
 
 impl State {
-    /// Who holds the lock, its fence, and until when.
+    /// Returns the holder, its fence, and the end of its lease.
     #[must_use]
     pub fn holder(&self) -> Option<(Id, u64, Timestamp)> {
         self.holder.map(|holder| (holder.id, holder.fence, holder.until))
     }
 
-    /// How many wait.
+    /// Returns the number of waiters.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.crowd.as_ref().map_or(0, |crowd| crowd.queue.len())
+        self.waiters.as_ref().map_or(0, |waiters| waiters.queue.len())
     }
 
     fn acquire(&mut self, id: Id, lease: Duration, wait: Option<Wait>, context: &mut Context<'_>) -> Reply {
         if let Some(reply) = self.granted_to(id) {
             return reply;
         }
-        if self.crowd.as_ref().is_some_and(|crowd| crowd.tombstones.has(id)) {
+        if self.waiters.as_ref().is_some_and(|waiters| waiters.tombstones.has(id)) {
             return Reply::Cancelled;
         }
         if !self.may_overtake(wait) {
@@ -143,8 +145,8 @@ impl State {
                 Reply::Renewed { fence: holder.fence }
             }
             _ => {
-                // A waiter that comes with an old grant is not given a new one here: its fence is another.
-                if !self.crowd.as_ref().is_some_and(|crowd| crowd.queue.contains(id)) {
+                // A waiter that renews an old grant gets no new one here, since its fence would be wrong.
+                if !self.waiters.as_ref().is_some_and(|waiters| waiters.queue.contains(id)) {
                     self.hand_over(context);
                 }
                 Reply::Lost
@@ -154,7 +156,7 @@ impl State {
 
     fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
         if tombstone {
-            self.crowd().tombstones.add(id, context.now);
+            self.waiters().tombstones.add(id, context.now);
         }
         if self.granted_to(id).is_none() {
             return Reply::NotHeld;
@@ -166,7 +168,7 @@ impl State {
 
     fn cancel(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
         if tombstone {
-            self.crowd().tombstones.add(id, context.now);
+            self.waiters().tombstones.add(id, context.now);
         }
         self.leave(id);
         if self.granted_to(id).is_some() {
@@ -191,9 +193,9 @@ impl State {
         if self.holder.is_some_and(|holder| holder.until <= now) {
             self.holder = None;
         }
-        if let Some(crowd) = &mut self.crowd {
-            crowd.tombstones.forget_until(now);
-            crowd.queue.forget_until(now);
+        if let Some(waiters) = &mut self.waiters {
+            waiters.tombstones.forget_until(now);
+            waiters.queue.forget_until(now);
         }
     }
 
@@ -209,48 +211,48 @@ impl State {
     }
 
     fn may_overtake(&self, wait: Option<Wait>) -> bool {
-        match &self.crowd {
-            Some(crowd) => crowd.may_be_overtaken(wait),
+        match &self.waiters {
+            Some(waiters) => waiters.may_be_overtaken(wait),
             None => wait.is_some_and(|wait| !wait.fair),
         }
     }
 
-    /// Whether nobody is in line before `id`.
+    /// Returns whether no other waiter is ahead of `id`.
     fn is_next(&self, id: Id) -> bool {
-        self.crowd.as_ref().and_then(|crowd| crowd.queue.head()).is_none_or(|(head, _)| head == id)
+        self.waiters.as_ref().and_then(|waiters| waiters.queue.head()).is_none_or(|(head, _)| head == id)
     }
 
-    /// Gives a free lock to the first living waiter; one that may be overtaken is only woken.
+    /// Grants a free lock to the first waiter that is alive, or wakes it if it may be overtaken.
     fn hand_over(&mut self, context: &mut Context<'_>) {
         while self.holder.is_none() {
-            let Some(crowd) = &mut self.crowd else { return };
-            let Some((id, &waiter)) = crowd.queue.head() else { return };
+            let Some(waiters) = &mut self.waiters else { return };
+            let Some((id, &waiter)) = waiters.queue.head() else { return };
             if waiter.live_until <= context.now {
-                crowd.queue.leave(id);
+                waiters.queue.leave(id);
             } else if waiter.wait.fair {
-                crowd.queue.leave(id);
+                waiters.queue.leave(id);
                 let fence = self.grant(id, waiter.grant(), context.now);
                 context.notify(id, waiter.signal(fence, context.now));
             } else {
-                crowd.queue.join(id, waiter.woken(context.now));
+                waiters.queue.join(id, waiter.woken(context.now));
                 return context.notify(id, Signal::Wake);
             }
         }
     }
 
     fn enqueue(&mut self, id: Id, waiter: Waiter<()>, now: Timestamp) -> Reply {
-        // Free, it is kept for the one at the head, who was woken.
+        // A free lock is reserved for the head of the queue, which was woken.
         let time_left = if self.holder.is_some() { self.time_left(now) } else { GRANT_WINDOW };
-        let queue = &mut self.crowd().queue;
+        let queue = &mut self.waiters().queue;
         queue.join(id, waiter);
         queue.keep(waiter.live_until);
         let ahead = queue.ahead(id);
-        Reply::Queued { ahead, recheck_after: super::recheck(waiter.wait, time_left, ahead) }
+        Reply::Queued { ahead, recheck_after: wait_queue::recheck(waiter.wait, time_left, ahead) }
     }
 
     fn leave(&mut self, id: Id) {
-        if let Some(crowd) = &mut self.crowd {
-            crowd.queue.leave(id);
+        if let Some(waiters) = &mut self.waiters {
+            waiters.queue.leave(id);
         }
     }
 
@@ -258,8 +260,8 @@ impl State {
         self.holder.map_or(Duration::ZERO, |holder| holder.until.since(now))
     }
 
-    fn crowd(&mut self) -> &mut WaitQueue<()> {
-        self.crowd.get_or_insert_default()
+    fn waiters(&mut self) -> &mut WaitQueue<()> {
+        self.waiters.get_or_insert_default()
     }
 }
 

@@ -1,11 +1,13 @@
-//! Rate limiters: every caller is told at once when its turn is, and sleeps until then by itself.
+//! Rate limiters: a caller gets a reservation at once, and sleeps until its time without the store.
 
 mod meter;
 mod quota;
 
 use super::{
-    Context, GRANT_WINDOW, Reply, Signal, TOMBSTONE, Wait, inspection::Inspection, queue::Queue,
-    tombstones::Tombstones,
+    inspection::Inspection,
+    parts::{ticket_queue::TicketQueue, tombstones::Tombstones},
+    protocol::{GRANT_WINDOW, Reply, Signal, TOMBSTONE, Wait},
+    state::{self, Context},
 };
 use crate::{clock::Timestamp, id::Id};
 use meter::{Meter, Rate};
@@ -15,127 +17,89 @@ pub(crate) use quota::SHORTEST;
 pub use quota::{Algorithm, Quota};
 use std::time::Duration;
 
-/// What can be asked of a rate limiter.
+/// A request to a rate limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Request {
-    /// Take tokens: now, or at a time in the future that is told.
+    /// Takes tokens: now, or as a reservation for a later time.
     Take {
-        /// The attempt. While its turn has not come, repeating it tells its turn again; a repetition changes no
-        /// settings. Of an attempt that was admitted at once nothing is remembered: a repetition takes again, which
-        /// is the safe side.
+        /// The attempt. Repeating it before its reservation is due returns that reservation and changes no settings.
+        /// Nothing is remembered of an attempt that was admitted at once: repeating it takes tokens again, which errs
+        /// on the safe side.
         id: Id,
-        /// How many tokens, all or nothing.
+        /// The number of tokens, all or nothing.
         tokens: u64,
-        /// The settings: from now on, for everybody.
+        /// The settings. The most recent ones apply to all callers.
         quota: Quota,
-        /// What lies further ahead than this is refused and takes nothing.
+        /// How long the caller can wait. A reservation later than this is refused and takes nothing.
         patience: Duration,
-        /// How to wait while no turn is in sight (size 0); `None` refuses.
+        /// How to wait while no time can be foreseen (size 0). With `None` the request is refused.
         wait: Option<Wait>,
     },
-    /// Give up a turn that has not come: those behind move up, unless more than 64 are left in line. Then
-    /// the turn goes to whoever is first in line at the first request after it has come.
+    /// Gives up a reservation that is not due yet. Later reservations move up, unless more than 64 are left. In that
+    /// case the tokens go to the first caller in the queue, at the first request after they are available.
     Cancel {
         /// The attempt.
         id: Id,
-        /// Refuse this id from now on: an attempt with an unknown outcome may still arrive.
+        /// Whether to refuse this id from now on, because an attempt with an unknown outcome may still arrive.
         tombstone: bool,
     },
 }
 
-/// In a longer line nobody but the first moves up when somebody leaves: everybody behind would have to ask again, and a
-/// crowd that leaves would cost its square.
+/// The longest queue in which all reservations move up when one is given up. Every caller behind it must ask again, so
+/// that the cost would be quadratic if a long queue gave up.
 pub(crate) const MOVES_UP: usize = 64;
 
 /// The state of one rate limiter.
+///
+/// Laws:
+/// - reservations are made in the order of the requests;
+/// - between changes of the settings, the admissions in any interval stay within the bound of the algorithm;
+/// - a request that is refused, or cancelled before its reservation is due, takes nothing.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// What was taken up to now.
+    /// The tokens taken up to now.
     meter: Meter,
     rate: Rate,
-    /// The rate is a memory only: it holds if the next request has the same, and is unknown otherwise.
-    is_as_new: bool,
-    line: Option<Box<Line>>,
+    /// Whether the rate is only a cache of the last one: nothing is used, and the next request sets the rate.
+    is_unused: bool,
+    reservations: Option<Box<Reservations>>,
 }
 
-/// What only a limiter has that somebody waits at, or that has refused somebody's turn.
+/// The part of a limiter that exists only while callers wait, or while a reservation was withdrawn.
 #[derive(Clone, Debug, Default)]
-struct Line {
-    queue: Queue<Turn>,
-    /// The meter after everybody in the queue, and after those who left it while it was long.
+struct Reservations {
+    queue: TicketQueue<Reservation>,
+    /// The meter after all reservations in the queue, and after those given up while it was long.
     tail: Meter,
     admitted: Tombstones,
     refused: Tombstones,
-    /// When all of it is forgotten: a store that lets its data expire keeps it for a minute after the last turn in
-    /// sight; those who have none ask again sooner. In the embedded store nobody asks again, and nothing is forgotten.
+    /// When all of it is forgotten. A store that lets its data expire keeps it for a minute after the last known
+    /// reservation; callers without a time ask again sooner. The embedded store keeps it, as no caller asks again.
     kept_until: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Reservation {
     tokens: u64,
-    /// When it comes; `NEVER` while it is not in sight.
+    /// When it is due. `NEVER` while that cannot be foreseen.
     at: Timestamp,
-    /// Whether its owner was told to ask again, and so may ask when it has come.
+    /// Whether the caller was woken, and so may ask again after it was due.
     woken: bool,
-    /// A turn after this is none.
+    /// When the caller's patience ends.
     give_up: Timestamp,
     live_until: Timestamp,
 }
 
-/// Carries out one request on one rate limiter.
-///
-/// Laws: turns are given in the order of asking; between changes of the settings, the turns in any interval stay
-/// within the algorithm's bound; what is refused or cancelled before its turn takes nothing.
-pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
-    state.expire(context.now);
-    state.follow_clock(context);
-    state.settle(context.now);
-    state.forget(context.now);
-    if std::mem::take(&mut state.is_as_new) {
-        match *request {
-            Request::Take { quota, .. } if quota == state.rate.quota => {}
-            Request::Take { quota, .. } => state.rate = quota.into(),
-            Request::Cancel { .. } => state.rate = Rate::default(),
-        }
-    }
-    match *request {
-        Request::Take { id, tokens, quota, patience, wait } => {
-            let give_up = context.now + patience;
-            let reply = state.again(id, tokens, give_up, wait, context).unwrap_or_else(|| {
-                if state.rate.quota != quota {
-                    state.change(quota, context);
-                }
-                state.take(id, tokens, give_up, wait, context.now)
-            });
-            if state.line.is_some() {
-                state.keep_line(wait, context);
-            }
-            reply
-        }
-        Request::Cancel { id, tombstone } => {
-            if tombstone {
-                state.line().refused.add(id, context.now);
-            }
-            state.leave(id, context);
-            if state.line.is_some() {
-                state.keep_line(None, context);
-            }
-            Reply::Cancelled
-        }
-    }
-}
-
 impl State {
-    /// How many wait for their turn.
+    /// Returns the number of callers with a reservation that is not due.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.line.as_ref().map_or(0, |line| line.queue.len())
+        self.reservations.as_ref().map_or(0, |reservations| reservations.queue.len())
     }
 
-    /// Somebody who is known already: in line, or served or refused while he slept.
-    fn again(
+    /// Returns the reply to a caller that has a reservation, or that was admitted or refused since it asked.
+    fn reply_to_known(
         &mut self,
         id: Id,
         tokens: u64,
@@ -143,32 +107,32 @@ impl State {
         wait: Option<Wait>,
         context: &mut Context<'_>,
     ) -> Option<Reply> {
-        let line = self.line.as_deref_mut()?;
-        let (is_admitted, is_refused) = (line.admitted.has(id), line.refused.has(id));
+        let reservations = self.reservations.as_deref_mut()?;
+        let (is_admitted, is_refused) = (reservations.admitted.has(id), reservations.refused.has(id));
         if is_admitted || is_refused {
             if Wait::is_answered_once(wait) {
-                line.admitted.forget(id);
-                line.refused.forget(id);
-                self.settle(context.now);
+                reservations.admitted.forget(id);
+                reservations.refused.forget(id);
+                self.book_due(context.now);
             }
             if is_admitted {
                 return Some(self.admitted(Duration::ZERO, context.now));
             }
-            let turn = self.tail().turn(tokens, &self.rate, context.now);
-            return Some(self.limited(self.tail(), turn, context.now));
+            let at = self.tail().available_at(tokens, &self.rate, context.now);
+            return Some(self.limited(self.tail(), at, context.now));
         }
-        let mut turn = *line.queue.get(id)?;
-        let (in_sight, ahead) = (turn.at < Timestamp::NEVER, line.queue.ahead(id));
-        if (in_sight && turn.at > give_up) || (!in_sight && wait.is_none()) {
+        let mut reservation = *reservations.queue.get(id)?;
+        let (has_time, ahead) = (reservation.at < Timestamp::NEVER, reservations.queue.ahead(id));
+        if (has_time && reservation.at > give_up) || (!has_time && wait.is_none()) {
             self.leave(id, context);
-            return Some(self.limited(self.tail(), turn.at, context.now));
+            return Some(self.limited(self.tail(), reservation.at, context.now));
         }
-        turn.give_up = give_up;
-        turn.live_until = wait.map_or(turn.live_until, |wait| wait.live_until(context.now));
-        self.line().queue.join(id, turn);
+        reservation.give_up = give_up;
+        reservation.live_until = wait.map_or(reservation.live_until, |wait| wait.live_until(context.now));
+        self.reservations().queue.join(id, reservation);
         Some(match wait {
-            Some(wait) if !in_sight => parked(wait, ahead),
-            _ => self.admitted(turn.at.since(context.now), context.now),
+            Some(wait) if !has_time => queued_reply(wait, ahead),
+            _ => self.admitted(reservation.at.since(context.now), context.now),
         })
     }
 
@@ -176,198 +140,235 @@ impl State {
         let queued = self.waiting() > 0;
         let (tail, rate) = (self.tail(), self.rate);
         let present = tail.at(&rate, now);
-        let at = present.turn(tokens, &rate, now);
+        let at = present.available_at(tokens, &rate, now);
         if at <= now && !queued {
             self.meter = present.after(tokens, at, &rate);
             return self.admitted(Duration::ZERO, now);
         }
-        let in_sight = at < Timestamp::NEVER;
-        if (in_sight && at > give_up) || (!in_sight && wait.is_none()) || is_never(at, &rate.quota) {
+        let has_time = at < Timestamp::NEVER;
+        if (has_time && at > give_up) || (!has_time && wait.is_none()) || exceeds_size(at, &rate.quota) {
             return self.limited(present, at, now);
         }
         let live_until = wait.map_or(Timestamp::NEVER, |wait| wait.live_until(now));
-        let line = self.line();
-        line.tail = tail.after(tokens, at, &rate);
-        line.queue.join(id, Turn { tokens, at, woken: false, give_up, live_until });
-        let ahead = line.queue.ahead(id);
+        let reservations = self.reservations();
+        reservations.tail = tail.after(tokens, at, &rate);
+        reservations.queue.join(id, Reservation { tokens, at, woken: false, give_up, live_until });
+        let ahead = reservations.queue.ahead(id);
         match wait {
-            Some(wait) if !in_sight => parked(wait, ahead),
+            Some(wait) if !has_time => queued_reply(wait, ahead),
             _ => self.admitted(at.since(now), now),
         }
     }
 
     fn admitted(&self, wait: Duration, now: Timestamp) -> Reply {
-        let (tail, rate, turn) = (self.tail(), &self.rate, now + wait);
-        Reply::Admitted {
-            wait,
-            remaining: tail.remaining(rate, turn),
-            reset_after: tail.reset_after(rate, turn),
-        }
+        let (tail, rate, at) = (self.tail(), &self.rate, now + wait);
+        Reply::Admitted { wait, remaining: tail.remaining(rate, at), reset_after: tail.reset_after(rate, at) }
     }
 
-    /// A refusal, with the meter after everybody in line.
-    fn limited(&self, tail: Meter, turn: Timestamp, now: Timestamp) -> Reply {
+    /// Returns a refusal, with the meter after all reservations.
+    fn limited(&self, tail: Meter, at: Timestamp, now: Timestamp) -> Reply {
         let rate = &self.rate;
         Reply::Limited {
-            retry_after: (turn < Timestamp::NEVER).then(|| turn.since(now)),
+            retry_after: (at < Timestamp::NEVER).then(|| at.since(now)),
             remaining: tail.remaining(rate, now),
             reset_after: tail.reset_after(rate, now),
             waiting: self.waiting() as u64,
         }
     }
 
-    /// Settings apply at once and to everybody in line; what was used stays used.
+    /// Applies new settings to all reservations at once; used tokens stay used.
     fn change(&mut self, quota: Quota, context: &mut Context<'_>) {
         let new = Rate::from(quota);
         self.meter = self.meter.under(&self.rate, &new, context.now);
         self.rate = new;
-        self.plan(context);
+        self.reschedule(context);
     }
 
     fn leave(&mut self, id: Id, context: &mut Context<'_>) {
-        let Some(line) = self.line.as_deref_mut() else { return };
-        let in_sight = line.queue.get(id).is_some_and(|turn| turn.at < Timestamp::NEVER);
-        line.queue.leave(id);
-        if in_sight && line.queue.len() <= MOVES_UP {
-            self.plan(context);
+        let Some(reservations) = self.reservations.as_deref_mut() else { return };
+        let has_time = reservations.queue.get(id).is_some_and(|left| left.at < Timestamp::NEVER);
+        reservations.queue.leave(id);
+        if has_time && reservations.queue.len() <= MOVES_UP {
+            self.reschedule(context);
         } else {
-            self.settle(context.now);
+            self.book_due(context.now);
         }
     }
 
-    /// Gives everybody in line a new turn, and has those ask again whose turn has changed.
-    fn plan(&mut self, context: &mut Context<'_>) {
+    /// Computes the times of all reservations again, and wakes the callers of those that changed.
+    fn reschedule(&mut self, context: &mut Context<'_>) {
         let (meter, rate, now) = (self.meter, self.rate, context.now);
-        let Some(line) = self.line.as_deref_mut() else { return };
+        let Some(reservations) = self.reservations.as_deref_mut() else { return };
         let (mut tail, mut refused) = (meter, Vec::new());
-        line.queue.retain(|_, turn| turn.at < Timestamp::NEVER || turn.live_until > now);
-        for (id, turn) in line.queue.iter_mut() {
-            let at = tail.turn(turn.tokens, &rate, now);
-            if at != turn.at {
-                turn.woken = true;
+        reservations.queue.retain(|_, kept| kept.at < Timestamp::NEVER || kept.live_until > now);
+        for (id, reservation) in reservations.queue.iter_mut() {
+            let at = tail.available_at(reservation.tokens, &rate, now);
+            if at != reservation.at {
+                reservation.woken = true;
                 context.notify(id, Signal::Wake);
             }
-            if (at < Timestamp::NEVER && at > turn.give_up) || is_never(at, &rate.quota) {
+            if (at < Timestamp::NEVER && at > reservation.give_up) || exceeds_size(at, &rate.quota) {
                 refused.push(id);
             } else {
-                turn.at = at;
-                tail = tail.after(turn.tokens, at, &rate);
+                reservation.at = at;
+                tail = tail.after(reservation.tokens, at, &rate);
             }
         }
         for id in refused {
-            line.queue.leave(id);
-            line.refused.add(id, now);
+            reservations.queue.leave(id);
+            reservations.refused.add(id, now);
         }
-        line.tail = tail;
-        self.settle(now);
+        reservations.tail = tail;
+        self.book_due(now);
     }
 
-    /// Books the turns that have come. Who was told to ask again is remembered, in case he does so now.
-    fn settle(&mut self, now: Timestamp) {
+    /// Books the reservations that are due. Those of callers that were woken are remembered, in case they ask again.
+    fn book_due(&mut self, now: Timestamp) {
         let rate = self.rate;
-        let Some(line) = self.line.as_deref_mut() else { return };
-        line.admitted.forget_until(now);
-        line.refused.forget_until(now);
-        while let Some((id, &turn)) = line.queue.head().filter(|(_, turn)| turn.at <= now) {
-            self.meter = self.meter.after(turn.tokens, turn.at, &rate);
-            line.queue.leave(id);
-            if turn.woken {
-                line.admitted.add(id, now);
+        let Some(reservations) = self.reservations.as_deref_mut() else { return };
+        reservations.admitted.forget_until(now);
+        reservations.refused.forget_until(now);
+        while let Some((id, &due)) = reservations.queue.head().filter(|(_, head)| head.at <= now) {
+            self.meter = self.meter.after(due.tokens, due.at, &rate);
+            reservations.queue.leave(id);
+            if due.woken {
+                reservations.admitted.add(id, now);
             }
         }
-        if line.queue.is_empty() && line.admitted.is_empty() && line.refused.is_empty() {
-            self.line = None;
+        if reservations.queue.is_empty()
+            && reservations.admitted.is_empty()
+            && reservations.refused.is_empty()
+        {
+            self.reservations = None;
         }
     }
 
-    /// What those have left unused who gave up in a long line is for the first in it.
+    /// Admits callers from the head of the queue with the tokens that others gave up in a long queue.
     fn move_up(&mut self, context: &mut Context<'_>) {
         let (rate, now) = (self.rate, context.now);
-        let Some(line) = self.line.as_deref_mut() else { return };
-        while let Some((id, &Turn { tokens, .. })) = line.queue.head() {
-            if self.meter.turn(tokens, &rate, now) > now {
+        let Some(reservations) = self.reservations.as_deref_mut() else { return };
+        while let Some((id, &Reservation { tokens, .. })) = reservations.queue.head() {
+            if self.meter.available_at(tokens, &rate, now) > now {
                 return;
             }
             self.meter = self.meter.after(tokens, now, &rate);
-            line.queue.leave(id);
-            line.admitted.add(id, now);
+            reservations.queue.leave(id);
+            reservations.admitted.add(id, now);
             context.notify(id, Signal::Wake);
         }
     }
 
-    /// After a request, of one who waits so.
+    /// Updates how long the reservations are kept, after a request with this `wait`.
     #[cold]
-    fn keep_line(&mut self, wait: Option<Wait>, context: &mut Context<'_>) {
+    fn keep_reservations(&mut self, wait: Option<Wait>, context: &mut Context<'_>) {
         self.move_up(context);
         let now = context.now;
         let idle = self.meter.idle_from(&self.rate).max(self.tail().idle_from(&self.rate)).max(now);
-        let Some(line) = self.line.as_deref_mut() else { return };
-        let is_here = wait.is_some_and(|wait| wait.live.is_none()) || line.kept_until == Timestamp::NEVER;
-        line.kept_until = if is_here { Timestamp::NEVER } else { idle + TOMBSTONE };
+        let Some(reservations) = self.reservations.as_deref_mut() else { return };
+        let is_here =
+            wait.is_some_and(|wait| wait.live.is_none()) || reservations.kept_until == Timestamp::NEVER;
+        reservations.kept_until = if is_here { Timestamp::NEVER } else { idle + TOMBSTONE };
     }
 
+    /// Resets a limiter that a store would have let expire.
     fn expire(&mut self, now: Timestamp) {
-        if self.line.as_ref().is_some_and(|line| line.kept_until <= now) {
+        if self.reservations.as_ref().is_some_and(|reservations| reservations.kept_until <= now) {
             *self = Self::default();
         }
     }
 
-    /// After a clock was set back nobody waits for it to come where it was.
+    /// Moves the meter back with a clock that was set back, so that callers do not wait for it to catch up.
     fn follow_clock(&mut self, context: &mut Context<'_>) {
         if let Some(meter) = self.meter.set_back(context.now) {
             self.meter = meter;
-            self.plan(context);
+            self.reschedule(context);
         }
     }
 
-    /// What nobody waits at and nothing was used of is as new.
+    /// Resets a limiter without reservations and used tokens.
     fn forget(&mut self, now: Timestamp) {
-        if self.line.is_none() && self.meter.idle_from(&self.rate) <= now {
-            (self.meter, self.is_as_new) = (Meter::default(), true);
+        if self.reservations.is_none() && self.meter.idle_from(&self.rate) <= now {
+            (self.meter, self.is_unused) = (Meter::default(), true);
         }
     }
 
     fn tail(&self) -> Meter {
-        self.line.as_ref().filter(|line| !line.queue.is_empty()).map_or(self.meter, |line| line.tail)
+        let reservations = self.reservations.as_ref().filter(|reservations| !reservations.queue.is_empty());
+        reservations.map_or(self.meter, |reservations| reservations.tail)
     }
 
-    fn line(&mut self) -> &mut Line {
+    fn reservations(&mut self) -> &mut Reservations {
         let tail = self.meter;
-        self.line.get_or_insert_with(|| Box::new(Line { tail, ..Line::default() }))
+        self.reservations.get_or_insert_with(|| Box::new(Reservations { tail, ..Reservations::default() }))
     }
 }
 
-/// Whether more is asked for than can ever be had at once; without any tokens everybody waits for some.
-fn is_never(at: Timestamp, quota: &Quota) -> bool {
+/// Returns whether a request exceeds the size. At size 0 callers wait for a greater size instead.
+fn exceeds_size(at: Timestamp, quota: &Quota) -> bool {
     at == Timestamp::NEVER && quota.size() > 0
 }
 
-fn parked(wait: Wait, ahead: u64) -> Reply {
+fn queued_reply(wait: Wait, ahead: u64) -> Reply {
     Reply::Queued { ahead, recheck_after: recheck(wait) }
 }
 
-/// When somebody asks again whose turn is not in sight.
+/// Returns when a caller without a known time asks again.
 pub(crate) fn recheck(wait: Wait) -> Option<Duration> {
     wait.live.map(|live| (live / 3).min(GRANT_WINDOW))
 }
 
-impl super::State for State {
+impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        step(self, request, context)
+        self.expire(context.now);
+        self.follow_clock(context);
+        self.book_due(context.now);
+        self.forget(context.now);
+        if std::mem::take(&mut self.is_unused) {
+            match *request {
+                Request::Take { quota, .. } if quota == self.rate.quota => {}
+                Request::Take { quota, .. } => self.rate = quota.into(),
+                Request::Cancel { .. } => self.rate = Rate::default(),
+            }
+        }
+        match *request {
+            Request::Take { id, tokens, quota, patience, wait } => {
+                let give_up = context.now + patience;
+                let reply = self.reply_to_known(id, tokens, give_up, wait, context).unwrap_or_else(|| {
+                    if self.rate.quota != quota {
+                        self.change(quota, context);
+                    }
+                    self.take(id, tokens, give_up, wait, context.now)
+                });
+                if self.reservations.is_some() {
+                    self.keep_reservations(wait, context);
+                }
+                reply
+            }
+            Request::Cancel { id, tombstone } => {
+                if tombstone {
+                    self.reservations().refused.add(id, context.now);
+                }
+                self.leave(id, context);
+                if self.reservations.is_some() {
+                    self.keep_reservations(None, context);
+                }
+                Reply::Cancelled
+            }
+        }
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {
-        self.settle(context.now);
+        self.book_due(context.now);
         self.forget(context.now);
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
         let used = (self.meter != Meter::default()).then(|| self.meter.idle_from(&self.rate));
-        let Some(line) = self.line.as_deref() else { return used };
-        let turn = line.queue.head().map(|(_, turn)| turn.at);
-        let ends = [used, turn, line.admitted.next_end(), line.refused.next_end()];
+        let Some(reservations) = self.reservations.as_deref() else { return used };
+        let next = reservations.queue.head().map(|(_, reservation)| reservation.at);
+        let ends = [used, next, reservations.admitted.next_end(), reservations.refused.next_end()];
         ends.into_iter().flatten().min().filter(|due| *due < Timestamp::NEVER)
     }
 
@@ -376,26 +377,26 @@ impl super::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.line.is_none() && self.meter == Meter::default()
+        self.reservations.is_none() && self.meter == Meter::default()
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {
-        let mut settled = self.clone();
-        settled.settle(now);
-        let (meter, rate) = (settled.meter, &self.rate);
+        let mut booked = self.clone();
+        booked.book_due(now);
+        let (meter, rate) = (booked.meter, &self.rate);
         let size = rate.quota.size();
         Inspection {
             size: Some(size),
             used: Some(size.saturating_sub(meter.remaining(rate, now))),
-            waiting: settled.waiting() as u64,
+            waiting: booked.waiting() as u64,
             resets_in: Some(meter.reset_after(rate, now)),
             ..Inspection::default()
         }
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
-        if let Some(line) = self.line.take() {
-            line.queue.ids().for_each(|id| context.notify(id, Signal::Deleted));
+        if let Some(reservations) = self.reservations.take() {
+            reservations.queue.ids().for_each(|id| context.notify(id, Signal::Deleted));
         }
         *self = Self::default();
     }

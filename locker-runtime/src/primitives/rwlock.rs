@@ -1,25 +1,24 @@
-//! The read/write lock: many readers or one writer, first come first served, a run of readers together.
+//! The read/write lock: many readers or one writer, first come first served, consecutive readers together.
 //!
-//! It is a [`semaphore`](super::semaphore) with as many permits as can be counted, as tokio's is: a reader takes one
-//! and a writer takes all of them. A waiting writer is not passed by readers that come after it, so neither side
-//! starves.
+//! It is a [`semaphore`](super::semaphore) with the greatest number of permits: a reader takes one, a writer takes all
+//! of them. Readers that arrive later do not overtake a waiting writer, so neither side starves.
 
 use super::semaphore::{MAX_SIZE, Permits};
 use crate::id::Id;
 
-/// How a read/write lock is held.
+/// The side of a read/write lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Mode {
-    /// Together with other readers.
+    /// Held together with other readers.
     Read,
-    /// Alone.
+    /// Held exclusively.
     Write,
 }
 
 impl Mode {
-    /// What is asked of the semaphore.
+    /// Returns what to ask of the semaphore.
     #[must_use]
     pub fn permits(self, id: Id) -> Permits {
         let permits = if self == Self::Read { 1 } else { MAX_SIZE };

@@ -1,34 +1,36 @@
-//! The watchdog: expires when it is not kicked in time, and stays expired until the next kick.
+//! The watchdog: expires if it is not kicked in time, and stays expired until the next kick.
 
 use super::{
-    Context, IdempotencyKey, KEEP, Reply, Signal, Wait, inspection::Inspection, tombstones::Tombstones,
-    watchers::Watchers,
+    inspection::Inspection,
+    parts::{idempotency::IdempotencyKey, tombstones::Tombstones, watchers::Watchers},
+    protocol::{KEEP, Reply, Signal, Wait},
+    state::{self, Context},
 };
 use crate::{clock::Timestamp, id::Id};
 use std::time::Duration;
 
-/// How long a watchdog that was never kicked runs from the first wait on.
+/// How long a watchdog that was never kicked runs, counted from the first wait.
 pub const FIRST_RUN: Duration = Duration::from_secs(60);
 
-/// What can be asked of a watchdog.
+/// A request to a watchdog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Request {
-    /// Has it expired? `wait`: tell me when.
+    /// Returns whether it has expired, or waits for that if `wait` is given.
     Wait {
         /// The waiter.
         id: Id,
-        /// How to wait; `None` answers at once.
+        /// How to wait. With `None` the reply is immediate.
         wait: Option<Wait>,
     },
-    /// Let it expire `expires` from now, not earlier and not later.
+    /// Sets the deadline to `expires` from now, earlier or later than the old one.
     Kick {
         /// The attempt.
         once: IdempotencyKey,
         /// The time until it expires.
         expires: Duration,
     },
-    /// Wait no longer.
+    /// Stops waiting.
     Cancel {
         /// The waiter.
         id: Id,
@@ -36,27 +38,16 @@ pub enum Request {
 }
 
 /// The state of one watchdog.
+///
+/// Laws:
+/// - no wait gets `Expired` before the deadline of the last kick;
+/// - every wait after the deadline gets it, until the next kick;
+/// - no copy of a kick has an effect after a retry.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     deadline: Option<Timestamp>,
     watchers: Watchers,
     tombstones: Tombstones,
-}
-
-/// Carries out one request on one watchdog.
-///
-/// Laws: no wait is answered `Expired` before the deadline of the last kick; from then on every wait is, until the
-/// next kick; no copy of a kick counts after one that said that it was repeated.
-pub fn step(state: &mut State, request: &Request, context: &mut Context<'_>) -> Reply {
-    state.forget(context.now);
-    match *request {
-        Request::Wait { id, wait } => state.wait(id, wait, context.now),
-        Request::Kick { once, expires } => state.kick(once, context.now + expires, context),
-        Request::Cancel { id } => {
-            state.watchers.leave(id);
-            Reply::Cancelled
-        }
-    }
 }
 
 impl State {
@@ -69,7 +60,8 @@ impl State {
         self.watchers.watch(id, wait, Some(left), now)
     }
 
-    /// Those who wait find a later deadline when they ask at the old one; an earlier one they must be told.
+    /// Moves the deadline. Waiters find a later deadline when they ask at the old one, but must be woken for an
+    /// earlier one.
     fn kick(&mut self, once: IdempotencyKey, deadline: Timestamp, context: &mut Context<'_>) -> Reply {
         if self.tombstones.is_late(Some(once), context.now) {
             return Reply::Done;
@@ -94,11 +86,19 @@ impl State {
     }
 }
 
-impl super::State for State {
+impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        step(self, request, context)
+        self.forget(context.now);
+        match *request {
+            Request::Wait { id, wait } => self.wait(id, wait, context.now),
+            Request::Kick { once, expires } => self.kick(once, context.now + expires, context),
+            Request::Cancel { id } => {
+                self.watchers.leave(id);
+                Reply::Cancelled
+            }
+        }
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {

@@ -1,4 +1,4 @@
-//! The embedded store: state in this process, nothing to install.
+//! The embedded store: its state lives in this process.
 
 mod shard;
 
@@ -23,40 +23,40 @@ use std::{
 
 const SHARDS: usize = 64;
 
-/// Locks and limits of this process only.
+/// A store for the locks and limits of this process only.
 ///
-/// The state of a key disappears with its last user. Whoever waits costs a place in a queue, no thread, no task and
-/// no processor time; a lease that runs out hands over at its time without anybody polling.
+/// The state of a key disappears with its last user. A waiter costs a place in a queue, but no thread, no task and no
+/// processor time. When a lease expires, the next waiter is served on time without polling.
 #[derive(Clone)]
 pub struct Memory(Arc<Shards>);
 
 impl Memory {
-    /// A new, empty store that shares nothing with others.
+    /// Creates an empty store that shares nothing with others.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// The store that everybody in this process shares who asks for `memory://`.
+    /// Returns the store that all lockers of this process with the URL `memory://` share.
     #[must_use]
     pub fn of_process() -> Self {
         static STORE: Lazy<Memory> = Lazy::new(Memory::new);
         STORE.clone()
     }
 
-    /// How many hold something or wait, over all keys.
+    /// Returns the number of holders and waiters of all keys.
     #[must_use]
     pub fn users(&self) -> usize {
         self.0.parts.iter().map(|shard| lock(shard).users()).sum()
     }
 
-    /// How many keys have state now.
+    /// Returns the number of keys with state.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.parts.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Whether no key has state.
+    /// Returns whether no key has state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -102,14 +102,14 @@ impl Store for Memory {
     }
 }
 
-/// The store without its clock: every time comes in as an argument.
+/// The store without its clock: callers pass the time.
 #[derive(Debug)]
 pub(crate) struct Shards {
     parts: [Mutex<Shard>; SHARDS],
     mailboxes: Mailboxes,
-    /// The earliest time at which some shard has something due.
+    /// The earliest due time of all shards.
     alarm: Arc<Alarm>,
-    /// Set when it runs: without it nothing is taken, since no lease would end.
+    /// Set once the clock runs. No call is served before, since no lease would expire.
     clock: OnceCell<()>,
 }
 
@@ -138,7 +138,7 @@ impl Shards {
         reply
     }
 
-    /// Lets everything take effect that is due at `now`.
+    /// Applies everything that is due at `now`.
     fn tick(&self, now: Timestamp) {
         self.alarm.reset();
         for shard in &self.parts {
@@ -152,7 +152,7 @@ impl Shards {
         }
     }
 
-    /// A waiter that is gone has left the queue itself, or is about to.
+    /// Delivers notifications. A waiter without a mailbox has left the queue, or is about to.
     fn deliver(&self, notifications: Vec<Notification>) {
         for notification in notifications {
             drop(self.mailboxes.deliver(notification));
@@ -170,7 +170,7 @@ fn start_clock(shards: &Arc<Shards>) -> Result<()> {
     Ok(())
 }
 
-/// Lets due times take effect until the store is dropped.
+/// Applies what is due, until the store is dropped.
 async fn keep_time(shards: Weak<Shards>, alarm: Arc<Alarm>) {
     loop {
         alarm.due(background::sleep_from).await;

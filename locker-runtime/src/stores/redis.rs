@@ -147,7 +147,7 @@ impl Redis {
     async fn delete(&self, key: &Key, once: IdempotencyKey, by: Timestamp) -> Result<Reply> {
         match self.inspect(key, by).await? {
             // A retry goes on, so that the server refuses late copies of the deletion.
-            Reply::Unknown if !once.repeated => Ok(Reply::Unknown),
+            Reply::Unknown if !once.retried => Ok(Reply::Unknown),
             Reply::Inspected(_) | Reply::Unknown => {
                 let reply = self.session.invoke(primitives::delete(key, once), by).await?;
                 primitives::reply(&reply, &Request::Delete(once))

@@ -1,34 +1,17 @@
 //! The step against a model that is too simple to be wrong.
 
 use super::*;
-use crate::{
-    key::Key,
-    primitives::{GRANT_WINDOW, Notification, State as _, TOMBSTONE},
+use crate::primitives::{
+    protocol::{GRANT_WINDOW, Notification, TOMBSTONE},
+    state::State as _,
+    tests::bench::{Bench, HERE},
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
 
 const LEASE: Duration = Duration::from_millis(100);
 
-/// A lock with a clock that the test moves.
-struct Bench {
-    state: State,
-    key: Key,
-    now: Timestamp,
-    notifications: Vec<Notification>,
-}
-
-impl Bench {
-    fn new() -> Self {
-        let now = Timestamp::from_micros(1_000_000);
-        Self { state: State::default(), key: Key::new("k"), now, notifications: Vec::new() }
-    }
-
-    fn ask(&mut self, request: &Request) -> Reply {
-        let Self { state, key, now, notifications } = self;
-        step(state, request, &mut Context { key, now: *now, notifications })
-    }
-
+impl Bench<State> {
     fn acquire(&mut self, id: u128, wait: Option<Wait>) -> Reply {
         self.ask(&HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () })
     }
@@ -41,41 +24,32 @@ impl Bench {
         self.ask(&HoldRequest::Cancel { id: Id::from(id), tombstone })
     }
 
-    fn tick(&mut self) {
-        let Self { state, key, now, notifications } = self;
-        state.tick(&mut Context { key, now: *now, notifications });
-    }
-
     fn holder(&self) -> Option<Id> {
         self.state.holder().filter(|(_, _, until)| *until > self.now).map(|(id, ..)| id)
     }
-
-    fn pass(&mut self, time: Duration) {
-        self.now = self.now + time;
-    }
 }
 
-const HERE: Option<Wait> = Some(Wait { live: None, fair: true });
 const AWAY: Option<Wait> = Some(Wait { live: Some(Duration::from_millis(300)), fair: true });
 const UNFAIR: Option<Wait> = Some(Wait { live: None, fair: false });
 
 #[test]
-fn a_release_hands_over_to_the_first_in_line() {
-    let mut lock = Bench::new();
+fn release_grants_to_the_first_waiter() {
+    let mut lock = Bench::<State>::new();
     assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
     assert_eq!(lock.acquire(2, HERE), Reply::Queued { ahead: 0, recheck_after: None });
     assert_eq!(lock.acquire(3, HERE), Reply::Queued { ahead: 1, recheck_after: None });
     assert_eq!(lock.release(1), Reply::Released);
     assert_eq!(lock.holder(), Some(Id::from(2)));
-    assert!(
-        matches!(lock.notifications[..], [Notification { id, signal: Signal::HandedOff { .. }, .. }] if id == Id::from(2))
-    );
+    let [Notification { id, signal: Signal::HandedOff { .. }, .. }] = lock.notifications[..] else {
+        panic!("{:?}", lock.notifications)
+    };
+    assert_eq!(id, Id::from(2));
     assert_eq!(lock.release(1), Reply::NotHeld);
 }
 
 #[test]
-fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
-    let mut lock = Bench::new();
+fn remote_grant_is_short_until_confirmed() {
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     let long = Duration::from_secs(60);
     lock.ask(&HoldRequest::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: () });
@@ -89,8 +63,8 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_confirmed() {
 }
 
 #[test]
-fn a_dead_waiter_is_skipped() {
-    let mut lock = Bench::new();
+fn dead_waiter_is_skipped() {
+    let mut lock = Bench::<State>::new();
     lock.ask(&HoldRequest::Acquire {
         id: Id::from(1),
         lease: Duration::from_millis(305),
@@ -98,38 +72,38 @@ fn a_dead_waiter_is_skipped() {
         ask: (),
     });
     lock.acquire(2, AWAY);
-    lock.pass(Duration::from_millis(250));
+    lock.pass(250);
     lock.acquire(3, AWAY);
-    lock.pass(Duration::from_millis(60));
+    lock.pass(60);
     lock.tick();
-    assert_eq!(lock.holder(), Some(Id::from(3)), "2 was not heard of for 310 ms and lives 300 ms");
+    assert_eq!(lock.holder(), Some(Id::from(3)), "2 did not ask for 310 ms and lives 300 ms");
 }
 
 #[test]
-fn a_tombstone_refuses_a_late_attempt_until_it_is_forgotten() {
-    let mut lock = Bench::new();
+fn tombstone_rejects_a_late_attempt() {
+    let mut lock = Bench::<State>::new();
     assert_eq!(lock.cancel(1, true), Reply::Cancelled);
     assert_eq!(lock.acquire(1, HERE), Reply::Cancelled);
     assert!(!lock.state.is_idle(), "the tombstone is remembered");
-    lock.pass(TOMBSTONE);
+    lock.advance(TOMBSTONE);
     lock.tick();
     assert!(lock.state.is_idle());
     assert!(matches!(lock.acquire(1, HERE), Reply::Granted { .. }));
 }
 
 #[test]
-fn nobody_overtakes_a_waiter_who_keeps_its_turn() {
-    let mut lock = Bench::new();
+fn fair_waiter_is_not_overtaken() {
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, HERE);
-    lock.pass(LEASE);
+    lock.advance(LEASE);
     assert!(matches!(lock.acquire(3, UNFAIR), Reply::Queued { .. }));
     assert_eq!(lock.holder(), Some(Id::from(2)));
 }
 
 #[test]
-fn an_unfair_waiter_is_woken_and_may_be_overtaken() {
-    let mut lock = Bench::new();
+fn unfair_waiter_is_woken_and_overtaken() {
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }));
     lock.release(1);
@@ -144,28 +118,28 @@ fn an_unfair_waiter_is_woken_and_may_be_overtaken() {
     assert!(lock.state.is_idle());
 }
 
-/// Its future may be kept and not polled.
+/// Its future may be kept without being polled.
 #[test]
-fn a_woken_waiter_here_that_does_not_come_is_passed_over() {
-    let mut lock = Bench::new();
+fn woken_waiter_that_stays_away_is_skipped() {
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, UNFAIR);
     lock.acquire(3, HERE);
     lock.release(1);
     assert_eq!((lock.holder(), lock.state.next_tick()), (None, Some(lock.now + GRANT_WINDOW)));
-    lock.pass(GRANT_WINDOW);
+    lock.advance(GRANT_WINDOW);
     lock.tick();
     assert_eq!((lock.holder(), lock.state.waiting()), (Some(Id::from(3)), 0));
-    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }), "it may come later");
+    assert!(matches!(lock.acquire(2, UNFAIR), Reply::Queued { .. }), "it may ask later");
     lock.release(3);
-    lock.pass(GRANT_WINDOW / 2);
+    lock.advance(GRANT_WINDOW / 2);
     assert!(matches!(lock.acquire(4, UNFAIR), Reply::Granted { .. }));
-    assert_eq!(lock.state.next_tick(), Some(lock.now + LEASE), "while it is held nobody is passed over");
+    assert_eq!(lock.state.next_tick(), Some(lock.now + LEASE), "no waiter is skipped while the lock is held");
 }
 
 #[test]
-fn a_last_try_leaves_the_queue() {
-    let mut lock = Bench::new();
+fn last_attempt_leaves_the_queue() {
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, HERE);
     assert_eq!(lock.acquire(2, None), Reply::Busy { retry_after: LEASE });
@@ -174,8 +148,8 @@ fn a_last_try_leaves_the_queue() {
 }
 
 #[test]
-fn a_last_try_takes_the_free_lock_that_it_was_woken_for() {
-    let mut lock = Bench::new();
+fn last_attempt_takes_the_lock_it_was_woken_for() {
+    let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     lock.acquire(2, UNFAIR);
     lock.acquire(3, UNFAIR);
@@ -211,18 +185,18 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..120)
 }
 
-/// The lock as one would write it first: a holder, a list, a set of the refused.
+/// The simplest lock: a holder, a list of waiters, and a set of refused ids.
 #[derive(Default)]
 struct Model {
     holder: Option<(u128, Timestamp)>,
-    line: Vec<u128>,
+    queue: Vec<u128>,
     refused: HashMap<u128, Timestamp>,
 }
 
 impl Model {
     fn serve(&mut self, now: Timestamp) {
-        if self.holder.is_none() && !self.line.is_empty() {
-            self.holder = Some((self.line.remove(0), now + LEASE));
+        if self.holder.is_none() && !self.queue.is_empty() {
+            self.holder = Some((self.queue.remove(0), now + LEASE));
         }
     }
 
@@ -242,11 +216,11 @@ impl Model {
                     return "granted";
                 }
                 if !wait {
-                    self.line.retain(|other| *other != id);
+                    self.queue.retain(|other| *other != id);
                     return "busy";
                 }
-                if !self.line.contains(&id) {
-                    self.line.push(id);
+                if !self.queue.contains(&id) {
+                    self.queue.push(id);
                 }
                 "queued"
             }
@@ -255,7 +229,7 @@ impl Model {
                 "renewed"
             }
             Act::Renew(id) => {
-                if !self.line.contains(&id) {
+                if !self.queue.contains(&id) {
                     self.serve(now);
                 }
                 "lost"
@@ -275,7 +249,7 @@ impl Model {
                 if tombstone {
                     self.refused.entry(id).or_insert(now + TOMBSTONE);
                 }
-                self.line.retain(|other| *other != id);
+                self.queue.retain(|other| *other != id);
                 self.holder = self.holder.filter(|(holder, _)| *holder != id);
                 self.serve(now);
                 "cancelled"
@@ -316,22 +290,23 @@ fn request(act: &Act, state: &State) -> Option<Request> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// One holder, first in first out, nobody forgotten: as the model says, reply by reply.
+    /// One holder, first in first out, no waiter forgotten: the same replies.
     #[test]
-    fn does_what_the_model_does(acts in acts()) {
-        let (mut lock, mut model) = (Bench::new(), Model::default());
+    fn lock_agrees_with_a_model(acts in acts()) {
+        let (mut lock, mut model) = (Bench::<State>::new(), Model::default());
         let mut last_fence = 0;
         for act in &acts {
             if let Act::Pass(millis) = act {
-                lock.pass(Duration::from_millis(*millis));
+                lock.pass(*millis);
             }
             let said = request(act, &lock.state).map_or("passed", |request| {
                 let reply = lock.ask(&request);
                 name(&reply)
             });
             prop_assert_eq!(said, model.act(act, lock.now), "at {:?} of {:?}", act, acts);
-            prop_assert_eq!(lock.holder(), model.holder.filter(|(_, until)| *until > lock.now).map(|(id, _)| Id::from(id)));
-            prop_assert_eq!(lock.state.waiting(), model.line.len());
+            let expected = model.holder.filter(|(_, until)| *until > lock.now).map(|(id, _)| Id::from(id));
+            prop_assert_eq!(lock.holder(), expected);
+            prop_assert_eq!(lock.state.waiting(), model.queue.len());
             if let Some((_, fence, _)) = lock.state.holder() {
                 prop_assert!(fence >= last_fence, "fences rise");
                 last_fence = fence;
@@ -339,14 +314,13 @@ proptest! {
         }
     }
 
-    /// Every grant has a fence of its own, higher than the one before.
     #[test]
     fn every_grant_has_a_higher_fence(acts in acts()) {
-        let mut lock = Bench::new();
+        let mut lock = Bench::<State>::new();
         let mut grants: Vec<(Id, u64)> = Vec::new();
         for act in &acts {
             if let Act::Pass(millis) = act {
-                lock.pass(Duration::from_millis(*millis));
+                lock.pass(*millis);
             }
             if let Some(request) = request(act, &lock.state) {
                 let _ = lock.ask(&request);
@@ -363,14 +337,14 @@ proptest! {
         }
     }
 
-    /// Sending any request twice is the same as sending it once, whatever came before.
+    /// After any requests.
     #[test]
-    fn a_repeated_request_changes_nothing(acts in acts()) {
-        let (mut once, mut twice) = (Bench::new(), Bench::new());
+    fn repeated_request_changes_nothing(acts in acts()) {
+        let (mut once, mut twice) = (Bench::<State>::new(), Bench::<State>::new());
         for act in &acts {
             if let Act::Pass(millis) = act {
-                once.pass(Duration::from_millis(*millis));
-                twice.pass(Duration::from_millis(*millis));
+                once.pass(*millis);
+                twice.pass(*millis);
             }
             let Some(request) = request(act, &once.state) else { continue };
             let reply = once.ask(&request);
@@ -379,7 +353,7 @@ proptest! {
             prop_assert_eq!(&reply, &first);
             match (&first, &second) {
                 (Reply::Released, Reply::NotHeld) => {}
-                // The first copy handed a free lock to somebody; the second finds the lease running.
+                // The first copy granted a free lock to a waiter; the second finds its lease running.
                 (Reply::Granted { fence }, Reply::Granted { fence: again }) => prop_assert_eq!(fence, again),
                 (first, second) => prop_assert_eq!(first, second),
             }
@@ -388,10 +362,10 @@ proptest! {
         }
     }
 
-    /// Whatever happened: when everybody leaves, nothing is left.
+    /// After any requests, once all callers have left.
     #[test]
-    fn nothing_is_left_of_those_who_left(acts in acts()) {
-        let mut lock = Bench::new();
+    fn lock_forgets_callers_that_left(acts in acts()) {
+        let mut lock = Bench::<State>::new();
         for act in &acts {
             if let Some(request) = request(act, &lock.state) {
                 let _ = lock.ask(&request);
@@ -400,7 +374,7 @@ proptest! {
         for id in 0..6 {
             lock.cancel(id, false);
         }
-        lock.pass(TOMBSTONE);
+        lock.advance(TOMBSTONE);
         lock.tick();
         prop_assert!(lock.state.is_idle());
     }

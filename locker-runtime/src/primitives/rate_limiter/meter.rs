@@ -1,15 +1,15 @@
-//! What was used, and when there will be room: the arithmetic of the three algorithms.
+//! The arithmetic of the three algorithms: what was used, and when there will be room.
 
-use super::{Algorithm, Quota};
+use super::quota::{Algorithm, Quota};
 use crate::clock::Timestamp;
 use std::time::Duration;
 
-/// What was used up to some time, which may lie ahead.
+/// The use up to some time, which may lie in the future.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Meter {
-    /// `used` in the interval that began at `start`.
+    /// `used` tokens in the interval that began at `start`.
     Window { start: Timestamp, used: u64 },
-    /// At `at`, it took `debt` microseconds until everything was free again.
+    /// At `at`, everything is free again after another `debt` microseconds.
     Gcra { at: Timestamp, debt: f64 },
 }
 
@@ -19,23 +19,23 @@ impl Default for Meter {
     }
 }
 
-/// A quota with what is computed from it again and again; times in microseconds.
+/// A quota with values derived from it, computed once. Times are in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub(super) quota: Quota,
     size: u64,
     interval: u64,
-    /// When a window is forgotten: a bucket keeps the beat of its refills for one idle interval, a window starts
-    /// with its first request.
+    /// How long a window is kept. A bucket keeps the times of its refills for one idle interval. A window starts with
+    /// its first request.
     kept: u64,
-    /// The time one token takes; without any tokens the time of one per interval.
+    /// The time that one token takes; at size 0 as if it were one per interval.
     emission: f64,
-    /// The time that as many as may come at once take, and how much of a token's rounding may give away.
+    /// The time that the greatest burst takes, and the tolerance for rounding.
     burst: f64,
     slack: f64,
 }
 
-/// Nothing is let through.
+/// Admits nothing.
 impl Default for Rate {
     fn default() -> Self {
         Self { quota: Quota::default(), size: 0, interval: 0, kept: 0, emission: 0.0, burst: 0.0, slack: 0.0 }
@@ -48,7 +48,7 @@ impl From<Quota> for Rate {
         let beats = if quota.algorithm == Algorithm::TokenBucket { 2 } else { 1 };
         #[expect(
             clippy::cast_precision_loss,
-            reason = "nobody counts intervals of centuries by the microsecond"
+            reason = "microseconds do not matter in intervals of centuries"
         )]
         let emission = interval as f64 / real(quota.count.max(1));
         let (burst, slack) = (real(size) * emission, emission * TOLERANCE);
@@ -57,8 +57,8 @@ impl From<Quota> for Rate {
 }
 
 impl Meter {
-    /// When `tokens` more can be had; `NEVER` when the size does not allow it.
-    pub(super) fn turn(self, tokens: u64, rate: &Rate, now: Timestamp) -> Timestamp {
+    /// Returns when `tokens` more are available. Returns `NEVER` if the size does not allow it.
+    pub(super) fn available_at(self, tokens: u64, rate: &Rate, now: Timestamp) -> Timestamp {
         if tokens > rate.size {
             return Timestamp::NEVER;
         }
@@ -74,7 +74,7 @@ impl Meter {
         }
     }
 
-    /// The meter after `tokens` were taken at their turn `at`.
+    /// Returns the meter after `tokens` were taken at `at`, when they are available.
     pub(super) fn after(self, tokens: u64, at: Timestamp, rate: &Rate) -> Self {
         match self.at(rate, at) {
             _ if at == Timestamp::NEVER => self,
@@ -86,7 +86,7 @@ impl Meter {
         }
     }
 
-    /// How many tokens are free at `now`.
+    /// Returns the number of free tokens at `now`.
     pub(super) fn remaining(self, rate: &Rate, now: Timestamp) -> u64 {
         match self.at(rate, now) {
             Self::Window { start, .. } if start > now => 0,
@@ -99,7 +99,7 @@ impl Meter {
         }
     }
 
-    /// When everything is free again.
+    /// Returns the time until everything is free again.
     pub(super) fn reset_after(self, rate: &Rate, now: Timestamp) -> Duration {
         match self.at(rate, now) {
             Self::Window { used: 0, .. } => Duration::ZERO,
@@ -108,7 +108,7 @@ impl Meter {
         }
     }
 
-    /// From when on nothing is left that has to be remembered.
+    /// Returns when nothing has to be remembered any more.
     pub(super) fn idle_from(self, rate: &Rate) -> Timestamp {
         match self {
             Self::Window { start, .. } => later(start, rate.kept),
@@ -116,8 +116,8 @@ impl Meter {
         }
     }
 
-    /// The same use, counted by another quota. What has passed of an interval or of a token counts on, so that those
-    /// who ask by turns by different algorithms do not begin it anew each time: there and back it is the same again.
+    /// Returns the same use under another quota. The elapsed part of an interval or of a token is kept, so that callers
+    /// that alternate between algorithms do not restart it each time: converting there and back gives the same meter.
     pub(super) fn under(self, old: &Rate, new: &Rate, now: Timestamp) -> Self {
         if self == Self::default() || self.idle_from(old) <= now {
             return Self::default();
@@ -138,7 +138,7 @@ impl Meter {
         }
     }
 
-    /// What was used was used by now: if it lies ahead, the clock was set back. It counts from now on then.
+    /// Returns the meter at `now` if it lies in the future, which means that the clock was set back.
     pub(super) fn set_back(self, now: Timestamp) -> Option<Self> {
         match self {
             Self::Window { start, used } if start > now => Some(Self::Window { start: now, used }),
@@ -147,7 +147,7 @@ impl Meter {
         }
     }
 
-    /// The meter moved on to `now`; one that lies ahead stays.
+    /// Returns the meter advanced to `now`, or unchanged if it lies in the future.
     pub(super) fn at(self, rate: &Rate, now: Timestamp) -> Self {
         match self {
             Self::Window { .. } if rate.quota.algorithm == Algorithm::Gcra => {
@@ -166,10 +166,10 @@ impl Meter {
     }
 }
 
-/// How much of a token rounding may give away.
+/// The fraction of a token that rounding may add.
 const TOLERANCE: f64 = 1e-3;
 
-/// Signed in between, which processors convert at once: counts and times stay below 2^53.
+/// Converts by way of a signed number, which takes one instruction.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "below 2^53")]
 fn real(number: u64) -> f64 {
     number as i64 as f64
@@ -180,7 +180,7 @@ fn whole(number: f64) -> u64 {
     number.max(0.0) as i64 as u64
 }
 
-/// Rounded up.
+/// Rounds up.
 fn ceiling(number: f64) -> u64 {
     let below = whole(number);
     below.saturating_add(u64::from(real(below) < number))
@@ -190,5 +190,5 @@ fn later(time: Timestamp, micros: u64) -> Timestamp {
     Timestamp::from_micros(time.as_micros().saturating_add(micros).min(LATEST))
 }
 
-/// In the year 2255: what comes later comes then, because every store counts exactly up to here.
+/// In the year 2255. Later times are clamped to it, because every store counts exactly up to here.
 const LATEST: u64 = 1 << 53;

@@ -1,6 +1,6 @@
-//! Who holds permits, and until when.
+//! The holders of permits, and the ends of their holds.
 
-use super::Permits;
+use super::permits::Permits;
 use crate::{
     clock::Timestamp,
     id::{Id, IdMap},
@@ -11,24 +11,24 @@ use std::{collections::BTreeSet, time::Duration};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
     by_name: IdMap<Holder>,
-    /// Of those that end by themselves.
+    /// The holds that expire.
     ends: BTreeSet<(Timestamp, Id)>,
-    /// From attempts to the names they asked for, where the two differ.
+    /// The name that an attempt asked for, if it differs from the attempt.
     names: IdMap<Id>,
-    /// By name: attempts that have it as well, because they waited for it, too.
+    /// By name: further attempts that share the hold, because they waited for it, too.
     others: IdMap<Vec<Id>>,
     taken: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    /// The one that got it, as long as no other was told of it.
+    /// The attempt that was granted it, as long as no other attempt has got the same hold.
     attempt: Option<Id>,
     since: Timestamp,
     until: Timestamp,
     fence: u64,
     permits: u64,
-    /// Handed over to another process: lasts for the grant window until it asks again.
+    /// Granted to a waiter of another process: lasts for the grant window until that waiter asks again.
     unconfirmed: bool,
 }
 
@@ -49,7 +49,7 @@ impl Holders {
         self.by_name.get(&name).map(|holder| holder.fence)
     }
 
-    /// Whether this attempt got a hold of another name, or waited for it when another one did.
+    /// Returns whether this attempt shares a hold of another name than its own.
     pub(super) fn is_known(&self, attempt: Id) -> bool {
         self.names.contains_key(&attempt)
     }
@@ -83,7 +83,7 @@ impl Holders {
         }
     }
 
-    /// The fence of the hold that was renewed, if there is one.
+    /// Returns the fence of the renewed hold. Returns `None` if there is no such hold.
     pub(super) fn renew(&mut self, name: Id, until: Timestamp) -> Option<u64> {
         let holder = self.by_name.get_mut(&name)?;
         let fence = holder.fence;
@@ -93,8 +93,8 @@ impl Holders {
         Some(fence)
     }
 
-    /// An attempt was told of a hold, whose lease starts if it was handed over. If another one got it, it is nobody's
-    /// from now on: what one was told of does not end because another gives up.
+    /// Records that an attempt got the reply for a hold. If the hold was unconfirmed, its lease starts. If another
+    /// attempt was granted it, the hold belongs to neither from now on, so that neither ends it by giving up.
     pub(super) fn confirm(&mut self, name: Id, attempt: Id, now: Timestamp, lease: Duration) {
         let Some(holder) = self.by_name.get_mut(&name) else { return };
         let other = holder.attempt.take_if(|by| *by != attempt);
@@ -106,7 +106,7 @@ impl Holders {
         }
     }
 
-    /// An attempt has waited for a name that is held: it will ask once more, and is then no new one.
+    /// Records an attempt that waited for a name which is held now. It will ask once more and must not resize then.
     pub(super) fn know(&mut self, name: Id, attempt: Id) {
         self.names.insert(attempt, name);
         self.others.entry(name).or_default().push(attempt);
@@ -122,7 +122,7 @@ impl Holders {
         true
     }
 
-    /// Ends what this very attempt was granted, not what others hold under the same name.
+    /// Ends the hold that this attempt was granted, but not a hold of other attempts under the same name.
     pub(super) fn end_attempt(&mut self, attempt: Id) {
         let name = self.names.get(&attempt).copied().unwrap_or(attempt);
         if self.by_name.get(&name).is_some_and(|holder| holder.attempt == Some(attempt)) {
@@ -130,7 +130,7 @@ impl Holders {
         }
     }
 
-    /// Ends the holds with no higher fence, of one attempt or of anybody; `false`: there were none.
+    /// Ends the holds of one attempt, or of all, up to a fence. Returns `false` if there were none.
     pub(super) fn end_up_to(&mut self, of: Option<Id>, fence: u64) -> bool {
         let is_meant = |holder: &Holder| holder.fence <= fence && (of.is_none() || holder.attempt == of);
         let old = self.by_name.iter().filter(|(_, holder)| is_meant(holder));

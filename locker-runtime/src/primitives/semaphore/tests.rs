@@ -4,8 +4,9 @@ mod by_name;
 
 use super::*;
 use crate::primitives::{
-    GRANT_WINDOW, State as _, TOMBSTONE,
-    bench::{Bench, HERE},
+    protocol::{GRANT_WINDOW, TOMBSTONE},
+    state::State as _,
+    tests::bench::{Bench, HERE},
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -36,7 +37,7 @@ enum Act {
     Pass(u64),
 }
 
-/// Ids 0 to 7 are attempts; some hold under their own id, some under the names 100 and 101.
+/// Ids 0 to 7 are attempts. Some hold under their own id, others under the names 100 and 101.
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let id = 0..8_u128;
     let key = prop_oneof![0..8_u128, 100..102_u128];
@@ -72,7 +73,7 @@ const NOBODY: u128 = u128::MAX;
 struct Held {
     key: u128,
     by: u128,
-    /// Other attempts that waited for it.
+    /// Other attempts that waited for the hold.
     others: Vec<u128>,
     permits: u64,
     until: Timestamp,
@@ -90,7 +91,7 @@ struct Place {
 struct Model {
     size: u64,
     held: Vec<Held>,
-    line: Vec<Place>,
+    queue: Vec<Place>,
     refused: HashSet<u128>,
 }
 
@@ -107,17 +108,17 @@ impl Model {
         self.held.iter().any(|held| held.key == key)
     }
 
-    /// Whoever may be overtaken is woken, and has to come.
+    /// Serves fair waiters only: an unfair one is woken and must ask again.
     fn serve(&mut self, now: Timestamp) {
-        while let Some(&Place { by, key, permits, fair }) = self.line.first() {
+        while let Some(&Place { by, key, permits, fair }) = self.queue.first() {
             if let Some(held) = self.held.iter_mut().find(|held| held.key == key) {
                 held.others.push(by);
-                self.line.remove(0);
+                self.queue.remove(0);
             } else if self.never_fits(permits) {
-                self.line.remove(0);
+                self.queue.remove(0);
                 self.refused.insert(by);
             } else if fair && self.fits(permits) {
-                self.line.remove(0);
+                self.queue.remove(0);
                 self.held.push(Held { key, by, others: Vec::new(), permits, until: now + LEASE });
             } else {
                 return;
@@ -136,41 +137,41 @@ impl Model {
                 }
             }
             Act::Acquire { id, key, size, permits, wait } => {
-                let waits = self.line.iter().any(|place| place.by == id);
+                let waits = self.queue.iter().any(|place| place.by == id);
                 let knows = |held: &Held| held.by == id && held.key != id || held.others.contains(&id);
                 let confirms = self.held.iter().any(knows);
                 self.size = if waits || confirms { self.size } else { size };
-                let keeps_its_turn = self.line.first().is_some_and(|head| head.fair);
-                if wait != MAY_BE_OVERTAKEN || keeps_its_turn {
+                let head_is_fair = self.queue.first().is_some_and(|head| head.fair);
+                if wait != MAY_BE_OVERTAKEN || head_is_fair {
                     self.serve(now);
                 }
-                let overtakes = wait == MAY_BE_OVERTAKEN && self.line.first().is_none_or(|head| !head.fair);
+                let overtakes = wait == MAY_BE_OVERTAKEN && self.queue.first().is_none_or(|head| !head.fair);
                 let said = if let Some(held) = self.held.iter_mut().find(|held| held.key == key) {
                     if held.by != id {
                         held.others.extend([held.by].iter().filter(|by| **by != key && **by != NOBODY));
                         held.by = NOBODY;
                     }
-                    self.line.retain(|place| place.by != id);
+                    self.queue.retain(|place| place.by != id);
                     "granted"
                 } else if self.never_fits(permits) {
                     self.refused.insert(id);
-                    self.line.retain(|place| place.by != id);
+                    self.queue.retain(|place| place.by != id);
                     "cancelled"
                 } else if self.fits(permits)
-                    && (overtakes || self.line.first().is_none_or(|head| head.by == id))
+                    && (overtakes || self.queue.first().is_none_or(|head| head.by == id))
                 {
-                    self.line.retain(|place| place.by != id);
+                    self.queue.retain(|place| place.by != id);
                     self.held.push(Held { key, by: id, others: Vec::new(), permits, until: now + LEASE });
                     "granted"
                 } else if let Some(wait) = wait {
                     let place = Place { by: id, key, permits, fair: wait.fair };
-                    match self.line.iter_mut().find(|place| place.by == id) {
+                    match self.queue.iter_mut().find(|place| place.by == id) {
                         Some(old) => *old = place,
-                        None => self.line.push(place),
+                        None => self.queue.push(place),
                     }
                     "queued"
                 } else {
-                    self.line.retain(|place| place.by != id);
+                    self.queue.retain(|place| place.by != id);
                     "busy"
                 };
                 self.serve(now);
@@ -181,7 +182,7 @@ impl Model {
                     held.until = now + LEASE;
                     return "renewed";
                 }
-                if !self.line.iter().any(|place| place.by == key) {
+                if !self.queue.iter().any(|place| place.by == key) {
                     self.serve(now);
                 }
                 "lost"
@@ -198,7 +199,7 @@ impl Model {
             }
             Act::Release(_) | Act::Evict => "not_held",
             Act::Cancel(id) => {
-                self.line.retain(|place| place.by != id);
+                self.queue.retain(|place| place.by != id);
                 self.held.retain(|held| held.by != id);
                 self.serve(now);
                 "cancelled"
@@ -224,14 +225,14 @@ fn name(reply: &Reply) -> &'static str {
 
 proptest! {
     #[test]
-    fn step_and_model_agree(acts in acts()) {
+    fn semaphore_agrees_with_a_model(acts in acts()) {
         let (mut semaphore, mut model) = (Bench::<State>::new(), Model::default());
-        let (mut last_fence, mut told) = (0, HashSet::new());
+        let (mut last_fence, mut notified) = (0, HashSet::new());
         for act in &acts {
             match act {
                 Act::Pass(millis) => semaphore.pass(*millis),
                 Act::Acquire { id, .. } => {
-                    told.remove(&Id::from(*id));
+                    notified.remove(&Id::from(*id));
                 }
                 _ => {}
             }
@@ -249,22 +250,22 @@ proptest! {
             there.sort_by_key(|held| held.0);
             let here: Vec<_> = here.into_iter().map(|held| (held.0, held.2, held.3)).collect();
             prop_assert_eq!(here, there);
-            prop_assert_eq!(semaphore.state.waiting(), model.line.len());
+            prop_assert_eq!(semaphore.state.waiting(), model.queue.len());
             prop_assert_eq!(semaphore.state.size, model.size);
-            told.extend(semaphore.pushed());
-            // What ends by itself is noticed by the tick.
+            notified.extend(semaphore.notified());
+            // Expired holds are noticed by the tick.
             let served = matches!(said, "passed" | "renewed" | "lost" | "not_held")
                 || matches!(act, Act::Acquire { id, .. } if model.refused.contains(id))
-                || model.line.first().is_none_or(|head| {
-                    !model.fits(head.permits) || told.contains(&Id::from(head.by))
+                || model.queue.first().is_none_or(|head| {
+                    !model.fits(head.permits) || notified.contains(&Id::from(head.by))
                 });
-            prop_assert!(served, "free permits and a head that is not told, after {:?} of {:?}", act, acts);
+            prop_assert!(served, "free permits and a head that is not notified, after {:?} of {:?}", act, acts);
         }
     }
 
-    /// Whatever happened: when everybody leaves, nothing is left.
+    /// After any requests, once all callers have left.
     #[test]
-    fn nothing_is_left_of_those_who_left(acts in acts()) {
+    fn semaphore_forgets_callers_that_left(acts in acts()) {
         let mut semaphore = Bench::<State>::new();
         for act in &acts {
             if let Some(request) = request(act, &semaphore.state) {
@@ -279,11 +280,10 @@ proptest! {
         prop_assert!(semaphore.state.is_idle());
     }
 
-    /// Sending any request twice is the same as sending it once, while the size stays: a last try leaves the line,
-    /// and its repetition may resize. Not so the release of a name that several attempts hold under in turn: the
-    /// second one is about the next of them.
+    /// While the size stays: a last attempt leaves the queue, and its copy may resize. Except for the release of a name
+    /// that several attempts hold one after another, since its copy ends the next hold.
     #[test]
-    fn a_repeated_request_changes_nothing(acts in acts()) {
+    fn repeated_request_changes_nothing(acts in acts()) {
         let (mut once, mut twice) = (Bench::<State>::new(), Bench::<State>::new());
         for mut act in acts {
             if let Act::Acquire { id, size, permits, .. } = &mut act {
@@ -303,7 +303,7 @@ proptest! {
             let again = twice.ask(&request);
             let may_differ = match (&reply, &again) {
                 (Reply::Released, Reply::NotHeld) => true,
-                // The first copy let another attempt have the name.
+                // The first copy let another attempt hold the name.
                 (Reply::Lost, Reply::Renewed { .. }) => matches!(act, Act::Renew(100..)),
                 _ => false,
             };
@@ -315,7 +315,7 @@ proptest! {
 }
 
 #[test]
-fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_heard_of() {
+fn remote_grant_is_short_until_confirmed() {
     let away = Some(Wait { live: Some(Duration::from_secs(5)), fair: true });
     let long = Duration::from_secs(60);
     let mut semaphore = Bench::<State>::new();
@@ -332,8 +332,9 @@ fn a_grant_to_a_waiter_elsewhere_is_short_until_it_is_heard_of() {
     assert_eq!(semaphore.state.holders()[0].3, semaphore.now + Duration::from_secs(59), "only once");
 }
 
+/// A waiter of another process that was woken and does not ask within the grant window.
 #[test]
-fn a_woken_waiter_elsewhere_has_the_grant_window_to_come() {
+fn remote_waiter_is_skipped_after_the_window() {
     let away = |fair| Some(Wait { live: Some(Duration::from_secs(30)), fair });
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&acquire(1, 1, 1, 1, None));
@@ -341,24 +342,24 @@ fn a_woken_waiter_elsewhere_has_the_grant_window_to_come() {
         assert!(matches!(semaphore.ask(&acquire(id, id, 1, 1, away(fair))), Reply::Queued { .. }));
     }
     semaphore.ask(&release(1));
-    assert_eq!(semaphore.pushed(), [Id::from(2)]);
+    assert_eq!(semaphore.notified(), [Id::from(2)]);
     semaphore.pass(1_999);
     assert!(matches!(semaphore.ask(&acquire(3, 3, 1, 1, away(true))), Reply::Queued { .. }));
     semaphore.pass(1);
     assert!(matches!(semaphore.ask(&acquire(4, 4, 1, 1, away(true))), Reply::Queued { .. }));
-    assert_eq!(semaphore.state.holders()[0].0, Id::from(3), "in its turn");
-    assert_eq!(semaphore.state.waiting(), 1, "the one that did not come is gone");
+    assert_eq!(semaphore.state.holders()[0].0, Id::from(3), "in the order of the queue");
+    assert_eq!(semaphore.state.waiting(), 1, "the waiter that did not ask again is gone");
 }
 
-/// Its future may be kept and not polled.
+/// Its future may be kept without being polled.
 #[test]
-fn a_woken_waiter_here_that_does_not_come_is_passed_over() {
+fn woken_waiter_that_stays_away_is_skipped() {
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&acquire(1, 1, 1, 1, None));
     semaphore.ask(&acquire(2, 2, 1, 1, MAY_BE_OVERTAKEN));
     semaphore.ask(&acquire(3, 3, 1, 1, HERE));
     semaphore.ask(&release(1));
-    assert_eq!(semaphore.pushed(), [Id::from(2)]);
+    assert_eq!(semaphore.notified(), [Id::from(2)]);
     assert_eq!(semaphore.state.next_tick(), Some(semaphore.now + GRANT_WINDOW));
     semaphore.pass(2_000);
     semaphore.tick();

@@ -1,4 +1,4 @@
-//! The queue, cancelling, expiry and the mailboxes under every order of events that shuttle thinks of.
+//! The queue, cancellation, expiry and the mailboxes under the thread interleavings that shuttle generates.
 //!
 //! Run with `scripts/interleavings.sh`.
 
@@ -54,7 +54,7 @@ impl World {
         self.store.call(&self.key, &self.kind.cancel(Id::from(id), false), START);
     }
 
-    /// Waits for the lock as the waiting loop does.
+    /// Waits for the lock as the locker's loop does.
     fn acquire(&self, id: u128, fair: bool) {
         let mut mailbox = self.store.mailboxes.subscribe(Id::from(id));
         while !matches!(self.ask(id, fair), Reply::Granted { .. }) {
@@ -73,7 +73,7 @@ impl World {
         assert_eq!(self.release(id), Reply::Released);
     }
 
-    /// Holds until another does, too.
+    /// Holds until another caller holds, too.
     fn hold_beside_another(&self, id: u128, fair: bool) {
         self.acquire(id, fair);
         self.both.wait();
@@ -86,7 +86,7 @@ impl World {
     }
 }
 
-/// Runs the parts as threads under many schedules; a waiter that is never woken is a deadlock, which shuttle finds.
+/// Runs the parts as threads under many schedules. Shuttle reports a waiter that is never woken as a deadlock.
 fn check(kind: HoldKind, parts: &'static [fn(&World)]) {
     let run = move || {
         let world = World::of(kind);
@@ -109,7 +109,7 @@ fn check(kind: HoldKind, parts: &'static [fn(&World)]) {
 }
 
 #[test]
-fn every_waiter_has_its_turn() {
+fn every_waiter_is_served() {
     check(
         HoldKind::Lock,
         &[
@@ -121,7 +121,7 @@ fn every_waiter_has_its_turn() {
 }
 
 #[test]
-fn callers_who_may_overtake_all_get_through() {
+fn unfair_callers_are_all_served() {
     check(
         HoldKind::Lock,
         &[
@@ -133,7 +133,7 @@ fn callers_who_may_overtake_all_get_through() {
 }
 
 #[test]
-fn no_permit_stays_free_while_callers_wait_who_may_be_overtaken() {
+fn no_permit_idles_while_unfair_callers_wait() {
     check(
         TWO,
         &[
@@ -146,7 +146,7 @@ fn no_permit_stays_free_while_callers_wait_who_may_be_overtaken() {
 }
 
 #[test]
-fn a_waiter_that_gives_up_stops_nobody() {
+fn cancelled_waiter_blocks_no_caller() {
     check(
         HoldKind::Lock,
         &[
@@ -163,7 +163,7 @@ fn a_waiter_that_gives_up_stops_nobody() {
 }
 
 #[test]
-fn a_mailbox_closed_before_the_cancel_loses_nothing() {
+fn mailbox_closed_before_cancel_loses_nothing() {
     check(
         HoldKind::Lock,
         &[
@@ -181,13 +181,13 @@ fn a_mailbox_closed_before_the_cancel_loses_nothing() {
 }
 
 #[test]
-fn the_lease_of_a_dead_holder_hands_over() {
+fn expired_lease_serves_the_next_waiter() {
     check(
         HoldKind::Lock,
         &[
             |world| {
                 world.ask(1, true);
-                // It dies here; once it has the lock, its lease runs out.
+                // It stops here: once it has the lock, its lease expires.
                 world.store.tick(START + LEASE);
             },
             |world| {

@@ -1,6 +1,7 @@
-//! One part of the embedded store: the keys that hash to it, and when something is due for them.
+//! A shard of the embedded store: the keys that hash to it, and their due times.
 
 use crate::{
+    capacity::shrunk,
     clock::Timestamp,
     key::Key,
     primitives::{AnyState, Context, Notification, Reply, Request},
@@ -11,18 +12,18 @@ use std::{
     time::Duration,
 };
 
-/// How late a lease may be found over that nobody waits for.
+/// How late the end of a lease may be noticed if it has no waiters.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Shard {
     keys: HashMap<Key, Entry, foldhash::fast::RandomState>,
-    /// Due times of the keys somebody waits for; every other key is found by sweeping.
+    /// The due times of keys with waiters. Other keys are found by sweeping.
     alarms: BTreeSet<Alarm>,
     sweep_at: Timestamp,
-    /// No forgotten key had a higher fence.
+    /// The highest fence of all forgotten keys.
     fence_floor: u64,
-    /// When a limiter was last asked or swept: their time is read so cheaply that it may go back by microseconds.
+    /// The latest time that a limiter has seen. Their coarse clock may go back by microseconds between threads.
     limiters_at: Timestamp,
 }
 
@@ -46,8 +47,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether it stays, and its due time is kept already.
-    fn is_settled(&self, sweep_at: Timestamp, now: Timestamp) -> bool {
+    /// Returns whether the entry stays, and an alarm or sweep covers its due time.
+    fn is_scheduled(&self, sweep_at: Timestamp, now: Timestamp) -> bool {
         if self.state.is_idle() {
             return false;
         }
@@ -82,7 +83,7 @@ impl Shard {
         self.keys.len()
     }
 
-    /// The keys with state, what is over by `now` forgotten first.
+    /// Returns the keys with state, after a sweep.
     pub(super) fn keys(
         &mut self,
         prefix: &str,
@@ -111,8 +112,8 @@ impl Shard {
         let now = self.in_order(request, now);
         if let Some(entry) = self.keys.get_mut(key) {
             let reply = entry.state.step(request, &mut Context { key, now, notifications });
-            if !entry.is_settled(self.sweep_at, now) {
-                self.settle(key, now);
+            if !entry.is_scheduled(self.sweep_at, now) {
+                self.schedule(key, now);
             }
             if !matches!(reply, Reply::WrongKind) || !self.is_over(key, now, notifications) {
                 return reply;
@@ -125,18 +126,18 @@ impl Shard {
             self.fence_floor = self.fence_floor.max(state.last_fence());
         } else {
             self.keys.insert(key.clone(), Entry { state, alarm: None });
-            self.settle(key, now);
+            self.schedule(key, now);
         }
         reply
     }
 
-    /// Whether nothing is left at `key`, which may not have been swept yet.
+    /// Returns whether `key` has no state any more, after applying what is due for it.
     #[cold]
     fn is_over(&mut self, key: &Key, now: Timestamp, notifications: &mut Vec<Notification>) -> bool {
         self.limiters_at = self.limiters_at.max(now);
         if let Some(entry) = self.keys.get_mut(key) {
             entry.state.tick(&mut Context { key, now, notifications });
-            self.settle(key, now);
+            self.schedule(key, now);
         }
         !self.keys.contains_key(key)
     }
@@ -155,7 +156,7 @@ impl Shard {
             if let Some(entry) = self.keys.get_mut(&key) {
                 entry.alarm = None;
                 entry.state.tick(&mut Context { key: &key, now, notifications });
-                self.settle(&key, now);
+                self.schedule(&key, now);
             }
         }
         if self.sweep_at <= now {
@@ -171,43 +172,39 @@ impl Shard {
         for key in due {
             if let Some(entry) = self.keys.get_mut(&key) {
                 entry.state.tick(&mut Context { key: &key, now, notifications });
-                self.settle(&key, now);
+                self.schedule(&key, now);
             }
         }
         let next = self.keys.values().filter_map(|entry| entry.state.next_tick()).min();
         self.sweep_at = next.map_or(Timestamp::NEVER, |next| next.max(now + SWEEP_EVERY));
     }
 
-    /// After a change at `key`: forgets it when it is idle, else sees to it that its due time is kept.
-    fn settle(&mut self, key: &Key, now: Timestamp) {
+    /// Forgets `key` if it is idle, or schedules its due time. To be called after each change.
+    fn schedule(&mut self, key: &Key, now: Timestamp) {
         let Some(entry) = self.keys.get_mut(key) else { return };
         if entry.state.is_idle() {
             let (alarm, last_fence) = (entry.alarm, entry.state.last_fence());
             self.fence_floor = self.fence_floor.max(last_fence);
             self.keys.remove(key);
-            self.silence(key, alarm);
-            return self.shrink();
+            self.cancel(key, alarm);
+            if let Some(capacity) = shrunk(self.keys.len(), self.keys.capacity()) {
+                self.keys.shrink_to(capacity);
+            }
+            return;
         }
         let Some(due) = entry.state.next_tick() else { return };
         if !entry.state.has_waiters() {
             self.sweep_at = self.sweep_at.min(due.max(now + SWEEP_EVERY));
         } else if entry.alarm.is_none_or(|alarm| due < alarm) {
             let old = entry.alarm.replace(due);
-            self.silence(key, old);
+            self.cancel(key, old);
             self.alarms.insert(Alarm { at: due, key: key.clone() });
         }
     }
 
-    fn silence(&mut self, key: &Key, alarm: Option<Timestamp>) {
+    fn cancel(&mut self, key: &Key, alarm: Option<Timestamp>) {
         if let Some(at) = alarm {
             self.alarms.remove(&Alarm { at, key: key.clone() });
-        }
-    }
-
-    /// Gives memory back after a crowd has left.
-    fn shrink(&mut self) {
-        if self.keys.capacity() > 1024 && self.keys.len() < self.keys.capacity() / 8 {
-            self.keys.shrink_to(self.keys.len() * 2);
         }
     }
 }
@@ -224,9 +221,9 @@ mod tests {
         },
     };
 
-    /// Of two threads one may be behind the other by microseconds, all the time.
+    /// The clocks of two threads may differ by microseconds permanently.
     #[test]
-    fn a_limiter_lets_nobody_through_for_time_that_goes_back_and_forth() {
+    fn alternating_time_adds_no_tokens() {
         let (mut shard, key) = (Shard::default(), Key::new("limited"));
         let quota = Quota::gcra(1_000_000, Duration::from_secs(1)).burst(5);
         let take = rate_limiter::Request::Take {
@@ -241,13 +238,13 @@ mod tests {
             let reply = shard.step(&key, &Request::RateLimiter(take.clone()), now, &mut Vec::new());
             matches!(reply, Reply::Admitted { .. })
         };
-        let admitted = (0..10_000).filter(|turn| is_admitted(2 * (turn % 2))).count();
-        assert_eq!(admitted, 1 + 5, "in two microseconds the first one was given back");
+        let admitted = (0..10_000).filter(|call| is_admitted(2 * (call % 2))).count();
+        assert_eq!(admitted, 1 + 5, "one token was refilled in two microseconds");
     }
 
-    /// The sweep may find it a second later.
+    /// The sweep may notice the end of the hold a second later.
     #[test]
-    fn a_key_is_free_for_another_kind_when_what_was_held_there_is_over() {
+    fn expired_key_serves_another_kind() {
         let (mut shard, key, mut notifications) = (Shard::default(), Key::new("one"), Vec::new());
         let (lease, mut now) = (Duration::from_millis(100), Timestamp::from_micros(1_000_000_000));
         let (mut last, read) = (0, HoldKind::ReadWrite(Mode::Read));
@@ -264,8 +261,9 @@ mod tests {
         assert_eq!(shard.len(), 1);
     }
 
+    /// The sweep's time may be ahead of a limiter's by microseconds.
     #[test]
-    fn a_sweep_that_is_ahead_of_a_limiter_by_microseconds_moves_nobody_in_line() {
+    fn sweep_moves_no_reservation() {
         let (mut shard, key, mut notifications) = (Shard::default(), Key::new("limited"), Vec::new());
         let (second, start) = (Duration::from_secs(1), Timestamp::from_micros(1_000_000_000));
         let take = |id: u128| {

@@ -1,23 +1,23 @@
-//! More who wait than can be served, and who give up when their patience is over.
+//! More waiting callers than can be served, which give up when their patience ends.
 
 use super::*;
 
 const LIMIT: u64 = 10;
 const SECOND: u64 = 1_000_000;
 
-/// How many are let through in half a minute where 200 come every second who wait for one.
-fn let_through(quota: Quota) -> usize {
+/// Returns the number of admissions in half a minute in which 200 callers a second come and wait for one second.
+fn admitted_in_half_a_minute(quota: Quota) -> usize {
     let mut limiter = Bench::<State>::new();
     let start = limiter.now.as_micros();
-    // Who waits: number, end of its patience, its turn.
-    let (mut waiting, mut through) = (Vec::<(u128, u64, u64)>::new(), 0);
+    // The waiting callers: number, end of the patience, time of the reservation.
+    let (mut waiting, mut admitted) = (Vec::<(u128, u64, u64)>::new(), 0);
     for number in 0..30 * 200_u128 {
         limiter.now =
             Timestamp::from_micros(start) + Duration::from_millis(5) * u32::try_from(number).unwrap();
         let now = limiter.now.as_micros();
-        waiting.retain(|(_, _, turn)| {
-            through += usize::from(*turn <= now);
-            *turn > now
+        waiting.retain(|(_, _, due)| {
+            admitted += usize::from(*due <= now);
+            *due > now
         });
         let gone = waiting.extract_if(.., |(_, end, _)| *end <= now);
         for (gone, ..) in gone.collect::<Vec<_>>() {
@@ -31,24 +31,24 @@ fn let_through(quota: Quota) -> usize {
                 let Reply::Admitted { wait, .. } = reply else { panic!("{reply:?}") };
                 waiting[at].2 = (limiter.now + wait).as_micros();
             }
-            asking.extend(limiter.pushed());
+            asking.extend(limiter.notified());
         }
     }
-    through
+    admitted
 }
 
 #[test]
-fn a_long_line_of_impatient_callers_uses_what_the_limit_allows() {
+fn impatient_callers_use_the_whole_limit() {
     let second = Duration::from_secs(1);
     for quota in [Quota::fixed_window, Quota::token_bucket, Quota::gcra].map(|kind| kind(LIMIT, second)) {
-        let through = let_through(quota);
-        assert!((290..=310).contains(&through), "{quota:?}: {through} instead of 300");
+        let admitted = admitted_in_half_a_minute(quota);
+        assert!((290..=310).contains(&admitted), "{quota:?}: {admitted} instead of 300");
     }
 }
 
-/// A crowd that is moved up, or sent away, is not kept in mind for a minute by a store whose answers do not get lost.
+/// The embedded store does not remember the callers that it moved up or refused: its replies cannot be lost.
 #[test]
-fn who_has_been_told_what_has_become_of_its_turn_is_forgotten() {
+fn notified_callers_are_forgotten() {
     let (second, window) = (Duration::from_secs(1), |per| Quota::fixed_window(1, per));
     let mut limiter = Bench::<State>::new();
     for (id, patience) in [(0, second), (1, second), (2, second * 3), (3, second * 2)] {
@@ -56,7 +56,7 @@ fn who_has_been_told_what_has_become_of_its_turn_is_forgotten() {
     }
     limiter.ask(&Request::Cancel { id: Id::from(1), tombstone: false });
     limiter.ask(&take(4, 1, window(second * 3), Duration::ZERO));
-    limiter.pushed();
+    limiter.notified();
     limiter.pass(3_000);
     let (admitted, refused) =
         (limiter.ask(&take(2, 1, window(second), second)), limiter.ask(&take(3, 1, window(second), second)));

@@ -1,4 +1,4 @@
-//! What is renewed and released by name, and copies of it that come late.
+//! Renewals and releases by name, and their late copies.
 
 use super::*;
 
@@ -9,34 +9,34 @@ fn by_name(attempt: u128, size: u64) -> Request {
     HoldRequest::Acquire { id: Id::from(attempt), lease: LEASE, wait: None, ask }
 }
 
-fn once(attempt: u128, repeated: bool) -> IdempotencyKey {
-    IdempotencyKey { attempt: Id::from(attempt), repeated }
+fn once(attempt: u128, retried: bool) -> IdempotencyKey {
+    IdempotencyKey { attempt: Id::from(attempt), retried }
 }
 
-fn release_once(attempt: u128, repeated: bool) -> Request {
-    HoldRequest::Release { id: NAME, tombstone: false, once: Some(once(attempt, repeated)) }
+fn release_once(attempt: u128, retried: bool) -> Request {
+    HoldRequest::Release { id: NAME, tombstone: false, once: Some(once(attempt, retried)) }
 }
 
-fn renew_once(attempt: u128, repeated: bool, lease: Duration) -> Request {
-    HoldRequest::Renew { id: NAME, lease, once: Some(once(attempt, repeated)) }
+fn renew_once(attempt: u128, retried: bool, lease: Duration) -> Request {
+    HoldRequest::Renew { id: NAME, lease, once: Some(once(attempt, retried)) }
 }
 
 #[test]
-fn of_a_release_by_name_no_copy_counts_after_a_repeated_one() {
+fn semaphore_ignores_copies_of_a_retried_release() {
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&by_name(1, 1));
     assert_eq!(semaphore.ask(&release_once(10, true)), Reply::Released);
     semaphore.ask(&by_name(2, 1));
-    for repeated in [false, true, false] {
-        assert_eq!(semaphore.ask(&release_once(10, repeated)), Reply::NotHeld);
+    for retried in [false, true, false] {
+        assert_eq!(semaphore.ask(&release_once(10, retried)), Reply::NotHeld);
         assert_eq!(semaphore.state.holders().len(), 1);
     }
     assert_eq!(semaphore.ask(&release_once(11, false)), Reply::Released);
 }
 
-/// Its first copy may still come when another holds under the name.
+/// Its first copy may still arrive when another caller holds the name.
 #[test]
-fn a_repeated_release_that_finds_nothing_is_remembered_as_well() {
+fn semaphore_remembers_a_retry_that_missed() {
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&by_name(1, 1));
     semaphore.ask(&HoldRequest::Evict { of: None, up_to: u64::MAX });
@@ -47,22 +47,23 @@ fn a_repeated_release_that_finds_nothing_is_remembered_as_well() {
 }
 
 #[test]
-fn of_a_renewal_by_name_no_copy_counts_after_a_repeated_one() {
+fn semaphore_ignores_copies_of_a_retried_renewal() {
     let (mut semaphore, minute) = (Bench::<State>::new(), Duration::from_secs(60));
     semaphore.ask(&by_name(1, 1));
     assert!(matches!(semaphore.ask(&renew_once(10, true, Duration::MAX)), Reply::Renewed { .. }));
     assert!(matches!(semaphore.ask(&renew_once(11, false, minute)), Reply::Renewed { .. }));
-    for repeated in [false, true] {
-        let late = renew_once(10, repeated, Duration::MAX);
-        assert!(matches!(semaphore.ask(&late), Reply::Renewed { .. }), "it is answered as before");
+    for retried in [false, true] {
+        let late = renew_once(10, retried, Duration::MAX);
+        assert!(matches!(semaphore.ask(&late), Reply::Renewed { .. }), "a copy gets the same reply");
         assert_eq!(semaphore.state.holders()[0].3, semaphore.now + minute);
     }
     semaphore.ask(&release_once(12, false));
     assert_eq!(semaphore.ask(&renew_once(10, true, Duration::MAX)), Reply::Lost);
 }
 
+/// For a minute.
 #[test]
-fn of_what_is_done_by_name_only_repetitions_are_remembered_and_for_a_minute() {
+fn semaphore_remembers_only_retries() {
     let mut semaphore = Bench::<State>::new();
     semaphore.ask(&by_name(1, 1));
     semaphore.ask(&renew_once(10, false, LEASE));

@@ -86,7 +86,7 @@ pub(crate) fn kind_of(key: &Key) -> Invocation {
 
 /// Returns a call that deletes a key of any kind.
 pub(crate) fn delete(key: &Key, once: IdempotencyKey) -> Invocation {
-    INSPECT_DELETE.on(key).argument(once.attempt).argument("delete").argument(once.repeated)
+    INSPECT_DELETE.on(key).argument(once.attempt).argument("delete").argument(once.retried)
 }
 
 /// Returns a call that reads the state of a key, or `None` if `kind` is unknown.
@@ -154,7 +154,7 @@ fn with_tombstone(call: Invocation, missing: usize, tombstone: bool) -> Invocati
 /// the attempt.
 fn by_name(call: Invocation, missing: usize, tombstone: bool, once: IdempotencyKey) -> Invocation {
     let call = without(call, missing).argument(once.attempt).argument(tombstone);
-    if once.repeated { call.argument(true) } else { call }
+    if once.retried { call.argument(true) } else { call }
 }
 
 fn without(call: Invocation, missing: usize) -> Invocation {
@@ -198,10 +198,8 @@ fn of_event(request: &event::Request, start: Start<'_>) -> Invocation {
         event::Request::Send { once, message, keep } => begin("send", once.attempt, None)
             .argument(Arc::clone(message))
             .argument(milliseconds(*keep))
-            .argument(once.repeated),
-        event::Request::Reset { once } => {
-            with_tombstone(begin("reset", once.attempt, None), 2, once.repeated)
-        }
+            .argument(once.retried),
+        event::Request::Reset { once } => with_tombstone(begin("reset", once.attempt, None), 2, once.retried),
         event::Request::Cancel { id } => begin("cancel", *id, None),
     }
 }
@@ -211,7 +209,7 @@ fn of_watchdog(request: &watchdog::Request, start: Start<'_>) -> Invocation {
     match *request {
         watchdog::Request::Wait { id, wait } => begin("wait", id, wait),
         watchdog::Request::Kick { once, expires } => {
-            begin("kick", once.attempt, None).argument(milliseconds(expires)).argument(once.repeated)
+            begin("kick", once.attempt, None).argument(milliseconds(expires)).argument(once.retried)
         }
         watchdog::Request::Cancel { id } => begin("cancel", id, None),
     }
@@ -242,7 +240,7 @@ fn of_counter(request: &counter::Request, start: Start<'_>) -> Invocation {
     match *request {
         counter::Request::Add { id, by } => begin("add", id).argument(by),
         counter::Request::Set { once, value } => {
-            begin("set", once.attempt).argument(value).argument(once.repeated)
+            begin("set", once.attempt).argument(value).argument(once.retried)
         }
         counter::Request::Get => begin("get", Id::from(0)),
     }

@@ -33,7 +33,7 @@ fn wait(rng: &mut Rng) -> Option<Wait> {
 }
 
 fn once(attempt: Id, rng: &mut Rng) -> IdempotencyKey {
-    IdempotencyKey { attempt, repeated: rng.u8(..4) == 0 }
+    IdempotencyKey { attempt, retried: rng.u8(..4) == 0 }
 }
 
 fn holding<A>(ids: &[Id], rng: &mut Rng, ask: impl Fn(Id, &mut Rng) -> A, names: &[Id]) -> HoldRequest<A> {

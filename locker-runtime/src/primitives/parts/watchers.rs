@@ -1,21 +1,28 @@
-//! Those who wait for something that is not held: told to ask again when it comes.
+//! The waiters for something that is not held, which are woken to ask again when it happens.
 
-use super::{Context, Reply, Signal, Wait, queue::Queue};
-use crate::{clock::Timestamp, id::Id};
+use super::ticket_queue::TicketQueue;
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    primitives::{
+        protocol::{Reply, Signal, Wait},
+        state::Context,
+    },
+};
 use std::time::Duration;
 
-/// How soon a watcher of another process asks again without being told to: a message may get lost.
+/// How soon a watcher of another process asks again without a signal, since notifications may be lost.
 const RECHECK: Duration = Duration::from_secs(5);
 
-/// When a watcher asks again without being told to: at the latest when it comes by itself.
+/// Returns when a watcher asks again without a signal: at `due` at the latest.
 pub(crate) fn recheck(wait: Wait, due: Option<Duration>) -> Option<Duration> {
     let lost = wait.live.map(|live| RECHECK.min(live / 3));
     lost.into_iter().chain(due).min()
 }
 
-/// Watchers in the order they came, with the time up to which they are taken to be alive.
+/// The watchers in the order of their arrival, each with the end of its lifetime.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Watchers(Queue<Timestamp>);
+pub(crate) struct Watchers(TicketQueue<Timestamp>);
 
 impl Watchers {
     pub(crate) fn is_empty(&self) -> bool {
@@ -34,8 +41,8 @@ impl Watchers {
         self.0.ids()
     }
 
-    /// Joins or stays, or leaves when there is no `wait`; what comes surely not before `due` need not be asked for
-    /// earlier.
+    /// Adds or keeps a watcher, or removes it if there is no `wait`. It need not ask again before `due` if nothing can
+    /// happen earlier.
     pub(crate) fn watch(
         &mut self,
         id: Id,
@@ -56,19 +63,19 @@ impl Watchers {
         self.0.leave(id);
     }
 
-    /// Forgets them all when of none was heard in time.
+    /// Forgets all watchers if none of them asked in time.
     pub(crate) fn forget_until(&mut self, now: Timestamp) {
         self.0.forget_until(now);
     }
 
-    /// Forgets everybody who was not heard of in time.
+    /// Forgets each watcher that did not ask in time.
     pub(crate) fn forget_dead(&mut self, now: Timestamp) {
-        if self.0.has_mortals() {
+        if self.0.has_expiring() {
             self.0.retain(|_, live_until| *live_until > now);
         }
     }
 
-    /// Tells everybody and forgets them.
+    /// Sends `signal` to all watchers and forgets them.
     pub(crate) fn dismiss(&mut self, signal: Signal, context: &mut Context<'_>) {
         for id in std::mem::take(self).0.ids() {
             context.notify(id, signal);

@@ -1,14 +1,12 @@
-//! What is known of ids for a while: what they were answered, because the answer may get lost, or that an attempt of
-//! theirs may still arrive.
+//! A cache of values by id, kept for the time in which a copy of the id's request may still arrive.
 
-use super::TOMBSTONE;
-use crate::{clock::Timestamp, id::Id};
+use crate::{clock::Timestamp, id::Id, primitives::protocol::TOMBSTONE};
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ReplyCache<V> {
     known: HashMap<Id, (Timestamp, V)>,
-    /// By their ends; those that were forgotten earlier go when they come to the front.
+    /// The ids by their ends. An id that was forgotten earlier is dropped when it reaches the front.
     order: VecDeque<(Timestamp, Id)>,
 }
 
@@ -19,7 +17,7 @@ impl<V> Default for ReplyCache<V> {
 }
 
 impl<V> ReplyCache<V> {
-    /// Remembers the first value of an id.
+    /// Keeps the first value of an id.
     pub(crate) fn keep(&mut self, id: Id, value: V, now: Timestamp) {
         let end = now + TOMBSTONE;
         if !self.has(id) {
@@ -74,19 +72,19 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn each_is_known_from_its_first_value_to_its_own_end() {
-        let (mut remembered, start) = (ReplyCache::default(), Timestamp::from_micros(1));
+    fn an_id_keeps_its_first_value_until_its_end() {
+        let (mut cache, start) = (ReplyCache::default(), Timestamp::from_micros(1));
         let (one, two, second) = (Id::from(1), Id::from(2), Duration::from_secs(1));
-        remembered.keep(one, "a", start);
-        remembered.keep(one, "b", start);
-        remembered.keep(two, "c", start);
-        assert_eq!(remembered.get(one), Some(&"a"));
-        remembered.forget(one);
-        remembered.keep(one, "d", start + second);
-        remembered.forget_until(start + TOMBSTONE);
-        assert_eq!((remembered.get(one), remembered.get(two)), (Some(&"d"), None));
-        assert_eq!(remembered.next_end(), Some(start + second + TOMBSTONE));
-        remembered.forget(one);
-        assert!(remembered.is_empty() && remembered.next_end().is_none());
+        cache.keep(one, "a", start);
+        cache.keep(one, "b", start);
+        cache.keep(two, "c", start);
+        assert_eq!(cache.get(one), Some(&"a"));
+        cache.forget(one);
+        cache.keep(one, "d", start + second);
+        cache.forget_until(start + TOMBSTONE);
+        assert_eq!((cache.get(one), cache.get(two)), (Some(&"d"), None));
+        assert_eq!(cache.next_end(), Some(start + second + TOMBSTONE));
+        cache.forget(one);
+        assert!(cache.is_empty() && cache.next_end().is_none());
     }
 }

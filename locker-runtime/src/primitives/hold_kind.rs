@@ -1,62 +1,20 @@
-//! What is asked about something that is held, and the kinds of it.
+//! The kinds of holds.
 
-use super::{IdempotencyKey, Reply, Request, Wait, rwlock::Mode, semaphore::Permits};
+use super::{
+    any::Request,
+    parts::hold_request::HoldRequest,
+    protocol::{Reply, Wait},
+    rwlock::Mode,
+    semaphore::Permits,
+};
 use crate::{
     error::{Error, ErrorKind, Result},
     id::Id,
+    ranges::misused,
 };
 use std::time::Duration;
 
-/// A request about something that is held: the same for every primitive with holders, `A` being what it asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum HoldRequest<A> {
-    /// Hold it, or queue for it when `wait` is given. Asking again with the same id gives the same grant.
-    Acquire {
-        /// Names the attempt and, once granted, the hold.
-        id: Id,
-        /// How long the hold lasts without renewal.
-        lease: Duration,
-        /// How to wait; `None` answers `Busy` at once and leaves the queue.
-        wait: Option<Wait>,
-        /// What exactly is asked for.
-        ask: A,
-    },
-    /// Let the hold last `lease` from now; a lock that lasts longer is left as it is.
-    Renew {
-        /// The hold.
-        id: Id,
-        /// The new time to live.
-        lease: Duration,
-        /// For a name that is held again and again, as those of locks are not: a late copy changes nothing.
-        once: Option<IdempotencyKey>,
-    },
-    /// End the hold.
-    Release {
-        /// The hold.
-        id: Id,
-        /// Refuse this id from now on: an attempt with an unknown outcome may still arrive.
-        tombstone: bool,
-        /// As for `Renew`.
-        once: Option<IdempotencyKey>,
-    },
-    /// Leave the queue, and end the hold if there is one.
-    Cancel {
-        /// The attempt.
-        id: Id,
-        /// As for `Release`.
-        tombstone: bool,
-    },
-    /// End every hold, whoever has it; those who wait stay in line.
-    Evict {
-        /// Only what this attempt was granted, as long as no other was told of it.
-        of: Option<Id>,
-        /// Holds with a higher fence stay: a repeated request does not end the hold of the next in line.
-        up_to: u64,
-    },
-}
-
-/// What kind of hold a guard owns; it knows how to ask for one, keep it and end it.
+/// The kind of hold that a guard owns. It builds the requests to acquire, keep and end one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HoldKind {
@@ -64,9 +22,9 @@ pub enum HoldKind {
     Lock,
     /// Permits of a semaphore.
     Semaphore {
-        /// How many there are.
+        /// The number of permits that exist.
         size: u64,
-        /// How many to take.
+        /// The number of permits to take.
         permits: u64,
     },
     /// One side of a read/write lock.
@@ -74,11 +32,10 @@ pub enum HoldKind {
 }
 
 impl HoldKind {
-    /// Refuses what can never be had.
+    /// Rejects a number of permits that can never be granted.
     pub(crate) fn check(self) -> Result<()> {
-        let misused = |message: String| Err(Error::new(ErrorKind::Misused, message));
         match self {
-            Self::Semaphore { permits: 0, .. } => misused("permits 0: take at least 1".into()),
+            Self::Semaphore { permits: 0, .. } => misused("permits 0: take at least 1"),
             Self::Semaphore { size, permits } if size > 0 && permits > size => {
                 misused(format!("permits {permits} can never be had at once: there are {size}"))
             }
@@ -86,7 +43,7 @@ impl HoldKind {
         }
     }
 
-    /// Why it was not granted.
+    /// Returns the error for a reply that is not a grant.
     pub(crate) fn refusal(self, reply: &Reply) -> Error {
         match (self, reply) {
             (Self::Semaphore { permits, .. }, Reply::Cancelled) => Error::new(
@@ -97,7 +54,7 @@ impl HoldKind {
         }
     }
 
-    /// What is asked of the semaphore beneath; a lock has none.
+    /// Returns what to ask of the underlying semaphore. Returns `None` if it is a lock, which has none.
     fn permits(self, id: Id) -> Option<Permits> {
         match self {
             Self::Lock => None,

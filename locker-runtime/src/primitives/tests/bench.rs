@@ -1,7 +1,14 @@
-//! For tests: one state with a clock that the test moves.
+//! One state with a clock that the test moves.
 
-use super::{Context, Notification, Reply, State, Wait};
-use crate::{clock::Timestamp, id::Id, key::Key};
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    primitives::{
+        protocol::{Notification, Reply, Wait},
+        state::{Context, State},
+    },
+};
 use std::time::Duration;
 
 pub(crate) struct Bench<S> {
@@ -26,7 +33,11 @@ impl<S: State> Bench<S> {
     }
 
     pub(crate) fn pass(&mut self, millis: u64) {
-        self.now = self.now + Duration::from_millis(millis);
+        self.advance(Duration::from_millis(millis));
+    }
+
+    pub(crate) fn advance(&mut self, time: Duration) {
+        self.now = self.now + time;
     }
 
     pub(crate) fn tick(&mut self) {
@@ -34,8 +45,8 @@ impl<S: State> Bench<S> {
         state.tick(&mut Context { key, now: *now, notifications });
     }
 
-    /// Who was pushed something since the last look.
-    pub(crate) fn pushed(&mut self) -> Vec<Id> {
-        self.notifications.drain(..).map(|push| push.id).collect()
+    /// Returns the ids that were notified since the last call.
+    pub(crate) fn notified(&mut self) -> Vec<Id> {
+        self.notifications.drain(..).map(|notification| notification.id).collect()
     }
 }

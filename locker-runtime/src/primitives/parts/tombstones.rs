@@ -1,6 +1,6 @@
-//! Ids that are refused for a while, because an attempt of theirs may still arrive.
+//! Ids that are rejected for a while, because a copy of their request may still arrive.
 
-use super::{IdempotencyKey, remembered::ReplyCache};
+use super::{idempotency::IdempotencyKey, reply_cache::ReplyCache};
 use crate::{clock::Timestamp, id::Id};
 
 pub(crate) type Tombstones = ReplyCache<()>;
@@ -10,11 +10,11 @@ impl Tombstones {
         self.keep(id, (), now);
     }
 
-    /// Whether a copy comes after one that was repeated; from such a one on, all do.
+    /// Returns whether an earlier copy of this request was a retry; every copy after a retry is late.
     pub(crate) fn is_late(&mut self, once: Option<IdempotencyKey>, now: Timestamp) -> bool {
-        let Some(IdempotencyKey { attempt, repeated }) = once else { return false };
+        let Some(IdempotencyKey { attempt, retried }) = once else { return false };
         let late = self.has(attempt);
-        if repeated {
+        if retried {
             self.add(attempt, now);
         }
         late

@@ -1,0 +1,124 @@
+//! The list of primitives: the requests to any of them, and the state of any of them.
+
+use super::{
+    barrier, counter, event, latch, lock,
+    parts::{hold_request::HoldRequest, idempotency::IdempotencyKey},
+    protocol::Reply,
+    rate_limiter, semaphore,
+    state::{Context, State},
+    watchdog,
+};
+use crate::clock::Timestamp;
+
+macro_rules! primitives {
+    ($($(#[$doc:meta])* $name:ident($module:ident, $state:ty)),+ $(,)?) => {
+        /// A request to any primitive: plain data, which a store may carry out anywhere.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        pub enum Request {
+            $($(#[$doc])* $name($module::Request),)+
+            /// Returns the state of the key, whatever its kind.
+            Inspect,
+            /// Deletes the state of the key, whatever its kind, and notifies the waiters. If replies may be lost, the
+            /// store continues to reject late copies, also of this request.
+            Delete(IdempotencyKey),
+        }
+
+        /// The state of one key, of any primitive.
+        #[derive(Debug)]
+        pub(crate) enum AnyState {
+            $($name($state)),+
+        }
+
+        impl AnyState {
+            /// Returns the state that a request creates; those about any kind create none.
+            pub(crate) fn for_request(request: &Request) -> Option<Self> {
+                match request {
+                    $(Request::$name(_) => Some(Self::$name(Default::default())),)+
+                    Request::Inspect | Request::Delete(_) => None,
+                }
+            }
+
+            pub(crate) fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+                match (self, request) {
+                    $((Self::$name(state), Request::$name(request)) => state.step(request, context),)+
+                    $((Self::$name(state), Request::Inspect) => {
+                        Reply::Inspected(Box::new(state.inspect(context.now)))
+                    })+
+                    $((Self::$name(state), Request::Delete(_)) => {
+                        state.delete(context);
+                        Reply::Deleted
+                    })+
+                    _ => Reply::WrongKind,
+                }
+            }
+
+            pub(crate) fn tick(&mut self, context: &mut Context<'_>) {
+                match self { $(Self::$name(state) => state.tick(context)),+ }
+            }
+
+            pub(crate) fn next_tick(&self) -> Option<Timestamp> {
+                match self { $(Self::$name(state) => state.next_tick()),+ }
+            }
+
+            pub(crate) fn has_waiters(&self) -> bool {
+                match self { $(Self::$name(state) => state.has_waiters()),+ }
+            }
+
+            pub(crate) fn users(&self) -> usize {
+                match self { $(Self::$name(state) => state.users()),+ }
+            }
+
+            pub(crate) fn is_idle(&self) -> bool {
+                match self { $(Self::$name(state) => state.is_idle()),+ }
+            }
+
+            pub(crate) fn last_fence(&self) -> u64 {
+                match self { $(Self::$name(state) => state.last_fence()),+ }
+            }
+
+            pub(crate) fn raise_fence(&mut self, fence: u64) {
+                match self { $(Self::$name(state) => state.raise_fence(fence)),+ }
+            }
+        }
+    };
+}
+
+primitives! {
+    /// To an exclusive lock.
+    Lock(lock, lock::State),
+    /// To a semaphore or a read/write lock.
+    Semaphore(semaphore, Box<semaphore::State>),
+    /// To a rate limiter.
+    RateLimiter(rate_limiter, Box<rate_limiter::State>),
+    /// To an event.
+    Event(event, Box<event::State>),
+    /// To a watchdog.
+    Watchdog(watchdog, Box<watchdog::State>),
+    /// To a barrier.
+    Barrier(barrier, Box<barrier::State>),
+    /// To a latch.
+    Latch(latch, Box<latch::State>),
+    /// To a counter.
+    Counter(counter, Box<counter::State>),
+}
+
+impl Request {
+    /// Marks a request with an idempotency key as a retry: an earlier copy may still arrive.
+    pub(crate) fn set_retried(&mut self) {
+        let once = match self {
+            Self::Semaphore(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. }) => {
+                once.as_mut()
+            }
+            Self::Event(event::Request::Send { once, .. } | event::Request::Reset { once })
+            | Self::Watchdog(watchdog::Request::Kick { once, .. })
+            | Self::Counter(counter::Request::Set { once, .. })
+            | Self::Delete(once) => Some(once),
+            _ => None,
+        };
+        if let Some(once) = once {
+            once.retried = true;
+        }
+    }
+}
