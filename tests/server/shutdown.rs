@@ -125,7 +125,7 @@ fn unavailable_store_prevents_the_start() {
     let cases = [
         (free_port(), "refused", "start the store first"),
         (silent.local_addr().unwrap().port(), "within", "start the store first"),
-        (redis.port(), "WRONGPASS", "give user and password in the URL"),
+        (redis.port(), "WRONGPASS", "pass user and password in the URL"),
     ];
     for (port, cause, hint) in cases {
         let store = format!("redis://me:hidden@127.0.0.1:{port}/0");
