@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example fenced_resource -- --store redis://127.0.0.1:6379` (default: `memory://`)
 //!
-//! A holder that stalls (a long pause, a suspended machine) may wake up after its lease and go on as if nothing had
+//! A holder that stalls (a long pause, a suspended machine) may wake up after its lease and continue as if nothing had
 //! happened. No lock service can prevent that. The resource can, if every write carries the guard's fence.
 
 use clap::Parser;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs what continuous integration runs: all tests, fuzzing of the server's input, the oldest compilers that are promised,
-# format, lints, documentation and, if cargo-deny is installed, the rules of deny.toml for dependencies. Nothing may be
-# skipped except cargo-deny: it takes minutes to compile, so only the workflow on GitHub installs it.
+# Runs what continuous integration runs: all tests, fuzzing of the server's input, the oldest compilers that are
+# promised, format, lints, documentation and, if cargo-deny is installed, the rules of deny.toml for dependencies.
+# Nothing may be skipped except cargo-deny: it takes minutes to compile, so only the workflow on GitHub installs it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CI=true RUST_BACKTRACE=1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes the server's parsers with mutated queries and ZeroMQ messages, for 60 seconds in total. Ends with an error at the
-# first finding. Its seed repeats the run: target/debug/examples/fuzz <target> <seconds> <seed>.
+# Fuzzes the server's parsers with mutated queries and ZeroMQ messages, for 60 seconds in total. Ends with an error at
+# the first finding. Its seed repeats the run: target/debug/examples/fuzz <target> <seconds> <seed>.
 #
 #   scripts/fuzz-server.sh [seconds]
 set -euo pipefail

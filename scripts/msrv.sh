@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks the library and the server with the oldest compilers that their manifests promise (`rust-version`), which rustup
-# installs if they are missing. Without rustup or its servers the check is skipped, which is an error with CI=true.
+# Checks the library and the server with the oldest compilers that their manifests promise (`rust-version`), which
+# rustup installs if they are missing. Without rustup or its servers the check is skipped, which is an error with
+# CI=true.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

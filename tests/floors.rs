@@ -1,7 +1,7 @@
 //! The structure of the crates: floors, and no circle of imports.
 //!
-//! The order of the `mod` lines in `lib.rs` is the order of the floors, from the top. Modules of one paragraph stand on
-//! one floor. A module imports only what stands on floors below its own.
+//! The order of the `mod` lines in `lib.rs` is the order of the floors, from the top. Modules of one paragraph are on
+//! one floor. A module imports only from floors below its own.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -202,7 +202,7 @@ fn no_module_imports_through_the_crate_root() {
     }
 }
 
-/// Macros stand at the root of their crate.
+/// Macros are at the root of their crate.
 fn is_macro(path: &[String]) -> bool {
     path.len() == 1 && path[0].chars().all(|letter| letter.is_lowercase() || letter == '_')
 }

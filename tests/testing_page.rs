@@ -1,4 +1,4 @@
-//! The tests that `docs/testing.md` shows, run as they stand there.
+//! The tests that `docs/testing.md` shows, run as they are there.
 
 use locker::{ErrorKind, Locker, lock_on_argument, rate_limit, stores::Memory};
 use std::time::Duration;

@@ -135,7 +135,7 @@ impl Attribute {
         option.ok_or_else(|| Error::new(name.span(), self.unknown(&text)))
     }
 
-    /// Refuses a name that stands alone and is no option: it was meant as a part of the key.
+    /// Refuses a name without a value that is no option: it was meant as a part of the key.
     pub(crate) fn refuse_part(self, name: &Ident) -> Result<()> {
         if self.option(name).is_ok() {
             return Ok(());

@@ -140,7 +140,7 @@ fn item_stays_beside_the_error() {
         let bare =
             item.replace("#[lock_on_argument] ", "").replace("#[rate_limit(size = 1, interval = 1)] ", "");
         let tokens = bare.parse::<TokenStream>().unwrap().to_string();
-        // An expression is replaced, because two expressions cannot stand in its place.
+        // An expression is replaced, because two expressions cannot take its place.
         let is_expression = bare.starts_with('|');
         assert!(expanded.starts_with(&tokens) != is_expression, "{expanded}");
         assert!(expanded.contains("compile_error"), "{expanded}");

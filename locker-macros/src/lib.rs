@@ -74,7 +74,8 @@ use proc_macro::TokenStream;
 ///   lock then survives renaming and rolling deploys.
 /// - `timeout = "10s"`: how long to wait; `0` tries once. Default: the locker's, 10 s.
 /// - `max_retry = 3`: the number of attempts, at least 1. Default: the locker's, unlimited.
-/// - `retry_delay = "2s"`: the time between two attempts. Default: the locker's, 2 s.
+/// - `retry_delay = "2s"`: the time between two attempts with `max_retry`; otherwise the longest pause after an error.
+///   Default: the locker's, 2 s.
 /// - `renew = false`: lets the lease run out although the function still runs. Default: `true`.
 /// - `max_hold = "1m"`: the longest time to hold the lock, renewals included. Then the lease is lost. Default: 10
 ///   leases.
@@ -98,7 +99,7 @@ use proc_macro::TokenStream;
 ///
 /// # Functions
 ///
-/// The attribute goes on functions and methods with a body. The return type is `Result<_, E>` with `E:
+/// The attribute applies to functions and methods with a body. The return type is `Result<_, E>` with `E:
 /// From<locker::Error>`, or any type with `on_error`. `const fn` is refused, and so are plain functions that return a
 /// future, stream or iterator, because their work would start after the release.
 ///
@@ -123,8 +124,8 @@ use proc_macro::TokenStream;
 ///
 /// # Several attributes
 ///
-/// Attributes of this crate act in the order written, the uppermost one outermost. Attributes of other crates that
-/// stand below the uppermost one end up outside of all of them.
+/// Attributes of this crate act in the order written, the uppermost one outermost. Attributes of other crates
+/// below the uppermost one end up outside of all of them.
 #[proc_macro_attribute]
 pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Lock, args.into(), item.into()).into()
@@ -172,7 +173,7 @@ pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Cancel safety
 ///
-/// A future that is dropped while it waits gives its reservation back. An admitted call counts even if its body is
+/// A future that is dropped while it waits returns its reservation. An admitted call counts even if its body is
 /// dropped.
 #[proc_macro_attribute]
 pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {

@@ -104,16 +104,16 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets whether to accept a Redis that evicts keys, locks included, when its memory is full. Default `false`: such a
-    /// server is refused.
+    /// Sets whether to accept a Redis that evicts keys, locks included, when its memory is full. Default `false`: such
+    /// a server is refused.
     #[cfg(feature = "redis")]
     pub fn allow_eviction(mut self, allow: bool) -> Self {
         self.opening.redis.allow_eviction = allow;
         self
     }
 
-    /// Sets how long to wait for the reply to one command; then the command is sent again over a new connection. Default
-    /// 1 s, at least 1 ms. A renewal waits at most a third of the lease.
+    /// Sets how long to wait for the reply to one command; then the command is sent again over a new connection.
+    /// Default 1 s, at least 1 ms. A renewal waits at most a third of the lease.
     ///
     /// It also bounds how long an annotated function waits for its release before returning, on every store.
     #[cfg(feature = "redis")]
@@ -122,8 +122,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets the certificate authorities, in PEM form, that a `rediss://` server is checked against. Default: those of the
-    /// system, or of the file that the environment variable `SSL_CERT_FILE` names.
+    /// Sets the certificate authorities, in PEM form, that a `rediss://` server is checked against. Default: those of
+    /// the system, or of the file that the environment variable `SSL_CERT_FILE` names.
     #[cfg(feature = "redis-tls")]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.opening.redis.tls_ca = Some(pem.into());
@@ -133,8 +133,8 @@ impl LockerBuilder {
     /// Opens the store and makes the locker.
     ///
     /// # Errors
-    /// `Misused` if the URL or a setting is wrong (the message says what is accepted). `Unavailable` if the store cannot be
-    /// reached within the timeout.
+    /// `Misused` if the URL or a setting is wrong (the message says what is accepted). `Unavailable` if the store
+    /// cannot be reached within the timeout.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped future leaves nothing behind.
@@ -170,8 +170,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Opens the store that `LOCKER_URL` names. A variable that cannot be used is an error, because locks that should be
-    /// shared must not end up in memory.
+    /// Opens the store that `LOCKER_URL` names. A variable that cannot be used is an error, because locks that should
+    /// be shared must not end up in memory.
     async fn open_default(&self) -> Result<Arc<dyn Store>> {
         let url = match std::env::var("LOCKER_URL") {
             Ok(url) => url,

@@ -45,7 +45,7 @@ struct Inner {
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-/// The kind of an [`Error`]: what happened, and whether the call may be repeated. More kinds may be added.
+/// The kind of an [`Error`], which says whether the call may be repeated. More kinds may be added.
 ///
 /// # Examples
 ///

@@ -30,17 +30,17 @@ fn failing(error: Error) -> &'static Locker {
 /// Sets the locker that [`global`] returns. It can be set once per process.
 ///
 /// # Errors
-/// Returns `locker` if one is set already, or [`global`] was used before. If `LOCKER_URL` is invalid, [`global`] has not
-/// been fixed yet, so setting it still succeeds.
+/// Returns `locker` if one is set already, or [`global`] was used before. If `LOCKER_URL` is invalid, [`global`] has
+/// not been fixed yet, so setting it still succeeds.
 pub fn set_global(locker: Locker) -> Result<(), Locker> {
     SET.set(locker)
 }
 
 /// Returns the locker of the process, which attributes without `locker = ..` use.
 ///
-/// It is the one given to [`set_global`], else one on the store that the environment variable `LOCKER_URL` names, else one
-/// on `memory://`, with one warning that this locks within one process only. If `LOCKER_URL` is invalid, every call on the
-/// locker fails with an error that names the variable.
+/// It is the locker that was passed to [`set_global`], else one on the store that the environment variable `LOCKER_URL`
+/// names, else one on `memory://`, with one warning that this locks within one process only. If `LOCKER_URL` is
+/// invalid, every call on the locker fails with an error that names the variable.
 #[must_use]
 pub fn global() -> &'static Locker {
     try_global().unwrap_or_else(failing)

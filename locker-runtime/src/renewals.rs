@@ -1,6 +1,6 @@
 //! Requests of stores to renew holds at once: a store may have forgotten them.
 //!
-//! Stores stand below leases, so they leave their requests here. The renewing task fetches them.
+//! Stores are below leases, so they leave their requests here. The renewing task fetches them.
 
 use crate::{
     clock::Timestamp,

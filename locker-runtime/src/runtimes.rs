@@ -1,7 +1,7 @@
 //! One item for each runtime of callers, for example a connection. A connection on the runtime of its callers saves two
 //! changes of thread per call.
 //!
-//! No code may depend on these items, because a runtime can end or pause at any time. The background thread goes on.
+//! No code may depend on these items, because a runtime can end or pause at any time. The background thread continues.
 
 use crate::{
     background,

@@ -16,18 +16,19 @@ use std::{
 
 /// A store: keeps state, runs requests atomically and delivers notifications.
 ///
-/// An implementation owes three things.
-/// 1. [`call`](Store::call) carries out each request at one key atomically, as the primitive's `step` does, and
-///    nothing of it if the returned future is dropped before its first poll. An error says whether the request
-///    was certainly not carried out ([`Error::is_certain`](crate::error::Error::is_certain)) or may have been, or may still be.
-/// 2. Notifications reach [`mailboxes`](Store::mailboxes) as soon as possible. If they may get lost,
+/// An implementation has three duties.
+/// 1. [`call`](Store::call) carries out each request at one key atomically, as the primitive's `step` does. If the
+///    returned future is dropped before its first poll, nothing is carried out. [`Error::is_certain`] of an error says
+///    whether the request was provably not carried out; otherwise it may have been, or may still be.
+/// 2. Notifications reach [`mailboxes`](Store::mailboxes) as soon as possible. If they may be lost,
 ///    [`waiter_ttl`](Store::waiter_ttl) is `Some`, and waiters ask again in time.
 /// 3. A hold ends when its lease is over, even if no request comes.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request at `key`.
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a>;
 
-    /// Returns the keys in use that start with `prefix`, in no order. A key that has just become idle may still be listed.
+    /// Returns the keys in use that start with `prefix`, in no order. A key that has just become idle may still be
+    /// listed.
     fn keys<'a>(&'a self, _prefix: &'a str) -> Keys<'a> {
         Box::pin(ready(Err(Error::new(ErrorKind::Misused, "this store cannot list its keys"))))
     }
@@ -40,14 +41,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the expected round-trip time. The first reply is awaited at least this long, even if the caller's timeout is
-    /// shorter. Default zero.
+    /// Returns the expected round-trip time. The first reply is awaited at least this long, even if the caller's
+    /// timeout is shorter. Default zero.
     fn expected_rtt(&self) -> Duration {
         Duration::ZERO
     }
 
     /// Returns how long a waiter keeps its place in the queue between two requests, or `None` if all waiters are in the
-    /// store's process: no notification gets lost there, and no waiter vanishes unnoticed. Default 30 s.
+    /// store's process: no notification is lost there, and no waiter vanishes unnoticed. Default 30 s.
     fn waiter_ttl(&self) -> Option<Duration> {
         Some(Duration::from_secs(30))
     }

@@ -1,4 +1,4 @@
-//! The options of the program.
+//! The options of the program, with their defaults and help texts.
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help text")]
 

@@ -158,7 +158,7 @@ async fn function_end_waits_at_most_command_timeout() {
     until("the plain function has ended", async || plain.is_finished()).await;
     assert_eq!(plain.join().unwrap().unwrap(), 1);
     assert_eq!(in_time("the async function", gated(1, &locker)).await.unwrap(), 1);
-    // The release goes on in the background.
+    // The release continues in the background.
     arrived.add_permits(1000);
     for argument in [0_u8, 1] {
         let guard = in_time("the lock", locker.lock_on("gated", &[&argument]).acquire()).await.unwrap();

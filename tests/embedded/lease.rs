@@ -166,7 +166,7 @@ async fn dropped_guard_is_released_after_an_outage() {
     until("the release in the background", async || link.store.users() == 0).await;
 }
 
-/// The application's only thread is blocked for several leases. Renewals go on in the background.
+/// The application's only thread is blocked for several leases. Renewals continue in the background.
 #[tokio::test(flavor = "current_thread")]
 async fn a_busy_executor_starves_no_renewal() {
     let (link, locker) = Link::new();

@@ -142,7 +142,7 @@ async fn server_paused_beyond_the_lease_loses_holds() {
     next.release().await.unwrap();
 }
 
-/// A holder that is paused beyond its lease (a long pause, a suspended machine) learns of its loss when it goes on.
+/// A holder that is paused beyond its lease (a long pause, a suspended machine) learns of its loss when it continues.
 #[tokio::test]
 async fn client_paused_beyond_its_lease_loses_holds() {
     let Some(server) = RedisServer::start() else { return };

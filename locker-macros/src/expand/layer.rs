@@ -12,7 +12,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
-/// An attribute, the function it stands on, and the names that its generated code uses.
+/// An attribute, its function, and the names that its generated code uses.
 pub(crate) struct Layer<'a> {
     pub(crate) applied: &'a Applied,
     pub(crate) function: &'a Function,

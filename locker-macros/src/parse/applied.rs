@@ -1,4 +1,4 @@
-//! Attributes of this crate as they stand on a function.
+//! The attributes of this crate that a function has.
 
 use crate::{
     attribute::Attribute,

@@ -1,4 +1,4 @@
-//! Functions that an attribute cannot stand on.
+//! Functions that cannot have an attribute.
 
 use crate::{
     attribute::Attribute,
@@ -11,7 +11,7 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// Refuses functions that no attribute of this crate can stand on.
+/// Refuses functions that cannot have an attribute of this crate.
 pub(crate) fn check(function: &Function, attribute: Attribute) -> Result<()> {
     if let Some(constness) = &function.signature.constness {
         return Err(Error::new(

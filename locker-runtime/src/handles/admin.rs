@@ -14,7 +14,7 @@ use std::borrow::Cow;
 #[derive(Clone, Debug)]
 pub struct Admin(Locker);
 
-/// The kinds that stand between the prefix and a name. The keys of attributes have none of them.
+/// The kinds that keys have between the prefix and the name. The keys of attributes have none of them.
 const KINDS: [&str; 9] =
     ["lock", "rwlock", "semaphore", "rate", "event", "watchdog", "barrier", "latch", "counter"];
 

@@ -36,8 +36,9 @@ impl Barrier {
         Self { locker, key, parties }
     }
 
-    /// Waits until `parties` callers have arrived. A caller that gets `TimedOut` was not counted; confirming that may take up
-    /// to `command_timeout` beyond the timeout. A zero `timeout` checks once; [`Duration::MAX`] waits indefinitely.
+    /// Waits until `parties` callers have arrived. A caller that gets `TimedOut` was not counted; confirming that may
+    /// take up to `command_timeout` beyond the timeout. A zero `timeout` checks once; [`Duration::MAX`] waits
+    /// indefinitely.
     ///
     /// # Errors
     /// `Misused` with 0 parties or more than 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or

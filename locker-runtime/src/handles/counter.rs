@@ -66,8 +66,8 @@ impl Counter {
     /// Sets the value.
     ///
     /// # Errors
-    /// `Misused` if it is out of range; `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it may
-    /// have been set.
+    /// `Misused` if it is out of range; `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it
+    /// may have been set.
     ///
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, it may have been set.

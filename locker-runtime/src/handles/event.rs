@@ -61,8 +61,8 @@ impl Event {
     /// Sends the event, with a message for all waiters.
     ///
     /// # Errors
-    /// `Conflict` if it was sent already, or the name belongs to another kind of primitive; `Unavailable`: it may have been
-    /// sent.
+    /// `Conflict` if it was sent already, or the name belongs to another kind of primitive; `Unavailable`: it may have
+    /// been sent.
     ///
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, the event may have been sent.
@@ -73,7 +73,7 @@ impl Event {
         change(&self.locker, &self.key, Request::Event(request)).await.map(drop)
     }
 
-    /// Makes the event unsent, so that it can be sent again. Waiters go on waiting.
+    /// Makes the event unsent, so that it can be sent again. Waiters keep waiting.
     ///
     /// # Errors
     /// `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it may have been reset.

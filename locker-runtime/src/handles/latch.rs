@@ -39,8 +39,8 @@ impl Latch {
     /// Counts down by one. Returns how many count-downs are left.
     ///
     /// # Errors
-    /// `Misused` with a count over 2^53 - 1; `Conflict` if the name belongs to another kind of primitive; `Unavailable`: it
-    /// may have been counted.
+    /// `Misused` with a count over 2^53 - 1; `Conflict` if the name belongs to another kind of primitive;
+    /// `Unavailable`: it may have been counted.
     ///
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, it may have been counted.

@@ -13,8 +13,8 @@ use crate::{
 };
 use std::{fmt, time::Duration};
 
-/// A request for a lock, for permits of a semaphore, or for a read/write lock. Created by [`Locker::lock`] and the methods
-/// beside it.
+/// A request for a lock, for permits of a semaphore, or for a read/write lock. Created by [`Locker::lock`] and the
+/// methods beside it.
 ///
 /// Settings that are not set here are those of the [`Locker`].
 #[derive(Clone)]
@@ -56,8 +56,8 @@ impl Locker {
         self.request(HoldKind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
     }
 
-    /// Returns a request for the read/write lock called `name`, to hold it together with other readers. A reader does not
-    /// overtake a waiting writer.
+    /// Returns a request for the read/write lock called `name`, to hold it together with other readers. A reader does
+    /// not overtake a waiting writer.
     pub fn read_lock(&self, name: &str) -> LockRequest {
         self.request(HoldKind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
     }
@@ -118,9 +118,9 @@ impl LockRequest {
     /// Acquires, waiting if necessary.
     ///
     /// # Errors
-    /// `TimedOut` or `RetriesExhausted` if it was not granted; `Unavailable` if the store cannot be reached; `Misused` if a
-    /// setting is wrong, or the size of a semaphore is lowered below the permits asked for; `Conflict` if the key belongs to
-    /// another kind of primitive.
+    /// `TimedOut` or `RetriesExhausted` if it was not granted; `Unavailable` if the store cannot be reached; `Misused`
+    /// if a setting is wrong, or the size of a semaphore is lowered below the permits asked for; `Conflict` if the key
+    /// belongs to another kind of primitive.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue and releases a grant that was under way.

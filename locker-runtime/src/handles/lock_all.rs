@@ -45,9 +45,9 @@ impl LockAllRequest {
     /// Acquires all locks, waiting if necessary.
     ///
     /// # Errors
-    /// Those of [`LockRequest::acquire`]: the error names the lock that was not granted, and none is held. Also `Misused` if
-    /// no lock is named, and `Lost` if a lease was over before the last lock was granted. Granted locks are released first:
-    /// if the store is silent, the error comes a `command_timeout` after the timeout.
+    /// Those of [`LockRequest::acquire`]: the error names the lock that was not granted, and none is held. Also
+    /// `Misused` if no lock is named, and `Lost` if a lease was over before the last lock was granted. Granted locks
+    /// are released first: if the store is silent, the error comes a `command_timeout` after the timeout.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future releases the locks that are held by then.
@@ -169,7 +169,7 @@ impl Guards {
     /// The first error of [`Guard::release`]. All locks are released.
     ///
     /// # Cancel safety
-    /// Cancel safe: when the future is dropped, the releases go on in the background.
+    /// Cancel safe: when the future is dropped, the releases continue in the background.
     pub async fn release(self) -> Result<()> {
         join_all(self.0.into_iter().map(Guard::release)).await.into_iter().collect()
     }

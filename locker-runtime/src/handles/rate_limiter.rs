@@ -19,8 +19,8 @@ use std::time::Duration;
 /// A rate limiter. Created by [`Locker::rate_limiter`]. Cheap to clone; reuse it across calls.
 ///
 /// Each call gets a reservation in one step and sleeps until it is due; no caller polls. Reservations are made in the
-/// order of the calls. A caller that gives up returns its tokens; if more than 64 others wait, the first of them gets the
-/// tokens.
+/// order of the calls. A caller that gives up returns its tokens; if more than 64 others wait, the first of them gets
+/// the tokens.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -34,7 +34,7 @@ pub struct RateLimiter {
     is_valid: bool,
 }
 
-/// An admitted call. If it had to wait, the values are a forecast for its reservation, made when it was assigned: later
+/// An admitted call. If it had to wait, the values are a forecast, made when its reservation was assigned: later
 /// callers are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -106,9 +106,10 @@ impl RateLimiter {
     /// Sets whether this process refuses calls without asking the store after the store has just refused one. Default
     /// `true`. It has no effect on the embedded store.
     ///
-    /// A cached refusal applies to calls with the same name and quota, for at least as many tokens, that would not wait. It
-    /// applies until the tokens are available, for at most 50 ms after its request was sent, and only if no caller was
-    /// waiting that could return tokens. So a limit that another process raises or deletes may refuse here for 50 ms more.
+    /// A cached refusal applies to calls with the same name and quota, for at least as many tokens, that would not
+    /// wait. It applies until the tokens are available, for at most 50 ms after its request was sent, and only if no
+    /// caller was waiting that could return tokens. So a limit that another process raises or deletes may refuse here
+    /// for 50 ms more.
     #[must_use]
     pub fn cache_refusals(mut self, cache_refusals: bool) -> Self {
         self.caches_refusals = cache_refusals;
@@ -132,10 +133,10 @@ impl RateLimiter {
     ///
     /// # Errors
     /// `Limited` if the tokens are not available within the timeout: at once, unless
-    /// [`wait_past_timeout`](Self::wait_past_timeout) is set. [`Error::retry_after`] says when to come back (`None` if the
-    /// size is 0). `Misused` if the quota, the tokens or the timeout are out of range; `Conflict` if the name is deleted
-    /// during the wait or belongs to another kind of primitive; `Unavailable`: tokens may have been taken. If a reply of a
-    /// server is lost, tokens may be taken twice.
+    /// [`wait_past_timeout`](Self::wait_past_timeout) is set. [`Error::retry_after`] says when to come back (`None` if
+    /// the size is 0). `Misused` if the quota, the tokens or the timeout are out of range; `Conflict` if the name is
+    /// deleted during the wait or belongs to another kind of primitive; `Unavailable`: tokens may have been taken. If a
+    /// reply of a server is lost, tokens may be taken twice.
     ///
     /// # Cancel safety
     /// Cancel safe: tokens that are not due yet are returned.
@@ -197,8 +198,9 @@ impl RateLimiter {
         block_on(self.try_acquire())
     }
 
-    /// The outcome of a call that need not wait. The embedded store is asked without a mailbox and without an id, because
-    /// nobody could ask it again. `None`: another store has to be asked, or the turn waited for.
+    /// Returns the outcome of a call that need not wait. The embedded store is asked without a mailbox and an id,
+    /// because its reply cannot be lost. Returns `None` if the request must be sent to a server, or the caller has to
+    /// wait.
     #[inline]
     fn call_inline(&self, timeout: Duration) -> Option<Result<Outcome>> {
         let Self { tokens, quota, .. } = *self;

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// A watchdog, which expires if it is not kicked in time. Created by [`Locker::watchdog`].
 ///
-/// It is level-triggered: once it has expired, every wait returns at once until the next kick, for up to 24 h. A watchdog
-/// that was never kicked expires 60 s after the first wait.
+/// It is level-triggered: once it has expired, every wait returns at once until the next kick, for up to 24 h. A
+/// watchdog that was never kicked expires 60 s after the first wait.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     locker: Locker,
@@ -38,8 +38,8 @@ impl Watchdog {
     /// Makes the watchdog expire `expires` from now, instead of the time that was set before. 1 ms to 10 years.
     ///
     /// # Errors
-    /// `Misused` if `expires` is out of range; `Conflict` if the name belongs to another kind of primitive; `Unavailable`:
-    /// it may have been kicked.
+    /// `Misused` if `expires` is out of range; `Conflict` if the name belongs to another kind of primitive;
+    /// `Unavailable`: it may have been kicked.
     ///
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, it may have been kicked.
@@ -49,8 +49,8 @@ impl Watchdog {
         change(&self.locker, &self.key, Request::Watchdog(request)).await.map(drop)
     }
 
-    /// Waits until the watchdog has expired, and never returns early. A zero `timeout` checks once; [`Duration::MAX`] waits
-    /// indefinitely.
+    /// Waits until the watchdog has expired, and never returns early. A zero `timeout` checks once; [`Duration::MAX`]
+    /// waits indefinitely.
     ///
     /// # Errors
     /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive;

@@ -44,8 +44,8 @@ impl Guard {
         self.hold.key.as_str()
     }
 
-    /// Returns the fencing token: a number that rises with every grant of this key. A resource that rejects fences below
-    /// the highest it has seen is safe from holders whose lease is over.
+    /// Returns the fencing token: a number that rises with every grant of this key. A resource that rejects fences
+    /// below the highest it has seen is safe from holders whose lease is over.
     ///
     /// Source: M. Kleppmann, "How to do distributed locking", 2016.
     #[must_use]
@@ -79,8 +79,8 @@ impl Guard {
         if self.is_held() { Ok(()) } else { Err(self.hold.loss_error()) }
     }
 
-    /// Waits until the hold is lost: it was not renewed in time, it was ended by force, or `max_hold` has passed. Does not
-    /// return while the hold lasts.
+    /// Waits until the hold is lost: it was not renewed in time, it was ended by force, or `max_hold` has passed. Does
+    /// not return while the hold lasts.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -91,11 +91,11 @@ impl Guard {
     /// Ends the hold.
     ///
     /// # Errors
-    /// `Lost` if it was over before. `Unavailable` if the store cannot be reached for a third of the lease: the release is
-    /// then retried in the background for up to one lease plus one minute.
+    /// `Lost` if it was over before. `Unavailable` if the store cannot be reached for a third of the lease: the release
+    /// is then retried in the background for up to one lease plus one minute.
     ///
     /// # Cancel safety
-    /// Cancel safe: when the future is dropped, the release goes on in the background.
+    /// Cancel safe: when the future is dropped, the release continues in the background.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send {
         let patience = self.hold.patience();
         self.release_within(patience)
@@ -146,8 +146,8 @@ impl Guard {
 }
 
 /// Polls `body` while the hold lasts. Returns `None` once `lost` is ready or `is_held` is false; the body is not polled
-/// again then. `is_held` is asked before each poll but the first, because a process that was stopped may be polled after
-/// its lease and before `lost` is ready.
+/// again then. `is_held` is asked before each poll but the first, because a process that was stopped may be polled
+/// after its lease and before `lost` is ready.
 pub(crate) async fn while_held<F: Future>(
     mut body: Pin<&mut F>,
     mut lost: Pin<&mut impl Future<Output = ()>>,

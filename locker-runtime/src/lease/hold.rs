@@ -21,8 +21,8 @@ use std::{
 };
 use tokio::sync::Notify;
 
-/// A hold. It moves `Safe -> Jeopardy -> Lost` by its local deadline, which counts from before the request was sent that
-/// granted or renewed it.
+/// A hold. It moves `Safe -> Jeopardy -> Lost` by its local deadline, which counts from before the request was sent
+/// that granted or renewed it.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,

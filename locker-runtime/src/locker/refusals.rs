@@ -61,8 +61,8 @@ impl Refusal {
 }
 
 impl Refusals {
-    /// Returns the refusal of a call without a request to the store. A call with another quota removes the refusal of its
-    /// key.
+    /// Returns the refusal of a call without a request to the store. A call with another quota removes the refusal of
+    /// its key.
     pub(crate) fn find(&self, key: &Key, quota: Quota, tokens: u64, patience: Duration) -> Option<Limited> {
         let mut latest = lock(&self.0);
         let (refusal, now) = (latest.by_key.get(key)?, Timestamp::now());

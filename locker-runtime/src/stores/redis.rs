@@ -16,7 +16,7 @@
 //! 9. `script`, with the files in `lua/`
 //! 10. `errors`, `url`, `client`
 //!
-//! The files in `differential/` are tests and stand above all others: `bugs` and `batches`, then `comparison`, then
+//! The files in `differential/` are tests and are above all others: `bugs` and `batches`, then `comparison`, then
 //! `requests`.
 
 mod client;
@@ -146,7 +146,7 @@ impl Redis {
 
     async fn delete(&self, key: &Key, once: IdempotencyKey, by: Timestamp) -> Result<Reply> {
         match self.inspect(key, by).await? {
-            // A retry goes on, so that the server refuses late copies of the deletion.
+            // A retry continues, so that the server refuses late copies of the deletion.
             Reply::Unknown if !once.retried => Ok(Reply::Unknown),
             Reply::Inspected(_) | Reply::Unknown => {
                 let reply = self.session.invoke(primitives::delete(key, once), by).await?;

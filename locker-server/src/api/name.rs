@@ -43,7 +43,7 @@ pub(super) fn parse(segment: &str) -> Result<String, String> {
     }
 }
 
-/// Checks the part of the rules that also applies to names of locks, which never stand in a path.
+/// Checks the part of the rules that also applies to names of locks, which are never in a path.
 ///
 /// # Errors
 /// The reason if the name is empty or not printable.
