@@ -73,12 +73,7 @@ fn wait<'a, A: WaitOp>(
 /// Turns the replies that are no success into errors.
 fn expect(reply: Reply, key: &Key) -> Result<Reply> {
     let error = match reply {
-        Reply::WrongKind | Reply::Busy { .. } | Reply::Queued { .. } => reply.into_error(),
-        // Of the primitives here, only the event and the counter reply so.
-        Reply::Conflict => Error::new(
-            ErrorKind::Conflict,
-            "the event was sent already, or the counter would be out of range",
-        ),
+        Reply::WrongKind | Reply::Conflict | Reply::Busy { .. } | Reply::Queued { .. } => reply.into_error(),
         Reply::Cancelled => Error::new(ErrorKind::Conflict, "cancelled during the call"),
         reply => return Ok(reply),
     };

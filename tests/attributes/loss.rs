@@ -133,7 +133,7 @@ async fn continue_keeps_the_result() {
 #[test]
 fn continue_logs_the_loss() {
     let text = logged(|| assert_eq!(plain_continues().unwrap(), 3));
-    assert!(text.contains("the function's result stands") && text.contains(":lock|"), "{text}");
+    assert!(text.contains("the function's result is kept") && text.contains(":lock|"), "{text}");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The counter.
 
-use super::{change, expect};
+use super::request_with_retry;
 use crate::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
@@ -47,7 +47,7 @@ impl Counter {
         // No reply of an embedded store gets lost, so it need not remember an id for a minute.
         let inline = Request::Counter(counter::Request::Add { id: counter::ONCE, by });
         match self.locker.call_inline(&self.key, &inline) {
-            Some(reply) => self.value(expect(reply?, &self.key)?),
+            Some(reply) => self.value(reply?),
             None => self.ask(counter::Request::Add { id: self.locker.new_id(), by }).await,
         }
     }
@@ -103,12 +103,16 @@ impl Counter {
     }
 
     async fn ask(&self, request: counter::Request) -> Result<i64> {
-        self.value(change(&self.locker, &self.key, Request::Counter(request)).await?)
+        self.value(request_with_retry(&self.locker, &self.key, Request::Counter(request)).await?.reply)
     }
 
     fn value(&self, reply: Reply) -> Result<i64> {
         match reply {
             Reply::Value(value) => Ok(value),
+            Reply::Conflict => {
+                let error = Error::new(ErrorKind::Conflict, "the counter would be out of range");
+                Err(error.with_key(self.key.as_str()))
+            }
             reply => Err(reply.into_error().with_key(self.key.as_str())),
         }
     }

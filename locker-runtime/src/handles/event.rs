@@ -1,9 +1,9 @@
 //! The event.
 
-use super::{change, wait};
+use super::{change, expect, request_with_retry, wait};
 use crate::{
     blocking::block_on,
-    error::Result,
+    error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
     locker::{Locker, WaitOp},
@@ -70,7 +70,13 @@ impl Event {
         check_range("keep", self.keep, Duration::from_millis(1))?;
         let once = IdempotencyKey::new(self.locker.new_id());
         let request = event::Request::Send { once, message: message.into(), keep: self.keep };
-        change(&self.locker, &self.key, Request::Event(request)).await.map(drop)
+        match request_with_retry(&self.locker, &self.key, Request::Event(request)).await?.reply {
+            Reply::Conflict => {
+                let error = Error::new(ErrorKind::Conflict, "the event was sent already");
+                Err(error.with_key(self.key.as_str()))
+            }
+            reply => expect(reply, &self.key).map(drop),
+        }
     }
 
     /// Makes the event unsent, so that it can be sent again. Waiters keep waiting.

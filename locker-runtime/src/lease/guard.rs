@@ -1,7 +1,10 @@
 //! The guard of a hold.
 
 use super::{hold::Hold, renewer::Renewer};
-use crate::{blocking::block_on, error::Result};
+use crate::{
+    blocking::block_on,
+    error::{Error, Result},
+};
 use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
 use std::{
@@ -76,7 +79,12 @@ impl Guard {
     /// # Errors
     /// `Lost` if the lease may be over.
     pub fn check(&self) -> Result<()> {
-        if self.is_held() { Ok(()) } else { Err(self.hold.loss_error()) }
+        if self.is_held() { Ok(()) } else { Err(self.loss_error()) }
+    }
+
+    /// Returns the error of a hold that is lost.
+    pub(crate) fn loss_error(&self) -> Error {
+        self.hold.loss_error()
     }
 
     /// Waits until the hold is lost: it was not renewed in time, it was ended by force, or `max_hold` has passed. Does

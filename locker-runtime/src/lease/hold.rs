@@ -157,8 +157,8 @@ impl Hold {
             self.locker.call_in_background(&self.key, self.release_request(), self.lease, |_| ());
             return Err(self.loss_error());
         }
-        let told = self.locker.retry_until_certain(&self.key, self.release_request(), patience).await;
-        self.check_release(kept, told)
+        let settled = self.locker.retry_until_certain(&self.key, self.release_request(), patience).await;
+        self.check_release(kept, settled)
     }
 
     /// Ends the hold in the background.
@@ -170,8 +170,8 @@ impl Hold {
             &self.key,
             self.release_request(),
             self.lease.saturating_add(TOMBSTONE),
-            move |told| match told {
-                Ok(told) => drop(hold.check_release(kept, Ok(told))),
+            move |settled| match settled {
+                Ok(settled) => drop(hold.check_release(kept, Ok(settled))),
                 Err(error) => {
                     event!(WARN, hold, "not released: waiters wait until the lease is over", error = error);
                 }
@@ -180,22 +180,22 @@ impl Hold {
     }
 
     /// Judges the reply to a release: a hold that was gone is a loss, unless another copy of the release ended it.
-    fn check_release(&self, kept: bool, told: Result<Settled>) -> Result<()> {
+    fn check_release(&self, kept: bool, settled: Result<Settled>) -> Result<()> {
         let others = self.releases.load(Ordering::Relaxed) > 1;
-        let has_ended_nothing = match &told {
-            Ok(told) => told.reply == Reply::NotHeld && !told.retried,
+        let has_ended_nothing = match &settled {
+            Ok(settled) => settled.reply == Reply::NotHeld && !settled.retried,
             Err(error) => error.is_certain(),
         };
         if has_ended_nothing {
             self.releases.fetch_sub(1, Ordering::Relaxed);
         }
-        let told = told?;
-        match told.reply {
+        let settled = settled?;
+        match settled.reply {
             Reply::Released if kept => {
                 event!(DEBUG, self, "released");
                 Ok(())
             }
-            Reply::NotHeld if kept && (told.retried || others) => Ok(()),
+            Reply::NotHeld if kept && (settled.retried || others) => Ok(()),
             _ => {
                 if kept {
                     event!(WARN, self, "lost: the hold was gone at its release");

@@ -87,7 +87,7 @@ impl Renewer {
             tokio::select! {
                 Some(()) = renewals.next() => {}
                 wanted = renewals::requested() => self.renew_now(&wanted),
-                () = self.alarm.due(background::sleep_from) => renewals.extend(self.look(Timestamp::now())),
+                () = self.alarm.due(background::sleep_from) => renewals.extend(self.due(Timestamp::now())),
             }
         }
     }
@@ -104,7 +104,7 @@ impl Renewer {
     }
 
     /// Expires holds, releases late ones, and returns the renewals that are due.
-    fn look(&'static self, now: Timestamp) -> Vec<BoxFuture<'static, ()>> {
+    fn due(&'static self, now: Timestamp) -> Vec<BoxFuture<'static, ()>> {
         self.alarm.reset();
         let (mut renewals, mut next) = (Vec::<BoxFuture<'static, ()>>::new(), Timestamp::NEVER);
         let (mut over, mut late) = (Vec::new(), Vec::new());

@@ -100,9 +100,7 @@ pub async fn cancel_on_lost<F: Future>(scope: &AsyncScope, body: Pin<&mut F>) ->
 }
 
 fn loss_error(scope: &AsyncScope) -> Error {
-    let message = "the lease ended before its holder released it";
-    let known = || Error::new(ErrorKind::Lost, message).with_key(scope.guard.key());
-    scope.check().err().unwrap_or_else(known)
+    scope.check().err().unwrap_or_else(|| scope.guard.loss_error())
 }
 
 /// Releases after a body, the result of which is kept. An error of the release is logged.
@@ -134,7 +132,7 @@ fn only_loss(released: Result<()>) -> Result<()> {
 
 fn log(released: Result<()>) {
     if let Err(error) = released {
-        warning!(%error, "release failed; the function's result stands");
+        warning!(%error, "release failed; the function's result is kept");
         drop(error);
     }
 }
