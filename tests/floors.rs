@@ -61,9 +61,9 @@ impl Reader<'_> {
         self.visit_file(&parsed);
     }
 
-    fn path(&mut self, path: Vec<String>) {
+    fn path(&mut self, path: &[String]) {
         let mut absolute = self.module.clone();
-        let mut rest = path.as_slice();
+        let mut rest = path;
         match rest.first().map(String::as_str) {
             Some("crate") => (absolute, rest) = (Vec::new(), &rest[1..]),
             Some("self") => rest = &rest[1..],
@@ -100,7 +100,7 @@ impl Reader<'_> {
     /// A module that re-exports its children does not depend on them.
     fn leaf(&mut self, path: Vec<String>, is_public: bool) {
         if !(is_public && self.is_child(&path[0])) {
-            self.path(path);
+            self.path(&path);
         }
     }
 }
@@ -128,7 +128,8 @@ impl<'ast> Visit<'ast> for Reader<'_> {
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
         if path.segments.len() > 1 {
-            self.path(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+            let path: Vec<_> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+            self.path(&path);
         }
         syn::visit::visit_path(self, path);
     }
