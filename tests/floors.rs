@@ -91,16 +91,16 @@ impl Reader<'_> {
         match tree {
             UseTree::Path(path) => self.tree(&with(path.ident.to_string()), &path.tree, is_public),
             UseTree::Group(group) => group.items.iter().for_each(|tree| self.tree(before, tree, is_public)),
-            UseTree::Name(name) => self.leaf(with(name.ident.to_string()), is_public),
-            UseTree::Rename(rename) => self.leaf(with(rename.ident.to_string()), is_public),
-            UseTree::Glob(_) => self.leaf(before.to_vec(), is_public),
+            UseTree::Name(name) => self.leaf(&with(name.ident.to_string()), is_public),
+            UseTree::Rename(rename) => self.leaf(&with(rename.ident.to_string()), is_public),
+            UseTree::Glob(_) => self.leaf(before, is_public),
         }
     }
 
     /// A module that re-exports its children does not depend on them.
-    fn leaf(&mut self, path: Vec<String>, is_public: bool) {
+    fn leaf(&mut self, path: &[String], is_public: bool) {
         if !(is_public && self.is_child(&path[0])) {
-            self.path(&path);
+            self.path(path);
         }
     }
 }
