@@ -38,18 +38,25 @@ use std::{future::ready, time::Duration};
 /// How long a request is retried that no caller queues for.
 const RETRY_WINDOW: Duration = Duration::from_secs(5);
 
-/// Sends an idempotent request until its reply is certain.
-async fn request_with_retry(locker: &Locker, key: &Key, request: Request) -> Result<Settled> {
-    let settled = locker.retry_until_certain(key, request, RETRY_WINDOW).await?;
-    match settled.reply {
-        Reply::WrongKind => Err(settled.reply.into_error().with_key(key.as_str())),
-        _ => Ok(settled),
-    }
+/// Sends an idempotent request until its reply is certain. Not an `async fn`: see "Future size" in `locker.rs`.
+fn request_with_retry<'a>(
+    locker: &'a Locker,
+    key: &'a Key,
+    request: Request,
+) -> impl Future<Output = Result<Settled>> + Send + 'a {
+    locker.retry_until_certain(key, request, RETRY_WINDOW).map(|settled| match settled? {
+        Settled { reply: Reply::WrongKind, .. } => Err(Reply::WrongKind.into_error().with_key(key.as_str())),
+        settled => Ok(settled),
+    })
 }
 
 /// Sends an idempotent change until its reply is certain.
-async fn change(locker: &Locker, key: &Key, request: Request) -> Result<Reply> {
-    expect(request_with_retry(locker, key, request).await?.reply, key)
+fn change<'a>(
+    locker: &'a Locker,
+    key: &'a Key,
+    request: Request,
+) -> impl Future<Output = Result<Reply>> + Send + 'a {
+    request_with_retry(locker, key, request).map(|settled| expect(settled?.reply, key))
 }
 
 /// Waits until the operation succeeds.

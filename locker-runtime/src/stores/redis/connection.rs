@@ -19,6 +19,7 @@ use crate::{
 };
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
+    mem::replace,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -221,9 +222,14 @@ async fn keep_connected(connector: Arc<Connector>, status: watch::Sender<Status>
     while !status.is_closed() {
         match connector.connect(is_reconnect).await {
             Ok(connection) => {
-                (backoff, is_reconnect) = (Backoff::default(), true);
+                backoff = Backoff::default();
                 set_status(&status, Status::Up(Arc::clone(&connection)));
-                connector.receiver.resync();
+                // Before the first connection there is no hold that the server may have lost.
+                if replace(&mut is_reconnect, true) {
+                    connector.receiver.resync();
+                } else {
+                    connector.receiver.wake_waiters();
+                }
                 tokio::select! {
                     () = connection.broken.notified() => {}
                     () = status.closed() => {}

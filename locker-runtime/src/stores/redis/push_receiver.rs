@@ -81,10 +81,15 @@ impl PushReceiver {
         Self { mailboxes: Mailboxes::default(), recent_grants: Mutex::default(), store }
     }
 
-    /// Makes the waiters of this store send their requests again, at different times, and requests the renewal of its
-    /// holds. To be called after messages or state may have been lost.
-    pub(super) fn resync(&self) {
+    /// Makes the waiters of this store send their requests again, at different times.
+    pub(super) fn wake_waiters(&self) {
         self.mailboxes.wake_within(SPREAD);
+    }
+
+    /// Wakes the waiters of this store and requests the renewal of its holds. To be called after messages or state may
+    /// have been lost.
+    pub(super) fn resync(&self) {
+        self.wake_waiters();
         if let Some(store) = self.store.upgrade() {
             renewals::renew_all(&*store);
         }
