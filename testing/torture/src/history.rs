@@ -5,11 +5,11 @@ use crate::{
     kinds::{self, Kind},
     limits::Admitted,
     together::{self, Part, Parts},
+    verdict::Verdict,
 };
 use locker_runtime::Locker;
 use std::{
     collections::BTreeMap,
-    fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -28,24 +28,6 @@ struct Recorded {
     lost: u64,
     /// Holds that were reported as lost while their leases ran.
     lost_early: Vec<String>,
-}
-
-/// The findings.
-#[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    pub(crate) problems: Vec<String>,
-    pub(crate) fenced_updates: u64,
-    pub(crate) plain_updates: u64,
-    pub(crate) plain_lost: u64,
-    grants: BTreeMap<String, usize>,
-    /// The number of calls to counters, events, latches, barriers and watchdogs.
-    steps: BTreeMap<String, usize>,
-    admitted: usize,
-    refused: u64,
-    too_late: usize,
-    missed: u64,
-    lost: u64,
-    inversions: usize,
 }
 
 impl History {
@@ -151,22 +133,6 @@ impl History {
 
 fn kind(name: &str) -> &str {
     name.split(':').next().unwrap_or(name)
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "grants: {:?}; {} timed out, {} reported as lost", self.grants, self.missed, self.lost)?;
-        writeln!(f, "{} admitted by limiters, {} refused", self.admitted, self.refused)?;
-        writeln!(f, "other calls: {:?}", self.steps)?;
-        writeln!(f, "{} guards lost at their first check, nothing written under them", self.too_late)?;
-        writeln!(f, "{} served out of order, over reconnects and restarts", self.inversions)?;
-        writeln!(f, "{} updates under a fence, none lost unless listed below", self.fenced_updates)?;
-        writeln!(f, "{} updates under the lock alone, {} lost", self.plain_updates, self.plain_lost)?;
-        for problem in self.problems.iter().take(20) {
-            writeln!(f, "problem: {problem}")?;
-        }
-        write!(f, "{} problems", self.problems.len())
-    }
 }
 
 #[cfg(test)]

@@ -8,13 +8,15 @@ mod faults;
 mod history;
 mod kinds;
 mod limits;
+mod record;
 mod resource;
 mod together;
+mod verdict;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
 use faults::Chaos;
-use history::{History, Verdict};
+use history::History;
 use kinds::Kind;
 use locker_harness::{Proxy, RedisServer, eventually};
 use locker_runtime::Locker;
@@ -23,6 +25,7 @@ use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
+use verdict::Verdict;
 
 /// Tortures locks and other primitives on Redis, and judges the history.
 #[derive(Debug, Parser)]
@@ -100,7 +103,7 @@ fn torture(plan: &Plan) -> ExitCode {
     let history = History::default();
     let mut chaos = Chaos::new(plan, seed, server, proxy, &resource, history.clone());
     std::thread::sleep(CALM);
-    let calm_until = worker::now();
+    let calm_until = record::now();
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(plan.seconds) {
         chaos.strike();

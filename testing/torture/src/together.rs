@@ -7,7 +7,7 @@ mod laws;
 
 use crate::{
     kinds::Kind,
-    worker::{now, say},
+    record::{now, say},
 };
 use fastrand::Rng;
 use locker_runtime::{ErrorKind, Locker, Result};

@@ -2,6 +2,7 @@
 
 use crate::{
     kinds::{self, Kind},
+    record::{now, say},
     resource::Resource,
     together,
 };
@@ -9,7 +10,6 @@ use clap::Args;
 use locker_runtime::{ErrorKind, Guard, Guards, LockAllRequest, Locker, Result};
 use std::{
     collections::BTreeSet,
-    io::Write,
     time::{Duration, Instant},
 };
 
@@ -30,12 +30,6 @@ pub(crate) struct Work {
     /// The number of threads that call.
     #[arg(long)]
     pub(crate) callers: usize,
-}
-
-/// Returns the nanoseconds of a clock that all processes of this machine share.
-pub(crate) fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 impl Work {
@@ -214,9 +208,4 @@ fn protected(
         // The interval of the checks of the guard. The verdict depends on the times of the checks, not on this pause.
         std::thread::sleep(Duration::from_micros(200));
     }
-}
-
-pub(crate) fn say(line: &str) -> Option<()> {
-    let mut output = std::io::stdout().lock();
-    writeln!(output, "{line}").and_then(|()| output.flush()).ok()
 }
