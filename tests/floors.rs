@@ -31,8 +31,9 @@ struct Reader<'a> {
 impl Imports {
     fn of_crate(name: &str) -> Self {
         let (mut imports, root) = (Self::default(), root().join(name).join("src"));
-        let lib = root.join("lib.rs");
-        Reader { imports: &mut imports, module: Vec::new(), children: root }.file(&lib);
+        let main = ["lib.rs", "main.rs"].map(|name| root.join(name)).into_iter().find(|file| file.exists());
+        Reader { imports: &mut imports, module: Vec::new(), children: root }
+            .file(&main.expect("the root of a crate"));
         imports
     }
 
@@ -211,7 +212,7 @@ fn is_macro(path: &[String]) -> bool {
 #[test]
 fn no_imports_go_in_a_circle() {
     let mut circles = Vec::new();
-    for name in CRATES {
+    for name in CRATES.into_iter().chain(["testing/torture"]) {
         let edges = Imports::of_crate(name).edges();
         let mut reach: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
         for (from, to) in &edges {
