@@ -249,3 +249,20 @@ fn the_reader_follows_paths() {
     }
     assert!(!imports.modules.contains(&module("lease::tests")), "tests are not part of the structure");
 }
+
+/// Cargo does not find the targets of this package itself.
+#[test]
+fn every_test_file_is_a_target() {
+    let tests = root().join("tests");
+    let manifests = [tests.join("Cargo.toml"), root().join("locker-server/Cargo.toml")];
+    let manifests = manifests.map(|file| fs::read_to_string(file).unwrap()).concat();
+    let entries = fs::read_dir(&tests).unwrap().map(|entry| entry.unwrap().path());
+    let targets = entries.filter_map(|entry| match entry.join("main.rs") {
+        main if main.exists() => Some(main),
+        _ => entry.extension().is_some_and(|extension| extension == "rs").then_some(entry),
+    });
+    for target in targets {
+        let path = target.strip_prefix(&tests).unwrap().to_str().unwrap();
+        assert!(manifests.contains(&format!("{path}\"")), "tests/Cargo.toml has no target for {path}");
+    }
+}
