@@ -1,6 +1,8 @@
 //! Runs: the lock is granted to several waiters of one process at once, which hand it off to each other.
 
-use crate::support::{builder, connect, hold, holder, in_time, nobody_is_left, until, waiting};
+use crate::support::{
+    builder, connect, grant_at_the_server, hold, holder, in_time, nobody_is_left, until, waiting,
+};
 use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -389,15 +391,7 @@ async fn recheck_finds_a_run_after_a_lost_message() {
     let fence = guard.fence() + 2;
     let run = format!("{}8{}", &ids[0][..12], &ids[0][13..]);
     let record = format!("{fence} {}:6000,{}:6000 {} {run}", ids[0], ids[1], channels[0]);
-    let _: () = redis::pipe()
-        .atomic()
-        .del(&["{lock:a}:q", "{lock:a}:w"])
-        .cmd("SET")
-        .arg(&["{lock:a}:f", &record, "PX", "60000"])
-        .cmd("SET")
-        .arg(&["lock:a", &run, "PX", "6000"])
-        .query(&mut server.connection())
-        .unwrap();
+    grant_at_the_server(&server, &run, &record);
     for (number, fence) in [(0, fence - 1), (1, fence)] {
         let guard = turns.of(number).await;
         assert_eq!(guard.fence(), fence);

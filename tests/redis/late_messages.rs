@@ -1,8 +1,8 @@
 //! Notifications of grants that arrive early, late or twice: they do not end a hold or lend it an old fence.
 
 use crate::support::{
-    GENEROUS, MINUTE, builder, connect, hold, holder, in_time, queue, queue_permit, server_behind_proxy,
-    tell_late, until, waiting,
+    GENEROUS, MINUTE, builder, connect, grant_at_the_server, hold, holder, in_time, queue, queue_permit,
+    server_behind_proxy, tell_late, until, waiting,
 };
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -22,15 +22,7 @@ async fn message_after_the_reply_keeps_the_hold() {
     let fence = guard.fence() + 1;
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let record = format!("{fence} {id}:6000 {} {id}", channels[0]);
-    let _: () = redis::pipe()
-        .atomic()
-        .del(&["{lock:a}:q", "{lock:a}:w"])
-        .cmd("SET")
-        .arg(&["{lock:a}:f", &record, "PX", "60000"])
-        .cmd("SET")
-        .arg(&["lock:a", &id, "PX", "6000"])
-        .query(&mut server.connection())
-        .unwrap();
+    grant_at_the_server(&server, &id, &record);
     let granted = in_time("the reply to the recheck", waiter).await.unwrap().unwrap();
     assert_eq!((granted.fence(), granted.id()), (fence, id.as_str()));
     tell_late(&server, &format!("lock run {id}:6000 {fence} lock:a")).await;

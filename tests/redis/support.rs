@@ -121,3 +121,16 @@ macro_rules! server_behind_proxy {
     }};
 }
 pub(crate) use server_behind_proxy;
+
+/// Grants the lock `a` to `holder` as a script does that publishes no message, and empties its queue.
+pub(crate) fn grant_at_the_server(server: &RedisServer, holder: &str, record: &str) {
+    let _: () = redis::pipe()
+        .atomic()
+        .del(&["{lock:a}:q", "{lock:a}:w"])
+        .cmd("SET")
+        .arg(&["{lock:a}:f", record, "PX", "60000"])
+        .cmd("SET")
+        .arg(&["lock:a", holder, "PX", "6000"])
+        .query(&mut server.connection())
+        .unwrap();
+}
