@@ -17,14 +17,17 @@ use locker::{
 };
 use std::time::Duration;
 
+const STORES: &str = "The store of limits and locks: memory://, redis://HOST:PORT, and with the Cargo feature in \
+                      parentheses file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), \
+                      etcd://HOST:PORT,.. (etcd)";
+
 /// Serves quotes, with a limit per client, and ships orders, each at most once at a time.
 #[derive(Parser)]
 struct Options {
     /// The address to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// The store of limits and locks: memory://, redis://HOST:PORT, ...
-    #[arg(long, value_name = "URL", default_value = "memory://")]
+    #[arg(long, value_name = "URL", default_value = "memory://", help = STORES)]
     store: String,
     /// The number of quotes per client and interval.
     #[arg(long, default_value_t = 5)]

@@ -1,6 +1,9 @@
 //! Withdrawals from bank cards: equal cards wait for each other, different cards run at once, no update is lost.
 //!
 //! `cargo run --example withdraw -- --help`
+//!
+//! Other stores than memory and Redis need a Cargo feature:
+//! `cargo run --example withdraw --features files -- --store file:///tmp/locks`, or `postgres`, or `etcd`.
 
 use clap::Parser;
 use locker::{Locker, lock_on_argument};
@@ -18,10 +21,12 @@ use std::{
 /// Exits with 1 if a balance is wrong although the functions were locked.
 #[derive(Parser)]
 struct Options {
-    /// The store of the locks: memory://, redis://HOST:PORT, ...
-    #[arg(long, value_name = "URL", default_value = "memory://")]
+    #[arg(long, value_name = "URL", default_value = "memory://", help = STORES)]
     store: String,
 }
+
+const STORES: &str = "The store of the locks: memory://, redis://HOST:PORT, and with the Cargo feature in parentheses \
+                      file:///DIR (files), postgres://HOST:PORT/DATABASE (postgres), etcd://HOST:PORT,.. (etcd)";
 
 const CARDS: [u64; 3] = [4001, 4002, 4003];
 const START: u64 = 1_000;

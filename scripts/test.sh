@@ -10,7 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-say() { printf '\n== %s\n' "$*"; }
+say() { printf '\n== %s (after %d s)\n' "$*" $SECONDS; }
 
 if [ "${1:-}" = "--help" ] || [ "${1:-}" = "-h" ]; then
     sed -n '2,9s/^# \{0,1\}//p' "$0"
@@ -22,7 +22,10 @@ if ! command -v cargo >/dev/null; then
 fi
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+reason=$(mktemp)
+building=$(mktemp)
+interleavings=$(mktemp)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -f "$log" "$reason" "$building" "$interleavings"' EXIT
 
 say "to be installed (as $(id -un))"
 for setup in scripts/setup-*.sh; do
@@ -32,18 +35,35 @@ done | tee "$log"
 [ "${1:-}" != "--plan" ] || exit 0
 : >"$log"
 
+# Compiles while the programs are installed. The tests below compile what fails here again, and report it.
+{
+    cargo test --workspace --all-features --no-run
+    cargo build --package locker-tests --all-features --example turns
+    cargo build --package locker-python --lib
+} >"$building" 2>&1 &
+build=$!
+
 for setup in scripts/setup-*.sh; do
     say "$setup"
     # A setup script prints `export NAME=VALUE` lines for the tests, and everything else on stderr.
-    if output=$("$setup"); then
+    status=0
+    output=$("$setup" 2>"$reason") || status=$?
+    cat "$reason"
+    if [ $status = 0 ]; then
         eval "$output"
     elif [ "${CI:-}" = true ]; then
         echo "$setup failed, and with CI=true nothing may be skipped" >&2
         exit 1
     else
-        echo "skipped: the tests that need what $setup installs" | tee -a "$log"
+        echo "skipped: the tests that need what $setup installs: $(tail -n 1 "$reason")" | tee -a "$log"
     fi
 done
+
+say "compiling the tests"
+tail -n +1 -f "$building" &
+showing=$!
+wait $build || true
+kill $showing
 
 # A script starts its background jobs with SIGINT and SIGQUIT ignored, nohup its command with SIGHUP ignored, and all
 # children inherit that. Some tests end programs with these signals, so the tests start with the defaults. Under nohup
@@ -58,18 +78,49 @@ elif [ -n "$(trap -p HUP INT QUIT)" ]; then
     echo "this env has no --default-signal: tests that send ignored signals will fail" >&2
 fi
 
+# The tests wait for servers and leases most of the time: other work takes the processors meanwhile, and yields to them.
+if [ $# -eq 0 ]; then
+    nice -n 19 scripts/interleavings.sh >"$interleavings" 2>&1 &
+    exploring=$!
+fi
+
 say "tests and documentation examples"
+# Most tests wait for servers and for leases: more of them at a time than there are processors.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+export "CARGO_TARGET_${target}_RUNNER=$PWD/scripts/run-test.sh"
 status=0
 ${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || status=1
 
+say "the Python package"
+python_tests() {
+    local selected=()
+    if [ $# -gt 0 ]; then
+        [[ $1 =~ ^[A-Za-z0-9_]+$ ]] || return 0
+        selected=(-k "$1")
+    fi
+    # Debug builds share what the tests above have compiled. The program takes turns with Python.
+    cargo build --package locker-tests --all-features --example turns &&
+        VIRTUAL_ENV=$(dirname "$(dirname "$LOCKER_TEST_PYTHON")") "$LOCKER_TEST_PYTHON" -m maturin develop --quiet \
+            --manifest-path clients/python/Cargo.toml &&
+        (cd clients/python && ${defaults[@]+"${defaults[@]}"} "$LOCKER_TEST_PYTHON" -m pytest -q \
+            ${selected[@]+"${selected[@]}"}) || [ $? = 5 ] # 5: no test has this name
+}
+if [ -n "${LOCKER_TEST_PYTHON:-}" ]; then
+    python_tests "$@" 2>&1 | tee -a "$log" || status=1
+fi
+
 if [ $# -eq 0 ]; then
     say "interleavings of the embedded store"
-    scripts/interleavings.sh 2>&1 | tee -a "$log" || status=1
+    wait $exploring || status=1
+    tee -a "$log" <"$interleavings"
 fi
 
 say "skipped"
-grep -h '^skipped:' "$log" || echo "nothing"
-if [ "${CI:-}" = true ] && grep -q '^skipped:' "$log"; then
+# The tests print it in the midst of other lines, and each of them for itself.
+grep -ho 'skipped: .*' "$log" | sort | uniq -c | sed 's/^ *\([0-9]*\) \(.*\)/\2 (\1 times)/; s/ (1 times)$//' | grep . ||
+    echo "nothing"
+if [ "${CI:-}" = true ] && grep -q 'skipped: ' "$log"; then
     echo "with CI=true nothing may be skipped" >&2
     status=1
 fi

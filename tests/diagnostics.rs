@@ -10,10 +10,10 @@ use locker_harness::until;
 use std::{
     io,
     sync::{
-        Arc, Mutex,
+        Arc, LazyLock, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 #[derive(Clone, Default)]
@@ -82,16 +82,21 @@ fn pay() -> locker::Result<()> {
     Ok(())
 }
 
+/// Returns the log of this process.
+fn log() -> Log {
+    static LOG: LazyLock<Log> = LazyLock::new(|| {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        subscriber.with_writer(move || writer.clone()).init();
+        log
+    });
+    LOG.clone()
+}
+
 #[tokio::test]
 async fn every_step_of_a_hold_is_logged() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone());
-    subscriber.init();
-
+    let log = log();
     let failing = Arc::new(AtomicBool::new(false));
     let store = NoRenewals(Memory::new(), failing.clone());
     let locker = Locker::builder().store(store).lease(Duration::from_millis(200)).build().await.unwrap();
@@ -117,8 +122,35 @@ async fn every_step_of_a_hold_is_logged() {
     drop(guard);
 
     pay().unwrap();
-    log.wait_for(&["DEBUG locker", "acquired", "function=\"pay\""]).await;
+    log.wait_for(&["DEBUG locker", "acquired", "function=\"diagnostics::pay\""]).await;
     let _ = locker::global();
     log.wait_for(&["WARN locker", "protect this process only"]).await;
     assert_eq!(log.text().matches("protect this process only").count(), 1, "one warning is enough");
+}
+
+static LOCKER: LazyLock<Locker> = LazyLock::new(Locker::memory);
+
+#[locker::lock_on_argument(name = "reports.nightly", lease = "500ms", locker = LOCKER)]
+async fn runs_long() -> locker::Result<()> {
+    std::future::pending().await
+}
+
+/// Nothing said that a function hangs and keeps its lock.
+#[tokio::test]
+async fn long_hold_is_warned_of_after_ten_leases() {
+    let (log, lease) = (log(), Duration::from_millis(500));
+    let start = |name| LOCKER.lock(name).lease(lease);
+    let bounded = start("long.bounded").max_hold(lease * 1000).acquire().await.unwrap();
+    let fixed = start("long.fixed").renew(false).acquire().await.unwrap();
+    let (running, held) = (tokio::spawn(runs_long()), Instant::now());
+    let guard = start("long.by_hand").acquire().await.unwrap();
+    log.wait_for(&["WARN locker", "held for", "held=", guard.key()]).await;
+    assert!(held.elapsed() >= lease * 10, "{:?}", held.elapsed());
+    log.wait_for(&["WARN locker", "held for", "function=\"reports.nightly\""]).await;
+    running.abort();
+    for silent in [bounded.key(), fixed.key()] {
+        let text = log.text();
+        let mut warnings = text.lines().filter(|line| line.contains("held for"));
+        assert!(warnings.all(|line| !line.contains(silent)), "{text}");
+    }
 }

@@ -25,6 +25,21 @@ pub struct GuideToThePrimitives;
 #[doc = include_str!("../docs/redis.md")]
 pub struct GuideToRedis;
 
+/// The page on PostgreSQL, whose example is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/postgres.md")]
+pub struct GuideToPostgres;
+
+/// The page on etcd, whose example is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/etcd.md")]
+pub struct GuideToEtcd;
+
+/// The page on files, whose example is compiled and run.
+#[cfg(all(doctest, feature = "files"))]
+#[doc = include_str!("../docs/files.md")]
+pub struct GuideToFiles;
+
 #[cfg(doctest)]
 #[doc = include_str!("../docs/operations.md")]
 pub struct GuideToOperations;

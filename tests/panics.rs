@@ -93,7 +93,7 @@ async fn is_renewed(guard: &Guard) {
 }
 
 async fn another_is_renewed() {
-    let guard = Locker::memory().lock("another").lease(SHORT).max_hold(SHORT * 1000).acquire().await.unwrap();
+    let guard = Locker::memory().lock("another").lease(SHORT).acquire().await.unwrap();
     is_renewed(&guard).await;
 }
 
@@ -128,7 +128,7 @@ async fn panicking_log_changes_no_result() {
 #[tokio::test]
 async fn panicking_renewal_is_tried_again() {
     let locker = Faulty::locker(1, 0).await;
-    let guard = locker.lock("bad").max_hold(SHORT * 1000).acquire().await.unwrap();
+    let guard = locker.lock("bad").acquire().await.unwrap();
     is_renewed(&guard).await;
     another_is_renewed().await;
 }

@@ -1,6 +1,6 @@
 //! The tests that `docs/testing.md` shows, run as they are there.
 
-use locker::{ErrorKind, Locker, lock_on_argument, rate_limit, stores::Memory};
+use locker::{ErrorKind, Key, Locker, lock_on_argument, rate_limit, stores::Memory};
 use std::time::Duration;
 
 struct Shop {
@@ -38,10 +38,18 @@ async fn busy_order_times_out() {
 
 #[tokio::test]
 async fn lost_lock_cancels_shipping() {
-    let builder = Locker::builder().store(Memory::new()).lease(Duration::from_millis(10));
-    let shop = Shop { locker: builder.build().await.unwrap() };
-    let error = shop.ship(7, Duration::from_secs(3600)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Lost);
+    let builder = Locker::builder().store(Memory::new()).lease(Duration::from_millis(100));
+    let locker = builder.build().await.unwrap();
+    let shop = Shop { locker: locker.clone() };
+    let key = Key::new(locker.lock_on("shop.ship", &[&7]).acquire().await.unwrap().key());
+
+    let end_by_force = async {
+        while !locker.admin().evict(&key).await.unwrap() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let (shipped, ()) = tokio::join!(shop.ship(7, Duration::from_secs(3600)), end_by_force);
+    assert_eq!(shipped.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 #[rate_limit(name = "shop.mail", size = 2, interval = "1h", args(user), timeout = 0, locker = locker)]

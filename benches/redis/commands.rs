@@ -1,7 +1,8 @@
 //! The number of commands that clients send.
 
 use super::{
-    rivals::{Rival, runtime, spread},
+    rivals::{Rival, spread},
+    tasks::runtime,
     waiters::{Holder, Waiters},
 };
 use locker_harness::RedisServer;

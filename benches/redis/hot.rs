@@ -2,11 +2,7 @@
 //!
 //! The rivals alternate, with windows of the same length, so that tasks with many grants do not end earlier.
 
-use super::{
-    percentile,
-    rivals::{Rival, runtime},
-    support::median,
-};
+use super::{percentile, rivals::Rival, support::median, tasks::runtime};
 use locker_harness::RedisServer;
 use std::{
     sync::{Arc, Mutex},

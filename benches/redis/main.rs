@@ -4,17 +4,19 @@
 //! raw commands (`SET NX PX` and a compare-and-delete script) on a connection of the `redis` crate.
 //!
 //! `cargo bench --bench redis --all-features` starts its own servers and takes about ten minutes.
-//! `LOCKER_BENCH=pairs,blocking,server,hot,commands,hand_off,idle,reconnect,purge` selects parts:
+//! `LOCKER_BENCH=pairs,blocking,server,strict,hot,commands,hand_off,idle,reconnect,purge,replicas` selects parts:
 //!
 //! - `pairs`: acquire + release of 1, 16 and 64 tasks, each on a name of its own;
 //! - `blocking`: the same of one thread without a runtime;
 //! - `server`: the processor's time that the server needs for a pair;
+//! - `strict`: pairs in strict mode beside pairs without it, and the time of the server for both;
 //! - `hot`: 16 tasks on one name: grants, fairness, hand-off time;
 //! - `commands`: commands per grant of tasks on one name;
 //! - `hand_off`: how long a name is free between two processes that want it;
 //! - `idle`: commands per second that waiters send;
 //! - `reconnect`: the calls of 3,000 waiters after their connection was cut;
-//! - `purge`: a release while 50,000 waiters of a killed process are queued.
+//! - `purge`: a release while 50,000 waiters of a killed process are queued;
+//! - `replicas`: acquire + release where replicas must have the grant.
 
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
 
@@ -23,9 +25,12 @@ mod failures;
 mod hand_off;
 mod hot;
 mod pairs;
+mod replicas;
 mod rivals;
 #[path = "../support.rs"]
 mod support;
+#[path = "../tasks.rs"]
+mod tasks;
 mod waiters;
 
 use locker_harness::RedisServer;
@@ -42,16 +47,18 @@ fn main() {
         }
     }
     let chosen = std::env::var("LOCKER_BENCH").unwrap_or_default();
-    let parts: [Part; 9] = [
+    let parts: [Part; 11] = [
         ("pairs", pairs::pairs),
         ("blocking", pairs::blocking),
         ("server", pairs::server_time),
+        ("strict", pairs::strict),
         ("hot", hot::hot),
         ("commands", commands::per_grant),
         ("hand_off", hand_off::hand_off),
         ("idle", commands::idle),
         ("reconnect", failures::reconnect),
         ("purge", failures::purge),
+        ("replicas", replicas::replicas),
     ];
     for (name, part) in parts {
         if chosen.is_empty() || chosen.split(',').any(|choice| choice == name) {

@@ -1,12 +1,14 @@
 //! Acquire + release of names without contention.
 
 use super::{
-    rivals::{RELEASE, Rival, runtime, set_if_free, spread, token},
+    rivals::{RELEASE, Rival, set_if_free, spread, token},
     support::{compare, subject, timed},
+    tasks::runtime,
 };
 use locker::Locker;
 use locker_harness::{RedisServer, in_both_places};
 use redis::{Client, Connection, IntoConnectionInfo, io::tcp::TcpSettings};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 fn rivals(runtime: &Runtime, server: &RedisServer) -> [(&'static str, Rival); 3] {
@@ -58,14 +60,37 @@ pub(crate) fn blocking(server: &RedisServer) {
     compare("acquire + release, blocking, time per pair", 3_000, 9, subjects);
 }
 
+/// Strict mode, when the time without grants is over.
+pub(crate) fn strict(server: &RedisServer) {
+    let runtime = runtime();
+    let strict = Locker::builder().url(format!("{}?strict=10s", server.url())).build();
+    let strict = runtime.block_on(strict).expect("a connection");
+    let over = runtime.block_on(strict.lock("first").timeout(Duration::from_secs(60)).acquire());
+    runtime.block_on(over.expect("the end of the closed time").release()).expect("a release");
+    let rivals = [("plain", Rival::locker(&runtime, server)), ("strict", Rival::Locker(strict))];
+    for tasks in [1, 16] {
+        let times = if tasks == 1 { 3_000 } else { 20_000 };
+        let subjects = rivals.iter().map(|(name, rival)| {
+            let (name, runtime) = (*name, &runtime);
+            subject(name, move |times| spread(runtime, rival, tasks, times, |task| format!("{name}:{task}")))
+        });
+        let title = format!("acquire + release, {tasks} tasks, strict mode, time per pair");
+        compare(&title, times, 9, subjects.collect());
+    }
+    time_of_the_server(&runtime, server, &rivals);
+}
+
 pub(crate) fn server_time(server: &RedisServer) {
     let runtime = runtime();
-    let rivals = rivals(&runtime, server);
+    time_of_the_server(&runtime, server, &rivals(&runtime, server));
+}
+
+fn time_of_the_server(runtime: &Runtime, server: &RedisServer, rivals: &[(&'static str, Rival)]) {
     println!("\nprocessor time of the server per pair");
     for (tasks, times) in [(1, 10_000), (16, 60_000), (64, 60_000)] {
         print!("  {tasks:>2} tasks");
-        for (name, rival) in &rivals {
-            let run = |times| spread(&runtime, rival, tasks, times, |task| format!("{name}:{task}"));
+        for (name, rival) in rivals {
+            let run = |times| spread(runtime, rival, tasks, times, |task| format!("{name}:{task}"));
             run(times / 10);
             let before = processor_seconds(server);
             run(times);

@@ -1,14 +1,12 @@
 //! The ways to lock, each with the defaults that an application gets.
 
+use super::tasks;
 use locker::{Guard, Locker};
 use locker_harness::RedisServer;
 use redis::{Client, Script, aio::MultiplexedConnection};
 use rslock::LockManager;
-use std::{
-    sync::LazyLock,
-    time::{Duration, Instant},
-};
-use tokio::{runtime::Runtime, task::JoinSet};
+use std::{sync::LazyLock, time::Duration};
+use tokio::runtime::Runtime;
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -18,11 +16,6 @@ pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
         "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0",
     )
 });
-
-/// The application's runtime: the connections of `rslock` and of raw commands are tasks of it.
-pub(crate) fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
 
 /// A way to lock. Its clones share one connection.
 #[derive(Clone)]
@@ -120,20 +113,12 @@ pub(crate) fn spread(
     times: u32,
     name: impl Fn(u32) -> String,
 ) -> Duration {
-    let started = Instant::now();
-    runtime.block_on(async {
-        let mut set = JoinSet::new();
-        for task in 0..tasks {
-            let (rival, name) = (rival.clone(), name(task));
-            set.spawn(async move {
-                for _ in 0..times / tasks {
-                    rival.acquire(&name).await.release().await;
-                }
-            });
+    tasks::spread(runtime, tasks, times, |task, times| {
+        let (rival, name) = (rival.clone(), name(task));
+        async move {
+            for _ in 0..times {
+                rival.acquire(&name).await.release().await;
+            }
         }
-        while let Some(done) = set.join_next().await {
-            done.expect("a task");
-        }
-    });
-    started.elapsed()
+    })
 }

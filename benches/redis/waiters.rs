@@ -1,6 +1,6 @@
 //! Another process with many waiters, which can be killed as in a crash.
 
-use super::rivals::runtime;
+use super::tasks::runtime;
 use locker::{Guard, Locker};
 use locker_harness::RedisServer;
 use std::{

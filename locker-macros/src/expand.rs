@@ -85,7 +85,7 @@ fn surround(function: &mut Function, stack: &[Applied]) -> Result<TokenStream> {
     let lockers: Vec<Part> = options().filter_map(Options::locker_as_part).collect();
     let parts: Vec<&Part> = options().flat_map(Options::parts).chain(&lockers).collect();
     let access = key_access::open(function, &parts)?;
-    let closure = options().any(|options| runs_in_closure(options, function));
+    let closure = stack.iter().any(|applied| runs_in_closure(applied, function));
     let captures = captures::captures(function, &parts, &stack[0].runtime(), closure);
     let layers: Vec<Layer> = stack.iter().map(|applied| Layer::new(applied, function)).collect();
     let (before, inside) = (access.before, access.inside);

@@ -26,8 +26,8 @@ use proc_macro::TokenStream;
 /// function and the arguments that `args` names. The lock is in the store of `locker::global()`: in Redis, which all
 /// hosts share, if `LOCKER_URL` names one, else in the memory of this process.
 ///
-/// The lease is renewed while the function runs, for 10 leases by default (see `max_hold`), and the lock is released
-/// when the function ends with a value, an error or a panic.
+/// The lease is renewed while the function runs, and the lock is released when the function ends with a value, an error
+/// or a panic.
 ///
 /// ```
 /// use locker::lock_on_argument;
@@ -72,13 +72,14 @@ use proc_macro::TokenStream;
 ///   readers cannot share.
 /// - `name = "bank.withdraw"`: replaces the module path and name of the function in the key. Recommended, because the
 ///   lock then survives renaming and rolling deploys.
-/// - `timeout = "10s"`: how long to wait; `0` tries once. Default: the locker's, 10 s.
+/// - `timeout = "10s"`: how long to wait; `0` tries once, and neither `max_retry` nor `retry_delay` may stand beside
+///   it. Default: the locker's, 10 s.
 /// - `max_retry = 3`: the number of attempts, at least 1. Default: the locker's, unlimited.
 /// - `retry_delay = "2s"`: the time between two attempts with `max_retry`; otherwise the longest pause after an error.
 ///   Default: the locker's, 2 s.
-/// - `renew = false`: lets the lease run out although the function still runs. Default: `true`.
-/// - `max_hold = "1m"`: the longest time to hold the lock, renewals included. Then the lease is lost. Default: 10
-///   leases.
+/// - `renew = false`: lets the lease run out although the function still runs, which is a loss. Default: `true`.
+/// - `max_hold = "1m"`: the longest time to hold the lock, renewals included. Then the lease is lost. Default: none,
+///   the lease is renewed while the function runs, with a `tracing` warning every 10 leases.
 /// - `release = "on_expiry"`: keeps the lock until the lease runs out, however the function ends, and makes 0 the
 ///   default `timeout`. Default: `"on_return"`.
 /// - `fair = false`: lets newcomers overtake waiters that have `fair = false`, too. Default: `true`.
@@ -86,8 +87,8 @@ use proc_macro::TokenStream;
 ///   not acquired or is lost. Default: the error is returned.
 /// - `on_lost`: what happens if the lease is lost while the body runs. `"cancel"` drops the body at its next await
 ///   point and returns the error, `"continue"` runs it to its end, returns its result and logs a warning, `"error"`
-///   runs it to its end and returns the error. Default: `"cancel"` in async functions, `"continue"` in plain ones,
-///   which cannot be cancelled.
+///   runs it to its end and returns the error. Default: `"cancel"` in async functions, `"error"` in plain ones, which
+///   cannot be cancelled.
 /// - `guard = lease`: binds a `&Guard` under this name in the body. Default: not bound.
 /// - `locker = expr`: the locker to use, a `Locker` or an expression that dereferences to one. Default:
 ///   `locker::global()`.
@@ -112,7 +113,7 @@ use proc_macro::TokenStream;
 /// - `Unavailable`: the store cannot be reached;
 /// - `Misused`: a setting is invalid, such as a `max_hold` below the locker's lease;
 /// - `Conflict`: another kind of primitive uses the key;
-/// - `Lost`: the lease was lost while the body ran, if `on_lost` is `"cancel"` or `"error"`; with `each` also if one
+/// - `Lost`: the lease was lost while the body ran, unless `on_lost` is `"continue"`; with `each` also if one
 ///   lock was lost during the wait for another.
 ///
 /// A failing release never hides the value, error or panic of the body.

@@ -2,6 +2,7 @@
 
 pub(crate) mod applied;
 pub(crate) mod duration;
+pub(crate) mod early_end;
 pub(crate) mod function;
 pub(crate) mod key_parts;
 pub(crate) mod options;

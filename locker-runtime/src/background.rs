@@ -7,12 +7,12 @@ mod timers;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
+    process::PerProcess,
 };
-use once_cell::sync::OnceCell;
 use std::{
     future::{Future, pending},
     io,
-    sync::mpsc,
+    sync::Arc,
     thread,
     time::Duration,
 };
@@ -20,10 +20,10 @@ pub(crate) use timers::Sleep;
 use tokio::runtime::{Builder, EnterGuard, Handle};
 
 /// The runtime of the background thread; empty until the thread has started.
-static RUNTIME: OnceCell<Handle> = OnceCell::new();
+static RUNTIME: PerProcess<Handle> = PerProcess::new();
 
 fn runtime() -> Result<&'static Handle> {
-    RUNTIME.get_or_try_init(|| {
+    RUNTIME.cell().get_or_try_init(|| {
         start().map_err(|error| {
             let message = format!(
                 "the background thread cannot be started, check the limits of threads and open files: {error}"
@@ -33,18 +33,19 @@ fn runtime() -> Result<&'static Handle> {
     })
 }
 
-/// Starts the thread, which creates its own runtime: if the thread cannot be started, there is nothing to clean up.
+/// Starts the thread. The caller does not wait for it: that could take the caller's unpark token.
 fn start() -> io::Result<Handle> {
-    let (sender, handle) = mpsc::channel();
-    let run = move || match Builder::new_current_thread().enable_io().enable_time().build() {
-        Ok(runtime) => {
-            drop(sender.send(Ok(runtime.handle().clone())));
-            runtime.block_on(pending::<()>());
+    let runtime = Arc::new(Builder::new_current_thread().enable_io().enable_time().build()?);
+    let handle = runtime.handle().clone();
+    let driven = Arc::clone(&runtime);
+    let started =
+        thread::Builder::new().name("locker".into()).spawn(move || driven.block_on(pending::<()>()));
+    started.map(|_| handle).inspect_err(|_| {
+        // A runtime must not be dropped inside of another one.
+        if let Some(runtime) = Arc::into_inner(runtime) {
+            runtime.shutdown_background();
         }
-        Err(error) => drop(sender.send(Err(error))),
-    };
-    thread::Builder::new().name("locker".into()).spawn(run)?;
-    handle.recv().unwrap_or_else(|_| Err(io::Error::other("the thread has ended")))
+    })
 }
 
 /// Starts the background thread unless it is running. Call it before any other function of this module.

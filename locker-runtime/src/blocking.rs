@@ -5,15 +5,16 @@ mod pool;
 use pool::Lent;
 use std::{
     cell::Cell,
+    fmt,
     future::Future,
     mem::take,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Wake, Waker},
 };
 use tokio::{
     runtime::Handle,
-    task::{unconstrained, yield_now},
+    task::{coop::Unconstrained, unconstrained, yield_now},
 };
 
 /// Runs `future` to completion and blocks the calling thread.
@@ -21,7 +22,17 @@ use tokio::{
 /// It works outside of any runtime and inside of every kind, because timers and connections belong to the background
 /// thread. A thread outside of any runtime may borrow a pooled runtime and drive a connection itself. Inside of a
 /// runtime it never uses that runtime's connections, because their driver may be waiting for this thread.
-pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+#[expect(clippy::redundant_closure_for_method_calls, reason = "the method is not general over the lifetime")]
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    block_on_within(future, |rest| rest.run())
+}
+
+/// Does what [`block_on`] does. If the future is not ready at its first poll, `around` is called to run the rest of it:
+/// for callers that have something to let go of while they wait.
+pub(crate) fn block_on_within<F: Future>(
+    future: F,
+    around: impl FnOnce(Rest<'_, F>) -> F::Output,
+) -> F::Output {
     // Inside a task, tokio's cooperative budget would run out, because a blocked thread cannot yield.
     let mut future = pin!(unconstrained(future));
     let scope = DriverScope::begin();
@@ -29,28 +40,50 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return value;
     }
-    if Driver::of_this_thread() == Driver::Asked
-        && scope.0 == Driver::Executor
-        && Handle::try_current().is_err_and(|error| error.is_missing_context())
-        && let Some(runtime) = Lent::borrow()
-    {
-        DRIVER.set(Driver::Lent);
-        return runtime.block_on(async {
-            // Nothing drove the runtime while it was idle: the first yield processes its I/O events, the second its
-            // tasks.
-            yield_now().await;
-            yield_now().await;
-            future.await
-        });
-    }
-    DRIVER.set(Driver::Blocked);
-    let parker = Arc::new(Parker::default());
-    let waker = Waker::from(parker.clone());
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => parker.wait(),
+    around(Rest { future, outer: scope.0 })
+}
+
+/// A future that was not ready at its first poll.
+pub struct Rest<'a, F> {
+    future: Pin<&'a mut Unconstrained<F>>,
+    /// The driver of the thread around the call.
+    outer: Driver,
+}
+
+impl<F: Future> Rest<'_, F> {
+    /// Runs the future to completion and blocks the thread.
+    #[must_use]
+    pub fn run(self) -> F::Output {
+        let Self { mut future, outer } = self;
+        if Driver::of_this_thread() == Driver::Asked
+            && outer == Driver::Executor
+            && Handle::try_current().is_err_and(|error| error.is_missing_context())
+            && let Some(runtime) = Lent::borrow()
+        {
+            DRIVER.set(Driver::Lent);
+            return runtime.block_on(async {
+                // Nothing drove the runtime while it was idle: the first yield processes its I/O events, the second its
+                // tasks.
+                yield_now().await;
+                yield_now().await;
+                future.await
+            });
         }
+        DRIVER.set(Driver::Blocked);
+        let parker = Arc::new(Parker::default());
+        let waker = Waker::from(parker.clone());
+        loop {
+            match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(value) => return value,
+                Poll::Pending => parker.wait(),
+            }
+        }
+    }
+}
+
+impl<F> fmt::Debug for Rest<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rest").field("outer", &self.outer).finish_non_exhaustive()
     }
 }
 

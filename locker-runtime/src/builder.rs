@@ -1,11 +1,13 @@
 //! The builder of lockers.
 
+#[cfg(feature = "redis")]
+use crate::stores::opening::Replicas;
 use crate::{
     blocking::block_on,
-    diagnostics::warning,
+    diagnostics::warn_aloud,
     error::{Error, Result},
     key::KeyFormat,
-    locker::Locker,
+    locker::{Locker, check_note, default_note},
     ranges::misused,
     settings::{COMMAND_TIMEOUT, Settings, waiting_setters},
     store::Store,
@@ -23,6 +25,16 @@ impl Locker {
     }
 
     /// Opens the store behind `url` with the defaults of [`LockerBuilder`].
+    ///
+    /// | URL | store | Cargo feature |
+    /// | --- | --- | --- |
+    /// | `memory://` | this process | |
+    /// | `file:///DIR` | a directory of this host | `files` |
+    /// | `redis://HOST`, `rediss://HOST`, `unix:///PATH` | one Redis or Valkey | `redis`, `redis-tls` |
+    /// | `redis+sentinel://HOST,HOST,HOST/MASTER`, `rediss+sentinel://..` | the master that sentinels name | as above |
+    /// | `redis+cluster://HOST,HOST,HOST`, `rediss+cluster://..` | a Redis Cluster | as above |
+    /// | `postgres://HOST/DATABASE` | PostgreSQL | `postgres`, `postgres-tls` |
+    /// | `etcd://HOST,HOST,HOST`, `etcds://..` | etcd | `etcd`, `etcd-tls` |
     ///
     /// # Errors
     /// Those of [`LockerBuilder::build`].
@@ -48,9 +60,12 @@ impl Locker {
 
     pub(crate) fn with_defaults(store: impl Store) -> Self {
         let (settings, key_format) = (Settings::default(), KeyFormat::default());
-        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT)
+        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT, default_note())
     }
 }
+
+const NO_STORE: &str = "no store is named, neither by the program nor by LOCKER_URL: locks are kept in memory and \
+                        protect this process only (LOCKER_URL=memory:// says that this is wanted)";
 
 /// A builder of lockers with other defaults.
 ///
@@ -73,12 +88,14 @@ pub struct LockerBuilder {
     settings: Settings,
     prefix: String,
     key_format: KeyFormat,
+    note: Option<String>,
     opening: Opening,
 }
 
 impl LockerBuilder {
     /// Sets the URL of the store: `memory://`, or another scheme whose Cargo feature is on. Default: the environment
-    /// variable `LOCKER_URL`, and without it `memory://`, with a warning that this locks within one process only.
+    /// variable `LOCKER_URL`, and without it `memory://`, with a warning that this locks within one process only. The
+    /// warning goes to standard error if the thread has no `tracing` subscriber.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -104,29 +121,82 @@ impl LockerBuilder {
         self
     }
 
+    /// Sets what operators see beside the holds of this locker, at most 120 bytes without control characters. Default:
+    /// host and process, as in `web-3:4711`. All users of the store can read it.
+    ///
+    /// The background thread tells it to the store at the first hold and repeats it every ten minutes, so that it costs
+    /// no call anything. [`Held::note`](crate::primitives::inspection::Held::note) has it.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
     /// Sets whether to accept a Redis that evicts keys, locks included, when its memory is full. Default `false`: such
     /// a server is refused.
     #[cfg(feature = "redis")]
     pub fn allow_eviction(mut self, allow: bool) -> Self {
-        self.opening.redis.allow_eviction = allow;
+        self.opening.network.allow_eviction = allow;
+        self
+    }
+
+    /// Sets that a grant on Redis counts only once `count` replicas have it, which the master waits for up to `timeout`
+    /// (`WAIT`). Default: nobody waits for replicas. In the URL: `?wait_replicas=1&wait_timeout=200ms`.
+    ///
+    /// A lock, permits or a side of a read/write lock that too few replicas have acknowledged is never reported as
+    /// held. The call asks again until its timeout, then gets `Unavailable`, and the grant is cancelled. A renewal that
+    /// too few have acknowledged has failed: the hold is in jeopardy until a later one succeeds, and lost at its
+    /// deadline. This narrows the window in which a failover loses a hold, and does not close it: a replica that has
+    /// not acknowledged may become the master.
+    ///
+    /// `count` is at least 1, and `timeout` from 1 ms to half of the [`command_timeout`](Self::command_timeout). Every
+    /// other store refuses the option with `Misused` when it is opened by its URL.
+    #[cfg(feature = "redis")]
+    pub fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.opening.network.replicas = Some(Replicas { count, timeout });
+        self
+    }
+
+    /// Sets strict mode on Redis: after a failover, a restart or a loss of data nothing is granted until every lease
+    /// that may still be out is over, which is `longest_lease` and 2 s later. Holders keep theirs by renewing. Default:
+    /// off. In a URL: `redis://HOST?strict=60s`.
+    ///
+    /// A longer lease is refused with `Misused`. While nothing is granted, `try_acquire` returns `Unavailable` with
+    /// [`Error::retry_after`](crate::Error::retry_after), and other callers wait within their timeouts. The first use
+    /// of a server or prefix counts as a failover. All lockers of a server must be strict, with the same prefix and the
+    /// same longest lease. `docs/redis.md` has the price and the assumptions. Other stores refuse it.
+    ///
+    /// ```no_run
+    /// # use locker_runtime as locker;
+    /// # fn main() -> locker::Result<()> {
+    /// use std::time::Duration;
+    /// let locker = locker::Locker::builder()
+    ///     .url("redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/main")
+    ///     .lease(Duration::from_secs(30))
+    ///     .strict(Duration::from_secs(60))
+    ///     .build_blocking()?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn strict(mut self, longest_lease: Duration) -> Self {
+        self.opening.network.strict = Some(longest_lease);
         self
     }
 
     /// Sets how long to wait for the reply to one command; then the command is sent again over a new connection.
     /// Default 1 s, at least 1 ms. A renewal waits at most a third of the lease.
     ///
-    /// It also bounds how long an annotated function waits for its release before returning, on every store.
-    #[cfg(feature = "redis")]
+    /// It also bounds how long an annotated function waits for its release before returning, on every store. Calls that
+    /// wait for no turn, such as `counter.add`, are sent again for 5 s, or for this long if it is longer, up to 30 s.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.opening.redis.command_timeout = timeout;
+        self.opening.network.command_timeout = timeout;
         self
     }
 
-    /// Sets the certificate authorities, in PEM form, that a `rediss://` server is checked against. Default: those of
-    /// the system, or of the file that the environment variable `SSL_CERT_FILE` names.
-    #[cfg(feature = "redis-tls")]
+    /// Sets the certificate authorities, in PEM form, that the store's server is checked against if the connection uses
+    /// TLS. Default: those of the system, or of the file that the environment variable `SSL_CERT_FILE` names.
+    #[cfg(any(feature = "redis-tls", feature = "postgres-tls", feature = "etcd-tls"))]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.opening.redis.tls_ca = Some(pem.into());
+        self.opening.network.tls_ca = Some(pem.into());
         self
     }
 
@@ -139,21 +209,21 @@ impl LockerBuilder {
     /// # Cancel safety
     /// Cancel safe: a dropped future leaves nothing behind.
     pub async fn build(mut self) -> Result<Locker> {
-        self.settings.check()?;
-        #[cfg(feature = "redis")]
-        self.opening.redis.check()?;
+        self.check()?;
+        let note = self.note.take().unwrap_or_else(default_note);
         let store = match self.store.take() {
-            Some(store) => store,
+            Some(store) => {
+                #[cfg(feature = "redis")]
+                stores::check_options_of_redis("store", &self.opening)?;
+                store
+            }
             None => match self.url.take() {
                 Some(url) => stores::open(&url, &self.opening()).await?,
                 None => self.open_default().await?,
             },
         };
-        #[cfg(feature = "redis")]
-        let command_timeout = self.opening.redis.command_timeout;
-        #[cfg(not(feature = "redis"))]
-        let command_timeout = COMMAND_TIMEOUT;
-        Ok(Locker::new(store, self.settings, self.prefix, self.key_format, command_timeout))
+        let command_timeout = self.opening.network.command_timeout;
+        Ok(Locker::new(store, self.settings, self.prefix, self.key_format, command_timeout, note))
     }
 
     /// [`build`](Self::build) for callers that are not async.
@@ -170,6 +240,22 @@ impl LockerBuilder {
         self
     }
 
+    /// Checks the settings, each by itself and with the others.
+    fn check(&self) -> Result<()> {
+        self.settings.check()?;
+        self.note.as_deref().map_or(Ok(()), check_note)?;
+        self.opening.network.check()
+    }
+
+    /// Checks the settings and the URL, as far as that is possible without opening the store.
+    ///
+    /// # Errors
+    /// `Misused`: [`build`](Self::build) would fail, too.
+    pub(crate) fn check_unopened(&self) -> Result<()> {
+        self.check()?;
+        self.url.as_deref().map_or(Ok(()), |url| stores::check(url, &self.opening()))
+    }
+
     /// Opens the store that `LOCKER_URL` names. A variable that cannot be used is an error, because locks that should
     /// be shared must not end up in memory.
     async fn open_default(&self) -> Result<Arc<dyn Store>> {
@@ -179,9 +265,7 @@ impl LockerBuilder {
                 return misused("the environment variable LOCKER_URL is not UTF-8");
             }
             Err(VarError::NotPresent) => {
-                warning!(
-                    "no store is named by set_global, a builder's url or LOCKER_URL: locks are kept in memory and protect this process only"
-                );
+                warn_aloud(NO_STORE);
                 "memory://".to_owned()
             }
         };

@@ -2,7 +2,7 @@
 
 mod coarse;
 
-use once_cell::sync::Lazy;
+use once_cell::race::OnceBox;
 use std::{
     fmt,
     ops::{Add, Sub},
@@ -17,12 +17,17 @@ use std::{
 ///
 /// The default is the Unix epoch. Additions saturate at [`Timestamp::NEVER`], subtractions at the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(any(feature = "serde", feature = "_cas"), derive(serde::Serialize, serde::Deserialize))]
 pub struct Timestamp(u64);
 
-static OFFSET: Lazy<u64> = Lazy::new(|| {
-    let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    micros(wall).saturating_sub(uptime())
-});
+fn offset() -> u64 {
+    // No cell that waits: another thread may be setting it when this thread forks.
+    static OFFSET: OnceBox<u64> = OnceBox::new();
+    *OFFSET.get_or_init(|| {
+        let wall = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        Box::new(micros(wall).saturating_sub(uptime()))
+    })
+}
 
 impl Timestamp {
     /// The latest timestamp: a deadline that is never reached.
@@ -31,7 +36,7 @@ impl Timestamp {
     /// Returns the present time on this process's clock.
     #[must_use]
     pub fn now() -> Self {
-        Self(*OFFSET + uptime())
+        Self(offset() + uptime())
     }
 
     /// Returns the present time at less than half the cost of [`now`](Self::now): a reading that is up to 1 ms old,
@@ -96,8 +101,8 @@ fn uptime() -> u64 {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn uptime() -> u64 {
-    static START: Lazy<std::time::Instant> = Lazy::new(std::time::Instant::now);
-    micros(START.elapsed())
+    static START: OnceBox<std::time::Instant> = OnceBox::new();
+    micros(START.get_or_init(|| Box::new(std::time::Instant::now())).elapsed())
 }
 
 /// Returns the time at which a lease that was requested at `sent` ends for its holder.

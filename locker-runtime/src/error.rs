@@ -1,13 +1,19 @@
 //! The error type and its kinds.
 
+mod cause;
+
+pub(crate) use cause::Cause;
+
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The error of a failed call: its [`kind`](Error::kind), a message, the key if there is one, and the underlying error.
+/// The error of a failed call: its [`kind`](Error::kind), a message, the key and the annotated function if there are
+/// any, and the underlying error.
 ///
-/// `Display` writes `key: kind: message`. The message is for logs and may change between versions: match on the kind.
+/// `Display` writes `key: kind: message`, or `key (function): kind: message` if an attribute's function failed. The
+/// message is for logs and may change between versions: match on the kind.
 /// The size of the type is one pointer, and a clone shares the underlying error.
 ///
 /// # Examples
@@ -39,9 +45,11 @@ struct Inner {
     kind: ErrorKind,
     message: String,
     key: Option<String>,
+    function: Option<&'static str>,
     retry_after: Option<Duration>,
     certain: bool,
     unsent: bool,
+    answered: bool,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -99,7 +107,8 @@ pub enum ErrorKind {
     /// After a failed acquire the caller holds nothing, and the call may be repeated. A call that changes something (an
     /// event's `send`, a release) may have been carried out unless [`Error::is_certain`] returns `true`.
     Unavailable,
-    /// The call or its configuration is invalid: a URL, duration, name, number or option.
+    /// The call or its configuration is invalid: a URL, duration, name, number or option. Or a function calls itself
+    /// and would wait for its own lock. Or the locker was made before a fork, by the parent of this process.
     ///
     /// The message says which values are accepted. A repetition fails in the same way.
     Misused,
@@ -136,11 +145,18 @@ impl Error {
             kind,
             message: message.into(),
             key: None,
+            function: None,
             retry_after: None,
             certain: true,
             unsent: false,
+            answered: false,
             source: None,
         }))
+    }
+
+    /// The error of a call in a forked child on something that its parent made.
+    pub(crate) fn made_before_a_fork(what: &str, cure: &str) -> Self {
+        Self::new(ErrorKind::Misused, format!("{what} before a fork, for the parent process: {cure}"))
     }
 
     /// Sets the key that the call was about.
@@ -148,6 +164,22 @@ impl Error {
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
         self.0.key = Some(key.into());
         self
+    }
+
+    /// Sets the annotated function that failed, if there is one.
+    pub(crate) fn of_function(mut self, function: Option<&'static str>) -> Self {
+        self.0.function = function;
+        self
+    }
+
+    /// Returns the error for what would be granted at another time than after a failure of the store.
+    #[cfg(feature = "_network")]
+    pub(crate) fn nothing_is_granted(left: Duration) -> Self {
+        let message = format!(
+            "the store may have lost grants in a failure or failover: nothing is granted for another {:.1} s",
+            left.as_secs_f64()
+        );
+        Self::new(ErrorKind::Unavailable, message).with_retry_after(left)
     }
 
     pub(crate) fn with_message(mut self, message: impl Into<String>) -> Self {
@@ -179,11 +211,25 @@ impl Error {
         self
     }
 
+    /// Marks that the request was not carried out.
+    #[cfg(feature = "_cas")]
+    pub(crate) fn certain(mut self) -> Self {
+        self.0.certain = true;
+        self
+    }
+
     /// Marks that the request was not sent because there was no connection: a later attempt may succeed, whatever the
     /// kind.
-    #[cfg(any(feature = "redis", test))]
+    #[cfg(any(feature = "redis", feature = "postgres", test))]
     pub(crate) fn unsent(mut self) -> Self {
         self.0.unsent = true;
+        self
+    }
+
+    /// Marks that the store has said why, although the outcome is unknown.
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn answered(mut self) -> Self {
+        self.0.answered = true;
         self
     }
 
@@ -207,6 +253,13 @@ impl Error {
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
+    }
+
+    /// Returns the annotated function that was not admitted or that lost its hold: the attribute's `name`, or module
+    /// and name, such as `bank::api::withdraw`. Returns `None` for a call by hand.
+    #[must_use]
+    pub fn function(&self) -> Option<&str> {
+        self.0.function
     }
 
     /// Returns the time after which the call may succeed, or `None` if that is unknown. It counts from the creation
@@ -235,28 +288,13 @@ impl Error {
     }
 }
 
-/// The last certain error of a request that is retried. It is added to later errors of unknown outcome, so that the
-/// caller sees why the request was refused before its reply was lost.
-#[derive(Debug, Default)]
-pub(crate) struct Cause(Option<Error>);
-
-impl Cause {
-    /// Remembers `error` if it is certain; otherwise adds the remembered error to it.
-    pub(crate) fn explain(&mut self, mut error: Error) -> Error {
-        if error.is_certain() {
-            self.0 = Some(error.clone());
-        } else if let Some(before) = &self.0 {
-            error.0.message = format!("{}; before that: {}", error.0.message, before.0.message);
-            error.0.source = error.0.source.or_else(|| before.0.source.clone());
-        }
-        error
-    }
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(key) = &self.0.key {
-            write!(f, "{key}: ")?;
+        match (&self.0.key, self.0.function) {
+            (Some(key), Some(function)) => write!(f, "{key} ({function}): ")?,
+            (Some(key), None) => write!(f, "{key}: ")?,
+            (None, Some(function)) => write!(f, "{function}: ")?,
+            (None, None) => {}
         }
         write!(f, "{}: {}", self.0.kind, self.0.message)
     }
@@ -266,33 +304,13 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Error");
         out.field("kind", &self.0.kind).field("message", &self.0.message).field("key", &self.0.key);
-        out.field("retry_after", &self.0.retry_after).field("certain", &self.0.certain);
-        out.field("source", &self.0.source).finish()
+        out.field("function", &self.0.function).field("retry_after", &self.0.retry_after);
+        out.field("certain", &self.0.certain).field("source", &self.0.source).finish()
     }
 }
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.0.source.as_deref().map(|source| source as _)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lost_reply_keeps_the_last_known_cause() {
-        let unavailable = |message| Error::new(ErrorKind::Unavailable, message);
-        let mut cause = Cause::default();
-        assert_eq!(cause.explain(unavailable("silence").unknown()).to_string(), "unavailable: silence");
-        for reason in ["it is loading", "it is busy"] {
-            assert_eq!(cause.explain(unavailable(reason)).to_string(), format!("unavailable: {reason}"));
-        }
-        for _ in 0..2 {
-            let error = cause.explain(unavailable("silence").unknown());
-            assert_eq!(error.to_string(), "unavailable: silence; before that: it is busy");
-            assert!(!error.is_certain());
-        }
     }
 }

@@ -6,18 +6,18 @@ mod admin;
 mod barrier;
 mod counter;
 mod event;
-mod keyed_semaphore;
+mod keyed;
 mod latch;
 mod lock;
 pub(crate) mod lock_all;
 mod rate_limiter;
 mod watchdog;
 
-pub use admin::Admin;
+pub use admin::{Admin, Filter, FunctionSource, Listed, Page};
 pub use barrier::Barrier;
 pub use counter::Counter;
 pub use event::Event;
-pub use keyed_semaphore::{Grant, KeyedSemaphore};
+pub use keyed::{Grant, KeyedLock, KeyedRwLock, KeyedSemaphore};
 pub use latch::Latch;
 pub use lock::LockRequest;
 pub use lock_all::{Guards, LockAllRequest};
@@ -33,10 +33,11 @@ use crate::{
     settings::Patience,
 };
 use futures_util::{FutureExt, future::Either};
-use std::{future::ready, time::Duration};
+use std::{future::ready, ops::RangeInclusive, time::Duration};
 
-/// How long a request is retried that no caller queues for.
-const RETRY_WINDOW: Duration = Duration::from_secs(5);
+/// How long a request is retried that no caller queues for: as long as one command may take, within these limits. The
+/// upper one is well below the time for which stores know what they have carried out (`TOMBSTONE`).
+const RETRY_WINDOW: RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(30);
 
 /// Sends an idempotent request until its reply is certain. Not an `async fn`: see "Future size" in `locker.rs`.
 fn request_with_retry<'a>(
@@ -44,7 +45,8 @@ fn request_with_retry<'a>(
     key: &'a Key,
     request: Request,
 ) -> impl Future<Output = Result<Settled>> + Send + 'a {
-    locker.retry_until_certain(key, request, RETRY_WINDOW).map(|settled| match settled? {
+    let window = locker.command_timeout().clamp(*RETRY_WINDOW.start(), *RETRY_WINDOW.end());
+    locker.retry_until_certain(key, request, window).map(|settled| match settled? {
         Settled { reply: Reply::WrongKind, .. } => Err(Reply::WrongKind.into_error().with_key(key.as_str())),
         settled => Ok(settled),
     })
@@ -80,7 +82,8 @@ fn wait<'a, A: WaitOp>(
 /// Turns the replies that are no success into errors.
 fn expect(reply: Reply, key: &Key) -> Result<Reply> {
     let error = match reply {
-        Reply::WrongKind | Reply::Conflict | Reply::Busy { .. } | Reply::Queued { .. } => reply.into_error(),
+        Reply::Conflict => Error::new(ErrorKind::Conflict, "over already: it happens only once"),
+        Reply::WrongKind | Reply::Busy { .. } | Reply::Queued { .. } => reply.into_error(),
         Reply::Cancelled => Error::new(ErrorKind::Conflict, "cancelled during the call"),
         reply => return Ok(reply),
     };

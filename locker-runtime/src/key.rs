@@ -1,8 +1,9 @@
 //! Keys, made of names or of functions and their arguments.
 
-use once_cell::sync::Lazy;
+use once_cell::race::OnceBox;
 use std::{
     cell::RefCell,
+    cmp::Ordering,
     fmt,
     hash::{BuildHasher, Hash, Hasher},
     sync::Arc,
@@ -11,11 +12,14 @@ use std::{
 mod arguments;
 mod function;
 mod name;
+mod named;
 
 pub use arguments::{KeyBuilder, KeyFormat, KeyPart};
 pub use function::{Function, FunctionDigest};
+pub use named::Named;
 
-static SEED: Lazy<foldhash::quality::RandomState> = Lazy::new(Default::default);
+/// Set without waiting, as all statics that a forked child shares with its parent.
+static SEED: OnceBox<foldhash::quality::RandomState> = OnceBox::new();
 
 /// The key of a primitive in a store: its full text, including the prefix. Cheap to clone.
 ///
@@ -30,7 +34,7 @@ impl Key {
     /// Creates the key with exactly this text: neither prefix nor kind is added.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self { hash: SEED.hash_one(text), text: Arc::from(text) }
+        Self { hash: SEED.get_or_init(Box::default).hash_one(text), text: Arc::from(text) }
     }
 
     /// Returns the text as the store receives it.
@@ -51,6 +55,19 @@ impl PartialEq for Key {
 }
 
 impl Eq for Key {}
+
+/// By the bytes of the text.
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.text.cmp(&other.text)
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {

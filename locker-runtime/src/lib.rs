@@ -22,7 +22,7 @@ mod locker;
 
 pub mod stores;
 
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only stores across a network forget holds"))]
+#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "only the store on Redis asks for renewals"))]
 mod renewals;
 
 pub mod store;
@@ -56,19 +56,24 @@ mod capacity;
 mod clock;
 mod diagnostics;
 mod error;
+
 mod panics;
 mod sync;
+
+mod process;
+
+mod once;
 
 pub use builder::LockerBuilder;
 pub use clock::Timestamp;
 pub use error::{Error, ErrorKind, Result};
 pub use global::{global, set_global, try_global};
 pub use handles::{
-    Admin, Admission, Barrier, Counter, Event, Grant, Guards, KeyedSemaphore, Latch, LockAllRequest,
-    LockRequest, RateLimiter, Watchdog,
+    Admin, Admission, Barrier, Counter, Event, Filter, FunctionSource, Grant, Guards, KeyedLock, KeyedRwLock,
+    KeyedSemaphore, Latch, Listed, LockAllRequest, LockRequest, Page, RateLimiter, Watchdog,
 };
 pub use id::Id;
-pub use key::{Key, KeyFormat, KeyPart};
+pub use key::{Key, KeyFormat, KeyPart, Named};
 pub use lease::Guard;
 pub use locker::Locker;
 pub use mailboxes::{Mailbox, Mailboxes};
@@ -78,3 +83,4 @@ pub use primitives::{
     rate_limiter::{Algorithm, Quota},
     rwlock::Mode,
 };
+pub use process::forked;

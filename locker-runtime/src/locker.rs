@@ -7,6 +7,8 @@
 //! completes inline is never boxed.
 
 mod attempt;
+mod descriptions;
+mod origin;
 mod refusals;
 #[cfg(test)]
 mod tests;
@@ -22,13 +24,17 @@ use crate::{
     key::{Key, KeyFormat},
     panics,
     primitives::{Reply, Request},
+    process::{OfProcess, Process},
     settings::Settings,
     store::{Calling, Store},
 };
+use descriptions::Descriptions;
+pub(crate) use descriptions::{check_note, default_note, function_subject, holder_subject};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
 };
+use origin::made_before_a_fork;
 pub(crate) use refusals::{Limited, Refusal, Refusals};
 use std::{
     fmt,
@@ -61,6 +67,9 @@ struct Inner {
     command_timeout: Duration,
     in_flight: InFlight,
     refusals: Refusals,
+    descriptions: Descriptions,
+    /// The process that made the locker. A forked child cannot use it.
+    process: &'static Process,
 }
 
 impl Locker {
@@ -70,9 +79,22 @@ impl Locker {
         prefix: String,
         key_format: KeyFormat,
         command_timeout: Duration,
+        note: String,
     ) -> Self {
         let (in_flight, refusals) = (InFlight::default(), Refusals::default());
-        Self(Arc::new(Inner { store, settings, prefix, key_format, command_timeout, in_flight, refusals }))
+        let descriptions = Descriptions::new(note, store.id_prefix());
+        let process = Process::this();
+        Self(Arc::new(Inner {
+            store,
+            settings,
+            prefix,
+            key_format,
+            command_timeout,
+            in_flight,
+            refusals,
+            descriptions,
+            process,
+        }))
     }
 
     /// Returns the prefix of every key.
@@ -96,8 +118,14 @@ impl Locker {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn settled(&self) {
-        self.0.in_flight.done().await;
-        self.store().mailboxes().in_flight().done().await;
+        if !self.is_of_this_process() {
+            return;
+        }
+        let done = async {
+            self.0.in_flight.done().await;
+            self.store().mailboxes().in_flight().done().await;
+        };
+        OfProcess::new(Box::pin(done)).await;
     }
 
     /// How long to wait for one reply of the store.
@@ -112,7 +140,8 @@ impl Locker {
 
     /// Returns an id for a new attempt. On a shared store it differs from the ids of all processes.
     pub(crate) fn new_id(&self) -> Id {
-        if self.store().waiter_ttl().is_some() { Id::random() } else { Id::local() }
+        let ids = self.0.descriptions.ids;
+        if self.store().waiter_ttl().is_some() { Id::random_of(ids) } else { Id::local_of(ids) }
     }
 
     /// Whether the store is in this process.
@@ -212,7 +241,7 @@ impl Locker {
         match self.call_inline(key, &request) {
             Some(reply) => Either::Left(ready(reply)),
             None => Either::Right(Box::pin(async move {
-                let reply = in_time(self.store().call(key, &request), now, until).await;
+                let reply = in_time(OfProcess::new(self.store().call(key, &request)), now, until).await;
                 reply.map_err(|error| error.with_key(key.as_str()))
             })),
         }
@@ -227,7 +256,7 @@ impl Locker {
     /// Makes one call, and returns its reply if the store is in this process. Returns `None`, without a call, if the
     /// store is across a network.
     pub(crate) fn call_inline(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
-        if let Err(error) = background::ready() {
+        if let Err(error) = self.ready() {
             return Some(Err(error.with_key(key.as_str())));
         }
         if self.store().waiter_ttl().is_some() {
@@ -272,10 +301,10 @@ fn panicked() -> Error {
     Error::new(ErrorKind::Unavailable, "the store panicked").unknown()
 }
 
-async fn in_time(call: Calling<'_>, now: Timestamp, until: Timestamp) -> Result<Reply> {
+async fn in_time(call: OfProcess<Calling<'_>>, now: Timestamp, until: Timestamp) -> Result<Reply> {
     tokio::select! {
         biased;
-        reply = call => reply,
+        reply = call => reply.unwrap_or_else(|| Err(made_before_a_fork())),
         () = background::sleep_from(now, until) =>
             Err(Error::new(ErrorKind::Unavailable, "the store did not reply in time").unknown()),
     }

@@ -5,9 +5,10 @@ use crate::{
     in_flight::InFlight,
     panics,
     primitives::{Notification, Signal},
+    process::Process,
     sync::{Mutex, lock},
 };
-#[cfg(feature = "redis")]
+#[cfg(feature = "_network")]
 use std::time::Duration;
 use std::{
     collections::hash_map::Entry,
@@ -23,10 +24,17 @@ const SHARDS: usize = 16;
 ///
 /// A [`Store`](crate::store::Store) delivers the notifications of a step, or of a remote server, here. Signals are
 /// hints: a lost signal delays its waiter but never breaks a guarantee.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Mailboxes {
     shards: Arc<[Mutex<IdMap<Slot>>; SHARDS]>,
     in_flight: InFlight,
+    process: &'static Process,
+}
+
+impl Default for Mailboxes {
+    fn default() -> Self {
+        Self { shards: Arc::default(), in_flight: InFlight::default(), process: Process::this() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -37,8 +45,13 @@ struct Slot {
 
 impl Mailboxes {
     /// Opens the mailbox of `id`. It closes when the returned [`Mailbox`] is dropped.
+    ///
+    /// A forked child gets a closed mailbox, in which there is [`Signal::Wake`]: the store then refuses its request.
     #[must_use]
     pub fn subscribe(&self, id: Id) -> Mailbox<'_> {
+        if !self.process.is_this() {
+            return Mailbox { mailboxes: self, id, open: false };
+        }
         // Dropped after the unlock: its waker may drop a task that uses mailboxes.
         let before = lock(self.shard(id)).insert(id, Slot::default());
         drop(before);
@@ -65,7 +78,7 @@ impl Mailboxes {
     }
 
     /// Makes every waiter ask again within `spread`, at times that vary by id, because signals may have been lost.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "_network")]
     pub(crate) fn wake_within(&self, spread: Duration) {
         for shard in self.shards.iter() {
             let recheck = |(id, slot): (&Id, &mut Slot)| {
@@ -164,7 +177,7 @@ impl Mailbox<'_> {
 
     /// Closes the mailbox: later notifications for its id are refused.
     pub(crate) fn close(&mut self) {
-        if !std::mem::take(&mut self.open) {
+        if !std::mem::take(&mut self.open) || !self.mailboxes.process.is_this() {
             return;
         }
         let mut shard = lock(self.mailboxes.shard(self.id));
@@ -177,6 +190,9 @@ impl Mailbox<'_> {
     }
 
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
+        if !self.mailboxes.process.is_this() {
+            return Poll::Ready(Signal::Wake);
+        }
         let mut shard = lock(self.mailboxes.shard(self.id));
         let mailbox = shard.entry(self.id).or_default();
         if let Some(signal) = mailbox.signal.take() {

@@ -33,6 +33,8 @@ pub mod inspection;
 pub(crate) use any::AnyState;
 pub use any::Request;
 pub use hold_kind::HoldKind;
+#[cfg(feature = "_cas")]
+pub(crate) use parts::tombstones::Tombstones;
 pub use parts::{hold_request::HoldRequest, idempotency::IdempotencyKey};
 #[cfg(feature = "redis")]
 pub(crate) use parts::{wait_queue::recheck, watchers};

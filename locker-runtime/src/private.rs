@@ -1,5 +1,6 @@
 //! The functions that the code of the attributes calls. Not public: anything here may change in any version.
 
+pub mod bindings;
 mod consts;
 mod each;
 mod entry;
@@ -13,11 +14,12 @@ pub use crate::{
     primitives::rate_limiter::Quota,
 };
 pub use consts::{
-    LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, checked_interval, checked_max_retry,
-    checked_size, checked_time, checked_timeout,
+    LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, check_timeout, checked_interval,
+    checked_max_retry, checked_size, checked_time, checked_timeout,
 };
 pub use core::{
     convert::Infallible,
+    file, line,
     mem::drop,
     module_path,
     option::Option::{None, Some},
@@ -30,7 +32,8 @@ pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_k
 pub use entry::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
 pub use outcome::{FromLocker, Outcome, never};
 pub use scope::{
-    AsyncScope, BlockingScope, acquire, acquire_blocking, call, cancel_on_lost, capture, leave, leave_checked,
+    AsyncScope, BlockingScope, acquire, acquire_blocking, call, cancel_on_lost, capture, leave,
+    leave_checked, run,
 };
 
 use crate::{key::Key, locker::Locker, primitives::HoldKind};
@@ -68,10 +71,15 @@ pub fn locker<L: AsLocker + ?Sized>(locker: &L) -> &Locker {
 /// Returns the builder of a lock's key; the arguments follow.
 #[must_use]
 pub fn lock_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
-    KeyBuilder::new(locker.prefix(), locker.key_format(), function, ":lock|")
+    key_builder(locker, function, ":lock|")
+}
+
+fn key_builder<'a>(locker: &'a Locker, function: &'a FunctionDigest, kind: &'static str) -> KeyBuilder<'a> {
+    locker.describe(function);
+    KeyBuilder::new(locker.prefix(), locker.key_format(), function, kind)
 }
 
 /// Returns the request for the lock `key`.
-pub fn lock(locker: &Locker, function: &Function, key: Key) -> LockRequest {
-    locker.request(HoldKind::Lock, key).function(function.name())
+pub fn lock(locker: &Locker, function: &'static Function, key: Key) -> LockRequest {
+    locker.request(HoldKind::Lock, key).function(function.path())
 }

@@ -5,10 +5,10 @@
 use crate::{
     clock::Timestamp,
     id::Id,
+    process::PerProcess,
     store::Store,
     sync::{Mutex, lock},
 };
-use once_cell::sync::Lazy;
 use std::{
     mem::take,
     ptr,
@@ -21,6 +21,8 @@ use tokio::sync::Notify;
 pub(crate) enum Wanted {
     /// All holds of the store at this address.
     OfStore(usize),
+    /// As `OfStore`. They are in jeopardy until they are renewed.
+    Doubted(usize),
     /// The hold with this id.
     One(Id),
 }
@@ -34,7 +36,7 @@ impl Wanted {
     /// Whether a hold is meant.
     pub(crate) fn includes(self, store: &dyn Store, id: Id) -> bool {
         match self {
-            Self::OfStore(address) => address == address_of(store),
+            Self::OfStore(address) | Self::Doubted(address) => address == address_of(store),
             Self::One(wanted) => wanted == id,
         }
     }
@@ -50,26 +52,36 @@ struct Renewals {
     is_served: AtomicBool,
 }
 
-static RENEWALS: Lazy<Renewals> = Lazy::new(Renewals::default);
+fn renewals() -> &'static Renewals {
+    static RENEWALS: PerProcess<Renewals> = PerProcess::new();
+    RENEWALS.cell().get_or_init(Renewals::default)
+}
 
 /// Requests the renewal of every hold of `store`.
 pub(crate) fn renew_all(store: &dyn Store) {
-    RENEWALS.request(Wanted::all_of(store));
+    renewals().request(Wanted::all_of(store));
+}
+
+/// Requests the renewal of every hold of `store`, because another server decides from now on. Until then the holds are
+/// in jeopardy.
+#[cfg(feature = "redis")]
+pub(crate) fn doubt_all(store: &dyn Store) {
+    renewals().request(Wanted::Doubted(address_of(store)));
 }
 
 /// Requests the renewal of the hold with this id.
 pub(crate) fn renew(id: Id) {
-    RENEWALS.request(Wanted::One(id));
+    renewals().request(Wanted::One(id));
 }
 
 /// Makes requests wait for [`requested`]. Before that there is no hold, and [`latest`] is enough for the first.
 pub(crate) fn serve() {
-    RENEWALS.is_served.store(true, Ordering::SeqCst);
+    renewals().is_served.store(true, Ordering::SeqCst);
 }
 
 /// When the latest request came. A hold that was requested from the store before must be renewed from then on.
 pub(crate) fn latest() -> Timestamp {
-    Timestamp::from_micros(RENEWALS.latest.load(Ordering::SeqCst))
+    Timestamp::from_micros(renewals().latest.load(Ordering::SeqCst))
 }
 
 /// Waits for requests and returns them.
@@ -77,12 +89,13 @@ pub(crate) fn latest() -> Timestamp {
 /// # Cancel safety
 /// Cancel safe: requests are taken only when they are returned.
 pub(crate) async fn requested() -> Vec<Wanted> {
+    let renewals = renewals();
     loop {
-        let wanted = take(&mut *lock(&RENEWALS.wanted));
+        let wanted = take(&mut *lock(&renewals.wanted));
         if !wanted.is_empty() {
             return wanted;
         }
-        RENEWALS.changed.notified().await;
+        renewals.changed.notified().await;
     }
 }
 

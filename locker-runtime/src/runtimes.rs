@@ -8,7 +8,7 @@ use crate::{
     blocking::Driver,
     sync::{Mutex, lock},
 };
-use once_cell::sync::OnceCell;
+use once_cell::race::OnceRef;
 use std::{
     fmt,
     future::poll_fn,
@@ -74,7 +74,7 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
 }
 
 /// The table of the wakers of tokio's tasks, which identifies them.
-static TASK: OnceCell<&'static RawWakerVTable> = OnceCell::new();
+static TASK: OnceRef<'static, RawWakerVTable> = OnceRef::new();
 
 /// Returns the runtime that drives the caller and can also drive a connection.
 ///
@@ -94,7 +94,7 @@ async fn suitable_runtime() -> Option<Handle> {
         // Another executor inside of a task blocks the worker of that task, and the tasks in its queue.
         Driver::Executor
             if tokio::task::try_id().is_some()
-                && TASK.get().is_some_and(|task| !ptr::eq(*task, context.waker().vtable())) =>
+                && TASK.get().is_some_and(|task| !ptr::eq(task, context.waker().vtable())) =>
         {
             Poll::Ready(None)
         }

@@ -54,7 +54,7 @@ impl Settings {
         }
         match self.max_hold {
             Some(_) if !self.renew => {
-                misused("max_hold has no effect with renew(false): remove it, the hold ends with its lease")
+                misused("max_hold has no effect if renew is false: remove it, the hold ends with its lease")
             }
             Some(max_hold) if max_hold < self.lease => misused(format!(
                 "max_hold {} is shorter than the lease {}: give at least the lease",
@@ -70,12 +70,6 @@ impl Settings {
     pub(crate) fn patience(&self) -> Patience {
         let Self { timeout, max_retry, retry_delay, .. } = *self;
         Patience { timeout, max_retry, retry_delay }
-    }
-
-    /// Returns the longest time that a hold may last, renewals included: `max_hold`, by default ten leases. Without
-    /// renewal it is one lease.
-    pub(crate) fn longest_hold(&self) -> Duration {
-        if self.renew { self.max_hold.unwrap_or(self.lease.saturating_mul(10)) } else { self.lease }
     }
 }
 
@@ -104,8 +98,8 @@ macro_rules! waiting_setters {
             self
         }
 
-        /// Sets how long a call waits: for all locks together if it asks for several. Default 10 s. Zero tries once;
-        /// [`Duration::MAX`] waits indefinitely.
+        /// Sets how long a call waits: for all locks together if it asks for several. Default 10 s. Zero tries once,
+        /// whatever `max_retry` says; [`Duration::MAX`] waits indefinitely.
         pub fn timeout(mut self, timeout: Duration) -> Self {
             self.settings.timeout = timeout;
             self
@@ -140,7 +134,8 @@ macro_rules! hold_setters {
         }
 
         /// Sets the longest time that a guard is held, renewals included. Then the hold is released and counts as lost.
-        /// Default 10 leases, at least the lease.
+        /// At least the lease. Default: none, the lease is renewed while the guard lives, and a `tracing` warning says
+        /// so every 10 leases.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.settings.max_hold = Some(max_hold);
             self

@@ -1,13 +1,24 @@
 //! The list of stores, and the URL of each.
 
+#[cfg(feature = "_cas")]
+pub(crate) mod cas;
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
 pub(crate) mod failing;
+#[cfg(feature = "files")]
+pub(crate) mod files;
 pub mod memory;
 pub(crate) mod opening;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "_network")]
+pub(crate) mod recent_grants;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
 use crate::{
     error::{Error, ErrorKind, Result},
+    process::OfProcess,
     store::Store,
 };
 pub use memory::Memory;
@@ -15,30 +26,119 @@ use opening::Opening;
 use std::sync::Arc;
 
 /// Opens the store that `url` names.
-#[cfg_attr(
-    not(feature = "redis"),
-    expect(clippy::unused_async, reason = "stores across a network are awaited")
-)]
 pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
+    // In a forked child, what its parent opens cannot be awaited.
+    let opened = OfProcess::new(Box::pin(open_here(url, opening))).await;
+    opened.ok_or_else(|| Error::made_before_a_fork("this store was opened", "open it in the child"))?
+}
+
+#[cfg_attr(
+    not(feature = "_network"),
+    expect(clippy::unused_async, reason = "stores that other processes share are awaited")
+)]
+async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
+    let (scheme, rest) = split(url, opening)?;
+    match &*scheme {
+        "memory" => check_memory(url, rest).map(|()| Arc::new(Memory::of_process()) as Arc<dyn Store>),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "unix" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" => Ok(redis::Redis::open(url, opening).await?),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => cas::shared(url, opening, postgres::Postgres::open(url, opening)).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => cas::shared(url, opening, etcd::Etcd::open(url, opening)).await,
+        #[cfg(feature = "files")]
+        "file" => cas::shared(url, opening, files::Files::open(url, opening)).await,
+        #[cfg(feature = "_fake")]
+        "fake" => Ok(cas::fake::open(rest, opening)?),
+        scheme => Err(no_store(scheme)),
+    }
+}
+
+/// Checks a URL and its options, as far as that is possible without opening the store.
+pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
+    let (scheme, rest) = split(url, opening)?;
+    match &*scheme {
+        "memory" => check_memory(url, rest),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "unix" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" => redis::check_url(url, opening),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres::check_url(url, opening),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd::check_url(url),
+        #[cfg(feature = "files")]
+        "file" => files::check_url(url),
+        #[cfg(feature = "_fake")]
+        "fake" => Ok(()),
+        scheme => Err(no_store(scheme)),
+    }
+}
+
+/// Returns the scheme in lower case, and what follows `://`.
+fn split<'a>(url: &'a str, opening: &Opening) -> Result<(String, &'a str)> {
     let parts = url.split_once("://").filter(|(scheme, _)| scheme.chars().all(is_of_scheme));
     let Some((scheme, rest)) = parts else {
         return Err(misused(format!("`{}` is not a URL; {ACCEPTED}", without_login(url))));
     };
-    match &*scheme.to_ascii_lowercase() {
-        "memory" if rest.is_empty() => Ok(Arc::new(Memory::of_process())),
-        "memory" => {
-            let url = without_login(url);
-            Err(misused(format!("memory:// takes no host and no path, but the URL is `{url}`")))
-        }
-        #[cfg(feature = "redis")]
-        "redis" | "rediss" | "unix" | "redis+unix" => Ok(redis::Redis::open(url, opening).await?),
-        #[cfg(not(feature = "redis"))]
-        "redis" | "rediss" | "unix" | "redis+unix" => {
-            let _ = opening;
-            Err(misused(format!("this build has no store for {scheme}://: enable the Cargo feature `redis`")))
-        }
-        other => Err(misused(format!("no store is called `{other}://`; {ACCEPTED}"))),
+    let scheme = scheme.to_ascii_lowercase();
+    #[cfg(feature = "redis")]
+    if !scheme.contains("redis") && scheme != "unix" {
+        check_options_of_redis(&scheme, opening)?;
     }
+    #[cfg(not(feature = "redis"))]
+    let _ = opening;
+    Ok((scheme, rest))
+}
+
+fn check_memory(url: &str, rest: &str) -> Result<()> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let url = without_login(url);
+    Err(misused(format!("memory:// takes no host and no path, but the URL is `{url}`")))
+}
+
+/// Returns the error for a URL that this build opens no store for.
+fn no_store(scheme: &str) -> Error {
+    let known = FEATURES.iter().find(|(schemes, _)| schemes.contains(&scheme));
+    misused(match known {
+        Some((_, feature)) => {
+            format!("this build has no store for {scheme}://: enable the Cargo feature `{feature}`")
+        }
+        None => format!("no store is called `{scheme}://`; {ACCEPTED}"),
+    })
+}
+
+/// Refuses options that only Redis has.
+#[cfg(feature = "redis")]
+pub(crate) fn check_options_of_redis(store: &str, opening: &Opening) -> Result<()> {
+    if opening.network.strict.is_some() {
+        return Err(misused(format!(
+            "strict mode is for redis, and not for this store ({store}): docs/guarantees.md says what it promises"
+        )));
+    } else if opening.network.replicas.is_some() {
+        return Err(misused(format!(
+            "wait_replicas is for redis, and this store ({store}) has no replicas to wait for"
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the statements that make the tables and functions of the store on PostgreSQL in `schema`.
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+#[must_use]
+pub fn postgres_schema_sql(schema: &str) -> String {
+    postgres::schema_sql(schema)
+}
+
+/// Returns the statements that let `role` use these tables and functions.
+#[cfg(feature = "postgres")]
+#[doc(hidden)]
+#[must_use]
+pub fn postgres_grants_sql(schema: &str, role: &str) -> String {
+    postgres::grants_sql(schema, role)
 }
 
 /// Returns a URL, well-formed or not, without its login and its parameters.
@@ -62,16 +162,40 @@ pub fn without_login(url: &str) -> String {
 /// Whether the part before the path is a host, or a host and a port.
 fn ends_in_a_port(place: &str) -> bool {
     let host = place.split('/').next().unwrap_or(place);
-    host.ends_with(']')
-        || host.rsplit_once(':').is_none_or(|(_, port)| port.is_empty() || port.parse::<u16>().is_ok())
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    // Some stores have several hosts.
+    host.split(',')
+        .all(|host| host.ends_with(']') || host.rsplit_once(':').is_none_or(|(_, port)| is_port(port)))
 }
 
 fn is_of_scheme(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "+-.".contains(letter)
 }
 
-const ACCEPTED: &str = "accepted are memory:// (this process only), redis://HOST:PORT, rediss://HOST:PORT and \
-                        unix:///PATH";
+const ACCEPTED: &str = "accepted are memory:// (this process only), file:///DIR (this host), redis://HOST:PORT, \
+                        rediss://HOST:PORT, redis+sentinel://HOST:PORT,../MASTER, \
+                        redis+cluster://HOST:PORT,.., unix:///PATH, postgres://HOST:PORT/DATABASE \
+                        and etcd://HOST:PORT,..";
+
+/// The schemes that need a Cargo feature.
+const FEATURES: [(&[&str], &str); 4] = [
+    (
+        &[
+            "redis",
+            "rediss",
+            "unix",
+            "redis+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
+            "redis+cluster",
+            "rediss+cluster",
+        ],
+        "redis",
+    ),
+    (&["postgres", "postgresql"], "postgres"),
+    (&["etcd", "etcds"], "etcd"),
+    (&["file"], "files"),
+];
 
 fn misused(message: String) -> Error {
     Error::new(ErrorKind::Misused, message)
@@ -114,6 +238,8 @@ mod tests {
         ] {
             let error = block_on(open(url, &Opening::default())).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
+            let checked = check(url, &Opening::default()).expect_err(url);
+            assert_eq!(checked.to_string(), error.to_string());
             let text = format!("{error} {error:?} {}", without_login(url));
             assert!(!text.contains("sekret") && !text.contains("kret"), "{url}: {text}");
         }
@@ -134,6 +260,8 @@ mod tests {
         {
             assert_eq!(without_login(url), url);
         }
+        assert_eq!(without_login("etcd://a:2379,b,c:2379"), "etcd://a:2379,b,c:2379");
+        assert_eq!(without_login("etcd://a:2379,:sekret"), "etcd://..");
         assert_eq!(without_login("unix:///s?db=1&pass=se"), "unix:///s");
         assert_eq!(without_login("redis://u:p@h:6379/1?x=1"), "redis://..@h:6379/1");
         assert_eq!(without_login(""), "");

@@ -8,8 +8,10 @@
 //! | --- | --- | --- |
 //! | `Limited` | 429 | time until the next admission, at least 1 s |
 //! | `TimedOut`, `RetriesExhausted`, `Unavailable` | 503 | 1 s, or more if the error says so |
-//! | `Lost` | 503 | none |
-//! | others | 500 | none |
+//! | `Lost` and others | 500 | none |
+//!
+//! `Lost` means that a handler was cancelled between two steps, so its outcome is unknown. Clients and proxies repeat a
+//! request that got 503; a repetition of this one could do the first steps twice. So the status is 500.
 
 mod lock;
 mod rate_limit;

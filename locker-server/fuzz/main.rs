@@ -6,12 +6,24 @@
 use locker_server::internals::{Answer, Method, RawParams, frames, parse};
 use std::time::{Duration, Instant};
 
-const WORDS: [&str; 36] = [
+const WORDS: [&str; 52] = [
     "/v1/",
     "tokenbucket",
     "semaphore",
     "event",
     "watchdog",
+    "lock",
+    "/by-key/",
+    "e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1",
+    "rwlock",
+    "barrier",
+    "latch",
+    "counter",
+    "/countdown",
+    "/count",
+    "/value",
+    "/reset",
+    "/stats",
     "/acquire",
     "/release",
     "/renew",
@@ -19,6 +31,10 @@ const WORDS: [&str; 36] = [
     "/send",
     "/kick",
     "/name",
+    "amount",
+    "mode",
+    "read",
+    "value",
     "size",
     "interval",
     "expires",

@@ -3,16 +3,19 @@
 mod actions;
 mod answer;
 mod call;
+mod listing;
 pub(crate) mod name;
 pub(crate) mod openapi;
 mod params;
 mod resource;
 pub(crate) mod state;
+pub(crate) mod stats;
 
 pub(crate) use actions::{Action, ROWS};
 pub use answer::Answer;
 pub(crate) use call::{Call, CallKind};
 pub use call::{Method, ParsedCall, parse};
+pub(crate) use listing::Listing;
 pub(crate) use params::Params;
 pub use params::RawParams;
 pub(crate) use resource::Resource;

@@ -4,12 +4,14 @@ use crate::{
     api::{Answer, Resource},
     sync::lock,
 };
+use locker_runtime::{Error, ErrorKind};
 use std::{
     collections::{HashMap, hash_map::Entry},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 /// A counter with an upper limit.
@@ -28,10 +30,6 @@ impl Cap {
         self.count.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// Adds one until [`leave`](Self::leave). Returns `false` if the limit is reached.
     #[must_use]
     pub(crate) fn try_enter(&self) -> bool {
@@ -48,7 +46,13 @@ impl Cap {
     /// Adds one until the permit is dropped. Returns `None` if the limit is reached.
     #[must_use]
     pub(crate) fn permit(&self) -> Option<Permit<'_>> {
-        self.try_enter().then(|| Permit(self))
+        self.permits(1)
+    }
+
+    /// Adds `number` until the permit is dropped. Returns `None` if that would exceed the limit.
+    #[must_use]
+    pub(crate) fn permits(&self, number: usize) -> Option<Permit<'_>> {
+        self.try_add(number).then(|| Permit { cap: self, number })
     }
 
     pub(crate) fn leave(&self) {
@@ -60,13 +64,40 @@ impl Cap {
     }
 }
 
-/// One unit of a [`Cap`], returned on drop.
+/// Units of a [`Cap`], returned on drop.
 #[derive(Debug)]
-pub(crate) struct Permit<'a>(&'a Cap);
+pub(crate) struct Permit<'a> {
+    cap: &'a Cap,
+    number: usize,
+}
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.0.leave();
+        self.cap.subtract(self.number);
+    }
+}
+
+/// The cap on the holds of one name. It applies to each action that takes one of several places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HoldCap(u64);
+
+impl HoldCap {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self(limit)
+    }
+
+    /// Returns the size and the wait to request from the store. Beyond the cap a call must not wait: it would wait for
+    /// a place that its size promises and the cap refuses.
+    pub(crate) fn limit(self, size: u64, maxwait: Duration) -> (u64, Duration) {
+        if size > self.0 { (self.0, Duration::ZERO) } else { (size, maxwait) }
+    }
+
+    /// Returns 429 if the cap, and not the size that the client chose, made the call fail.
+    pub(crate) fn refusal(self, size: u64, error: &Error) -> Option<Answer> {
+        let refused = size > self.0 && error.kind() == ErrorKind::TimedOut;
+        refused.then(|| {
+            Answer::too_many(format!("too many holds of this name: the limit is {} (--max-holds)", self.0))
+        })
     }
 }
 
@@ -167,6 +198,9 @@ mod tests {
         assert!(permit.is_some() && cap.permit().is_none());
         drop(permit);
         assert!(cap.permit().is_some());
+        let (cap, two) = (Cap::new(3), 2);
+        let permits = cap.permits(two);
+        assert!(permits.is_some() && cap.permits(two).is_none() && cap.count() == 2);
     }
 
     fn enter<'a>(caps: &'a WaitCaps, queue: Queue<'a>) -> Result<Wait<'a>, Answer> {

@@ -8,8 +8,9 @@ use crate::{
     api,
     ranges::{MAX_TIME, MAX_TOKENS},
 };
-use clap::{Arg, Args, Parser, Subcommand, builder::BoolishValueParser};
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
+use clap::{Arg, ArgGroup, Args, Parser, Subcommand, builder::BoolishValueParser};
+use locker_runtime::Named;
+use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
 
 /// Distributed locks, rate limits and coordination for every language
 #[derive(Debug, Parser)]
@@ -26,7 +27,7 @@ A first tour:
   KEY=$(curl -sX POST localhost:5505/v1/semaphore/db/acquire)
   curl -X POST \"localhost:5505/v1/semaphore/db/release?key=$KEY\"
 
-  export LOCKER_URL=redis://127.0.0.1
+  export LOCKER_URL=file:///tmp/locker
   locker run nightly-report -- ./report.sh
 
 LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.";
@@ -37,10 +38,13 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Hold a lock while a command runs
     Run(Run),
-    /// List the locks that are held or waited for
+    /// List the locks that are held or waited for, also those of attributes
     Ls(Ls),
     /// Force-release a lock: the next waiter gets it, and the holder is told that it was lost
     Unlock(Unlock),
+    /// Check a store, or print what an administrator prepares for it
+    #[command(subcommand)]
+    Store(StoreCommand),
 }
 
 /// Options of `locker serve`.
@@ -50,20 +54,23 @@ pub(crate) struct Serve {
     /// Address for HTTP, or `off`. An address beyond loopback needs --token-file
     #[arg(long, env = "LOCKER_HTTP", default_value = "127.0.0.1:5505", value_name = "ADDRESS")]
     pub(crate) http: String,
-    /// Endpoint for ZeroMQ, or `off`. An endpoint beyond loopback needs --curve-key-file
+    /// Endpoint for ZeroMQ (tcp://host:port or ipc:///path), or `off`. An endpoint beyond loopback needs
+    /// --curve-key-file
     #[arg(long, env = "LOCKER_ZMQ", default_value = "tcp://127.0.0.1:7777", value_name = "ENDPOINT")]
     pub(crate) zmq: String,
-    /// Where the state lives: memory:// (in this process) or redis://host (shared by all servers, survives restarts)
-    #[arg(
-        long,
-        env = "LOCKER_STORE",
-        default_value = "memory://",
-        value_name = "URL",
-        hide_env_values = true
-    )]
+    /// Where the state lives: memory:// (in this process), file:///DIR (shared by all processes of this host), or
+    /// redis://HOST, postgres://HOST/DATABASE or etcd://HOST,.. (shared by all servers). All but memory:// survive
+    /// restarts. LOCKER_STORE is another name of the variable
+    #[arg(long, env = "LOCKER_URL", default_value = "memory://", value_name = "URL", hide_env_values = true)]
     pub(crate) store: String,
     #[command(flatten)]
     pub(crate) eviction: Eviction,
+    /// With memory://: how long nothing that is held is granted after the start, so that clients of a restarted server
+    /// can renew their holds. Give the longest `expires` in use
+    #[arg(long, env = "LOCKER_RESTART_GRACE", default_value = "0s", value_name = "TIME", value_parser = duration)]
+    pub(crate) restart_grace: Duration,
+    #[command(flatten)]
+    pub(crate) prefix: Prefix,
     /// How many requests the time-slot limiter (ZeroMQ) answers with `go` per slot
     #[arg(long, env = "LOCKER_MAX_REQUESTS", default_value = "1", value_name = "N", help_heading = TIME_SLOTS)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_TOKENS))]
@@ -98,6 +105,10 @@ pub(crate) struct Serve {
     /// How many names may be in use
     #[arg(long, env = "LOCKER_MAX_NAMES", default_value = "100000", value_name = "N", help_heading = LIMITS)]
     pub(crate) max_names: usize,
+    /// How many holds one semaphore may have, whatever its size
+    #[arg(long, env = "LOCKER_MAX_HOLDS", default_value = "10000", value_name = "N", help_heading = LIMITS)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_TOKENS))]
+    pub(crate) max_holds: u64,
     /// How many calls may wait for one name
     #[arg(long, env = "LOCKER_MAX_WAITS_PER_NAME", default_value = "10000", value_name = "N", help_heading = LIMITS)]
     pub(crate) max_waits_per_name: usize,
@@ -113,6 +124,15 @@ pub(crate) struct Serve {
     /// How many unanswered calls one ZeroMQ connection may have, not counting calls that wait
     #[arg(long, env = "LOCKER_MAX_ZMQ_CALLS", default_value = "10000", value_name = "N", help_heading = LIMITS)]
     pub(crate) max_zmq_calls: usize,
+    /// How many bytes the unanswered calls of all ZeroMQ connections may have in total
+    #[arg(long, env = "LOCKER_MAX_ZMQ_BYTES", default_value = "67108864", value_name = "BYTES", help_heading = LIMITS)]
+    #[arg(value_parser = bytes)]
+    pub(crate) max_zmq_bytes: usize,
+    /// How many bytes of long HTTP answers may be unread in total. Beyond it the connections whose clients have read
+    /// nothing for the longest time are closed
+    #[arg(long, env = "LOCKER_MAX_UNREAD_BYTES", default_value = "67108864", value_name = "BYTES")]
+    #[arg(value_parser = bytes, help_heading = LIMITS)]
+    pub(crate) max_unread_bytes: usize,
     /// Size limit of a request line with its headers
     #[arg(long, env = "LOCKER_HEADER_SIZE", default_value = "8192", value_name = "BYTES", help_heading = LIMITS)]
     #[arg(value_parser = clap::value_parser!(u32).range(8192..=1_048_576))]
@@ -140,14 +160,21 @@ const SERVE: &str = "\
 Examples:
   locker serve
   locker serve --store redis://10.0.0.7
+  locker serve --store postgres://locker@10.0.0.7/locker
+  locker serve --store etcd://10.0.0.7,10.0.0.8,10.0.0.9
   locker serve --http 0.0.0.0:5505 --token-file tokens
   locker serve --max-requests 5 --in-seconds 0.8
 
 Calls: GET or POST /v1/<kind>/<name>/<action>
-  tokenbucket/acquire    semaphore/acquire, release, renew
-  event/wait, send       watchdog/wait, kick
-Parameters: size, interval, expires, maxwait (times in ms), key, message.
-GET /openapi.json describes the API.
+  semaphore, lock, rwlock: acquire, renew, release
+  tokenbucket: acquire     event: wait, send
+  watchdog: wait, kick     barrier: wait
+  latch: wait, countdown   counter: count, value, reset
+  lock/by-key: acquire, renew, release of an attribute's lock, by its key
+GET /v1/<kind>/<name> shows a name, ../stats what was counted, DELETE forgets it.
+GET /v1 lists the keys in use, /openapi.json describes the API.
+Parameters: size, interval, expires, maxwait (times in ms), key, fence, mode, message, amount,
+value.
 
 LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
 
@@ -167,15 +194,27 @@ pub struct Eviction {
     pub allow_eviction: bool,
 }
 
-/// The store of `run`, `ls` and `unlock`.
+/// The option for the beginning of all keys.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Prefix {
+    /// What precedes every key in the store, as the option `prefix` of the library
+    #[arg(long, env = "LOCKER_PREFIX", value_name = "TEXT", default_value = "")]
+    pub prefix: String,
+}
+
+/// The store of `run`, `ls`, `unlock` and `store check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreOptions {
-    /// The store that all users of the lock share: redis://host
+    /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST, postgres://HOST/DATABASE
+    /// or etcd://HOST,... LOCKER_STORE is another name of the variable
     #[arg(long, env = "LOCKER_URL", value_name = "URL", hide_env_values = true)]
     pub store: Option<String>,
     /// See [`Eviction`].
     #[command(flatten)]
     pub eviction: Eviction,
+    /// See [`Prefix`].
+    #[command(flatten)]
+    pub prefix: Prefix,
 }
 
 /// Options of `locker run`.
@@ -223,39 +262,139 @@ Signals: without a terminal the command has its own process group. SIGTERM, SIGI
 and a lost lock end the whole group; only processes that leave the group (a daemon) survive. At a \
 terminal they end the command alone; `setsid locker run ..` ends all its children as well.
 
-LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
+LOCKER_LOG sets the log level on standard error: error, warn, info, debug. The default is info at a \
+terminal and warn elsewhere: a lock that is held with --timeout 0s is logged as info, so that cron \
+mails nothing.
 
-Example, in the crontab of every machine:
+Example, in the crontab of every machine; with file:///DIR in the crontab of one:
   LOCKER_URL=redis://10.0.0.7
   0 3 * * *  locker run --timeout 0s backup -- /usr/local/bin/backup";
 
-const STORE_EXIT_CODES: &str = "\
+/// Options of `locker ls`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(after_help = LS)]
+pub struct Ls {
+    /// List keys of this kind: lock, rwlock, semaphore, rate, event, watchdog, barrier, latch or counter (repeatable).
+    /// Default: what can be held, that is lock, rwlock and semaphore
+    #[arg(long, env = "LOCKER_KIND", value_delimiter = ',', value_name = "KIND", value_parser = kind)]
+    pub kind: Vec<String>,
+    /// List names that begin with this text, of functions if their names are known
+    #[arg(long, env = "LOCKER_NAME_PREFIX", default_value = "", value_name = "TEXT")]
+    pub name_prefix: String,
+    /// List at most this many keys
+    #[arg(long, env = "LOCKER_LIMIT", value_name = "N")]
+    pub limit: Option<NonZeroUsize>,
+    /// See [`StoreOptions`].
+    #[command(flatten)]
+    pub store: StoreOptions,
+}
+
+const LS: &str = "\
+One line per hold, and one per key without a hold:
+  FENCE      of the hold; `locker unlock --fence` takes it
+  TIME LEFT  until the lease ends if it is not renewed
+  HOLDER     what the holder says about itself, by default host and process
+  WAITING    how many callers wait for the key
+  NAME       the name; of an attribute the whole key, then the function with its file and line
+
 LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
 
 Exit codes:
   0   success
-  1   the output cannot be written (ls), or the lock is not held (unlock)
-  64  wrong options, no store, or an invalid name
+  1   the output cannot be written
+  64  wrong options, or no store
   69  the store is unavailable";
-
-/// Options of `locker ls`.
-#[derive(Args, Clone, Debug)]
-#[command(after_help = STORE_EXIT_CODES)]
-pub(crate) struct Ls {
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
-}
 
 /// Options of `locker unlock`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = STORE_EXIT_CODES)]
+#[command(after_help = UNLOCK, group = ArgGroup::new("target").required(true))]
 pub(crate) struct Unlock {
-    /// Name of the lock
-    #[arg(value_parser = name)]
-    pub(crate) name: String,
+    /// Name of a lock, as `locker run NAME` and `locker.lock(\"NAME\")` take it
+    #[arg(value_parser = name, group = "target")]
+    pub(crate) lock: Option<String>,
+    /// The whole key, as `locker ls` prints it for attributes, or such as semaphore:NAME
+    #[arg(long, value_name = "KEY", group = "target")]
+    pub(crate) key: Option<String>,
+    /// Name of a function with #[lock_on_argument]: its path, or its `name = \"..\"`
+    #[arg(long, value_name = "NAME", group = "target")]
+    pub(crate) name: Option<String>,
+    /// The next argument of that function in the key, as text (repeatable)
+    #[arg(long = "arg", value_name = "TEXT", requires = "name", allow_hyphen_values = true)]
+    #[arg(conflicts_with_all = ["lock", "key"])]
+    pub(crate) args: Vec<String>,
+    /// Write the arguments into the key as the Python decorator does
+    #[arg(long, env = "LOCKER_PYTHON_KEYS", requires = "name", value_parser = BoolishValueParser::new())]
+    pub(crate) python_keys: bool,
+    /// End only holds with this fence or a lower one: those that `locker ls` has shown, not later ones
+    #[arg(long, value_name = "N")]
+    pub(crate) fence: Option<u64>,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
 }
+
+/// Commands about a store itself.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Open a store, take a free lock in it and release it, and print how long calls take
+    Check(Check),
+    /// Print the tables and functions of a store on PostgreSQL, as SQL for psql
+    #[cfg(feature = "postgres")]
+    Sql(Sql),
+}
+
+/// Options of `locker store check`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = CHECK)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+const CHECK: &str = "\
+Each time is the median of nine calls.
+
+Exit codes:
+  0   the store works
+  1   the output cannot be written
+  64  wrong options, no store, or a store that refuses its user
+  69  the store is unavailable";
+
+/// Options of `locker store sql`.
+#[cfg(feature = "postgres")]
+#[derive(Args, Clone, Debug)]
+#[command(after_help = SQL)]
+pub(crate) struct Sql {
+    /// The schema of the tables, as the parameter `schema` of the URL. It is made unless it exists
+    #[arg(long, value_name = "NAME", default_value = "public", value_parser = schema)]
+    pub(crate) schema: String,
+    /// The role of the URL's user, if it is not the one that runs the SQL: gets the permissions that a store needs
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) grant_to: Option<String>,
+}
+
+#[cfg(feature = "postgres")]
+const SQL: &str = "\
+A store makes its tables itself if its user may. Otherwise an administrator makes them once:
+  locker store sql --schema locks --grant-to app | psql -v ON_ERROR_STOP=1 postgres://admin@10.0.0.7/shop
+  locker serve --store 'postgres://app@10.0.0.7/shop?schema=locks'
+
+It may be run again: what is there is left as it is.";
+
+/// The least value of a cap in bytes.
+const SMALLEST_CAP: usize = 1 << 20;
+const UNLOCK: &str = "\
+Examples:
+  locker unlock backup
+  locker unlock --name bank.withdraw --arg 4001 --fence 1732285812000000
+  locker unlock --key 'e7d1e70120eddf339445617f6b481243:lock|3733c69536a04d53d3607351a4d1c8c1'
+
+LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
+
+Exit codes:
+  0   success
+  1   the lock is not held, or only with a later fence (--fence)
+  64  wrong options, no store, or an invalid name or key
+  69  the store is unavailable";
 
 /// The exit code `EX_USAGE`: wrong options.
 pub(crate) const MISUSED: u8 = 64;
@@ -263,6 +402,24 @@ pub(crate) const MISUSED: u8 = 64;
 /// Parses the name of a lock. An empty name is most likely an unset variable: all such callers would share one lock.
 fn name(text: &str) -> Result<String, String> {
     api::name::check(text).map(|()| text.to_owned())
+}
+
+fn kind(text: &str) -> Result<String, String> {
+    if Named::KINDS.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("known are {}", Named::KINDS.join(", ")))
+    }
+}
+
+/// A name that the URL of a store accepts.
+#[cfg(feature = "postgres")]
+fn schema(text: &str) -> Result<String, String> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    if text.is_empty() || text.len() > 63 || !text.chars().all(is_plain) {
+        return Err("give a name of up to 63 letters, digits and underscores".into());
+    }
+    Ok(text.to_owned())
 }
 
 /// Accepts values that start with a dash, so that a negative number or time is refused because of its range.
@@ -275,6 +432,14 @@ fn accept_negatives(command: clap::Command) -> clap::Command {
             _ => arg,
         })
     })
+}
+
+/// A cap below one message would refuse that message for ever.
+fn bytes(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes) if bytes >= SMALLEST_CAP => Ok(bytes),
+        _ => Err(format!("give a number of bytes, at least {SMALLEST_CAP}")),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -314,6 +479,11 @@ impl Cli {
         let Command::Serve(serve) = &self.command else { return Ok(()) };
         if serve.curve_clients_file.is_some() && serve.curve_key_file.is_none() {
             return Err("--curve-clients-file needs --curve-key-file");
+        }
+        if !serve.restart_grace.is_zero() && !serve.store.starts_with("memory:") {
+            return Err(
+                "--restart-grace is for memory:// only: any other store keeps its holds over a restart",
+            );
         }
         match (serve.http.as_str(), serve.zmq.as_str()) {
             ("off", "off") => Err("--http off and --zmq off: nothing is left to serve"),

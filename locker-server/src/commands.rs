@@ -3,6 +3,7 @@
 pub(crate) mod ls;
 pub(crate) mod run;
 mod serve;
+mod store;
 mod store_option;
 pub(crate) mod unlock;
 
@@ -17,7 +18,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code.into(),
     };
-    start_log();
+    start_log(default_log_level(&cli.command));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -31,14 +32,24 @@ pub fn main() -> ExitCode {
             Command::Run(options) => run::run(options).await,
             Command::Ls(options) => ls::ls(options).await,
             Command::Unlock(options) => unlock::unlock(options).await,
+            Command::Store(command) => store::store(command).await,
         }
     });
     runtime.shutdown_background();
     code
 }
 
-fn start_log() {
-    let filter = EnvFilter::try_from_env("LOCKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+/// Returns the log level if `LOCKER_LOG` does not set one. Cron mails each line that a command prints, and most hosts
+/// lose the race for a lock.
+fn default_log_level(command: &Command) -> &'static str {
+    match command {
+        Command::Run(_) if !std::io::stderr().is_terminal() => "warn",
+        _ => "info",
+    }
+}
+
+fn start_log(default_level: &str) {
+    let filter = EnvFilter::try_from_env("LOCKER_LOG").unwrap_or_else(|_| EnvFilter::new(default_level));
     let color = std::io::stderr().is_terminal();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(color);
     // Otherwise a failed write to standard error is reported on standard error, and panics.

@@ -10,6 +10,7 @@ mod response;
 mod stream;
 mod timer;
 mod tokens;
+mod unread;
 
 pub(crate) use access::AccessPolicy;
 pub(crate) use handler::Handler;
@@ -24,7 +25,8 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// How many connections beyond the cap get a 503 at a time. More are closed without an answer.
+/// How many connections beyond the cap get a 503 at a time, if there are files enough. More are closed without an
+/// answer.
 pub(crate) const MAX_REFUSING: usize = 64;
 
 /// The pause after a failed accept.
@@ -39,8 +41,9 @@ pub(crate) struct Http {
 }
 
 impl Http {
-    pub(crate) fn new(handler: Handler) -> Self {
-        Self { handler: Arc::new(handler), refusing: Arc::new(Cap::new(MAX_REFUSING)) }
+    /// `refusing` limits how many connections beyond the cap get a 503 at a time.
+    pub(crate) fn new(handler: Handler, refusing: usize) -> Self {
+        Self { handler: Arc::new(handler), refusing: Arc::new(Cap::new(refusing)) }
     }
 
     /// Serves until the server shuts down. Answers that are being sent are completed.

@@ -14,10 +14,13 @@ mod metrics;
 mod service;
 mod store;
 
+mod counts;
+
 mod caps;
 mod log_throttle;
 mod name_registry;
 mod open_files;
+mod restart_grace;
 
 mod cli;
 
@@ -35,7 +38,7 @@ pub use commands::main;
 pub mod internals {
     pub use crate::{
         api::{Answer, Method, ParsedCall, RawParams, parse},
-        cli::{Eviction, Run, StoreOptions},
+        cli::{Eviction, Ls, Prefix, Run, StoreOptions},
         commands::{ls::list, run::run_under_lock, unlock::force_release},
         zeromq::frames,
     };

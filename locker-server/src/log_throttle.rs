@@ -11,7 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Limits each [`LogEvent`] to one log line per interval.
 #[derive(Debug, Default)]
-pub(crate) struct LogThrottle([Mutex<Option<Instant>>; 4]);
+pub(crate) struct LogThrottle([Mutex<Option<Instant>>; 5]);
 
 /// An event that may repeat with every call or connection.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,7 @@ pub(crate) enum LogEvent {
     ZmqRefused,
     AcceptFailed,
     StoreUnavailable,
+    UnreadAnswers,
 }
 
 impl LogThrottle {

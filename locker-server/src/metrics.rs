@@ -50,8 +50,8 @@ pub(crate) struct Metrics {
     zmq_connections: Gauge,
 }
 
-/// All actions, `delete`, `show`, `list`, and `none` for unknown paths.
-const CALLS: usize = ROWS.len() + 4;
+/// All actions, `delete`, `show`, `stats`, `list`, and `none` for unknown paths.
+const CALLS: usize = ROWS.len() + 5;
 
 impl Metrics {
     pub(crate) fn new() -> Result<Self, BuildError> {
@@ -178,8 +178,24 @@ const NAMES: [&str; CALLS] = [
     "event/send",
     "watchdog/wait",
     "watchdog/kick",
+    "lock/acquire",
+    "lock/release",
+    "lock/renew",
+    "lock/by-key/acquire",
+    "lock/by-key/release",
+    "lock/by-key/renew",
+    "rwlock/acquire",
+    "rwlock/release",
+    "rwlock/renew",
+    "barrier/wait",
+    "latch/wait",
+    "latch/countdown",
+    "counter/count",
+    "counter/value",
+    "counter/reset",
     "delete",
     "show",
+    "stats",
     "list",
     "none",
 ];
@@ -189,7 +205,8 @@ fn index(call: CallKind) -> usize {
         CallKind::Action(action) => action as usize,
         CallKind::Delete => ROWS.len(),
         CallKind::Show => ROWS.len() + 1,
-        CallKind::List => ROWS.len() + 2,
+        CallKind::Stats => ROWS.len() + 2,
+        CallKind::List => ROWS.len() + 3,
     }
 }
 
@@ -202,7 +219,11 @@ mod tests {
         for (row, name) in ROWS.iter().zip(NAMES) {
             assert_eq!(format!("{}/{}", row.resource.segment(), row.segment), name);
         }
-        assert_eq!(NAMES[index(CallKind::Delete)], "delete");
+        for (kind, name) in
+            [(CallKind::Delete, "delete"), (CallKind::Stats, "stats"), (CallKind::List, "list")]
+        {
+            assert_eq!(NAMES[index(kind)], name);
+        }
     }
 
     #[test]

@@ -5,12 +5,12 @@ use crate::{
     caps::{Cap, Wait, WaitCaps},
     log_throttle::{LogEvent, LogThrottle},
     metrics::{Metrics, Transport},
+    open_files::ConnectionCap,
     service::Service,
 };
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::Arc,
     task::Poll,
     time::{Duration, Instant},
 };
@@ -29,13 +29,15 @@ pub(crate) struct Server {
     pub(crate) service: Service,
     pub(crate) waits: WaitCaps,
     /// The cap on open HTTP connections.
-    pub(crate) http_connections: Cap,
+    pub(crate) http_connections: ConnectionCap,
     /// The cap on established ZeroMQ connections.
-    pub(crate) zmq_connections: Arc<Cap>,
+    pub(crate) zmq_connections: ConnectionCap,
     /// How many connections of one ZeroMQ socket may be in their handshake.
     pub(crate) max_zmq_handshakes: usize,
     /// How many unanswered calls that do not wait one ZeroMQ connection may have.
     pub(crate) max_zmq_calls: usize,
+    /// The cap on the bytes of unanswered calls of all ZeroMQ connections.
+    pub(crate) zmq_bytes: Cap,
     pub(crate) log_throttle: LogThrottle,
     pub(crate) metrics: Metrics,
     /// Cancelled when the server shuts down. Waiting calls then get 503.
@@ -148,11 +150,11 @@ impl Server {
             match transport {
                 Transport::Http => tracing::warn!(
                     limit = self.http_connections.limit(),
-                    "--max-connections is reached: further HTTP connections get 503"
+                    "--max-connections is reached, or the limit on open files: further HTTP connections get 503"
                 ),
                 Transport::ZeroMq => tracing::warn!(
                     limit = self.zmq_connections.limit(),
-                    "--max-zmq-connections is reached: further ZeroMQ connections are closed"
+                    "--max-zmq-connections is reached, or the limit on open files: further connections are closed"
                 ),
             }
         }
@@ -246,7 +248,8 @@ fn log(parsed: &ParsedCall, answer: &Answer) {
         }
         Call::Delete(resource, name) => (Some(*resource), "delete", name.as_str()),
         Call::Show(resource, name) => (Some(*resource), "show", name.as_str()),
-        Call::List => (None, "list", ""),
+        Call::Stats(resource, name) => (Some(*resource), "stats", name.as_str()),
+        Call::List(_) => (None, "list", ""),
     };
     let (kind, name, status) = (resource.map(api::Resource::segment), quoted(name), answer.status);
     if let Some(id) = &parsed.id {

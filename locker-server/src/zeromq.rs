@@ -8,14 +8,14 @@ mod thread;
 mod time_slots;
 
 use crate::{
-    api::Answer,
+    api::{Answer, CallKind},
     cli::Serve,
     metrics::Transport,
     server::{Outcome, Request, Server, Tasks},
 };
 use bytes::Bytes;
 use connections::{Client, Connections};
-use curve::{Curve, endpoint};
+use curve::{Curve, check_socket_file, endpoint};
 use locker_runtime::primitives::rate_limiter::Quota;
 use socket::{AnswerSender, ConnectionMonitor, Publisher, ReturnAddress, Router, RouterEvent, Subscriber};
 use std::{borrow::Cow, pin::pin, sync::Arc};
@@ -52,6 +52,7 @@ pub(crate) async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option
     let curve = Curve::read(options)?;
     let handshakes = server.max_zmq_handshakes;
     let at = endpoint("zmq", &options.zmq, curve.as_ref()).await?;
+    check_socket_file("zmq", &at)?;
     let thread = Thread::start().map_err(|error| format!("cannot start the ZeroMQ thread: {error}"))?;
     let keys = curve.clone();
     let router = thread.run(async move { Router::bind(&at, handshakes, keys.as_ref()).await }).await;
@@ -61,6 +62,7 @@ pub(crate) async fn bind(options: &Serve, server: &Arc<Server>) -> Result<Option
     let (mut publisher, mut listeners) = (None, None);
     if let Some(publish) = &options.publish {
         let at = endpoint("publish", publish, curve).await?;
+        check_socket_file("publish", &at)?;
         let bound = Publisher::bind(&at, time_slots::TOPIC, handshakes, curve).await;
         let (socket, monitor, bound) = bound.map_err(|error| format!("publish {publish}: {error}"))?;
         endpoints.push(("publish", bound));
@@ -173,9 +175,11 @@ impl Dispatcher {
     /// overtake it.
     fn dispatch(&self, address: ReturnAddress, mut frames: Vec<Bytes>, client: Client, tasks: &TaskTracker) {
         let dispatcher = self.clone();
+        let length = frames.iter().map(Bytes::len).sum();
         let body = frames.split_off(frames::envelope(&frames));
         let mut work = Box::pin(async move {
-            if let Some(answer) = dispatcher.answer(&body, &client).await {
+            let bytes = dispatcher.server.zmq_bytes.permits(length);
+            if let Some(answer) = dispatcher.answer(&body, &client, bytes.is_some()).await {
                 frames.extend(answer);
                 dispatcher.sender.send(address, frames, client);
             }
@@ -185,10 +189,16 @@ impl Dispatcher {
         }
     }
 
-    /// Returns `None` if the client disconnected.
-    async fn answer(&self, body: &[Bytes], client: &Client) -> Option<Vec<Bytes>> {
+    /// Returns `None` if the client disconnected. `fits` says whether the cap on bytes admits the request.
+    async fn answer(&self, body: &[Bytes], client: &Client, fits: bool) -> Option<Vec<Bytes>> {
         let answer = match frames::parse(body) {
-            Ok(frames::Request::TimeSlot) => return self.slot(client).await,
+            Ok(frames::Request::TimeSlot) if fits => return self.slot(client).await,
+            Ok(frames::Request::TimeSlot) => return Some(slot_answer(self.slots.refuse())),
+            Ok(frames::Request::Call { method, path, .. }) if !fits => {
+                let answer = Answer::too_many_bytes();
+                self.server.metrics.answered(Transport::ZeroMq, CallKind::of(method, path), &answer);
+                answer
+            }
             Ok(frames::Request::Call { method, path, query }) => {
                 let transport = Transport::ZeroMq;
                 let request = Request { transport, method, path, query, form: "" };
@@ -222,8 +232,12 @@ impl Dispatcher {
         } else {
             self.slots.refuse()
         };
-        Some(vec![Bytes::from_static(if go { b"go" } else { b"sorry" })])
+        Some(slot_answer(go))
     }
+}
+
+fn slot_answer(go: bool) -> Vec<Bytes> {
+    vec![Bytes::from_static(if go { b"go" } else { b"sorry" })]
 }
 
 fn bytes(answer: Answer) -> Bytes {

@@ -17,6 +17,7 @@ mod futures;
 mod one_line;
 mod options;
 mod other_crates;
+mod plain_bodies;
 mod receivers;
 mod signatures;
 mod surroundings;

@@ -1,5 +1,5 @@
-//! Async functions, and plain ones with `on_lost = "error"`, drop their arguments when the body ends, in reverse order
-//! and before the release, as an async function without the attribute does.
+//! Functions drop their arguments when the body ends, in reverse order and before the release, as an async function
+//! without the attribute does. Plain ones with `on_lost = "continue"` drop them after the release.
 
 use crate::support::{Done, start};
 use async_trait::async_trait;
@@ -122,7 +122,7 @@ fn dropped_future_drops_arguments_then_releases() {
     assert_eq!(dropped(), ["b", "a"]);
 }
 
-#[lock_on_argument(name = "drops", locker = here(), on_lost = "error")]
+#[lock_on_argument(name = "drops", locker = here())]
 fn plain(_a: Noted, b: Noted, (c, _d): (Noted, Noted)) -> Done {
     let _first_mentioned = (&c.0, &b.0);
     Ok(())
@@ -167,6 +167,12 @@ fn plain_by_position(Pair { bound, .. }: Pair) -> Done {
     Ok(())
 }
 
+#[lock_on_argument(name = "drops", locker = here(), args(0), on_lost = "continue")]
+fn in_place_by_position(Pair { bound, .. }: Pair) -> Done {
+    assert!(dropped().is_empty(), "{}", bound.0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn unbound_fields_outlive_the_body() {
     let pair = || Pair { bound: Noted("bound"), _unbound: Noted("unbound") };
@@ -175,6 +181,8 @@ async fn unbound_fields_outlive_the_body() {
     changed_by_position(pair()).await.unwrap();
     assert_eq!(dropped(), ["changed", "unbound"]);
     plain_by_position(pair()).unwrap();
+    assert_eq!(dropped(), ["bound", "unbound"]);
+    in_place_by_position(pair()).unwrap();
     assert_eq!(dropped(), ["bound", "after the release"]);
 }
 

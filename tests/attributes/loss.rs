@@ -1,7 +1,7 @@
 //! Leases lost while the body runs.
 
 use crate::support::{Done, Failure, LOCKER, logged};
-use locker::{ErrorKind, Guard, lock_on_argument};
+use locker::{ErrorKind, Guard, limit_concurrency, lock_on_argument};
 use std::{
     future::{pending, poll_fn},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
@@ -66,7 +66,7 @@ async fn fails(result: Done<u8>) -> Done<u8> {
     result
 }
 
-#[lock_on_argument(expr = "20ms", renew = false, guard = lease, locker = LOCKER)]
+#[lock_on_argument(expr = "20ms", renew = false, on_lost = "continue", guard = lease, locker = LOCKER)]
 fn plain_continues() -> Done<u8> {
     outlive(lease);
     Ok(3)
@@ -76,6 +76,25 @@ fn plain_continues() -> Done<u8> {
 fn plain_fails(result: Done<u8>) -> Done<u8> {
     outlive(lease);
     result
+}
+
+#[lock_on_argument(expr = "20ms", renew = false, guard = lease, locker = LOCKER)]
+fn plain_fails_by_default(result: Done<u8>) -> Done<u8> {
+    outlive(lease);
+    result?;
+    Ok(3)
+}
+
+#[limit_concurrency(size = 1, expr = "20ms", renew = false, guard = lease, on_error = kind, locker = LOCKER)]
+fn plain_loss_through_on_error() -> ErrorKind {
+    outlive(lease);
+    ErrorKind::Misused
+}
+
+#[lock_on_argument(expr = "20ms", release = "on_expiry", max_hold = "20ms", guard = lease, locker = LOCKER)]
+fn plain_fails_although_it_keeps_its_lock() -> Done {
+    outlive(lease);
+    Ok(())
 }
 
 #[lock_on_argument(on_lost = "error", locker = LOCKER)]
@@ -142,6 +161,16 @@ async fn error_replaces_the_result() {
     assert_eq!(fails(Err(Failure::Own)).await.unwrap_err().kind(), Some(ErrorKind::Lost));
     assert_eq!(plain_fails(Ok(1)).unwrap_err().kind(), Some(ErrorKind::Lost));
     assert_eq!(plain_fails(Err(Failure::Own)).unwrap_err().kind(), Some(ErrorKind::Lost));
+}
+
+/// A plain function that is longer than its lease ran beside the next one, and both returned `Ok`.
+#[test]
+fn plain_function_reports_a_loss_by_default() {
+    for result in [Ok(1), Err(Failure::Own)] {
+        assert_eq!(plain_fails_by_default(result).unwrap_err().kind(), Some(ErrorKind::Lost));
+    }
+    assert_eq!(plain_loss_through_on_error(), ErrorKind::Lost);
+    assert_eq!(plain_fails_although_it_keeps_its_lock().unwrap_err().kind(), Some(ErrorKind::Lost));
 }
 
 #[tokio::test]

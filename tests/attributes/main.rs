@@ -2,6 +2,7 @@
 
 mod accepted;
 mod drops;
+mod errors;
 mod exclusion;
 mod failing_release;
 mod keys;
@@ -10,5 +11,6 @@ mod loss;
 mod nesting;
 mod refused;
 mod release;
+mod self_calls;
 mod support;
 mod waiting;

@@ -1,6 +1,8 @@
 //! Laws of holds by name, and of inspecting, evicting, deleting and listing names. A server is built on them.
 
-use crate::support::{GENEROUS, MINUTE, SHORT, fresh_name, in_time, queued, until, waiting_at};
+use crate::support::{
+    GENEROUS, MINUTE, MINUTE_LEFT, SHORT, SOON, fresh_name, in_time, queued, until, waiting_at,
+};
 use locker::{ErrorKind, Locker, Quota};
 use std::time::Duration;
 
@@ -12,8 +14,8 @@ pub(crate) async fn repeated_acquire_keeps_hold_and_expiry(locker: Locker) {
     assert_eq!(first.fence, again.fence);
     let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     assert_eq!((state.size, state.used, state.waiting, state.holders.len()), (Some(2), Some(1), 0, 1));
-    let holder = state.holders[0];
-    assert!(holder.time_left.is_some_and(|left| left <= MINUTE && left > MINUTE / 2), "{holder:?}");
+    let holder = &state.holders[0];
+    assert!(holder.time_left.is_some_and(|left| left <= MINUTE_LEFT && left > MINUTE / 2), "{holder:?}");
     assert!(holder.fence == first.fence && holder.age.is_some_and(|age| age < MINUTE / 2), "{holder:?}");
     assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
     assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
@@ -179,7 +181,7 @@ pub(crate) async fn deleting_a_name_fails_its_waiters(locker: Locker) {
 pub(crate) async fn evicting_a_lock_serves_the_next_waiter(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let key = admin.key("lock", &name);
-    let evicted = locker.lock(&name).lease(SHORT).acquire().await.unwrap();
+    let evicted = locker.lock(&name).lease(SOON).acquire().await.unwrap();
     let silent = locker.lock(&name).lease(MINUTE).timeout(GENEROUS);
     let next = queued(&locker, silent.clone().acquire()).await;
     let last = queued(&locker, silent.acquire()).await;
@@ -250,14 +252,15 @@ pub(crate) async fn names_in_use_are_listed_and_idle_ones_are_not(locker: Locker
     let guard = locker.lock(&name).acquire().await.unwrap();
     locker.counter(&name).add(3).await.unwrap();
     locker.event(&name).send("x").await.unwrap();
-    locker.rate_limiter(&name, Quota::fixed_window(2, SHORT)).acquire().await.unwrap();
+    let slot = Duration::from_secs(2);
+    locker.rate_limiter(&name, Quota::fixed_window(2, slot)).acquire().await.unwrap();
     assert_eq!(listed().await, ["counter", "event", "lock", "rate"]);
     guard.release().await.unwrap();
     locker.event(&name).reset().await.unwrap();
     locker.counter(&name).add(-3).await.unwrap();
     admin.delete(&admin.key("counter", &name)).await.unwrap();
     let started = std::time::Instant::now();
-    until("the slot is over", async || started.elapsed() > SHORT * 2).await;
+    until("the slot is over", async || started.elapsed() > slot * 2).await;
     assert_eq!(listed().await, Vec::<String>::new());
 }
 

@@ -121,7 +121,8 @@ pub(crate) async fn a_timeout_of_zero_tries_once(locker: Locker) {
     let _guard = locker.lock(&name).acquire().await.unwrap();
     let error = locker.lock(&name).timeout(Duration::ZERO).acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(error.retry_after().is_some_and(|after| after <= Duration::from_secs(10)));
+    // A lease of ten seconds, and what a store adds because it does not know its clock exactly.
+    assert!(error.retry_after().is_some_and(|after| after <= Duration::from_secs(11)), "{error:?}");
 }
 
 pub(crate) async fn attempts_are_counted(locker: Locker) {
@@ -162,9 +163,10 @@ pub(crate) async fn a_lease_that_is_not_renewed_hands_over(locker: Locker) {
 
 pub(crate) async fn a_renewed_lease_outlives_its_length(locker: Locker) {
     let name = fresh_name();
-    let guard = locker.lock(&name).lease(SHORT * 3).max_hold(GENEROUS).acquire().await.unwrap();
+    let lease = SHORT * 3;
+    let guard = locker.lock(&name).lease(lease).acquire().await.unwrap();
     let started = std::time::Instant::now();
-    until("three leases have passed", async || started.elapsed() > SHORT * 9).await;
+    until("four leases have passed", async || started.elapsed() > lease * 4).await;
     assert!(guard.is_held());
     assert!(locker.lock(&name).try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -258,7 +260,7 @@ pub(crate) async fn one_task_may_make_many_blocking_calls(locker: Locker) {
         let (locker, done) = (locker.clone(), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&done);
         std::thread::spawn(move || many_blocking_calls(runtime, &locker, &count));
-        until("all calls have ended", async || done.load(Ordering::SeqCst) == 1000).await;
+        until("all calls have ended", async || done.load(Ordering::SeqCst) == 300).await;
     }
 }
 
@@ -266,7 +268,7 @@ fn many_blocking_calls(mut runtime: Builder, locker: &Locker, done: &Arc<AtomicU
     let (locker, done, name) = (locker.clone(), Arc::clone(done), fresh_name());
     let task = async move {
         let held = locker.lock(&name).lease(GENEROUS).acquire_blocking().unwrap();
-        for _ in 0..1000 {
+        for _ in 0..300 {
             let waiting = locker.lock(&name).timeout(Duration::from_millis(1)).acquire_blocking();
             assert!(waiting.unwrap_err().is_temporary());
             done.fetch_add(1, Ordering::SeqCst);

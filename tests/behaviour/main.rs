@@ -1,7 +1,9 @@
 //! The laws that every store keeps. Each is written once and runs on every store.
 
+mod administration;
 mod by_name;
 mod event;
+mod keyed_lock;
 mod lock;
 mod rate_limiter;
 mod rwlock;
@@ -15,6 +17,14 @@ macro_rules! laws {
     ($($primitive:ident: $($law:ident),+ $(,)?;)+) => {
         laws!(@store memory, $($primitive: $($law),+;)+);
         laws!(@store redis, $($primitive: $($law),+;)+);
+        laws!(@store sentinel, $($primitive: $($law),+;)+);
+        laws!(@store cluster, $($primitive: $($law),+;)+);
+        laws!(@store postgres, $($primitive: $($law),+;)+);
+        laws!(@store pgbouncer, $($primitive: $($law),+;)+);
+        laws!(@store etcd, $($primitive: $($law),+;)+);
+        laws!(@store files, $($primitive: $($law),+;)+);
+        laws!(@store served_clock, $($primitive: $($law),+;)+);
+        laws!(@store observed_clock, $($primitive: $($law),+;)+);
     };
     (@store $store:ident, $($primitive:ident: $($law:ident),+;)+) => {
         mod $store {
@@ -30,6 +40,12 @@ macro_rules! laws {
 }
 
 laws! {
+    administration:
+        pages_miss_no_key_that_stays,
+        page_has_what_its_filter_chooses,
+        functions_are_listed_by_name_and_line,
+        holds_have_the_note_of_their_locker,
+        evict_up_to_spares_later_holds;
     lock:
         two_never_hold_at_once,
         is_free_after_release,
@@ -65,6 +81,18 @@ laws! {
         evict_without_a_holder_returns_false,
         names_in_use_are_listed_and_idle_ones_are_not,
         the_store_answers;
+    keyed_lock:
+        repeated_acquire_keeps_hold_and_expiry,
+        names_and_guards_take_turns,
+        waits_of_one_holder_are_independent,
+        waits_behind_others_share_the_hold,
+        a_dropped_wait_leaves_no_trace,
+        a_wait_dropped_at_its_turn_passes_on,
+        reported_hold_outlives_a_dropped_wait,
+        a_hold_lasts_as_long_as_it_was_told,
+        the_lock_of_an_attribute_has_a_key,
+        two_never_hold_at_once,
+        named_readers_share_and_a_writer_is_alone;
     semaphore:
         never_more_than_its_size_hold,
         permits_are_free_after_release_and_after_drop,
@@ -127,6 +155,7 @@ laws! {
         conflicts_with_a_lock_kept_for_a_waiter;
     together:
         barrier_opens_when_all_parties_arrive,
+        a_barrier_may_open_only_once,
         departed_barrier_waiter_does_not_count,
         timed_out_barrier_waiter_does_not_count,
         counted_down_latch_stays_open,

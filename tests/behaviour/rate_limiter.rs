@@ -1,6 +1,6 @@
 //! Laws of the rate limiters.
 
-use crate::support::{GENEROUS, MINUTE, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, MINUTE, fresh_name, in_time, queued, until};
 use locker::{Error, ErrorKind, Locker, Quota};
 use std::time::{Duration, Instant};
 
@@ -44,8 +44,8 @@ pub(crate) async fn several_tokens_are_taken_all_or_nothing(locker: Locker) {
 pub(crate) async fn callers_wait_for_their_reservation(locker: Locker) {
     for quota in all(1, SHORT) {
         let limiter = locker.rate_limiter(&fresh_name(), quota);
-        limiter.acquire().await.unwrap();
         let started = Instant::now();
+        limiter.acquire().await.unwrap();
         for turn in 1..=2_u32 {
             in_time("a reservation", limiter.acquire()).await.unwrap();
             assert!(started.elapsed() + Duration::from_millis(10) >= SHORT * turn, "{quota:?} is early");
@@ -67,19 +67,24 @@ pub(crate) async fn delayed_admission_reports_remaining_tokens(locker: Locker) {
 pub(crate) async fn reservations_follow_the_order_of_calls(locker: Locker) {
     for quota in all(2, SHORT / 4) {
         let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
-        let served = std::sync::Mutex::new(Vec::new());
-        let mut waiting: Vec<_> = Vec::new();
-        for number in 0..8 {
-            let (limiter, served) = (&limiter, &served);
-            waiting.push(async move {
-                limiter.acquire().await.unwrap();
-                served.lock().unwrap().push(number / 2);
-            });
+        // A runtime gets its own connection to a node of a cluster during its first calls there, and the later ones may
+        // overtake on it.
+        let opens_connections = format!("{locker:?}").contains("redis+cluster:");
+        for is_first in [true, false].into_iter().skip(usize::from(!opens_connections)) {
+            let served = std::sync::Mutex::new(Vec::new());
+            let mut waiting: Vec<_> = Vec::new();
+            for number in 0..8 {
+                let (limiter, served) = (&limiter, &served);
+                waiting.push(async move {
+                    limiter.acquire().await.unwrap();
+                    served.lock().unwrap().push(number / 2);
+                });
+            }
+            // They are polled in this order and therefore ask in this order.
+            in_time("all admissions", futures_util::future::join_all(waiting)).await;
+            let served = served.into_inner().unwrap();
+            assert!(is_first || served.is_sorted(), "{quota:?}: {served:?}");
         }
-        // They are polled in this order and therefore ask in this order.
-        in_time("all admissions", futures_util::future::join_all(waiting)).await;
-        let served = served.into_inner().unwrap();
-        assert!(served.is_sorted(), "{quota:?}: {served:?}");
     }
 }
 
@@ -202,21 +207,24 @@ pub(crate) async fn refusal_ends_at_its_retry_after(locker: Locker) {
     // Clocks count whole microseconds, and the clock of the embedded store may be late by two.
     const APART: Duration = Duration::from_micros(5);
     for quota in all(1, SHORT / 8) {
-        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(Duration::ZERO);
-        limiter.acquire().await.unwrap();
-        let mut ends = Vec::new();
-        loop {
-            let begun = Instant::now();
-            match limiter.acquire().await {
-                Ok(_) => break,
-                Err(error) => {
-                    let late = ends.iter().find(|end| **end <= begun);
-                    assert_eq!(late, None, "{quota:?}: refused later than it was said before");
-                    ends.push(Instant::now() + retry_after(&error) + APART);
+        let is_refused = async || {
+            let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(Duration::ZERO);
+            limiter.acquire().await.unwrap();
+            let mut ends = Vec::new();
+            loop {
+                let begun = Instant::now();
+                match limiter.acquire().await {
+                    Ok(_) => return !ends.is_empty(),
+                    Err(error) => {
+                        let late = ends.iter().find(|end| **end <= begun);
+                        assert_eq!(late, None, "{quota:?}: refused later than it was said before");
+                        ends.push(Instant::now() + retry_after(&error) + APART);
+                    }
                 }
             }
-        }
-        assert!(!ends.is_empty(), "{quota:?} has refused nothing");
+        };
+        // On a busy machine a call may take longer than the interval.
+        until("a refusal before the interval is over", is_refused).await;
     }
 }
 

@@ -2,8 +2,11 @@
 
 use futures_util::future::{Either, select};
 use locker::Locker;
-use locker_harness::RedisServer;
+use locker_harness::{
+    ClusterSetup, EtcdServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
+};
 use std::{
+    any::Any,
     fmt::Debug,
     future::Future,
     pin::Pin,
@@ -13,31 +16,101 @@ use std::{
 
 pub(crate) use locker_harness::{GENEROUS, in_time, until};
 
-pub(crate) const SHORT: Duration = Duration::from_millis(120);
+/// Longer than a busy server takes to reply.
+pub(crate) const SHORT: Duration = Duration::from_millis(400);
 
 /// Ends before a waiter rechecks on its own.
 pub(crate) const SOON: Duration = Duration::from_secs(4);
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
+/// The most that a hold of a minute may have left: a store adds what it does not know about its clock.
+pub(crate) const MINUTE_LEFT: Duration = Duration::from_secs(61);
+
 /// A locker on a store that lasts as long as this value.
 pub(crate) struct Opened {
     pub(crate) locker: Locker,
-    _server: Option<RedisServer>,
+    /// The server or the directory of the store.
+    _place: Box<dyn Any>,
+}
+
+impl Opened {
+    async fn connect(url: &str, place: impl Any) -> Option<Self> {
+        // No law is about a server that is slow, as one is that has just been started.
+        let locker = Locker::builder().url(url).command_timeout(Duration::from_secs(20));
+        let locker = locker.build().await.expect("a connection to the test's server");
+        Some(Self { locker, _place: Box::new(place) })
+    }
 }
 
 pub(crate) async fn memory() -> Option<Opened> {
-    Some(Opened { locker: Locker::memory(), _server: None })
+    Some(Opened { locker: Locker::memory(), _place: Box::new(()) })
 }
 
 /// The server of the environment variable `LOCKER_TEST_REDIS_URL`, else a new one.
 pub(crate) async fn redis() -> Option<Opened> {
-    let (url, server) = match std::env::var("LOCKER_TEST_REDIS_URL") {
-        Ok(url) => (url, None),
-        Err(_) => RedisServer::start().map(|server| (server.url(), Some(server)))?,
-    };
-    let locker = Locker::connect(&url).await.expect("a connection to the test's server");
-    Some(Opened { locker, _server: server })
+    if let Ok(url) = std::env::var("LOCKER_TEST_REDIS_URL") {
+        return Opened::connect(&url, ()).await;
+    }
+    let server = RedisServer::start()?;
+    Opened::connect(&server.url(), server).await
+}
+
+pub(crate) async fn sentinel() -> Option<Opened> {
+    static SETUP: Shared<SentinelSetup> = Shared::new();
+    let setup = SETUP.get(SentinelSetup::start)?;
+    Opened::connect(&setup.url(), setup).await
+}
+
+pub(crate) async fn cluster() -> Option<Opened> {
+    static SETUP: Shared<ClusterSetup> = Shared::new();
+    let setup = SETUP.get(ClusterSetup::start)?;
+    Opened::connect(&setup.url(), setup).await
+}
+
+/// The engine of the stores that compare and set, on a backend in memory that takes its time.
+pub(crate) async fn served_clock() -> Option<Opened> {
+    fake("clock=served&delay=1ms").await
+}
+
+/// As [`served_clock`], but nobody can read a clock that all share.
+pub(crate) async fn observed_clock() -> Option<Opened> {
+    fake("clock=observed").await
+}
+
+async fn fake(parameters: &str) -> Option<Opened> {
+    let url = format!("fake://{}?{parameters}", fresh_name().replace(' ', "-"));
+    Opened::connect(&url, ()).await
+}
+
+pub(crate) async fn postgres() -> Option<Opened> {
+    static SERVER: Shared<PostgresServer> = Shared::new();
+    let server = SERVER.get(PostgresServer::start)?;
+    Opened::connect(&server.url(), server).await
+}
+
+/// A pool of connections in transaction mode, and one connection per process beside it, which hears messages. Without
+/// that, a waiter that polls does not count its attempts.
+pub(crate) async fn pgbouncer() -> Option<Opened> {
+    static SERVER: Shared<(PgBouncer, PostgresServer)> = Shared::new();
+    let place = SERVER.get(|| {
+        let server = PostgresServer::start()?;
+        Some((PgBouncer::start(&server, 10)?, server))
+    })?;
+    let url = format!("{}?listen=127.0.0.1:{}", place.0.url(), place.1.port());
+    Opened::connect(&url, place).await
+}
+
+pub(crate) async fn etcd() -> Option<Opened> {
+    static SERVER: Shared<EtcdServer> = Shared::new();
+    let server = SERVER.get(EtcdServer::start)?;
+    Opened::connect(&server.url(), server).await
+}
+
+pub(crate) async fn files() -> Option<Opened> {
+    // In memory: a write to a busy disk may take longer than the leases of the laws.
+    let directory = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
+    Opened::connect(&format!("file://{}", directory.path().display()), directory).await
 }
 
 /// A name that no other test uses.
@@ -48,6 +121,28 @@ pub(crate) fn fresh_name() -> String {
 
 /// Starts a call that has to wait, and returns when the store has it in its queue.
 pub(crate) async fn queued<F: Future<Output: Debug>>(locker: &Locker, call: F) -> Pin<Box<F>> {
+    match queued_or_ended(locker, call).await {
+        Ok(call) => call,
+        Err(answer) => panic!("the call did not wait: {answer:?}"),
+    }
+}
+
+/// As [`queued`], for a call at a name where nobody else waits. The store has its place, also if a later request has
+/// overtaken it: over a connection that its runtime has just opened, or because its script had to be sent first.
+pub(crate) async fn queued_at<F: Future<Output: Debug>>(
+    locker: &Locker,
+    kind: &str,
+    name: &str,
+    call: F,
+) -> Pin<Box<F>> {
+    match select(Box::pin(call), Box::pin(waiting_at(locker, kind, name, 1))).await {
+        Either::Left((answer, _)) => panic!("the call did not wait: {answer:?}"),
+        Either::Right(((), call)) => call,
+    }
+}
+
+/// As [`queued`], but a call that does not wait is returned as the error with its answer.
+pub(crate) async fn queued_or_ended<F: Future>(locker: &Locker, call: F) -> Result<Pin<Box<F>>, F::Output> {
     // A store across the network has the request once it has replied to later ones on the same connection. The first
     // request of a kind may be sent twice.
     let later = Box::pin(async {
@@ -56,8 +151,8 @@ pub(crate) async fn queued<F: Future<Output: Debug>>(locker: &Locker, call: F) -
         }
     });
     match select(Box::pin(call), later).await {
-        Either::Left((answer, _)) => panic!("the call did not wait: {answer:?}"),
-        Either::Right(((), call)) => call,
+        Either::Left((answer, _)) => Err(answer),
+        Either::Right(((), call)) => Ok(call),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Laws of the barrier, the latch, the counter, and of several locks at once.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, queued_at, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
@@ -14,6 +14,27 @@ pub(crate) async fn barrier_opens_when_all_parties_arrive(locker: Locker) {
         in_time("the first", one).await.unwrap();
         in_time("the second", two).await.unwrap();
     }
+}
+
+/// A barrier for one round refuses later callers until it is deleted. One for many rounds does not care.
+pub(crate) async fn a_barrier_may_open_only_once(locker: Locker) {
+    let (admin, name) = (locker.admin(), fresh_name());
+    let once = locker.barrier(&name, 2).once(true);
+    let first = queued(&locker, once.wait(GENEROUS)).await;
+    in_time("the last arrival", once.wait(GENEROUS)).await.unwrap();
+    in_time("the first arrival", first).await.unwrap();
+    for timeout in [Duration::ZERO, GENEROUS] {
+        assert_eq!(once.wait(timeout).await.unwrap_err().kind(), ErrorKind::Conflict);
+    }
+    let state = admin.inspect(&admin.key("barrier", &name)).await.unwrap().unwrap();
+    assert_eq!((state.fired, state.waiting), (Some(true), 0));
+    let again = locker.barrier(&name, 2);
+    let first = queued(&locker, again.wait(GENEROUS)).await;
+    in_time("the next round", again.wait(GENEROUS)).await.unwrap();
+    in_time("its first arrival", first).await.unwrap();
+    assert_eq!(once.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(admin.delete(&admin.key("barrier", &name)).await.unwrap());
+    assert_eq!(once.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 pub(crate) async fn departed_barrier_waiter_does_not_count(locker: Locker) {
@@ -74,7 +95,7 @@ pub(crate) async fn counted_down_latch_stays_open(locker: Locker) {
 pub(crate) async fn opened_latch_releases_larger_waits(locker: Locker) {
     let name = fresh_name();
     let (many, one) = (locker.latch(&name, 5), locker.latch(&name, 1));
-    let waiting = queued(&locker, many.wait(GENEROUS)).await;
+    let waiting = queued_at(&locker, "latch", &name, many.wait(GENEROUS)).await;
     assert_eq!(one.count_down().await.unwrap(), 0);
     in_time("the waiter", waiting).await.unwrap();
     one.wait(Duration::ZERO).await.unwrap();

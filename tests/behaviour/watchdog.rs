@@ -1,10 +1,8 @@
 //! Laws of the watchdog.
 
-use crate::support::{GENEROUS, fresh_name, in_time, queued};
+use crate::support::{GENEROUS, SHORT, fresh_name, in_time, queued, queued_or_ended};
 use locker::{ErrorKind, Locker};
 use std::time::{Duration, Instant};
-
-const SHORT: Duration = Duration::from_millis(150);
 
 pub(crate) async fn expires_when_it_is_not_kicked_and_never_early(locker: Locker) {
     let watchdog = locker.watchdog(&fresh_name());
@@ -26,18 +24,34 @@ pub(crate) async fn stays_expired_until_the_next_kick(locker: Locker) {
 }
 
 pub(crate) async fn kick_postpones_expiry_for_all_waiters(locker: Locker) {
+    let mut first = SHORT;
+    // On a busy machine the first expiry may come before the second kick, which then postpones nothing.
+    while !second_kick_postpones(&locker, first).await {
+        first *= 2;
+        assert!(first < GENEROUS);
+    }
+}
+
+/// Returns `false` if the second kick came too late to show anything.
+async fn second_kick_postpones(locker: &Locker, first: Duration) -> bool {
     let watchdog = locker.watchdog(&fresh_name());
-    watchdog.kick(SHORT).await.unwrap();
+    let started = Instant::now();
+    watchdog.kick(first).await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..3 {
-        waiting.push(queued(&locker, watchdog.wait(GENEROUS)).await);
+        let Ok(waiter) = queued_or_ended(locker, watchdog.wait(GENEROUS)).await else { return false };
+        waiting.push(waiter);
     }
     let kicked = Instant::now();
-    watchdog.kick(SHORT * 3).await.unwrap();
+    watchdog.kick(first * 3).await.unwrap();
+    if started.elapsed() >= first {
+        return false;
+    }
     for waiter in waiting {
         in_time("the expiry", waiter).await.unwrap();
-        assert!(kicked.elapsed() >= SHORT * 3);
+        assert!(kicked.elapsed() >= first * 3);
     }
+    true
 }
 
 pub(crate) async fn shorter_kick_reaches_waiters(locker: Locker) {
@@ -53,8 +67,10 @@ pub(crate) async fn watchdog_starts_at_the_first_wait(locker: Locker) {
     let (name, admin) = (fresh_name(), locker.admin());
     let watchdog = locker.watchdog(&name);
     let error = watchdog.wait(Duration::ZERO).await.unwrap_err();
-    let minute = Duration::from_secs(60);
-    assert!(error.retry_after().is_some_and(|after| after <= minute && after > minute / 2), "{error:?}");
+    // A store adds what it does not know about its clock.
+    let (minute, unknown) = (Duration::from_secs(60), Duration::from_secs(1));
+    let is_near = |after| after <= minute + unknown && after > minute / 2;
+    assert!(error.retry_after().is_some_and(is_near), "{error:?}");
     let state = admin.inspect(&admin.key("watchdog", &name)).await.unwrap().unwrap();
     assert_eq!(state.fired, Some(false));
 }

@@ -14,16 +14,22 @@ fn in_process(case: &str, url: Option<&OsStr>) -> std::process::Output {
     command.output().unwrap()
 }
 
+/// What a case wrote.
+struct Said {
+    out: String,
+    errors: String,
+}
+
 /// Returns the output of `case`, which passes in a process of its own. Returns `None` in that process.
-fn said(case: &str, url: Option<&OsStr>) -> Option<String> {
+fn said(case: &str, url: Option<&OsStr>) -> Option<Said> {
     if std::env::var("LOCKER_TEST_CASE").is_ok_and(|running| running == case) {
         return None;
     }
     let output = in_process(case, url);
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("1 passed"), "the case ran");
-    Some(said)
+    let [out, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{out}\n{errors}");
+    assert!(out.contains("1 passed"), "the case ran");
+    Some(Said { out, errors })
 }
 
 /// Returns `true` in the process of `case`. In any other process, starts that one and checks that the case passes.
@@ -99,7 +105,8 @@ fn build_without_a_store_logs_a_warning() {
         locker::Locker::builder().build_blocking().unwrap();
         return;
     };
-    assert!(said.contains("this process only"), "{said}");
+    assert!(said.out.contains("this process only"), "{}", said.out);
+    assert!(said.errors.is_empty(), "{}", said.errors);
 }
 
 #[cfg(feature = "tracing")]
@@ -111,7 +118,66 @@ fn set_global_logs_no_warning() {
         let _ = locker::global();
         return;
     };
-    assert!(!said.contains("this process only"), "{said}");
+    assert!(!said.out.contains("this process only") && said.errors.is_empty(), "{}{}", said.out, said.errors);
+}
+
+/// A program without `LOCKER_URL` and without a subscriber locked within its process only, and nothing said so.
+#[test]
+fn fall_back_to_memory_is_printed() {
+    let Some(said) = said("fall_back_to_memory_is_printed", None) else {
+        let _ = (locker::global(), locker::global());
+        return;
+    };
+    assert!(said.errors.starts_with("locker: no store is named, neither by the program"), "{}", said.errors);
+    assert_eq!(said.errors.lines().count(), 1, "{}", said.errors);
+    assert!(!said.out.contains("no store"), "{}", said.out);
+}
+
+#[test]
+fn named_memory_prints_nothing() {
+    let url = Some("memory://".as_ref());
+    let Some(said) = said("named_memory_prints_nothing", url) else {
+        locker::Locker::builder().build_blocking().unwrap();
+        let _ = locker::global();
+        return;
+    };
+    assert_eq!(said.errors, "");
+}
+
+#[test]
+fn builder_url_prints_nothing() {
+    let Some(said) = said("builder_url_prints_nothing", None) else {
+        let locker = locker::Locker::builder().url("memory://").build_blocking().unwrap();
+        locker::set_global(locker).unwrap();
+        let _ = locker::global();
+        return;
+    };
+    assert_eq!(said.errors, "");
+}
+
+/// What a subscriber drops is dropped by choice.
+#[cfg(feature = "tracing")]
+#[test]
+fn filtered_warning_is_not_printed() {
+    let Some(said) = said("filtered_warning_is_not_printed", None) else {
+        let filtered = tracing_subscriber::fmt().with_max_level(tracing::Level::ERROR).finish();
+        tracing::subscriber::with_default(filtered, || locker::Locker::builder().build_blocking().unwrap());
+        return;
+    };
+    assert!(!said.out.contains("this process only") && said.errors.is_empty(), "{}{}", said.out, said.errors);
+}
+
+/// The subscriber of another thread does not hear this one.
+#[cfg(feature = "tracing")]
+#[test]
+fn subscriber_elsewhere_does_not_count() {
+    let Some(said) = said("subscriber_elsewhere_does_not_count", None) else {
+        let _scope = tracing::subscriber::set_default(tracing_subscriber::fmt().finish());
+        let build = || locker::Locker::builder().build_blocking().map(|_| ());
+        std::thread::spawn(build).join().unwrap().unwrap();
+        return;
+    };
+    assert!(said.errors.contains("this process only"), "{}", said.errors);
 }
 
 #[cfg(feature = "redis")]

@@ -9,6 +9,7 @@ use locker::{
 use locker_harness::{GENEROUS, in_time, until};
 use std::{
     future::pending,
+    mem::forget,
     pin::Pin,
     sync::{
         Arc,
@@ -189,12 +190,31 @@ async fn a_hold_that_is_not_renewed_is_never_renewed() {
     assert_eq!(link.renewals.load(Ordering::SeqCst), 0);
 }
 
+/// Nobody can tell a leaked guard from one that is kept for long.
+#[tokio::test]
+async fn leaked_guard_is_held_until_max_hold() {
+    let (link, locker) = Link::new();
+    let request = |name| locker.lock(name).lease(LEASE);
+    // Long enough for a busy machine.
+    forget(request("for good").lease(10 * LEASE).acquire().await.unwrap());
+    forget(request("bounded").max_hold(2 * LEASE).acquire().await.unwrap());
+    in_time("max_hold", request("bounded").timeout(GENEROUS).acquire())
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let renewed = link.renewals.load(Ordering::SeqCst);
+    until("later renewals", async || link.renewals.load(Ordering::SeqCst) > renewed + 3).await;
+    assert!(request("for good").try_acquire().await.unwrap().is_none());
+}
+
 #[tokio::test]
 async fn many_holds_are_kept_by_one_task() {
     let (link, locker) = Link::new();
     let mut guards = Vec::new();
     for number in 0..500 {
-        guards.push(locker.lock(&format!("name {number}")).lease(LEASE * 2).acquire().await.unwrap());
+        guards.push(locker.lock(&format!("name {number}")).lease(LEASE * 10).acquire().await.unwrap());
     }
     until("two renewals of each", async || link.renewals.load(Ordering::SeqCst) >= 1000).await;
     assert!(guards.iter().all(locker::Guard::is_held));

@@ -3,6 +3,7 @@
 mod blocking;
 mod cancel_safety;
 mod crowds;
+mod descriptions;
 mod global;
 mod ids;
 mod lease;

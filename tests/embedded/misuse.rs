@@ -28,6 +28,17 @@ fn impossible_settings_are_refused_by_name() {
     refused(lock().renew(false).max_hold(Duration::from_secs(60)).acquire_blocking(), &["max_hold", "renew"]);
 }
 
+/// The locker's default and the setting of one call do not contradict each other.
+#[test]
+fn zero_timeout_overrides_max_retry() {
+    let locker = Locker::builder().url("memory://").max_retry(3).build_blocking().unwrap();
+    let _held = locker.lock("zero timeout").acquire_blocking().unwrap();
+    let once = locker.lock("zero timeout").timeout(Duration::ZERO);
+    for once in [once.clone(), once.max_retry(5)] {
+        assert_eq!(once.acquire_blocking().unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+}
+
 #[test]
 fn defaults_are_checked_when_the_locker_is_built() {
     let error = Locker::builder().lease(Duration::ZERO).build_blocking().unwrap_err();

@@ -1,6 +1,6 @@
 //! The examples, run as programs.
 
-mod on_redis;
+mod on_stores;
 #[cfg(feature = "tower")]
 mod rate_limited_api;
 mod web_handler;

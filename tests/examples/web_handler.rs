@@ -24,9 +24,12 @@ fn slow(address: &str, takes_ms: u64) -> JoinHandle<String> {
     thread::spawn(move || post(&address, "/withdraw/4001", &body))
 }
 
-/// No response shows the key, whose halves are joined by this.
-fn hides_the_key(response: &str) -> bool {
-    !response.contains(":lock|")
+/// Checks a response: its status, whether it invites a repetition, and that it does not show the lock's key.
+fn check(response: &str, status: &str, retry: bool) {
+    assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{response}");
+    assert_eq!(response.to_lowercase().contains("\r\nretry-after: "), retry, "{response}");
+    // The halves of the key are joined by this.
+    assert!(!response.contains(":lock|"), "{response}");
 }
 
 #[test]
@@ -40,9 +43,7 @@ fn second_withdrawal_from_a_card_gets_409() {
             break response;
         }
     };
-    assert!(conflict.starts_with("HTTP/1.1 409 "), "{conflict}");
-    assert!(conflict.to_lowercase().contains("\r\nretry-after: "), "{conflict}");
-    assert!(hides_the_key(&conflict), "{conflict}");
+    check(&conflict, "409", true);
     let other = post(&address, "/withdraw/4002", r#"{"amount":1}"#);
     assert!(other.starts_with("HTTP/1.1 200 ") && other.contains(r#""balance":999"#), "{other}");
     let first = slow.join().unwrap();
@@ -65,9 +66,40 @@ fn lost_lock_is_500_without_retry_after() {
     });
     let _: String = server.ask("FLUSHALL", &[]);
     let lost = slow.join().unwrap();
-    assert!(lost.starts_with("HTTP/1.1 500 "), "{lost}");
-    assert!(!lost.to_lowercase().contains("\r\nretry-after: "), "{lost}");
-    assert!(lost.contains("the outcome is unknown") && hides_the_key(&lost), "{lost}");
+    check(&lost, "500", false);
+    assert!(lost.contains("the outcome is unknown"), "{lost}");
     let after = post(&address, "/withdraw/4001", r#"{"amount":0}"#);
     assert!(after.contains(r#""balance":1000"#), "the handler was cancelled: {after}");
+}
+
+/// The list stands where another program's data would.
+#[test]
+fn foreign_key_is_500_without_retry_after() {
+    let Some(server) = RedisServer::start() else { return };
+    let (_running, address) = start(&["--store", &server.url()]);
+    let slow = slow(&address, 2500);
+    let key = eventually("the lock", || {
+        let keys: Vec<String> = server.ask("KEYS", &["*:lock|*"]);
+        keys.into_iter().find(|key| !key.starts_with('{'))
+    });
+    check(&slow.join().unwrap(), "200", false);
+    let _: i64 = server.ask("LPUSH", &[&key, "not a lock"]);
+    check(&post(&address, "/withdraw/4001", r#"{"amount":0}"#), "500", false);
+}
+
+#[test]
+fn refused_command_is_500_without_retry_after() {
+    let Some(server) = RedisServer::start() else { return };
+    let (_running, address) = start(&["--store", &server.url()]);
+    check(&post(&address, "/withdraw/4001", r#"{"amount":0}"#), "200", false);
+    let _: String = server.ask("ACL", &["SETUSER", "default", "-@all", "+acl"]);
+    check(&post(&address, "/withdraw/4001", r#"{"amount":0}"#), "500", false);
+}
+
+#[test]
+fn unreachable_store_is_503_with_retry_after() {
+    let Some(mut server) = RedisServer::start() else { return };
+    let (_running, address) = start(&["--store", &server.url()]);
+    server.kill();
+    check(&post(&address, "/withdraw/4001", r#"{"amount":0}"#), "503", true);
 }

@@ -57,8 +57,7 @@ struct Model {
 impl Model {
     fn step(&mut self, request: &lock::Request) -> (Reply, Vec<Notification>) {
         let (key, mut notifications) = (Key::new("lock:a"), Vec::new());
-        let mut context =
-            Context { key: &key, now: Timestamp::from_micros(1), notifications: &mut notifications };
+        let mut context = Context::new(&key, Timestamp::from_micros(1), &mut notifications);
         (self.state.step(request, &mut context), notifications)
     }
 
@@ -68,7 +67,7 @@ impl Model {
 
     fn join(&mut self, number: usize) {
         let wait = Some(Wait { live: None, fair: true });
-        let acquire = HoldRequest::Acquire { id: Self::id(number), lease: LEASE, wait, ask: () };
+        let acquire = HoldRequest::Acquire { id: Self::id(number), lease: LEASE, wait, ask: None };
         match self.step(&acquire).0 {
             Reply::Granted { .. } => self.holder = Some(number),
             Reply::Queued { .. } => self.waiting.push(number),

@@ -40,6 +40,84 @@ async fn late_keyed_acquire_holds_nothing() {
 }
 
 #[tokio::test]
+async fn late_keyed_lock_acquire_holds_nothing() {
+    let Some((server, proxy, behind)) = through_a_proxy().await else { return };
+    let direct = connect(&server.url()).await;
+    let lock = behind.keyed_lock("a");
+    proxy.set_for_open(Fault::HoldRequests);
+    in_time("a new connection", lock.clone().acquire("holder", MINUTE, GENEROUS)).await.unwrap();
+    assert!(lock.release("holder").await.unwrap());
+    in_time("the background calls", behind.settled()).await;
+    let_the_late_copy_through(&server, &proxy).await;
+    assert!(direct.lock("a").try_acquire().await.unwrap().is_some(), "a caller that does not know holds it");
+}
+
+/// The late copy is answered with the hold of the other attempt, and must not take that hold away from it.
+#[tokio::test]
+async fn late_keyed_lock_acquire_shares_no_hold() {
+    let Some((server, proxy, behind)) = through_a_proxy().await else { return };
+    let direct = connect(&server.url()).await;
+    proxy.set_for_open(Fault::HoldRequests);
+    let lock = behind.keyed_lock("a");
+    in_time("a new connection", lock.clone().acquire("holder", MINUTE, GENEROUS)).await.unwrap();
+    assert!(lock.release("holder").await.unwrap());
+    in_time("the background calls", behind.settled()).await;
+    let held = direct.keyed_lock("a").acquire("holder", MINUTE, GENEROUS).await.unwrap();
+    let_the_late_copy_through(&server, &proxy).await;
+    assert_eq!(direct.keyed_lock("a").acquire("holder", MINUTE, GENEROUS).await.unwrap(), held);
+    assert!(direct.lock("a").try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn late_keyed_lock_changes_spare_the_next_hold() {
+    let Some((server, proxy, behind)) = through_a_proxy().await else { return };
+    let (direct, admin) = (connect(&server.url()).await, behind.admin());
+    let lock = behind.keyed_lock("a");
+    lock.clone().acquire("holder", MINUTE, GENEROUS).await.unwrap();
+    proxy.set_for_open(Fault::HoldRequests);
+    let both = async { tokio::join!(lock.renew("holder", MINUTE * 9), lock.release("holder")) };
+    let (_, released) = in_time("a new connection", both).await;
+    assert!(released.unwrap());
+    let next = lock.clone().acquire("holder", MINUTE, GENEROUS).await.unwrap();
+    let before = scripts_run(&server);
+    proxy.set_for_open(Fault::None);
+    until("both late copies", async || scripts_run(&server) >= before + 2).await;
+    assert!(direct.lock("a").try_acquire().await.unwrap().is_none(), "two hold at once");
+    let state = admin.inspect(&admin.key("lock", "a")).await.unwrap().unwrap();
+    assert!(state.holders[0].time_left.is_some_and(|left| left <= MINUTE), "{state:?}");
+    assert_eq!(lock.clone().acquire("holder", MINUTE, GENEROUS).await.unwrap(), next);
+    assert!(lock.release("holder").await.unwrap() && !lock.release("holder").await.unwrap());
+}
+
+/// The client gives up while the reply to its granted acquire is lost: nobody holds, unless another client of the same
+/// name has got the hold.
+#[tokio::test]
+async fn lost_grant_of_a_keyed_lock_is_returned() {
+    let Some((server, proxy, behind)) = through_a_proxy().await else { return };
+    let direct = connect(&server.url()).await;
+    for is_shared in [false, true] {
+        direct.lock("warm").acquire().await.unwrap().release().await.unwrap();
+        proxy.set(Fault::DropReplies);
+        let before = scripts_run(&server);
+        let mut call = Box::pin(behind.keyed_lock("a").acquire("holder", MINUTE, GENEROUS));
+        until("the grant", async || {
+            assert!(futures_util::poll!(&mut call).is_pending());
+            scripts_run(&server) > before
+        })
+        .await;
+        if is_shared {
+            direct.keyed_lock("a").acquire("holder", MINUTE, Duration::ZERO).await.unwrap();
+        }
+        drop(call);
+        proxy.set(Fault::None);
+        in_time("the cancel", behind.settled()).await;
+        let held = direct.lock("a").try_acquire().await.unwrap().is_none();
+        assert_eq!(held, is_shared);
+        assert_eq!(direct.keyed_lock("a").release("holder").await.unwrap(), is_shared);
+    }
+}
+
+#[tokio::test]
 async fn late_keyed_release_spares_the_next_hold() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;

@@ -1,6 +1,8 @@
 //! The cost of rate limiters on the server, and the keys that they leave there.
 
-use crate::support::{MINUTE, commands_run, connect, in_time, scripts_run, until, waiting};
+use crate::support::{
+    MINUTE, commands_run, connect, connect_patiently, in_time, scripts_run, until, waiting,
+};
 use locker::{ErrorKind, Locker, Quota, RateLimiter};
 use locker_harness::RedisServer;
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ async fn crowd(server: &RedisServer, locker: &Locker, quota: Quota) -> JoinSet<(
 async fn departing_crowd_costs_linear_work() {
     for quota in [Quota::gcra(1, HOUR), Quota::token_bucket(1, HOUR), Quota::fixed_window(0, HOUR)] {
         let Some(server) = RedisServer::start() else { return };
-        let locker = connect(&server.url()).await;
+        let locker = connect_patiently(&server.url()).await;
         locker.rate_limiter("crowd", quota).try_acquire().await.unwrap();
         let callers = crowd(&server, &locker, quota).await;
         let (scripts, commands) = (scripts_run(&server), commands_run(&server, |_| true));
@@ -51,7 +53,7 @@ async fn name_is_forgotten_a_minute_after_its_use() {
     const MINUTE: Duration = Duration::from_secs(60);
     for kind in [Quota::fixed_window, Quota::token_bucket, Quota::gcra] {
         let Some(server) = RedisServer::start() else { return };
-        let locker = connect(&server.url()).await;
+        let locker = connect_patiently(&server.url()).await;
         let limiter = |quota| locker.rate_limiter("name", quota).timeout(Duration::MAX);
         let takes = |number: usize, quota| {
             let limiter = limiter(quota);
@@ -156,6 +158,9 @@ async fn refused_calls_all_ask_while_a_caller_waits() {
         })
         .await;
         assert_eq!(asked(&server, &limiter, 50).await, 50, "{quota:?}");
+        // The cancel must not count as a call of the next limiter.
+        drop(waiter);
+        in_time("the cancel", locker.settled()).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Replies that do not arrive: a request is repeated and takes effect once.
 
-use crate::support::{connect, eternal_keys, hold, holder, in_time, server_behind_proxy, until};
+use crate::support::{MINUTE, connect, eternal_keys, hold, holder, in_time, server_behind_proxy, until};
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
@@ -34,6 +34,29 @@ async fn abandoned_acquire_leaves_no_hold() {
     assert_eq!(tombstones.len(), 1);
     hold(&locker, "a").await.release().await.unwrap();
     assert_eq!(eternal_keys(&server), [""; 0]);
+}
+
+/// The same for a hold without expiry, which no client would release: its caller times out or is dropped.
+#[tokio::test]
+async fn abandoned_endless_acquire_is_cancelled() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let direct = connect(&server.url()).await;
+    for (patience, dropped) in [(Duration::from_millis(700), false), (MINUTE, true)] {
+        let acquire = locker.keyed_semaphore("a").acquire(1, "lost", Duration::MAX, patience);
+        proxy.set(Fault::DropReplies);
+        let call = tokio::spawn(acquire);
+        until("the hold", async || server.ask::<i64>("ZCARD", &["{semaphore:a}:a"]) == 1).await;
+        if dropped {
+            call.abort();
+        } else {
+            in_time("the time-out", call).await.unwrap().unwrap_err();
+        }
+        proxy.set(Fault::None);
+        let next = direct.keyed_semaphore("a").acquire(1, "next", MINUTE, MINUTE);
+        in_time("the permit", next).await.unwrap();
+        assert!(direct.keyed_semaphore("a").release("next").await.unwrap());
+        in_time("the end of the calls", locker.settled()).await;
+    }
 }
 
 #[tokio::test]

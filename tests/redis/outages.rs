@@ -1,8 +1,8 @@
 //! Outages of the server or of the network, and processes that are paused.
 
 use crate::support::{GENEROUS, LEASE, builder, connect, hold, in_time, server_behind_proxy, until, waiting};
-use futures_util::FutureExt;
-use locker::{ErrorKind, Locker};
+use futures_util::{FutureExt, TryFutureExt};
+use locker::{ErrorKind, Locker, Quota};
 use locker_harness::{Fault, Proxy, RedisServer, Signal};
 use rustix::process::{Pid, kill_process};
 use std::{
@@ -65,11 +65,71 @@ async fn timeout_during_a_recheck_is_timed_out() {
     let _: String = server.ask("SET", &["lock:a", "another client", "PX", "60000"]);
     let waiter = tokio::spawn(locker.lock("a").timeout(Duration::from_secs(2)).acquire());
     until("the waiter", async || waiting(&server, "lock:a") == 1).await;
-    proxy.set(Fault::HoldRequests);
+    proxy.set(Fault::Delay(Duration::from_millis(300)));
     let error = in_time("the time-out", waiter).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     proxy.set(Fault::None);
     until("an empty queue", async || waiting(&server, "lock:a") == 0).await;
+}
+
+/// No command had been unanswered when the timeouts ended: only the cancel shows that the server is frozen.
+#[tokio::test]
+async fn timeout_at_a_frozen_server_is_unavailable() {
+    let Some(server) = RedisServer::start() else { return };
+    let patience = Duration::from_secs(2);
+    let locker = Locker::builder().url(server.url()).timeout(patience).build().await.unwrap();
+    let guards = [
+        hold(&locker, "a").await,
+        locker.semaphore("a", 1).acquire().await.unwrap(),
+        locker.read_lock("a").acquire().await.unwrap(),
+    ];
+    let limiter = |name, size| {
+        let quota = Quota::token_bucket(size, Duration::from_secs(3600));
+        locker.rate_limiter(name, quota).timeout(patience).wait_past_timeout(true)
+    };
+    limiter("a", 1).acquire().await.unwrap();
+    let waiters = {
+        let (locker, parked, reserved) = (locker.clone(), limiter("b", 0), limiter("a", 1));
+        let started = async move {
+            let permits = locker.keyed_semaphore("a");
+            let (event, watchdog) = (locker.event("a"), locker.watchdog("a"));
+            let (barrier, latch) = (locker.barrier("a", 2), locker.latch("a", 1));
+            tokio::join!(
+                locker.lock("a").acquire().map_ok(drop),
+                locker.semaphore("a", 1).acquire().map_ok(drop),
+                locker.write_lock("a").acquire().map_ok(drop),
+                permits.acquire(1, "holder", Duration::MAX, patience).map_ok(drop),
+                event.wait(patience).map_ok(drop),
+                watchdog.wait(patience),
+                barrier.wait(patience),
+                latch.wait(patience),
+                parked.acquire().map_ok(drop),
+                reserved.acquire().map_ok(drop),
+            )
+        };
+        tokio::spawn(started.map(|all| -> [_; 10] { all.into() }))
+    };
+    let queued = || -> usize {
+        let kinds = ["lock", "semaphore", "rwlock", "event", "watchdog", "barrier", "latch", "rate"];
+        kinds.iter().map(|kind| waiting(&server, &format!("{kind}:a"))).sum::<usize>()
+            + waiting(&server, "rate:b")
+    };
+    until("all waiters", async || queued() == 10).await;
+    server.signal(Signal::STOP);
+    for (kind, result) in in_time("the errors", waiters).await.unwrap().into_iter().enumerate() {
+        let error = result.unwrap_err();
+        assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{kind}: {error}");
+    }
+    server.signal(Signal::CONT);
+    until("empty queues", async || queued() == 0).await;
+    drop(guards);
+    in_time("the end of the background work", locker.settled()).await;
+    for name in ["lock:a", "semaphore:a", "rwlock:a"] {
+        let (kind, name) = name.split_once(':').unwrap();
+        let key = locker.admin().key(kind, name);
+        let holders = locker.admin().inspect(&key).await.unwrap().map_or(0, |state| state.holders.len());
+        assert_eq!(holders, 0, "{kind}");
+    }
 }
 
 /// A waiter is granted the lock and cannot confirm it: its timeout ends before the grant window does.

@@ -1,8 +1,8 @@
 //! Rechecks: they keep waiters in their places, and find grants whose notification was lost.
 
 use crate::support::{
-    GENEROUS, LEASE, MINUTE, PROMPT, commands_run, connect, eternal_keys, hold, in_time, queue_permit,
-    scripts_run, server_behind_proxy, until, waiting,
+    GENEROUS, LEASE, MINUTE, PROMPT, commands_run, connect, connect_patiently, eternal_keys, hold, in_time,
+    queue_permit, scripts_run, server_behind_proxy, until, waiting,
 };
 use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -29,7 +29,7 @@ fn kept_until(server: &RedisServer) -> Option<f64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_call_rechecks_all_waiters_of_a_process() {
     let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
+    let locker = connect_patiently(&server.url()).await;
     let guard = locker.lock("a").lease(Duration::from_secs(600)).acquire().await.unwrap();
     let waiters = crowd(&server, &locker, 500).await;
     let before = scripts_run(&server);
@@ -49,7 +49,7 @@ async fn one_call_rechecks_all_waiters_of_a_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_queue_again_after_losing_places() {
     let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
+    let locker = connect_patiently(&server.url()).await;
     for count in [3, 1_000] {
         let guard = hold(&locker, "a").await;
         let waiters = crowd(&server, &locker, count).await;
@@ -66,7 +66,7 @@ async fn waiters_queue_again_after_losing_places() {
 #[tokio::test]
 async fn rechecks_keep_the_place_of_a_waiter() {
     let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
+    let locker = connect_patiently(&server.url()).await;
     let guard = hold(&locker, "a").await;
     let mut waiters = crowd(&server, &locker, 1).await;
     let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
@@ -86,17 +86,19 @@ async fn rechecks_keep_the_place_of_a_waiter() {
 async fn reconnecting_crowd_sends_no_scripts() {
     const COUNT: usize = 3_000;
     let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
+    let locker = connect_patiently(&server.url()).await;
     let guard = locker.lock("a").lease(Duration::from_secs(600)).acquire().await.unwrap();
     let waiters = crowd(&server, &locker, COUNT).await;
     let (texts, asked) = (commands_run(&server, |name| name == "eval"), scripts_run(&server));
-    let loads = commands_run(&server, |name| name == "script|load");
+    // Redis 6.2 does not count subcommands.
+    let loads = || commands_run(&server, |name| matches!(name, "script|load" | "script"));
+    let before = loads();
     let _: i64 = server.ask("CLIENT", &["KILL", "TYPE", "PUBSUB"]);
     until("all to have asked again", async || scripts_run(&server) >= asked + COUNT as u64).await;
     // Checking the new server takes two scripts of its own.
     let sent = commands_run(&server, |name| name == "eval") - texts;
     assert!(sent <= 1, "{sent} scripts in full");
-    let loaded = commands_run(&server, |name| name == "script|load") - loads;
+    let loaded = loads() - before;
     assert!((1..40).contains(&loaded), "{loaded} scripts");
     assert_eq!(waiting(&server, "lock:a"), COUNT);
     guard.release().await.unwrap();
@@ -146,7 +148,7 @@ async fn recheck_of_a_deleted_name_leaves_no_place() {
 #[tokio::test]
 async fn shorter_hold_ends_for_the_waiter_behind() {
     let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
+    let locker = connect_patiently(&server.url()).await;
     locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let brief = Duration::from_millis(300);
     let second = queue_permit(&server, &locker, "second", brief, GENEROUS).await;
@@ -160,7 +162,7 @@ async fn shorter_hold_ends_for_the_waiter_behind() {
 #[tokio::test]
 async fn shortened_hold_ends_for_the_waiter_behind() {
     let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
+    let locker = connect_patiently(&server.url()).await;
     locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let second = queue_permit(&server, &locker, "second", MINUTE, PROMPT).await;
     assert!(locker.keyed_semaphore("a").renew("first", Duration::from_millis(300)).await.unwrap());

@@ -85,6 +85,7 @@ fn other_runtime_goes_on_with_locker_and_holds() {
 
     let second = runtime(2);
     open_own(&second, &server, &locker);
+    // Under test: the guard is held longer than its lease, so it must have been renewed.
     thread::sleep(SHORT * 2);
     assert!(guard.is_held());
     second.block_on(guard.release()).unwrap();
@@ -97,6 +98,7 @@ fn blocked_runtime_keeps_its_leases() {
     let (locker, runtime) = (connect(&server.url()), runtime(2));
     open_own(&runtime, &server, &locker);
     let guard = hold(&runtime, &locker, "a", SHORT);
+    // Under test: tasks that block all threads of the runtime.
     let blocked: Vec<_> = (0..2).map(|_| runtime.spawn(async { thread::sleep(SHORT * 3) })).collect();
     for task in blocked {
         runtime.block_on(task).unwrap();

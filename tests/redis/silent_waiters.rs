@@ -1,8 +1,8 @@
 //! Waiters that do not take their grant: dropped, killed and paused ones.
 
 use crate::support::{
-    GENEROUS, MINUTE, PROMPT, commands_run, connect, hold, holder, in_time, queue, queue_permit, scripts_run,
-    server_behind_proxy, until, waiting,
+    GENEROUS, MINUTE, clock, commands_run, connect, hold, holder, in_time, queue, queue_permit, scripts_run,
+    server_behind_proxy, until, waiting, within_the_grant_window,
 };
 use futures_util::FutureExt;
 use locker_harness::{Fault, Proxy, RedisServer};
@@ -18,8 +18,10 @@ async fn waiter_of_a_dead_process_is_skipped() {
     let waiter = format!("60000 {alive} fair locker:push:nobody");
     let _: i64 = server.ask("HSET", &["{lock:a}:w", "0123456789abcdef0123456789abcdef", &waiter]);
     let other = queue(&server, &locker).await;
+    let released = clock(&server);
     guard.release().await.unwrap();
     let guard = in_time("the living waiter", other).await.unwrap();
+    within_the_grant_window(released, guard.fence());
     guard.release().await.unwrap();
 }
 
@@ -38,9 +40,10 @@ async fn silent_process_is_passed_over() {
     let waiter = format!("60000 {alive} unfair {channel}");
     let _: i64 = server.ask("HSET", &["{lock:a}:w", stopped, &waiter]);
     let other = queue(&server, &locker).await;
-    let before = scripts_run(&server);
+    let (before, released) = (scripts_run(&server), clock(&server));
     guard.release().await.unwrap();
     let guard = in_time("the waiter behind it", other).await.unwrap();
+    within_the_grant_window(released, guard.fence());
     assert!(scripts_run(&server) < before + 20, "no client polls");
     guard.release().await.unwrap();
 }
@@ -52,14 +55,19 @@ async fn silent_unfair_waiter_is_passed_over() {
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
     let guard = direct.semaphore("a", 1).acquire().await.unwrap();
+    // It asks just before the end of the window.
+    let soon = Duration::from_millis(1_900);
     let request = behind.semaphore("a", 1).fair(false).timeout(GENEROUS).retry_delay(GENEROUS);
     let silent = tokio::spawn(request.acquire());
     until("the first waiter in the queue", async || waiting(&server, "semaphore:a") == 1).await;
-    let next = tokio::spawn(direct.semaphore("a", 1).timeout(Duration::from_secs(8)).acquire());
+    let next = tokio::spawn(direct.semaphore("a", 1).retry_delay(soon).acquire());
     until("the second waiter in the queue", async || waiting(&server, "semaphore:a") == 2).await;
     proxy.set(Fault::DropReplies);
+    let released = clock(&server);
     guard.release().await.unwrap();
-    in_time("the second waiter", next).await.unwrap().unwrap().release().await.unwrap();
+    let guard = in_time("the second waiter", next).await.unwrap().unwrap();
+    within_the_grant_window(released, guard.fence());
+    guard.release().await.unwrap();
     silent.abort();
 }
 
@@ -71,10 +79,30 @@ async fn silent_successor_is_passed_over() {
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
     direct.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let silent = queue_permit(&server, &behind, "silent", MINUTE, GENEROUS).await;
-    let next = queue_permit(&server, &direct, "next", MINUTE, PROMPT).await;
+    let next = queue_permit(&server, &direct, "next", MINUTE, GENEROUS).await;
     proxy.set(Fault::DropReplies);
+    let released = clock(&server);
     assert!(direct.keyed_semaphore("a").release("first").await.unwrap());
-    in_time("the second waiter", next).await.unwrap().unwrap();
+    let grant = in_time("the second waiter", next).await.unwrap().unwrap();
+    within_the_grant_window(released, grant.fence);
+    silent.abort();
+}
+
+/// After the grant window. It is fair: the server has granted it the lock.
+#[tokio::test]
+async fn silent_fair_waiter_is_passed_over() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
+    let guard = hold(&direct, "a").await;
+    let silent = queue(&server, &behind).await;
+    let next = queue(&server, &direct).await;
+    proxy.set(Fault::DropReplies);
+    let released = clock(&server);
+    guard.release().await.unwrap();
+    let guard = in_time("the second waiter", next).await.unwrap();
+    within_the_grant_window(released, guard.fence());
+    guard.release().await.unwrap();
     silent.abort();
 }
 

@@ -27,6 +27,12 @@ pub(crate) async fn connect(url: &str) -> Locker {
     builder(url).build().await.expect("a connection to the test's server")
 }
 
+/// Connects a locker for tests in which the server replies, however late it does so on a busy machine: no command is
+/// sent twice.
+pub(crate) async fn connect_patiently(url: &str) -> Locker {
+    builder(url).command_timeout(GENEROUS).build().await.expect("a connection to the test's server")
+}
+
 pub(crate) async fn hold(locker: &Locker, name: &str) -> Guard {
     in_time("the lock", locker.lock(name).acquire()).await.expect("the lock")
 }
@@ -95,6 +101,22 @@ pub(crate) fn nobody_is_left(server: &RedisServer) {
     assert_eq!((holder(server, "lock:a"), waiting(server, "lock:a")), (None, 0));
     assert_eq!(eternal_keys(server), [""; 0]);
 }
+
+/// Returns the time of the server.
+pub(crate) fn clock(server: &RedisServer) -> Duration {
+    let (seconds, micros): (u64, u64) = server.ask("TIME", &[]);
+    Duration::from_secs(seconds) + Duration::from_micros(micros)
+}
+
+/// Checks that a dead or silent waiter ahead has delayed a hold by the grant window at most. The fence is the server's
+/// time of the grant.
+pub(crate) fn within_the_grant_window(released: Duration, fence: u64) {
+    let took = Duration::from_micros(fence).checked_sub(released).expect("a grant after the release");
+    assert!(took <= Duration::from_secs(2) + ROUND_TRIP, "granted {took:?} after the release");
+}
+
+/// What a busy machine takes to send a request and its reply.
+pub(crate) const ROUND_TRIP: Duration = Duration::from_secs(1);
 
 static NEXT_FENCE: AtomicU64 = AtomicU64::new(1);
 

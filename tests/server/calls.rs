@@ -139,7 +139,7 @@ async fn names_are_shown_listed_and_deleted() {
     let holder = &state["holders"][0];
     assert_eq!(holder["fence"].to_string(), held.header("locker-fence").unwrap());
     assert!(holder["age"].is_u64() && holder["time_left"].as_u64().unwrap() <= 60_000);
-    assert_eq!(server.get("/v1").await.body, r#"[{"kind":"semaphore","name":"s"}]"#);
+    assert_eq!(server.get("/v1").await.body, r#"[{"kind":"semaphore","name":"s","key":"semaphore:s"}]"#);
     assert_eq!(server.delete("/v1/semaphore/s").await.status, 204);
     assert_eq!(server.post("/v1/semaphore/s/release?key=secret").await.status, 409);
     assert_eq!(server.get("/v1").await.body, "[]");

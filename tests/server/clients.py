@@ -4,6 +4,7 @@ Each function is one fact; a failed assertion ends the program with its tracebac
 asked for with `ask`: a line goes out, a line comes back.
 """
 
+import json
 import os
 import signal
 import socket
@@ -45,6 +46,29 @@ def call(dealer, text):
 def is_served(endpoint):
     client = connect(zmq.REQ, endpoint)
     assert request(client, "let me go")[0] in ("go", "sorry")
+    client.close()
+
+
+def every_primitive_answers(endpoint):
+    client = connect(zmq.REQ, endpoint)
+    key = "e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1"
+    for text, status, body in [
+        ("/v1/lock/l/acquire?key=a", "200", "a"),
+        ("POST /v1/lock/l/acquire?key=b&maxwait=0", "408", "maxwait was exceeded"),
+        ("/v1/lock/l/renew?key=a", "204", ""),
+        ("/v1/lock/l/release?key=a", "204", ""),
+        (f"/v1/lock/by-key/{key}/acquire?key=a", "200", "a"),
+        (f"DELETE /v1/lock/by-key/{key}", "204", ""),
+        ("/v1/rwlock/r/acquire?mode=read&key=a", "200", "a"),
+        ("/v1/barrier/b/wait?size=1", "204", ""),
+        ("/v1/latch/l/countdown?size=2", "200", "1"),
+        ("/v1/counter/c/count?amount=-3", "200", "-3"),
+        ("/v1/counter/c/value", "200", "-3"),
+        ("DELETE /v1/counter/c", "204", ""),
+    ]:
+        assert request(client, text) == [status, body], text
+    status, body = request(client, "/v1/barrier/b/stats")
+    assert status == "200" and '"triggered":1' in body, body
     client.close()
 
 
@@ -393,6 +417,66 @@ def relaxed_clients_get_their_own_answers(endpoint):
     for number in range(100):
         client.send_string("/v1/event/never/wait?maxwait=50")
         assert request(client, f"/v1/semaphore/relaxed/acquire?size=1000&key=k{number}") == ["200", f"k{number}"]
+
+
+def crowd_beside_http_waiters(endpoint, waiters, number):
+    first = connect(zmq.REQ, endpoint)
+    while json.loads(request(first, "/v1/event/e")[1]).get("waiting", 0) < int(waiters):
+        pass
+    crowd = [connect(zmq.REQ, endpoint) for _ in range(int(number) - 1)]
+    for client in crowd:
+        assert request(client, "/v1/event/e")[0] == "200"
+    ask("served")
+    more = [connect(zmq.REQ, endpoint) for _ in range(200)]
+    for client in more:
+        assert request(client, "/v1/event/other/wait?maxwait=0")[0] == "408"
+    print("more", flush=True)
+
+
+def bytes_of_calls_are_capped(endpoint):
+    """The server takes 1 MiB, that is 17 calls of 60,000 bytes. Small ones still fit."""
+    dealers = [connect(zmq.DEALER, endpoint) for _ in range(2)]
+    large = "x" * 60_000
+
+    def answers(number):
+        found = []
+        while len(found) < number:
+            ready = zmq.select(dealers, [], [], TIMEOUT / 1000)[0]
+            assert ready, f"only {len(found)} answers"
+            found += [dealer.recv_multipart()[1:] for dealer in ready]
+        return found
+
+    for number in range(20):
+        call(dealers[number % 2], f"/v1/event/e/wait?id={large}")
+    for status, reason in answers(3):
+        assert status == b"503" and b"--max-zmq-bytes" in reason, (status, reason)
+    small = connect(zmq.REQ, endpoint)
+    assert request(small, large) == ["sorry"]
+    assert request(small, "let me go") == ["go"]
+    assert request(small, "/v1/event/e/send") == ["204", ""]
+    assert answers(17) == [[b"204", b""]] * 17
+    call(dealers[0], f"/v1/event/e/wait?id={large}")
+    assert answers(1) == [[b"204", b""]]
+
+
+def asks_several_servers(first, second):
+    """A REQ socket sends its requests in turn, and goes on with the servers that are left."""
+    client = connect(zmq.REQ, first, REQ_RELAXED=1, REQ_CORRELATE=1)
+    client.connect(second)
+    is_served(first)
+    is_served(second)
+    for _ in range(4):
+        assert request(client, "/v1/tokenbucket/turns/acquire?size=2&interval=3600000&maxwait=0") == ["204", ""]
+    assert request(client, "/v1/tokenbucket/turns/acquire?size=2&interval=3600000&maxwait=0")[0] == "408"
+    ask("four calls at two servers")
+    client.rcvtimeo = 1000
+    answered = 0
+    while answered < 4:
+        try:
+            answered += request(client, "/v1/event/never/wait?maxwait=0")[0] == "408"
+        except zmq.Again:
+            pass
+    print("the other one goes on", flush=True)
 
 
 def later_requests_overtake(endpoint):

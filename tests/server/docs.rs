@@ -18,8 +18,15 @@ const KICK: &str = r#"curl -X POST "localhost:5505/v1/watchdog/backup/kick?expir
 const WAIT_WATCHDOG: &str = "curl -X POST localhost:5505/v1/watchdog/backup/wait";
 const DELETE: &str = "curl -X DELETE localhost:5505/v1/semaphore/db";
 
+const ACQUIRE_BY_KEY: &str = r#"curl -X POST "localhost:5505/v1/lock/by-key/e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1/acquire?key=me""#;
+const SHOW_BY_KEY: &str = "curl localhost:5505/v1/lock/by-key/e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1";
+const RELEASE_BY_KEY: &str = r#"curl -X POST "localhost:5505/v1/lock/by-key/e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1/release?key=me""#;
+const WAIT_BARRIER: &str = r#"curl -X POST "localhost:5505/v1/barrier/start/wait?size=3""#;
+const WAIT_LATCH: &str = r#"curl -X POST "localhost:5505/v1/latch/migrated/wait?size=2""#;
+const COUNT_DOWN: &str = r#"curl -X POST "localhost:5505/v1/latch/migrated/countdown?size=2""#;
+
 /// All lines of the section "The API" that call curl.
-const API: [Row; 19] = [
+const API: [Row; 37] = [
     ("curl -X POST localhost:5505/v1/tokenbucket/mail/acquire", 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?size=20""#, 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?interval=50""#, 204, str::is_empty),
@@ -28,11 +35,31 @@ const API: [Row; 19] = [
     (r#"KEY=$(curl -sX POST "localhost:5505/v1/semaphore/db/acquire?size=10&expires=30000")"#, 200, is_key),
     (r#"curl -X POST "localhost:5505/v1/semaphore/db/renew?key=$KEY&expires=30000""#, 204, str::is_empty),
     (RELEASE, 204, str::is_empty),
+    (r#"KEY=$(curl -sX POST "localhost:5505/v1/lock/invoice-7/acquire?expires=30000")"#, 200, is_key),
+    (r#"curl -X POST "localhost:5505/v1/lock/invoice-7/renew?key=$KEY&expires=30000""#, 204, str::is_empty),
+    (r#"curl -X POST "localhost:5505/v1/lock/invoice-7/release?key=$KEY""#, 204, str::is_empty),
+    (ACQUIRE_BY_KEY, 200, |body| body == "me"),
+    (SHOW_BY_KEY, 200, |body| json(body)["holders"][0]["fence"].is_u64()),
+    (RELEASE_BY_KEY, 204, str::is_empty),
+    (r#"curl -X POST "localhost:5505/v1/rwlock/config/acquire?mode=read&key=me""#, 200, |body| body == "me"),
+    (r#"curl -X POST "localhost:5505/v1/rwlock/config/renew?key=me&expires=30000""#, 204, str::is_empty),
+    (r#"curl -X POST "localhost:5505/v1/rwlock/config/release?key=me""#, 204, str::is_empty),
+    (r#"curl -X POST "localhost:5505/v1/rwlock/config/acquire?mode=write&key=me""#, 200, |body| body == "me"),
     (WAIT_EVENT, 200, |body| body == "version 7"),
     (SEND, 204, str::is_empty),
     (KICK, 204, str::is_empty),
     (WAIT_WATCHDOG, 204, str::is_empty),
+    (WAIT_BARRIER, 204, str::is_empty),
+    (WAIT_LATCH, 204, str::is_empty),
+    (COUNT_DOWN, 200, |body| body == "1"),
+    ("curl -X POST localhost:5505/v1/counter/visits/count", 200, |body| body == "1"),
+    (r#"curl -X POST "localhost:5505/v1/counter/visits/count?amount=5""#, 200, |body| body == "6"),
+    ("curl localhost:5505/v1/counter/visits/value", 200, |body| body == "6"),
+    (r#"curl -X POST "localhost:5505/v1/counter/visits/reset?value=0""#, 204, str::is_empty),
     ("curl localhost:5505/v1/semaphore/db", 200, shows_the_first_hold),
+    ("curl localhost:5505/v1/semaphore/db/stats", 200, |body| {
+        json(body)["acquired"] == 2 && json(body)["released"] == 1 && json(body)["created_at"].is_string()
+    }),
     (DELETE, 204, str::is_empty),
     ("curl localhost:5505/v1", 200, lists_what_is_in_use),
     ("curl localhost:5505/healthz", 200, |body| body == "ok"),
@@ -46,7 +73,15 @@ const API: [Row; 19] = [
 ];
 
 /// Calls that are repeated at the end, with the status that the docs promise.
-const AGAIN: [(&str, u16); 4] = [(SEND, 409), (RELEASE, 409), (DELETE, 404), (WAIT_EVENT, 200)];
+const AGAIN: [(&str, u16); 7] = [
+    (SEND, 409),
+    (RELEASE, 409),
+    (DELETE, 404),
+    (WAIT_EVENT, 200),
+    (RELEASE_BY_KEY, 409),
+    (WAIT_BARRIER, 409),
+    (WAIT_LATCH, 204),
+];
 
 fn json(body: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}"))
@@ -157,10 +192,22 @@ async fn api_examples_do_what_the_docs_say() {
                 waiting.push((row, shell.start(line)));
                 server.until_waiting("watchdog/backup", 1).await;
             }
+            WAIT_LATCH => {
+                waiting.push((row, shell.start(line)));
+                server.until_waiting("latch/migrated", 1).await;
+            }
+            WAIT_BARRIER => {
+                for before in 1..3 {
+                    waiting.push((row, shell.start(line)));
+                    server.until_waiting("barrier/start", before).await;
+                }
+                ended.push((row, shell.run(line)));
+            }
             _ => ended.push((row, shell.run(line))),
         }
     }
     assert_eq!(shell.run(&KICK.replace("90000", "1")).0, 204);
+    assert_eq!(shell.run(COUNT_DOWN).1, "0");
     ended.extend(waiting.into_iter().map(|(row, child)| (row, shell.end(row.0, child))));
     for ((line, status, expected), answer) in ended {
         assert!(answer.0 == status && expected(&answer.1), "{line}: {answer:?}");

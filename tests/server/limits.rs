@@ -52,7 +52,7 @@ async fn malformed_queries_are_400_with_a_reason() {
     );
     assert_eq!(
         server.get("/v1").await.body,
-        r#"[{"kind":"tokenbucket","name":"b"}]"#,
+        r#"[{"kind":"tokenbucket","name":"b","key":"rate:b"}]"#,
         "and nothing else was done"
     );
 }
@@ -107,7 +107,8 @@ async fn the_largest_numbers_are_taken() {
     let semaphore = state("semaphore").await;
     assert_eq!(
         (&semaphore["size"], &semaphore["holders"][0]["time_left"]),
-        (&most_counted.into(), &serde_json::Value::Null)
+        (&10_000.into(), &serde_json::Value::Null),
+        "the size is that of --max-holds"
     );
     assert_eq!(state("tokenbucket").await["size"], most_counted);
     let left = state("watchdog").await["time_left"].as_u64().unwrap();
@@ -282,6 +283,47 @@ async fn names_are_capped() {
     until("a name has become free", async || server.post("/v1/event/d/send").await.status == 204).await;
 }
 
+/// They are in no list of names, but use the store as names do.
+#[tokio::test]
+async fn locks_by_key_count_as_names() {
+    let server = Server::start(&["--max-names", "3"]);
+    let key =
+        |number: u32| format!("/v1/lock/by-key/app%2F{number:032x}:lock%7C3733c69536a04d53d3607351a4d1c8c1");
+    let mut held = 0;
+    let refused = async |number: u32| {
+        let answer = server.post(&format!("{}/acquire?key=k", key(number))).await;
+        assert!(matches!(answer.status, 200 | 429), "{answer:?}");
+        answer.status == 429
+    };
+    for number in 0..20 {
+        held += u32::from(!refused(number).await);
+    }
+    assert_eq!(held, 3);
+    assert_eq!(server.post(&format!("{}/release?key=k", key(0))).await.status, 204);
+    until("a key has become free", async || !refused(30).await).await;
+}
+
+/// Whatever size the client gives. A call beyond the cap would otherwise wait for a place that it never gets.
+#[tokio::test]
+async fn holds_of_a_semaphore_are_capped() {
+    let server = Server::start(&["--max-holds", "2"]);
+    let acquire = async |query: &str| server.post(&format!("/v1/semaphore/s/acquire?{query}")).await;
+    for key in ["a", "b", "a"] {
+        assert_eq!(acquire(&format!("size=100&key={key}")).await.status, 200, "{key}");
+    }
+    for maxwait in ["", "&maxwait=0", "&maxwait=60000"] {
+        let refused = acquire(&format!("size=100&key=c{maxwait}")).await;
+        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{maxwait}");
+        assert!(refused.body.contains("--max-holds"), "{}", refused.body);
+    }
+    assert_eq!(acquire("size=2&key=c&maxwait=0").await.status, 408, "the size is the client's own");
+    let state = server.get("/v1/semaphore/s").await.body;
+    assert!(state.contains(r#""size":2,"used":2,"#) && state.contains(r#""waiting":0"#), "{state}");
+    let waiter = server.queue("/v1/semaphore/s/acquire?size=2&key=c", "semaphore/s", 0).await;
+    assert_eq!(server.post("/v1/semaphore/s/release?key=a").await.status, 204);
+    assert_eq!(waiter.await.unwrap().status, 200);
+}
+
 /// Keys cannot spell these names.
 #[tokio::test]
 async fn names_with_braces_are_capped_too() {
@@ -292,7 +334,10 @@ async fn names_with_braces_are_capped_too() {
     }
     assert_eq!(server.post("/v1/semaphore/%7Ba%7D/release?key=k").await.status, 204);
     until("it has become free", async || server.post("/v1/event/%7Bb%7D/send").await.status == 204).await;
-    assert_eq!(server.get("/v1").await.body, r#"[{"kind":"event","name":"{b}"}]"#);
+    assert_eq!(
+        server.get("/v1").await.body,
+        r#"[{"kind":"event","name":"{b}","key":"event:09b94c63eb71025f4fd0a42b9413455f"}]"#
+    );
 }
 
 #[tokio::test]
@@ -314,14 +359,18 @@ async fn connections_are_capped() {
     assert!(server.errors().contains("--max-connections is reached"), "{}", server.errors());
 }
 
-/// Requests a long list often enough to fill all buffers of the system.
-fn asking_for_much(server: &Server, times: usize) -> TcpStream {
+/// Makes the list of names some 400 KB long.
+fn fill_the_list(server: &Server) {
     let mut stream = server.connect();
     let name = "%22".repeat(190);
     let send = |number| format!("POST /v1/event/{name}{number:03}/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
     // Without a pause: these servers close a connection after a short idle time.
     stream.write_all((0..1000).map(send).collect::<String>().as_bytes()).unwrap();
     assert_eq!(rest(&mut stream).matches("HTTP/1.1 204 ").count(), 1000);
+}
+
+/// Requests a long list often enough to fill all buffers of the system.
+fn asking_for_much(server: &Server, times: usize) -> TcpStream {
     let mut asking = server.connect();
     asking.write_all("GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(times).as_bytes()).unwrap();
     asking
@@ -330,6 +379,7 @@ fn asking_for_much(server: &Server, times: usize) -> TcpStream {
 #[tokio::test]
 async fn client_that_reads_nothing_is_closed() {
     let server = Server::start(&["--header-timeout", "100ms"]);
+    fill_the_list(&server);
     let mut stuck = asking_for_much(&server, 150);
     until("only the requesting client is connected", async || {
         server.get("/metrics").await.body.contains("\nlocker_connections 1\n")
@@ -339,10 +389,32 @@ async fn client_that_reads_nothing_is_closed() {
     assert!(answers.matches("HTTP/1.1 200 ").count() < 150, "all was taken by the system");
 }
 
+/// Long before they would be closed for reading nothing, and only for clients that read.
+#[tokio::test]
+async fn clients_that_read_nothing_make_room() {
+    let server = Server::start(&["--max-unread-bytes", "1048576"]);
+    fill_the_list(&server);
+    let _stuck = [(); 5].map(|()| asking_for_much(&server, 40));
+    let started = Instant::now();
+    for _ in 0..10 {
+        until("a client that reads is answered", async || server.get("/v1").await.status == 200).await;
+    }
+    // Two answers of 400 KB fit, and one connection asks for the metrics.
+    until("the others were closed", async || {
+        let metrics = server.get("/metrics").await.body;
+        let open =
+            metrics.lines().find_map(|line| line.strip_prefix("locker_connections ")?.parse::<u32>().ok());
+        open.is_some_and(|open| open <= 3)
+    })
+    .await;
+    assert!(started.elapsed() < Duration::from_secs(50), "they were closed after a minute");
+}
+
 /// The client reads a little at a time, for longer than it may read nothing.
 #[test]
 fn slow_reader_gets_its_whole_answer() {
     let server = Server::start(&["--header-timeout", "200ms"]);
+    fill_the_list(&server);
     let mut slow = asking_for_much(&server, 30);
     let (mut answers, mut piece) = (Vec::new(), [0; 4096]);
     for _ in 0..100 {

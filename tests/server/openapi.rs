@@ -1,6 +1,6 @@
 //! Answers of the server compared with the OpenAPI document.
 
-use crate::support::{Answer, Server, answer, client};
+use crate::support::{Answer, Server, answer, binary, client};
 use serde_json::Value;
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -23,8 +23,9 @@ impl Document {
         let path =
             if known(path) { path.to_owned() } else { format!("/v1{}", path.trim_start_matches("/v1")) };
         let mut parts: Vec<_> = path.split('/').collect();
-        if parts.len() > 3 {
-            parts[3] = "{name}";
+        let name = if parts.get(3) == Some(&"by-key") { 4 } else { 3 };
+        if parts.len() > name {
+            parts[name] = "{name}";
         }
         let operations = &self.root["paths"][parts.join("/")];
         let operation = operations.get(method.to_lowercase()).unwrap_or(&operations["get"]);
@@ -39,7 +40,7 @@ impl Document {
             response["content"].as_object().into_iter().flat_map(|kinds| kinds.keys()).collect();
         let given: Vec<_> = answer.header("content-type").into_iter().collect();
         assert_eq!(given, kinds, "{method} {path}: {}", answer.status);
-        for name in ["Locker-Fence", "Retry-After", "Allow", "WWW-Authenticate"] {
+        for name in ["Locker-Fence", "Link", "Retry-After", "Allow", "WWW-Authenticate"] {
             if answer.header(&name.to_lowercase()).is_some() {
                 assert!(response["headers"].get(name).is_some(), "{method} {path}: {name} is not declared");
                 self.seen.borrow_mut().insert(name.to_owned());
@@ -60,6 +61,7 @@ impl Document {
         let kind = match value {
             Value::Null => "null",
             Value::Bool(_) => "boolean",
+            Value::Number(number) if number.is_f64() => "number",
             Value::Number(_) => "integer",
             Value::String(_) => "string",
             Value::Array(_) => "array",
@@ -126,9 +128,46 @@ async fn answers_are_those_of_the_document() {
         ("GET", "/v1/watchdog/n", 200),
         ("GET", "/watchdog/n", 200),
         ("GET", "/event/n/wait", 200),
+        ("POST", "/v1/lock/n/acquire?key=k", 200),
+        ("POST", "/v1/lock/n/acquire?maxwait=0", 408),
+        ("POST", "/v1/lock/n/renew?key=k", 204),
+        ("POST", "/v1/lock/n/acquire?expires=0", 400),
+        ("GET", "/v1/lock/n", 200),
+        ("POST", "/v1/lock/n/release?key=other", 409),
+        (
+            "POST",
+            "/v1/lock/by-key/e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1/acquire",
+            200,
+        ),
+        ("GET", "/lock/by-key/e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1", 200),
+        ("POST", "/v1/rwlock/n/acquire?key=k&mode=read", 200),
+        ("GET", "/v1/rwlock/n", 200),
+        ("POST", "/v1/rwlock/n/release?key=k", 204),
+        ("POST", "/v1/barrier/n/wait?maxwait=0", 408),
+        ("POST", "/v1/barrier/n/wait?size=1", 204),
+        ("POST", "/v1/barrier/n/wait?size=1", 409),
+        ("GET", "/v1/barrier/n", 200),
+        ("POST", "/v1/latch/n/countdown", 200),
+        ("POST", "/v1/latch/n/wait", 204),
+        ("GET", "/v1/latch/n", 200),
+        ("GET", "/counter/n/count", 200),
+        ("GET", "/counter/n/value", 200),
+        ("GET", "/v1/counter/n", 200),
+        ("GET", "/counter/n/reset", 204),
+        ("GET", "/semaphore/n/stats", 200),
+        ("GET", "/tokenbucket/n/stats", 200),
+        ("GET", "/event/n/stats", 200),
+        ("GET", "/watchdog/n/stats", 200),
+        ("GET", "/counter/n/stats", 200),
+        ("GET", "/barrier/n/stats", 200),
+        ("GET", "/v1/latch/n/stats", 200),
+        ("GET", "/v1/lock/unknown/stats", 404),
+        ("GET", "/.well-known/ready", 200),
         ("GET", "/v1", 200),
+        ("GET", "/v1?limit=1", 200),
         ("DELETE", "/v1/event/n", 204),
         ("DELETE", "/event/n", 404),
+        ("GET", "/v1?limit=1", 200),
         ("GET", "/v1/event/n", 404),
         ("PUT", "/v1/event/n/send", 405),
         ("GET", "/healthz", 200),
@@ -184,4 +223,28 @@ fn read(text: &str) -> Answer {
     let headers = lines.map(|line| line.split_once(": ").unwrap());
     let headers = headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
     Answer { status, headers, body: body.to_owned() }
+}
+
+/// Calls were added to the server, and its help still listed the first ones only.
+#[tokio::test]
+async fn help_names_every_call() {
+    let server = Server::start(&[]);
+    let document = Document::of(&server).await;
+    let output = binary().args(["serve", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    let (_, calls) = help.split_once("\nCalls: ").expect("a list of the calls");
+    let (calls, _) = calls.split_once("\n\n").expect("its end");
+    let words: BTreeSet<_> = calls
+        .split(|c: char| !(c.is_alphanumeric() || "-/.".contains(c)))
+        .map(|word| word.trim_matches('.'))
+        .collect();
+    for path in document.root["paths"].as_object().unwrap().keys() {
+        let Some((kind, action)) = path.strip_prefix("/v1/").and_then(|path| path.split_once("/{name}"))
+        else {
+            continue;
+        };
+        let action = action.trim_start_matches('/');
+        let is_named = |word: &str| words.contains(word) || words.contains(format!("/{word}").as_str());
+        assert!(is_named(kind) && (action.is_empty() || is_named(action)), "{path}: {calls}");
+    }
 }

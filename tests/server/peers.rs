@@ -52,6 +52,24 @@ async fn a_go_of_one_server_counts_at_the_others() {
     assert!(granted >= MOST, "{granted}");
 }
 
+/// The second socket file is not there yet when the first server starts.
+#[tokio::test]
+async fn peers_meet_at_socket_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| format!("ipc://{}", directory.path().join(name).display());
+    let start = |own: &str, other: &str| {
+        Server::start(&["--max-requests", "1000000", "--publish", &at(own), "--peer", &at(other)])
+    };
+    let servers = [start("first", "second"), start("second", "first")];
+    for (speaker, listener) in [(0, 1), (1, 0)] {
+        until("one hears the other", async || {
+            ask(&servers[speaker], 0);
+            count(&servers[listener], "peer").await > 0
+        })
+        .await;
+    }
+}
+
 #[test]
 fn own_peer_counts_nothing_twice() {
     let own = format!("tcp://127.0.0.1:{}", free_port());

@@ -1,8 +1,8 @@
 //! `locker run`, `ls` and `unlock`.
 
 use crate::support::{binary, until};
-use locker_runtime::Locker;
-use locker_server::internals::{Run, StoreOptions, force_release, list, run_under_lock};
+use locker_runtime::{Key, Locker};
+use locker_server::internals::{Ls, Run, StoreOptions, force_release, run_under_lock};
 use std::time::Duration;
 
 fn options(name: &str, command: &[&str]) -> Run {
@@ -15,6 +15,12 @@ fn options(name: &str, command: &[&str]) -> Run {
         store: StoreOptions::default(),
         command: command.iter().map(Into::into).collect(),
     }
+}
+
+async fn list(locker: &Locker) -> Result<String, locker_runtime::Error> {
+    let mut lines = Vec::new();
+    locker_server::internals::list(locker, &Ls::default(), &mut lines).await?.unwrap();
+    Ok(String::from_utf8(lines).unwrap())
 }
 
 fn shell(name: &str, script: &str) -> Run {
@@ -54,7 +60,8 @@ async fn a_command_whose_lock_is_lost_is_ended() {
     for script in ["exec sleep 600", "trap '' TERM; exec sleep 600"] {
         let locker = Locker::memory();
         let run = Run { lease: Duration::from_millis(100), ..shell("a", script) };
-        let ended = until("a holder", async || force_release(&locker, "a").await.unwrap());
+        let ended =
+            until("a holder", async || force_release(&locker, &Key::new("lock:a"), None).await.unwrap());
         let running = run_under_lock(&locker, &run);
         assert_eq!(tokio::join!(running, ended).0, 75, "{script}");
     }
@@ -96,13 +103,13 @@ async fn locks_are_listed_and_ended() {
         {
             tokio::task::yield_now().await;
         }
-        assert!(force_release(&locker, "nightly").await.unwrap());
+        assert!(force_release(&locker, &Key::new("lock:nightly"), None).await.unwrap());
         list(&locker).await.unwrap()
     });
     let next = next.unwrap();
     assert!(lines.contains(&next.fence().to_string()) && next.fence() > guard.fence(), "{lines}");
     next.release().await.unwrap();
-    assert!(!force_release(&locker, "nightly").await.unwrap());
+    assert!(!force_release(&locker, &Key::new("lock:nightly"), None).await.unwrap());
     assert!(!list(&locker).await.unwrap().contains("nightly"));
     assert!(guard.release().await.is_err());
 }
@@ -147,7 +154,7 @@ fn stores_that_protect_nothing_are_refused() {
         (Some("http://127.0.0.1:5505"), "not a store yet"),
         (Some("nonsense://"), "nonsense"),
     ] {
-        for arguments in [&["run", "a", "--", "true"][..], &["ls"], &["unlock", "a"]] {
+        for arguments in [&["run", "a", "--", "true"][..], &["ls"], &["unlock", "a"], &["store", "check"]] {
             let mut command = binary();
             if let Some(store) = store {
                 command.env("LOCKER_URL", store);
@@ -156,6 +163,52 @@ fn stores_that_protect_nothing_are_refused() {
             let reason = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(64), "{arguments:?}: {reason}");
             assert!(reason.contains(expected), "{reason}");
+        }
+    }
+}
+
+/// The variables are two names of one: whoever sets both differently does not know where the locks are.
+#[test]
+fn variables_of_the_store_must_agree() {
+    let (one, other) = ("redis://:hidden@127.0.0.1:1", "redis://:hidden@127.0.0.1:2");
+    for arguments in
+        [&["serve"][..], &["run", "a", "--", "true"], &["ls"], &["unlock", "a"], &["store", "check"]]
+    {
+        let output =
+            binary().args(arguments).envs([("LOCKER_URL", one), ("LOCKER_STORE", other)]).output().unwrap();
+        let reason = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{arguments:?}: {reason}");
+        assert!(reason.contains("LOCKER_URL") && reason.contains("LOCKER_STORE"), "{reason}");
+        assert!(!reason.contains("hidden"), "{reason}");
+    }
+}
+
+/// Each variable alone, both if they agree, and the option if they do not.
+#[test]
+fn variables_name_the_store_of_all_commands() {
+    let (nonsense, other) = (Some("nonsense://"), Some("other://"));
+    for arguments in [&["serve", "--zmq", "off"][..], &["run", "a", "--", "true"], &["ls"], &["unlock", "a"]]
+    {
+        for (url, alias, option) in [
+            (nonsense, None, None),
+            (None, nonsense, None),
+            (nonsense, nonsense, None),
+            (other, None, nonsense),
+            (Some("third://"), other, nonsense),
+        ] {
+            let mut command = binary();
+            command
+                .args(&arguments[..1])
+                .args(option.map(|url| format!("--store={url}")))
+                .args(&arguments[1..]);
+            command.envs(
+                [("LOCKER_URL", url), ("LOCKER_STORE", alias)]
+                    .into_iter()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            );
+            let output = command.env("LOCKER_HTTP", "127.0.0.1:0").output().unwrap();
+            let reason = String::from_utf8(output.stderr).unwrap();
+            assert!(reason.contains("nonsense"), "{arguments:?} {url:?} {alias:?}: {reason}");
         }
     }
 }

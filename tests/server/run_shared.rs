@@ -1,7 +1,10 @@
-//! `locker run`, `ls` and `unlock` between processes, on a real Redis.
+//! `locker run`, `ls` and `unlock` between processes that share a store.
 
-use crate::support::{GENEROUS, binary, ended, python};
-use locker_harness::{Fault, Proxy, RedisServer, Signal, eventually, free_port};
+use crate::{
+    stores::{Store, on_each_store},
+    support::{GENEROUS, binary, ended, python},
+};
+use locker_harness::{Fault, RedisServer, Signal, eventually, free_port};
 use rustix::process::{Pid, kill_process, test_kill_process};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -10,21 +13,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-fn locker(redis: &RedisServer, arguments: &[&str]) -> Command {
-    let mut command = binary();
-    command.env("LOCKER_URL", redis.url()).args(arguments);
-    command
-}
+on_each_store!(
+    blocking:
+    one_process_at_a_time,
+    the_next_process_starts_when_the_first_ends,
+    processes_run_in_the_order_of_their_arrival,
+    a_lock_ended_by_force_ends_the_command,
+    unlocked_lock_passes_to_the_next_waiter,
+    odd_names_are_listed_as_they_are_unlocked,
+    killed_process_holds_until_its_lease_ends,
+    signals_end_the_wait,
+);
 
 /// A process that holds the lock `a` and has printed `held`. It ends with its standard input.
-fn holder(redis: &RedisServer, options: &[&str]) -> Child {
-    running(redis, options, "echo held; while read -r line; do :; done")
+fn holder(store: &Store, options: &[&str]) -> Child {
+    running(store, options, "echo held; while read -r line; do :; done")
 }
 
 /// Runs a script that prints `held`.
-fn running(redis: &RedisServer, options: &[&str], script: &str) -> Child {
+fn running(store: &Store, options: &[&str], script: &str) -> Child {
     let line = [&["run", "a"], options, &["--", "sh", "-c", script]].concat();
-    said_held(locker(redis, &line))
+    said_held(store.program(&line))
 }
 
 fn said_held(command: Command) -> Child {
@@ -32,7 +41,7 @@ fn said_held(command: Command) -> Child {
 }
 
 /// Waits for this first line of the process.
-fn saying(command: Command, first: &str) -> (Child, BufReader<ChildStdout>) {
+pub(crate) fn saying(command: Command, first: &str) -> (Child, BufReader<ChildStdout>) {
     let (child, mut output) = spawned(command);
     assert_eq!(line(&mut output), first);
     (child, output)
@@ -73,71 +82,94 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn output(mut command: Command) -> Output {
+pub(crate) fn output(mut command: Command) -> Output {
     command.output().unwrap()
 }
 
-fn until_one_waits(redis: &RedisServer) {
-    eventually("a second process waits", || {
-        let lines = String::from_utf8(output(locker(redis, &["ls"])).stdout).unwrap();
-        lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "1"])).then_some(())
+/// Waits until so many processes wait for the lock `a`.
+fn until_waiting(store: &Store, number: usize) {
+    eventually("another process waits", || {
+        let lines = String::from_utf8(output(store.program(&["ls"])).stdout).unwrap();
+        let wanted = ["a".to_owned(), number.to_string()];
+        lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(&wanted)).then_some(())
     });
 }
 
-#[test]
-fn one_process_at_a_time() {
-    let Some(redis) = RedisServer::start() else { return };
-    let mut first = holder(&redis, &[]);
-    let second = output(locker(&redis, &["run", "a", "--timeout", "0s", "--", "echo", "entered"]));
+fn one_process_at_a_time(store: &Store) {
+    let mut first = holder(store, &[]);
+    let second = output(store.program(&["run", "a", "--timeout", "0s", "--", "echo", "entered"]));
     assert_eq!((second.status.code(), second.stdout.len()), (Some(75), 0));
-    assert!(String::from_utf8(second.stderr).unwrap().contains("lock:a"));
-    let other = output(locker(&redis, &["run", "b", "--", "echo", "entered"]));
+    assert_eq!(String::from_utf8(second.stderr).unwrap(), "", "cron would mail it");
+    let other = output(store.program(&["run", "b", "--", "echo", "entered"]));
     assert_eq!((other.status.code(), &other.stdout[..]), (Some(0), &b"entered\n"[..]));
     drop(first.stdin.take());
     assert_eq!(ended(&mut first).code(), Some(0));
-    assert_eq!(output(locker(&redis, &["run", "a", "--timeout", "0s", "--", "true"])).status.code(), Some(0));
+    assert_eq!(output(store.program(&["run", "a", "--timeout", "0s", "--", "true"])).status.code(), Some(0));
 }
 
-#[test]
-fn the_next_process_starts_when_the_first_ends() {
-    let Some(redis) = RedisServer::start() else { return };
-    let mut first = holder(&redis, &[]);
-    let mut second = locker(&redis, &["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
-    until_one_waits(&redis);
+fn the_next_process_starts_when_the_first_ends(store: &Store) {
+    let mut first = holder(store, &[]);
+    let mut second = store.program(&["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
+    until_waiting(store, 1);
     drop(first.stdin.take());
     assert_eq!(ended(&mut first).code(), Some(0));
     assert_eq!(ended(&mut second).code(), Some(0));
 }
 
+/// With rising fences, and `ls` counts those who wait.
+fn processes_run_in_the_order_of_their_arrival(store: &Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("order");
+    let mut first = holder(store, &[]);
+    let mut waiting: Vec<_> = (1..=4)
+        .map(|number| {
+            let script = format!("echo {number} $LOCKER_FENCE >>'{}'", file.display());
+            let run = ["run", "a", "--timeout", "60s", "--", "sh", "-c", &script];
+            let waiting = store.program(&run).spawn().unwrap();
+            until_waiting(store, number);
+            waiting
+        })
+        .collect();
+    drop(first.stdin.take());
+    assert_eq!(ended(&mut first).code(), Some(0));
+    assert!(waiting.iter_mut().all(|process| ended(process).success()));
+    let order = std::fs::read_to_string(file).unwrap();
+    let (numbers, fences): (Vec<u64>, Vec<u64>) = order
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(number, fence)| (number.parse::<u64>().unwrap(), fence.parse::<u64>().unwrap()))
+        .unzip();
+    assert_eq!(numbers, [1, 2, 3, 4]);
+    assert!(fences.is_sorted_by(|one, next| one < next), "{order}");
+}
+
 #[test]
 fn signals_are_passed_on() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(store) = Store::redis() else { return };
     let script = "trap 'kill $!; exit 42' USR1; sleep 600 & echo held; wait";
-    let mut child = running(&redis, &[], script);
+    let mut child = running(&store, &[], script);
     signal(&child, Signal::USR1);
     assert_eq!(ended(&mut child).code(), Some(42));
 }
 
 #[test]
 fn ignored_signals_stay_ignored() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(store) = Store::redis() else { return };
     let (script, program) =
         ("echo held; read -r line; kill -HUP $$; exit 7", binary().get_program().to_owned());
     let mut command = Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(program);
-    command.args(["run", "a", "--", "sh", "-c", script]).env("LOCKER_URL", redis.url());
+    command.args(["run", "a", "--", "sh", "-c", script]).env("LOCKER_URL", store.url());
     let mut child = said_held(command);
     signal(&child, Signal::HUP);
     drop(child.stdin.take());
     assert_eq!(ended(&mut child).code(), Some(7));
 }
 
-#[test]
-fn signals_end_the_wait() {
-    let Some(redis) = RedisServer::start() else { return };
-    let _first = Killed(holder(&redis, &[]));
-    let mut second = locker(&redis, &["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
-    until_one_waits(&redis);
+fn signals_end_the_wait(store: &Store) {
+    let _first = Killed(holder(store, &[]));
+    let mut second = store.program(&["run", "a", "--timeout", "60s", "--", "true"]).spawn().unwrap();
+    until_waiting(store, 1);
     signal(&second, Signal::INT);
     assert_eq!(ended(&mut second).code(), Some(128 + 2));
 }
@@ -145,47 +177,45 @@ fn signals_end_the_wait() {
 /// Replies arrive late: the process has to wait for them before it ends.
 #[test]
 fn waiter_leaves_the_queue_before_it_ends() {
-    let Some(redis) = RedisServer::start() else { return };
-    let far = Proxy::to(redis.port());
-    let _first = Killed(holder(&redis, &[]));
+    let Some(store) = Store::redis() else { return };
+    let (network, far) = store.far();
+    let _first = Killed(holder(&store, &[]));
     for (timeout, signalled, code) in [("60s", true, 128 + 15), ("2s", false, 75)] {
-        let mut second = locker(&redis, &["run", "a", "--timeout", timeout, "--", "true"]);
-        let mut second = second.env("LOCKER_URL", far.url()).spawn().unwrap();
-        until_one_waits(&redis);
-        far.set(Fault::Delay(Duration::from_millis(200)));
+        let run = ["run", "a", "--timeout", timeout, "--", "true"];
+        let mut second = far.program(&run).spawn().unwrap();
+        until_waiting(&store, 1);
+        network.set(Fault::Delay(Duration::from_millis(200)));
         if signalled {
             signal(&second, Signal::TERM);
         }
         assert_eq!(ended(&mut second).code(), Some(code));
-        far.set(Fault::None);
-        let lines = String::from_utf8(output(locker(&redis, &["ls"])).stdout).unwrap();
+        network.set(Fault::None);
+        let lines = String::from_utf8(output(store.program(&["ls"])).stdout).unwrap();
         assert!(lines.lines().any(|line| line.split_whitespace().rev().take(2).eq(["a", "0"])), "{lines}");
     }
 }
 
-#[test]
-fn a_lock_ended_by_force_ends_the_command() {
-    let Some(redis) = RedisServer::start() else { return };
-    let mut child = holder(&redis, &["--lease", "1s", "--kill-after", "100ms"]);
-    let unlocked = output(locker(&redis, &["unlock", "a"]));
+fn a_lock_ended_by_force_ends_the_command(store: &Store) {
+    let mut child = holder(store, &["--lease", "1s", "--kill-after", "100ms"]);
+    let unlocked = output(store.program(&["unlock", "a"]));
     assert_eq!(unlocked.status.code(), Some(0));
     assert!(String::from_utf8(unlocked.stderr).unwrap().contains("unlocked by force"));
     assert_eq!(ended(&mut child).code(), Some(75));
-    assert_eq!(output(locker(&redis, &["unlock", "a"])).status.code(), Some(1));
+    assert_eq!(output(store.program(&["unlock", "a"])).status.code(), Some(1));
 }
 
 /// Including processes that continue after SIGTERM, and after the command itself.
 #[test]
 fn lost_lock_ends_the_children_of_the_command() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(store) = Store::redis() else { return };
     for script in [
         "sleep 600 & echo held; wait",
         "(trap '' TERM; echo held; exec sleep 600) & wait",
         "trap '' TERM; sleep 600 & echo held; wait",
     ] {
         let run = ["run", "a", "--lease", "1s", "--kill-after", "300ms", "--", "sh", "-c", script];
-        let (mut child, output) = saying(without_terminal(&locker(&redis, &run)), "held");
-        assert!(self::output(locker(&redis, &["unlock", "a"])).status.success());
+        let (mut child, output) = saying(without_terminal(&store.program(&run)), "held");
+        assert!(self::output(store.program(&["unlock", "a"])).status.success());
         assert_eq!(ended(&mut child).code(), Some(75), "{script}");
         until_silent(output);
     }
@@ -194,11 +224,11 @@ fn lost_lock_ends_the_children_of_the_command() {
 /// Long before the command would be killed.
 #[test]
 fn signals_are_forwarded_while_the_command_ends() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(store) = Store::redis() else { return };
     let script = "trap 'echo ending' TERM; trap 'exit 3' USR1; echo held; while :; do sleep 0.02; done";
     let run = ["run", "a", "--lease", "1s", "--kill-after", "1h", "--", "sh", "-c", script];
-    let (mut child, mut output) = saying(locker(&redis, &run), "held");
-    assert!(self::output(locker(&redis, &["unlock", "a"])).status.success());
+    let (mut child, mut output) = saying(store.program(&run), "held");
+    assert!(self::output(store.program(&["unlock", "a"])).status.success());
     assert_eq!(line(&mut output), "ending");
     signal(&child, Signal::USR1);
     assert_eq!(ended(&mut child).code(), Some(75));
@@ -206,14 +236,14 @@ fn signals_are_forwarded_while_the_command_ends() {
 
 #[test]
 fn lost_lock_ends_the_command_without_a_log() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(store) = Store::redis() else { return };
     let (log, writer) = std::io::pipe().unwrap();
     let script = "echo held; exec 2>&-; exec sleep 600";
-    let mut run = locker(&redis, &["run", "a", "--lease", "1s", "--", "sh", "-c", script]);
+    let mut run = store.program(&["run", "a", "--lease", "1s", "--", "sh", "-c", script]);
     run.stderr(writer);
     let (mut child, output) = saying(run, "held");
     drop(log);
-    assert!(self::output(locker(&redis, &["unlock", "a"])).status.success());
+    assert!(self::output(store.program(&["unlock", "a"])).status.success());
     assert_eq!(ended(&mut child).code(), Some(75));
     until_silent(output);
 }
@@ -221,10 +251,10 @@ fn lost_lock_ends_the_command_without_a_log() {
 /// A shell that is ended does not end the process it waits for.
 #[test]
 fn ended_command_ends_with_its_children() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(store) = Store::redis() else { return };
     for (passed, code) in [(Signal::TERM, 128 + 15), (Signal::INT, 128 + 2), (Signal::HUP, 128 + 1)] {
         let run = ["run", "a", "--", "sh", "-c", "cat; echo still there"];
-        let (mut child, mut output) = spawned(without_terminal(&locker(&redis, &run)));
+        let (mut child, mut output) = spawned(without_terminal(&store.program(&run)));
         // Printed by a child of the shell; until then an interrupt could arrive between the two.
         writeln!(child.stdin.as_ref().unwrap(), "held").unwrap();
         assert_eq!(line(&mut output), "held");
@@ -238,7 +268,7 @@ fn ended_command_ends_with_its_children() {
 /// At a terminal the command reads, and gets each Ctrl-C once, even after it has left the foreground group.
 #[test]
 fn an_interrupt_from_the_keyboard_comes_once() {
-    let Some(redis) = RedisServer::start() else { return };
+    let Some(store) = Store::redis() else { return };
     let count = "n=0; trap 'n=$((n + 1)); echo INT $n.' INT; trap 'echo $n in all; exit 42' USR1; ";
     let wait = "while :; do sleep 0.02; done";
     let reading = format!("{count} echo ready; read -r line; echo read \"$line\"; {wait}");
@@ -250,7 +280,7 @@ fn an_interrupt_from_the_keyboard_comes_once() {
     }));
     elsewhere.extend(["without_terminal", "sh", "-c", &apart]);
     for line in [&["run", "a", "--", "sh", "-c", &reading][..], &elsewhere] {
-        let output = output(launched("at_a_keyboard", &locker(&redis, line)));
+        let output = output(launched("at_a_keyboard", &store.program(line)));
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(said.contains("\n5 in all"), "{said}");
         assert_eq!(output.status.code(), Some(42), "{said}");
@@ -260,8 +290,8 @@ fn an_interrupt_from_the_keyboard_comes_once() {
 /// With SIGCHLD ignored, the exit status of a child would be lost.
 #[test]
 fn command_is_reaped_if_sigchld_is_ignored() {
-    let Some(redis) = RedisServer::start() else { return };
-    let run = locker(&redis, &["run", "a", "--", "sh", "-c", "exit 7"]);
+    let Some(store) = Store::redis() else { return };
+    let run = store.program(&["run", "a", "--", "sh", "-c", "exit 7"]);
     let command = launched("ignoring_children", &run);
     assert_eq!(output(command).status.code(), Some(7));
 }
@@ -269,10 +299,11 @@ fn command_is_reaped_if_sigchld_is_ignored() {
 #[test]
 fn frozen_store_does_not_delay_the_end() {
     let Some(redis) = RedisServer::start() else { return };
+    let store = Store::of(&redis);
     for (name, hurried) in [("a", false), ("b", true)] {
         let script = "echo held; read -r line; echo $$; exit 7";
         let run = ["run", name, "--lease", "60s", "--", "sh", "-c", script];
-        let (mut child, mut output) = saying(locker(&redis, &run), "held");
+        let (mut child, mut output) = saying(store.program(&run), "held");
         redis.signal(Signal::STOP);
         drop(child.stdin.take());
         let pid = Pid::from_raw(line(&mut output).parse().unwrap()).unwrap();
@@ -287,20 +318,18 @@ fn frozen_store_does_not_delay_the_end() {
     }
 }
 
-#[test]
-fn unlocked_lock_passes_to_the_next_waiter() {
-    let Some(redis) = RedisServer::start() else { return };
-    let mut first = holder(&redis, &["--lease", "3s", "--kill-after", "100ms"]);
+fn unlocked_lock_passes_to_the_next_waiter(store: &Store) {
+    let mut first = holder(store, &["--lease", "3s", "--kill-after", "100ms"]);
     let waiting = ["run", "a", "--timeout", "60s", "--", "sh", "-c", "echo \"$LOCKER_FENCE\""];
-    let second = locker(&redis, &waiting).stdout(Stdio::piped()).spawn().unwrap();
-    until_one_waits(&redis);
+    let second = store.program(&waiting).stdout(Stdio::piped()).spawn().unwrap();
+    until_waiting(store, 1);
     let fence = |lines: &[u8]| {
         let first =
             String::from_utf8_lossy(lines).split_whitespace().find_map(|word| word.parse::<u64>().ok());
         first.unwrap()
     };
-    let evicted = fence(&output(locker(&redis, &["ls"])).stdout);
-    assert_eq!(output(locker(&redis, &["unlock", "a"])).status.code(), Some(0));
+    let evicted = fence(&output(store.program(&["ls"])).stdout);
+    assert_eq!(output(store.program(&["unlock", "a"])).status.code(), Some(0));
     let second = second.wait_with_output().unwrap();
     assert_eq!(second.status.code(), Some(0));
     assert!(fence(&second.stdout) > evicted);
@@ -308,49 +337,57 @@ fn unlocked_lock_passes_to_the_next_waiter() {
 }
 
 /// `unlock` accepts each name that `ls` prints.
-#[test]
-fn odd_names_are_listed_as_they_are_unlocked() {
-    let Some(redis) = RedisServer::start() else { return };
+fn odd_names_are_listed_as_they_are_unlocked(store: &Store) {
     for name in ["it's", "say \"a\"", "back\\slash", "e\u{301}", "{braces}"] {
         let run = ["run", name, "--lease", "1s", "--kill-after", "0s", "--", "sh", "-c", "echo held; cat"];
-        let mut child = Killed(said_held(locker(&redis, &run)));
-        let lines = String::from_utf8(output(locker(&redis, &["ls"])).stdout).unwrap();
+        let mut child = Killed(said_held(store.program(&run)));
+        let lines = String::from_utf8(output(store.program(&["ls"])).stdout).unwrap();
         // The column starts where its heading starts.
         let column = lines.find("NAME").unwrap();
         let listed = &lines.lines().nth(1).unwrap()[column..];
-        assert_eq!(output(locker(&redis, &["unlock", listed])).status.code(), Some(0), "{lines}");
+        assert_eq!(output(store.program(&["unlock", listed])).status.code(), Some(0), "{lines}");
         assert_eq!(ended(&mut child.0).code(), Some(75), "{name}");
     }
 }
 
-#[test]
-fn killed_process_holds_until_its_lease_ends() {
-    let Some(redis) = RedisServer::start() else { return };
-    let mut child = holder(&redis, &["--lease", "1s"]);
+fn killed_process_holds_until_its_lease_ends(store: &Store) {
+    let mut child = holder(store, &["--lease", "1s"]);
     signal(&child, Signal::KILL);
     ended(&mut child);
-    let next = output(locker(&redis, &["run", "a", "--timeout", "60s", "--", "echo", "entered"]));
+    let next = output(store.program(&["run", "a", "--timeout", "60s", "--", "echo", "entered"]));
     assert_eq!(next.stdout, b"entered\n");
+}
+
+/// Cron mails each line that a command prints.
+#[test]
+fn loser_of_a_race_prints_nothing() {
+    let Some(store) = Store::redis() else { return };
+    let mut holder = holder(&store, &[]);
+    let race = |log: Option<&str>, timeout: &str| {
+        let mut command = store.program(&["run", "a", "--timeout", timeout, "--", "echo", "entered"]);
+        command.envs(log.map(|level| ("LOCKER_LOG", level)));
+        let lost = output(command);
+        assert_eq!((lost.status.code(), &lost.stdout[..]), (Some(75), &b""[..]));
+        String::from_utf8(lost.stderr).unwrap()
+    };
+    assert_eq!(race(None, "0s"), "");
+    let said = race(Some("info"), "0s");
+    assert!(said.contains("INFO") && said.contains("a: the lock is held"), "{said}");
+    assert!(race(None, "100ms").contains("ERROR"), "whoever waits wants to know");
+    drop(holder.stdin.take());
+    ended(&mut holder);
 }
 
 #[test]
 fn missing_store_is_no_conflict() {
+    let store = format!("redis://127.0.0.1:{}", free_port());
     let mut command = binary();
-    command.args([
-        "run",
-        "a",
-        "--timeout",
-        "200ms",
-        "--store",
-        &format!("redis://127.0.0.1:{}", free_port()),
-        "--",
-        "true",
-    ]);
+    command.args(["run", "a", "--timeout", "200ms", "--store", &store, "--", "true"]);
     let refused = output(command);
     assert_eq!(refused.status.code(), Some(69), "{}", String::from_utf8_lossy(&refused.stderr));
 }
 
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

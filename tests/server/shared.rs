@@ -1,28 +1,28 @@
-//! Several servers on one Redis share holds, tokens, order and notifications, and each continues without the
-//! others.
+//! Several servers on one store share holds, tokens, order and notifications, and each continues without the others.
 
-use crate::support::{Python, Server, answer, client, in_time, rest, until};
-use locker_harness::{Fault, Proxy, RedisServer, Signal};
-use std::{
-    io::Write,
-    net::Shutdown,
-    time::{Duration, Instant},
+use crate::{
+    stores::{Store, on_each_store},
+    support::in_time,
 };
+use locker_harness::Signal;
+use std::time::Duration;
 
-/// Starts two servers and their shared Redis. Returns `None` if no Redis is available.
-fn two() -> Option<(RedisServer, Server, Server)> {
-    let redis = RedisServer::start()?;
-    let (one, other) = (on(&redis), on(&redis));
-    Some((redis, one, other))
-}
+on_each_store!(
+    slots_are_shared_between_servers,
+    http_locks_exclude_the_library,
+    repeated_lock_waits_share_one_hold,
+    barriers_and_counters_are_shared,
+    order_holds_across_servers,
+    tokens_are_shared,
+    events_reach_waiters_of_other_servers,
+    cap_on_holds_is_shared,
+    holds_outlive_their_killed_server,
+    waiter_of_a_killed_server_is_skipped,
+    caps_on_waits_refuse_only_waits,
+);
 
-fn on(redis: &RedisServer) -> Server {
-    Server::start(&["--store", &redis.url()])
-}
-
-#[tokio::test]
-async fn slots_are_shared_between_servers() {
-    let Some((_redis, one, other)) = two() else { return };
+async fn slots_are_shared_between_servers(store: &Store) {
+    let [one, other] = store.two_servers();
     assert_eq!(one.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
     assert_eq!(other.post("/v1/semaphore/s/acquire?key=b&maxwait=0").await.status, 408);
     let waiter = other.queue("/v1/semaphore/s/acquire?key=b", "semaphore/s", 0).await;
@@ -32,9 +32,82 @@ async fn slots_are_shared_between_servers() {
     assert_eq!(one.post("/v1/semaphore/s/release?key=b").await.status, 204);
 }
 
-#[tokio::test]
-async fn order_holds_across_servers() {
-    let Some((_redis, one, other)) = two() else { return };
+/// Clients of two servers and a Rust program on one store exclude each other.
+async fn http_locks_exclude_the_library(store: &Store) {
+    let [one, other] = store.two_servers();
+    let locker = store.locker().await;
+    let attribute = locker.lock_on("bank.withdraw", &[&6222, &100]);
+    let key = locker.admin().key_on("bank.withdraw", &[&6222, &100]).as_str().replace('|', "%7C");
+    for (name, request) in [("lock/l", locker.lock("l")), (&*format!("lock/by-key/{key}"), attribute)] {
+        let call = |call: &str| format!("/v1/{name}/{call}");
+        let guard = request.clone().acquire().await.unwrap();
+        assert_eq!(one.post(&call("acquire?key=a&maxwait=0")).await.status, 408, "{name}");
+        let first = one.queue(&call("acquire?key=a"), name, 0).await;
+        let second = other.queue(&call("acquire?key=b"), name, 1).await;
+        guard.release().await.unwrap();
+        let first = in_time("the first", first).await.unwrap();
+        assert_eq!((first.status, first.body.as_str()), (200, "a"));
+        assert!(request.clone().try_acquire().await.unwrap().is_none(), "{name}");
+        let again = other.post(&call("acquire?key=a")).await;
+        assert_eq!(again.header("locker-fence"), first.header("locker-fence"), "the same hold");
+        assert_eq!(other.post(&call("release?key=a")).await.status, 204, "at the other one");
+        assert_eq!(in_time("the second", second).await.unwrap().body, "b");
+        assert_eq!(one.post(&call("renew?key=b&expires=900000")).await.status, 204);
+        assert_eq!(one.delete(&format!("/v1/{name}")).await.status, 204);
+        assert_eq!(one.post(&call("release?key=b")).await.status, 409);
+        request.try_acquire().await.unwrap().expect("it is free").release().await.unwrap();
+    }
+}
+
+/// One client waits at two servers under one key, as after a lost connection: either call gets the one hold, and the
+/// end of the other one does not end it.
+async fn repeated_lock_waits_share_one_hold(store: &Store) {
+    let [one, other] = store.two_servers();
+    for lost in [true, false] {
+        assert_eq!(one.post("/v1/lock/l/acquire?key=a").await.status, 200);
+        let first = one.queue("/v1/lock/l/acquire?key=b", "lock/l", 0).await;
+        let second = other.queue("/v1/lock/l/acquire?key=b", "lock/l", 1).await;
+        if lost {
+            first.abort();
+            other.until_waiting("lock/l", 1).await;
+        }
+        assert_eq!(one.post("/v1/lock/l/release?key=a").await.status, 204);
+        let held = in_time("the second call", second).await.unwrap();
+        if !lost {
+            let first = in_time("the first call", first).await.unwrap();
+            assert_eq!(first.header("locker-fence"), held.header("locker-fence"));
+        }
+        assert_eq!(one.post("/v1/lock/l/acquire?key=a&maxwait=0").await.status, 408);
+        assert_eq!(one.post("/v1/lock/l/release?key=b").await.status, 204);
+    }
+}
+
+async fn barriers_and_counters_are_shared(store: &Store) {
+    let [one, other] = store.two_servers();
+    let locker = store.locker().await;
+    let waiter = one.queue("/barrier/b/wait?size=3", "barrier/b", 0).await;
+    let barrier = locker.barrier("b", 3).once(true);
+    let third = async {
+        other.until_waiting("barrier/b", 2).await;
+        other.get("/barrier/b/wait?size=3").await.status
+    };
+    let (passed, third) = tokio::join!(barrier.wait(Duration::from_mins(1)), third);
+    passed.unwrap();
+    assert_eq!((third, in_time("the first", waiter).await.unwrap().status), (204, 204));
+    assert_eq!(one.get("/barrier/b/wait?size=3").await.status, 409);
+    assert_eq!(one.get("/counter/c/count?amount=2").await.body, "2");
+    assert_eq!(locker.counter("c").add(3).await.unwrap(), 5);
+    assert_eq!(other.get("/counter/c/value").await.body, "5");
+    assert_eq!(locker.latch("l", 2).count_down().await.unwrap(), 1);
+    assert_eq!(other.post("/v1/latch/l/countdown?size=2").await.body, "0");
+    let reader = locker.read_lock("r").acquire().await.unwrap();
+    assert_eq!(one.post("/v1/rwlock/r/acquire?mode=write&maxwait=0").await.status, 408);
+    assert_eq!(one.post("/v1/rwlock/r/acquire?mode=read&key=k&maxwait=0").await.status, 200);
+    reader.release().await.unwrap();
+}
+
+async fn order_holds_across_servers(store: &Store) {
+    let [one, other] = store.two_servers();
     assert_eq!(one.post("/v1/semaphore/s/acquire?key=first").await.status, 200);
     let mut waiters = Vec::new();
     for number in 0..10 {
@@ -50,9 +123,8 @@ async fn order_holds_across_servers() {
     }
 }
 
-#[tokio::test]
-async fn tokens_are_shared() {
-    let Some((_redis, one, other)) = two() else { return };
+async fn tokens_are_shared(store: &Store) {
+    let [one, other] = store.two_servers();
     let path = "/v1/tokenbucket/b/acquire?size=3&interval=3600000&maxwait=0";
     let mut statuses = Vec::new();
     for server in [&one, &other, &one, &other, &one] {
@@ -61,9 +133,8 @@ async fn tokens_are_shared() {
     assert_eq!(statuses, [204, 204, 204, 408, 408]);
 }
 
-#[tokio::test]
-async fn events_reach_waiters_of_other_servers() {
-    let Some((_redis, one, other)) = two() else { return };
+async fn events_reach_waiters_of_other_servers(store: &Store) {
+    let [one, other] = store.two_servers();
     let waiter = other.queue("/v1/event/e/wait", "event/e", 0).await;
     assert_eq!(one.post("/v1/event/e/send?message=now").await.status, 204);
     let told = in_time("the event", waiter).await.unwrap();
@@ -71,9 +142,22 @@ async fn events_reach_waiters_of_other_servers() {
     assert_eq!(other.post("/v1/event/e/send").await.status, 409);
 }
 
-#[tokio::test]
-async fn holds_outlive_their_killed_server() {
-    let Some((_redis, mut one, other)) = two() else { return };
+/// Each server could otherwise grant as many as the cap.
+async fn cap_on_holds_is_shared(store: &Store) {
+    let options = ["--max-holds", "5"];
+    let servers = [store.server(&options), store.server(&options)];
+    let calls = (0..40).map(async |number| {
+        servers[number % 2].post(&format!("/v1/semaphore/s/acquire?size=100&key=k{number}")).await.status
+    });
+    let statuses = futures_util::future::join_all(calls).await;
+    let number = |status| statuses.iter().filter(|&&answered| answered == status).count();
+    assert_eq!((number(200), number(429)), (5, 35), "{statuses:?}");
+    let state = servers[0].get("/v1/semaphore/s").await.body;
+    assert_eq!(state.matches("\"fence\"").count(), 5, "{state}");
+}
+
+async fn holds_outlive_their_killed_server(store: &Store) {
+    let [mut one, other] = store.two_servers();
     assert_eq!(one.post("/v1/semaphore/s/acquire?key=a&expires=1000").await.status, 200);
     assert_eq!(one.post("/v1/semaphore/t/acquire?key=a&expires=0").await.status, 200);
     one.signal(Signal::KILL);
@@ -82,9 +166,8 @@ async fn holds_outlive_their_killed_server() {
     assert_eq!(other.post("/v1/semaphore/t/release?key=a").await.status, 204, "the key is all it takes");
 }
 
-#[tokio::test]
-async fn waiter_of_a_killed_server_is_skipped() {
-    let Some((_redis, mut one, other)) = two() else { return };
+async fn waiter_of_a_killed_server_is_skipped(store: &Store) {
+    let [mut one, other] = store.two_servers();
     assert_eq!(other.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
     let dead = one.queue("/v1/semaphore/s/acquire?key=dead", "semaphore/s", 0).await;
     let alive = other.queue("/v1/semaphore/s/acquire?key=alive", "semaphore/s", 1).await;
@@ -95,12 +178,10 @@ async fn waiter_of_a_killed_server_is_skipped() {
     assert_eq!(in_time("the one behind the dead one", alive).await.unwrap().body, "alive");
 }
 
-/// Each call takes a round trip to Redis, but few of them wait.
-#[tokio::test]
-async fn caps_on_waits_refuse_only_waits() {
-    let Some(redis) = RedisServer::start() else { return };
+/// Each call takes a round trip to the store, but few of them wait.
+async fn caps_on_waits_refuse_only_waits(store: &Store) {
     let caps = ["--max-waits-per-name", "1", "--max-waits", "2"];
-    let server = Server::start(&[&["--store", &redis.url()][..], &caps].concat());
+    let server = store.server(&caps);
     assert_eq!(server.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
     let waiter = server.queue("/v1/semaphore/s/acquire?key=b", "semaphore/s", 0).await;
     assert_eq!(server.post("/v1/semaphore/s/acquire?key=c").await.status, 429);
@@ -127,143 +208,4 @@ async fn caps_on_waits_refuse_only_waits() {
     assert_eq!(in_time("the slot", waiter).await.unwrap().body, "b", "nothing refused stands in line");
     assert_eq!(server.post("/v1/semaphore/s/release?key=b").await.status, 204);
     assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
-}
-
-/// The store is distant, so that the client disconnects before the reply.
-#[tokio::test]
-async fn nonwaiting_calls_outlive_their_client() {
-    let Some(redis) = RedisServer::start() else { return };
-    let far = Proxy::to(redis.port());
-    let (server, near) = (Server::start(&["--store", &far.url()]), on(&redis));
-    let send = |path: &str, pipelined: &str| {
-        let mut stream = server.connect();
-        let request = format!("POST /v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n{pipelined}");
-        stream.write_all(request.as_bytes()).unwrap();
-        stream
-    };
-    assert_eq!(near.post("/v1/semaphore/s/acquire?key=k").await.status, 200);
-    far.set(Fault::Delay(Duration::from_millis(30)));
-    let mut half = send("semaphore/s/release?key=k", "");
-    half.shutdown(Shutdown::Write).unwrap();
-    let answer = rest(&mut half);
-    assert!(answer.starts_with("HTTP/1.1 204 "), "{answer}");
-    for (name, pipelined) in [("alone", ""), ("pipelined", "GET /healthz HTTP/1.1\r\n")] {
-        drop(send(&format!("event/{name}/send"), pipelined));
-        let wait = format!("/v1/event/{name}/wait?maxwait=0");
-        until("it is sent", async || near.get(&wait).await.status == 204).await;
-    }
-    let mut waiting = send("event/e/wait", "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    near.until_waiting("event/e", 1).await;
-    waiting.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(rest(&mut waiting), "", "which waits is ended without an answer");
-    until("nobody waits", async || near.get("/v1/event/e").await.status == 404).await;
-}
-
-/// Replies arrive late: the server has to wait for them before it ends.
-#[tokio::test]
-async fn ending_server_removes_its_waiters() {
-    let Some(redis) = RedisServer::start() else { return };
-    let far = Proxy::to(redis.port());
-    let (mut ending, other) = (Server::start(&["--store", &far.url()]), on(&redis));
-    assert_eq!(other.post("/v1/semaphore/s/acquire?key=a").await.status, 200);
-    let waiter = ending.queue("/v1/semaphore/s/acquire?key=b", "semaphore/s", 0).await;
-    far.set(Fault::Delay(Duration::from_millis(200)));
-    ending.signal(Signal::TERM);
-    assert_eq!(in_time("the end of the wait", waiter).await.unwrap().status, 503);
-    assert_eq!(ending.ended().code(), Some(0));
-    assert!(other.get("/v1/semaphore/s").await.body.contains("\"waiting\":0"));
-}
-
-/// Redis remembers such names for another minute.
-#[tokio::test]
-async fn names_of_expired_holds_are_not_in_use() {
-    let Some(redis) = RedisServer::start() else { return };
-    let server = Server::start(&["--store", &redis.url(), "--max-names", "1"]);
-    assert_eq!(server.post("/v1/semaphore/s/acquire?expires=50").await.status, 200);
-    until("another name may be used", async || {
-        server.post("/v1/semaphore/t/acquire?expires=50").await.status == 200
-    })
-    .await;
-    until("no name is in use", async || server.get("/v1").await.body == "[]").await;
-}
-
-/// The times are those of docs/server.md.
-#[tokio::test]
-async fn calls_without_store_end_within_seconds() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let server = on(&redis);
-    redis.kill();
-    let started = Instant::now();
-    let mut asker = Python::start(&["relays", &server.zmq()]);
-    asker.line();
-    asker.tell("let me go");
-    let call = async |method: &str, path: &str| {
-        let request = client().request(method.parse().unwrap(), server.url(path));
-        assert_eq!(answer(request).await.status, 503, "{method} {path}");
-        started.elapsed()
-    };
-    let took = tokio::join!(
-        call("POST", "/v1/semaphore/s/release?key=k"),
-        call("POST", "/v1/semaphore/s/renew?key=k"),
-        call("POST", "/v1/event/e/send"),
-        call("POST", "/v1/watchdog/w/kick"),
-        call("GET", "/v1/event/e"),
-        call("DELETE", "/v1/event/e"),
-    );
-    for took in <[Duration; 6]>::from(took) {
-        // The last pause between two tries is left out if no further try would fit.
-        assert!((4..9).contains(&took.as_secs()), "{took:?}");
-    }
-    assert_eq!(asker.line(), "sorry");
-}
-
-#[tokio::test]
-async fn server_recovers_when_its_store_is_back() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let server = on(&redis);
-    assert_eq!(server.get("/readyz").await.status, 200);
-    redis.kill();
-    until("the loss to be noticed", async || server.get("/readyz").await.status == 503).await;
-    assert_eq!(server.get("/healthz").await.status, 200, "the server itself is well");
-    for kind in ["semaphore", "tokenbucket"] {
-        for maxwait in [0, 300] {
-            let path = format!("/v1/{kind}/s/acquire?maxwait={maxwait}");
-            assert_eq!(server.post(&path).await.status, 503, "{path}");
-        }
-    }
-    redis.restart();
-    until("the store to be back", async || server.get("/readyz").await.status == 200).await;
-    assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
-}
-
-/// There may be many calls, and the log must stay readable.
-#[tokio::test]
-async fn missing_store_does_not_fill_the_log() {
-    let Some(mut redis) = RedisServer::start() else { return };
-    let server = on(&redis);
-    redis.kill();
-    let started = Instant::now();
-    let calls = (0..100)
-        .map(async |number| server.post(&format!("/v1/semaphore/s{number}/acquire?maxwait=0")).await.status);
-    assert_eq!(futures_util::future::join_all(calls).await, [503; 100]);
-    let told = server.errors().lines().filter(|line| line.contains("WARN locker_server")).count();
-    let most = 1 + started.elapsed().as_secs() / 10;
-    assert!((1..=most).contains(&u64::try_from(told).unwrap()), "{}", server.errors());
-}
-
-/// A short `maxwait` must not give a worse result than `maxwait=0`, however long a round trip takes.
-#[tokio::test]
-async fn distant_store_is_not_unavailable() {
-    let Some(redis) = RedisServer::start() else { return };
-    let far = Proxy::to(redis.port());
-    far.set(Fault::Delay(Duration::from_millis(30)));
-    let server = Server::start(&["--store", &far.url()]);
-    for maxwait in [0, 1, 20] {
-        for (call, status) in [("semaphore/s/acquire?size=9", 200), ("tokenbucket/b/acquire?size=9", 204)] {
-            assert_eq!(server.post(&format!("/v1/{call}&maxwait={maxwait}")).await.status, status, "{call}");
-        }
-        for call in ["semaphore/full/acquire?size=0", "event/e/wait?id=x"] {
-            assert_eq!(server.post(&format!("/v1/{call}&maxwait={maxwait}")).await.status, 408, "{call}");
-        }
-    }
 }

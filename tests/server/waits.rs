@@ -153,6 +153,22 @@ async fn disconnected_clients_take_nothing() {
     until("each is counted", async || server.get("/metrics").await.body.contains(line)).await;
 }
 
+/// A call that does not wait is carried out for a client that has gone. Only a deletion frees such a slot.
+#[tokio::test]
+async fn endless_hold_outlives_a_client_that_missed_it() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let request = "POST /v1/semaphore/s/acquire?expires=0&maxwait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    client.write_all(request.as_bytes()).unwrap();
+    drop(client);
+    let used = async || server.get("/v1/semaphore/s").await.body.contains("\"used\":1");
+    until("the hold", used).await;
+    assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 408);
+    assert!(used().await);
+    assert_eq!(server.delete("/v1/semaphore/s").await.status, 204);
+    assert_eq!(server.post("/v1/semaphore/s/acquire?maxwait=0").await.status, 200);
+}
+
 #[tokio::test]
 async fn disconnected_waiter_does_not_delay_the_next() {
     let server = Server::start(&[]);

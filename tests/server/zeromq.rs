@@ -40,6 +40,12 @@ fn the_reference_client_gets_go_and_sorry() {
 }
 
 #[test]
+fn every_primitive_answers_as_over_http() {
+    let server = Server::start(&[]);
+    Python::run(&["every_primitive_answers", &server.zmq()]);
+}
+
+#[test]
 fn slot_starts_with_its_first_request() {
     let server = Server::start(&["--max-requests", "2", "--in-seconds", "0.4"]);
     let mut client = Python::start(&["relays", &server.zmq()]);
@@ -264,6 +270,25 @@ fn subscriptions_take_no_room() {
 fn unread_long_answers_are_dropped() {
     let server = Server::start(&[]);
     Python::run(&["unread_long_answers_are_dropped", &server.zmq(), &server.pid().to_string()]);
+}
+
+/// Calls of 64 KiB on many connections could otherwise fill the memory while they wait.
+#[test]
+fn bytes_of_waiting_calls_are_capped() {
+    let server = Server::start(&["--max-zmq-bytes", "1048576"]);
+    Python::run(&["bytes_of_calls_are_capped", &server.zmq()]);
+}
+
+#[test]
+fn one_socket_uses_several_servers() {
+    let (first, mut second) = (Server::start(&[]), Server::start(&[]));
+    let mut client = Python::start(&["asks_several_servers", &first.zmq(), &second.zmq()]);
+    assert_eq!(client.line(), "four calls at two servers");
+    second.signal(rustix::process::Signal::KILL);
+    second.ended();
+    client.tell("one is gone");
+    assert_eq!(client.line(), "the other one goes on");
+    client.finish();
 }
 
 #[test]

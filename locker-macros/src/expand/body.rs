@@ -2,7 +2,7 @@
 
 use crate::{
     attribute::Attribute,
-    expand::layer::{Layer, runs_in_closure},
+    expand::layer::{Layer, is_checked, runs_in_closure},
     hygiene::{borrowed, hidden},
     parse::{
         function::{Form, Function},
@@ -42,7 +42,7 @@ pub(crate) fn run(layer: &Layer, body: &TokenStream) -> TokenStream {
     let on_lost = chosen(options.on_lost.as_ref());
     match (layer.applied.attribute, function.is_plain(), on_lost.as_deref()) {
         (Attribute::Rate, ..) => body.clone(),
-        (_, true, _) if runs_in_closure(options, function) => plain_checked(layer, body),
+        (_, true, _) if is_checked(layer.applied, function) => plain_checked(layer, body),
         (_, true, _) => plain(layer, body),
         (_, false, Some("error")) => async_checked(layer, body),
         (_, false, Some("continue")) => async_continued(layer, body),
@@ -64,13 +64,19 @@ fn plain(layer: &Layer, body: &TokenStream) -> TokenStream {
     }
 }
 
+/// Runs the body and replaces its result if the hold turns out lost at the release.
 fn plain_checked(layer: &Layer, body: &TokenStream) -> TokenStream {
     let (runtime, guard, names) = (&layer.runtime, guard(layer), &layer.names);
     let (value, hold, error) = (&names.value, &names.hold, &names.error);
     let (returned, refused) = (layer.function.returned.tokens(runtime), layer.refused());
+    let run = if runs_in_closure(layer.applied, layer.function) {
+        quote!(let #value = #runtime::call(move || -> #returned #body);)
+    } else {
+        quote!(let #value: #returned = if false { #runtime::never() } else #body;)
+    };
     quote!({
         #guard
-        let #value = #runtime::call(move || -> #returned #body);
+        #run
         match #hold.leave_checked() {
             #runtime::Ok(()) => #value,
             #runtime::Err(#error) => #refused,
@@ -84,7 +90,10 @@ fn async_continued(layer: &Layer, body: &TokenStream) -> TokenStream {
     let (block, end) = (block(layer, body), end(layer));
     quote!({
         #guard
-        let #value = #block.await;
+        let #value = {
+            let #value = #runtime::pin!(#block);
+            #runtime::run(&#hold, #value).await
+        };
         #runtime::leave(#hold).await;
         #end
     })
@@ -96,7 +105,10 @@ fn async_checked(layer: &Layer, body: &TokenStream) -> TokenStream {
     let (block, end, refused) = (block(layer, body), end(layer), layer.refused());
     quote!({
         #guard
-        let #value = #block.await;
+        let #value = {
+            let #value = #runtime::pin!(#block);
+            #runtime::run(&#hold, #value).await
+        };
         match #runtime::leave_checked(#hold).await {
             #runtime::Ok(()) => #end,
             #runtime::Err(#error) => #refused,

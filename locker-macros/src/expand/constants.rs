@@ -56,16 +56,15 @@ pub(crate) fn define(layer: &Layer) -> TokenStream {
         let value = located(value.span(), quote!(#runtime::#check(const { #value })));
         quote!(#keyword #name: #runtime::#ty = #value;)
     };
-    let hold = check_hold(layer);
+    let checks = check_hold(layer).into_iter().chain(check_timeout(layer)).collect::<Vec<_>>();
     if inside.is_empty() {
         let items = items.iter().map(|constant| define(constant, quote!(const)));
-        let hold = hold.map(|check| quote!(const _: () = #check;));
-        return quote!(#(#items)* #hold);
+        return quote!(#(#items)* #(const _: () = #checks;)*);
     }
     let names = inside.iter().map(|constant| ident(constant, function)).collect::<Vec<_>>();
     let items = items.iter().map(|constant| define(constant, quote!(const)));
     let inside = inside.iter().map(|constant| define(constant, quote!(let)));
-    quote!(#(#items)* let (#(#names,)*) = const { #(#inside)* #hold; (#(#names,)*) };)
+    quote!(#(#items)* let (#(#names,)*) = const { #(#inside)* #(#checks;)* (#(#names,)*) };)
 }
 
 /// Returns the tokens of a `Duration`.
@@ -126,4 +125,17 @@ fn check_hold(layer: &Layer) -> Option<TokenStream> {
         (time(layer, OptionName::Lease, lease), time(layer, OptionName::MaxHold, hold));
     let check = quote!(#runtime::check_max_hold(#hold_value, #lease_value));
     Some(located(hold.span(), check))
+}
+
+/// Returns the check of a constant `timeout` beside options on repeated attempts.
+fn check_timeout(layer: &Layer) -> Option<TokenStream> {
+    let (runtime, options) = (&layer.runtime, layer.options());
+    let timeout = &options.timeout.as_ref()?.value;
+    let is_known = timeout.known().is_some();
+    let repeats = options.max_retry.is_some() || options.retry_delay.is_some();
+    if is_known || !repeats {
+        return None;
+    }
+    let value = time(layer, OptionName::Timeout, timeout);
+    Some(located(timeout.span(), quote!(#runtime::check_timeout(#value))))
 }

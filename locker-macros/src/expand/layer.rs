@@ -1,9 +1,11 @@
 //! One attribute around the body, and the tokens that all its generated parts share.
 
 use crate::{
+    attribute::Attribute,
     hygiene::hidden,
     parse::{
         applied::Applied,
+        early_end::may_end_early,
         function::Function,
         options::{Options, chosen},
     },
@@ -64,8 +66,17 @@ impl<'a> Layer<'a> {
     }
 }
 
-/// Returns whether a closure keeps `return` and `?` of a plain body from skipping the code after it.
-pub(crate) fn runs_in_closure(options: &Options, function: &Function) -> bool {
-    let error = chosen(options.on_lost.as_ref()).as_deref() == Some("error");
-    error && function.is_plain() && !function.returned.is_never()
+/// Returns whether the result of a plain body is replaced if the hold turns out lost. A function that never returns has
+/// no result.
+pub(crate) fn is_checked(applied: &Applied, function: &Function) -> bool {
+    let continues = chosen(applied.options.on_lost.as_ref()).as_deref() == Some("continue");
+    let holds = applied.attribute != Attribute::Rate;
+    holds && !continues && function.is_plain() && !function.returned.is_never()
+}
+
+/// Returns whether a closure keeps `return` and `?` of a plain body from skipping the check after it. A closure hides
+/// the caller's location from the body, so the body of a `#[track_caller]` function stays in place unless it may return
+/// early.
+pub(crate) fn runs_in_closure(applied: &Applied, function: &Function) -> bool {
+    is_checked(applied, function) && (!function.tracks_caller() || may_end_early(function.body.stream()))
 }

@@ -53,12 +53,13 @@ fn used(layer: &Layer) -> Option<TokenStream> {
 fn identity(layer: &Layer) -> (TokenStream, TokenStream) {
     let (runtime, function) = (&layer.runtime, layer.function);
     let name = function.signature.ident.unraw().to_string();
+    let place = place(layer);
     let (new, of) = match &layer.options().name {
-        Some(Given { value, .. }) => (quote!(named(#value)), quote!(digest())),
+        Some(Given { value, .. }) => (quote!(named(#value, #place)), quote!(digest())),
         None if function.has_receiver() => {
-            (quote!(new(#runtime::module_path!(), #name)), quote!(digest_of::<Self>()))
+            (quote!(new(#runtime::module_path!(), #name, #place)), quote!(digest_of::<Self>()))
         }
-        None => (quote!(new(#runtime::module_path!(), #name)), quote!(digest())),
+        None => (quote!(new(#runtime::module_path!(), #name, #place)), quote!(digest())),
     };
     // Not `borrowed` at each use: clippy would see no static that changes there, and ask for `must_use`.
     let identity = quote! {
@@ -66,6 +67,21 @@ fn identity(layer: &Layer) -> (TokenStream, TokenStream) {
         static __LOCKER_FUNCTION: &#runtime::Function = &__LOCKER_IDENTITY;
     };
     (identity, quote!(__LOCKER_FUNCTION.#of))
+}
+
+/// Returns the file and the line of the function's name. Every token has the span of the name, because `line!` is the
+/// line of the attribute otherwise. A path of the option `crate` keeps its own spans: it may begin with `$crate`.
+fn place(layer: &Layer) -> TokenStream {
+    let (runtime, at) = (&layer.runtime, layer.function.signature.ident.span());
+    let place = quote!(#runtime::file!(), #runtime::line!());
+    if layer.options().runtime.is_some() {
+        return place;
+    }
+    let placed = place.into_iter().map(|mut token| {
+        token.set_span(at);
+        token
+    });
+    placed.collect()
 }
 
 fn locker(layer: &Layer) -> TokenStream {

@@ -3,6 +3,7 @@
 use crate::{
     attribute::Attribute,
     parse::{
+        key_parts::mentions,
         param::Param,
         return_type::{Returned, async_trait_output},
     },
@@ -76,6 +77,12 @@ impl Function {
 
     pub(crate) fn has_receiver(&self) -> bool {
         self.signature.receiver().is_some()
+    }
+
+    /// Returns whether it has `#[track_caller]`, under a condition or not.
+    pub(crate) fn tracks_caller(&self) -> bool {
+        let word = Ident::new("track_caller", Span::call_site());
+        self.attributes.iter().any(|attribute| mentions(attribute.meta.to_token_stream(), &word))
     }
 
     /// Returns the names that the parameters bind.

@@ -94,16 +94,23 @@ fn check_renewal(options: &Options) -> Result<()> {
     }
 }
 
-/// Refuses options on repeated attempts if the default `timeout` allows one attempt only.
+/// Refuses options on repeated attempts beside a `timeout` of zero, which allows one attempt only.
 fn check_attempts(options: &Options) -> Result<()> {
-    if !options.is_released_on_expiry() || options.timeout.is_some() {
-        return Ok(());
-    }
-    let why = "with `release = \"on_expiry\"` the default `timeout` is 0, which allows one attempt: set a `timeout`";
-    match (&options.max_retry, &options.retry_delay) {
-        (Some(max_retry), _) if !is_one(&max_retry.value) => max_retry.refuse(why),
-        (_, Some(retry_delay)) => retry_delay.refuse(why),
-        _ => Ok(()),
+    let (mut max_retry, retry_delay) = (options.max_retry.as_ref(), options.retry_delay.as_ref());
+    let why = match &options.timeout {
+        Some(timeout) if timeout.value.known().is_some_and(|timeout| timeout.is_zero()) => {
+            "a `timeout` of 0 allows one attempt: remove this option, or set a longer `timeout`"
+        }
+        None if options.is_released_on_expiry() => {
+            max_retry = max_retry.filter(|max_retry| !is_one(&max_retry.value));
+            "with `release = \"on_expiry\"` the default `timeout` is 0, which allows one attempt: set a `timeout`"
+        }
+        _ => return Ok(()),
+    };
+    match (max_retry, retry_delay) {
+        (Some(max_retry), _) => max_retry.refuse(why),
+        (None, Some(retry_delay)) => retry_delay.refuse(why),
+        (None, None) => Ok(()),
     }
 }
 

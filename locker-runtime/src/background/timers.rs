@@ -7,13 +7,14 @@ use super::{alarm::Alarm, enter, spawn};
 use crate::{
     clock::Timestamp,
     panics,
+    process::{PerProcess, Process},
     sync::{Mutex, lock},
 };
-use once_cell::sync::Lazy;
 use slab::Slab;
 use std::{
     cell::Cell,
     future::Future,
+    mem::{forget, replace},
     pin::Pin,
     sync::atomic::{AtomicUsize, Ordering},
     task::{Context, Poll, Waker, ready},
@@ -25,11 +26,13 @@ use tokio::time::Instant;
 const NEAR: Duration = Duration::from_millis(100);
 const SHARDS: usize = 8;
 
-/// A future that completes at a time on the clock of [`Timestamp::now`], under any executor.
+/// A future that completes at a time on the clock of [`Timestamp::now`], under any executor. In a forked child it
+/// completes at once.
 #[derive(Debug)]
 pub(crate) struct Sleep {
     until: Timestamp,
     state: State,
+    process: &'static Process,
 }
 
 #[derive(Debug)]
@@ -43,7 +46,7 @@ enum State {
 
 impl Sleep {
     pub(super) fn new(now: Timestamp, until: Timestamp) -> Self {
-        Self { until, state: State::Fresh(now) }
+        Self { until, state: State::Fresh(now), process: Process::this() }
     }
 }
 
@@ -51,14 +54,17 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if !self.process.is_this() {
+            return Poll::Ready(());
+        }
         loop {
             let now = match &mut self.state {
                 State::Fresh(now) => *now,
                 State::Far(number) => {
-                    if FAR_TIMERS.is_far(*number, context.waker()) {
+                    if far_timers().is_far(*number, context.waker()) {
                         return Poll::Pending;
                     }
-                    FAR_TIMERS.cancel(*number);
+                    far_timers().cancel(*number);
                     Timestamp::now()
                 }
                 State::Near(timer) => {
@@ -75,7 +81,7 @@ impl Future for Sleep {
             } else if self.until == Timestamp::NEVER {
                 return Poll::Pending;
             } else if left > NEAR {
-                self.state = State::Far(FAR_TIMERS.add(self.until, context.waker()));
+                self.state = State::Far(far_timers().add(self.until, context.waker()));
                 return Poll::Pending;
             }
             self.state = State::Near(Box::pin(tick(now, self.until)));
@@ -85,8 +91,10 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let State::Far(number) = self.state {
-            FAR_TIMERS.cancel(number);
+        if !self.process.is_this() {
+            forget(replace(&mut self.state, State::Fresh(self.until)));
+        } else if let State::Far(number) = self.state {
+            far_timers().cancel(number);
         }
     }
 }
@@ -126,10 +134,13 @@ struct FarTimer {
     waker: Option<Waker>,
 }
 
-static FAR_TIMERS: Lazy<FarTimers> = Lazy::new(|| {
-    spawn(async { FAR_TIMERS.run().await });
-    FarTimers { shards: Default::default(), alarm: Alarm::default() }
-});
+fn far_timers() -> &'static FarTimers {
+    static FAR_TIMERS: PerProcess<FarTimers> = PerProcess::new();
+    FAR_TIMERS.cell().get_or_init(|| {
+        spawn(async { far_timers().run().await });
+        FarTimers { shards: Default::default(), alarm: Alarm::default() }
+    })
+}
 
 impl FarTimers {
     /// Adds a timer and returns its number.
@@ -232,7 +243,7 @@ mod tests {
     #[test]
     fn dropped_sleep_leaves_no_far_timer() {
         let is_listed = |due: Timestamp| {
-            FAR_TIMERS.shards.iter().any(|timers| lock(timers).iter().any(|(_, timer)| timer.due == due))
+            far_timers().shards.iter().any(|timers| lock(timers).iter().any(|(_, timer)| timer.due == due))
         };
         let (until, mut sleep) = from_now(Duration::from_secs(3600));
         assert!(Pin::new(&mut sleep).poll(&mut Context::from_waker(Waker::noop())).is_pending());

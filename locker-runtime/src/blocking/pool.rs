@@ -4,13 +4,12 @@
 use crate::{
     background,
     clock::Timestamp,
+    process::{PerProcess, Process},
     sync::{Mutex, lock},
 };
-use once_cell::sync::Lazy;
 use std::{
-    mem::{replace, take},
+    mem::{forget, replace, take},
     ops::Deref,
-    process,
     time::Duration,
 };
 use tokio::runtime::{Builder, Runtime};
@@ -26,7 +25,10 @@ const FREQUENT: Duration = Duration::from_millis(100);
 /// The interval of the clean-up. A runtime is shut down after one to two intervals without use.
 const IDLE: Duration = Duration::from_secs(5);
 
-static POOL: Lazy<Mutex<Pool>> = Lazy::new(Mutex::default);
+fn pool() -> &'static Mutex<Pool> {
+    static POOL: PerProcess<Mutex<Pool>> = PerProcess::new();
+    POOL.cell().get_or_init(Mutex::default)
+}
 
 #[derive(Default)]
 struct Pool {
@@ -35,25 +37,20 @@ struct Pool {
     count: usize,
     /// The time of the last call that found no idle runtime.
     missed: Timestamp,
-    /// The process that owns the pool. A forked process must not use the sockets of its parent.
-    process: Option<u32>,
     /// Whether the clean-up task is running.
     has_cleanup: bool,
 }
 
 /// A single-threaded runtime on loan. Dropping this returns the runtime to the pool.
-pub(super) struct Lent(Option<Runtime>);
+pub(super) struct Lent(Option<Runtime>, &'static Process);
 
 impl Lent {
-    /// Borrows a runtime. Returns `None` if none is idle and none may or can be created, or if the process was forked.
+    /// Borrows a runtime. Returns `None` if none is idle and none may or can be created.
     pub(super) fn borrow() -> Option<Self> {
         {
-            let (mut pool, process) = (lock(&POOL), process::id());
-            if *pool.process.get_or_insert(process) != process {
-                return None;
-            }
+            let mut pool = lock(pool());
             if let Some((runtime, _)) = pool.idle.pop() {
-                return Some(Self(Some(runtime)));
+                return Some(Self(Some(runtime), Process::this()));
             }
             let now = Timestamp::now();
             let is_frequent = now.since(replace(&mut pool.missed, now)) < FREQUENT;
@@ -64,9 +61,9 @@ impl Lent {
         }
         let runtime = Builder::new_current_thread().enable_io().build();
         if runtime.is_err() {
-            lock(&POOL).count -= 1;
+            lock(pool()).count -= 1;
         }
-        runtime.ok().map(|runtime| Self(Some(runtime)))
+        runtime.ok().map(|runtime| Self(Some(runtime), Process::this()))
     }
 }
 
@@ -80,7 +77,10 @@ impl Deref for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut pool = lock(&POOL);
+        if !self.1.is_this() {
+            return forget(self.0.take());
+        }
+        let mut pool = lock(pool());
         pool.idle.extend(self.0.take().map(|runtime| (runtime, true)));
         if !replace(&mut pool.has_cleanup, true) {
             drop(pool);
@@ -94,7 +94,7 @@ async fn clean_up() {
     loop {
         background::sleep(IDLE).await;
         let (unused, is_empty) = {
-            let mut pool = lock(&POOL);
+            let mut pool = lock(pool());
             let (used, unused): (Vec<_>, Vec<_>) =
                 take(&mut pool.idle).into_iter().partition(|(_, was_used)| *was_used);
             pool.idle = used.into_iter().map(|(runtime, _)| (runtime, false)).collect();

@@ -1,13 +1,10 @@
 //! A coarse clock for callers that read the time so often that reading the kernel's clock would dominate their cost.
 
 use super::{Timestamp, micros};
+use crate::process::PerProcess;
+use once_cell::race::OnceBox;
 use quanta::Clock;
-use std::{
-    cell::Cell,
-    sync::{Once, OnceLock},
-    thread,
-    time::Duration,
-};
+use std::{cell::Cell, thread, time::Duration};
 
 /// The time for which the counter is trusted.
 const TRUSTED: Duration = Duration::from_millis(1);
@@ -16,7 +13,7 @@ const TRUSTED: Duration = Duration::from_millis(1);
 const TOGETHER: Duration = Duration::from_micros(1);
 
 /// Empty until the frequency of the counter has been measured.
-static CLOCK: OnceLock<Clock> = OnceLock::new();
+static CLOCK: OnceBox<Clock> = OnceBox::new();
 
 thread_local! {
     /// A reading of the counter, and the time of that reading.
@@ -49,9 +46,9 @@ fn advance(clock: &Clock, count: u64) -> Option<Timestamp> {
 /// Measures the counter on a thread of its own, because that takes 1 ms, on some machines 200 ms. If the thread cannot
 /// be started, every reading asks the kernel.
 fn prepare() {
-    static BEGUN: Once = Once::new();
-    BEGUN.call_once(|| {
-        let measure = || drop(CLOCK.set(Clock::new()));
+    static BEGUN: PerProcess<()> = PerProcess::new();
+    BEGUN.cell().get_or_init(|| {
+        let measure = || drop(CLOCK.set(Box::new(Clock::new())));
         drop(thread::Builder::new().name("locker-clock".into()).spawn(measure));
     });
 }

@@ -1,22 +1,26 @@
 //! Administration of names: for servers, tools and operators.
 
+mod listing;
+
 use super::request_with_retry;
 use crate::{
-    error::Result,
-    key::Key,
+    error::{Error, ErrorKind, Result},
+    key::{Key, KeyPart, Named},
     locker::Locker,
     primitives::{HoldRequest, IdempotencyKey, Reply, Request, inspection::Inspection},
+    ranges::MAX_COUNT,
 };
 use futures_util::future::join_all;
+pub use listing::{Filter, FunctionSource, Listed, Page};
 use std::borrow::Cow;
 
-/// Lists, inspects, evicts and deletes names of every kind. Created by [`Locker::admin`].
+/// Lists, inspects, evicts and deletes keys of every kind: names, and functions with attributes. Created by
+/// [`Locker::admin`].
 #[derive(Clone, Debug)]
 pub struct Admin(Locker);
 
-/// The kinds that keys have between the prefix and the name. The keys of attributes have none of them.
-const KINDS: [&str; 9] =
-    ["lock", "rwlock", "semaphore", "rate", "event", "watchdog", "barrier", "latch", "counter"];
+/// How many keys of a store a page passes at a time if a filter drops most of them.
+const KEYS_AT_A_TIME: usize = 50_000;
 
 /// How many inspections are under way at a time: they share few round trips.
 const INSPECTIONS_AT_A_TIME: usize = 512;
@@ -42,6 +46,19 @@ impl Admin {
         Key::named(self.0.prefix(), kind, name)
     }
 
+    /// Returns what a key names, or `None` if it is not a key below this locker's prefix.
+    #[must_use]
+    pub fn named(&self, key: &Key) -> Option<Named> {
+        Named::of(self.0.prefix(), key)
+    }
+
+    /// Returns the key of the lock that [`lock_on`](Locker::lock_on) takes, and an attribute with this `name = ".."`
+    /// and these arguments in `args(..)`.
+    #[must_use]
+    pub fn key_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> Key {
+        Key::on(self.0.prefix(), self.0.key_format(), name, arguments)
+    }
+
     /// Returns the name as [`names`](Self::names) lists it: itself, or its md5 if a key cannot spell it, because it has
     /// braces or control characters or is too long.
     #[must_use]
@@ -51,7 +68,8 @@ impl Admin {
         if stored == name { Cow::Borrowed(name) } else { Cow::Owned(stored.to_owned()) }
     }
 
-    /// Returns the state of a name, or `None` if the name is not in use.
+    /// Returns the state of a key, or `None` if the key is not in use. The holders have their notes, if these are
+    /// known.
     ///
     /// # Errors
     /// `Unavailable`.
@@ -59,6 +77,31 @@ impl Admin {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn inspect(&self, key: &Key) -> Result<Option<Inspection>> {
+        let mut seen = [self.look(key).await?];
+        self.add_notes(&mut seen).await;
+        let [seen] = seen;
+        Ok(seen)
+    }
+
+    /// Does what [`inspect`](Self::inspect) does for many keys, 512 at a time, which share round trips.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn inspect_all(&self, keys: &[Key]) -> Result<Vec<Option<Inspection>>> {
+        let mut all = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(INSPECTIONS_AT_A_TIME) {
+            let seen = join_all(keys.iter().map(|key| self.look(key))).await;
+            let mut seen = seen.into_iter().collect::<Result<Vec<_>>>()?;
+            self.add_notes(&mut seen).await;
+            all.extend(seen);
+        }
+        Ok(all)
+    }
+
+    async fn look(&self, key: &Key) -> Result<Option<Inspection>> {
         match request_with_retry(&self.0, key, Request::Inspect).await?.reply {
             Reply::Inspected(inspection) => Ok(Some(*inspection)),
             _ => Ok(None),
@@ -79,8 +122,25 @@ impl Admin {
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, the holds may have been ended.
     pub async fn evict(&self, key: &Key) -> Result<bool> {
-        let Some(Inspection { holders, used, .. }) = self.inspect(key).await? else { return Ok(false) };
-        let Some(up_to) = holders.iter().map(|held| held.fence).max() else { return Ok(false) };
+        self.evict_up_to(key, u64::MAX).await
+    }
+
+    /// Ends the current holds with this fence or a lower one, and does otherwise what [`evict`](Self::evict) does: the
+    /// holds that an operator has seen end, and those that were granted since stay. Returns `false` if nothing with
+    /// such a fence was held.
+    ///
+    /// A hold of another program, such as the Python decorator, has no fence of its own: it is seen with the fence of
+    /// the hold before it.
+    ///
+    /// # Errors
+    /// As [`evict`](Self::evict).
+    ///
+    /// # Cancel safety
+    /// As [`evict`](Self::evict).
+    pub async fn evict_up_to(&self, key: &Key, fence: u64) -> Result<bool> {
+        let Some(Inspection { holders, used, .. }) = self.look(key).await? else { return Ok(false) };
+        let ended = holders.iter().map(|held| held.fence).filter(|held| *held <= fence);
+        let Some(up_to) = ended.max() else { return Ok(false) };
         // A lock does not count what is used.
         let request = match used {
             None => Request::Lock(HoldRequest::Evict { of: None, up_to }),
@@ -88,6 +148,18 @@ impl Admin {
         };
         let settled = request_with_retry(&self.0, key, request).await?;
         Ok(settled.reply == Reply::Released || settled.retried)
+    }
+
+    /// Makes the next fence of a name higher than `fence`: for a server that takes holds of its predecessor back.
+    /// `fence` is at most 2^53-1.
+    ///
+    /// # Errors
+    /// `Misused` if the store is not in this process, or if `fence` is out of range.
+    pub fn raise_fence(&self, key: &Key, fence: u64) -> Result<()> {
+        if fence > MAX_COUNT {
+            return Err(Error::new(ErrorKind::Misused, format!("the fence is {fence}: give at most 2^53-1")));
+        }
+        self.0.store().raise_fence(key, fence)
     }
 
     /// Deletes a name with its holds and its use. Its waiters get `Conflict`. Returns `false` if the name was not in
@@ -107,36 +179,24 @@ impl Admin {
 
     /// Returns the names in use as (kind, name), sorted. A name that has just become idle may still be listed.
     ///
+    /// The keys of attributes have no names: [`page`](Self::page) lists them, too.
+    ///
     /// # Errors
     /// `Misused` if the store cannot list its names; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn names(&self) -> Result<Vec<(String, String)>> {
-        let keys = self.0.store().keys(self.0.prefix()).await?;
-        let mut names = Vec::with_capacity(keys.len());
-        for keys in keys.chunks(INSPECTIONS_AT_A_TIME) {
-            let in_use = join_all(keys.iter().map(|key| self.in_use(key))).await;
-            for (key, in_use) in keys.iter().zip(in_use) {
-                names.extend(
-                    self.split(key).filter(|_| in_use).map(|(kind, name)| (kind.into(), name.into())),
-                );
-            }
-        }
+        let keys = self.0.page(None, usize::MAX).await?.keys;
+        let mut names: Vec<_> = keys
+            .iter()
+            .filter_map(|key| match self.named(key)? {
+                Named::Kind { kind, name } => Some((kind.to_owned(), name)),
+                Named::Function { .. } => None,
+            })
+            .collect();
         names.sort();
         Ok(names)
-    }
-
-    fn split<'a>(&self, key: &'a Key) -> Option<(&'a str, &'a str)> {
-        let (kind, name) = key.as_str()[self.0.prefix().len()..].split_once(':')?;
-        KINDS.contains(&kind).then_some((kind, name))
-    }
-
-    /// Returns whether a name is in use. Across a network the keys of a semaphore outlive its last hold by a minute
-    /// unless they are inspected. A name whose inspection fails counts as in use.
-    async fn in_use(&self, key: &Key) -> bool {
-        let outlives = matches!(self.split(key), Some(("semaphore" | "rwlock", _)));
-        self.is_embedded() || !outlives || !matches!(self.inspect(key).await, Ok(None))
     }
 
     /// Sends one request to the store and waits for its reply.
@@ -147,6 +207,6 @@ impl Admin {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn ping(&self) -> Result<()> {
-        self.0.store().call(&self.key("ping", ""), &Request::Inspect).await.map(drop)
+        self.0.call_once(&self.key("ping", ""), &Request::Inspect).await.map(drop)
     }
 }

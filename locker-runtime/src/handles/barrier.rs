@@ -14,13 +14,14 @@ use std::time::Duration;
 
 /// A barrier, at which callers wait for each other. Created by [`Locker::barrier`].
 ///
-/// It releases all callers once `parties` of them are waiting, and then starts a new round. The most recent `parties`
-/// applies to all callers.
+/// It releases all callers once `parties` of them are waiting, and then starts a new round, or with
+/// [`once`](Self::once) refuses later callers. The most recent `parties` applies to all callers.
 #[derive(Clone, Debug)]
 pub struct Barrier {
     locker: Locker,
     key: Key,
     parties: u64,
+    once: bool,
 }
 
 impl Locker {
@@ -33,7 +34,14 @@ impl Locker {
 
 impl Barrier {
     pub(crate) fn new(locker: Locker, key: Key, parties: u64) -> Self {
-        Self { locker, key, parties }
+        Self { locker, key, parties, once: false }
+    }
+
+    /// Makes the first round the last one: [`wait`](Self::wait) returns `Conflict` after it, for 24 h or until the name
+    /// is deleted. All callers should agree on it. Default `false`.
+    #[must_use]
+    pub fn once(self, once: bool) -> Self {
+        Self { once, ..self }
     }
 
     /// Waits until `parties` callers have arrived. A caller that gets `TimedOut` was not counted; confirming that may
@@ -42,7 +50,7 @@ impl Barrier {
     ///
     /// # Errors
     /// `Misused` with 0 parties or more than 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or
-    /// belongs to another kind of primitive; `Unavailable`: this caller may have been counted.
+    /// belongs to another kind of primitive, or after the only round; `Unavailable`: this caller may have been counted.
     ///
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped just as the round becomes full, this caller was counted.
@@ -51,7 +59,7 @@ impl Barrier {
             return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));
         }
         check_count("parties", self.parties)?;
-        let what = Arriving { id: self.locker.new_id(), parties: self.parties };
+        let what = Arriving { id: self.locker.new_id(), parties: self.parties, once: self.once };
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
 
@@ -67,6 +75,7 @@ impl Barrier {
 struct Arriving {
     id: Id,
     parties: u64,
+    once: bool,
 }
 
 impl WaitOp for Arriving {
@@ -75,7 +84,8 @@ impl WaitOp for Arriving {
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        Request::Barrier(barrier::Request::Arrive { id: self.id, parties: self.parties, wait })
+        let Self { id, parties, once } = *self;
+        Request::Barrier(barrier::Request::Arrive { id, parties, wait, once })
     }
 
     fn cancel(&self, tombstone: bool) -> Request {

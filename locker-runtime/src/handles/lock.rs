@@ -6,12 +6,17 @@ use crate::{
     error::{Error, ErrorKind, Result},
     id::Id,
     key::{Key, KeyPart},
-    lease::{Guard, Hold, Release},
+    lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds},
     locker::{Acquired, Locker, WaitOp},
     primitives::{HoldKind, Reply, Request, Wait, rwlock::Mode},
     settings::{RETRY_DELAY, Settings, hold_setters, waiting_setters},
 };
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    future::poll_fn,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 /// A request for a lock, for permits of a semaphore, or for a read/write lock. Created by [`Locker::lock`] and the
 /// methods beside it.
@@ -27,7 +32,7 @@ pub struct LockRequest {
     /// Whether `permits` was set on semaphores only.
     has_permits: bool,
     release: Release,
-    function: &'static str,
+    function: Option<&'static str>,
 }
 
 impl Locker {
@@ -74,7 +79,7 @@ impl Locker {
 
 impl LockRequest {
     pub(crate) fn new(locker: Locker, kind: HoldKind, key: Key, settings: Settings) -> Self {
-        Self { locker, kind, key, settings, has_permits: true, release: Release::OnDrop, function: "" }
+        Self { locker, kind, key, settings, has_permits: true, release: Release::OnDrop, function: None }
     }
 
     waiting_setters!();
@@ -109,38 +114,70 @@ impl LockRequest {
         self.settings
     }
 
-    /// Sets the function's name, for diagnostics.
-    pub(crate) fn function(mut self, name: &'static str) -> Self {
-        self.function = name;
+    /// Sets the annotated function, which errors and events name.
+    pub(crate) fn function(mut self, path: &'static str) -> Self {
+        self.function = Some(path);
         self
     }
 
     /// Acquires, waiting if necessary.
     ///
     /// # Errors
-    /// `TimedOut` or `RetriesExhausted` if it was not granted; `Unavailable` if the store cannot be reached; `Misused`
-    /// if a setting is wrong, or the size of a semaphore is lowered below the permits asked for; `Conflict` if the key
-    /// belongs to another kind of primitive.
+    /// `TimedOut` or `RetriesExhausted` if it was not granted; `Unavailable` if the store cannot be reached, which a
+    /// waiter learns up to a `command_timeout` after its timeout; `Misused` if a setting is wrong, if the size of a
+    /// semaphore is lowered below the permits asked for, or if the function around the call holds it through an
+    /// attribute and would wait for itself; `Conflict` if the key belongs to another kind of primitive.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue and releases a grant that was under way.
     #[expect(clippy::manual_async_fn, reason = "future size, see locker.rs")]
     pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
-            self.check()?;
+            self.locker.introduce();
             let id = self.locker.new_id();
-            let acquired =
-                self.locker.ask(&self.key, &LockOp { id, of: &self }, self.settings.patience()).await?;
-            self.hold(id, &acquired)
+            let checked = match self.check() {
+                Ok(()) if any_body() && self.may_wait() => {
+                    poll_fn(|context| Poll::Ready(self.check_bodies(context))).await
+                }
+                checked => checked,
+            };
+            let acquired = match checked {
+                Ok(()) => {
+                    self.locker.ask(&self.key, &LockOp { id, of: &self }, self.settings.patience()).await
+                }
+                Err(error) => Err(error),
+            };
+            let function = self.function;
+            acquired
+                .and_then(|acquired| self.hold(id, &acquired))
+                .map_err(|error| error.of_function(function))
         }
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Refuses a call that would wait for `holds`, which are around it.
+    pub(crate) fn check_around<'a>(&self, holds: impl Iterator<Item = &'a Hold>) -> Result<()> {
+        if self.may_wait() { check_holds(holds, &self.locker, self.kind, &self.key) } else { Ok(()) }
+    }
+
+    /// Checks all settings, as the call itself does.
+    pub(crate) fn check(&self) -> Result<()> {
         if !self.has_permits {
             return Err(Error::new(ErrorKind::Misused, "permits belong to semaphores: a lock has none"));
         }
         self.kind.check()?;
         self.settings.check()
+    }
+
+    fn may_wait(&self) -> bool {
+        !self.settings.timeout.is_zero() && self.settings.max_retry != Some(1)
+    }
+
+    fn check_bodies(&self, context: &Context<'_>) -> Result<()> {
+        check_bodies(Caller::of(context), &self.locker, self.kind, &self.key)
     }
 
     /// Tries once, without waiting. Returns `None` if it is held.

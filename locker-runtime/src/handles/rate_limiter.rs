@@ -30,6 +30,8 @@ pub struct RateLimiter {
     timeout: Duration,
     waits_past_timeout: bool,
     caches_refusals: bool,
+    /// The annotated function, which errors name.
+    function: Option<&'static str>,
     /// Whether quota, tokens and timeout are within their limits.
     is_valid: bool,
 }
@@ -73,8 +75,14 @@ impl RateLimiter {
             timeout,
             waits_past_timeout: false,
             caches_refusals: true,
+            function: None,
             is_valid,
         }
+    }
+
+    pub(crate) fn function(mut self, path: &'static str) -> Self {
+        self.function = Some(path);
+        self
     }
 
     fn checked(mut self) -> Self {
@@ -141,7 +149,9 @@ impl RateLimiter {
     /// # Cancel safety
     /// Cancel safe: tokens that are not due yet are returned.
     pub async fn acquire(&self) -> Result<Admission> {
-        self.take(self.timeout).await?.map_err(|limited| self.limited(limited))
+        let taken = self.take(self.timeout).await;
+        let admitted = taken.and_then(|outcome| outcome.map_err(|limited| self.limited(limited)));
+        admitted.map_err(|error| error.of_function(self.function))
     }
 
     /// Takes tokens that are available now. Returns `None` if there are not enough.

@@ -65,7 +65,7 @@ impl<'a> KeyBuilder<'a> {
     #[must_use]
     pub fn finish(self) -> Key {
         let arguments = hex(&self.arguments.md5.finalize());
-        build(|buffer| buffer.extend([self.prefix, text(&self.function.0), self.kind, text(&arguments)]))
+        build(|buffer| buffer.extend([self.prefix, self.function.as_str(), self.kind, text(&arguments)]))
     }
 }
 

@@ -1,20 +1,32 @@
 //! The first part of an attribute's key: the digest of the function.
 
-use super::{Hex, hex};
+use super::{Hex, hex, text};
 use md5::{Digest, Md5};
-use once_cell::sync::OnceCell;
-use std::any::type_name;
+use once_cell::race::OnceBox;
+use std::{
+    any::type_name,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 /// The MD5 digest of a function's path, as keys contain it.
-#[derive(Clone, Copy, Debug)]
-pub struct FunctionDigest(pub(super) Hex);
+#[derive(Debug)]
+pub struct FunctionDigest {
+    hex: Hex,
+    /// What operators read: the name, the file and the line. `None` for a digest that was made from a name alone.
+    description: Option<String>,
+    /// The lockers that have heard of the function, one bit each.
+    heard: AtomicU64,
+}
 
 /// A function with an attribute. It is a `static` beside the function and caches the digest.
 #[derive(Debug)]
 pub struct Function {
     module: &'static str,
     name: &'static str,
-    digests: OnceCell<Box<Cached>>,
+    file: &'static str,
+    line: u32,
+    digests: OnceBox<Cached>,
+    path: OnceBox<String>,
 }
 
 /// One digest per `Self`: a `static` in a trait's default method is shared by all implementors.
@@ -22,25 +34,28 @@ pub struct Function {
 struct Cached {
     receiver: &'static str,
     digest: FunctionDigest,
-    next: OnceCell<Box<Cached>>,
+    next: OnceBox<Cached>,
 }
 
 impl Function {
-    /// Creates the function `name` in `module`, the path of which `module_path!()` writes.
+    /// Creates the function `name` in `module`, the path of which `module_path!()` writes, at a line of a file.
     #[must_use]
-    pub const fn new(module: &'static str, name: &'static str) -> Self {
-        Self { module, name, digests: OnceCell::new() }
+    pub const fn new(module: &'static str, name: &'static str, file: &'static str, line: u32) -> Self {
+        Self { module, name, file, line, digests: OnceBox::new(), path: OnceBox::new() }
     }
 
     /// Creates a function with the full name `name`, independent of its path, as in `name = "bank.withdraw"`.
     #[must_use]
-    pub const fn named(name: &'static str) -> Self {
-        Self::new("", name)
+    pub const fn named(name: &'static str, file: &'static str, line: u32) -> Self {
+        Self::new("", name, file, line)
     }
 
-    /// Returns the name, for diagnostics.
-    pub(crate) fn name(&self) -> &'static str {
-        self.name
+    /// Returns module and name, such as `bank::api::withdraw`, or the name given: for errors and events.
+    pub(crate) fn path(&'static self) -> &'static str {
+        if self.module.is_empty() {
+            return self.name;
+        }
+        self.path.get_or_init(|| Box::new(format!("{}::{}", self.module, self.name)))
     }
 
     /// Returns the digest of a function without a receiver.
@@ -65,8 +80,9 @@ impl Function {
     }
 
     fn compute(&self, receiver: &'static str) -> Cached {
-        let digest = FunctionDigest::of(&[self.module, type_segment(receiver), self.name]);
-        Cached { receiver, digest, next: OnceCell::new() }
+        let paths = [self.module, type_segment(receiver), self.name];
+        let digest = FunctionDigest::described(&paths, self.file, self.line);
+        Cached { receiver, digest, next: OnceBox::new() }
     }
 }
 
@@ -83,8 +99,40 @@ impl FunctionDigest {
             first = false;
             md5.update(segment);
         }
-        Self(hex(&md5.finalize()))
+        Self { hex: hex(&md5.finalize()), description: None, heard: AtomicU64::new(0) }
     }
+
+    /// Returns the digest of these paths, which operators read with a line of a file beside it.
+    pub(crate) fn described(paths: &[&str], file: &str, line: u32) -> Self {
+        let description = format!("{}\n{file}\n{line}", joined(paths));
+        Self { description: Some(description), ..Self::of(paths) }
+    }
+
+    /// Returns the digest in hexadecimal digits.
+    pub(crate) fn as_str(&self) -> &str {
+        text(&self.hex)
+    }
+
+    /// Returns the name, the file and the line, each on a line of its own.
+    pub(crate) fn description(&self) -> Option<String> {
+        self.description.clone()
+    }
+
+    /// Returns whether the locker with this bit has heard of the function.
+    pub(crate) fn is_marked(&self, bit: u64) -> bool {
+        self.heard.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Marks that the locker with this bit has heard of the function.
+    pub(crate) fn mark(&self, bit: u64) {
+        self.heard.fetch_or(bit, Ordering::Relaxed);
+    }
+}
+
+/// Joins paths by `.`, as operators write the name of a function.
+fn joined(paths: &[&str]) -> String {
+    let segments = paths.iter().filter(|path| !path.is_empty()).flat_map(|path| segments(path));
+    segments.collect::<Vec<_>>().join(".")
 }
 
 /// Splits a path at `.` and `::` and removes `r#` from raw identifiers.
@@ -123,13 +171,13 @@ fn without_generics(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{fmt::Debug, marker::PhantomData, str::from_utf8};
+    use std::{fmt::Debug, marker::PhantomData};
 
     struct Account;
     struct Ledger<T: ?Sized>(PhantomData<T>);
     trait Close {
         fn digest(&self) -> String {
-            static FUNCTION: Function = Function::new("bank", "close");
+            static FUNCTION: Function = Function::new("bank", "close", "bank.rs", 7);
             text(FUNCTION.digest_of::<Self>())
         }
     }
@@ -137,7 +185,7 @@ mod tests {
     impl<T: ?Sized> Close for Ledger<T> {}
 
     fn text(digest: &FunctionDigest) -> String {
-        from_utf8(&digest.0).unwrap().to_owned()
+        digest.as_str().to_owned()
     }
 
     // python3 -c "import hashlib; print(hashlib.md5(b'bank:api:withdraw').hexdigest())"
@@ -145,11 +193,21 @@ mod tests {
 
     #[test]
     fn path_and_name_match_the_python_decorator() {
-        assert_eq!(text(Function::new("bank::api", "withdraw").digest()), WITHDRAW);
-        assert_eq!(text(Function::named("bank.api.withdraw").digest()), WITHDRAW);
-        assert_eq!(text(Function::named("bank::api::withdraw").digest()), WITHDRAW);
+        assert_eq!(text(Function::new("bank::api", "withdraw", "", 0).digest()), WITHDRAW);
+        assert_eq!(text(Function::named("bank.api.withdraw", "", 0).digest()), WITHDRAW);
+        assert_eq!(text(Function::named("bank::api::withdraw", "", 0).digest()), WITHDRAW);
         assert_eq!(text(&FunctionDigest::of(&["bank.api.withdraw"])), WITHDRAW);
-        assert_eq!(text(Function::new("bank::r#api", "r#withdraw").digest()), WITHDRAW);
+        assert_eq!(text(Function::new("bank::r#api", "r#withdraw", "", 0).digest()), WITHDRAW);
+    }
+
+    #[test]
+    fn path_is_the_name_given_or_that_of_the_item() {
+        static OF_ITEM: Function = Function::new("bank::api", "withdraw", "", 0);
+        static NAMED: Function = Function::named("bank.withdraw", "", 0);
+        assert_eq!(
+            [OF_ITEM.path(), OF_ITEM.path(), NAMED.path()],
+            ["bank::api::withdraw"; 2].into_iter().chain(["bank.withdraw"]).collect::<Vec<_>>()[..]
+        );
     }
 
     #[test]
@@ -164,6 +222,15 @@ mod tests {
     fn generic_arguments_do_not_change_the_digest() {
         let bytes = Ledger::<fn(u8) -> Vec<Account>>(PhantomData).digest();
         assert_eq!(bytes, Ledger::<dyn Debug>(PhantomData).digest());
+    }
+
+    #[test]
+    fn description_has_name_file_and_line() {
+        static CLOSE: Function = Function::new("bank::r#api", "close", "src/bank.rs", 12);
+        assert_eq!(CLOSE.digest().description().unwrap(), "bank.api.close\nsrc/bank.rs\n12");
+        let of_account = CLOSE.digest_of::<Account>().description().unwrap();
+        assert_eq!(of_account, "bank.api.Account.close\nsrc/bank.rs\n12");
+        assert_eq!(FunctionDigest::of(&["bank"]).description(), None);
     }
 
     #[test]

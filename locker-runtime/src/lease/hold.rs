@@ -9,6 +9,7 @@ use crate::{
     locker::{Acquired, Locker, Settled},
     panics,
     primitives::{HoldKind, Reply, Request, TOMBSTONE},
+    process::OfProcess,
     settings::Settings,
 };
 use std::{
@@ -26,7 +27,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
-    pub(crate) function: &'static str,
+    pub(crate) function: Option<&'static str>,
     pub(super) locker: Locker,
     pub(super) kind: HoldKind,
     pub(super) id: Id,
@@ -35,7 +36,9 @@ pub(crate) struct Hold {
     pub(super) renew: bool,
     /// When the request was sent: its lease counts from here.
     pub(super) sent: Timestamp,
-    /// When it ends, however often it is renewed.
+    /// When it was granted.
+    pub(super) since: Timestamp,
+    /// When `max_hold` ends it, however often it is renewed. `NEVER` without `max_hold`.
     pub(super) end: Timestamp,
     deadline: AtomicU64,
     phase: AtomicU8,
@@ -65,7 +68,7 @@ impl Hold {
         fence: u64,
         settings: Settings,
         answer: &Acquired,
-        function: &'static str,
+        function: Option<&'static str>,
     ) -> Arc<Self> {
         let hold = Arc::new(Self {
             key,
@@ -77,7 +80,8 @@ impl Hold {
             lease: settings.lease,
             renew: settings.renew,
             sent: answer.sent,
-            end: answer.since + settings.longest_hold(),
+            since: answer.since,
+            end: settings.max_hold.map_or(Timestamp::NEVER, |max_hold| answer.since + max_hold),
             deadline: AtomicU64::new(lease_deadline(answer.sent, settings.lease).as_micros()),
             phase: AtomicU8::new(SAFE),
             lost: Notify::new(),
@@ -100,11 +104,30 @@ impl Hold {
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.phase() == LOST { Duration::ZERO } else { self.over_at().since(Timestamp::now()) }
+        if self.phase() == LOST || !self.is_of_this_process() {
+            return Duration::ZERO;
+        }
+        self.over_at().since(Timestamp::now())
     }
 
-    /// Waits until the hold is lost.
+    /// Whether this process holds it, and not one that it was forked from.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.locker.is_of_this_process()
+    }
+
+    /// Whether it is neither lost nor released, by the local clock. A forked child of the holder holds nothing.
+    pub(super) fn is_held(&self) -> bool {
+        self.is_of_this_process() && self.phase() < LOST && Timestamp::now() < self.over_at()
+    }
+
+    /// Waits until the hold is lost. Returns at once in a forked child.
     pub(crate) async fn lost(&self) {
+        if self.is_of_this_process() {
+            OfProcess::new(Box::pin(self.notified_of_the_loss())).await;
+        }
+    }
+
+    async fn notified_of_the_loss(&self) {
         loop {
             let mut notified = pin!(self.lost.notified());
             notified.as_mut().enable();
@@ -116,12 +139,21 @@ impl Hold {
     }
 
     pub(crate) fn loss_error(&self) -> Error {
+        if !self.is_of_this_process() {
+            let cure = "acquire again in the child, with a new locker";
+            return Error::made_before_a_fork("this guard was made", cure).with_key(self.key.as_str());
+        }
         let why = if self.is_over_by_age(Timestamp::now()) {
-            "held longer than max_hold, which is 10 leases unless it is set"
+            "held longer than max_hold"
         } else {
             "the lease ended before its holder released it"
         };
-        Error::new(ErrorKind::Lost, why).with_key(self.key.as_str())
+        self.error(Error::new(ErrorKind::Lost, why))
+    }
+
+    /// Returns the error with the key and the function of this hold.
+    fn error(&self, error: Error) -> Error {
+        error.with_key(self.key.as_str()).of_function(self.function)
     }
 
     /// How long `Guard::release` waits for the store.
@@ -141,7 +173,7 @@ impl Hold {
 
     /// Whether its store is unavailable now.
     pub(crate) fn is_cut_off(&self) -> bool {
-        self.locker.store().outage().is_some()
+        self.locker.store().outage(&self.key).is_some()
     }
 
     /// When the reply to a release that begins now is due.
@@ -189,7 +221,7 @@ impl Hold {
         if has_ended_nothing {
             self.releases.fetch_sub(1, Ordering::Relaxed);
         }
-        let settled = settled?;
+        let settled = settled.map_err(|error| self.error(error))?;
         match settled.reply {
             Reply::Released if kept => {
                 event!(DEBUG, self, "released");
@@ -223,7 +255,7 @@ impl Hold {
     }
 
     pub(super) fn is_beyond_max_hold(&self, now: Timestamp) -> bool {
-        self.renew && now >= self.end
+        now >= self.end
     }
 
     /// Whether `max_hold` ended it, although it was renewed in time.
@@ -261,10 +293,20 @@ impl Hold {
         }
     }
 
+    pub(super) fn warn_of_long(&self, now: Timestamp) {
+        let held = humantime::format_duration(now.since(self.since));
+        event!(WARN, self, "held for {held}: if its holder hangs, end it, and set max_hold", held = held);
+    }
+
     pub(super) fn renewed(&self, sent: Timestamp) {
         self.deadline.store(lease_deadline(sent, self.lease).as_micros(), Ordering::Release);
         self.transition(SAFE, |phase| phase == JEOPARDY);
         event!(DEBUG, self, "renewed");
+    }
+
+    #[cfg(all(test, feature = "redis"))]
+    pub(super) fn is_in_jeopardy(&self) -> bool {
+        self.phase() == JEOPARDY
     }
 
     /// Moves to another phase if `allowed`. Returns whether it did.

@@ -4,16 +4,17 @@ use super::hold::Hold;
 use crate::{
     background::{self, alarm::Alarm},
     clock::Timestamp,
+    error::{Error, ErrorKind},
     primitives::Reply,
+    process::PerProcess,
     renewals::{self, Wanted},
     sync::{Mutex, lock},
 };
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use once_cell::sync::Lazy;
 use slab::Slab;
 use std::sync::Arc;
 
-/// Watches over all holds of the process.
+/// Watches over all holds of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Renewer {
     holds: Mutex<Slab<Watched>>,
@@ -21,37 +22,58 @@ pub(crate) struct Renewer {
 }
 
 #[derive(Debug)]
-struct Watched {
+pub(super) struct Watched {
     hold: Arc<Hold>,
     /// `NEVER` while a renewal is under way, and for holds without renewal.
     renew_at: Timestamp,
     over: bool,
+    /// When to warn next that it is held for long. `NEVER` without renewal, or with `max_hold`.
+    warn_at: Timestamp,
     /// Set once its owner releases it: it is not renewed any more, and this task releases it from then on.
     release_by: Option<Timestamp>,
 }
 
 impl Watched {
+    pub(super) fn new(hold: &Arc<Hold>) -> Self {
+        let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
+        let is_endless = hold.renew && hold.end == Timestamp::NEVER;
+        let warn_at = if is_endless { hold.ten_leases_after(hold.since) } else { Timestamp::NEVER };
+        Self { hold: Arc::clone(hold), renew_at, over: false, warn_at, release_by: None }
+    }
+
     fn due(&self) -> Timestamp {
         match self.release_by {
             _ if self.over => Timestamp::NEVER,
             Some(by) => by,
-            None => self.renew_at.min(self.hold.over_at()),
+            None => self.renew_at.min(self.hold.over_at()).min(self.warn_at),
         }
+    }
+
+    /// Whether to warn now that it is held for long. Then the next warning is ten leases later.
+    pub(super) fn is_warning_due(&mut self, now: Timestamp) -> bool {
+        let is_due = !self.over && self.release_by.is_none() && now >= self.warn_at;
+        if is_due {
+            self.warn_at = self.hold.ten_leases_after(now);
+        }
+        is_due
     }
 }
 
-static RENEWER: Lazy<Renewer> = Lazy::new(|| {
-    renewals::serve();
-    background::spawn(async { RENEWER.run().await });
-    Renewer::default()
-});
+fn renewer() -> &'static Renewer {
+    static RENEWER: PerProcess<Renewer> = PerProcess::new();
+    RENEWER.cell().get_or_init(|| {
+        renewals::serve();
+        background::spawn(async { renewer().run().await });
+        Renewer::default()
+    })
+}
 
 impl Renewer {
     /// Watches over a hold until [`forget`](Self::forget) is called with the number returned.
     pub(crate) fn watch(hold: &Arc<Hold>) -> usize {
-        let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
-        let mut watched = Watched { hold: Arc::clone(hold), renew_at, over: false, release_by: None };
-        let mut holds = lock(&RENEWER.holds);
+        let mut watched = Watched::new(hold);
+        let renewer = renewer();
+        let mut holds = lock(&renewer.holds);
         let requested = renewals::latest();
         if hold.renew && hold.sent <= requested {
             watched.renew_at = requested;
@@ -59,20 +81,21 @@ impl Renewer {
         let due = watched.due();
         let number = holds.insert(watched);
         drop(holds);
-        RENEWER.alarm.set(due);
+        renewer.alarm.set(due);
         number
     }
 
     /// Ends renewals, because the owner releases the hold. If it is still watched at `by`, this task releases it.
     pub(crate) fn release_by(number: usize, by: Timestamp) {
-        if let Some(watched) = lock(&RENEWER.holds).get_mut(number) {
+        let renewer = renewer();
+        if let Some(watched) = lock(&renewer.holds).get_mut(number) {
             watched.release_by = Some(by);
         }
-        RENEWER.alarm.set(by);
+        renewer.alarm.set(by);
     }
 
     pub(crate) fn forget(number: usize) {
-        let mut holds = lock(&RENEWER.holds);
+        let mut holds = lock(&renewer().holds);
         let watched = holds.try_remove(number);
         if holds.is_empty() && holds.capacity() > 1024 {
             *holds = Slab::new();
@@ -94,11 +117,21 @@ impl Renewer {
 
     fn renew_now(&self, wanted: &[Wanted]) {
         let now = Timestamp::now();
+        let mut doubted = Vec::new();
         for (_, Watched { hold, renew_at, release_by, .. }) in &mut *lock(&self.holds) {
-            let is_wanted = || wanted.iter().any(|wanted| wanted.includes(hold.locker.store(), hold.id));
-            if *renew_at != Timestamp::NEVER && release_by.is_none() && is_wanted() {
+            let mut wanted = wanted.iter().filter(|wanted| wanted.includes(hold.locker.store(), hold.id));
+            if release_by.is_none() && wanted.clone().any(|wanted| matches!(wanted, Wanted::Doubted(_))) {
+                doubted.push(Arc::clone(hold));
+            }
+            if *renew_at != Timestamp::NEVER && release_by.is_none() && wanted.next().is_some() {
                 *renew_at = now;
             }
+        }
+        for hold in doubted {
+            hold.mark_jeopardy(&Error::new(
+                ErrorKind::Unavailable,
+                "another server of the store has taken over",
+            ));
         }
         self.alarm.set(now);
     }
@@ -107,8 +140,11 @@ impl Renewer {
     fn due(&'static self, now: Timestamp) -> Vec<BoxFuture<'static, ()>> {
         self.alarm.reset();
         let (mut renewals, mut next) = (Vec::<BoxFuture<'static, ()>>::new(), Timestamp::NEVER);
-        let (mut over, mut late) = (Vec::new(), Vec::new());
+        let (mut over, mut late, mut long) = (Vec::new(), Vec::new(), Vec::new());
         for (number, watched) in &mut *lock(&self.holds) {
+            if watched.is_warning_due(now) {
+                long.push(Arc::clone(&watched.hold));
+            }
             let hold = &watched.hold;
             if let Some(by) = watched.release_by {
                 // During an outage nothing was sent. The owner goes first when the store is back.
@@ -128,6 +164,9 @@ impl Renewer {
             next = next.min(watched.due());
         }
         self.alarm.set(next);
+        for hold in long {
+            hold.warn_of_long(now);
+        }
         for hold in over {
             hold.run_out(now);
         }
@@ -169,6 +208,10 @@ impl Hold {
     fn renew_at(&self) -> Timestamp {
         let tenth = self.lease / 30;
         self.deadline() - self.lease + tenth * 9 + tenth / 64 * self.id.jitter(128)
+    }
+
+    fn ten_leases_after(&self, time: Timestamp) -> Timestamp {
+        time + self.lease.saturating_mul(10)
     }
 
     fn run_out(&self, now: Timestamp) {

@@ -1,4 +1,7 @@
-use super::{Hold, renewer::Renewer};
+use super::{
+    Hold,
+    renewer::{Renewer, Watched},
+};
 use crate::{
     clock::{Timestamp, lease_deadline},
     id::Id,
@@ -7,6 +10,12 @@ use crate::{
     primitives::{HoldKind, Reply},
     renewals::{self, Wanted},
     settings::Settings,
+};
+#[cfg(feature = "redis")]
+use crate::{
+    mailboxes::Mailboxes,
+    primitives::Request,
+    store::{Calling, Store},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -20,11 +29,14 @@ fn held_for(lease: Duration, sent: Timestamp, since: Timestamp) -> Arc<Hold> {
 }
 
 fn hold_of(locker: &Locker, lease: Duration, sent: Timestamp, since: Timestamp) -> Arc<Hold> {
-    let settings = Settings { lease, max_hold: Some(lease), ..Settings::default() };
+    hold_with(locker, Settings { lease, max_hold: Some(lease), ..Settings::default() }, sent, since)
+}
+
+fn hold_with(locker: &Locker, settings: Settings, sent: Timestamp, since: Timestamp) -> Arc<Hold> {
     let acquired =
         Acquired { reply: Reply::Granted { fence: 1 }, sent, since, doubtful: false, waited: None };
     let key = Key::new("lock:a");
-    Hold::new(locker.clone(), HoldKind::Lock, key, Id::from(1), 1, settings, &acquired, "")
+    Hold::new(locker.clone(), HoldKind::Lock, key, Id::from(1), 1, settings, &acquired, None)
 }
 
 #[test]
@@ -75,4 +87,54 @@ fn loss_error_names_max_hold() {
         assert!(!held(sent, now).loss_error().message().contains("max_hold"), "it has not passed");
     }
     assert!(!held(long_ago, long_ago).loss_error().message().contains("max_hold"), "it was not renewed");
+}
+
+#[test]
+fn warning_is_due_every_ten_leases() {
+    let (now, of) = (Timestamp::now(), Duration::from_secs);
+    let is_due = |settings| {
+        let mut watched = Watched::new(&hold_with(&Locker::memory(), settings, now, now));
+        [99, 100, 101, 199, 200].map(|second| watched.is_warning_due(now + of(second)))
+    };
+    assert_eq!(is_due(Settings::default()), [false, true, false, false, true]);
+    for silent in [
+        Settings { renew: false, ..Settings::default() },
+        Settings { max_hold: Some(of(1000)), ..Settings::default() },
+    ] {
+        assert_eq!(is_due(silent), [false; 5]);
+    }
+}
+
+/// A store that does not answer.
+#[cfg(feature = "redis")]
+#[derive(Debug, Default)]
+struct SilentStore(Mailboxes);
+
+#[cfg(feature = "redis")]
+impl Store for SilentStore {
+    fn call<'a>(&'a self, _: &'a Key, _: &'a Request) -> Calling<'a> {
+        Calling::Pending(Box::pin(std::future::pending()))
+    }
+
+    fn mailboxes(&self) -> &Mailboxes {
+        &self.0
+    }
+}
+
+/// Another server has taken over, and the store has not answered since.
+#[cfg(feature = "redis")]
+#[tokio::test]
+async fn doubted_hold_is_in_jeopardy_until_it_is_renewed() {
+    let locker = Locker::with_defaults(SilentStore::default());
+    let of = |lease| hold_of(&locker, lease, Timestamp::now(), Timestamp::now());
+    let (hold, other) = (of(Duration::from_secs(600)), held(Timestamp::now(), Timestamp::now()));
+    for hold in [&hold, &other] {
+        Renewer::watch(hold);
+    }
+    assert!(!hold.is_in_jeopardy());
+    renewals::doubt_all(locker.store());
+    locker_harness::until("the doubt", async || hold.is_in_jeopardy()).await;
+    assert!(hold.is_held() && !other.is_in_jeopardy());
+    hold.renewed(Timestamp::now());
+    assert!(!hold.is_in_jeopardy());
 }

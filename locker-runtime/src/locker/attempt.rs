@@ -6,7 +6,7 @@
 //! | --- | --- |
 //! | `Granted`, first request, in time | `Done` |
 //! | `Granted`, otherwise | `Confirm`, if the operation has a confirming request |
-//! | `Queued` | `Wait` until the recheck, then `AskAgain`; if the deadline comes first, `GiveUp` |
+//! | `Queued` | `Wait` until the recheck, then `AskAgain`; at the deadline `GiveUp`, which the store confirms |
 //! | `Admitted` later | `Wait` until the reservation is due, then `Take`; if it is due after the deadline, `TooLate` |
 //! | a temporary error | `Wait` for the backoff, then `AskAgain` |
 //! | any other | `Done`, or the error |
@@ -37,6 +37,7 @@ use crate::{
 };
 use futures_util::{FutureExt, future::Either};
 use std::{future::poll_fn, task::Poll, time::Duration};
+use tokio::sync::oneshot;
 
 impl Locker {
     /// Sends the operation and waits until it succeeds or fails. If it fails or is dropped, it is cancelled in the
@@ -49,14 +50,13 @@ impl Locker {
     ) -> impl Future<Output = Result<Acquired>> + 'a {
         let mut attempt = Attempt::start(self, key, what, patience);
         async move {
-            background::ready()?;
-            loop {
+            let due = loop {
                 // Destructured: a whole `Step` would be stored in every waiter.
                 let (granted, until, then) = match attempt.send().await? {
                     Step::Done(acquired) => return Ok(acquired),
                     Step::Confirm { fence } => (Some(fence), Timestamp::NEVER, OnTimeout::AskAgain),
                     Step::Wait { until, then } => (None, until, then),
-                    Step::FinalCheck => break,
+                    Step::GiveUp { due } => break due,
                 };
                 let fence = if let Some(fence) = granted {
                     fence
@@ -66,14 +66,14 @@ impl Locker {
                         Step::Done(acquired) => return Ok(acquired),
                         Step::Confirm { fence } => fence,
                         Step::Wait { .. } => continue,
-                        Step::FinalCheck => break,
+                        Step::GiveUp { due } => break due,
                     }
                 };
                 if let Some(acquired) = attempt.confirm(fence).await? {
                     return Ok(acquired);
                 }
-            }
-            Box::pin(attempt.final_check()).await
+            };
+            Box::pin(attempt.give_up(due)).await
         }
     }
 }
@@ -87,8 +87,11 @@ enum Step {
         until: Timestamp,
         then: OnTimeout,
     },
-    /// The timeout has passed. Other callers may have counted this one.
-    FinalCheck,
+    /// The timeout has passed, which the store has to confirm.
+    GiveUp {
+        /// When the reservation is due, from the deadline.
+        due: Option<Duration>,
+    },
 }
 
 /// What to do when a wait ends without a signal.
@@ -112,6 +115,8 @@ struct Attempt<'a, A: WaitOp> {
     started: Timestamp,
     deadline: Timestamp,
     count: u32,
+    /// When the last attempt that counts began.
+    tried: Timestamp,
     backoff: Backoff,
     cause: Cause,
     at_store: AtStore,
@@ -144,6 +149,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             started,
             deadline,
             count: 1,
+            tried: started,
             backoff,
             cause: Cause::default(),
             at_store: AtStore::Nothing,
@@ -155,6 +161,8 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
 
     /// Sends the request and returns the step that follows from the reply.
     async fn send(&mut self) -> Result<Step> {
+        // Before the store is asked for anything: in a forked child it may wait for a thread of the parent.
+        self.locker.ready()?;
         let wait = (!self.is_last()).then(|| Wait { live: self.waiter_ttl(), fair: self.what.fair() });
         let first = self.at_store == AtStore::Nothing;
         let sent = if first { self.started } else { Timestamp::now() };
@@ -164,7 +172,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         let bound = match first {
             _ if self.tries_once() || self.what.needs_final_check() => Timestamp::NEVER,
             // A timeout shorter than a round trip would never see a reply.
-            true => self.deadline.max(sent + self.locker.store().expected_rtt()),
+            true => self.deadline.max(sent + self.locker.store().expected_rtt(self.key)),
             false => self.deadline,
         };
         let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {
@@ -208,7 +216,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             // The timeout passed before this one reply. A store that replied before has not failed.
             Err(error) if !was_failing && self.at_store == AtStore::Place && self.is_too_late_for(&error) => {
                 self.doubtful = true;
-                Err(self.timeout_error())
+                self.out_of_time(None)
             }
             Err(error) => self.on_error(error.with_key(self.key.as_str())),
         }
@@ -242,14 +250,55 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             }
             (Some(Signal::Deleted), _) => Err(self.deleted_error()),
             (None, OnTimeout::AskAgain) => {
-                self.count += 1;
-                Ok(Step::Wait { until: Timestamp::now(), then: OnTimeout::AskAgain })
+                (self.count, self.tried) = (self.count + 1, Timestamp::now());
+                Ok(Step::Wait { until: self.tried, then: OnTimeout::AskAgain })
             }
             (None, OnTimeout::Take(acquired)) => Ok(Step::Done(self.done(acquired.reply, acquired.sent))),
-            (None, OnTimeout::GiveUp) if self.what.needs_final_check() => Ok(Step::FinalCheck),
-            (None, OnTimeout::GiveUp) => Err(self.timeout_error()),
-            (None, OnTimeout::TooLate(by)) => Err(self.timed_out().with_retry_after(*by)),
+            (None, OnTimeout::GiveUp) => self.out_of_time(None),
+            (None, OnTimeout::TooLate(by)) => self.out_of_time(Some(*by)),
         }
+    }
+
+    /// Returns the step that follows from the end of the timeout. A store in this process has nothing to confirm,
+    /// unless other callers may have counted this one.
+    fn out_of_time(&self, due: Option<Duration>) -> Result<Step> {
+        if self.what.needs_final_check() || !self.locker.is_embedded() {
+            Ok(Step::GiveUp { due })
+        } else {
+            Err(self.timed_out(due))
+        }
+    }
+
+    /// Ends an attempt whose timeout has passed.
+    async fn give_up(&mut self, due: Option<Duration>) -> Result<Acquired> {
+        if self.what.needs_final_check() { self.final_check().await } else { Err(self.leave(due).await) }
+    }
+
+    /// Leaves the queue, and returns the error of the wait. It has timed out if the store replies, to the cancel or to
+    /// any other request, and the store is unavailable otherwise. The cancel goes on in the background.
+    async fn leave(&mut self, due: Option<Duration>) -> Error {
+        let store = self.locker.store();
+        if let Some(outage) = store.outage(self.key) {
+            return self.waited_for(outage.kind(), &format!(": {}", outage.message())).unknown();
+        }
+        let (now, (sender, reply)) = (Timestamp::now(), oneshot::channel());
+        self.mailbox.close();
+        self.cancel(move |_| {
+            // An error means that the waiter no longer awaits the reply.
+            let _ = sender.send(());
+        });
+        let is_confirmed = tokio::select! {
+            biased;
+            Ok(()) = reply => true,
+            () = background::sleep_from(now, now + self.locker.command_timeout()) => false,
+        };
+        if let Err(error) = self.locker.ready() {
+            return error;
+        }
+        if is_confirmed || store.has_replied_since(self.key, now) {
+            return self.timed_out(due);
+        }
+        self.waited_for(ErrorKind::Unavailable, ": the store did not confirm that in time").unknown()
     }
 
     /// Accepts a hand-off with a known end, unless half of the lease is over. Across a network the lease that is handed
@@ -340,7 +389,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         let settled = settled.map_err(|error| error.with_key(self.key.as_str()).unknown())?;
         self.doubtful = doubtful || settled.retried;
         match settled.reply {
-            Reply::Busy { .. } => Err(self.timeout_error()),
+            Reply::Busy { .. } => Err(self.timed_out(None)),
             reply => Ok(self.done(reply, sent)),
         }
     }
@@ -367,11 +416,12 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
     }
 
     fn wait_for(&self, recheck_after: Option<Duration>) -> Step {
-        let delay = match self.max_retry {
-            Some(_) => Some(self.retry_delay),
-            None => recheck_after.map(|delay| delay.min(self.what.longest_recheck())),
+        let recheck = match (self.max_retry, recheck_after) {
+            // A store may wake the waiter more often than that.
+            (Some(_), _) => self.tried + self.retry_delay,
+            (None, Some(delay)) => Timestamp::now() + delay.min(self.what.longest_recheck()),
+            (None, None) => Timestamp::NEVER,
         };
-        let recheck = delay.map_or(Timestamp::NEVER, |delay| Timestamp::now() + delay);
         let then = if recheck < self.deadline { OnTimeout::AskAgain } else { OnTimeout::GiveUp };
         Step::Wait { until: recheck.min(self.deadline), then }
     }
@@ -406,21 +456,22 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         if retry_after.is_zero() { error } else { error.with_retry_after(retry_after) }
     }
 
-    /// Returns the error for a wait that timed out: the outage, if the store is unavailable.
-    fn timeout_error(&self) -> Error {
-        match self.locker.store().outage() {
-            Some(outage) => self.waited_for(outage.kind(), &format!(": {}", outage.message())),
-            None => self.timed_out(),
-        }
-    }
-
-    fn timed_out(&self) -> Error {
-        self.waited_for(ErrorKind::TimedOut, "")
+    fn timed_out(&self, due: Option<Duration>) -> Error {
+        let error = self.waited_for(ErrorKind::TimedOut, "");
+        due.into_iter().fold(error, Error::with_retry_after)
     }
 
     fn waited_for(&self, kind: ErrorKind, why: &str) -> Error {
         let waited = humantime::format_duration(self.deadline.since(self.started));
         Error::new(kind, format!("not {} within {waited}{why}", self.what.verb())).with_key(self.key.as_str())
+    }
+
+    /// Cancels the attempt in the background until that is certain.
+    fn cancel(&mut self, then: impl FnOnce(Result<Settled>) + Send + 'static) {
+        self.at_store = AtStore::Nothing;
+        let (cancel, give_up) =
+            (self.what.cancel(self.doubtful), self.what.lease().saturating_add(TOMBSTONE));
+        self.locker.call_in_background(self.key, cancel, give_up, then);
     }
 
     /// Returns the error for a deleted name. The attempt may have queued again, so it is cancelled all the same.
@@ -431,16 +482,13 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
 
 impl<A: WaitOp> Drop for Attempt<'_, A> {
     fn drop(&mut self) {
+        if !self.locker.is_of_this_process() {
+            return;
+        }
         // Closed before the cancellation, so that nothing is handed off to it any more.
         self.mailbox.close();
         if self.at_store != AtStore::Nothing {
-            let cancel = self.what.cancel(self.doubtful);
-            self.locker.call_in_background(
-                self.key,
-                cancel,
-                self.what.lease().saturating_add(TOMBSTONE),
-                |_| (),
-            );
+            self.cancel(|_| ());
         }
     }
 }

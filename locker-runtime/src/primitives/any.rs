@@ -9,6 +9,8 @@ use super::{
     watchdog,
 };
 use crate::clock::Timestamp;
+#[cfg(feature = "_cas")]
+use crate::id::Id;
 
 macro_rules! primitives {
     ($($(#[$doc:meta])* $name:ident($module:ident, $state:ty)),+ $(,)?) => {
@@ -25,8 +27,9 @@ macro_rules! primitives {
             Delete(IdempotencyKey),
         }
 
-        /// The state of one key, of any primitive.
-        #[derive(Debug)]
+        /// The state of one key, of any primitive. Stores keep it in this form: append only.
+        #[derive(Clone, Debug)]
+        #[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
         pub(crate) enum AnyState {
             $($name($state)),+
         }
@@ -82,6 +85,33 @@ macro_rules! primitives {
                 match self { $(Self::$name(state) => state.raise_fence(fence)),+ }
             }
         }
+
+        #[cfg(feature = "_cas")]
+        impl AnyState {
+            pub(crate) fn is_in_use(&self) -> bool {
+                match self { $(Self::$name(state) => state.is_in_use()),+ }
+            }
+
+            pub(crate) fn lasts_until(&self) -> Timestamp {
+                match self { $(Self::$name(state) => state.lasts_until()),+ }
+            }
+
+            pub(crate) fn promises(&self) -> Vec<(Id, Timestamp)> {
+                match self { $(Self::$name(state) => state.promises()),+ }
+            }
+
+            pub(crate) fn place(&self, id: Id) -> Option<Timestamp> {
+                match self { $(Self::$name(state) => state.place(id)),+ }
+            }
+
+            pub(crate) fn held_until(&self) -> Timestamp {
+                match self { $(Self::$name(state) => state.held_until()),+ }
+            }
+
+            pub(crate) fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
+                match self { $(Self::$name(state) => state.exclusive_holder()),+ }
+            }
+        }
     };
 }
 
@@ -108,7 +138,8 @@ impl Request {
     /// Marks a request with an idempotency key as a retry: an earlier copy may still arrive.
     pub(crate) fn set_retried(&mut self) {
         let once = match self {
-            Self::Semaphore(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. }) => {
+            Self::Lock(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. })
+            | Self::Semaphore(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. }) => {
                 once.as_mut()
             }
             Self::Event(event::Request::Send { once, .. } | event::Request::Reset { once })
@@ -119,6 +150,21 @@ impl Request {
         };
         if let Some(once) = once {
             once.retried = true;
+        }
+    }
+
+    /// Returns the waiter that this request gives a place in a queue, or whose place it keeps.
+    #[cfg(feature = "_cas")]
+    pub(crate) fn waiter(&self) -> Option<Id> {
+        match *self {
+            Self::Lock(HoldRequest::Acquire { id, wait: Some(_), .. })
+            | Self::Semaphore(HoldRequest::Acquire { id, wait: Some(_), .. })
+            | Self::RateLimiter(rate_limiter::Request::Take { id, wait: Some(_), .. })
+            | Self::Event(event::Request::Wait { id, wait: Some(_) })
+            | Self::Watchdog(watchdog::Request::Wait { id, wait: Some(_) })
+            | Self::Barrier(barrier::Request::Arrive { id, wait: Some(_), .. })
+            | Self::Latch(latch::Request::Wait { id, wait: Some(_), .. }) => Some(id),
+            _ => None,
         }
     }
 }

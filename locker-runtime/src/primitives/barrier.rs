@@ -1,9 +1,9 @@
-//! The barrier: callers wait for each other and continue together, round after round.
+//! The barrier: callers wait for each other and continue together, round after round or once.
 
 use super::{
     inspection::Inspection,
     parts::{tombstones::Tombstones, watchers::Watchers},
-    protocol::{Reply, Signal, Wait},
+    protocol::{KEEP, Reply, Signal, Wait},
     state::{self, Context},
 };
 use crate::{clock::Timestamp, id::Id};
@@ -20,6 +20,8 @@ pub enum Request {
         parties: u64,
         /// How to wait. With `None` the reply is immediate, and the caller does not count as arrived.
         wait: Option<Wait>,
+        /// Whether the round that the caller completes is the last one, and whether it is refused after the last one.
+        once: bool,
     },
     /// Stops waiting.
     Cancel {
@@ -35,17 +37,32 @@ pub enum Request {
 /// Laws:
 /// - no caller passes before as many have arrived as the barrier has parties;
 /// - the callers that complete a round pass together, and each passes once;
-/// - a late arrival of a caller that left with a tombstone does not count.
+/// - a late arrival of a caller that left with a tombstone does not count;
+/// - no caller that asks for a single round passes after the last round.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     parties: u64,
     arrived: Watchers,
     /// The callers that passed, and those that left with a tombstone. Neither count when they arrive again.
     passed: Tombstones,
+    /// When the last round is forgotten, if there was one.
+    closed_until: Timestamp,
 }
 
 impl State {
-    fn arrive(&mut self, id: Id, parties: u64, wait: Option<Wait>, context: &mut Context<'_>) -> Reply {
+    fn arrive(
+        &mut self,
+        id: Id,
+        parties: u64,
+        wait: Option<Wait>,
+        once: bool,
+        context: &mut Context<'_>,
+    ) -> Reply {
+        if once && self.closed_until > context.now {
+            self.arrived.leave(id);
+            return Reply::Conflict;
+        }
         if !self.arrived.has(id) {
             self.parties = parties;
         }
@@ -55,6 +72,9 @@ impl State {
             self.passed.add(id, context.now);
             self.arrived.ids().for_each(|id| self.passed.add(id, context.now));
             self.arrived.dismiss(Signal::Wake, context);
+            if once {
+                self.closed_until = context.now + KEEP;
+            }
             return self.pass(id, wait);
         }
         self.arrived.watch(id, wait, None, context.now)
@@ -70,6 +90,13 @@ impl State {
     fn forget(&mut self, now: Timestamp) {
         self.arrived.forget_dead(now);
         self.passed.forget_until(now);
+        if self.closed_until <= now {
+            self.closed_until = Timestamp::default();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed_until > Timestamp::default()
     }
 }
 
@@ -80,7 +107,7 @@ impl state::State for State {
         self.forget(context.now);
         match *request {
             Request::Arrive { id, wait, .. } if self.passed.has(id) => self.pass(id, wait),
-            Request::Arrive { id, parties, wait } => self.arrive(id, parties, wait, context),
+            Request::Arrive { id, parties, wait, once } => self.arrive(id, parties, wait, once, context),
             Request::Cancel { id, tombstone } => {
                 self.arrived.leave(id);
                 if tombstone {
@@ -98,7 +125,7 @@ impl state::State for State {
     }
 
     fn next_tick(&self) -> Option<Timestamp> {
-        self.passed.next_end()
+        self.passed.next_end().into_iter().chain(self.is_closed().then_some(self.closed_until)).min()
     }
 
     fn users(&self) -> usize {
@@ -106,15 +133,28 @@ impl state::State for State {
     }
 
     fn is_idle(&self) -> bool {
-        self.arrived.is_empty() && self.passed.is_empty()
+        self.arrived.is_empty() && self.passed.is_empty() && !self.is_closed()
     }
 
-    fn inspect(&self, _now: Timestamp) -> Inspection {
-        let waiting = self.arrived.len() as u64;
-        Inspection { size: Some(self.parties), waiting, ..Inspection::default() }
+    fn is_in_use(&self) -> bool {
+        !self.arrived.is_empty() || self.is_closed()
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        self.arrived.lasts_until().max(self.passed.lasts_until()).max(self.closed_until)
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        self.arrived.place(id)
+    }
+
+    fn inspect(&self, now: Timestamp) -> Inspection {
+        let (waiting, closed) = (self.arrived.len() as u64, self.closed_until > now);
+        Inspection { size: Some(self.parties), waiting, fired: Some(closed), ..Inspection::default() }
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
         self.arrived.dismiss(Signal::Deleted, context);
+        self.closed_until = Timestamp::default();
     }
 }

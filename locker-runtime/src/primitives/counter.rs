@@ -37,6 +37,7 @@ pub enum Request {
 /// - the value is the last one set plus everything added since, each addition once;
 /// - no copy of a set has an effect after a retry.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     value: i64,
     until: Timestamp,
@@ -60,7 +61,7 @@ impl State {
         if let Some(sum) = self.answered.get(id) {
             return Reply::Value(*sum);
         }
-        let sum = Some(by).filter(|by| is_exact(*by)).map(|by| self.value + by);
+        let sum = Some(by).filter(|by| is_exact(*by)).and_then(|by| self.value.checked_add(by));
         let Some(sum) = sum.filter(|sum| is_exact(*sum)) else { return Reply::Conflict };
         if id != ONCE {
             self.answered.keep(id, sum, now);
@@ -123,6 +124,15 @@ impl state::State for State {
 
     fn is_idle(&self) -> bool {
         self.value == 0 && self.answered.is_empty()
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.value != 0
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        let kept = if self.value == 0 { Timestamp::default() } else { self.until };
+        kept.max(self.answered.lasts_until())
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

@@ -49,16 +49,18 @@ pub enum Request {
 /// - every wait that is queued at a send gets its message, whatever happens until it asks again;
 /// - no copy of a send or reset has an effect after a retry.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     sent: Option<Sent>,
     watchers: Watchers,
     /// The messages for the waiters that were queued at a send, which may have ended when they ask again.
     notified: ReplyCache<Arc<str>>,
-    /// The replies to retried sends and resets. Further copies may arrive after later sends and resets.
-    answered: ReplyCache<Reply>,
+    /// Whether retried sends and resets were carried out. Further copies may arrive after later sends and resets.
+    answered: ReplyCache<bool>,
 }
 
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 struct Sent {
     by: Id,
     message: Arc<str>,
@@ -95,29 +97,29 @@ impl State {
         request: &Request,
         context: &mut Context<'_>,
     ) -> Reply {
-        if let Some(reply) = self.answered.get(attempt) {
-            return reply.clone();
-        }
-        let reply = if let Request::Send { message, keep, .. } = request {
-            self.send(attempt, message, *keep, context)
-        } else {
-            self.sent = None;
-            Reply::Done
-        };
+        let answered = self.answered.get(attempt).copied();
+        let is_done = answered.unwrap_or_else(|| {
+            if let Request::Send { message, keep, .. } = request {
+                self.send(attempt, message, *keep, context)
+            } else {
+                self.sent = None;
+                true
+            }
+        });
         if retried {
-            self.answered.keep(attempt, reply.clone(), context.now);
+            self.answered.keep(attempt, is_done, context.now);
         }
-        reply
+        if is_done { Reply::Done } else { Reply::Conflict }
     }
 
-    fn send(&mut self, id: Id, message: &Arc<str>, keep: Duration, context: &mut Context<'_>) -> Reply {
+    fn send(&mut self, id: Id, message: &Arc<str>, keep: Duration, context: &mut Context<'_>) -> bool {
         if let Some(sent) = &self.sent {
-            return if sent.by == id { Reply::Done } else { Reply::Conflict };
+            return sent.by == id;
         }
-        self.sent = Some(Sent { by: id, message: message.clone(), until: context.now + keep });
+        self.sent = Some(Sent { by: id, message: message.clone(), until: context.until(keep) });
         self.watchers.ids().for_each(|id| self.notified.keep(id, message.clone(), context.now));
         self.watchers.dismiss(Signal::Wake, context);
-        Reply::Done
+        true
     }
 }
 
@@ -155,6 +157,24 @@ impl state::State for State {
             && self.watchers.is_empty()
             && self.notified.is_empty()
             && self.answered.is_empty()
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.sent.is_some() || !self.watchers.is_empty()
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        let sent = self.sent.as_ref().map_or(Timestamp::default(), |sent| sent.until);
+        let kept = self.notified.lasts_until().max(self.answered.lasts_until());
+        sent.max(kept).max(self.watchers.lasts_until())
+    }
+
+    fn promises(&self) -> Vec<(Id, Timestamp)> {
+        state::ends(self.sent.iter().map(|sent| (sent.by, sent.until)))
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        self.watchers.place(id)
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

@@ -2,7 +2,7 @@
 
 use super::{
     any::Request,
-    parts::hold_request::HoldRequest,
+    parts::{hold_request::HoldRequest, idempotency::IdempotencyKey},
     protocol::{Reply, Wait},
     rwlock::Mode,
     semaphore::Permits,
@@ -43,6 +43,27 @@ impl HoldKind {
         }
     }
 
+    /// Whether it cannot be granted at a key while all of `held` are held there.
+    pub(crate) fn waits_for(self, mut held: impl Iterator<Item = Self>) -> bool {
+        match self {
+            Self::Lock => held.any(|held| held == Self::Lock),
+            Self::ReadWrite(mode) => held.any(|held| match held {
+                Self::ReadWrite(other) => mode == Mode::Write || other == Mode::Write,
+                _ => false,
+            }),
+            // Size 0 waits until it is raised, and a caller with a greater size may raise any other.
+            Self::Semaphore { size, permits } => {
+                let (mut most, mut taken) = (size, 0);
+                for held in held {
+                    if let Self::Semaphore { size, permits } = held {
+                        (most, taken) = (most.max(size), u64::saturating_add(taken, permits));
+                    }
+                }
+                size > 0 && taken > 0 && taken.saturating_add(permits) > most
+            }
+        }
+    }
+
     /// Returns the error for a reply that is not a grant.
     pub(crate) fn refusal(self, reply: &Reply) -> Error {
         match (self, reply) {
@@ -64,23 +85,48 @@ impl HoldKind {
     }
 
     pub(crate) fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
-        match self.permits(id) {
-            None => Request::Lock(HoldRequest::Acquire { id, lease, wait, ask: () }),
+        self.acquire_named(id, None, lease, wait)
+    }
+
+    /// Returns the request of the attempt `id` for a hold with a name of its own.
+    pub(crate) fn acquire_named(
+        self,
+        id: Id,
+        name: Option<Id>,
+        lease: Duration,
+        wait: Option<Wait>,
+    ) -> Request {
+        match self.permits(name.unwrap_or(id)) {
+            None => Request::Lock(HoldRequest::Acquire { id, lease, wait, ask: name }),
             Some(ask) => Request::Semaphore(HoldRequest::Acquire { id, lease, wait, ask }),
         }
     }
 
     pub(crate) fn renew(self, id: Id, lease: Duration) -> Request {
+        self.renew_once(id, lease, None)
+    }
+
+    /// Returns the renewal of a hold that may be held again and again under its name.
+    pub(crate) fn renew_once(self, id: Id, lease: Duration, once: Option<IdempotencyKey>) -> Request {
         match self {
-            Self::Lock => Request::Lock(HoldRequest::Renew { id, lease, once: None }),
-            _ => Request::Semaphore(HoldRequest::Renew { id, lease, once: None }),
+            Self::Lock => Request::Lock(HoldRequest::Renew { id, lease, once }),
+            _ => Request::Semaphore(HoldRequest::Renew { id, lease, once }),
         }
     }
 
     pub(crate) fn release(self, id: Id, tombstone: bool) -> Request {
+        self.release_with(id, tombstone, None)
+    }
+
+    /// Returns the release of a hold that may be held again and again under its name.
+    pub(crate) fn release_once(self, id: Id, once: Option<IdempotencyKey>) -> Request {
+        self.release_with(id, false, once)
+    }
+
+    fn release_with(self, id: Id, tombstone: bool, once: Option<IdempotencyKey>) -> Request {
         match self {
-            Self::Lock => Request::Lock(HoldRequest::Release { id, tombstone, once: None }),
-            _ => Request::Semaphore(HoldRequest::Release { id, tombstone, once: None }),
+            Self::Lock => Request::Lock(HoldRequest::Release { id, tombstone, once }),
+            _ => Request::Semaphore(HoldRequest::Release { id, tombstone, once }),
         }
     }
 

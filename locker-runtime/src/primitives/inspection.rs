@@ -17,14 +17,14 @@ pub struct Inspection {
     pub waiting: u64,
     /// When all that is used is free again, or a watchdog expires. Zero if it has expired.
     pub resets_in: Option<Duration>,
-    /// Whether the event was sent, the watchdog has expired, or the latch is open.
+    /// Whether the event was sent, the watchdog has expired, the latch is open, or the barrier has had its last round.
     pub fired: Option<bool>,
     /// The value of a counter.
     pub value: Option<i64>,
 }
 
 /// One hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Held {
@@ -36,4 +36,10 @@ pub struct Held {
     pub fence: u64,
     /// The number of permits.
     pub permits: u64,
+    /// What the holder says about itself: [`LockerBuilder::note`](crate::LockerBuilder::note), by default host and
+    /// process. `None` if it is not known, such as for clients of a server.
+    pub note: Option<String>,
+    /// The part of the id that the holder's locker gives to all of its ids. It leads to the note.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) tag: Option<u64>,
 }

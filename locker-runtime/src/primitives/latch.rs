@@ -42,6 +42,7 @@ pub enum Request {
 /// - every wait after them is served;
 /// - every wait that is queued when it opens is served, whatever the count is when it asks again.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     count: u64,
     counted: u64,
@@ -76,7 +77,7 @@ impl State {
         self.count = count;
         if !self.seen.has(id) {
             self.seen.add(id, context.now);
-            self.counted += 1;
+            self.counted = self.counted.saturating_add(1);
             self.until = context.now + KEEP;
         }
         self.open(context);
@@ -131,6 +132,20 @@ impl state::State for State {
 
     fn is_idle(&self) -> bool {
         self.counted == 0 && self.watchers.is_empty() && self.seen.is_empty() && self.let_through.is_empty()
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.counted > 0 || !self.watchers.is_empty()
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        let counted = if self.counted > 0 { self.until } else { Timestamp::default() };
+        let kept = self.seen.lasts_until().max(self.let_through.lasts_until());
+        counted.max(kept).max(self.watchers.lasts_until())
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        self.watchers.place(id)
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

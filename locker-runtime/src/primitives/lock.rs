@@ -4,6 +4,7 @@ use super::{
     inspection::{Held, Inspection},
     parts::{
         hold_request::HoldRequest,
+        idempotency::IdempotencyKey,
         wait_queue::{self, WaitQueue, Waiter},
     },
     protocol::{GRANT_WINDOW, Reply, Signal, Wait},
@@ -12,8 +13,9 @@ use super::{
 use crate::{clock::Timestamp, id::Id};
 use std::time::Duration;
 
-/// A request to a lock.
-pub type Request = HoldRequest<()>;
+/// A request to a lock. `ask` is the name of the hold if a client has chosen one; otherwise the attempt is its name.
+/// `Renew`, `Release` and `Evict` name the hold, `Cancel` the attempt.
+pub type Request = HoldRequest<Option<Id>>;
 
 /// The state of one lock.
 ///
@@ -21,17 +23,24 @@ pub type Request = HoldRequest<()>;
 /// - at most one unexpired holder;
 /// - fences rise;
 /// - waiters are served in the order they joined, skipping those that disappeared;
-/// - every request may be repeated with the same id.
+/// - every request may be repeated with the same id;
+/// - no copy of a renewal or release with an idempotency key has an effect after a retry;
+/// - attempts with the same name share one hold, and a cancel ends it only if no other attempt has got it.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     holder: Option<Holder>,
     last_fence: u64,
-    waiters: Option<Box<WaitQueue<()>>>,
+    #[cfg_attr(feature = "_cas", serde(serialize_with = "wait_queue::store_used"))]
+    waiters: Option<Box<WaitQueue<Option<Id>>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 struct Holder {
     id: Id,
+    /// The attempt that was granted it under a name, as long as no other attempt has got the same hold.
+    attempt: Option<Id>,
     until: Timestamp,
     fence: u64,
 }
@@ -42,9 +51,9 @@ impl state::State for State {
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
         self.forget(context.now);
         match *request {
-            HoldRequest::Acquire { id, lease, wait, ask: () } => self.acquire(id, lease, wait, context),
-            HoldRequest::Renew { id, lease, .. } => self.renew(id, lease, context),
-            HoldRequest::Release { id, tombstone, .. } => self.release(id, tombstone, context),
+            HoldRequest::Acquire { id, lease, wait, ask } => self.acquire(id, lease, wait, ask, context),
+            HoldRequest::Renew { id, lease, once } => self.renew(id, lease, once, context),
+            HoldRequest::Release { id, tombstone, once } => self.release(id, tombstone, once, context),
             HoldRequest::Cancel { id, tombstone } => self.cancel(id, tombstone, context),
             HoldRequest::Evict { of, up_to } => self.evict(of, up_to, context),
         }
@@ -74,6 +83,31 @@ impl state::State for State {
         self.holder.is_none() && self.waiters.as_ref().is_none_or(|waiters| waiters.is_empty())
     }
 
+    fn is_in_use(&self) -> bool {
+        self.holder.is_some() || self.has_waiters()
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        let held = self.holder.map_or(Timestamp::default(), |holder| holder.until);
+        self.waiters.as_ref().map_or(held, |waiters| held.max(waiters.lasts_until()))
+    }
+
+    fn promises(&self) -> Vec<(Id, Timestamp)> {
+        state::ends(self.holder.iter().map(|holder| (holder.id, holder.until)))
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        self.waiters.as_ref().and_then(|waiters| waiters.place(id))
+    }
+
+    fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
+        self.holder.map(|holder| (holder.fence, holder.until))
+    }
+
+    fn held_until(&self) -> Timestamp {
+        self.holder.map_or(Timestamp::default(), |holder| holder.until)
+    }
+
     fn last_fence(&self) -> u64 {
         self.last_fence
     }
@@ -88,6 +122,8 @@ impl state::State for State {
             time_left: Some(holder.until.since(now)),
             fence: holder.fence,
             permits: 1,
+            note: None,
+            tag: Some(holder.id.tag()),
         };
         let holders = self.holder.filter(|holder| holder.until > now).map(held).into_iter().collect();
         Inspection { size: Some(1), holders, waiting: self.waiting() as u64, ..Inspection::default() }
@@ -114,11 +150,22 @@ impl State {
         self.waiters.as_ref().map_or(0, |waiters| waiters.queue.len())
     }
 
-    fn acquire(&mut self, id: Id, lease: Duration, wait: Option<Wait>, context: &mut Context<'_>) -> Reply {
-        if let Some(reply) = self.granted_to(id) {
+    fn acquire(
+        &mut self,
+        id: Id,
+        lease: Duration,
+        wait: Option<Wait>,
+        name: Option<Id>,
+        context: &mut Context<'_>,
+    ) -> Reply {
+        let is_refused = self.waiters.as_ref().is_some_and(|waiters| waiters.tombstones.has(id));
+        if let Some(reply) = self.granted_to(name.unwrap_or(id)) {
+            if name.is_some() && !is_refused {
+                self.share(id);
+            }
             return reply;
         }
-        if self.waiters.as_ref().is_some_and(|waiters| waiters.tombstones.has(id)) {
+        if is_refused {
             return Reply::Cancelled;
         }
         if !self.may_overtake(wait) {
@@ -127,21 +174,52 @@ impl State {
                 return reply;
             }
         }
-        if self.holder.is_none() && (self.may_overtake(wait) || self.is_next(id)) {
+        let is_free = self.holder.is_none() && context.quiet.is_none();
+        if is_free && (self.may_overtake(wait) || self.is_next(id)) {
             self.leave(id);
-            return Reply::Granted { fence: self.grant(id, lease, context.now) };
+            let fence = self.grant(id, name, lease, context);
+            self.wake_namesakes(name, context);
+            return Reply::Granted { fence };
         }
         let Some(wait) = wait else {
             self.leave(id);
             return Reply::Busy { retry_after: self.time_left(context.now) };
         };
-        self.enqueue(id, Waiter::new(lease, wait, (), context.now), context.now)
+        self.enqueue(id, Waiter::new(lease, wait, name, context.now), context)
     }
 
-    fn renew(&mut self, id: Id, lease: Duration, context: &mut Context<'_>) -> Reply {
+    /// Records that an attempt has got the hold of its name. If it was granted to another attempt, it belongs to
+    /// neither from now on, so that neither ends it by giving up.
+    fn share(&mut self, id: Id) {
+        if let Some(holder) = &mut self.holder {
+            holder.attempt.take_if(|attempt| *attempt != id);
+        }
+        self.leave(id);
+    }
+
+    /// Wakes the waiters of this process whose name holds from now on. Waiters of other processes ask again in time.
+    fn wake_namesakes(&mut self, name: Option<Id>, context: &mut Context<'_>) {
+        let Some(waiters) = self.waiters.as_mut().filter(|_| name.is_some()) else { return };
+        for (id, waiter) in waiters.queue.iter_mut() {
+            if waiter.ask == name && waiter.is_here(id, context) {
+                context.notify(id, Signal::Wake);
+            }
+        }
+    }
+
+    fn renew(
+        &mut self,
+        id: Id,
+        lease: Duration,
+        once: Option<IdempotencyKey>,
+        context: &mut Context<'_>,
+    ) -> Reply {
+        let is_late = self.is_late(once, context.now);
         match &mut self.holder {
             Some(holder) if holder.id == id => {
-                holder.until = holder.until.max(context.now + lease);
+                if !is_late {
+                    holder.until = holder.until.max(context.until(lease));
+                }
                 Reply::Renewed { fence: holder.fence }
             }
             _ => {
@@ -154,11 +232,17 @@ impl State {
         }
     }
 
-    fn release(&mut self, id: Id, tombstone: bool, context: &mut Context<'_>) -> Reply {
+    fn release(
+        &mut self,
+        id: Id,
+        tombstone: bool,
+        once: Option<IdempotencyKey>,
+        context: &mut Context<'_>,
+    ) -> Reply {
         if tombstone {
             self.waiters().tombstones.add(id, context.now);
         }
-        if self.granted_to(id).is_none() {
+        if self.is_late(once, context.now) || self.granted_to(id).is_none() {
             return Reply::NotHeld;
         }
         self.holder = None;
@@ -171,7 +255,7 @@ impl State {
             self.waiters().tombstones.add(id, context.now);
         }
         self.leave(id);
-        if self.granted_to(id).is_some() {
+        if self.holder.is_some_and(|holder| holder.id == id || holder.attempt == Some(id)) {
             self.holder = None;
         }
         self.hand_over(context);
@@ -199,14 +283,19 @@ impl State {
         }
     }
 
+    fn is_late(&mut self, once: Option<IdempotencyKey>, now: Timestamp) -> bool {
+        once.is_some() && self.waiters().tombstones.is_late(once, now)
+    }
+
     fn granted_to(&self, id: Id) -> Option<Reply> {
         self.holder.filter(|holder| holder.id == id).map(|holder| Reply::Granted { fence: holder.fence })
     }
 
-    fn grant(&mut self, id: Id, lease: Duration, now: Timestamp) -> u64 {
-        let fence = (self.last_fence + 1).max(now.as_micros());
+    fn grant(&mut self, id: Id, name: Option<Id>, lease: Duration, context: &Context<'_>) -> u64 {
+        let fence = context.fence(self.last_fence);
         self.last_fence = fence;
-        self.holder = Some(Holder { id, until: now + lease, fence });
+        let attempt = name.map(|_| id);
+        self.holder = Some(Holder { id: name.unwrap_or(id), attempt, until: context.until(lease), fence });
         fence
     }
 
@@ -222,17 +311,21 @@ impl State {
         self.waiters.as_ref().and_then(|waiters| waiters.queue.head()).is_none_or(|(head, _)| head == id)
     }
 
-    /// Grants a free lock to the first waiter that is alive, or wakes it if it may be overtaken.
+    /// Grants a free lock to the first waiter that is alive. A waiter that may be overtaken is only woken, as is one
+    /// with a name: its hold begins when it asks again. In a quiet time the waiter gets
+    /// the rest of that time, after which it asks again.
     fn hand_over(&mut self, context: &mut Context<'_>) {
         while self.holder.is_none() {
             let Some(waiters) = &mut self.waiters else { return };
             let Some((id, &waiter)) = waiters.queue.head() else { return };
-            if waiter.live_until <= context.now {
+            if waiter.is_gone(id, context) {
                 waiters.queue.leave(id);
-            } else if waiter.wait.fair {
+            } else if let Some(within) = context.quiet {
+                return context.notify(id, Signal::Recheck { within });
+            } else if waiter.wait.fair && waiter.ask.is_none() {
                 waiters.queue.leave(id);
-                let fence = self.grant(id, waiter.grant(), context.now);
-                context.notify(id, waiter.signal(fence, context.now));
+                let fence = self.grant(id, None, waiter.grant(id, context), context);
+                context.notify(id, waiter.signal(id, fence, context));
             } else {
                 waiters.queue.join(id, waiter.woken(context.now));
                 return context.notify(id, Signal::Wake);
@@ -240,10 +333,16 @@ impl State {
         }
     }
 
-    fn enqueue(&mut self, id: Id, waiter: Waiter<()>, now: Timestamp) -> Reply {
+    fn enqueue(&mut self, id: Id, waiter: Waiter<Option<Id>>, context: &Context<'_>) -> Reply {
+        let now = context.now;
+        let queue = &mut self.waiters.get_or_insert_default().queue;
         // A free lock is reserved for the head of the queue, which was woken.
-        let time_left = if self.holder.is_some() { self.time_left(now) } else { GRANT_WINDOW };
-        let queue = &mut self.waiters().queue;
+        let time_left = match (self.holder, queue.head()) {
+            (Some(holder), _) => holder.until.since(now),
+            (None, _) if context.quiet.is_some() => context.quiet.unwrap_or_default(),
+            (None, Some((_, head))) => head.live_until.since(now).min(GRANT_WINDOW),
+            (None, None) => GRANT_WINDOW,
+        };
         queue.join(id, waiter);
         queue.keep(waiter.live_until);
         let ahead = queue.ahead(id);
@@ -260,7 +359,7 @@ impl State {
         self.holder.map_or(Duration::ZERO, |holder| holder.until.since(now))
     }
 
-    fn waiters(&mut self) -> &mut WaitQueue<()> {
+    fn waiters(&mut self) -> &mut WaitQueue<Option<Id>> {
         self.waiters.get_or_insert_default()
     }
 }

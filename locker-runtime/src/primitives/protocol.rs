@@ -21,7 +21,7 @@ pub const KEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// How a caller waits if it cannot be served at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(any(feature = "serde", feature = "_cas"), derive(serde::Serialize, serde::Deserialize))]
 pub struct Wait {
     /// How long the waiter keeps its place in the queue without asking again. `None` if it lives in the store's own
     /// process, where it cannot disappear unnoticed.

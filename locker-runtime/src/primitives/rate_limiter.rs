@@ -2,10 +2,10 @@
 
 mod meter;
 mod quota;
+mod reservations;
 
 use super::{
     inspection::Inspection,
-    parts::{ticket_queue::TicketQueue, tombstones::Tombstones},
     protocol::{GRANT_WINDOW, Reply, Signal, TOMBSTONE, Wait},
     state::{self, Context},
 };
@@ -15,6 +15,7 @@ use meter::{Meter, Rate};
 pub(crate) use quota::NO_BURST;
 pub(crate) use quota::SHORTEST;
 pub use quota::{Algorithm, Quota};
+use reservations::{Reservation, Reservations};
 use std::time::Duration;
 
 /// A request to a rate limiter.
@@ -57,6 +58,7 @@ pub(crate) const MOVES_UP: usize = 64;
 /// - between changes of the settings, the admissions in any interval stay within the bound of the algorithm;
 /// - a request that is refused, or cancelled before its reservation is due, takes nothing.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     /// The tokens taken up to now.
     meter: Meter,
@@ -64,31 +66,6 @@ pub struct State {
     /// Whether the rate is only a cache of the last one: nothing is used, and the next request sets the rate.
     is_unused: bool,
     reservations: Option<Box<Reservations>>,
-}
-
-/// The part of a limiter that exists only while callers wait, or while a reservation was withdrawn.
-#[derive(Clone, Debug, Default)]
-struct Reservations {
-    queue: TicketQueue<Reservation>,
-    /// The meter after all reservations in the queue, and after those given up while it was long.
-    tail: Meter,
-    admitted: Tombstones,
-    refused: Tombstones,
-    /// When all of it is forgotten. A store that lets its data expire keeps it for a minute after the last known
-    /// reservation; callers without a time ask again sooner. The embedded store keeps it, as no caller asks again.
-    kept_until: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Reservation {
-    tokens: u64,
-    /// When it is due. `NEVER` while that cannot be foreseen.
-    at: Timestamp,
-    /// Whether the caller was woken, and so may ask again after it was due.
-    woken: bool,
-    /// When the caller's patience ends.
-    give_up: Timestamp,
-    live_until: Timestamp,
 }
 
 impl State {
@@ -235,10 +212,7 @@ impl State {
                 reservations.admitted.add(id, now);
             }
         }
-        if reservations.queue.is_empty()
-            && reservations.admitted.is_empty()
-            && reservations.refused.is_empty()
-        {
+        if reservations.is_empty() {
             self.reservations = None;
         }
     }
@@ -360,6 +334,7 @@ impl state::State for State {
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {
+        self.expire(context.now);
         self.book_due(context.now);
         self.forget(context.now);
     }
@@ -368,8 +343,9 @@ impl state::State for State {
         let used = (self.meter != Meter::default()).then(|| self.meter.idle_from(&self.rate));
         let Some(reservations) = self.reservations.as_deref() else { return used };
         let next = reservations.queue.head().map(|(_, reservation)| reservation.at);
-        let ends = [used, next, reservations.admitted.next_end(), reservations.refused.next_end()];
-        ends.into_iter().flatten().min().filter(|due| *due < Timestamp::NEVER)
+        let kept = [reservations.admitted.next_end(), reservations.refused.next_end()];
+        let ends = [used, next, Some(reservations.kept_until)].into_iter().chain(kept);
+        ends.flatten().min().filter(|due| *due < Timestamp::NEVER)
     }
 
     fn users(&self) -> usize {
@@ -378,6 +354,22 @@ impl state::State for State {
 
     fn is_idle(&self) -> bool {
         self.reservations.is_none() && self.meter == Meter::default()
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.waiting() > 0 || self.meter != Meter::default()
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        match &self.reservations {
+            Some(reservations) => reservations.kept_until,
+            None if self.meter == Meter::default() => Timestamp::default(),
+            None => self.meter.idle_from(&self.rate),
+        }
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        self.reservations.as_ref().and_then(|reservations| reservations.place(id))
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

@@ -34,6 +34,7 @@ pub type Request = HoldRequest<Permits>;
 /// - every request may be repeated with the same id, and a repeated request does not resize;
 /// - no copy of a renewal or release with an idempotency key has an effect after a retry.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     size: u64,
     last_fence: u64,
@@ -78,6 +79,26 @@ impl state::State for State {
 
     fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.waiters.is_empty()
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.users() > 0
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        self.holders.lasts_until().max(self.waiters.lasts_until())
+    }
+
+    fn promises(&self) -> Vec<(Id, Timestamp)> {
+        state::ends(self.holders.list().into_iter().map(|(name, .., until)| (name, until)))
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        self.waiters.place(id)
+    }
+
+    fn held_until(&self) -> Timestamp {
+        self.holders.lasts_until()
     }
 
     fn last_fence(&self) -> u64 {
@@ -142,7 +163,7 @@ impl State {
         }
         let overtakes = self.waiters.may_be_overtaken(wait);
         let was_queued = self.waiters.queue.contains(id);
-        let reply = self.take(id, lease, wait, ask, overtakes, context.now);
+        let reply = self.take(id, lease, wait, ask, overtakes, context);
         // The permits that the caller left over, or that its size added, are for the waiters.
         if overtakes || was_queued && !self.waiters.queue.contains(id) {
             self.hand_over(context);
@@ -158,11 +179,12 @@ impl State {
         wait: Option<Wait>,
         ask: Permits,
         overtakes: bool,
-        now: Timestamp,
+        context: &Context<'_>,
     ) -> Reply {
+        let now = context.now;
         if let Some(reply) = self.granted_to(&ask) {
             self.waiters.queue.leave(id);
-            self.holders.confirm(ask.key, id, now, lease);
+            self.holders.confirm(ask.key, id, context.until(lease));
             return reply;
         }
         if self.never_fits(ask.permits) {
@@ -170,16 +192,16 @@ impl State {
             return Reply::Cancelled;
         }
         let is_next = || self.waiters.queue.head().is_none_or(|(head, _)| head == id);
-        if self.fits(ask.permits) && (overtakes || is_next()) {
+        if context.quiet.is_none() && self.fits(ask.permits) && (overtakes || is_next()) {
             self.waiters.queue.leave(id);
-            return Reply::Granted { fence: self.grant(id, &ask, now, lease, false) };
+            return Reply::Granted { fence: self.grant(id, &ask, lease, false, context) };
         }
         let Some(wait) = wait else {
             self.waiters.queue.leave(id);
             let retry_after = self.holders.next_end().map_or(Duration::ZERO, |end| end.since(now));
             return Reply::Busy { retry_after };
         };
-        self.enqueue(id, Waiter::new(lease, wait, ask, now), now)
+        self.enqueue(id, Waiter::new(lease, wait, ask, now), context)
     }
 
     fn renew(
@@ -192,7 +214,7 @@ impl State {
         if self.waiters.tombstones.is_late(once, context.now) {
             return self.holders.fence(id).map_or(Reply::Lost, |fence| Reply::Renewed { fence });
         }
-        if let Some(fence) = self.holders.renew(id, context.now + lease) {
+        if let Some(fence) = self.holders.renew(id, context.until(lease)) {
             return Reply::Renewed { fence };
         }
         // A waiter that renews an old grant gets no new one here, since its fence would be wrong.
@@ -262,18 +284,26 @@ impl State {
         self.waiters.tombstones.add(id, now);
     }
 
-    fn grant(&mut self, id: Id, ask: &Permits, now: Timestamp, lease: Duration, unconfirmed: bool) -> u64 {
-        let fence = (self.last_fence + 1).max(now.as_micros());
+    fn grant(
+        &mut self,
+        id: Id,
+        ask: &Permits,
+        lease: Duration,
+        unconfirmed: bool,
+        context: &Context<'_>,
+    ) -> u64 {
+        let fence = context.fence(self.last_fence);
         self.last_fence = fence;
-        self.holders.add(id, ask, now, now + lease, fence, unconfirmed);
+        self.holders.add(id, ask, context.now, context.until(lease), fence, unconfirmed);
         fence
     }
 
     /// Serves waiters from the head while there are permits. A waiter that may be overtaken is only woken, as is a
-    /// waiter that can never be served.
+    /// waiter that can never be served. In a quiet time the head of the queue gets
+    /// the rest of that time, after which it asks again.
     fn hand_over(&mut self, context: &mut Context<'_>) {
         while let Some((id, &waiter)) = self.waiters.queue.head() {
-            if waiter.live_until <= context.now {
+            if waiter.is_gone(id, context) {
                 self.waiters.queue.leave(id);
             } else if self.holders.fence(waiter.ask.key).is_some() {
                 self.waiters.queue.leave(id);
@@ -284,11 +314,17 @@ impl State {
                 context.notify(id, Signal::Wake);
             } else if !self.fits(waiter.ask.permits) {
                 return;
+            } else if let Some(within) = context.quiet {
+                return context.notify(id, Signal::Recheck { within });
             } else if waiter.wait.fair {
                 self.waiters.queue.leave(id);
-                let unconfirmed = waiter.wait.live.is_some();
-                let fence = self.grant(id, &waiter.ask, context.now, waiter.grant(), unconfirmed);
-                context.notify(id, Signal::Granted { fence });
+                let (lease, unconfirmed) = (waiter.grant(id, context), !waiter.is_here(id, context));
+                let fence = self.grant(id, &waiter.ask, lease, unconfirmed, context);
+                // A waiter of the embedded store confirms by a call that costs little.
+                let is_confirmed = waiter.wait.live.is_some() && !unconfirmed;
+                let granted = Signal::Granted { fence };
+                let signal = if is_confirmed { waiter.signal(id, fence, context) } else { granted };
+                context.notify(id, signal);
             } else {
                 self.waiters.queue.join(id, waiter.woken(context.now));
                 return context.notify(id, Signal::Wake);
@@ -296,12 +332,17 @@ impl State {
         }
     }
 
-    fn enqueue(&mut self, id: Id, waiter: Waiter<Permits>, now: Timestamp) -> Reply {
+    fn enqueue(&mut self, id: Id, waiter: Waiter<Permits>, context: &Context<'_>) -> Reply {
+        let now = context.now;
         let recheck_at = self.holders.next_end().map_or(waiter.recheck_at, |end| end.min(waiter.recheck_at));
         self.waiters.queue.join(id, Waiter { recheck_at, ..waiter });
         self.waiters.queue.keep(waiter.live_until);
         let ahead = self.waiters.queue.ahead(id);
-        Reply::Queued { ahead, recheck_after: wait_queue::recheck(waiter.wait, self.time_left(now), ahead) }
+        // The head may have been woken. If it does not ask in its time, the permits are for the waiters behind it.
+        let head = self.waiters.queue.head().filter(|(head, _)| *head != id);
+        let time_left = head.map_or(Duration::MAX, |(_, head)| head.live_until.since(now));
+        let time_left = time_left.min(self.time_left(now)).min(context.quiet.unwrap_or(Duration::MAX));
+        Reply::Queued { ahead, recheck_after: wait_queue::recheck(waiter.wait, time_left, ahead) }
     }
 
     /// Announces an earlier time to ask again to the first waiter, if a hold now ends before the announced one.

@@ -5,19 +5,57 @@ use super::{
     protocol::{Notification, Reply, Signal},
 };
 use crate::{clock::Timestamp, id::Id, key::Key};
+use std::time::Duration;
 
 /// The surroundings of a step.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The key that the state belongs to.
     pub key: &'a Key,
-    /// The store's time, read once per step.
+    /// The store's time, read once per step. If it is not known exactly, a time that is not later.
     pub now: Timestamp,
+    /// How much later than `now` the store's time may be.
+    pub spread: Duration,
+    /// The lowest fence of a grant.
+    pub floor: u64,
+    /// The address of the process that runs the step, if the waiters of several processes meet: the ids of its waiters
+    /// begin with it.
+    pub inbox: Option<u32>,
+    /// The addresses that no process listens to. Their waiters are passed over.
+    pub gone: &'a [u32],
+    /// How long nothing may be granted, because the store may have lost grants. Waiters keep their places.
+    pub quiet: Option<Duration>,
     /// The notifications to send after the step.
     pub notifications: &'a mut Vec<Notification>,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    /// Creates the surroundings of a step at a store with an exact clock, in the process of all waiters.
+    pub fn new(key: &'a Key, now: Timestamp, notifications: &'a mut Vec<Notification>) -> Self {
+        Self {
+            key,
+            now,
+            spread: Duration::ZERO,
+            floor: now.as_micros(),
+            inbox: None,
+            gone: &[],
+            quiet: None,
+            notifications,
+        }
+    }
+
+    /// Returns the end of what lasts for `lease` from now at least, whatever the exact time is.
+    #[must_use]
+    pub fn until(&self, lease: Duration) -> Timestamp {
+        self.now + self.spread + lease
+    }
+
+    /// Returns the fence of the next grant at a key whose last fence is `last`.
+    #[must_use]
+    pub fn fence(&self, last: u64) -> u64 {
+        last.saturating_add(1).max(self.floor)
+    }
+
     pub(super) fn notify(&mut self, id: Id, signal: Signal) {
         self.notifications.push(Notification { key: self.key.clone(), id, signal });
     }
@@ -48,6 +86,38 @@ pub trait State: Default {
     /// Returns whether nothing has to be kept: no user, no tombstone.
     fn is_idle(&self) -> bool;
 
+    /// Returns whether there is more than what is kept for late copies of requests: tombstones and replies.
+    fn is_in_use(&self) -> bool {
+        !self.is_idle()
+    }
+
+    /// Returns a time from which on the state is idle after a [`tick`](Self::tick), if no request comes before.
+    /// [`Timestamp::NEVER`] if it may never be.
+    fn lasts_until(&self) -> Timestamp {
+        Timestamp::NEVER
+    }
+
+    /// Returns the ends that callers rely on, and what each belongs to: of holds, of the time to a watchdog's deadline,
+    /// of a sent event. The single one of a state may have the id 0. What has no end is left out.
+    fn promises(&self) -> Vec<(Id, Timestamp)> {
+        Vec::new()
+    }
+
+    /// Returns when a waiter loses its place unless it asks again. Returns `None` if it is not waiting.
+    fn place(&self, _id: Id) -> Option<Timestamp> {
+        None
+    }
+
+    /// Returns the fence of the only possible holder, and the end of its lease.
+    fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
+        None
+    }
+
+    /// Returns a time from which on nothing is held unless it is renewed, [`Timestamp::NEVER`] if a hold has no end.
+    fn held_until(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
     /// Returns the highest fence so far. A key that is used again starts above it.
     fn last_fence(&self) -> u64 {
         0
@@ -62,6 +132,11 @@ pub trait State: Default {
     /// Deletes everything but the last fence, and notifies the waiters. A waiter that was served already and was
     /// woken to ask again is no longer waiting: it gets the reply that is kept for it.
     fn delete(&mut self, context: &mut Context<'_>);
+}
+
+/// Returns the ends that come at some time.
+pub(super) fn ends(ends: impl Iterator<Item = (Id, Timestamp)>) -> Vec<(Id, Timestamp)> {
+    ends.filter(|(_, end)| *end < Timestamp::NEVER).collect()
 }
 
 /// A large state is kept behind a pointer, so that the key of a small one stays small.
@@ -90,6 +165,30 @@ impl<S: State> State for Box<S> {
 
     fn is_idle(&self) -> bool {
         (**self).is_idle()
+    }
+
+    fn is_in_use(&self) -> bool {
+        (**self).is_in_use()
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        (**self).lasts_until()
+    }
+
+    fn promises(&self) -> Vec<(Id, Timestamp)> {
+        (**self).promises()
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        (**self).place(id)
+    }
+
+    fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
+        (**self).exclusive_holder()
+    }
+
+    fn held_until(&self) -> Timestamp {
+        (**self).held_until()
     }
 
     fn last_fence(&self) -> u64 {

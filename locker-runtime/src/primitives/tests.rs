@@ -2,3 +2,6 @@
 
 pub(super) mod bench;
 mod models;
+mod processes;
+#[cfg(feature = "_cas")]
+mod stored;

@@ -44,6 +44,7 @@ pub enum Request {
 /// - every wait after the deadline gets it, until the next kick;
 /// - no copy of a kick has an effect after a retry.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub struct State {
     deadline: Option<Timestamp>,
     watchers: Watchers,
@@ -51,13 +52,13 @@ pub struct State {
 }
 
 impl State {
-    fn wait(&mut self, id: Id, wait: Option<Wait>, now: Timestamp) -> Reply {
-        let left = self.deadline.get_or_insert(now + FIRST_RUN).since(now);
+    fn wait(&mut self, id: Id, wait: Option<Wait>, context: &Context<'_>) -> Reply {
+        let left = self.deadline.get_or_insert(context.until(FIRST_RUN)).since(context.now);
         if left.is_zero() {
             self.watchers.leave(id);
             return Reply::Expired;
         }
-        self.watchers.watch(id, wait, Some(left), now)
+        self.watchers.watch(id, wait, Some(left), context.now)
     }
 
     /// Moves the deadline. Waiters find a later deadline when they ask at the old one, but must be woken for an
@@ -92,8 +93,8 @@ impl state::State for State {
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
         self.forget(context.now);
         match *request {
-            Request::Wait { id, wait } => self.wait(id, wait, context.now),
-            Request::Kick { once, expires } => self.kick(once, context.now + expires, context),
+            Request::Wait { id, wait } => self.wait(id, wait, context),
+            Request::Kick { once, expires } => self.kick(once, context.until(expires), context),
             Request::Cancel { id } => {
                 self.watchers.leave(id);
                 Reply::Cancelled
@@ -115,6 +116,23 @@ impl state::State for State {
 
     fn is_idle(&self) -> bool {
         self.deadline.is_none() && self.watchers.is_empty() && self.tombstones.is_empty()
+    }
+
+    fn is_in_use(&self) -> bool {
+        self.deadline.is_some() || !self.watchers.is_empty()
+    }
+
+    fn lasts_until(&self) -> Timestamp {
+        let forgotten = self.forgotten_at().unwrap_or_default();
+        forgotten.max(self.watchers.lasts_until()).max(self.tombstones.lasts_until())
+    }
+
+    fn promises(&self) -> Vec<(Id, Timestamp)> {
+        state::ends(self.deadline.map(|deadline| (Id::ZERO, deadline)).into_iter())
+    }
+
+    fn place(&self, id: Id) -> Option<Timestamp> {
+        self.watchers.place(id)
     }
 
     fn inspect(&self, now: Timestamp) -> Inspection {

@@ -57,6 +57,14 @@ pub const fn check_max_hold(max_hold: Duration, lease: Duration) {
     assert!(max_hold.as_nanos() >= lease.as_nanos(), "`max_hold` must not be shorter than the lease");
 }
 
+/// Checks a timeout beside options on repeated attempts.
+///
+/// # Panics
+/// If it is zero.
+pub const fn check_timeout(timeout: Duration) {
+    assert!(!timeout.is_zero(), "a `timeout` of 0 allows one attempt: remove `max_retry` and `retry_delay`");
+}
+
 /// Returns a number of attempts after checking it.
 ///
 /// # Panics

@@ -11,34 +11,34 @@ use crate::{
 /// Returns the builder of a semaphore's key; the arguments follow.
 #[must_use]
 pub fn semaphore_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
-    KeyBuilder::new(locker.prefix(), locker.key_format(), function, ":semaphore|")
+    super::key_builder(locker, function, ":semaphore|")
 }
 
 /// Returns the request for one permit of the semaphore `key`.
-pub fn semaphore(locker: &Locker, function: &Function, key: Key, size: u64) -> LockRequest {
-    locker.request(HoldKind::Semaphore { size, permits: 1 }, key).function(function.name())
+pub fn semaphore(locker: &Locker, function: &'static Function, key: Key, size: u64) -> LockRequest {
+    locker.request(HoldKind::Semaphore { size, permits: 1 }, key).function(function.path())
 }
 
 /// Returns the request for the lock `key` in read mode: shared with other readers.
-pub fn read(locker: &Locker, function: &Function, key: Key) -> LockRequest {
-    locker.request(HoldKind::ReadWrite(Mode::Read), key).function(function.name())
+pub fn read(locker: &Locker, function: &'static Function, key: Key) -> LockRequest {
+    locker.request(HoldKind::ReadWrite(Mode::Read), key).function(function.path())
 }
 
 /// Returns the request for the lock `key` in write mode: exclusive.
-pub fn write(locker: &Locker, function: &Function, key: Key) -> LockRequest {
-    locker.request(HoldKind::ReadWrite(Mode::Write), key).function(function.name())
+pub fn write(locker: &Locker, function: &'static Function, key: Key) -> LockRequest {
+    locker.request(HoldKind::ReadWrite(Mode::Write), key).function(function.path())
 }
 
 /// Returns the builder of a rate limit's key; the arguments follow.
 #[must_use]
 pub fn rate_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
-    KeyBuilder::new(locker.prefix(), locker.key_format(), function, ":rate|")
+    super::key_builder(locker, function, ":rate|")
 }
 
 /// Returns the rate limiter `key`.
 #[must_use]
-pub fn rate(locker: &Locker, _: &Function, key: Key, quota: Quota) -> RateLimiter {
-    locker.limiter(key, quota)
+pub fn rate(locker: &Locker, function: &'static Function, key: Key, quota: Quota) -> RateLimiter {
+    locker.limiter(key, quota).function(function.path())
 }
 
 /// Waits until the limiter admits the call.

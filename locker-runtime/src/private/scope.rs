@@ -5,7 +5,7 @@ use crate::{
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
     handles::LockRequest,
-    lease::{Guard, release_all, while_held},
+    lease::{AsyncBody, Guard, Held, PlainBody, release_all, while_held},
     panics,
 };
 use futures_util::{
@@ -56,6 +56,11 @@ impl AsyncScope {
         std::iter::once(&self.guard).chain(&self.others)
     }
 
+    /// Returns what a body in this scope holds.
+    fn held(&self) -> Option<Held> {
+        Held::by(self.guards())
+    }
+
     fn check(&self) -> Result<()> {
         self.guards().try_for_each(Guard::check)
     }
@@ -96,7 +101,16 @@ pub fn acquire_blocking(request: LockRequest) -> Result<BlockingScope> {
 /// # Errors
 /// `Lost` if the hold was lost first.
 pub async fn cancel_on_lost<F: Future>(scope: &AsyncScope, body: Pin<&mut F>) -> Result<F::Output> {
+    let body = pin!(run(scope, body));
     while_held(body, pin!(scope.lost()), || scope.check().is_ok()).await.ok_or_else(|| loss_error(scope))
+}
+
+/// Runs `body` to its end, also after a loss.
+pub fn run<'a, F: Future>(
+    scope: &AsyncScope,
+    body: Pin<&'a mut F>,
+) -> impl Future<Output = F::Output> + use<'a, F> {
+    AsyncBody::new(body, scope.held())
 }
 
 fn loss_error(scope: &AsyncScope) -> Error {
@@ -147,11 +161,22 @@ pub fn call<T>(body: impl FnOnce() -> T) -> T {
 
 /// The guards of a plain function. Dropping the scope releases them and blocks the thread, also after a panic.
 #[derive(Debug)]
-pub struct BlockingScope(Option<AsyncScope>);
+pub struct BlockingScope {
+    /// `None` once it has ended.
+    scope: Option<AsyncScope>,
+    body: Option<PlainBody>,
+}
 
 impl BlockingScope {
     pub(super) fn new(scope: AsyncScope) -> Self {
-        Self(Some(scope))
+        let body = Some(PlainBody::begin(scope.held()));
+        Self { scope: Some(scope), body }
+    }
+
+    /// Ends the body.
+    fn take(&mut self) -> Option<AsyncScope> {
+        self.body = None;
+        self.scope.take()
     }
 
     /// Returns the guard that the option `guard = name` binds.
@@ -159,7 +184,7 @@ impl BlockingScope {
     /// # Panics
     /// Never: only methods that consume the scope empty it.
     pub fn guard(&self) -> &Guard {
-        self.0.as_ref().expect("the scope is not empty before it ends").guard()
+        self.scope.as_ref().expect("the scope is not empty before it ends").guard()
     }
 
     /// Releases after a body, the result of which is discarded if the hold was lost.
@@ -167,15 +192,16 @@ impl BlockingScope {
     /// # Errors
     /// `Lost` if the hold was lost before the release. Any other error is logged.
     pub fn leave_checked(mut self) -> Result<()> {
-        let Some(scope) = self.0.take() else { return Ok(()) };
+        let Some(scope) = self.take() else { return Ok(()) };
         scope.check()?;
-        only_loss(scope.release_blocking())
+        // A panic of the store must not replace the body's result.
+        panics::contain(|| only_loss(scope.release_blocking())).unwrap_or(Ok(()))
     }
 }
 
 impl Drop for BlockingScope {
     fn drop(&mut self) {
-        if let Some(scope) = self.0.take() {
+        if let Some(scope) = self.take() {
             // A panic of the store must not replace the body's result, nor abort during another panic.
             panics::contain(|| log(scope.release_blocking()));
         }

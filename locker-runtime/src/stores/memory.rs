@@ -1,22 +1,26 @@
 //! The embedded store: its state lives in this process.
 
+mod described;
 mod shard;
 
 use crate::{
     background::{self, alarm::Alarm},
     clock::Timestamp,
-    error::Result,
+    error::{Error, Result},
     key::Key,
     mailboxes::Mailboxes,
+    once::Once,
     primitives::{Notification, Reply, Request},
-    store::{Calling, Keys, Store},
+    process::{PerProcess, Process},
+    store::{Answering, Calling, Description, FirstKeys, KeyPage, Store},
     sync::{Mutex, lock},
 };
-use once_cell::sync::{Lazy, OnceCell};
+use described::Described;
 use shard::Shard;
 use std::{
     fmt,
     future::ready,
+    mem::forget,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -27,6 +31,8 @@ const SHARDS: usize = 64;
 ///
 /// The state of a key disappears with its last user. A waiter costs a place in a queue, but no thread, no task and no
 /// processor time. When a lease expires, the next waiter is served on time without polling.
+///
+/// A forked child cannot use its copy: every call returns `Misused`, and the copy looks empty.
 #[derive(Clone)]
 pub struct Memory(Arc<Shards>);
 
@@ -40,26 +46,35 @@ impl Memory {
     /// Returns the store that all lockers of this process with the URL `memory://` share.
     #[must_use]
     pub fn of_process() -> Self {
-        static STORE: Lazy<Memory> = Lazy::new(Memory::new);
-        STORE.clone()
+        static STORE: PerProcess<Memory> = PerProcess::new();
+        STORE.cell().get_or_init(Memory::new).clone()
     }
 
     /// Returns the number of holders and waiters of all keys.
     #[must_use]
     pub fn users(&self) -> usize {
-        self.0.parts.iter().map(|shard| lock(shard).users()).sum()
+        self.0.parts().iter().map(|shard| lock(shard).users()).sum()
     }
 
     /// Returns the number of keys with state.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.parts.iter().map(|shard| lock(shard).len()).sum()
+        self.0.parts().iter().map(|shard| lock(shard).len()).sum()
     }
 
     /// Returns whether no key has state.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// A forked child keeps its copy for good: wakers in it would drop tasks of the parent.
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if !self.0.process.is_this() {
+            forget(Arc::clone(&self.0));
+        }
     }
 }
 
@@ -77,6 +92,10 @@ impl Default for Memory {
 
 impl Store for Memory {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        if !self.0.process.is_this() {
+            let cure = "make a new one in the child";
+            return Calling::answered(Err(Error::made_before_a_fork("this store was made", cure)));
+        }
         let clock = self.0.clock.get_or_try_init(|| start_clock(&self.0));
         let now = || match request {
             Request::RateLimiter(_) => Timestamp::coarse_now(),
@@ -85,12 +104,32 @@ impl Store for Memory {
         Calling::answered(clock.map(|()| self.0.call(key, request, now())))
     }
 
-    fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {
-        let (mut notifications, now) = (Vec::new(), Timestamp::now());
-        let keys =
-            self.0.parts.iter().flat_map(|shard| lock(shard).keys(prefix, now, &mut notifications)).collect();
+    fn page<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Answering<'a, KeyPage> {
+        let (mut first, now) = (FirstKeys::new(after, limit), Timestamp::now());
+        let mut notifications = Vec::new();
+        for shard in self.0.parts() {
+            lock(shard).list(prefix, now, &mut first, &mut notifications);
+        }
         self.0.deliver(notifications);
-        Box::pin(ready(Ok(keys)))
+        Box::pin(ready(Ok(first.page())))
+    }
+
+    fn describe<'a>(&'a self, prefix: &'a str, descriptions: &'a [Description]) -> Answering<'a, ()> {
+        lock(&self.0.described).keep(prefix, descriptions, Timestamp::now());
+        Box::pin(ready(Ok(())))
+    }
+
+    fn descriptions<'a>(
+        &'a self,
+        prefix: &'a str,
+        subjects: &'a [String],
+    ) -> Answering<'a, Vec<Option<String>>> {
+        Box::pin(ready(Ok(lock(&self.0.described).texts(prefix, subjects))))
+    }
+
+    fn raise_fence(&self, key: &Key, fence: u64) -> Result<()> {
+        lock(self.0.shard(key)).raise_fence(key, fence);
+        Ok(())
     }
 
     fn mailboxes(&self) -> &Mailboxes {
@@ -107,10 +146,12 @@ impl Store for Memory {
 pub(crate) struct Shards {
     parts: [Mutex<Shard>; SHARDS],
     mailboxes: Mailboxes,
+    described: Mutex<Described>,
     /// The earliest due time of all shards.
     alarm: Arc<Alarm>,
     /// Set once the clock runs. No call is served before, since no lease would expire.
-    clock: OnceCell<()>,
+    clock: Once<()>,
+    process: &'static Process,
 }
 
 impl Default for Shards {
@@ -118,8 +159,10 @@ impl Default for Shards {
         Self {
             parts: std::array::from_fn(|_| Mutex::default()),
             mailboxes: Mailboxes::default(),
+            described: Mutex::default(),
             alarm: Arc::default(),
-            clock: OnceCell::new(),
+            clock: Once::new(),
+            process: Process::this(),
         }
     }
 }
@@ -157,6 +200,11 @@ impl Shards {
         for notification in notifications {
             drop(self.mailboxes.deliver(notification));
         }
+    }
+
+    /// Returns the shards, and none in a forked child.
+    fn parts(&self) -> &[Mutex<Shard>] {
+        if self.process.is_this() { &self.parts } else { &[] }
     }
 
     fn shard(&self, key: &Key) -> &Mutex<Shard> {

@@ -1,6 +1,7 @@
 //! The options for opening a store.
 
 #[cfg(feature = "redis")]
+use crate::ranges::misused;
 use crate::{
     error::Result,
     ranges::{SHORTEST, check_range},
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 /// The options for opening any store.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(not(feature = "redis"), expect(dead_code, reason = "for stores across a network"))]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some stores need no option"))]
 pub(crate) struct Opening {
     /// How long opening may take.
     pub(crate) timeout: Duration,
@@ -18,30 +19,77 @@ pub(crate) struct Opening {
     pub(crate) prefix: String,
     /// Whether opening returns before the store has answered. Calls then report its errors.
     pub(crate) lazy: bool,
-    #[cfg(feature = "redis")]
-    pub(crate) redis: RedisOptions,
+    pub(crate) network: NetworkOptions,
 }
 
-/// The options for opening a store on Redis.
-#[cfg(feature = "redis")]
+/// The options of stores that other processes share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct RedisOptions {
+pub(crate) struct NetworkOptions {
+    #[cfg(feature = "redis")]
     pub(crate) allow_eviction: bool,
+    #[cfg(feature = "redis")]
+    pub(crate) replicas: Option<Replicas>,
+    /// The longest lease in strict mode.
+    #[cfg(feature = "redis")]
+    pub(crate) strict: Option<Duration>,
     pub(crate) command_timeout: Duration,
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some stores have no TLS"))]
     pub(crate) tls_ca: Option<Vec<u8>>,
 }
 
-#[cfg(feature = "redis")]
-impl Default for RedisOptions {
+impl Default for NetworkOptions {
     fn default() -> Self {
-        Self { allow_eviction: false, command_timeout: COMMAND_TIMEOUT, tls_ca: None }
+        Self {
+            #[cfg(feature = "redis")]
+            allow_eviction: false,
+            #[cfg(feature = "redis")]
+            replicas: None,
+            #[cfg(feature = "redis")]
+            strict: None,
+            command_timeout: COMMAND_TIMEOUT,
+            tls_ca: None,
+        }
     }
 }
 
-#[cfg(feature = "redis")]
-impl RedisOptions {
+impl NetworkOptions {
     /// Checks that each option is within its range.
     pub(crate) fn check(&self) -> Result<()> {
-        check_range("command_timeout", self.command_timeout, SHORTEST)
+        check_range("command_timeout", self.command_timeout, SHORTEST)?;
+        #[cfg(feature = "redis")]
+        if let Some(replicas) = self.replicas {
+            replicas.check(self.command_timeout)?;
+        }
+        #[cfg(feature = "redis")]
+        if let Some(longest) = self.strict {
+            check_range("strict", longest, SHORTEST)?;
+        }
+        Ok(())
+    }
+}
+
+/// How many replicas must have a grant, and how long to wait for them.
+#[cfg(feature = "redis")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
+}
+
+#[cfg(feature = "redis")]
+impl Replicas {
+    /// Checks that a reply which waits for replicas comes within `command_timeout`.
+    pub(crate) fn check(self, command_timeout: Duration) -> Result<()> {
+        if self.count == 0 {
+            return misused("wait_replicas 0 waits for no replica: give at least 1, or leave it out");
+        }
+        check_range("wait_timeout", self.timeout, SHORTEST)?;
+        if self.timeout > command_timeout / 2 {
+            let [given, most] = [self.timeout, command_timeout / 2].map(humantime::format_duration);
+            return misused(format!(
+                "wait_timeout {given} is too long: give at most {most}, half of the command_timeout"
+            ));
+        }
+        Ok(())
     }
 }

@@ -6,36 +6,46 @@
 //! The floors of this folder, from the top to the ground. Each file imports only from the lines below its own:
 //!
 //! 1. `redis`: opens stores and dispatches requests.
-//! 2. `handoff/calls`: the calls of the lock, with the hand-off inside this process.
+//! 2. `catalog`: lists keys and keeps texts; `handoff/calls`: the calls of the lock, with the hand-off inside this
+//!    process.
 //! 3. `handoff/runs`, `handoff/rechecks`
-//! 4. `session`: the connections, mailboxes and settings of one server.
-//! 5. `connection`
-//! 6. `push_receiver`, `pipeline`, `handshake`
-//! 7. `pipeline/writer`
-//! 8. `pipeline/queue`, `codec/lock`, `codec/primitives`
-//! 9. `script`, with the files in `lua/`
-//! 10. `errors`, `url`, `client`
+//! 4. `session`: the connections, mailboxes and settings of one server or cluster.
+//! 5. `nodes`: the way to the server that has a key; then `cluster`: the masters and their slots.
+//! 6. `connection`
+//! 7. `push_receiver`, `pipeline`, `handshake`, `discovery`
+//! 8. `pipeline/writer`
+//! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
+//! 10. `script`, with the files in `lua/`
+//! 11. `sentinel`, then `client`, then `errors`; `strict` and `topology`, then `slots` and `url`
 //!
 //! The files in `differential/` are tests and are above all others: `bugs` and `batches`, then `comparison`, then
 //! `requests`.
 
+mod catalog;
 mod client;
+mod cluster;
 mod codec;
 mod connection;
 #[cfg(test)]
 mod differential;
+mod discovery;
 mod errors;
 mod handoff;
 mod handshake;
+mod nodes;
 mod pipeline;
 mod push_receiver;
 mod script;
+mod sentinel;
 mod session;
+mod slots;
+mod strict;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod url;
 
-use super::opening::{Opening, RedisOptions};
+use super::opening::{NetworkOptions, Opening};
 use crate::{
     background,
     clock::Timestamp,
@@ -43,7 +53,8 @@ use crate::{
     key::Key,
     mailboxes::Mailboxes,
     primitives::{HoldRequest, IdempotencyKey, Reply, Request},
-    store::{Calling, Keys, Store},
+    process::PerProcess,
+    store::{Answering, Calling, Description, KeyPage, Store},
     sync::{Mutex, lock},
 };
 use codec::{
@@ -51,7 +62,7 @@ use codec::{
     primitives,
 };
 use handoff::calls::{Handoff, HasHandoff};
-use once_cell::sync::Lazy;
+use nodes::Origin;
 use push_receiver::RunMessages;
 use session::{Session, connect_timeout};
 use std::{
@@ -61,7 +72,7 @@ use std::{
     time::Duration,
 };
 
-/// The store on one server.
+/// The store on one server at a time, or on a cluster.
 pub(crate) struct Redis {
     /// The address without user and password, for messages.
     address: String,
@@ -70,10 +81,10 @@ pub(crate) struct Redis {
 }
 
 /// The open stores. All lockers of this process with the same URL and options share one.
-static OPEN: Lazy<Mutex<HashMap<Name, Weak<Redis>>>> = Lazy::new(Mutex::default);
+static OPEN: PerProcess<Mutex<HashMap<Name, Weak<Redis>>>> = PerProcess::new();
 
-/// A URL and its options.
-type Name = (String, RedisOptions);
+/// A URL and its options, and the prefix in strict mode, whose record has it in its key.
+type Name = (String, NetworkOptions, Option<String>);
 
 impl Redis {
     /// Opens a store, and waits for its connection unless the options say otherwise.
@@ -81,14 +92,16 @@ impl Redis {
         check_braces(&opening.prefix)?;
         let store = Self::shared(url, opening)?;
         if !opening.lazy {
-            store.session.connection.main(connect_timeout(opening)).await?;
+            store.session.nodes.ready(connect_timeout(opening)).await?;
         }
         Ok(store)
     }
 
     fn shared(url: &str, opening: &Opening) -> Result<Arc<Self>> {
-        let mut open = lock(&OPEN);
-        let name = (url.to_owned(), opening.redis.clone());
+        let mut open = lock(OPEN.cell().get_or_init(Mutex::default));
+        let (_, strict) = strict::read(url, opening.network.strict)?;
+        let prefix = strict.map(|_| opening.prefix.clone());
+        let name = (url.to_owned(), opening.network.clone(), prefix);
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
         }
@@ -100,11 +113,10 @@ impl Redis {
     }
 
     fn new(url: &str, opening: &Opening) -> Result<Arc<Self>> {
-        let info = url::read(url)?;
-        let address = url::redacted(&info);
-        let client = client::client(info, &opening.redis)?;
+        let Read { origin, strict, opening } = Read::of(url, opening)?;
+        let address = origin.address();
         Ok(Arc::new_cyclic(|store: &Weak<Self>| {
-            let session = Arc::new(Session::start(client, address.clone(), opening, store.clone()));
+            let session = Arc::new(Session::start(origin, strict, &opening, store.clone()));
             let handoff = Handoff::new(Arc::clone(&session), store.clone());
             Self { address, session, handoff }
         }))
@@ -112,6 +124,9 @@ impl Redis {
 
     async fn run(&self, key: &Key, request: &Request) -> Result<Reply> {
         check_braces(key.as_str())?;
+        if let Some(strict) = &self.session.strict {
+            strict.check(request)?;
+        }
         // One deadline for all steps of a call.
         let by = Timestamp::now() + self.timeout(request);
         match request {
@@ -167,6 +182,34 @@ impl Redis {
     }
 }
 
+/// Checks a URL and its options. Nothing is asked.
+pub(crate) fn check_url(url: &str, opening: &Opening) -> Result<()> {
+    check_braces(&opening.prefix)?;
+    Read::of(url, opening).map(drop)
+}
+
+/// What a URL and its options say together.
+struct Read {
+    origin: Origin,
+    /// The longest lease in strict mode.
+    strict: Option<Duration>,
+    opening: Opening,
+}
+
+impl Read {
+    fn of(url: &str, opening: &Opening) -> Result<Self> {
+        let (url, opening) = url::with_replicas(url, opening)?;
+        let (url, strict) = strict::read(&url, opening.network.strict)?;
+        if strict.is_some() && opening.network.allow_eviction {
+            let message =
+                "strict mode excludes allow_eviction: a server that evicts keys gives away what is held";
+            return Err(Error::new(ErrorKind::Misused, message));
+        }
+        let origin = Origin::read(&url, &opening.network)?;
+        Ok(Self { origin, strict, opening })
+    }
+}
+
 /// Refuses keys with braces, which would move the helper keys to another slot of a cluster.
 fn check_braces(key: &str) -> Result<()> {
     if key.contains(['{', '}']) {
@@ -183,8 +226,20 @@ impl fmt::Debug for Redis {
 }
 
 impl Store for Redis {
-    fn keys<'a>(&'a self, prefix: &'a str) -> Keys<'a> {
-        Box::pin(self.session.scan(prefix))
+    fn page<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Answering<'a, KeyPage> {
+        Box::pin(catalog::page(&self.session, prefix, after, limit))
+    }
+
+    fn describe<'a>(&'a self, prefix: &'a str, descriptions: &'a [Description]) -> Answering<'a, ()> {
+        Box::pin(catalog::describe(&self.session, prefix, descriptions))
+    }
+
+    fn descriptions<'a>(
+        &'a self,
+        prefix: &'a str,
+        subjects: &'a [String],
+    ) -> Answering<'a, Vec<Option<String>>> {
+        Box::pin(catalog::descriptions(&self.session, prefix, subjects))
     }
 
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
@@ -195,12 +250,16 @@ impl Store for Redis {
         self.session.mailboxes()
     }
 
-    fn outage(&self) -> Option<Error> {
-        self.session.connection.outage()
+    fn outage(&self, key: &Key) -> Option<Error> {
+        self.session.nodes.outage(key.as_str())
     }
 
-    fn expected_rtt(&self) -> Duration {
-        self.session.connection.expected_rtt()
+    fn has_replied_since(&self, key: &Key, time: Timestamp) -> bool {
+        self.session.nodes.link_of(key.as_str()).is_some_and(|link| link.has_replied_since(time))
+    }
+
+    fn expected_rtt(&self, key: &Key) -> Duration {
+        self.session.nodes.link_of(key.as_str()).map_or(Duration::ZERO, |link| link.expected_rtt())
     }
 
     fn waiter_ttl(&self) -> Option<Duration> {

@@ -20,9 +20,9 @@ use tower_service::Service;
 /// processes that use the store. With [`LockLayer::with`] it holds a permit of a semaphore or any other hold.
 ///
 /// The lock is held until the inner service returns the head of its response; the body may still be in transfer. If the
-/// lease is lost before that, the inner service's future is dropped and the response is `503 Service Unavailable`. If
-/// the lock is not acquired within its timeout, the response is `503` with `Retry-After`. [`tower`](crate::tower) lists
-/// all statuses.
+/// lease is lost before that, the inner service's future is dropped and the response is `500 Internal Server Error`:
+/// the outcome is unknown. If the lock is not acquired within its timeout, the response is `503 Service Unavailable`
+/// with `Retry-After`. [`tower`](crate::tower) lists all statuses.
 ///
 /// Different paths may name the same resource (`/order/7`, `/order/07`, `/order/%37`). Build the key from the parsed
 /// request, not from the raw path.
@@ -207,7 +207,8 @@ mod tests {
         let handler = BlockingHandler::default();
         let mut service = LockLayer::with(Locker::memory(), ask).layer(handler.clone());
         let response = service.call(Request::new(())).await.unwrap();
-        assert_eq!(response.status(), http::StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.status(), http::StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!response.headers().contains_key(http::header::RETRY_AFTER));
         assert!(!handler.0.load(SeqCst));
     }
 }

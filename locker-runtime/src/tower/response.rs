@@ -12,9 +12,10 @@ use std::time::Duration;
 pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
     let status = match error.kind() {
         ErrorKind::Limited => StatusCode::TOO_MANY_REQUESTS,
-        ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Unavailable | ErrorKind::Lost => {
+        ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Unavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
+        // `Lost` among them: a client that repeats the request may do half of the work twice.
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
     let mut response = Response::new(R::default());
@@ -79,7 +80,7 @@ mod tests {
             (ErrorKind::TimedOut, 503),
             (ErrorKind::RetriesExhausted, 503),
             (ErrorKind::Unavailable, 503),
-            (ErrorKind::Lost, 503),
+            (ErrorKind::Lost, 500),
             (ErrorKind::Misused, 500),
             (ErrorKind::Conflict, 500),
         ] {
@@ -94,8 +95,10 @@ mod tests {
             let response = refuse::<()>(&error(Duration::from_millis(after)));
             assert_eq!(response.headers()[RETRY_AFTER], seconds);
         }
-        let misused = refuse::<()>(&Error::new(ErrorKind::Misused, "x"));
-        assert!(!misused.headers().contains_key(RETRY_AFTER), "a repetition cannot succeed");
+        for kind in [ErrorKind::Lost, ErrorKind::Misused, ErrorKind::Conflict] {
+            let refused = refuse::<()>(&Error::new(kind, "x"));
+            assert!(!refused.headers().contains_key(RETRY_AFTER), "{kind}: a repetition is no remedy");
+        }
     }
 
     #[test]

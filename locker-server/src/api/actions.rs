@@ -1,6 +1,7 @@
 //! The table of actions. Path parsing, metrics and the OpenAPI document use it.
 
 use super::resource::Resource;
+use locker_runtime::primitives::counter::MAX_VALUE;
 
 /// An action on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,36 @@ pub(crate) enum Action {
     WaitWatchdog,
     /// `watchdog/<name>/kick`
     KickWatchdog,
+    /// `lock/<name>/acquire`
+    AcquireLock,
+    /// `lock/<name>/release`
+    ReleaseLock,
+    /// `lock/<name>/renew`
+    RenewLock,
+    /// `lock/by-key/<key>/acquire`
+    AcquireByKey,
+    /// `lock/by-key/<key>/release`
+    ReleaseByKey,
+    /// `lock/by-key/<key>/renew`
+    RenewByKey,
+    /// `rwlock/<name>/acquire`
+    AcquireSide,
+    /// `rwlock/<name>/release`
+    ReleaseSide,
+    /// `rwlock/<name>/renew`
+    RenewSide,
+    /// `barrier/<name>/wait`
+    WaitBarrier,
+    /// `latch/<name>/wait`
+    WaitLatch,
+    /// `latch/<name>/countdown`
+    CountDownLatch,
+    /// `counter/<name>/count`
+    Count,
+    /// `counter/<name>/value`
+    ReadCounter,
+    /// `counter/<name>/reset`
+    ResetCounter,
 }
 
 /// The description of one action.
@@ -39,9 +70,13 @@ pub(crate) struct Row {
 
 const NOT_IN_TIME: (&str, &str) = ("408", "`maxwait` was exceeded");
 const DELETED: (&str, &str) = ("409", "the name was deleted while the call waited");
+const HELD: (&str, &str) = ("200", "the key of the hold");
+const NOT_HELD: (&str, &str) = ("409", "the key holds nothing");
+const VALUE: (&str, &str) = ("200", "the value");
+const OTHER_KIND: (&str, &str) = ("409", "the name is in use for another kind of resource");
 
 /// All actions, in the order of [`Action`].
-pub(crate) const ROWS: [Row; 8] = [
+pub(crate) const ROWS: [Row; 23] = [
     Row {
         action: Action::AcquireToken,
         resource: Resource::TokenBucket,
@@ -56,7 +91,7 @@ pub(crate) const ROWS: [Row; 8] = [
         segment: "acquire",
         summary: "takes a slot, or waits until one is free",
         parameters: &["size", "key", "expires", "maxwait"],
-        answers: &[("200", "the key of the hold"), NOT_IN_TIME, DELETED],
+        answers: &[HELD, NOT_IN_TIME, DELETED],
     },
     Row {
         action: Action::ReleaseSlot,
@@ -64,15 +99,15 @@ pub(crate) const ROWS: [Row; 8] = [
         segment: "release",
         summary: "releases the slot that the key holds",
         parameters: &["key"],
-        answers: &[("204", "released"), ("409", "the key holds nothing")],
+        answers: &[("204", "released"), NOT_HELD],
     },
     Row {
         action: Action::RenewSlot,
         resource: Resource::Semaphore,
         segment: "renew",
         summary: "extends the hold to `expires` from now",
-        parameters: &["key", "expires"],
-        answers: &[("204", "renewed"), ("409", "the key holds nothing")],
+        parameters: &["key", "expires", "size", "fence"],
+        answers: &[("204", "renewed"), NOT_HELD],
     },
     Row {
         action: Action::WaitEvent,
@@ -109,7 +144,131 @@ pub(crate) const ROWS: [Row; 8] = [
         segment: "kick",
         summary: "resets the watchdog: it expires `expires` from now",
         parameters: &["expires"],
-        answers: &[("204", "kicked"), ("409", "the name is in use for another kind of resource")],
+        answers: &[("204", "kicked"), OTHER_KIND],
+    },
+    Row {
+        action: Action::AcquireLock,
+        resource: Resource::Lock,
+        segment: "acquire",
+        summary: "takes the lock, or waits until it is free",
+        parameters: &["key", "expires", "maxwait"],
+        answers: &[HELD, NOT_IN_TIME, DELETED],
+    },
+    Row {
+        action: Action::ReleaseLock,
+        resource: Resource::Lock,
+        segment: "release",
+        summary: "releases the lock that the key holds",
+        parameters: &["key"],
+        answers: &[("204", "released"), NOT_HELD],
+    },
+    Row {
+        action: Action::RenewLock,
+        resource: Resource::Lock,
+        segment: "renew",
+        summary: "extends the hold to `expires` from now",
+        parameters: &["key", "expires", "fence"],
+        answers: &[("204", "renewed"), NOT_HELD],
+    },
+    Row {
+        action: Action::AcquireByKey,
+        resource: Resource::LockByKey,
+        segment: "acquire",
+        summary: "takes the lock of an attribute, or waits until it is free",
+        parameters: &["key", "expires", "maxwait"],
+        answers: &[HELD, NOT_IN_TIME, DELETED],
+    },
+    Row {
+        action: Action::ReleaseByKey,
+        resource: Resource::LockByKey,
+        segment: "release",
+        summary: "releases the lock that the key holds",
+        parameters: &["key"],
+        answers: &[("204", "released"), NOT_HELD],
+    },
+    Row {
+        action: Action::RenewByKey,
+        resource: Resource::LockByKey,
+        segment: "renew",
+        summary: "extends the hold to `expires` from now",
+        parameters: &["key", "expires", "fence"],
+        answers: &[("204", "renewed"), NOT_HELD],
+    },
+    Row {
+        action: Action::AcquireSide,
+        resource: Resource::RwLock,
+        segment: "acquire",
+        summary: "takes one side of the lock, or waits until it is free",
+        parameters: &["mode", "key", "expires", "maxwait"],
+        answers: &[HELD, NOT_IN_TIME, DELETED],
+    },
+    Row {
+        action: Action::ReleaseSide,
+        resource: Resource::RwLock,
+        segment: "release",
+        summary: "releases the lock that the key holds",
+        parameters: &["key"],
+        answers: &[("204", "released"), NOT_HELD],
+    },
+    Row {
+        action: Action::RenewSide,
+        resource: Resource::RwLock,
+        segment: "renew",
+        summary: "extends the hold to `expires` from now",
+        parameters: &["key", "expires", "mode", "fence"],
+        answers: &[("204", "renewed"), NOT_HELD],
+    },
+    Row {
+        action: Action::WaitBarrier,
+        resource: Resource::Barrier,
+        segment: "wait",
+        summary: "waits until `size` calls wait",
+        parameters: &["size", "maxwait"],
+        answers: &[
+            ("204", "all have arrived"),
+            NOT_IN_TIME,
+            ("409", "all had arrived before, or the name was deleted while the call waited"),
+        ],
+    },
+    Row {
+        action: Action::WaitLatch,
+        resource: Resource::Latch,
+        segment: "wait",
+        summary: "waits until the latch was counted down `size` times",
+        parameters: &["size", "maxwait"],
+        answers: &[("204", "open"), NOT_IN_TIME, DELETED],
+    },
+    Row {
+        action: Action::CountDownLatch,
+        resource: Resource::Latch,
+        segment: "countdown",
+        summary: "counts down by one",
+        parameters: &["size"],
+        answers: &[("200", "how many count-downs are left"), OTHER_KIND],
+    },
+    Row {
+        action: Action::Count,
+        resource: Resource::Counter,
+        segment: "count",
+        summary: "adds `amount`",
+        parameters: &["amount"],
+        answers: &[VALUE, ("409", "the value would be out of range")],
+    },
+    Row {
+        action: Action::ReadCounter,
+        resource: Resource::Counter,
+        segment: "value",
+        summary: "reads the value",
+        parameters: &[],
+        answers: &[VALUE, OTHER_KIND],
+    },
+    Row {
+        action: Action::ResetCounter,
+        resource: Resource::Counter,
+        segment: "reset",
+        summary: "sets the value",
+        parameters: &["value"],
+        answers: &[("204", "set"), OTHER_KIND],
     },
 ];
 
@@ -126,10 +285,50 @@ impl Action {
 
     /// Returns `true` if the action waits for another caller or for a refill.
     pub(super) fn waits(self) -> bool {
-        matches!(self, Self::AcquireToken | Self::AcquireSlot | Self::WaitEvent | Self::WaitWatchdog)
+        self.row().parameters.contains(&"maxwait")
     }
 
-    pub(super) fn needs_key(self) -> bool {
-        matches!(self, Self::ReleaseSlot | Self::RenewSlot)
+    /// Returns `true` if the action ends or extends a hold.
+    pub(crate) fn needs_key(self) -> bool {
+        self.row().parameters.first() == Some(&"key") && !self.waits()
+    }
+
+    /// Returns `true` if the name is in use after the action.
+    pub(crate) fn uses_name(self) -> bool {
+        !self.needs_key() && self != Self::ReadCounter
+    }
+
+    /// Returns `true` if the action starts a hold.
+    pub(crate) fn takes_hold(self) -> bool {
+        self.row().answers.first() == Some(&HELD)
+    }
+
+    /// Returns `true` if the action extends a hold.
+    pub(crate) fn renews_hold(self) -> bool {
+        self.needs_key() && self.row().parameters.contains(&"expires")
+    }
+
+    /// Returns `true` if the action is about a hold that must expire.
+    pub(super) fn has_end(self) -> bool {
+        let Row { resource, parameters, .. } = self.row();
+        resource.is_held() && *resource != Resource::Semaphore && parameters.contains(&"expires")
+    }
+
+    /// Returns the `size` of a call without one.
+    pub(super) fn default_size(self) -> u64 {
+        if self == Self::WaitBarrier { 2 } else { 1 }
+    }
+
+    /// Returns the smallest value of a parameter. Smaller values are answered 400.
+    pub(super) fn min(self, parameter: &str) -> Option<i64> {
+        let held = self.row().resource;
+        match parameter {
+            "interval" => Some(1),
+            "fence" => Some(0),
+            "size" => Some(i64::from(self == Self::WaitBarrier)),
+            "expires" => Some(i64::from(held != Resource::Semaphore)),
+            "amount" | "value" => Some(-MAX_VALUE),
+            _ => None,
+        }
     }
 }

@@ -19,6 +19,8 @@ pub struct Answer {
     pub fence: Option<u64>,
     /// The methods that the path accepts.
     pub allow: Option<&'static str>,
+    /// The path of the next page of a list.
+    pub next: Option<Box<str>>,
 }
 
 /// The content type of text bodies.
@@ -33,7 +35,15 @@ impl Answer {
     }
 
     fn new(status: u16, body: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, body: body.into(), json: false, retry_after: None, fence: None, allow: None }
+        Self {
+            status,
+            body: body.into(),
+            json: false,
+            retry_after: None,
+            fence: None,
+            allow: None,
+            next: None,
+        }
     }
 
     /// 204: done.
@@ -132,6 +142,23 @@ impl Answer {
     /// 503: a ZeroMQ connection has too many unanswered calls.
     pub(crate) fn too_many_unanswered() -> Self {
         Self::unavailable("too many unanswered calls on this connection (--max-zmq-calls)")
+    }
+
+    /// 503: the unanswered ZeroMQ calls have too many bytes.
+    pub(crate) fn too_many_bytes() -> Self {
+        Self::unavailable("the unanswered ZeroMQ calls have too many bytes (--max-zmq-bytes)")
+    }
+
+    /// 503: clients leave too much of their answers unread.
+    pub(crate) fn too_much_unread() -> Self {
+        Self::unavailable(
+            "the answer is too long for now: other clients have not read theirs (--max-unread-bytes)",
+        )
+    }
+
+    /// Adds the path of the next page.
+    pub(crate) fn with_next(self, next: Option<String>) -> Self {
+        Self { next: next.map(String::into_boxed_str), ..self }
     }
 
     /// Adds the fence of a grant.

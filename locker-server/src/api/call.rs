@@ -3,6 +3,7 @@
 use super::{
     actions::Action,
     answer::Answer,
+    listing::Listing,
     name,
     params::{Params, RawParams},
     resource::Resource,
@@ -31,8 +32,10 @@ pub(crate) enum Call {
     Delete(Resource, String),
     /// Shows the state of a name.
     Show(Resource, String),
-    /// Lists the names in use.
-    List,
+    /// Shows what this server has counted at a name.
+    Stats(Resource, String),
+    /// Lists the keys in use.
+    List(Box<Listing>),
 }
 
 /// The kind of a call, without name and parameters.
@@ -41,6 +44,7 @@ pub(crate) enum CallKind {
     Action(Action),
     Delete,
     Show,
+    Stats,
     List,
 }
 
@@ -52,6 +56,7 @@ impl CallKind {
             (Target::List, _) => Self::List,
             (Target::Name(..), Method::Delete) => Self::Delete,
             (Target::Name(..), _) => Self::Show,
+            (Target::Stats(..), _) => Self::Stats,
             (Target::Action(action, _), _) => Self::Action(action),
         })
     }
@@ -63,8 +68,21 @@ impl Call {
             Self::Action { action, .. } => CallKind::Action(*action),
             Self::Delete(..) => CallKind::Delete,
             Self::Show(..) => CallKind::Show,
-            Self::List => CallKind::List,
+            Self::Stats(..) => CallKind::Stats,
+            Self::List(_) => CallKind::List,
         }
+    }
+
+    /// Returns the whole key of a lock that is called by its key.
+    pub(crate) fn key(&self) -> Option<&str> {
+        let (resource, name) = match self {
+            Self::Action { action, name, .. } => (action.row().resource, name),
+            Self::Delete(resource, name) | Self::Show(resource, name) | Self::Stats(resource, name) => {
+                (*resource, name)
+            }
+            Self::List(_) => return None,
+        };
+        (resource == Resource::LockByKey).then_some(&**name)
     }
 
     /// Returns the queue in which the call waits, if it has to.
@@ -107,21 +125,39 @@ pub struct ParsedCall {
 pub fn parse(method: Method, path: &str, query: &str, form: &str) -> Result<ParsedCall, Answer> {
     let target = Target::parse(path)?;
     target.check(method)?;
+    if let Target::List = target {
+        let mut listing = Listing::parse(query, form)?;
+        let id = listing.id.take();
+        return Ok(ParsedCall { call: Call::List(Box::new(listing)), id });
+    }
     let raw = RawParams::parse(query, form)?;
     let id = raw.id.clone();
     let call = match target {
-        Target::List => Call::List,
-        Target::Name(resource, name) if method == Method::Delete => Call::Delete(resource, parse_name(name)?),
-        Target::Name(resource, name) => Call::Show(resource, parse_name(name)?),
+        Target::List => Call::List(Box::default()),
+        Target::Name(resource, name) => {
+            let name = parse_name(resource, name)?;
+            if method == Method::Delete { Call::Delete(resource, name) } else { Call::Show(resource, name) }
+        }
+        Target::Stats(resource, name) => Call::Stats(resource, parse_name(resource, name)?),
         Target::Action(action, name) => {
-            Call::Action { action, name: parse_name(name)?, params: Params::new(action, raw)? }
+            let name = parse_name(action.row().resource, name)?;
+            Call::Action { action, name, params: Params::new(action, raw)? }
         }
     };
     Ok(ParsedCall { call, id })
 }
 
-fn parse_name(segment: &str) -> Result<String, Answer> {
-    name::parse(segment).map_err(Answer::bad_request)
+fn parse_name(resource: Resource, segment: &str) -> Result<String, Answer> {
+    let name = match resource {
+        Resource::LockByKey => name::parse_key(segment),
+        // With `-` percent-encoded. A proxy may decode it.
+        Resource::Lock => name::parse(segment).and_then(|name| match &*name {
+            "by-key" => Err("a lock cannot be called by-key".into()),
+            _ => Ok(name),
+        }),
+        _ => name::parse(segment),
+    };
+    name.map_err(Answer::bad_request)
 }
 
 /// The target of a path. Names are still encoded.
@@ -129,6 +165,7 @@ fn parse_name(segment: &str) -> Result<String, Answer> {
 enum Target<'a> {
     List,
     Name(Resource, &'a str),
+    Stats(Resource, &'a str),
     Action(Action, &'a str),
 }
 
@@ -141,10 +178,10 @@ impl<'a> Target<'a> {
         }
         let unknown = || Answer::no_such_path(path);
         let rest = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).ok_or_else(unknown)?;
-        let (resource, rest) = rest.split_once('/').ok_or_else(unknown)?;
-        let resource = Resource::parse(resource).ok_or_else(unknown)?;
+        let (resource, rest) = Resource::split(rest).ok_or_else(unknown)?;
         match rest.split_once('/') {
             None => Ok(Self::Name(resource, rest)),
+            Some((name, "stats")) => Ok(Self::Stats(resource, name)),
             Some((name, action)) => {
                 let action = Action::parse(resource, action).ok_or_else(unknown)?;
                 Ok(Self::Action(action, name))
@@ -154,7 +191,7 @@ impl<'a> Target<'a> {
 
     fn check(self, method: Method) -> Result<(), Answer> {
         let (allowed, allow): (&[Method], _) = match self {
-            Self::List => (&[Method::Get], "GET"),
+            Self::List | Self::Stats(..) => (&[Method::Get], "GET"),
             Self::Name(..) => (&[Method::Get, Method::Delete], "GET, DELETE"),
             Self::Action(..) => (&[Method::Get, Method::Post], "GET, POST"),
         };

@@ -6,6 +6,9 @@ use std::borrow::Cow;
 /// The longest name, in bytes.
 pub(super) const MAX_LENGTH: usize = 200;
 
+/// The name of the server's own rate limiter. Clients cannot use it, because it has a slash.
+pub(crate) const TIME_SLOTS: &str = "zeromq/time-slots";
+
 /// Decodes percent-encoding. Returns `None` if the text is not properly encoded UTF-8.
 pub(super) fn unescape(text: &str) -> Option<Cow<'_, str>> {
     if !text.as_bytes().contains(&b'%') {
@@ -41,6 +44,36 @@ pub(super) fn parse(segment: &str) -> Result<String, String> {
         Ok(()) => Ok(name.into_owned()),
         Err(reason) => refused(&reason),
     }
+}
+
+/// Parses the key of an attribute's lock in a path segment.
+///
+/// # Errors
+/// The reason unless it is a printable key that ends in two md5 digests with `:lock|` between them. The rest belongs to
+/// other kinds of data, which a lock must not touch.
+pub(super) fn parse_key(segment: &str) -> Result<String, String> {
+    let refused = |reason: &str| {
+        Err(format!("{reason}: the key of a lock_on_argument attribute is PREFIX, md5, `:lock|`, md5"))
+    };
+    let Some(key) = unescape(segment) else { return refused("the key is not properly encoded UTF-8") };
+    if key.len() > MAX_LENGTH {
+        return refused(&format!("the key has {} bytes", key.len()));
+    }
+    if !is_lock_of_attribute(&key) || !is_printable(&key) {
+        return refused(&format!("no such key: {}", quoted(&key)));
+    }
+    Ok(key.into_owned())
+}
+
+fn is_lock_of_attribute(key: &str) -> bool {
+    const MD5: usize = 32;
+    let is_md5 = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let digests = key.rsplit_once(":lock|").filter(|(_, arguments)| arguments.len() == MD5);
+    digests.is_some_and(|(function, arguments)| {
+        let at = function.len().checked_sub(MD5);
+        let function = at.and_then(|at| function.get(at..));
+        is_md5(arguments) && function.is_some_and(is_md5)
+    })
 }
 
 /// Checks the part of the rules that also applies to names of locks, which are never in a path.
@@ -93,6 +126,31 @@ mod tests {
             assert_eq!(parse(segment).as_deref(), Ok(name));
         }
         assert!(parse(&"n".repeat(MAX_LENGTH)).is_ok());
+    }
+
+    #[test]
+    fn only_locks_of_attributes_have_keys() {
+        let md5 = "e7d1e70120eddf339445617f6b481243";
+        let key = format!("{md5}:lock|{md5}");
+        assert_eq!(parse_key(&format!("{md5}%3Alock%7C{md5}")).as_ref(), Ok(&key));
+        assert_eq!(parse_key(&format!("app%2F{key}")), Ok(format!("app/{key}")));
+        for other in [
+            "",
+            "lock:a",
+            ":lock|",
+            &format!("{md5}:sem|{md5}"),
+            &format!("{md5}:lock|"),
+            &format!("{md5}:lock|{md5}0"),
+            &format!("{}:lock|{md5}", &md5[1..]),
+            &format!("ü{}:lock|{md5}", &md5[1..]),
+            &format!("{}:lock|{md5}", md5.to_uppercase()),
+            &format!("%0A{key}"),
+            &format!("{}{key}", "p".repeat(MAX_LENGTH)),
+            "%FF",
+        ] {
+            let reason = parse_key(other).expect_err(other);
+            assert!(!reason.contains('\n'), "{reason}");
+        }
     }
 
     #[test]

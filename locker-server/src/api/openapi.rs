@@ -4,8 +4,10 @@ use super::{
     actions::{Action, ROWS, Row},
     answer::{JSON, TEXT},
     resource::Resource,
-    state::{Holder, NameInUse, State},
+    state::{Function, Holder, KeyInUse, State},
+    stats::StatsBody,
 };
+use locker_runtime::primitives::counter::MAX_VALUE;
 use utoipa::{
     PartialSchema,
     openapi::{
@@ -37,7 +39,7 @@ const EVERYWHERE: [(&str, &str); 9] = [
     ("413", "the body is too large"),
     ("415", "the body is not a form"),
     ("431", "the request line with its headers is too large"),
-    ("429", "too many calls wait for this name, or too many names are in use"),
+    ("429", "too many calls wait for this name, it has too many holds, or too many names are in use"),
     ("503", "the store is unavailable, too many calls wait, or the server is shutting down"),
 ];
 
@@ -50,16 +52,19 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
     }
     for resource in Resource::ALL {
         paths = paths.path(format!("/v1/{}/{{name}}", resource.segment()), thing(resource));
+        paths = paths.path(format!("/v1/{}/{{name}}/stats", resource.segment()), stats(resource));
     }
     for (path, summary, body) in [
-        ("/v1", "the names in use", Body::Json(names)),
+        ("/v1", "the keys in use", Body::Keys),
         ("/healthz", "whether the server runs", Body::Text),
         ("/readyz", "whether the store answers (otherwise 503)", Body::Text),
+        ("/.well-known/ready", "as /readyz, for clients of bouncer", Body::Text),
         ("/metrics", "counters for Prometheus", Body::Text),
         ("/openapi.json", "this document", Body::Json(|| ObjectBuilder::new().into())),
     ] {
-        let mut get = operation(path, summary, [], &[("200", summary)], &body);
-        if let "/healthz" | "/readyz" | "/openapi.json" = path {
+        let parameters = if path == "/v1" { of_list() } else { Vec::new() };
+        let mut get = operation(path, summary, parameters, &[("200", summary)], &body);
+        if let "/healthz" | "/readyz" | "/.well-known/ready" | "/openapi.json" = path {
             get.security = Some(vec![SecurityRequirement::default()]);
             get.responses.responses.remove("401");
         }
@@ -81,19 +86,21 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
 fn components(bearer: SecurityScheme) -> Components {
     ComponentsBuilder::new()
         .security_scheme("token", bearer)
-        .schema("Name", NameInUse::schema())
+        .schema("Key", KeyInUse::schema())
+        .schema("Function", Function::schema())
         .schema("Holder", Holder::schema())
         .schema("State", State::schema())
+        .schema("Stats", StatsBody::schema())
         .build()
 }
 
-fn names() -> RefOr<Schema> {
-    ArrayBuilder::new().items(Ref::from_schema_name("Name")).into()
+fn keys() -> RefOr<Schema> {
+    ArrayBuilder::new().items(Ref::from_schema_name("Key")).into()
 }
 
 fn action(row: &Row) -> PathItem {
     let parameters = || {
-        let needed = |name: &str| name == "key" && row.parameters[0] == "key";
+        let needed = |name: &str| name == "key" && row.action.needs_key() || name == "mode";
         std::iter::once(name())
             .chain(
                 row.parameters.iter().map(move |parameter| query(parameter, needed(parameter), row.action)),
@@ -101,7 +108,7 @@ fn action(row: &Row) -> PathItem {
             .chain([query("id", false, row.action)])
     };
     let id = format!("{}-{}", row.resource.segment(), row.segment);
-    let body = if row.action == Action::AcquireSlot { Body::Key } else { Body::Text };
+    let body = if row.action.takes_hold() { Body::Key } else { Body::Text };
     let mut post = operation(&id, row.summary, parameters(), row.answers, &body);
     post.request_body = Some(form(row).into());
     PathItemBuilder::new()
@@ -116,9 +123,8 @@ fn action(row: &Row) -> PathItem {
 /// Describes the parameters as a form.
 fn form(row: &Row) -> RequestBody {
     let fields = row.parameters.iter().chain(&["id"]);
-    let object = fields.fold(ObjectBuilder::new(), |object, name| {
-        object.property(*name, schema(text_and_default(name).1, min(name, row.action)))
-    });
+    let object =
+        fields.fold(ObjectBuilder::new(), |object, name| object.property(*name, schema(name, row.action)));
     RequestBodyBuilder::new()
         .description(Some("the parameters may be sent as a form instead"))
         .content(
@@ -143,6 +149,14 @@ fn thing(resource: Resource) -> PathItem {
             operation(&format!("{resource}-delete"), "forgets the name", [name()], &delete, &Body::Text),
         )
         .build()
+}
+
+fn stats(resource: Resource) -> PathItem {
+    let (id, unknown) =
+        (format!("{}-stats", resource.segment()), ("404", "this server does not know the name"));
+    let counted = [("200", "what this server has counted"), unknown];
+    let body = Body::Json(|| Ref::from_schema_name("Stats").into());
+    PathItem::new(HttpMethod::Get, operation(&id, "counts of this server", [name()], &counted, &body))
 }
 
 fn operation(
@@ -170,6 +184,8 @@ enum Body {
     Text,
     /// The key of a hold. Its fence is in a header.
     Key,
+    /// A page of a list. The path of the next one is in a header.
+    Keys,
     Json(fn() -> RefOr<Schema>),
 }
 
@@ -177,6 +193,10 @@ fn response(status: &str, text: &str, body: &Body) -> Response {
     let mut response = ResponseBuilder::new().description(text);
     if let Body::Key = body {
         response = response.header("Locker-Fence", header(Type::Integer, "rises with every grant"));
+    }
+    if let ("200", Body::Keys) = (status, body) {
+        response =
+            response.header("Link", header(Type::String, "the path of the next page, if there is one"));
     }
     for (name, kind, _, text) in HEADERS.into_iter().filter(|(_, _, statuses, _)| statuses.contains(&status))
     {
@@ -187,6 +207,7 @@ fn response(status: &str, text: &str, body: &Body) -> Response {
     }
     let (kind, schema) = match body {
         Body::Json(schema) => (JSON, schema()),
+        Body::Keys => (JSON, keys()),
         _ => (TEXT, string()),
     };
     response.content(kind, ContentBuilder::new().schema(Some(schema)).build()).build()
@@ -205,58 +226,90 @@ fn name() -> Parameter {
         .name("name")
         .parameter_in(ParameterIn::Path)
         .required(Required::True)
-        .description(Some("1 to 200 bytes, printable, percent-encoded"))
+        .description(Some(
+            "1 to 200 bytes, printable, percent-encoded; of lock/by-key the whole key of an attribute",
+        ))
         .schema(Some(string()))
         .build()
 }
 
+/// Describes the parameters of a list.
+fn of_list() -> Vec<Parameter> {
+    let parameter = |(name, text)| {
+        let schema = if name == "limit" {
+            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(1_000)).into()
+        } else {
+            string()
+        };
+        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Query);
+        parameter.required(Required::False).description(Some(text)).schema(Some(schema)).build()
+    };
+    let parameters = [
+        ("prefix", "only names that begin with this text"),
+        ("kind", "only keys of this kind"),
+        ("after", "only keys after this one, in the order of their bytes"),
+        ("limit", "at most this many keys; the header Link has the next page"),
+        ("id", "written to the log"),
+    ];
+    parameters.into_iter().map(parameter).collect()
+}
+
 fn query(name: &str, needed: bool, action: Action) -> Parameter {
-    let (text, default) = text_and_default(name);
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Query)
         .required(if needed { Required::True } else { Required::False })
-        .description(Some(text))
-        .schema(Some(schema(default, min(name, action))))
+        .description(Some(text(name)))
+        .schema(Some(schema(name, action)))
         .build()
 }
 
-fn text_and_default(name: &str) -> (&'static str, Option<i64>) {
+fn text(name: &str) -> &'static str {
     match name {
-        "size" => ("tokens or slots; clamped to 2^53-1", Some(1)),
-        "interval" => ("milliseconds between two refills, at least 1; clamped to 10 years", Some(1000)),
-        "expires" => (
-            "milliseconds; 0 means never (semaphores only); beyond 10 years: never for a hold, 10 years for a watchdog",
-            Some(60_000),
-        ),
-        "maxwait" => (
-            "milliseconds to wait; a negative value or more than 10 years means indefinitely, 0 does not wait",
-            Some(-1),
-        ),
-        "key" => ("the name of the hold; a random UUID if it is left out", None),
-        "message" => ("the message for the waiters", None),
-        _ => ("written to the log", None),
+        "amount" => "what to add, negative to subtract; up to 2^53-1",
+        "size" => "tokens, slots, callers of a round or count-downs; clamped to 2^53-1",
+        "interval" => "milliseconds between two refills, at least 1; clamped to 10 years",
+        "expires" => {
+            "milliseconds; 0 means never (semaphores only); beyond 10 years: never for a semaphore, 10 years otherwise"
+        }
+        "maxwait" => {
+            "milliseconds to wait; a negative value or more than 10 years means indefinitely, 0 does not wait"
+        }
+        "fence" => {
+            "the fence of a hold that is taken back after a restart (--restart-grace); 0 if it is not known"
+        }
+        "key" => "the name of the hold; a random UUID if it is left out",
+        "message" => "the message for the waiters",
+        "mode" => "read or write",
+        "value" => "the new value; up to 2^53-1",
+        _ => "written to the log",
     }
 }
 
-/// Returns the minimum. Smaller values are answered 400.
-fn min(name: &str, action: Action) -> Option<i64> {
+fn default(name: &str, action: Action) -> Option<i64> {
     match name {
-        "interval" => Some(1),
-        "expires" if action == Action::KickWatchdog => Some(1),
-        "expires" | "size" => Some(0),
+        "amount" => Some(1),
+        "size" => i64::try_from(action.default_size()).ok(),
+        "interval" => Some(1000),
+        "expires" => Some(60_000),
+        "maxwait" => Some(-1),
+        "fence" | "value" => Some(0),
         _ => None,
     }
 }
 
-fn schema(default: Option<i64>, min: Option<i64>) -> RefOr<Schema> {
-    match default {
+fn schema(name: &str, action: Action) -> RefOr<Schema> {
+    let most = if let "amount" | "value" | "fence" = name { MAX_VALUE } else { i64::MAX };
+    match default(name, action) {
+        None if name == "mode" => {
+            ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["read", "write"])).into()
+        }
         None => string(),
         Some(default) => ObjectBuilder::new()
             .schema_type(Type::Integer)
             .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-            .minimum(min)
-            .maximum(Some(i64::MAX))
+            .minimum(action.min(name))
+            .maximum(Some(most))
             .default(Some(default.into()))
             .into(),
     }
@@ -293,6 +346,12 @@ mod tests {
         assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
         assert_eq!(min("/v1/watchdog/{name}/kick", "expires"), Some(1.0));
         assert_eq!(min("/v1/semaphore/{name}/acquire", "expires"), Some(0.0));
+        assert_eq!(min("/v1/lock/by-key/{name}/acquire", "expires"), Some(1.0));
+        assert_eq!(min("/v1/barrier/{name}/wait", "size"), Some(1.0));
+        let renew = &document["paths"]["/v1/lock/{name}/renew"]["post"];
+        let fence =
+            renew["parameters"].as_array().unwrap().iter().find(|one| one["name"] == "fence").unwrap();
+        assert_eq!(fence["schema"]["maximum"].as_f64(), Some(9_007_199_254_740_991.0));
         assert_eq!(min("/v1/tokenbucket/{name}/acquire", "interval"), Some(1.0));
     }
 }

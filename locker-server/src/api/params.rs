@@ -5,21 +5,27 @@ use super::{
     answer::Answer,
     name::{quoted, unescape},
 };
+use locker_runtime::{Mode, primitives::counter::MAX_VALUE};
 use std::{borrow::Cow, time::Duration};
 
 /// The parameters as a client sent them. As in bouncer, a call accepts and ignores parameters that it does not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawParams {
+    pub(super) amount: Option<i64>,
     pub(super) expires: Option<i64>,
+    pub(super) fence: Option<u64>,
     pub(super) id: Option<Box<str>>,
     pub(super) interval: Option<i64>,
     pub(super) key: Option<Box<str>>,
     pub(super) maxwait: Option<i64>,
     pub(super) message: Option<Box<str>>,
+    pub(super) mode: Option<Mode>,
     pub(super) size: Option<u64>,
+    pub(super) value: Option<i64>,
 }
 
-const NAMES: [&str; 7] = ["expires", "id", "interval", "key", "maxwait", "message", "size"];
+const NAMES: [&str; 11] =
+    ["amount", "expires", "fence", "id", "interval", "key", "maxwait", "message", "mode", "size", "value"];
 
 impl RawParams {
     /// Parses a query and a form. A parameter in both is given twice.
@@ -45,10 +51,14 @@ impl RawParams {
             return Err(bad(format!("{name} is empty: give a value or leave it out")));
         }
         match name {
+            "amount" => once(name, &mut self.amount, integer(name, &value)?),
+            "value" => once(name, &mut self.value, integer(name, &value)?),
+            "mode" => once(name, &mut self.mode, mode(&value)?),
             "expires" => once(name, &mut self.expires, integer(name, &value)?),
             "interval" => once(name, &mut self.interval, integer(name, &value)?),
             "maxwait" => once(name, &mut self.maxwait, integer(name, &value)?),
-            "size" => once(name, &mut self.size, size(&value)?),
+            "fence" => once(name, &mut self.fence, natural(name, &value)?),
+            "size" => once(name, &mut self.size, natural(name, &value)?),
             "id" => once(name, &mut self.id, value.into()),
             "key" => once(name, &mut self.key, value.into()),
             _ => once(name, &mut self.message, value.into()),
@@ -59,7 +69,7 @@ impl RawParams {
 /// Checked parameters with their defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Params {
-    /// Tokens per interval, or slots.
+    /// Tokens per interval, slots, callers of a round, or count-downs.
     pub(crate) size: u64,
     /// The time between two refills.
     pub(crate) interval: Duration,
@@ -67,58 +77,86 @@ pub(crate) struct Params {
     pub(crate) maxwait: Duration,
     /// The lifetime of a hold or a watchdog. `None` means that it never expires.
     pub(crate) expires: Option<Duration>,
+    /// The fence of a hold that is taken back after a restart; 0 if the client does not know it.
+    pub(crate) fence: u64,
     /// The name of a hold.
     pub(crate) key: Option<Box<str>>,
     /// The message for the waiters of an event.
     pub(crate) message: Option<Box<str>>,
+    /// The side of a read/write lock.
+    pub(crate) mode: Mode,
+    /// What to add to a counter, or to set it to.
+    pub(crate) number: i64,
 }
+
+/// The greatest fence that a client may claim. Later fences must be higher.
+const MAX_FENCE: u64 = (1 << 53) - 1;
 
 const DEFAULT_EXPIRES: Duration = Duration::from_mins(1);
 
 impl Params {
     pub(super) fn new(action: Action, raw: RawParams) -> Result<Self, Answer> {
-        let RawParams { expires, interval, key, maxwait, message, size, id: _ } = raw;
+        let RawParams { amount, expires, fence, interval, key, maxwait, message, mode, size, value, id: _ } =
+            raw;
         if key.is_none() && action.needs_key() {
             return Err(bad("key is missing: give the key that acquire returned".into()));
         }
+        if mode.is_none() && action == Action::AcquireSide {
+            return Err(bad("mode is missing: give read or write".into()));
+        }
+        let least = |name, number: Option<i64>, unit| match (action.min(name), number) {
+            (Some(min), Some(number)) if number < min && action.row().parameters.contains(&name) => {
+                Err(bad(format!("{name} is {number}: give at least {min}{unit}")))
+            }
+            _ => Ok(number),
+        };
+        least("size", size.map(u64::cast_signed), "")?;
+        if expires == Some(0) && action.has_end() {
+            return Err(bad("expires is 0: a lock always ends: give at least 1 (ms), and renew it".into()));
+        }
+        let number = match action {
+            Action::ResetCounter => exact("value", least("value", value, "")?.unwrap_or(0))?,
+            Action::Count => exact("amount", least("amount", amount, "")?.unwrap_or(1))?,
+            _ => 0,
+        };
         Ok(Self {
-            size: size.unwrap_or(1),
-            interval: match interval {
-                Some(ms) if ms <= 0 && action == Action::AcquireToken => {
-                    return Err(bad(format!("interval is {ms}: give at least 1 (ms)")));
-                }
-                interval => interval.map_or(Duration::from_secs(1), millis),
-            },
+            size: size.unwrap_or_else(|| action.default_size()),
+            interval: least("interval", interval, " (ms)")?.map_or(Duration::from_secs(1), millis),
             maxwait: match maxwait.unwrap_or(-1) {
                 ..0 => Duration::MAX,
                 ms => millis(ms),
             },
-            expires: lifetime(action, expires)?,
+            expires: match least("expires", expires, " (ms)")? {
+                Some(..=0) => None,
+                expires => Some(expires.map_or(DEFAULT_EXPIRES, millis)),
+            },
+            fence: match fence.unwrap_or(0) {
+                fence if fence > MAX_FENCE && action.renews_hold() => {
+                    return Err(bad(format!("fence is {fence}: give that of the hold, at most 2^53-1")));
+                }
+                fence => fence,
+            },
             key,
             message,
+            mode: mode.unwrap_or(Mode::Write),
+            number,
         })
     }
 }
 
-/// A hold may last indefinitely, a watchdog may not.
-fn lifetime(action: Action, expires: Option<i64>) -> Result<Option<Duration>, Answer> {
-    let min = match action {
-        Action::AcquireSlot | Action::RenewSlot => 0,
-        Action::KickWatchdog => 1,
-        _ => i64::MIN,
-    };
-    match expires {
-        Some(ms) if ms < min => Err(bad(format!("expires is {ms}: give at least {min} (ms)"))),
-        Some(..=0) => Ok(None),
-        expires => Ok(Some(expires.map_or(DEFAULT_EXPIRES, millis))),
+/// Refuses numbers that counters do not represent exactly.
+fn exact(name: &str, number: i64) -> Result<i64, Answer> {
+    if number > MAX_VALUE {
+        return Err(bad(format!("{name} is {number}: give at most {MAX_VALUE}")));
     }
+    Ok(number)
 }
 
 fn millis(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-fn once<T>(name: &str, field: &mut Option<T>, value: T) -> Result<(), Answer> {
+pub(super) fn once<T>(name: &str, field: &mut Option<T>, value: T) -> Result<(), Answer> {
     if field.replace(value).is_some() {
         return Err(bad(format!("{name} is given twice")));
     }
@@ -131,12 +169,20 @@ fn integer(name: &str, value: &str) -> Result<i64, Answer> {
     number.ok_or_else(|| bad(format!("{name} is {}: give an integer up to 2^63-1", quoted(value))))
 }
 
-fn size(value: &str) -> Result<u64, Answer> {
-    let size = integer("size", value)?;
-    u64::try_from(size).map_err(|_| bad(format!("size is {size}: give an integer from 0 to 2^63-1")))
+fn natural(name: &str, value: &str) -> Result<u64, Answer> {
+    let number = integer(name, value)?;
+    u64::try_from(number).map_err(|_| bad(format!("{name} is {number}: give an integer from 0 to 2^63-1")))
 }
 
-fn text(encoded: &str) -> Result<Cow<'_, str>, Answer> {
+fn mode(value: &str) -> Result<Mode, Answer> {
+    match value {
+        "read" => Ok(Mode::Read),
+        "write" => Ok(Mode::Write),
+        _ => Err(bad(format!("mode is {}: give read or write", quoted(value)))),
+    }
+}
+
+pub(super) fn text(encoded: &str) -> Result<Cow<'_, str>, Answer> {
     let refused = || bad(format!("{} is not properly encoded UTF-8", quoted(encoded)));
     if !encoded.as_bytes().contains(&b'+') {
         return unescape(encoded).ok_or_else(refused);
@@ -160,15 +206,21 @@ mod tests {
 
     #[test]
     fn names_are_case_insensitive() {
-        let all = parse("&&SIZE=3&Interval=50&mAxWaIt=-7&expires=0&key=a+b%2B&message=&id=x&").unwrap();
+        let all =
+            "&&SIZE=3&Interval=50&mAxWaIt=-7&expires=0&key=a+b%2B&message=&id=x&Amount=-2&MODE=read&value=-0";
+        let all = parse(all).unwrap();
         let expected = RawParams {
+            amount: Some(-2),
             expires: Some(0),
+            fence: None,
             id: Some("x".into()),
             interval: Some(50),
             key: Some("a b+".into()),
             maxwait: Some(-7),
             message: Some(Box::default()),
+            mode: Some(Mode::Read),
             size: Some(3),
+            value: Some(0),
         };
         assert_eq!(all, expected);
         assert_eq!(parse("").unwrap(), RawParams::default());
@@ -188,6 +240,7 @@ mod tests {
             "size=1&size=1",
             "size=1&SIZE=2",
             "size=-1",
+            "fence=-1",
             "size=1.5",
             "size=a",
             "size=+1",
@@ -209,6 +262,10 @@ mod tests {
             "size=1%0A",
             "id=",
             "size=1;maxwait=0",
+            "mode=Read",
+            "mode=",
+            "amount=1.0",
+            "value=",
         ] {
             let answer = parse(query).expect_err(query);
             assert_eq!(answer.status, 400);
@@ -227,12 +284,12 @@ mod tests {
         }
 
         #[test]
-        fn written_parameters_are_read_back(size in 0..=i64::MAX, maxwait: i64, key in ".{1,40}", message in ".{0,40}") {
+        fn written_parameters_are_read_back(size in 0..=i64::MAX, maxwait: i64, amount: i64, value: i64, key in ".{1,40}", message in ".{0,40}") {
             let encode = |text: &str| percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
-            let query = format!("size={size}&maxwait={maxwait}&key={}&message={}", encode(&key), encode(&message));
+            let query = format!("size={size}&maxwait={maxwait}&amount={amount}&value={value}&key={}&message={}", encode(&key), encode(&message));
             let read = parse(&query).unwrap();
             prop_assert_eq!(read.size, Some(size.unsigned_abs()));
-            prop_assert_eq!(read.maxwait, Some(maxwait));
+            prop_assert_eq!((read.maxwait, read.amount, read.value), (Some(maxwait), Some(amount), Some(value)));
             prop_assert_eq!(read.key.as_deref(), Some(&*key));
             prop_assert_eq!(read.message.as_deref(), Some(&*message));
         }

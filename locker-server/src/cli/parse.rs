@@ -2,11 +2,18 @@
 
 use super::{Cli, MISUSED};
 use clap::{
-    Arg, Command, CommandFactory, FromArgMatches,
+    Arg, ArgMatches, Command, CommandFactory, FromArgMatches,
     error::{Error, ErrorKind},
+    parser::ValueSource,
 };
 use std::{ffi::OsString, path::PathBuf};
 use toml::{Table, Value};
+
+/// The variable that names the store, for every command and the library.
+const URL: &str = "LOCKER_URL";
+
+/// The same, by the name of the option.
+const URL_ALIAS: &str = "LOCKER_STORE";
 
 /// Parses the command line, the variables and the file.
 ///
@@ -25,6 +32,10 @@ pub(crate) fn parse() -> Result<Cli, u8> {
 fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Error> {
     let arguments: Vec<_> = arguments.into_iter().collect();
     let mut command = super::accept_negatives(Cli::command());
+    let variable = store_variable(|name| std::env::var_os(name));
+    if let Ok(variable) = variable {
+        command = with_variable(command, variable);
+    }
     if let Some(path) = config_path(&command, &arguments) {
         let table = read(&path).map_err(|reason| wrong(&mut command, &reason))?;
         for (name, value) in table {
@@ -32,9 +43,48 @@ fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Err
                 .map_err(|reason| wrong(&mut Cli::command(), &format!("{}: {reason}", path.display())))?;
         }
     }
-    let cli = Cli::from_arg_matches(&command.try_get_matches_from_mut(arguments)?)?;
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    let by_variable = |options: &ArgMatches| {
+        options.try_contains_id("store").is_ok()
+            && options.value_source("store") == Some(ValueSource::EnvVariable)
+    };
+    if let Err(reason) = variable
+        && by_variable(innermost(&matches))
+    {
+        return Err(wrong(&mut command, reason));
+    }
+    let cli = Cli::from_arg_matches(&matches)?;
     cli.check().map_err(|reason| wrong(&mut command, reason))?;
     Ok(cli)
+}
+
+/// Returns the name of the variable that names the store: `LOCKER_URL`, or its alias if that alone is set.
+///
+/// # Errors
+/// Both are set and differ.
+fn store_variable(value: impl Fn(&str) -> Option<OsString>) -> Result<&'static str, &'static str> {
+    match (value(URL), value(URL_ALIAS)) {
+        (Some(url), Some(alias)) if url != alias => {
+            Err("LOCKER_URL and LOCKER_STORE both name the store, and they differ: set one of them")
+        }
+        (None, Some(_)) => Ok(URL_ALIAS),
+        _ => Ok(URL),
+    }
+}
+
+/// Lets the option of the store of this command, and of all below it, be set by `variable`.
+fn with_variable(command: Command, variable: &'static str) -> Command {
+    command
+        .mut_args(|option| if option.get_id() == "store" { option.env(variable) } else { option })
+        .mut_subcommands(|command| with_variable(command, variable))
+}
+
+/// Returns what was given to the command itself, without those that it belongs to.
+fn innermost(mut matches: &ArgMatches) -> &ArgMatches {
+    while let Some((_, inner)) = matches.subcommand() {
+        matches = inner;
+    }
+    matches
 }
 
 fn wrong(command: &mut Command, reason: &str) -> Error {
@@ -111,6 +161,20 @@ mod tests {
     }
 
     #[test]
+    fn store_has_one_variable_and_an_alias() {
+        let variable = |url: Option<&str>, alias: Option<&str>| {
+            store_variable(|name| if name == URL { url } else { alias }.map(OsString::from))
+        };
+        assert_eq!(variable(None, None), Ok(URL));
+        assert_eq!(variable(Some("a"), None), Ok(URL));
+        assert_eq!(variable(None, Some("a")), Ok(URL_ALIAS));
+        assert_eq!(variable(Some("a"), Some("a")), Ok(URL));
+        let reason = variable(Some("a"), Some("b")).unwrap_err();
+        assert!(reason.contains(URL) && reason.contains(URL_ALIAS), "{reason}");
+        assert!(variable(Some("a"), Some("")).is_err());
+    }
+
+    #[test]
     fn options_override_the_file() {
         let file = "http = \"127.0.0.1:1\"\nmax-requests = 5\nin-seconds = 0.8\npeer = [\"tcp://a:1\", \"tcp://b:2\"]\n";
         let serve = parse(file, &["--max-requests", "7"]).unwrap();
@@ -159,6 +223,7 @@ mod tests {
             ("http = []\n", "http: give one value"),
             ("in-seconds = -1\n", "greater than 0"),
             ("header-size = 10\n", "8192"),
+            ("max-zmq-bytes = 65536\n", "at least 1048576"),
             ("allow-eviction = \"yes\"\n", "allow-eviction: give true or false"),
         ] {
             let error = parse(file, &[]).unwrap_err();

@@ -2,43 +2,118 @@
 
 use super::store_option::{fail, open};
 use crate::{api::name, cli::Ls};
-use locker_runtime::{Error, Locker};
+use locker_runtime::{Error, Filter, Inspection, Listed, Locker, Named, primitives::inspection::Held};
 use std::{borrow::Cow, io::Write, process::ExitCode, time::Duration};
 
-/// Prints the locks.
+/// How many keys are looked at before their lines are printed.
+const KEYS_AT_A_TIME: usize = 10_000;
+
+/// The kinds that can be held.
+const HELD: [&str; 3] = ["lock", "rwlock", "semaphore"];
+
+/// Prints the keys.
 pub(super) async fn ls(options: Ls) -> ExitCode {
-    let listed = async { list(&open(&options.store).await?).await };
+    let mut output = std::io::stdout();
+    let listed = async { list(&open(&options.store).await?, &options, &mut output).await };
     match listed.await {
-        Ok(lines) => match std::io::stdout().write_all(lines.as_bytes()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        },
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(_)) => ExitCode::FAILURE,
         Err(error) => fail(&error).into(),
     }
 }
 
-/// Returns one line per lock: fence, time left, number of waiters, name.
+/// Writes one line per hold, and one per key without a hold. A page is written before the next one is read.
 ///
 /// # Errors
-/// As `names` of the library.
-pub async fn list(locker: &Locker) -> Result<String, Error> {
-    let admin = locker.admin();
-    let line = |fence: &str, left: &str, waiting: &str, name: &str| {
-        format!("{fence:>20}  {left:>16}  {waiting:>7}  {}\n", printable(name))
-    };
-    let mut lines = line("FENCE", "TIME LEFT", "WAITING", "NAME");
-    for (kind, name) in admin.names().await?.into_iter().filter(|(kind, _)| kind == "lock") {
-        let Some(seen) = admin.inspect(&admin.key(&kind, &name)).await? else { continue };
-        let (fence, left) = seen.holders.first().map_or(("-".into(), "-".into()), |held| {
-            let left = held
-                .time_left
-                .map(|left| Duration::from_millis(left.as_millis().try_into().unwrap_or(u64::MAX)));
-            let left = left.map_or("-".into(), |left| humantime::format_duration(left).to_string());
-            (held.fence.to_string(), left)
-        });
-        lines.push_str(&line(&fence, &left, &seen.waiting.to_string(), &name));
+/// As `page` and `inspect_all` of the library. The inner error is that of the output.
+pub async fn list(
+    locker: &Locker,
+    options: &Ls,
+    output: &mut (impl Write + Send),
+) -> Result<std::io::Result<()>, Error> {
+    let (admin, filter) = (locker.admin(), filter(options));
+    let (mut left, mut after) = (options.limit.map_or(usize::MAX, usize::from), None);
+    let mut table = Table::default();
+    loop {
+        let page = admin.page(&filter, after.as_deref(), left.min(KEYS_AT_A_TIME)).await?;
+        let keys: Vec<_> = page.keys.iter().map(|listed| listed.key.clone()).collect();
+        let seen = admin.inspect_all(&keys).await?;
+        let lines = page.keys.iter().zip(seen).filter_map(|(listed, seen)| Some(lines(listed, &seen?)));
+        if let Err(error) = output.write_all(table.page(lines.flatten().collect()).as_bytes()) {
+            return Ok(Err(error));
+        }
+        left -= page.keys.len();
+        after = page.next;
+        if after.is_none() || left == 0 {
+            return Ok(output.flush());
+        }
     }
-    Ok(lines)
+}
+
+fn filter(options: &Ls) -> Filter {
+    let kinds: Vec<&str> = match &options.kind[..] {
+        [] => HELD.to_vec(),
+        kinds => kinds.iter().map(String::as_str).collect(),
+    };
+    let filter = Filter::default().name_prefix(&options.name_prefix);
+    kinds.into_iter().fold(filter, Filter::kind)
+}
+
+/// A table whose columns are as wide as its first page needs.
+#[derive(Default)]
+struct Table {
+    widths: Option<[usize; COLUMNS]>,
+}
+
+const COLUMNS: usize = 5;
+
+/// Kind, fence, time left, holder, number of waiters; then the name.
+type Line = ([String; COLUMNS], String);
+
+impl Table {
+    fn page(&mut self, mut lines: Vec<Line>) -> String {
+        if self.widths.is_none() {
+            let heads = ["KIND", "FENCE", "TIME LEFT", "HOLDER", "WAITING"].map(str::to_owned);
+            lines.insert(0, (heads, "NAME".to_owned()));
+        }
+        let width = |column: usize| lines.iter().map(|(cells, _)| cells[column].chars().count()).max();
+        let widths =
+            *self.widths.get_or_insert_with(|| std::array::from_fn(|column| width(column).unwrap_or(0)));
+        let text = |(cells, name): &Line| {
+            let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
+            cells.chain([name.clone(), "\n".to_owned()]).collect::<String>()
+        };
+        lines.iter().map(text).collect()
+    }
+}
+
+fn lines(listed: &Listed, seen: &Inspection) -> Vec<Line> {
+    let name = match (&listed.named, &listed.function) {
+        (Named::Kind { name, .. }, _) => printable(name).into_owned(),
+        (_, Some(function)) => format!("{}  {}", listed.key, printable(&function.to_string())),
+        _ => listed.key.to_string(),
+    };
+    let line = |cells: [String; 3]| {
+        let [fence, left, holder] = cells;
+        let cells = [listed.named.kind().to_owned(), fence, left, holder, seen.waiting.to_string()];
+        (cells, name.clone())
+    };
+    if seen.holders.is_empty() {
+        return vec![line(["-", "-", "-"].map(str::to_owned))];
+    }
+    seen.holders.iter().map(|held| line([held.fence.to_string(), left(held), holder(held)])).collect()
+}
+
+fn left(held: &Held) -> String {
+    let in_milliseconds = |left: Duration| {
+        let left = Duration::from_millis(left.as_millis().try_into().unwrap_or(u64::MAX));
+        humantime::format_duration(left).to_string()
+    };
+    held.time_left.map_or_else(|| "-".to_owned(), in_milliseconds)
+}
+
+fn holder(held: &Held) -> String {
+    held.note.as_deref().filter(|note| !note.is_empty()).map_or("-".into(), printable).into_owned()
 }
 
 /// Returns the name on one line, unchanged if `unlock` accepts it.

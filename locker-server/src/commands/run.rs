@@ -75,7 +75,11 @@ async fn acquire(locker: &Locker, options: &Run, signals: &mut Signals) -> Resul
     };
     guard.map_err(|error| match error.kind() {
         ErrorKind::TimedOut | ErrorKind::RetriesExhausted => {
-            tracing::error!("{error}");
+            if options.timeout.is_zero() {
+                tracing::info!("{}: the lock is held: the command is not started", options.name);
+            } else {
+                tracing::error!("{error}");
+            }
             options.conflict_exit_code
         }
         _ => fail(&error),
@@ -183,7 +187,7 @@ mod tests {
         };
         let (_sender, mut signals) = mpsc::channel(1);
         let guard = locker.lock("a").lease(options.lease).acquire().await.unwrap();
-        assert!(force_release(&locker, "a").await.unwrap());
+        assert!(force_release(&locker, &locker_runtime::Key::new("lock:a"), None).await.unwrap());
         guard.lost().await;
         assert_eq!(run_command(&guard, &options, &mut signals).await, LOST);
     }

@@ -6,14 +6,14 @@ use crate::{
     http::{AccessPolicy, Handler, Http, MAX_REFUSING, Tokens},
     log_throttle::LogThrottle,
     metrics::Metrics,
-    open_files,
+    open_files::{self, ConnectionCap},
     server::{Server, Tasks},
     service::Service,
     signals::{self, Signals},
     store,
     zeromq::{self, Sockets},
 };
-use locker_runtime::{ErrorKind, stores::without_login};
+use locker_runtime::{ErrorKind, KeyFormat, stores::without_login};
 use rustix::process::Signal;
 use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
@@ -25,11 +25,19 @@ use tokio_util::sync::CancellationToken;
 /// How long clients may take to read their last answers after the shutdown has begun.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Files reserved for everything but connections within the caps, including connections that are being refused.
-const RESERVED_FILES: usize = 64 + MAX_REFUSING;
+/// Files reserved for everything but connections of clients: listeners, the store, peers and the runtime's own. An idle
+/// server has 18 open.
+const RESERVED_FILES: usize = 32;
 
-/// How many connections of one ZeroMQ socket may be in their handshake. The cap on connections does not count them yet.
+/// Files reserved for the store `file://`, which keeps up to 64 logs open.
+const STORE_FILES: usize = 80;
+
+/// How many connections of one ZeroMQ socket may be in their handshake, if there are files enough. The cap on
+/// connections does not count them yet.
 const MAX_HANDSHAKES: usize = 4096;
+
+/// The part of the files for connections that are being refused, and the same for handshakes.
+const SIDE_PART: usize = 16;
 
 const STORE_FIRST: &str =
     " (the server starts only if its store answers: start the store first, or retry until it answers)";
@@ -70,14 +78,17 @@ struct Running {
 async fn start(options: Serve) -> Result<Running, String> {
     let http = listen(&options).await?;
     let access = access_policy(&options)?;
-    let server = Arc::new(server(&options).await?);
+    let files = Files::of(&options);
+    let server = Arc::new(server(&options, &files).await?);
     let sockets = zeromq::bind(&options, &server).await?;
     let mut tasks = JoinSet::new();
     announce(&options, http.as_ref(), sockets.as_ref()).map_err(|error| error.to_string())?;
     if let Some(listener) = http {
         let header_size = options.header_size as usize;
         let header_timeout = options.header_timeout;
-        let http = Http::new(Handler::new(server.clone(), access, header_size, header_timeout));
+        let handler =
+            Handler::new(server.clone(), access, header_size, header_timeout, options.max_unread_bytes);
+        let http = Http::new(handler, files.refusing);
         tasks.spawn(async {
             http.serve(listener).await;
             "HTTP"
@@ -90,32 +101,55 @@ async fn start(options: Serve) -> Result<Running, String> {
     Ok(Running { server, tasks })
 }
 
-async fn server(options: &Serve) -> Result<Server, String> {
-    let locker = store::open(&options.store, options.eviction).await;
+async fn server(options: &Serve, files: &Files) -> Result<Server, String> {
+    let locker = store::open(&options.store, options.eviction, &options.prefix, KeyFormat::default()).await;
     let locker = locker.map_err(|error| {
         let hint = if error.kind() == ErrorKind::Unavailable { STORE_FIRST } else { "" };
         format!("store {}: {error}{hint}", without_login(&options.store))
     })?;
-    let files = open_files::raise_limit().saturating_sub(RESERVED_FILES).max(1);
-    let unless_off = |address: &str, number: usize| if address == "off" { 0 } else { number };
-    let http = unless_off(&options.http, options.max_connections);
-    let zmq = unless_off(&options.zmq, options.max_zmq_connections);
-    let sockets = unless_off(&options.zmq, 1 + usize::from(options.publish.is_some()));
-    let handshakes = sockets * MAX_HANDSHAKES;
-    let (http, zmq_files) = open_files::share(files, http, zmq.saturating_add(handshakes));
-    let (zmq, handshakes) = open_files::share(zmq_files, zmq, handshakes);
-    tracing::debug!(http, zmq, handshakes, files, "caps on connections");
     Ok(Server {
-        service: Service::new(locker, options.max_names, options.event_ttl),
+        service: Service::new(locker, options),
         waits: WaitCaps::new(options.max_waits, options.max_waits_per_name),
-        http_connections: Cap::new(http),
-        zmq_connections: Arc::new(Cap::new(zmq)),
+        http_connections: files.http.clone(),
+        zmq_connections: files.zmq.clone(),
         max_zmq_calls: options.max_zmq_calls,
-        max_zmq_handshakes: (handshakes / sockets.max(1)).max(1),
+        zmq_bytes: Cap::new(options.max_zmq_bytes),
+        max_zmq_handshakes: files.handshakes,
         log_throttle: LogThrottle::default(),
         metrics: Metrics::new().map_err(|error| error.to_string())?,
         shutdown: CancellationToken::new(),
     })
+}
+
+/// How the open files are used.
+struct Files {
+    http: ConnectionCap,
+    zmq: ConnectionCap,
+    /// How many connections beyond the cap of HTTP are refused at a time.
+    refusing: usize,
+    /// How many connections of one ZeroMQ socket may be in their handshake.
+    handshakes: usize,
+}
+
+impl Files {
+    fn of(options: &Serve) -> Self {
+        let in_files = options.store.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("file:"));
+        let reserved = RESERVED_FILES + options.peers.len() + if in_files { STORE_FILES } else { 0 };
+        let files = open_files::raise_limit().saturating_sub(reserved);
+        let unless_off = |address: &str, number: usize| if address == "off" { 0 } else { number };
+        let part = |most: usize| (files / SIDE_PART).clamp(1, most);
+        let refusing = unless_off(&options.http, part(MAX_REFUSING));
+        let sockets = unless_off(&options.zmq, 1 + usize::from(options.publish.is_some()));
+        let handshakes = (part(MAX_HANDSHAKES * sockets.max(1)) / sockets.max(1)).max(1);
+        let files = files.saturating_sub(refusing + sockets * handshakes);
+        let limits = [
+            unless_off(&options.http, options.max_connections),
+            unless_off(&options.zmq, options.max_zmq_connections),
+        ];
+        let [http, zmq] = open_files::share(files, limits);
+        tracing::debug!(http = http.limit(), zmq = zmq.limit(), handshakes, files, "caps on connections");
+        Self { http, zmq, refusing, handshakes }
+    }
 }
 
 fn access_policy(options: &Serve) -> Result<AccessPolicy, String> {

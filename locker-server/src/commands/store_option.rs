@@ -1,26 +1,34 @@
-//! The store of `run`, `ls` and `unlock`, and the exit codes for its errors.
+//! The store of `run`, `ls`, `unlock` and `store check`, and the exit codes for its errors.
 
 use crate::{
     cli::{MISUSED, StoreOptions},
     store,
 };
-use locker_runtime::{Error, ErrorKind, Locker};
+use locker_runtime::{Error, ErrorKind, KeyFormat, Locker};
 
 /// The exit code `EX_UNAVAILABLE`: the store is unavailable.
 pub(super) const UNAVAILABLE: u8 = 69;
 
+/// The URLs of stores that processes share.
+const SHARED: &str = "file:///DIR (this host), redis://HOST, postgres://HOST/DATABASE or etcd://HOST,..";
+
 /// Opens the store. Stores that cannot hold a lock between processes are refused.
 pub(super) async fn open(options: &StoreOptions) -> Result<Locker, Error> {
-    let misused = |reason: &str| Err(Error::new(ErrorKind::Misused, reason));
+    open_with(options, KeyFormat::default()).await
+}
+
+/// Does what [`open`] does, with another way to write arguments into keys.
+pub(super) async fn open_with(options: &StoreOptions, format: KeyFormat) -> Result<Locker, Error> {
+    let misused = |reason: String| Err(Error::new(ErrorKind::Misused, reason));
     match options.store.as_deref() {
-        None => misused("no store: give --store redis://host or set LOCKER_URL"),
-        Some(url) if url.starts_with("memory:") => misused(
-            "memory:// is the memory of one process and excludes no other process: give --store redis://host",
-        ),
-        Some(url) if url.starts_with("http:") || url.starts_with("https:") => misused(
-            "the URL of a server is not a store yet: give the redis:// URL that the server has as --store",
-        ),
-        Some(url) => store::open(url, options.eviction).await,
+        None => misused(format!("no store: set LOCKER_URL, or give --store with {SHARED}")),
+        Some(url) if url.starts_with("memory:") => misused(format!(
+            "memory:// is the memory of one process and excludes no other process: give --store with {SHARED}"
+        )),
+        Some(url) if url.starts_with("http:") || url.starts_with("https:") => misused(format!(
+            "the URL of a server is not a store yet: give the URL that the server has as --store, such as {SHARED}"
+        )),
+        Some(url) => store::open(url, options.eviction, &options.prefix, format).await,
     }
 }
 

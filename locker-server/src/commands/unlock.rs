@@ -1,32 +1,73 @@
 //! `locker unlock`.
 
-use super::store_option::{fail, open};
+use super::store_option::{fail, open_with};
 use crate::cli::Unlock;
-use locker_runtime::{Error, Locker};
+use locker_runtime::{Admin, Error, ErrorKind, Key, KeyFormat, KeyPart, Locker};
 use std::process::ExitCode;
 
-/// Ends the hold of a lock.
+/// Ends the holds of a key.
 pub(super) async fn unlock(options: Unlock) -> ExitCode {
-    let released = async { force_release(&open(&options.store).await?, &options.name).await };
-    match released.await {
+    match released(&options).await {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            tracing::error!("{:?} is not held", options.name);
-            ExitCode::FAILURE
-        }
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => fail(&error).into(),
     }
 }
 
-/// Ends the hold of a lock. The next waiter gets the lock. Returns `false` if the lock was not held.
+async fn released(options: &Unlock) -> Result<bool, Error> {
+    let format = if options.python_keys { KeyFormat::Python } else { KeyFormat::default() };
+    let locker = open_with(&options.store, format).await?;
+    force_release(&locker, &key(&locker.admin(), options)?, options.fence).await
+}
+
+fn key(admin: &Admin, options: &Unlock) -> Result<Key, Error> {
+    match options {
+        Unlock { key: Some(text), .. } => {
+            let key = Key::new(text);
+            if admin.named(&key).is_some() {
+                return Ok(key);
+            }
+            let message =
+                format!("{text:?} is not a key below the prefix (--prefix): give one as locker ls prints it");
+            Err(Error::new(ErrorKind::Misused, message))
+        }
+        Unlock { name: Some(name), args, .. } => {
+            let parts: Vec<_> = args.iter().map(|part| part as &dyn KeyPart).collect();
+            Ok(admin.key_on(name, &parts))
+        }
+        Unlock { lock, .. } => Ok(admin.key("lock", lock.as_deref().unwrap_or_default())),
+    }
+}
+
+/// Ends the holds of a key with this fence or a lower one, by default all current ones. The next waiter gets the lock.
+/// Returns `false` if there was none.
 ///
 /// # Errors
-/// As `evict` of the library.
-pub async fn force_release(locker: &Locker, name: &str) -> Result<bool, Error> {
+/// As `evict_up_to` of the library.
+pub async fn force_release(locker: &Locker, key: &Key, fence: Option<u64>) -> Result<bool, Error> {
     let admin = locker.admin();
-    let released = admin.evict(&admin.key("lock", name)).await?;
-    if released {
-        tracing::warn!(name, "unlocked by force: the holder has lost the lock, the next waiter has it");
+    let holders = admin.inspect(key).await?.map_or_else(Vec::new, |seen| seen.holders);
+    let (ended, later): (Vec<_>, Vec<_>) =
+        holders.into_iter().partition(|held| fence.is_none_or(|fence| held.fence <= fence));
+    let last = ended.iter().map(|held| held.fence).max();
+    let released = match last {
+        Some(last) => admin.evict_up_to(key, last).await?,
+        None => false,
+    };
+    let key = key.as_str();
+    for held in ended.iter().filter(|_| released) {
+        let holder = held.note.as_deref().unwrap_or("unknown");
+        tracing::warn!(
+            key,
+            fence = held.fence,
+            holder,
+            "unlocked by force: the holder has lost the lock, the next waiter has it"
+        );
+    }
+    match later.first() {
+        Some(held) if !released => tracing::error!(key, fence = held.fence, "held with a later fence only"),
+        None if !released => tracing::error!("{key:?} is not held"),
+        _ => {}
     }
     Ok(released)
 }

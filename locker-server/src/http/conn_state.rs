@@ -1,9 +1,6 @@
 //! What a connection and the calls on it share.
 
-use super::{
-    response::{HttpResponse, response},
-    stream::Stream,
-};
+use super::stream::Stream;
 use crate::{api::Answer, sync::lock};
 use hyper::{HeaderMap, Version, header::CONNECTION, http::request::Parts};
 use std::{
@@ -98,7 +95,7 @@ impl ConnState {
         mut work: Work,
         head: &Parts,
         alone: bool,
-    ) -> Result<HttpResponse, ClientGone> {
+    ) -> Result<Answer, ClientGone> {
         let parkable = alone && head.version == Version::HTTP_11;
         let answer = match futures_util::poll!(work.as_mut()) {
             Poll::Ready(answer) => answer,
@@ -109,7 +106,7 @@ impl ConnState {
             }
             Poll::Pending => work.await,
         };
-        answer.map(response).ok_or(ClientGone)
+        answer.ok_or(ClientGone)
     }
 }
 

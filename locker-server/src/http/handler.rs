@@ -7,9 +7,11 @@ use super::{
     access::AccessPolicy,
     conn_state::{ClientGone, ConnState},
     response::{HttpResponse, response},
+    unread::{AnswerBody, UnreadAnswers},
 };
 use crate::{
     api::{Answer, CallKind, Method, ParsedCall, openapi},
+    log_throttle::LogEvent,
     metrics::Transport,
     server::{Request, Server},
 };
@@ -25,6 +27,9 @@ use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
 /// The size limit of forms.
 const MAX_BODY: usize = 8 * 1024;
 
+/// The path at which bouncer says that it is ready.
+const BOUNCER_READY: &str = "/.well-known/ready";
+
 /// Answers the requests of all connections.
 #[derive(Debug)]
 pub(crate) struct Handler {
@@ -32,18 +37,21 @@ pub(crate) struct Handler {
     access: AccessPolicy,
     header_size: usize,
     header_timeout: Duration,
+    unread: Arc<UnreadAnswers>,
 }
 
 impl Handler {
     /// `header_size` limits the request line with its headers, in bytes. `header_timeout` limits how long a request
-    /// takes to arrive; idle connections are closed after it.
+    /// takes to arrive; idle connections are closed after it. `max_unread` limits the bytes of long answers that are
+    /// unread.
     pub(crate) fn new(
         server: Arc<Server>,
         access: AccessPolicy,
         header_size: usize,
         header_timeout: Duration,
+        max_unread: usize,
     ) -> Self {
-        Self { server, access, header_size, header_timeout }
+        Self { server, access, header_size, header_timeout, unread: UnreadAnswers::new(max_unread) }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
@@ -63,9 +71,27 @@ impl Handler {
         request: hyper::Request<Incoming>,
         state: &ConnState,
     ) -> Result<HttpResponse, ClientGone> {
-        if let Some(answer) = state.take_answer() {
-            return Ok(response(answer));
+        let answer = match state.take_answer() {
+            Some(answer) => answer,
+            None => self.answer(request, state).await?,
+        };
+        Ok(response(answer, |body| self.body(body, state)))
+    }
+
+    /// Returns the body of an answer, or `None` if clients leave too much unread.
+    fn body(&self, body: Bytes, state: &ConnState) -> Option<AnswerBody> {
+        let admitted = self.unread.body(body, &state.stream);
+        if admitted.is_none() && self.server.log_throttle.is_due(LogEvent::UnreadAnswers) {
+            tracing::warn!("--max-unread-bytes is reached: long answers are replaced by 503");
         }
+        admitted
+    }
+
+    async fn answer(
+        &self,
+        request: hyper::Request<Incoming>,
+        state: &ConnState,
+    ) -> Result<Answer, ClientGone> {
         let (head, body) = request.into_parts();
         let parsed = self.parse(&head, body, state.local).await;
         // For every request: otherwise a body that arrives later would count as part of the next request.
@@ -78,7 +104,7 @@ impl Handler {
                 };
                 state.wait_for(Box::pin(work), &head, alone).await
             }
-            Err(answer) => Ok(response(answer)),
+            Err(answer) => Ok(answer),
         }
     }
 
@@ -86,7 +112,7 @@ impl Handler {
     async fn parse(&self, head: &Parts, body: Incoming, local: IpAddr) -> Result<ParsedCall, Answer> {
         self.access.check_origin(head, local).map_err(|answer| self.refused(head, answer))?;
         let path = head.uri.path();
-        if let "/healthz" | "/readyz" | "/openapi.json" = path {
+        if let "/healthz" | "/readyz" | BOUNCER_READY | "/openapi.json" = path {
             return Err(self.about_server(&head.method, path).await);
         }
         self.access.check_token(&head.headers).map_err(|answer| self.refused(head, answer))?;
@@ -116,7 +142,8 @@ impl Handler {
         }
         match path {
             "/healthz" => Answer::text("ok"),
-            "/readyz" => self.server.service.ready().await,
+            "/readyz" => self.server.service.ready("ready").await,
+            BOUNCER_READY => self.server.service.ready("I'm ready!\n").await,
             "/metrics" => Answer::text(self.server.render_metrics()),
             _ => {
                 openapi::document().map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json)

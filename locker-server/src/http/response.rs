@@ -1,12 +1,12 @@
 //! Answers as HTTP responses.
 
+use super::unread::AnswerBody;
 use crate::api::Answer;
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::{
     HeaderMap, Response, StatusCode,
     header::{
-        ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+        ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, RETRY_AFTER, WWW_AUTHENTICATE,
         X_CONTENT_TYPE_OPTIONS,
     },
 };
@@ -14,15 +14,16 @@ use std::{borrow::Cow, time::Duration};
 
 const FENCE: HeaderName = HeaderName::from_static("locker-fence");
 
-pub(super) type HttpResponse = Response<Full<Bytes>>;
+pub(super) type HttpResponse = Response<AnswerBody>;
 
-pub(super) fn response(answer: Answer) -> HttpResponse {
+/// Turns an answer into a response. `admit` returns the body, or `None` if too much is unread.
+pub(super) fn response(mut answer: Answer, admit: impl FnOnce(Bytes) -> Option<AnswerBody>) -> HttpResponse {
+    let body = admit(take_body(&mut answer)).unwrap_or_else(|| {
+        answer = Answer::too_much_unread();
+        AnswerBody::uncounted(take_body(&mut answer))
+    });
     let content_type = answer.content_type();
-    let body = match answer.body {
-        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
-        Cow::Owned(text) => Bytes::from(text),
-    };
-    let mut response = Response::new(Full::new(body));
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -33,10 +34,20 @@ pub(super) fn response(answer: Answer) -> HttpResponse {
     if let Some(fence) = answer.fence {
         headers.insert(FENCE, fence.into());
     }
+    if let Some(next) = answer.next.and_then(|next| format!("<{next}>; rel=\"next\"").parse().ok()) {
+        headers.insert(LINK, next);
+    }
     if answer.status != 200 && answer.status != 204 {
         add_refusal_headers(headers, answer.status, answer.retry_after, answer.allow);
     }
     response
+}
+
+fn take_body(answer: &mut Answer) -> Bytes {
+    match std::mem::take(&mut answer.body) {
+        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
+        Cow::Owned(text) => Bytes::from(text),
+    }
 }
 
 fn add_refusal_headers(

@@ -65,6 +65,13 @@ impl Stream {
         self.state().prepended = bytes;
     }
 
+    /// Closes both directions. Whoever reads or writes gets an error.
+    pub(super) fn close(&self) {
+        if let Err(error) = socket2::SockRef::from(&self.0.stream).shutdown(std::net::Shutdown::Both) {
+            tracing::debug!(%error, "the connection was already closed");
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.0.state)
     }

@@ -1,6 +1,6 @@
 //! The connections of a ZeroMQ socket: keeps them within the cap, and ends the waits of clients that disconnected.
 
-use crate::caps::Cap;
+use crate::{caps::Cap, open_files::ConnectionCap};
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     sync::Arc,
@@ -16,7 +16,7 @@ const REMEMBERED: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct Connections {
     /// Shared with the other sockets of the server.
-    cap: Arc<Cap>,
+    cap: ConnectionCap,
     /// The limit of [`Client::calls`].
     max_calls: usize,
     open: HashMap<u64, Client>,
@@ -48,7 +48,7 @@ pub(super) struct Client {
 }
 
 impl Connections {
-    pub(super) fn new(cap: Arc<Cap>, max_calls: usize) -> Self {
+    pub(super) fn new(cap: ConnectionCap, max_calls: usize) -> Self {
         Self { cap, max_calls, open: HashMap::new(), closed: HashSet::new(), order: VecDeque::new() }
     }
 
@@ -128,7 +128,8 @@ mod tests {
     use super::*;
 
     fn connections(limit: usize) -> Connections {
-        Connections::new(Arc::new(Cap::new(limit)), 1)
+        let [_, cap] = crate::open_files::share(usize::MAX, [0, limit]);
+        Connections::new(cap, 1)
     }
 
     #[test]

@@ -2,9 +2,17 @@
 
 use crate::cli::{self, Serve};
 use omq_tokio::{
-    CurveKeypair, CurvePublicKey, CurveSecretKey, CurveServerOptions, Endpoint, Options, endpoint::Host,
+    CurveKeypair, CurvePublicKey, CurveSecretKey, CurveServerOptions, Endpoint, IpcPath, Options,
+    endpoint::Host,
 };
-use std::{collections::HashSet, fs, net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    fs,
+    net::SocketAddr,
+    os::unix::{fs::FileTypeExt, net::UnixStream},
+    path::Path,
+    sync::Arc,
+};
 
 /// The CURVE keys of the server and of the clients that may connect.
 #[derive(Clone, Debug)]
@@ -67,8 +75,14 @@ fn lines(path: &Path) -> Result<Vec<String>, String> {
 /// Parses an endpoint. Refuses an endpoint beyond loopback if no keys are configured.
 pub(super) async fn endpoint(option: &str, text: &str, curve: Option<&Curve>) -> Result<Endpoint, String> {
     let fail = |reason: &str| format!("{option} {text}: {reason}");
-    let endpoint: Endpoint = text.parse().map_err(|error| fail(&format!("{error}: give tcp://host:port")))?;
-    let Endpoint::Tcp { host, port } = &endpoint else { return Err(fail("give tcp://host:port")) };
+    let parsed = text.parse::<Endpoint>();
+    let endpoint = parsed.map_err(|error| fail(&format!("{error}: {FORMS}")))?;
+    let (host, port) = match &endpoint {
+        Endpoint::Tcp { host, port } => (host, port),
+        // The permissions of the file say who may connect.
+        Endpoint::Ipc(_) => return Ok(endpoint),
+        _ => return Err(fail(FORMS)),
+    };
     if curve.is_some() {
         return Ok(endpoint);
     }
@@ -84,4 +98,18 @@ pub(super) async fn endpoint(option: &str, text: &str, curve: Option<&Curve>) ->
         return Err(fail("an endpoint beyond loopback needs --curve-key-file"));
     }
     Ok(endpoint)
+}
+
+const FORMS: &str = "give tcp://host:port or ipc:///path";
+
+/// Refuses to bind where the ZeroMQ library would delete a file that is no socket, or the socket of a running server.
+/// It replaces the socket that a killed server has left.
+pub(super) fn check_socket_file(option: &str, endpoint: &Endpoint) -> Result<(), String> {
+    let Endpoint::Ipc(IpcPath::Filesystem(path)) = endpoint else { return Ok(()) };
+    let fail = |reason: &str| Err(format!("{option} {endpoint}: {reason}"));
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => fail("the file exists and is not a socket"),
+        Ok(_) if UnixStream::connect(path).is_ok() => fail("another process listens at this socket"),
+        _ => Ok(()),
+    }
 }

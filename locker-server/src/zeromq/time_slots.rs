@@ -1,7 +1,7 @@
 //! The time-slot limiter: answers `go` a fixed number of times per slot, together with its peers.
 
 use super::socket::{Publisher, Subscriber};
-use crate::{metrics::SlotEvent, server::Server, sync::lock};
+use crate::{api::name::TIME_SLOTS, metrics::SlotEvent, server::Server, sync::lock};
 use bytes::Bytes;
 use locker_runtime::{ErrorKind, RateLimiter, primitives::rate_limiter::Quota};
 use std::{
@@ -9,9 +9,6 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-
-/// The name of the limiter. Clients cannot use it, because it has a slash.
-const NAME: &str = "zeromq/time-slots";
 
 pub(super) const TOPIC: &str = "go";
 
@@ -37,7 +34,7 @@ impl TimeSlots {
         grace: Duration,
         publisher: Option<Publisher>,
     ) -> Self {
-        let limiter = server.service.locker().rate_limiter(NAME, quota).timeout(grace);
+        let limiter = server.service.locker().rate_limiter(TIME_SLOTS, quota).timeout(grace);
         Self {
             server,
             limiter,

@@ -1,15 +1,29 @@
 //! Support for the tests: real Redis servers, a network that can be broken, and waiting for conditions.
 
+mod cluster_setup;
+mod etcd_server;
+mod messages;
+mod pgbouncer;
+mod postgres_server;
 mod processors;
 mod proxy;
 mod redis_server;
+mod sentinel_setup;
+mod shared;
 
+pub use cluster_setup::ClusterSetup;
+pub use etcd_server::{EtcdCluster, EtcdServer};
+pub use pgbouncer::PgBouncer;
+pub use postgres_server::PostgresServer;
 pub use processors::in_both_places;
 pub use proxy::{Fault, Proxy};
 pub use redis_server::{RedisServer, Signal, free_port};
+pub use sentinel_setup::SentinelSetup;
+pub use shared::Shared;
 
 use std::{
     future::Future,
+    io::Write,
     time::{Duration, Instant},
 };
 
@@ -45,13 +59,18 @@ pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 ///
 /// # Panics
 /// If that takes longer than [`GENEROUS`].
-pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, find: impl FnMut() -> Option<T>) -> T {
+    eventually_within(GENEROUS, what, find)
+}
+
+/// As [`eventually`], with another limit.
+pub(crate) fn eventually_within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(found) = find() {
             return found;
         }
-        assert!(started.elapsed() < GENEROUS, "waited {GENEROUS:?} for: {what}");
+        assert!(started.elapsed() < limit, "waited {limit:?} for: {what}");
         std::thread::sleep(CHECK_INTERVAL);
     }
 }
@@ -63,6 +82,7 @@ pub fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
 #[must_use]
 pub fn missing<T>(what: &str) -> Option<T> {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "{what}");
-    eprintln!("skipped: {what}");
+    // Unlike `eprintln!`, this is also seen if the test passes.
+    writeln!(std::io::stderr(), "skipped: {what}").ok();
     None
 }

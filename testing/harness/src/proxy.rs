@@ -1,11 +1,13 @@
 //! A network that can be broken: a proxy before a server, with faults that a test sets.
 
+use crate::messages::WithoutMessages;
 use std::{
+    collections::VecDeque,
     io,
     net::SocketAddr,
     ops::Range,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU16, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -18,6 +20,7 @@ use tokio::{
     },
     runtime::Runtime,
     sync::watch,
+    time::Instant,
 };
 
 /// A fault of the open and of the new connections.
@@ -41,6 +44,9 @@ pub enum Fault {
     HalfClose,
     /// All connections are closed at once, also new ones.
     Reset,
+    /// Published messages are lost, and replies arrive. A connection that lost a part of a message is closed when the
+    /// fault is over.
+    DropMessages,
     /// Bytes of replies are replaced by as many others.
     Rewrite(String, String),
 }
@@ -49,10 +55,16 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    port: Arc<AtomicU16>,
-    condition: Arc<watch::Sender<Condition>>,
-    accepted: Arc<AtomicUsize>,
+    network: Arc<Network>,
     runtime: Option<Runtime>,
+}
+
+#[derive(Debug)]
+struct Network {
+    port: AtomicU16,
+    condition: watch::Sender<Condition>,
+    accepted: AtomicUsize,
+    lost_messages: AtomicUsize,
 }
 
 /// A fault and the numbers of its connections, in the order in which they were accepted.
@@ -60,29 +72,46 @@ pub struct Proxy {
 struct Condition {
     fault: Fault,
     connections: Range<usize>,
+    /// Of these only those of this member of an etcd cluster.
+    member: Option<String>,
 }
 
 impl Condition {
-    fn over(&self, number: usize) -> Fault {
-        if self.connections.contains(&number) { self.fault.clone() } else { Fault::None }
+    fn over(&self, link: &Link) -> Fault {
+        let is_meant = self.member.is_none() || self.member.as_ref() == link.member.get();
+        if is_meant && self.connections.contains(&link.number) { self.fault.clone() } else { Fault::None }
     }
 }
 
-/// A connection and the condition of the network.
+/// A connection of the network.
 struct Link {
     number: usize,
-    condition: Arc<watch::Sender<Condition>>,
+    network: Arc<Network>,
+    /// The member of an etcd cluster that has opened the connection, once it has said so.
+    member: OnceLock<String>,
 }
 
 impl Link {
     fn fault(&self) -> Fault {
-        self.condition.borrow().over(self.number)
+        self.network.condition.borrow().over(self)
+    }
+
+    /// Looks for the header by which members of an etcd cluster name themselves.
+    fn read(&self, data: &[u8]) {
+        let is_request = data.starts_with(b"GET ") || data.starts_with(b"POST ");
+        if is_request && self.member.get().is_none() {
+            let text = String::from_utf8_lossy(data);
+            if let Some((name, _)) = text.split_once(MEMBER).and_then(|(_, rest)| rest.split_once("\r\n")) {
+                // Only this task sets it.
+                let _ = self.member.set(name.to_owned());
+            }
+        }
     }
 
     /// Waits until `wanted` accepts the fault.
     async fn until(&self, wanted: impl Fn(&Fault) -> bool) {
-        let mut watched = self.condition.subscribe();
-        drop(watched.wait_for(|condition| wanted(&condition.over(self.number))).await);
+        let mut watched = self.network.condition.subscribe();
+        drop(watched.wait_for(|condition| wanted(&condition.over(self))).await);
     }
 }
 
@@ -105,11 +134,14 @@ impl Proxy {
             let _entered = runtime.enter();
             TcpListener::from_std(listener).expect("a listener for the proxy")
         };
-        let condition = Arc::new(watch::channel(Condition::default()).0);
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let port = Arc::new(AtomicU16::new(port));
-        runtime.spawn(accept(listener, Arc::clone(&port), Arc::clone(&condition), Arc::clone(&accepted)));
-        Self { address, port, condition, accepted, runtime: Some(runtime) }
+        let network = Arc::new(Network {
+            port: AtomicU16::new(port),
+            condition: watch::channel(Condition::default()).0,
+            accepted: AtomicUsize::new(0),
+            lost_messages: AtomicUsize::new(0),
+        });
+        runtime.spawn(accept(listener, Arc::clone(&network)));
+        Self { address, network, runtime: Some(runtime) }
     }
 
     /// Returns the URL of the Redis server behind the proxy.
@@ -118,9 +150,15 @@ impl Proxy {
         format!("redis://{}", self.address)
     }
 
+    /// Returns the port of the proxy.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Leads new connections to another port, like a host name that now means another machine.
     pub fn lead_to(&self, port: u16) {
-        self.port.store(port, Ordering::SeqCst);
+        self.network.port.store(port, Ordering::SeqCst);
     }
 
     /// Breaks or mends all connections from now on.
@@ -135,19 +173,31 @@ impl Proxy {
 
     /// Breaks some connections, numbered from 0 as they are accepted. The others have no fault.
     pub fn set_for(&self, connections: Range<usize>, fault: Fault) {
-        self.condition.send_replace(Condition { fault, connections });
+        self.network.condition.send_replace(Condition { fault, connections, member: None });
+    }
+
+    /// Breaks the connections that a member of an etcd cluster opens to another one. The others have no fault.
+    pub fn set_for_member(&self, id: u64, fault: Fault) {
+        let member = Some(format!("{id:x}"));
+        self.network.condition.send_replace(Condition { fault, connections: 0..usize::MAX, member });
     }
 
     /// Returns `true` if the network has no fault. A fault that happens once is then over.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.condition.borrow().fault == Fault::None
+        self.network.condition.borrow().fault == Fault::None
     }
 
     /// Returns the number of connections so far.
     #[must_use]
     pub fn accepted(&self) -> usize {
-        self.accepted.load(Ordering::SeqCst)
+        self.network.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of messages that were lost so far.
+    #[must_use]
+    pub fn lost_messages(&self) -> usize {
+        self.network.lost_messages.load(Ordering::SeqCst)
     }
 }
 
@@ -159,16 +209,13 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    port: Arc<AtomicU16>,
-    condition: Arc<watch::Sender<Condition>>,
-    accepted: Arc<AtomicUsize>,
-) {
+const MEMBER: &str = "X-Server-From: ";
+
+async fn accept(listener: TcpListener, network: Arc<Network>) {
     while let Ok((client, _)) = listener.accept().await {
-        let link =
-            Link { number: accepted.fetch_add(1, Ordering::SeqCst), condition: Arc::clone(&condition) };
-        let port = port.load(Ordering::SeqCst);
+        let number = network.accepted.fetch_add(1, Ordering::SeqCst);
+        let port = network.port.load(Ordering::SeqCst);
+        let link = Link { number, network: Arc::clone(&network), member: OnceLock::new() };
         tokio::spawn(async move {
             if let Ok(server) = TcpStream::connect(("127.0.0.1", port)).await {
                 drop(client.set_nodelay(true));
@@ -189,12 +236,60 @@ async fn join(client: TcpStream, server: TcpStream, link: &Link) {
     }
 }
 
+/// Data on its way. What is sent later does not wait for what was sent before.
+#[derive(Default)]
+struct Late(VecDeque<(Instant, Vec<u8>)>);
+
+impl Late {
+    fn push(&mut self, delay: Duration, data: &[u8]) {
+        self.0.push_back((Instant::now() + delay, data.to_vec()));
+    }
+
+    /// Reads, and forwards what is due meanwhile.
+    async fn read(
+        &mut self,
+        from: &mut OwnedReadHalf,
+        to: &mut OwnedWriteHalf,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        while let Some((due, data)) = self.0.front() {
+            tokio::select! {
+                () = tokio::time::sleep_until(*due) => {
+                    to.write_all(data).await?;
+                    self.0.pop_front();
+                }
+                count = from.read(buffer) => return count,
+            }
+        }
+        from.read(buffer).await
+    }
+
+    /// Forwards the rest.
+    async fn flush(&mut self, to: &mut OwnedWriteHalf) -> io::Result<()> {
+        while let Some((due, data)) = self.0.pop_front() {
+            tokio::time::sleep_until(due).await;
+            to.write_all(&data).await?;
+        }
+        Ok(())
+    }
+}
+
 async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, link: &Link) -> io::Result<()> {
-    let mut buffer = vec![0; 64 * 1024];
+    let (mut buffer, mut late) = (vec![0; 64 * 1024], Late::default());
     loop {
-        let count = client.read(&mut buffer).await?;
-        match link.fault() {
-            Fault::Delay(delay) => tokio::time::sleep(delay).await,
+        let count = late.read(&mut client, &mut server, &mut buffer).await?;
+        link.read(&buffer[..count]);
+        let fault = link.fault();
+        match fault {
+            Fault::Delay(delay) if count > 0 => {
+                late.push(delay, &buffer[..count]);
+                continue;
+            }
+            _ => late.flush(&mut server).await?,
+        }
+        match fault {
+            // The data that was just read may have shown which member has this connection.
+            Fault::Reset => return Ok(()),
             Fault::HoldRequests => link.until(|fault| *fault != Fault::HoldRequests).await,
             Fault::DropRequests => return swallow(client, link, &Fault::DropRequests).await,
             _ => {}
@@ -207,29 +302,36 @@ async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, link: &
 }
 
 async fn replies(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, link: &Link) -> io::Result<()> {
-    let mut buffer = vec![0; 64 * 1024];
+    let (mut buffer, mut messages) = (vec![0; 64 * 1024], WithoutMessages::default());
+    let mut late = Late::default();
     loop {
         let count = tokio::select! {
-            count = server.read(&mut buffer) => count?,
+            count = late.read(&mut server, &mut client, &mut buffer) => count?,
             () = link.until(|fault| *fault == Fault::HalfClose) => {
                 client.shutdown().await?;
                 link.until(|fault| *fault != Fault::HalfClose).await;
                 return Ok(());
             }
         };
-        let data = &buffer[..count];
-        match link.fault() {
+        let (data, fault) = (&buffer[..count], link.fault());
+        if !matches!(fault, Fault::Delay(_)) || count == 0 {
+            late.flush(&mut client).await?;
+        }
+        match fault {
             _ if count == 0 => return Ok(()),
             Fault::DropReplies => return swallow(server, link, &Fault::DropReplies).await,
             Fault::ExecuteAndReset => {
-                link.condition.send_replace(Condition::default());
+                link.network.condition.send_replace(Condition::default());
                 return Ok(());
             }
-            Fault::Rewrite(old, new) => client.write_all(&rewrite(data, &old, &new)).await?,
-            Fault::Delay(delay) => {
-                tokio::time::sleep(delay).await;
-                client.write_all(data).await?;
+            Fault::DropMessages => {
+                let (forward, lost) = messages.filter(data);
+                link.network.lost_messages.fetch_add(lost, Ordering::SeqCst);
+                client.write_all(&forward).await?;
             }
+            _ if messages.is_cut() => return Ok(()),
+            Fault::Rewrite(old, new) => client.write_all(&rewrite(data, &old, &new)).await?,
+            Fault::Delay(delay) => late.push(delay, data),
             _ => client.write_all(data).await?,
         }
     }

@@ -22,7 +22,11 @@ pub struct RedisServer {
     port: u16,
     arguments: Vec<String>,
     directory: tempfile::TempDir,
+    is_sentinel: bool,
+    environment: Vec<(&'static str, String)>,
 }
+
+const SENTINEL_FILE: &str = "sentinel.conf";
 
 const KEEPER: &str =
     r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null; wait $! 2>/dev/null"#;
@@ -45,16 +49,53 @@ impl RedisServer {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn with(arguments: &[&str]) -> Option<Self> {
+        Self::in_environment(Vec::new(), arguments)
+    }
+
+    /// Starts a server whose wall clock is `behind`, with further arguments. Also returns `None` if there is no
+    /// faketime.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn with_clock_behind(behind: Duration, arguments: &[&str]) -> Option<Self> {
+        let environment = if behind.is_zero() { Vec::new() } else { clock_behind(behind)? };
+        Self::in_environment(environment, arguments)
+    }
+
+    fn in_environment(environment: Vec<(&'static str, String)>, arguments: &[&str]) -> Option<Self> {
         if Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_err() {
             return missing(&format!("there is no {}: run scripts/setup-redis.sh", program()));
         }
         let directory = tempfile::tempdir().expect("a directory for the server");
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         let port = if is_set(&arguments, "--cluster-enabled", "yes") { free_pair() } else { free_port() };
-        let mut server = Self { keeper: None, pid: None, port, arguments, directory };
+        let mut server =
+            Self { keeper: None, pid: None, port, arguments, directory, is_sentinel: false, environment };
         server.launch();
         server.wait_until_up();
         Some(server)
+    }
+
+    /// Starts a sentinel with these lines in its file, which it rewrites.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn sentinel(lines: &str) -> Option<Self> {
+        if Command::new(program()).arg("--version").stdout(Stdio::null()).status().is_err() {
+            return missing(&format!("there is no {}: run scripts/setup-redis.sh", program()));
+        }
+        let directory = tempfile::tempdir().expect("a directory for the sentinel");
+        let port = free_port();
+        let file = format!("port {port}\nbind 127.0.0.1\n{lines}\n");
+        std::fs::write(directory.path().join(SENTINEL_FILE), file).expect("the sentinel's file");
+        let (arguments, environment) = (Vec::new(), Vec::new());
+        let mut sentinel =
+            Self { keeper: None, pid: None, port, arguments, directory, is_sentinel: true, environment };
+        sentinel.launch();
+        sentinel.wait_until_up();
+        Some(sentinel)
     }
 
     /// Kills the server and starts it again, on the same port and files.
@@ -134,7 +175,7 @@ impl RedisServer {
         reply.unwrap_or_else(|error| panic!("{command} {arguments:?}: {error}"))
     }
 
-    fn try_connection(&self) -> Option<Connection> {
+    pub(crate) fn try_connection(&self) -> Option<Connection> {
         let port = self.plain_port()?;
         let client = Client::open(format!("redis://127.0.0.1:{port}")).ok()?;
         let connection = client.get_connection_with_timeout(Duration::from_secs(5)).ok()?;
@@ -152,7 +193,12 @@ impl RedisServer {
         let directory = self.directory.path().to_string_lossy().into_owned();
         let mut command = Command::new("sh");
         command.current_dir(self.directory.path()).args(["-c", KEEPER, &program()]);
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+        if self.is_sentinel {
+            command.args([SENTINEL_FILE, "--sentinel"]);
+        } else {
+            command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+        }
+        command.envs(self.environment.iter().cloned());
         let fill = |argument: &String| argument.replace("{dir}", &directory).replace("{port}", &port);
         command.args(self.arguments.iter().map(fill));
         let mut keeper = command
@@ -184,6 +230,21 @@ impl RedisServer {
 
 fn is_set(arguments: &[String], name: &str, value: &str) -> bool {
     arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value)
+}
+
+/// Returns the environment of a server whose wall clock is `behind`. Other clocks are as they are.
+fn clock_behind(behind: Duration) -> Option<Vec<(&'static str, String)>> {
+    let Ok(shown) = Command::new("faketime").args(["-f", "+0d", "printenv", "LD_PRELOAD"]).output() else {
+        return missing("there is no faketime: run scripts/setup-etcd.sh");
+    };
+    let library = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
+    Some(vec![
+        // The allocator of the C library: the server's own one asks for the time before the library is ready.
+        ("LD_PRELOAD", format!("{library} libc.so.6")),
+        ("FAKETIME", format!("-{}s", behind.as_secs())),
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+        ("NO_FAKE_STAT", "1".into()),
+    ])
 }
 
 fn program() -> String {

@@ -79,11 +79,12 @@ fn asked_too_late(holds: &[&Hold]) -> Vec<String> {
     problems
 }
 
-/// Returns the pairs of holds of which the one asked for clearly later was served earlier, by their fences.
+/// Returns the pairs of holds of which the one asked for later by more than `clearly` was served earlier, by their
+/// fences.
 ///
 /// Times of entry are not enough: of two callers that are served together, either may be the first to check.
-pub(crate) fn inversions(holds: &[Hold]) -> Vec<(&Hold, &Hold)> {
-    let clearly = u64::try_from(Duration::from_millis(200).as_nanos()).unwrap_or(u64::MAX);
+pub(crate) fn inversions(holds: &[Hold], clearly: Duration) -> Vec<(&Hold, &Hold)> {
+    let clearly = u64::try_from(clearly.as_nanos()).unwrap_or(u64::MAX);
     let mut holds: Vec<&Hold> = holds.iter().filter(|hold| hold.seen.is_some()).collect();
     holds.sort_by_key(|hold| hold.fence);
     let mut found = Vec::new();
@@ -202,11 +203,11 @@ mod tests {
 
     #[test]
     fn service_out_of_order_is_found() {
-        let second = 1_000_000_000;
+        let (second, margin) = (1_000_000_000, Duration::from_millis(200));
         let late = hold(1, second, 2 * second, 2 * second);
         let overtaken = hold(2, 0, 3 * second, 3 * second);
-        assert_eq!(inversions(&[late.clone(), overtaken.clone()]).len(), 1);
-        assert!(inversions(&[late.clone(), Hold { in_line: false, ..overtaken }]).is_empty());
-        assert!(inversions(&[late, hold(2, second - 1, 3 * second, 3 * second)]).is_empty());
+        assert_eq!(inversions(&[late.clone(), overtaken.clone()], margin).len(), 1);
+        assert!(inversions(&[late.clone(), Hold { in_line: false, ..overtaken }], margin).is_empty());
+        assert!(inversions(&[late, hold(2, second - 1, 3 * second, 3 * second)], margin).is_empty());
     }
 }

@@ -4,14 +4,25 @@ use crate::{
     checks::{Hold, broken, inversions},
     kinds::{self, Kind},
     limits::Admitted,
-    together::{self, Part, Parts},
+    together::{self, Calm, Part, Parts},
     verdict::Verdict,
 };
 use locker_runtime::Locker;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
+
+/// What a store loses by its faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losses {
+    None,
+    /// The last admissions of limiters.
+    Admissions,
+    /// The last writes. Holds end early then, and nothing else is safe.
+    Writes,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History(Arc<Mutex<Recorded>>);
@@ -26,8 +37,10 @@ struct Recorded {
     refused: u64,
     missed: u64,
     lost: u64,
+    /// Calls that did not return.
+    hanging: Vec<String>,
     /// Holds that were reported as lost while their leases ran.
-    lost_early: Vec<String>,
+    early: Vec<String>,
 }
 
 impl History {
@@ -41,6 +54,9 @@ impl History {
         match words[..] {
             ["missed", _] => recorded.missed += 1,
             ["refused", _] => recorded.refused += 1,
+            ["hanging", name, since, "."] => {
+                recorded.hanging.push(format!("a call of worker {worker} to {name} hangs since {since}"));
+            }
             ["admitted", name, tokens, asked, entered, "."] => {
                 let (Some(tokens), Some(asked), Some(entered)) =
                     (number(tokens), number(asked), number(entered))
@@ -70,9 +86,7 @@ impl History {
                 let hold =
                     Hold { worker, fence, share, asked, entered, seen: number(seen), in_line: place == "0" };
                 if state == "early" {
-                    recorded
-                        .lost_early
-                        .push(format!("reported as lost while its lease ran on {name}: {hold:?}"));
+                    recorded.early.push(format!("reported as lost while its lease ran on {name}: {hold:?}"));
                 }
                 recorded.holds.entry(name.to_owned()).or_default().insert((worker, fence, entered), hold);
             }
@@ -82,24 +96,28 @@ impl History {
 
     /// Judges the calls to counters, events, latches, barriers and watchdogs, and the state that they left in the
     /// store.
-    pub(crate) fn judge_together(&self, locker: &Locker, calm_until: u64, verdict: &mut Verdict) {
+    pub(crate) fn judge_together(&self, locker: &Locker, calm: Calm, verdict: &mut Verdict) {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, parts) in &recorded.parts {
             *verdict.steps.entry(kind(name).to_owned()).or_default() += parts.len();
         }
-        verdict.problems.extend(together::judge(&recorded.parts, locker, calm_until));
+        verdict.problems.extend(together::judge(&recorded.parts, locker, calm));
     }
 
-    /// Judges everything else. The order of service is judged only for the calm time before the first fault.
-    pub(crate) fn judge(&self, calm_until: u64) -> Verdict {
+    /// Judges everything else. The order of service is judged only for the calm time before the first fault, among
+    /// callers that asked more than `clearly` apart. `losses` are not held against the store.
+    pub(crate) fn judge(&self, calm_until: u64, clearly: Duration, losses: Losses) -> Verdict {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verdict = Verdict {
             missed: recorded.missed,
             refused: recorded.refused,
             lost: recorded.lost,
-            problems: recorded.lost_early.clone(),
+            problems: recorded.hanging.clone(),
             ..Verdict::default()
         };
+        if losses != Losses::Writes {
+            verdict.problems.extend(recorded.early.iter().cloned());
+        }
         for (name, holds) in &recorded.holds {
             let holds: Vec<Hold> = holds.values().cloned().collect();
             *verdict.grants.entry(kind(name).to_owned()).or_default() += holds.len();
@@ -109,7 +127,7 @@ impl History {
                     .into_iter()
                     .map(|problem| format!("on {name}, {problem}")),
             );
-            let unfair = inversions(&holds);
+            let unfair = inversions(&holds, clearly);
             verdict.inversions += unfair.len();
             let calm = unfair.into_iter().filter(|(_, second)| second.entered < calm_until);
             verdict.problems.extend(
@@ -120,7 +138,7 @@ impl History {
         }
         for (name, admitted) in &recorded.admitted {
             verdict.admitted += admitted.len();
-            let broken = kinds::limit(name).broken(admitted);
+            let broken = kinds::limit(name).broken(admitted, losses != Losses::None);
             verdict.problems.extend(broken.into_iter().map(|problem| format!("on {name}, {problem}")));
         }
         let silent = verdict.admitted == 0 && !recorded.parts.values().flatten().any(Part::is_done);
@@ -139,6 +157,8 @@ fn kind(name: &str) -> &str {
 mod tests {
     use super::*;
 
+    const CLEARLY: Duration = Duration::from_millis(200);
+
     fn history(lines: &[(u32, &str)]) -> History {
         let history = History::default();
         for (worker, line) in lines {
@@ -156,7 +176,7 @@ mod tests {
             (2, "released a 2 1 0 21 30 0 ."),
             (3, "lost a 3 1 0 90 - 0 ."),
         ]);
-        let verdict = history.judge(0);
+        let verdict = history.judge(0, CLEARLY, Losses::None);
         assert_eq!((verdict.grants["a"], verdict.too_late, verdict.lost), (3, 1, 1));
         assert_eq!(verdict.problems, [""; 0]);
     }
@@ -169,13 +189,13 @@ mod tests {
             (2, "holding a 2 1 0 19 25 0 ."),
             (2, "released a 2 1 0 19 2"),
         ]);
-        assert_eq!(history.judge(0).problems.len(), 1);
+        assert_eq!(history.judge(0, CLEARLY, Losses::None).problems.len(), 1);
     }
 
     #[test]
     fn loss_during_a_running_lease_is_a_problem() {
         let history = history(&[(1, "lost a 1 1 0 10 20 0 ."), (1, "early a 2 1 0 21 30 0 .")]);
-        let problems = history.judge(0).problems;
+        let problems = history.judge(0, CLEARLY, Losses::None).problems;
         assert!(problems.len() == 1 && problems[0].starts_with("reported as lost"), "{problems:?}");
     }
 
@@ -183,34 +203,38 @@ mod tests {
     fn each_kind_is_judged_by_its_own_measure() {
         let two = |name: &str| {
             let line = |fence: u64| format!("released {name} {fence} 1 0 10 20 0 .");
-            history(&[(1, &line(1)), (2, &line(2))]).judge(0).problems.len()
+            history(&[(1, &line(1)), (2, &line(2))]).judge(0, CLEARLY, Losses::None).problems.len()
         };
         assert_eq!([two("lock:0"), two("semaphore:0"), two("read-write:0")], [1, 0, 0]);
         let writing = history(&[
             (1, "released read-write:0 1 1 0 10 20 0 ."),
             (2, "released read-write:0 2 1000 0 19 20 0 ."),
         ]);
-        assert_eq!(writing.judge(0).problems.len(), 1);
+        assert_eq!(writing.judge(0, CLEARLY, Losses::None).problems.len(), 1);
         let admitted = history(&[
             (1, "admitted limiter:1 5 10 11 ."),
             (1, "refused limiter:1"),
             (2, "admitted limiter:1 1 10 1"),
         ]);
-        assert_eq!(admitted.judge(0).problems, [""; 0]);
+        assert_eq!(admitted.judge(0, CLEARLY, Losses::None).problems, [""; 0]);
         admitted.read(2, "admitted limiter:1 1 10 12 .");
-        assert_eq!(admitted.judge(0).problems.len(), 1);
+        assert_eq!(admitted.judge(0, CLEARLY, Losses::None).problems.len(), 1);
     }
 
     #[test]
     fn a_history_without_holds_proves_nothing() {
         for ungranted in ["lost a 1 1 0 90 - 0 .", "trying counter:0 Add 1 5 ."] {
-            assert_eq!(history(&[(1, "missed a"), (1, ungranted)]).judge(0).problems.len(), 1, "{ungranted}");
+            assert_eq!(
+                history(&[(1, "missed a"), (1, ungranted)]).judge(0, CLEARLY, Losses::None).problems.len(),
+                1,
+                "{ungranted}"
+            );
         }
     }
 
     #[test]
     fn holds_of_different_locks_may_overlap() {
         let history = history(&[(1, "released a 2 1 0 10 20 0 ."), (2, "released b 1 1 0 10 20 0 .")]);
-        assert_eq!(history.judge(0).problems, [""; 0]);
+        assert_eq!(history.judge(0, CLEARLY, Losses::None).problems, [""; 0]);
     }
 }

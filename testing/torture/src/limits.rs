@@ -35,14 +35,24 @@ impl Limit {
         }
     }
 
-    /// Returns a message for the shortest stretch after each call in which too many were admitted.
-    pub(crate) fn broken(self, admitted: &[Admitted]) -> Vec<String> {
-        let mut admitted = admitted.to_vec();
-        admitted.sort_by_key(|one| one.asked);
-        (0..admitted.len()).filter_map(|first| self.broken_from(&admitted[first..])).collect()
+    /// Returns the tokens of a limiter that starts anew.
+    fn whole(self) -> u64 {
+        match self {
+            Self::Window { size, .. } => size,
+            Self::Paced { burst, .. } => burst,
+        }
     }
 
-    fn broken_from(self, admitted: &[Admitted]) -> Option<String> {
+    /// Returns a message for the shortest stretch after each call in which too many were admitted. If the server may
+    /// lose the last admissions by a restart, a limiter may start anew once in a stretch.
+    pub(crate) fn broken(self, admitted: &[Admitted], loses: bool) -> Vec<String> {
+        let mut admitted = admitted.to_vec();
+        admitted.sort_by_key(|one| one.asked);
+        let more = if loses { self.whole() } else { 0 };
+        (0..admitted.len()).filter_map(|first| self.broken_from(&admitted[first..], more)).collect()
+    }
+
+    fn broken_from(self, admitted: &[Admitted], more: u64) -> Option<String> {
         let from = admitted.first()?.asked;
         let mut later: Vec<&Admitted> = admitted
             .iter()
@@ -53,7 +63,7 @@ impl Limit {
         let mut tokens = 0;
         later.into_iter().find_map(|one| {
             tokens += one.tokens;
-            let (stretch, most) = (one.entered - from, self.most(one.entered - from));
+            let (stretch, most) = (one.entered - from, self.most(one.entered - from) + more);
             (tokens > most).then(|| {
                 format!(
                     "over the limit: {tokens} instead of {most} within {stretch} ns from {from}: {self:?}"
@@ -78,21 +88,23 @@ mod tests {
 
     #[test]
     fn window_admits_twice_its_size_at_a_boundary() {
-        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4])), [""; 0]);
-        assert_eq!(TWO_A_SECOND.broken(&at(&[5, 4, 3, 2, 1])).len(), 1);
-        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4, SECOND + 1])), [""; 0]);
+        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4]), false), [""; 0]);
+        assert_eq!(TWO_A_SECOND.broken(&at(&[5, 4, 3, 2, 1]), false).len(), 1);
+        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4, SECOND + 1]), false), [""; 0]);
     }
 
     #[test]
     fn pacing_admits_a_burst_and_then_singles() {
-        assert_eq!(PACED.broken(&at(&[1, 2, SECOND + 1])), [""; 0]);
-        assert_eq!(PACED.broken(&at(&[1, 2, SECOND - 1])).len(), 1);
+        assert_eq!(PACED.broken(&at(&[1, 2, SECOND + 1]), false), [""; 0]);
+        assert_eq!(PACED.broken(&at(&[1, 2, SECOND - 1]), false).len(), 1);
+        assert_eq!(PACED.broken(&at(&[1, 2, 3, 4]), true), [""; 0]);
+        assert_eq!(PACED.broken(&at(&[1, 2, 3, 4, 5]), true).len(), 1);
     }
 
     #[test]
     fn all_tokens_of_a_call_count() {
         let admitted = Admitted { asked: 1, entered: 2, tokens: 3 };
-        assert_eq!(PACED.broken(&[admitted]).len(), 1);
+        assert_eq!(PACED.broken(&[admitted], false).len(), 1);
     }
 
     #[test]
@@ -100,6 +112,6 @@ mod tests {
         let waited = Admitted { asked: 0, entered: 3 * SECOND, tokens: 1 };
         let mut admitted = at(&[3 * SECOND - 2, 3 * SECOND - 1]);
         admitted.push(waited);
-        assert_eq!(PACED.broken(&admitted), [""; 0]);
+        assert_eq!(PACED.broken(&admitted, false), [""; 0]);
     }
 }

@@ -3,31 +3,37 @@
 //!
 //! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/guarantees.md` lists the checks.
 
+mod calls;
 mod checks;
 mod faults;
 mod history;
 mod kinds;
+mod leaks;
 mod limits;
 mod record;
 mod resource;
+mod targets;
 mod together;
 mod verdict;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
 use faults::Chaos;
-use history::History;
+use history::{History, Losses};
 use kinds::Kind;
-use locker_harness::{Proxy, RedisServer, eventually};
+use locker_harness::RedisServer;
 use locker_runtime::Locker;
 use std::{
     collections::BTreeSet,
     process::ExitCode,
     time::{Duration, Instant},
 };
+use targets::{Store, Topology};
+use together::Calm;
 use verdict::Verdict;
+use worker::Work;
 
-/// Tortures locks and other primitives on Redis, and judges the history.
+/// Tortures locks and other primitives on a store, and judges the history.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -46,9 +52,18 @@ enum Role {
 /// The options of a run.
 #[derive(Clone, Debug, Args)]
 struct Plan {
+    /// The store of the locks. The resource that they protect is a Redis server of its own.
+    #[arg(long, value_enum, default_value_t = Store::Redis)]
+    store: Store,
+    /// The servers of a store on Redis.
+    #[arg(long, value_enum, default_value_t = Topology::Single)]
+    topology: Topology,
     /// Duration of the faults, in seconds.
     #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// Time before the first fault, in seconds. In it the order of service is judged.
+    #[arg(long, default_value_t = 4)]
+    calm: u64,
     /// Number of worker processes.
     #[arg(long, default_value_t = 5)]
     workers: usize,
@@ -68,14 +83,10 @@ struct Plan {
     /// Seed of the random faults. Each run prints its seed; the faults repeat with it, their timing does not.
     #[arg(long)]
     seed: Option<u64>,
-    /// Only these faults: kill-worker, stop-worker, kill-redis, stop-redis, reset, drop-replies, execute-and-reset,
-    /// half-close, delay, forget-scripts.
+    /// Only these faults. A wrong name prints those of the store.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
 }
-
-/// The time before the first fault.
-const CALM: Duration = Duration::from_secs(4);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -89,63 +100,55 @@ fn main() -> ExitCode {
 }
 
 fn torture(plan: &Plan) -> ExitCode {
-    // The guarantees hold only if acknowledged writes survive a crash of the server.
-    let persistent = ["--appendonly", "yes", "--appendfsync", "always"];
-    let (Some(server), Some(resource)) = (RedisServer::with(&persistent), RedisServer::start()) else {
+    let (Some(target), Some(resource)) = (plan.store.start(plan.topology), RedisServer::start()) else {
         return ExitCode::SUCCESS;
     };
+    let mut plan = plan.clone();
+    if target.losses() == Losses::Writes {
+        plan.kinds.retain(|kind| kind.whole() > 0);
+    }
+    let plan = &plan;
     let seed = plan.seed.unwrap_or_else(|| fastrand::u64(..));
-    let Plan { seconds, workers, callers, names, kinds, .. } = plan;
+    let Plan { store, topology, seconds, workers, callers, names, kinds, .. } = plan;
     println!(
-        "seed {seed}, {workers} workers with {callers} callers each on {names} of {kinds:?} for {seconds} s"
+        "{store:?} ({topology:?}), seed {seed}, {workers} workers with {callers} callers each on {names} of {kinds:?} for {seconds} s"
     );
-    let proxy = Proxy::to(server.port());
     let history = History::default();
-    let mut chaos = Chaos::new(plan, seed, server, proxy, &resource, history.clone());
-    std::thread::sleep(CALM);
-    let calm_until = record::now();
+    // A store that is broken all the time has no calm time.
+    let has_calm = target.has_processes();
+    let mut chaos = Chaos::new(plan, seed, target, &resource, history.clone());
+    std::thread::sleep(Duration::from_secs(plan.calm));
+    let calm_until = if has_calm { record::now() } else { 0 };
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(plan.seconds) {
         chaos.strike();
     }
-    let (server, counts) = chaos.end();
-    let mut verdict = history.judge(calm_until);
+    let (target, counts) = chaos.end();
+    let mut verdict = history.judge(calm_until, target.joins_within(), target.losses());
     resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::ReadWrite]), &mut verdict);
-    leaks(&server, plan, &mut verdict);
-    let locker = Locker::connect_blocking(&server.url()).expect("the server");
-    history.judge_together(&locker, calm_until, &mut verdict);
+    verdict.problems.extend(target.leaks());
+    let locker = Locker::connect_blocking(&target.direct_url()).expect("the store");
+    verdict.problems.extend(leaks::find(plan, &locker));
+    verdict.problems.extend(target.eternal_keys().iter().map(|key| format!("leak: {key} never expires")));
+    let clearly = u64::try_from(target.notices_within().as_nanos()).expect("seconds");
+    let calm = Calm { until: calm_until, clearly, has_clock: target.has_clock() };
+    history.judge_together(&locker, calm, &mut verdict);
     println!("{counts}");
     report(&verdict)
 }
 
 impl Plan {
+    /// Returns what each worker does.
+    fn work(&self, url: String, resource: String) -> Work {
+        Work { url, resource, kinds: self.kinds.clone(), names: self.names, callers: self.callers }
+    }
+
     fn names_of(&self, kinds: &[Kind]) -> Vec<String> {
         let wanted = self.kinds.iter().filter(|kind| kinds.contains(kind));
         let names: BTreeSet<String> =
             wanted.flat_map(|kind| (0..self.names).map(|number| kind.name(number))).collect();
         names.into_iter().collect()
     }
-}
-
-/// Checks that no hold, no key without an expiry and no subscription is left after the workers have ended.
-fn leaks(server: &RedisServer, plan: &Plan, verdict: &mut Verdict) {
-    eventually("the last subscription's end", || {
-        server.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "*"]).is_empty().then_some(())
-    });
-    eventually("the end of the last lease", || {
-        let keys: Vec<String> = server.ask("KEYS", &["lock:*"]);
-        keys.is_empty().then_some(())
-    });
-    let locker = Locker::connect_blocking(&server.url()).expect("the server");
-    for name in plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Semaphore, Kind::ReadWrite]) {
-        let kind = Kind::of(&name).expect("a name of ours");
-        if let Err(error) = kind.ask(&locker, &name, kind.whole()).acquire_blocking() {
-            verdict.problems.push(format!("leak: not all of {name} is free: {error}"));
-        }
-    }
-    let keys: Vec<String> = server.ask("KEYS", &["*"]);
-    let eternal = keys.iter().filter(|key| server.ask::<i64>("PTTL", &[key]) == -1).cloned();
-    verdict.problems.extend(eternal.map(|key| format!("leak: {key} never expires")));
 }
 
 fn report(verdict: &Verdict) -> ExitCode {

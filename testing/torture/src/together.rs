@@ -35,9 +35,6 @@ enum Step {
 const STEPS: [Step; 8] =
     [Step::Add, Step::Send, Step::Await, Step::CountDown, Step::Pass, Step::Arrive, Step::Kick, Step::Expire];
 
-/// Times closer than this count as equal.
-const CLEARLY: u64 = 200_000_000;
-
 /// The reports of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -85,10 +82,21 @@ enum Left {
     Nothing,
 }
 
+/// The time without faults.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Calm {
+    pub(crate) until: u64,
+    /// How much later, in nanoseconds, a waiter has surely noticed.
+    pub(crate) clearly: u64,
+    /// Whether all processes of the store read one clock. If not, a process counts from when it first sees a kick.
+    pub(crate) has_clock: bool,
+}
+
 /// Takes one step with `name`, and reports it before and after.
 pub(crate) fn take_part(kind: Kind, locker: &Locker, name: &str, rng: &mut Rng) -> Option<()> {
     let name = if kind == Kind::Counter { name.to_owned() } else { format!("{name}:{}", now() / ROUND) };
-    let (patience, id) = (Duration::from_millis(rng.u64(..600)), rng.u64(..));
+    let longest = if rng.u8(..8) == 0 { 4_000 } else { 600 };
+    let (patience, id) = (Duration::from_millis(rng.u64(..longest)), rng.u64(..));
     let step = match kind {
         Kind::Counter => Step::Add,
         Kind::Event if rng.u8(..4) == 0 => Step::Send,
@@ -130,6 +138,8 @@ fn lasts(id: u64) -> u64 {
 }
 
 const LONGEST: u64 = 500_000_000;
+/// How much later than at its end an expiry may be noticed when everything is over.
+const UNHURRIED: Duration = Duration::from_secs(3);
 
 /// Reads a worker's report of a step. Other lines, and the partial line of a killed worker, are ignored.
 pub(crate) fn read(parts: &mut Parts, words: &[&str]) -> Option<()> {
@@ -157,10 +167,10 @@ fn end(parts: &mut Parts, name: &str, id: u64, ended: Ended) -> Option<()> {
 }
 
 /// Judges all steps, and the state that they left in the store.
-pub(crate) fn judge(parts: &Parts, locker: &Locker, calm_until: u64) -> Vec<String> {
+pub(crate) fn judge(parts: &Parts, locker: &Locker, calm: Calm) -> Vec<String> {
     let judge = |(name, parts): (&String, &Vec<Part>)| {
         let problems = match left(locker, name, parts) {
-            Ok(left) => laws::problems(parts, left, calm_until),
+            Ok(left) => laws::problems(parts, left, calm),
             Err(error) => vec![format!("the state that is left cannot be read: {error}")],
         };
         problems.into_iter().map(|problem| format!("on {name}, {problem}")).collect::<Vec<_>>()
@@ -195,7 +205,7 @@ fn left(locker: &Locker, name: &str, parts: &[Part]) -> Result<Left> {
         Some(Kind::Latch) => look(locker.latch(name, COUNT).wait_blocking(no_wait)).map(Left::Open),
         Some(Kind::Watchdog) => {
             let was_kicked = !done(parts, Step::Kick).is_empty();
-            let longest = if was_kicked { Duration::from_nanos(LONGEST + CLEARLY) } else { no_wait };
+            let longest = if was_kicked { Duration::from_nanos(LONGEST) + UNHURRIED } else { no_wait };
             look(locker.watchdog(name).wait_blocking(longest)).map(Left::Expired)
         }
         _ => Ok(Left::Nothing),

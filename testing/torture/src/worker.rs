@@ -1,8 +1,9 @@
 //! A worker process: takes locks, changes the resource that they protect, and reports both.
 
 use crate::{
+    calls::Calls,
     kinds::{self, Kind},
-    record::{now, say},
+    record::{self, now, say},
     resource::Resource,
     together,
 };
@@ -15,7 +16,7 @@ use std::{
 
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Work {
     /// The server of the locks.
     #[arg(long)]
@@ -36,19 +37,40 @@ impl Work {
     /// Runs until it is killed or its output is closed.
     pub(crate) fn run(&self) {
         let Some(locker) = self.connect() else { return };
+        let calls = Calls::new(self.callers);
         std::thread::scope(|scope| {
-            for _ in 0..self.callers {
-                scope.spawn(|| self.call(&locker));
+            for caller in 0..self.callers {
+                let (shared, locker, calls) = (record::shared(), &locker, &calls);
+                scope.spawn(move || {
+                    shared();
+                    self.call(locker, |name| calls.begin(caller, name));
+                });
             }
+            calls.watch();
         });
     }
 
-    fn call(&self, locker: &Locker) -> Option<()> {
+    /// Returns the arguments of a process that does this work.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let kinds: Vec<String> = self.kinds.iter().map(|kind| kind.text()).collect();
+        let options = [
+            ("--url", self.url.clone()),
+            ("--resource", self.resource.clone()),
+            ("--kinds", kinds.join(",")),
+            ("--names", self.names.to_string()),
+            ("--callers", self.callers.to_string()),
+        ];
+        let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        std::iter::once("worker".to_owned()).chain(options).collect()
+    }
+
+    fn call(&self, locker: &Locker, begin: impl Fn(&str)) -> Option<()> {
         let mut resource = Resource::open(&self.resource)?;
         let mut rng = fastrand::Rng::new();
         loop {
             let kind = rng.choice(self.kinds.iter().copied())?;
             let name = kind.name(rng.usize(..self.names));
+            begin(&name);
             // Some give up while they wait.
             let patience = Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) });
             if kind == Kind::Limiter {

@@ -1,14 +1,58 @@
-//! A minute of torture. `cargo run -p locker-torture -- --seconds 600` runs for longer.
+//! Some seconds of torture for each store. `cargo run -p locker-torture -- --store postgres --seconds 600` runs for
+//! longer.
 
-use std::process::Command;
+use std::{
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
 
-#[test]
-fn a_minute_of_torture_breaks_no_promise() {
-    let seconds = std::env::var("LOCKER_TORTURE_SECONDS").unwrap_or_else(|_| "60".into());
-    let torture =
-        Command::new(env!("CARGO_BIN_EXE_locker-torture")).args(["--seconds", &seconds]).output().unwrap();
+/// The order of service is judged, so no two stores share the processors.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn torture_breaks_no_promise(store: &str) {
+    torture_with(&["--store", store]);
+}
+
+fn torture_with(options: &[&str]) {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let seconds = std::env::var("LOCKER_TORTURE_SECONDS").unwrap_or_else(|_| "9".into());
+    let torture = Command::new(env!("CARGO_BIN_EXE_locker-torture"))
+        .args(options)
+        .args(["--calm", "3", "--seconds", &seconds])
+        .output()
+        .unwrap();
     let (output, errors) =
         (String::from_utf8_lossy(&torture.stdout), String::from_utf8_lossy(&torture.stderr));
     println!("{output}{errors}");
     assert!(torture.status.success(), "{output}{errors}");
+}
+
+#[test]
+fn redis_under_torture_breaks_no_promise() {
+    torture_breaks_no_promise("redis");
+}
+
+#[test]
+fn postgres_under_torture_breaks_no_promise() {
+    torture_breaks_no_promise("postgres");
+}
+
+#[test]
+fn etcd_under_torture_breaks_no_promise() {
+    torture_breaks_no_promise("etcd");
+}
+
+#[test]
+fn files_under_torture_break_no_promise() {
+    torture_breaks_no_promise("files");
+}
+
+#[test]
+fn sentinels_under_torture_break_no_promise() {
+    torture_with(&["--topology", "sentinel"]);
+}
+
+#[test]
+fn cluster_under_torture_breaks_no_promise() {
+    torture_with(&["--topology", "cluster"]);
 }

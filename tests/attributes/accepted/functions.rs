@@ -80,6 +80,46 @@ fn line() -> Done<u32> {
     Ok(std::panic::Location::caller().line())
 }
 
+#[cfg_attr(all(), track_caller)]
+#[lock_on_argument(args(0))]
+fn line_if(named: bool) -> Done<u32> {
+    assert!(named, "{named:?}");
+    Ok(std::panic::Location::caller().line())
+}
+
+/// Runs in a closure, which `Location::caller` does not see through.
+#[track_caller]
+#[lock_on_argument(args(0))]
+fn tracked_question_mark(text: &str) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(text.parse()?)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "the temporary at the end borrows from it")]
+#[lock_on_argument]
+fn temporary_of_an_argument(count: std::sync::Mutex<u64>) -> Done<u64> {
+    Ok(*count.lock().unwrap())
+}
+
+#[lock_on_argument]
+fn first<'a, T: ?Sized + AsRef<str>>(
+    parts: &mut Vec<&'a T>,
+    call: impl FnOnce() -> usize,
+) -> Done<Option<&'a str>> {
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(parts.remove(call()).as_ref()))
+}
+
+#[lock_on_argument(args(counts.len()))]
+fn entry<'a>(counts: &'a mut Vec<u8>, boxed: Box<dyn Fn(&str) -> &str + '_>) -> Done<(&'a mut u8, String)> {
+    let text = boxed("a").to_owned();
+    match counts.first_mut() {
+        Some(count) => Ok((count, text)),
+        None => Err(crate::support::Failure::Own),
+    }
+}
+
 #[lock_on_argument(args(text))]
 async fn question_mark(text: &str) -> Result<u64, Box<dyn std::error::Error + Send + Sync>> {
     let number = ready(text).await.parse::<u64>()?;
@@ -118,6 +158,10 @@ async fn functions_of_every_kind_are_accepted() {
     assert_eq!(from_macro_at(4).unwrap(), 4);
     assert_eq!(inner_attributes(4).unwrap(), 4);
     assert_eq!(line().unwrap(), line!());
+    assert_eq!(line_if(true).unwrap(), line!());
+    assert_eq!(temporary_of_an_argument(9.into()).unwrap(), 9);
+    assert_eq!(first(&mut vec!["a", "b"], || 1).unwrap(), Some("b"));
+    assert_eq!(entry(&mut vec![1, 2], Box::new(|text| text)).unwrap(), (&mut 1, "a".to_owned()));
 }
 
 #[tokio::test]
@@ -128,4 +172,6 @@ async fn early_returns_are_accepted() {
     assert_eq!(plain_question_mark("3").unwrap(), 3);
     assert_eq!(plain_question_mark("7").unwrap(), 8);
     assert!(plain_question_mark("x").is_err());
+    assert_eq!(tracked_question_mark("3").unwrap(), 3);
+    assert!(tracked_question_mark("x").is_err());
 }

@@ -82,6 +82,36 @@ async fn mailbox_closes_before_the_cancel() {
 }
 
 #[tokio::test]
+async fn timeout_is_confirmed_by_the_cancel() {
+    let (locker, asked) = remote(|_, _| None);
+    let _guard = locker.lock("a").acquire().await.unwrap();
+    let error = locker.lock("a").timeout(Duration::from_millis(20)).acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::TimedOut, true), "{error}");
+    assert_eq!(cancelled(&asked).len(), 1, "it has left the queue");
+    locker.settled().await;
+    assert_eq!(cancelled(&asked).len(), 1, "once");
+}
+
+/// The attempt is granted after it has left, and the cancel, which goes on in the background, gives that back.
+#[tokio::test]
+async fn silent_store_makes_a_timeout_unavailable() {
+    let silent = Arc::new(Mutex::new(true));
+    let is_silent = Arc::clone(&silent);
+    let (locker, _) = remote(move |_, request| {
+        let is_cancel = matches!(request, Request::Lock(HoldRequest::Cancel { .. }));
+        let lost = || Err(Error::new(ErrorKind::Unavailable, "the reply was lost").unknown());
+        (is_cancel && *lock(&is_silent)).then(lost)
+    });
+    let guard = locker.lock("a").acquire().await.unwrap();
+    let error = locker.lock("a").timeout(Duration::from_millis(20)).acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{error}");
+    guard.release().await.unwrap();
+    *lock(&silent) = false;
+    locker.settled().await;
+    locker.lock("a").timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
 async fn last_try_in_the_queue_is_cancelled() {
     for answer in [
         Ok(Reply::Busy { retry_after: Duration::ZERO }),

@@ -1,5 +1,7 @@
 //! The step against a model that is too simple to be wrong.
 
+mod by_name;
+
 use super::*;
 use crate::primitives::{
     protocol::{GRANT_WINDOW, Notification, TOMBSTONE},
@@ -13,7 +15,7 @@ const LEASE: Duration = Duration::from_millis(100);
 
 impl Bench<State> {
     fn acquire(&mut self, id: u128, wait: Option<Wait>) -> Reply {
-        self.ask(&HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () })
+        self.ask(&HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: None })
     }
 
     fn release(&mut self, id: u128) -> Reply {
@@ -52,7 +54,7 @@ fn remote_grant_is_short_until_confirmed() {
     let mut lock = Bench::<State>::new();
     lock.acquire(1, None);
     let long = Duration::from_secs(60);
-    lock.ask(&HoldRequest::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: () });
+    lock.ask(&HoldRequest::Acquire { id: Id::from(2), lease: long, wait: AWAY, ask: None });
     lock.release(1);
     assert_eq!(lock.state.holder().map(|(_, _, until)| until), Some(lock.now + GRANT_WINDOW));
     assert!(matches!(
@@ -69,7 +71,7 @@ fn dead_waiter_is_skipped() {
         id: Id::from(1),
         lease: Duration::from_millis(305),
         wait: None,
-        ask: (),
+        ask: None,
     });
     lock.acquire(2, AWAY);
     lock.pass(250);
@@ -277,7 +279,7 @@ fn request(act: &Act, state: &State) -> Option<Request> {
     Some(match *act {
         Act::Acquire { id, wait } => {
             let wait = wait.then_some(Wait { live: None, fair: true });
-            HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: () }
+            HoldRequest::Acquire { id: Id::from(id), lease: LEASE, wait, ask: None }
         }
         Act::Renew(id) => HoldRequest::Renew { id: Id::from(id), lease: LEASE, once: None },
         Act::Release(id) => HoldRequest::Release { id: Id::from(id), tombstone: false, once: None },

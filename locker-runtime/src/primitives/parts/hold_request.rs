@@ -25,7 +25,7 @@ pub enum HoldRequest<A> {
         id: Id,
         /// The new time to live.
         lease: Duration,
-        /// For an id that is held again and again, unlike that of a lock: a late copy has no effect.
+        /// For a name that is held again and again, unlike the id of an attempt: a late copy has no effect.
         once: Option<IdempotencyKey>,
     },
     /// Ends a hold.

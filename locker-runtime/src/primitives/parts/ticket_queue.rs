@@ -1,5 +1,7 @@
 //! A first-in-first-out queue from which any waiter can leave in logarithmic time.
 
+#[cfg(feature = "_cas")]
+use crate::ranges::MAX_COUNT;
 use crate::{
     capacity::shrunk,
     clock::Timestamp,
@@ -13,6 +15,7 @@ use std::collections::VecDeque;
 /// A waiter that leaves from the middle leaves a gap. Gaps are removed when they reach an end of the queue, or when
 /// half of the places are gaps, so that joining and leaving cost no more than a search among the tickets.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "_cas", derive(serde::Deserialize), serde(try_from = "Stored<W>"))]
 pub(crate) struct TicketQueue<W> {
     /// Neither the first nor the last place is a gap.
     places: VecDeque<Place<W>>,
@@ -104,6 +107,11 @@ impl<W> TicketQueue<W> {
         }
     }
 
+    /// Returns when the whole queue is forgotten.
+    pub(crate) fn lasts_until(&self) -> Timestamp {
+        if self.is_empty() { Timestamp::default() } else { self.kept_until.unwrap_or(Timestamp::NEVER) }
+    }
+
     /// Returns whether a waiter joined that may disappear unnoticed.
     pub(crate) fn has_expiring(&self) -> bool {
         self.has_expiring
@@ -157,6 +165,49 @@ impl<W> Place<W> {
     }
 }
 
+/// What is stored of a queue: each waiter with the distance of its ticket from the one before.
+#[cfg(feature = "_cas")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Stored<W> {
+    waiters: Vec<(u64, Id, W)>,
+    kept_until: Option<Timestamp>,
+}
+
+#[cfg(feature = "_cas")]
+impl<W: serde::Serialize> serde::Serialize for TicketQueue<W> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut last = self.places.front().map_or(0, |first| first.ticket - 1);
+        let waiters = self.places.iter().filter_map(|place| {
+            let waiter = place.waiter.as_ref()?;
+            Some((place.ticket - std::mem::replace(&mut last, place.ticket), place.id, waiter))
+        });
+        Stored { waiters: waiters.collect(), kept_until: self.kept_until }.serialize(serializer)
+    }
+}
+
+#[cfg(feature = "_cas")]
+impl<W> TryFrom<Stored<W>> for TicketQueue<W> {
+    type Error = &'static str;
+
+    fn try_from(Stored { waiters, kept_until }: Stored<W>) -> Result<Self, Self::Error> {
+        let mut queue = Self { kept_until, has_expiring: true, ..Self::default() };
+        queue.places.reserve(waiters.len());
+        queue.tickets.reserve(waiters.len());
+        let mut ticket = 0_u64;
+        for (distance, id, waiter) in waiters {
+            ticket = ticket.saturating_add(distance);
+            if distance == 0 || ticket > MAX_COUNT {
+                return Err("the tickets of a queue do not rise");
+            }
+            if queue.tickets.insert(id, ticket).is_some() {
+                return Err("a waiter has two places");
+            }
+            queue.places.push_back(Place { ticket, id, waiter: Some(waiter) });
+        }
+        Ok(if queue.is_empty() { Self::default() } else { queue })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +237,24 @@ mod tests {
         queue.retain(|id, ()| id != Id::from(3));
         assert!(queue.contains(Id::from(2)) && queue.leave(Id::from(2)));
         assert_eq!(queue.len(), 1);
+    }
+
+    #[cfg(feature = "_cas")]
+    #[test]
+    fn stored_queue_keeps_distances_and_is_checked() {
+        let read = |waiters: &[(u64, Id, ())]| {
+            let bytes = postcard::to_stdvec(&(waiters, Some(Timestamp::NEVER))).unwrap();
+            postcard::from_bytes::<TicketQueue<()>>(&bytes)
+        };
+        let (one, two) = (Id::from(1), Id::from(2));
+        let mut queue = read(&[(1, one, ()), (3, two, ())]).unwrap();
+        queue.join(Id::from(3), ());
+        assert_eq!((queue.ahead(two), queue.ahead(Id::from(3))), (3, 4));
+        assert_eq!(queue.lasts_until(), Timestamp::NEVER);
+        assert!(read(&[(1, one, ()), (1, one, ())]).is_err(), "two places");
+        assert!(read(&[(1, one, ()), (0, two, ())]).is_err(), "one ticket");
+        assert!(read(&[(u64::MAX, one, ()), (1, two, ())]).is_err(), "too high");
+        assert!(read(&[(MAX_COUNT, one, ()), (1, two, ())]).is_err(), "too high");
     }
 
     proptest::proptest! {

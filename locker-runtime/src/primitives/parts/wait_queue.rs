@@ -3,7 +3,11 @@
 use super::{ticket_queue::TicketQueue, tombstones::Tombstones};
 use crate::{
     clock::Timestamp,
-    primitives::protocol::{GRANT_WINDOW, Signal, Wait},
+    id::Id,
+    primitives::{
+        protocol::{GRANT_WINDOW, Signal, Wait},
+        state::Context,
+    },
 };
 use std::time::Duration;
 
@@ -17,6 +21,11 @@ pub(crate) fn recheck(wait: Wait, holder_time_left: Duration, ahead: u64) -> Opt
 
 /// The part of a state that exists only under contention.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    feature = "_cas",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(bound(serialize = "A: Clone + serde::Serialize"))
+)]
 pub(crate) struct WaitQueue<A> {
     pub(crate) queue: TicketQueue<Waiter<A>>,
     pub(crate) tombstones: Tombstones,
@@ -33,6 +42,16 @@ impl<A> WaitQueue<A> {
         self.queue.is_empty() && self.tombstones.is_empty()
     }
 
+    /// Returns when all waiters and tombstones are forgotten.
+    pub(crate) fn lasts_until(&self) -> Timestamp {
+        self.queue.lasts_until().max(self.tombstones.lasts_until())
+    }
+
+    /// Returns when a waiter is skipped unless it asks again.
+    pub(crate) fn place(&self, id: Id) -> Option<Timestamp> {
+        self.queue.get(id).map(|waiter| waiter.live_until)
+    }
+
     /// Returns when the first waiter is skipped unless it asks again.
     pub(crate) fn head_ends(&self) -> Option<Timestamp> {
         self.queue.head().map(|(_, head)| head.live_until).filter(|end| *end < Timestamp::NEVER)
@@ -44,7 +63,26 @@ impl<A> WaitQueue<A> {
     }
 }
 
+/// Stores a queue that is empty like none.
+#[cfg(feature = "_cas")]
+#[expect(clippy::ref_option, reason = "serde passes the field")]
+pub(crate) fn store_used<A: Clone + serde::Serialize, S: serde::Serializer>(
+    queue: &Option<Box<WaitQueue<A>>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&queue.as_ref().filter(|queue| !queue.is_empty()), serializer)
+}
+
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "_cas",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(
+        from = "Stored<A>",
+        into = "Stored<A>",
+        bound(serialize = "A: Clone + serde::Serialize", deserialize = "A: serde::Deserialize<'de>")
+    )
+)]
 pub(crate) struct Waiter<A> {
     pub(crate) lease: Duration,
     pub(crate) wait: Wait,
@@ -60,10 +98,20 @@ impl<A> Waiter<A> {
         Self { lease, wait, live_until: wait.live_until(now), recheck_at, ask }
     }
 
+    /// Returns whether the waiter `id` belongs to the process that runs the step, which knows whether it is waiting.
+    pub(crate) fn is_here(&self, id: Id, context: &Context<'_>) -> bool {
+        self.wait.live.is_none() || context.inbox == Some(id.inbox())
+    }
+
+    /// Returns whether the waiter `id` did not ask in time, or its process has ended.
+    pub(crate) fn is_gone(&self, id: Id, context: &Context<'_>) -> bool {
+        self.live_until <= context.now || context.gone.contains(&id.inbox())
+    }
+
     /// Returns the length of a grant. A waiter of another process may have disappeared, so its grant is short until
     /// it confirms.
-    pub(crate) fn grant(&self) -> Duration {
-        if self.wait.live.is_some() { self.lease.min(GRANT_WINDOW) } else { self.lease }
+    pub(crate) fn grant(&self, id: Id, context: &Context<'_>) -> Duration {
+        if self.is_here(id, context) { self.lease } else { self.lease.min(GRANT_WINDOW) }
     }
 
     /// Returns the waiter with the grant window to ask again, as long as a grant would last. Its process may be paused,
@@ -72,11 +120,41 @@ impl<A> Waiter<A> {
         Self { live_until: self.live_until.min(now + GRANT_WINDOW), ..self }
     }
 
-    /// Returns the signal for a grant at `now`.
-    pub(crate) fn signal(&self, fence: u64, now: Timestamp) -> Signal {
-        match self.wait.live {
-            Some(_) => Signal::Granted { fence },
-            None => Signal::HandedOff { fence, until: now + self.grant() },
+    /// Returns the signal for a grant. The process of a waiter that is here counts the lease from the start of the
+    /// step.
+    pub(crate) fn signal(&self, id: Id, fence: u64, context: &Context<'_>) -> Signal {
+        if self.is_here(id, context) {
+            Signal::HandedOff { fence, until: context.now + self.lease }
+        } else {
+            Signal::Granted { fence }
         }
+    }
+}
+
+/// What is stored of a waiter.
+#[cfg(feature = "_cas")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Stored<A> {
+    lease: Duration,
+    wait: Wait,
+    live_until: Timestamp,
+    /// The microseconds from `live_until` to `recheck_at`, which are few. The sum wraps around.
+    recheck_after: i64,
+    ask: A,
+}
+
+#[cfg(feature = "_cas")]
+impl<A> From<Waiter<A>> for Stored<A> {
+    fn from(Waiter { lease, wait, live_until, recheck_at, ask }: Waiter<A>) -> Self {
+        let recheck_after = recheck_at.as_micros().wrapping_sub(live_until.as_micros()).cast_signed();
+        Self { lease, wait, live_until, recheck_after, ask }
+    }
+}
+
+#[cfg(feature = "_cas")]
+impl<A> From<Stored<A>> for Waiter<A> {
+    fn from(Stored { lease, wait, live_until, recheck_after, ask }: Stored<A>) -> Self {
+        let recheck_at = live_until.as_micros().wrapping_add_signed(recheck_after);
+        Self { lease, wait, live_until, recheck_at: Timestamp::from_micros(recheck_at), ask }
     }
 }

@@ -22,6 +22,7 @@ pub(crate) fn recheck(wait: Wait, due: Option<Duration>) -> Option<Duration> {
 
 /// The watchers in the order of their arrival, each with the end of its lifetime.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Watchers(TicketQueue<Timestamp>);
 
 impl Watchers {
@@ -31,6 +32,16 @@ impl Watchers {
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Returns when all watchers are forgotten.
+    pub(crate) fn lasts_until(&self) -> Timestamp {
+        self.0.lasts_until()
+    }
+
+    /// Returns when a watcher may be forgotten unless it asks again.
+    pub(crate) fn place(&self, id: Id) -> Option<Timestamp> {
+        self.0.get(id).copied()
     }
 
     pub(crate) fn has(&self, id: Id) -> bool {

@@ -6,11 +6,26 @@ use std::time::Duration;
 
 /// The use up to some time, which may lie in the future.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 pub(super) enum Meter {
     /// `used` tokens in the interval that began at `start`.
     Window { start: Timestamp, used: u64 },
     /// At `at`, everything is free again after another `debt` microseconds.
-    Gcra { at: Timestamp, debt: f64 },
+    Gcra {
+        at: Timestamp,
+        #[cfg_attr(feature = "_cas", serde(deserialize_with = "finite"))]
+        debt: f64,
+    },
+}
+
+#[cfg(feature = "_cas")]
+fn finite<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let debt: f64 = serde::Deserialize::deserialize(deserializer)?;
+    if debt.is_finite() && debt >= 0.0 {
+        Ok(debt)
+    } else {
+        Err(serde::de::Error::custom("the debt is no time"))
+    }
 }
 
 impl Default for Meter {
@@ -21,6 +36,11 @@ impl Default for Meter {
 
 /// A quota with values derived from it, computed once. Times are in microseconds.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(
+    feature = "_cas",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(from = "Quota", into = "Quota")
+)]
 pub(super) struct Rate {
     pub(super) quota: Quota,
     size: u64,
@@ -39,6 +59,13 @@ pub(super) struct Rate {
 impl Default for Rate {
     fn default() -> Self {
         Self { quota: Quota::default(), size: 0, interval: 0, kept: 0, emission: 0.0, burst: 0.0, slack: 0.0 }
+    }
+}
+
+#[cfg(feature = "_cas")]
+impl From<Rate> for Quota {
+    fn from(rate: Rate) -> Self {
+        rate.quota
     }
 }
 
@@ -78,7 +105,7 @@ impl Meter {
     pub(super) fn after(self, tokens: u64, at: Timestamp, rate: &Rate) -> Self {
         match self.at(rate, at) {
             _ if at == Timestamp::NEVER => self,
-            Self::Window { start, used } if used + tokens <= rate.size => {
+            Self::Window { start, used } if used.saturating_add(tokens) <= rate.size => {
                 Self::Window { start, used: used + tokens }
             }
             Self::Window { .. } => Self::Window { start: at, used: tokens },

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The algorithm of a rate limiter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(any(feature = "serde", feature = "_cas"), derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Algorithm {
     /// Admits `size` per window. A window starts with its first request.
@@ -30,7 +30,7 @@ pub enum Algorithm {
 /// assert_eq!((five_per_window.size(), hundred_a_second.size()), (5, 10));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(any(feature = "serde", feature = "_cas"), derive(serde::Serialize, serde::Deserialize))]
 pub struct Quota {
     pub(crate) algorithm: Algorithm,
     pub(crate) count: u64,

@@ -6,9 +6,10 @@ use crate::{
     id::{Id, IdMap},
     primitives::inspection::Held,
 };
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "_cas", derive(serde::Deserialize), serde(try_from = "Stored<Holder>"))]
 pub(super) struct Holders {
     by_name: IdMap<Holder>,
     /// The holds that expire.
@@ -21,6 +22,7 @@ pub(super) struct Holders {
 }
 
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
 struct Holder {
     /// The attempt that was granted it, as long as no other attempt has got the same hold.
     attempt: Option<Id>,
@@ -58,6 +60,14 @@ impl Holders {
         self.ends.first().map(|(end, _)| *end)
     }
 
+    /// Returns when no hold is left.
+    pub(super) fn lasts_until(&self) -> Timestamp {
+        if self.ends.len() < self.by_name.len() {
+            return Timestamp::NEVER;
+        }
+        self.ends.last().map_or(Timestamp::default(), |(end, _)| *end)
+    }
+
     pub(super) fn add(
         &mut self,
         attempt: Id,
@@ -93,13 +103,13 @@ impl Holders {
         Some(fence)
     }
 
-    /// Records that an attempt got the reply for a hold. If the hold was unconfirmed, its lease starts. If another
+    /// Records that an attempt got the reply for a hold. If the hold was unconfirmed, it lasts `until` now. If another
     /// attempt was granted it, the hold belongs to neither from now on, so that neither ends it by giving up.
-    pub(super) fn confirm(&mut self, name: Id, attempt: Id, now: Timestamp, lease: Duration) {
+    pub(super) fn confirm(&mut self, name: Id, attempt: Id, until: Timestamp) {
         let Some(holder) = self.by_name.get_mut(&name) else { return };
         let other = holder.attempt.take_if(|by| *by != attempt);
         if holder.unconfirmed {
-            self.renew(name, now + lease);
+            self.renew(name, until);
         }
         if let Some(other) = other.filter(|other| self.is_known(*other)) {
             self.know(name, other);
@@ -147,13 +157,15 @@ impl Holders {
     }
 
     pub(super) fn inspect(&self, now: Timestamp) -> Vec<Held> {
-        let mut holders: Vec<_> = self.by_name.values().filter(|holder| holder.until > now).collect();
-        holders.sort_by_key(|holder| holder.fence);
-        let held = |holder: &&Holder| Held {
+        let mut holders: Vec<_> = self.by_name.iter().filter(|(_, holder)| holder.until > now).collect();
+        holders.sort_by_key(|(_, holder)| holder.fence);
+        let held = |(name, holder): &(&Id, &Holder)| Held {
             age: Some(now.since(holder.since)),
             time_left: (holder.until < Timestamp::NEVER).then(|| holder.until.since(now)),
             fence: holder.fence,
             permits: holder.permits,
+            note: None,
+            tag: Some(name.tag()),
         };
         holders.iter().map(held).collect()
     }
@@ -166,5 +178,105 @@ impl Holders {
             .collect();
         all.sort_by_key(|(_, fence, ..)| *fence);
         all
+    }
+}
+
+/// What is stored of the holders.
+#[cfg(feature = "_cas")]
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Stored<H> {
+    /// In the order of their fences: name, holder, further attempts.
+    holders: Vec<(Id, H, Vec<Id>)>,
+    /// In the order of the attempts.
+    names: Vec<(Id, Id)>,
+}
+
+#[cfg(feature = "_cas")]
+impl serde::Serialize for Holders {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let others = |name| self.others.get(name).cloned().unwrap_or_default();
+        let holders = self.by_name.iter().map(|(name, holder)| (*name, holder, others(name)));
+        let mut holders: Vec<_> = holders.collect();
+        holders.sort_unstable_by_key(|(_, holder, _)| holder.fence);
+        let mut names: Vec<_> = self.names.iter().map(|(attempt, name)| (*attempt, *name)).collect();
+        names.sort_unstable();
+        Stored { holders, names }.serialize(serializer)
+    }
+}
+
+#[cfg(feature = "_cas")]
+impl TryFrom<Stored<Holder>> for Holders {
+    type Error = &'static str;
+
+    fn try_from(Stored { holders, names }: Stored<Holder>) -> Result<Self, Self::Error> {
+        let mut all = Self::default();
+        let mut last = None;
+        for (name, holder, others) in holders {
+            if last.replace(holder.fence).is_some_and(|last| holder.fence <= last) {
+                return Err("the fences of the holders do not rise");
+            }
+            if all.by_name.insert(name, holder).is_some() {
+                return Err("a hold is there twice");
+            }
+            all.taken = all.taken.checked_add(holder.permits).ok_or("too many permits are held")?;
+            all.ends_at(holder.until, name);
+            if !others.is_empty() {
+                all.others.insert(name, others);
+            }
+        }
+        for (attempt, name) in names {
+            if all.names.insert(attempt, name).is_some() {
+                return Err("an attempt has two holds");
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(all(test, feature = "_cas"))]
+mod tests {
+    use super::*;
+
+    fn read(holders: &[(Id, u64, u64)], names: &[(Id, Id)]) -> postcard::Result<Holders> {
+        let until = Timestamp::from_micros(1);
+        let holder = |fence, permits| Holder {
+            attempt: None,
+            since: until,
+            until,
+            fence,
+            permits,
+            unconfirmed: false,
+        };
+        let holders =
+            holders.iter().map(|(name, fence, permits)| (*name, holder(*fence, *permits), Vec::new()));
+        let bytes = postcard::to_stdvec(&Stored { holders: holders.collect(), names: names.to_vec() });
+        postcard::from_bytes(&bytes.unwrap())
+    }
+
+    #[test]
+    fn order_in_maps_is_not_stored() {
+        let ids: Vec<(Id, Id)> = (0..50).map(|_| (Id::random(), Id::random())).collect();
+        let stored = |order: &mut dyn Iterator<Item = usize>| {
+            let mut holders = Holders::default();
+            for at in order {
+                let (attempt, key) = ids[at];
+                let ask = Permits { size: 100, permits: 1, key };
+                let now = Timestamp::from_micros(1);
+                holders.add(attempt, &ask, now, now, at as u64, false);
+            }
+            postcard::to_stdvec(&holders).unwrap()
+        };
+        assert_eq!(stored(&mut (0..50)), stored(&mut (0..50).rev()));
+    }
+
+    #[test]
+    fn stored_holders_are_checked() {
+        let (one, two) = (Id::from(1), Id::from(2));
+        let holders = read(&[(one, 1, 5), (two, 2, 6)], &[]).unwrap();
+        assert_eq!((holders.taken(), holders.len(), holders.ends.len()), (11, 2, 2));
+        assert!(read(&[(one, 1, 5), (one, 2, 6)], &[]).is_err(), "one name");
+        assert!(read(&[(one, 2, 5), (two, 2, 6)], &[]).is_err(), "one fence");
+        assert!(read(&[(one, 1, u64::MAX), (two, 2, 1)], &[]).is_err(), "too many permits");
+        assert!(read(&[], &[(one, two), (one, one)]).is_err(), "one attempt");
     }
 }

@@ -4,7 +4,7 @@ use crate::id::Id;
 
 /// The permits that a caller asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(any(feature = "serde", feature = "_cas"), derive(serde::Serialize, serde::Deserialize))]
 pub struct Permits {
     /// The number of permits that exist. The most recent value applies to all callers. With 0 no caller is admitted.
     pub size: u64,

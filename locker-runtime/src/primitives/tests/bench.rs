@@ -14,6 +14,10 @@ use std::time::Duration;
 pub(crate) struct Bench<S> {
     pub(crate) state: S,
     pub(crate) now: Timestamp,
+    pub(crate) spread: Duration,
+    pub(crate) floor: u64,
+    pub(crate) inbox: Option<u32>,
+    pub(crate) gone: Vec<u32>,
     pub(crate) notifications: Vec<Notification>,
     key: Key,
 }
@@ -24,12 +28,29 @@ pub(crate) const AWAY: Option<Wait> = Some(Wait { live: Some(Duration::from_secs
 impl<S: State> Bench<S> {
     pub(crate) fn new() -> Self {
         let now = Timestamp::from_micros(1_000_000_000);
-        Self { state: S::default(), now, notifications: Vec::new(), key: Key::new("k") }
+        Self {
+            state: S::default(),
+            now,
+            spread: Duration::ZERO,
+            floor: 0,
+            inbox: None,
+            gone: Vec::new(),
+            notifications: Vec::new(),
+            key: Key::new("k"),
+        }
+    }
+
+    /// Lets `step` change the state.
+    pub(crate) fn with<R>(&mut self, step: impl FnOnce(&mut S, &mut Context<'_>) -> R) -> R {
+        let Self { state, now, spread, floor, inbox, gone, notifications, key } = self;
+        let mut context = Context::new(key, *now, notifications);
+        context.floor = context.floor.max(*floor);
+        (context.spread, context.inbox, context.gone) = (*spread, *inbox, gone);
+        step(state, &mut context)
     }
 
     pub(crate) fn ask(&mut self, request: &S::Request) -> Reply {
-        let Self { state, key, now, notifications } = self;
-        state.step(request, &mut Context { key, now: *now, notifications })
+        self.with(|state, context| state.step(request, context))
     }
 
     pub(crate) fn pass(&mut self, millis: u64) {
@@ -41,8 +62,7 @@ impl<S: State> Bench<S> {
     }
 
     pub(crate) fn tick(&mut self) {
-        let Self { state, key, now, notifications } = self;
-        state.tick(&mut Context { key, now: *now, notifications });
+        self.with(State::tick);
     }
 
     /// Returns the ids that were notified since the last call.

@@ -110,12 +110,12 @@ proptest! {
                 let gone = arrived.get(usize::try_from(caller).unwrap()).copied().unwrap_or_else(Id::random);
                 barrier.ask(&barrier::Request::Cancel { id: gone, tombstone: true });
                 arrived.retain(|id| *id != gone);
-                let late = barrier::Request::Arrive { id: gone, parties, wait: AWAY };
+                let late = barrier::Request::Arrive { id: gone, parties, wait: AWAY, once: false };
                 prop_assert_eq!(barrier.ask(&late), Reply::Done, "a caller that left does not count");
                 continue;
             }
             let id = Id::from(1000 + number as u128);
-            let arrive = |id| barrier::Request::Arrive { id, parties, wait: AWAY };
+            let arrive = |id| barrier::Request::Arrive { id, parties, wait: AWAY, once: false };
             let reply = barrier.ask(&arrive(id));
             arrived.push(id);
             if arrived.len() as u64 == parties {
@@ -174,7 +174,7 @@ proptest! {
 #[test]
 fn barrier_forgets_a_round_of_one_process() {
     let mut barrier = Bench::<barrier::State>::new();
-    let arrive = |id| barrier::Request::Arrive { id: Id::from(id), parties: 3, wait: HERE };
+    let arrive = |id| barrier::Request::Arrive { id: Id::from(id), parties: 3, wait: HERE, once: false };
     for id in 1..=2 {
         assert!(matches!(barrier.ask(&arrive(id)), Reply::Queued { .. }));
     }

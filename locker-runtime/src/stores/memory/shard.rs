@@ -5,6 +5,7 @@ use crate::{
     clock::Timestamp,
     key::Key,
     primitives::{AnyState, Context, Notification, Reply, Request},
+    store::FirstKeys,
 };
 use std::{
     cmp::Ordering,
@@ -21,7 +22,7 @@ pub(super) struct Shard {
     /// The due times of keys with waiters. Other keys are found by sweeping.
     alarms: BTreeSet<Alarm>,
     sweep_at: Timestamp,
-    /// The highest fence of all forgotten keys.
+    /// The highest fence of all forgotten keys, and of all holds of an earlier process.
     fence_floor: u64,
     /// The latest time that a limiter has seen. Their coarse clock may go back by microseconds between threads.
     limiters_at: Timestamp,
@@ -83,19 +84,32 @@ impl Shard {
         self.keys.len()
     }
 
-    /// Returns the keys with state, after a sweep.
-    pub(super) fn keys(
+    /// Adds the keys with state to a page, after a sweep.
+    pub(super) fn list(
         &mut self,
         prefix: &str,
         now: Timestamp,
+        first: &mut FirstKeys<'_>,
         notifications: &mut Vec<Notification>,
-    ) -> Vec<Key> {
+    ) {
         self.sweep(now, notifications);
-        self.keys.keys().filter(|key| key.as_str().starts_with(prefix)).cloned().collect()
+        for key in self.keys.keys().filter(|key| key.as_str().starts_with(prefix)) {
+            if first.takes(key.as_str()) {
+                first.add(key.clone());
+            }
+        }
     }
 
     pub(super) fn users(&self) -> usize {
         self.keys.values().map(|entry| entry.state.users()).sum()
+    }
+
+    /// Makes the next fence at `key` higher than `fence`, and those of keys that are used later.
+    pub(super) fn raise_fence(&mut self, key: &Key, fence: u64) {
+        self.fence_floor = self.fence_floor.max(fence);
+        if let Some(entry) = self.keys.get_mut(key) {
+            entry.state.raise_fence(fence);
+        }
     }
 
     pub(super) fn next_due(&self) -> Timestamp {
@@ -111,7 +125,7 @@ impl Shard {
     ) -> Reply {
         let now = self.in_order(request, now);
         if let Some(entry) = self.keys.get_mut(key) {
-            let reply = entry.state.step(request, &mut Context { key, now, notifications });
+            let reply = entry.state.step(request, &mut Context::new(key, now, notifications));
             if !entry.is_scheduled(self.sweep_at, now) {
                 self.schedule(key, now);
             }
@@ -121,7 +135,7 @@ impl Shard {
         }
         let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
         state.raise_fence(self.fence_floor);
-        let reply = state.step(request, &mut Context { key, now, notifications });
+        let reply = state.step(request, &mut Context::new(key, now, notifications));
         if state.is_idle() {
             self.fence_floor = self.fence_floor.max(state.last_fence());
         } else {
@@ -136,7 +150,7 @@ impl Shard {
     fn is_over(&mut self, key: &Key, now: Timestamp, notifications: &mut Vec<Notification>) -> bool {
         self.limiters_at = self.limiters_at.max(now);
         if let Some(entry) = self.keys.get_mut(key) {
-            entry.state.tick(&mut Context { key, now, notifications });
+            entry.state.tick(&mut Context::new(key, now, notifications));
             self.schedule(key, now);
         }
         !self.keys.contains_key(key)
@@ -155,7 +169,7 @@ impl Shard {
             let Some(Alarm { key, .. }) = self.alarms.pop_first() else { break };
             if let Some(entry) = self.keys.get_mut(&key) {
                 entry.alarm = None;
-                entry.state.tick(&mut Context { key: &key, now, notifications });
+                entry.state.tick(&mut Context::new(&key, now, notifications));
                 self.schedule(&key, now);
             }
         }
@@ -171,7 +185,7 @@ impl Shard {
             self.keys.iter().filter(|(_, entry)| over(entry)).map(|(key, _)| key.clone()).collect();
         for key in due {
             if let Some(entry) = self.keys.get_mut(&key) {
-                entry.state.tick(&mut Context { key: &key, now, notifications });
+                entry.state.tick(&mut Context::new(&key, now, notifications));
                 self.schedule(&key, now);
             }
         }
@@ -259,6 +273,19 @@ mod tests {
             now = now + lease;
         }
         assert_eq!(shard.len(), 1);
+    }
+
+    /// With and without state at the key, whatever the clock says.
+    #[test]
+    fn raised_fence_is_exceeded() {
+        let (mut shard, key, mut notifications) = (Shard::default(), Key::new("one"), Vec::new());
+        let (lease, now) = (Duration::from_secs(1), Timestamp::from_micros(1_000_000_000));
+        for raised in [5_000_000_000, 6_000_000_000] {
+            shard.raise_fence(&key, raised);
+            let kind = HoldKind::Semaphore { size: 2, permits: 1 };
+            let reply = shard.step(&key, &kind.acquire(Id::random(), lease, None), now, &mut notifications);
+            assert_eq!(reply, Reply::Granted { fence: raised + 1 });
+        }
     }
 
     /// The sweep's time may be ahead of a limiter's by microseconds.

@@ -1,13 +1,66 @@
-//! The client of the `redis` crate, with TLS.
+//! One server, and its client of the `redis` crate, with TLS.
 
+use super::url;
 use crate::{
     error::{Error, ErrorKind, Result},
-    stores::opening::RedisOptions,
+    stores::opening::NetworkOptions,
 };
-use redis::{Client, ConnectionInfo};
+use redis::{Client, ConnectionAddr, ConnectionInfo};
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+/// A server that connections lead to.
+pub(super) struct Server {
+    pub(super) client: Client,
+    /// The address without user and password, for messages.
+    pub(super) address: String,
+    pub(super) host: String,
+    /// How many masters there were before it, by the count of the sentinels. 0 without sentinels.
+    pub(super) epoch: u64,
+    is_left: AtomicBool,
+}
+
+impl Server {
+    pub(super) fn new(info: ConnectionInfo, epoch: u64, options: &NetworkOptions) -> Result<Self> {
+        let address = url::redacted(&info);
+        let host = match info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+            _ => String::new(),
+        };
+        Ok(Self { client: client(info, options)?, address, host, epoch, is_left: AtomicBool::new(false) })
+    }
+
+    /// Leaves the server because another one is the master. From here on its replies count as lost.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::SeqCst)
+    }
+
+    /// Returns the error for a connection that was not made.
+    pub(super) fn unreachable(&self, why: &str) -> Error {
+        unreachable(&self.address, why)
+    }
+}
+
+/// Returns the error for a connection to `address` that was not made.
+pub(super) fn unreachable(address: &str, why: &str) -> Error {
+    let hint = if address.starts_with("rediss") { " (does this port speak TLS?)" } else { "" };
+    Error::new(ErrorKind::Unavailable, format!("cannot connect to {address}: {why}{hint}"))
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.address).field(&self.epoch).finish()
+    }
+}
 
 #[cfg(feature = "redis-tls")]
-pub(super) fn client(info: ConnectionInfo, options: &RedisOptions) -> Result<Client> {
+fn client(info: ConnectionInfo, options: &NetworkOptions) -> Result<Client> {
     drop(rustls::crypto::ring::default_provider().install_default());
     if let Some(pem) = &options.tls_ca {
         check_authority(pem)?;
@@ -34,6 +87,6 @@ fn check_authority(pem: &[u8]) -> Result<()> {
 }
 
 #[cfg(not(feature = "redis-tls"))]
-pub(super) fn client(info: ConnectionInfo, _options: &RedisOptions) -> Result<Client> {
+fn client(info: ConnectionInfo, _options: &NetworkOptions) -> Result<Client> {
     Client::open(info).map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
 }

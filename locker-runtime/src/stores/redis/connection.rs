@@ -4,8 +4,10 @@
 //! has a local connection, for commands only. A message and a reply may overtake each other.
 
 use super::{
+    client::{Server, unreachable},
+    discovery::Discovery,
     errors, handshake,
-    pipeline::{self, Payload, Pipeline},
+    pipeline::{self, Means, Payload, Pipeline},
     push_receiver::{PushReceiver, PushSink},
     script::Invocation,
 };
@@ -16,8 +18,9 @@ use crate::{
     error::{Error, ErrorKind, Result},
     panics,
     runtimes::PerRuntime,
+    stores::opening::Replicas,
 };
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     mem::replace,
     sync::{
@@ -31,9 +34,7 @@ use tokio::sync::{Notify, watch};
 /// The settings for connecting.
 #[derive(Debug)]
 pub(super) struct Connector {
-    pub(super) client: Client,
-    /// The address without user and password, for messages.
-    pub(super) address: String,
+    pub(super) discovery: Discovery,
     pub(super) channel: String,
     /// The timeout of the first connection.
     pub(super) connect_timeout: Duration,
@@ -41,6 +42,7 @@ pub(super) struct Connector {
     pub(super) reconnect_timeout: Duration,
     /// The timeout of one reply.
     pub(super) command_timeout: Duration,
+    pub(super) replicas: Option<Replicas>,
     pub(super) checks: handshake::Checks,
     pub(super) receiver: Arc<PushReceiver>,
     /// Whether the server keeps all scripts, as far as this process knows.
@@ -60,10 +62,11 @@ pub(super) type Replied = Result<RedisResult<Value>>;
 
 /// A connection.
 pub(super) struct Connection {
+    pub(super) server: Arc<Server>,
     pipeline: Pipeline,
     broken: Arc<Notify>,
     since: Timestamp,
-    /// Two round trips, as measured while connecting. A shorter silence proves nothing.
+    /// Two round trips, as measured while connecting, and the wait for replicas. A shorter silence proves nothing.
     silence_limit: Duration,
     /// The connections of callers' runtimes. They end with this one, because they may lead to a former master.
     local: PerRuntime<Connection>,
@@ -90,6 +93,11 @@ impl Connection {
         self.send(Payload::InFull(Arc::clone(invocation)), by)
     }
 
+    /// Sends a call right behind `ASKING`, to a node that takes a slot over. Waits for the reply until `by`.
+    pub(super) fn ask(&self, call: Payload, by: Timestamp) -> impl Future<Output = Replied> {
+        self.send(Payload::Asking(Box::new(call)), by)
+    }
+
     /// Sends one command. Waits for the reply until `by`.
     pub(super) fn call(&self, command: Cmd, by: Timestamp) -> impl Future<Output = Replied> {
         self.send(Payload::Command(command), by)
@@ -102,6 +110,10 @@ impl Connection {
             reply = self.pipeline.send(payload) => {
                 if reply.as_ref().is_err_and(|error| self.is_ended_by(error)) {
                     self.broken.notify_one();
+                }
+                // A former master may still say yes to what its successor does not know.
+                if self.server.is_left() {
+                    return Err(errors::lost("another server has become the master"));
                 }
                 Ok(reply)
             }
@@ -126,6 +138,9 @@ impl Connection {
 /// The minimum life of a connection to a replica.
 const REPLICA_RETRY: Duration = Duration::from_secs(1);
 
+/// The time between two questions for the role of a server that may be demoted.
+const ROLE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A handle to the current connection.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionHandle {
@@ -138,14 +153,22 @@ impl ConnectionHandle {
     pub(super) fn open(connector: Connector) -> Self {
         let (sender, status) = watch::channel(Status::Connecting);
         let connector = Arc::new(connector);
-        background::spawn(keep_connected(Arc::clone(&connector), sender));
+        let keeping = keep_connected(Arc::clone(&connector), sender);
+        let following = Arc::clone(&connector);
+        background::spawn(async move {
+            tokio::select! {
+                () = keeping => {}
+                () = following.discovery.follow() => {}
+            }
+        });
         Self { status, connector }
     }
 
     /// Returns the local connection of the caller's runtime, or the [`main`](Self::main) one if there is none.
     pub(super) async fn local(&self, limit: Duration) -> Result<Arc<Connection>> {
         let main = self.main(limit).await?;
-        let local = main.local.get(|| Arc::clone(&self.connector).connect_local()).await;
+        let open = || Arc::clone(&self.connector).connect_local(Arc::clone(&main.server));
+        let local = main.local.get(open).await;
         Ok(local.unwrap_or(main))
     }
 
@@ -159,9 +182,16 @@ impl ConnectionHandle {
         Box::pin(self.wait(limit)).await
     }
 
-    /// Records that the server has lost scripts. Returns `false` if that was known.
-    pub(super) fn forget_scripts(&self) -> bool {
-        self.connector.knows_scripts.swap(false, Ordering::AcqRel)
+    /// Returns the main connection if it is up.
+    pub(super) fn up(&self) -> Option<Arc<Connection>> {
+        if let Status::Up(connection) = &*self.status.borrow() { Some(Arc::clone(connection)) } else { None }
+    }
+
+    /// Records that the server has lost scripts. Unless that was known, it may have lost more.
+    pub(super) fn scripts_are_gone(&self) {
+        if self.connector.knows_scripts.swap(false, Ordering::AcqRel) {
+            self.connector.receiver.resync();
+        }
     }
 
     /// Returns the reason for a missing connection.
@@ -171,18 +201,20 @@ impl ConnectionHandle {
             Status::Down(error) => Some(error.clone()),
             Status::Connecting => Some(Error::new(
                 ErrorKind::Unavailable,
-                format!("no connection to {}", self.connector.address),
+                format!("no connection to {}", self.connector.discovery.address()),
             )),
         }
+    }
+
+    /// Returns whether a reply came over the main connection since `time`.
+    pub(super) fn has_replied_since(&self, time: Timestamp) -> bool {
+        matches!(&*self.status.borrow(), Status::Up(main) if main.pipeline.has_reply_since(time))
     }
 
     /// Returns how long a reply may take, with some time for busy machines. Returns zero without a connection.
     pub(super) fn expected_rtt(&self) -> Duration {
         const BUSY: Duration = Duration::from_millis(100);
-        match &*self.status.borrow() {
-            Status::Up(connection) => connection.silence_limit.max(BUSY),
-            _ => Duration::ZERO,
-        }
+        self.up().map_or(Duration::ZERO, |main| main.silence_limit.max(BUSY))
     }
 
     async fn wait(&self, limit: Duration) -> Result<Arc<Connection>> {
@@ -198,7 +230,7 @@ impl ConnectionHandle {
             Status::Down(error) => Err(error.clone().unsent()),
             Status::Connecting => Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("no connection to {} within {limit:?}", self.connector.address),
+                format!("no connection to {} within {limit:?}", self.connector.discovery.address()),
             )),
         }
     }
@@ -218,21 +250,30 @@ async fn attempt_ended(status: &mut watch::Receiver<Status>) {
 
 /// Connects, and connects again after each end of the connection.
 async fn keep_connected(connector: Arc<Connector>, status: watch::Sender<Status>) {
-    let (mut backoff, mut is_reconnect) = (Backoff::default(), false);
+    let (mut backoff, mut is_reconnect, mut epoch) = (Backoff::default(), false, 0);
     while !status.is_closed() {
+        let newest = connector.discovery.newest();
         match connector.connect(is_reconnect).await {
             Ok(connection) => {
                 backoff = Backoff::default();
                 set_status(&status, Status::Up(Arc::clone(&connection)));
                 // Before the first connection there is no hold that the server may have lost.
+                let before = replace(&mut epoch, connection.server.epoch);
                 if replace(&mut is_reconnect, true) {
+                    if before != epoch {
+                        connector.receiver.doubt_holds();
+                    }
                     connector.receiver.resync();
                 } else {
                     connector.receiver.wake_waiters();
                 }
                 tokio::select! {
                     () = connection.broken.notified() => {}
+                    () = connector.replaced(&connection) => connector.receiver.doubt_holds(),
                     () = status.closed() => {}
+                }
+                if connector.discovery.may_move() {
+                    connection.server.leave();
                 }
                 set_status(&status, Status::Connecting);
             }
@@ -240,6 +281,7 @@ async fn keep_connected(connector: Arc<Connector>, status: watch::Sender<Status>
                 set_status(&status, Status::Down(error));
                 tokio::select! {
                     () = background::sleep(backoff.next_delay()) => {}
+                    () = connector.discovery.newer_than(newest) => {}
                     () = status.closed() => {}
                 }
             }
@@ -259,72 +301,104 @@ impl Connector {
     }
 
     /// Opens a local connection on the current runtime. The returned future ends with it.
-    async fn connect_local(self: Arc<Self>) -> Option<(Arc<Connection>, impl Future<Output = ()>)> {
+    async fn connect_local(
+        self: Arc<Self>,
+        server: Arc<Server>,
+    ) -> Option<(Arc<Connection>, impl Future<Output = ()>)> {
         let (multiplexed, broken, round_trip) =
-            self.within(self.reconnect_timeout, self.dial()).await.ok()?;
+            self.within(self.reconnect_timeout, self.dial(&server)).await.ok()?;
         let until = Arc::clone(&broken);
-        Some((self.connection(multiplexed, broken, round_trip), async move { until.notified().await }))
+        let connection = self.connection(server, multiplexed, broken, round_trip);
+        Some((connection, async move { until.notified().await }))
+    }
+
+    /// Waits until another server is the master. Only for servers that may change without an end of the connection.
+    async fn replaced(&self, connection: &Connection) {
+        tokio::select! {
+            () = self.discovery.newer_than(Some(connection.server.epoch)) => {}
+            () = self.demoted(connection), if self.discovery.may_move() => {}
+        }
+    }
+
+    /// Waits until the server says that it is a replica.
+    async fn demoted(&self, connection: &Connection) {
+        let mut asking = Timestamp::now();
+        loop {
+            asking = (asking + ROLE_INTERVAL).max(Timestamp::now());
+            background::sleep_until(asking).await;
+            let reply = connection.call(redis::cmd("HELLO"), asking + self.command_timeout).await;
+            if reply.is_ok_and(|reply| reply.is_ok_and(handshake::is_replica)) {
+                return;
+            }
+        }
     }
 
     async fn within<T>(&self, limit: Duration, connecting: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
             result = connecting => result,
-            () = background::sleep(limit) => Err(self.failed(&format!("nothing heard within {limit:?}"))),
+            () = background::sleep(limit) => {
+                Err(unreachable(self.discovery.address(), &format!("nothing heard within {limit:?}")))
+            }
         }
     }
 
     async fn set_up(&self) -> Result<Arc<Connection>> {
-        let (mut multiplexed, broken, round_trip) = self.dial().await?;
-        self.checks.run(&mut multiplexed, &self.channel).await?;
-        let loaded = handshake::load_scripts(&mut multiplexed).await?;
+        let server = self.discovery.server().await?;
+        tokio::select! {
+            connected = self.set_up_with(&server) => connected,
+            () = self.discovery.newer_than(Some(server.epoch)) => {
+                Err(server.unreachable("another server has become the master"))
+            }
+        }
+    }
+
+    async fn set_up_with(&self, server: &Arc<Server>) -> Result<Arc<Connection>> {
+        let (mut multiplexed, broken, round_trip) = self.dial(server).await?;
+        self.checks.run(&mut multiplexed, &self.channel, self.discovery.owner()).await?;
+        let loaded = handshake::load_scripts(&mut multiplexed, self.checks.is_strict).await?;
         self.knows_scripts.store(loaded, Ordering::Release);
         let subscribing = Timestamp::now();
-        multiplexed.subscribe(&self.channel).await.map_err(|error| self.refused(&error))?;
+        multiplexed
+            .subscribe(&self.channel)
+            .await
+            .map_err(|error| handshake::not_connected(server, &error))?;
         // The shorter of two measurements: a busy moment may have delayed one of them.
         let round_trip = round_trip.min(Timestamp::now().since(subscribing));
-        Ok(self.connection(multiplexed, broken, round_trip))
+        Ok(self.connection(Arc::clone(server), multiplexed, broken, round_trip))
     }
 
     /// Connects to a master. Returns the connection, a notification of its end, and the round-trip time.
-    async fn dial(&self) -> Result<(MultiplexedConnection, Arc<Notify>, Duration)> {
+    async fn dial(&self, server: &Server) -> Result<(MultiplexedConnection, Arc<Notify>, Duration)> {
         let broken = Arc::new(Notify::new());
-        let sink = PushSink { receiver: Arc::clone(&self.receiver), broken: Arc::clone(&broken) };
+        let sink = PushSink::new(&self.receiver, &broken, self.discovery.owner());
         // This module has its own timeouts, which also work under executors other than tokio's.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(pipeline::MAX_WRITES)
             .set_push_sender(sink);
-        let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut multiplexed = connected.map_err(|error| self.refused(&error))?;
+        let connected = server.client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut multiplexed = connected.map_err(|error| handshake::not_connected(server, &error))?;
         let greeting = Timestamp::now();
-        handshake::greet(&mut multiplexed).await?;
+        handshake::greet(&mut multiplexed, self.discovery.advice()).await?;
         Ok((multiplexed, broken, Timestamp::now().since(greeting)))
     }
 
     fn connection(
         &self,
+        server: Arc<Server>,
         multiplexed: MultiplexedConnection,
         broken: Arc<Notify>,
         round_trip: Duration,
     ) -> Arc<Connection> {
-        let silence_limit = self.command_timeout.min(round_trip * 2);
-        let (pipeline, writing) = Pipeline::new(multiplexed);
+        let for_replicas = self.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
+        let silence_limit = self.command_timeout.min(round_trip * 2 + for_replicas);
+        let by_slot = self.discovery.owner().is_some();
+        let (pipeline, writing) = Pipeline::new(multiplexed, Means { by_slot, replicas: self.replicas });
         // The writer runs on the runtime that drives the connection.
         tokio::spawn(writing);
         let (since, local) = (Timestamp::now(), PerRuntime::default());
-        Arc::new(Connection { pipeline, broken, since, silence_limit, local })
-    }
-
-    fn refused(&self, error: &RedisError) -> Error {
-        handshake::explain(error)
-            .unwrap_or_else(|| self.failed(&error.to_string()))
-            .with_source(error.clone())
-    }
-
-    fn failed(&self, why: &str) -> Error {
-        let hint = if self.address.starts_with("rediss:") { " (does this port speak TLS?)" } else { "" };
-        Error::new(ErrorKind::Unavailable, format!("cannot connect to {}: {why}{hint}", self.address))
+        Arc::new(Connection { server, pipeline, broken, since, silence_limit, local })
     }
 }

@@ -5,6 +5,7 @@ mod batches;
 mod bugs;
 mod comparison;
 mod requests;
+mod strict;
 
 use comparison::{KEYS, compare_while_set_back, seed};
 use locker_harness::RedisServer;
@@ -44,6 +45,7 @@ macro_rules! comparisons {
 
 comparisons! {
     lock: 1_200;
+    named_lock: 1_200;
     semaphore: 1_200;
     rate_limiter: 1_200;
     rate_limiter_with_a_long_queue: 400;

@@ -6,7 +6,20 @@ use redis::RedisError;
 /// Returns the error of a call. Unless Redis itself refused the call, Redis may have carried it out, or may still do
 /// so.
 pub(super) fn of_call(error: &RedisError) -> Error {
+    if error.code() == Some(UNACKNOWLEDGED) {
+        let why = error.detail().unwrap_or_default();
+        let message = format!("granted by the redis master, and not used: {why}");
+        return Error::new(ErrorKind::Unavailable, message).with_source(error.clone()).unknown().answered();
+    }
     if is_from_server(error) { refused(error) } else { lost(&error.to_string()) }
+}
+
+/// The code of the error for a grant that too few replicas have. No server has it.
+const UNACKNOWLEDGED: &str = "UNACKNOWLEDGED";
+
+/// Returns the error of a grant that too few replicas have. The master has carried it out.
+pub(super) fn unacknowledged(why: &str) -> RedisError {
+    redis::make_extension_error(UNACKNOWLEDGED.into(), Some(why.into()))
 }
 
 /// Returns the error for a missing reply: the outcome is unknown.
@@ -36,6 +49,12 @@ pub(super) fn is_of_a_replica(error: &RedisError) -> bool {
     is_from_server(error) && matches!(code(error, &text(error)), "READONLY" | "MASTERDOWN" | "NOMASTERLINK")
 }
 
+/// Returns whether a node of a cluster has refused a call because of its slot, so that another node may accept it, or
+/// the same one later.
+pub(super) fn is_about_a_slot(error: &RedisError) -> bool {
+    is_from_server(error) && matches!(code(error, &text(error)), "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN")
+}
+
 /// Returns whether Redis itself replied with this error.
 fn is_from_server(error: &RedisError) -> bool {
     use redis::ErrorKind as K;
@@ -47,7 +66,7 @@ fn is_from_server(error: &RedisError) -> bool {
 fn kind_and_hint(code: &str) -> (ErrorKind, &'static str) {
     use ErrorKind as K;
     match code {
-        "READONLY" => (K::Unavailable, " (this is a replica: pass the address of the master)"),
+        "READONLY" => (K::Unavailable, " (this is a replica: locks need the master)"),
         "OOM" => {
             (K::Unavailable, " (maxmemory is reached: acquiring and waiting need memory, releasing does not)")
         }

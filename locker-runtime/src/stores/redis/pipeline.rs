@@ -8,11 +8,13 @@
 //! gathered.
 
 mod queue;
+mod replicas;
 mod writer;
 
-use crate::clock::Timestamp;
-pub(super) use queue::Payload;
+use super::errors;
+use crate::{clock::Timestamp, stores::opening::Replicas};
 use queue::{Call, LastReply, Queue};
+pub(super) use queue::{Means, Payload};
 use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{future::Future, sync::Arc};
 use tokio::sync::{Semaphore, oneshot};
@@ -30,16 +32,20 @@ pub(super) struct Pipeline {
     /// One permit for each call without a reply.
     room: Semaphore,
     last_reply: LastReply,
+    replicas: Option<Replicas>,
     /// Dropped with the pipeline: then no caller waits for a reply.
     _open: oneshot::Sender<()>,
 }
 
 impl Pipeline {
     /// A pipeline over `connection`, and the future that runs its writer until the pipeline is dropped.
-    pub(super) fn new(connection: MultiplexedConnection) -> (Self, impl Future<Output = ()> + Send) {
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        means: Means,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (open, closed) = oneshot::channel();
         let (queue, last_reply) = (Arc::<Queue>::default(), LastReply::default());
-        let writer = Writer::new(Arc::clone(&queue), last_reply.clone());
+        let writer = Writer::new(Arc::clone(&queue), last_reply.clone(), means);
         let writes_to = connection.clone();
         let writing = async move {
             tokio::select! {
@@ -47,7 +53,8 @@ impl Pipeline {
                 _ = closed => {}
             }
         };
-        (Self { connection, queue, room: Semaphore::new(MAX_CALLS), last_reply, _open: open }, writing)
+        let room = Semaphore::new(MAX_CALLS);
+        (Self { connection, queue, room, last_reply, replicas: means.replicas, _open: open }, writing)
     }
 
     /// Returns whether a reply has come since `time`.
@@ -63,7 +70,7 @@ impl Pipeline {
             Ok(permit) => permit,
             Err(_) => Box::pin(self.room.acquire()).await.map_err(|_| closed())?,
         };
-        if is_single {
+        if is_single || matches!(payload, Payload::Asking(_)) {
             return Box::pin(self.send_now(payload)).await;
         }
         let (reply, replied) = oneshot::channel();
@@ -72,12 +79,42 @@ impl Pipeline {
     }
 
     async fn send_now(&self, payload: Payload) -> RedisResult<Value> {
-        let reply = self.connection.clone().send_packed_command(&payload.command()).await;
+        let replicas = self.replicas.filter(|_| payload.is_promise());
+        let reply = match (&payload, replicas) {
+            (Payload::Asking(_), _) | (_, Some(_)) => Box::pin(self.send_with(&payload, replicas)).await,
+            _ => self.connection.clone().send_packed_command(&payload.command()).await,
+        };
         let reply = reply.and_then(Value::extract_error);
         if !reply.as_ref().is_err_and(RedisError::is_unrecoverable_error) {
             self.last_reply.record();
         }
         reply
+    }
+
+    /// Sends a call in one write with what belongs to it: `ASKING` before it, and `WAIT` for the replicas behind it.
+    async fn send_with(&self, payload: &Payload, replicas: Option<Replicas>) -> RedisResult<Value> {
+        let mut pipeline = redis::Pipeline::with_capacity(3);
+        if matches!(payload, Payload::Asking(_)) {
+            pipeline.cmd("ASKING");
+        }
+        let asks = !pipeline.is_empty();
+        pipeline.add_command(payload.command());
+        if let Some(replicas) = replicas {
+            pipeline.add_command(replicas.command());
+        }
+        let replies = self.connection.clone().send_packed_commands(&pipeline, 0, pipeline.len()).await?;
+        let mut replies = replies.into_iter();
+        let mut next = || replies.next().unwrap_or(Value::Nil);
+        // The user may lack the permission for `ASKING`: then the server refers the call to another node.
+        let asking = if asks { next().extract_error() } else { Ok(Value::Nil) };
+        let reply = next().extract_error();
+        if reply.as_ref().is_err_and(errors::is_about_a_slot) {
+            asking?;
+        }
+        match replicas {
+            Some(replicas) => replicas.accept(reply, &Replicas::acknowledged(next())),
+            None => reply,
+        }
     }
 }
 

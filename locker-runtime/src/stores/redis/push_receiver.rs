@@ -1,10 +1,14 @@
 //! The receiver of the server's push messages: grants and wake-ups for the waiters of this process.
 
-use super::codec::lock::{Grant, Run};
+use super::{
+    super::recent_grants::RecentGrants,
+    codec::lock::{Grant, Run},
+    slots::Owner,
+};
 use crate::{
     background,
     clock::Timestamp,
-    id::{Id, IdMap},
+    id::Id,
     key::Key,
     mailboxes::Mailboxes,
     panics,
@@ -25,9 +29,18 @@ use tokio::sync::Notify;
 
 /// The sink of one connection for push messages.
 pub(super) struct PushSink {
-    pub(super) receiver: Arc<PushReceiver>,
+    receiver: Arc<PushReceiver>,
     /// Notified when the connection breaks.
-    pub(super) broken: Arc<Notify>,
+    broken: Arc<Notify>,
+    /// The node of a cluster. Its nodes pass messages on to each other, so each message comes over every connection: it
+    /// counts over that to the owner of its key.
+    node: Option<Owner>,
+}
+
+impl PushSink {
+    pub(super) fn new(receiver: &Arc<PushReceiver>, broken: &Arc<Notify>, node: Option<&Owner>) -> Self {
+        Self { receiver: Arc::clone(receiver), broken: Arc::clone(broken), node: node.cloned() }
+    }
 }
 
 impl AsyncPushSender for PushSink {
@@ -37,7 +50,11 @@ impl AsyncPushSender for PushSink {
             PushKind::Message => {
                 let payload =
                     info.data.into_iter().nth(1).and_then(|data| String::from_redis_value(data).ok());
-                if let Some(message) = payload.as_deref().and_then(Message::read) {
+                let message = payload.as_deref().and_then(Message::read);
+                let counts = |message: &Message| {
+                    self.node.as_ref().is_none_or(|node| node.has(message.key().as_str()))
+                };
+                if let Some(message) = message.filter(counts) {
                     self.receiver.deliver(message);
                 }
             }
@@ -70,9 +87,7 @@ pub(super) trait RunMessages: Store {
 #[derive(Debug)]
 pub(super) struct PushReceiver {
     pub(super) mailboxes: Mailboxes,
-    /// Grants that have reached their waiter by a message or a reply. A second message for the same grant may come
-    /// after the waiter has closed its mailbox.
-    recent_grants: Mutex<IdMap<RecentGrant>>,
+    recent_grants: Mutex<RecentGrants>,
     store: Weak<dyn RunMessages>,
 }
 
@@ -95,9 +110,16 @@ impl PushReceiver {
         }
     }
 
+    /// Requests the renewal of the holds of this store, which are in jeopardy until then: another server is the master.
+    pub(super) fn doubt_holds(&self) {
+        if let Some(store) = self.store.upgrade() {
+            renewals::doubt_all(&*store);
+        }
+    }
+
     /// Records that `id` has received a grant by a reply.
     pub(super) fn record_grant(&self, id: Id, fence: u64) {
-        record(&mut lock(&self.recent_grants), id, fence);
+        lock(&self.recent_grants).record(id, fence);
     }
 
     fn deliver(&self, message: Message) {
@@ -121,14 +143,12 @@ impl PushReceiver {
         let mut recent = lock(&self.recent_grants);
         match self.mailboxes.put(notification) {
             Ok(waker) => {
-                record(&mut recent, id, fence);
+                recent.record(id, fence);
                 drop(recent);
                 waker.into_iter().for_each(panics::wake);
             }
-            Err(notification) if recent.get(&id).is_none_or(|grant| grant.fence < fence) => {
-                self.return_permits(notification, fence);
-            }
-            Err(_) => {}
+            Err(_) if recent.has(id, fence) => {}
+            Err(notification) => self.return_permits(notification, fence),
         }
     }
 
@@ -149,29 +169,9 @@ impl PushReceiver {
     }
 }
 
-/// A grant that has reached its waiter.
-#[derive(Debug)]
-struct RecentGrant {
-    fence: u64,
-    until: Timestamp,
-}
-
-fn record(recent: &mut IdMap<RecentGrant>, id: Id, fence: u64) {
-    let now = Timestamp::now();
-    if recent.len() >= recent.capacity() {
-        recent.retain(|_, grant| grant.until > now);
-    }
-    let grant = recent.entry(id).or_insert(RecentGrant { fence, until: now });
-    // The message for an older grant may come later.
-    *grant = RecentGrant { fence: grant.fence.max(fence), until: now + REMEMBER };
-}
-
 /// The period in which all waiters of a process send their requests again, so that they do not overload a server that
 /// has just restarted.
 const SPREAD: Duration = Duration::from_millis(100);
-
-/// How long a recent grant is remembered: longer than a replaced connection lives on.
-const REMEMBER: Duration = Duration::from_secs(60);
 
 /// A message as the scripts publish it: `<primitive> <signal> <id> <fence> <key>`. A `look` has the microseconds until
 /// the recheck in place of the fence. A `run` has its members in place of the id.
@@ -190,6 +190,15 @@ pub(super) enum Message {
 }
 
 impl Message {
+    fn key(&self) -> &Key {
+        match self {
+            Self::Run(key, _) | Self::Lost(key, _) => key,
+            Self::Permits(notification) | Self::Deleted(notification, _) | Self::Hint(notification) => {
+                &notification.key
+            }
+        }
+    }
+
     pub(super) fn read(text: &str) -> Option<Self> {
         let mut words = text.splitn(5, ' ');
         let mut word = || words.next();
@@ -214,7 +223,11 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::failing::FailingStore;
+    use crate::stores::{
+        failing::FailingStore,
+        redis::slots::{NOBODY, Owners, slot_of},
+    };
+    use redis::Value;
     use std::{
         sync::mpsc,
         task::{Context, Wake, Waker},
@@ -253,6 +266,31 @@ mod tests {
             done.send(lock(&receiver.recent_grants).len()).unwrap();
         });
         assert_eq!(all.recv_timeout(locker_harness::GENEROUS), Ok(2));
+    }
+
+    /// Each message comes over the connections to all masters of a cluster.
+    #[test]
+    fn message_counts_over_the_connection_to_the_owner() {
+        let (receiver, owners) =
+            (Arc::new(PushReceiver::new(Weak::<FailingStore>::new())), Arc::<Owners>::default());
+        let sink = |number| PushSink {
+            receiver: Arc::clone(&receiver),
+            broken: Arc::default(),
+            node: Some(Owner { id: "".into(), number, owners: Arc::clone(&owners) }),
+        };
+        let (sinks, id) = ([sink(1), sink(2)], Id::from(1));
+        let heard_by = |number: usize| {
+            let mut mailbox = receiver.mailboxes.subscribe(id);
+            let payload = format!("semaphore wake {id} 0 semaphore:a");
+            let data =
+                ["channel".to_owned(), payload].map(|text| Value::BulkString(text.into_bytes())).into();
+            sinks[number].send(PushInfo { kind: PushKind::Message, data }).unwrap();
+            mailbox.poll_next(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        for (owner, heard) in [(NOBODY, [false, false]), (1, [true, false]), (2, [false, true])] {
+            owners.set(slot_of("semaphore:a"), owner);
+            assert_eq!([heard_by(0), heard_by(1)], heard, "{owner}");
+        }
     }
 
     #[test]

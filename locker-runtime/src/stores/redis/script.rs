@@ -1,16 +1,18 @@
 //! Lua scripts, their calls and their replies.
 
-use super::errors;
+use super::{errors, strict::Strict};
 use crate::{
     error::{Error, Result},
     id::Id,
     key::{Key, hex},
 };
-use once_cell::sync::OnceCell;
+use once_cell::race::OnceBox;
 use redis::{Cmd, RedisResult, Value};
 use std::{fmt::Write, sync::Arc, time::Duration};
 
 const CLOCK: &str = include_str!("lua/clock.lua");
+const STRICT: &str = include_str!("lua/strict.lua");
+const OPEN: &str = include_str!("lua/open.lua");
 
 /// How long the server keeps the place of a waiter without a request from it.
 pub(super) const WAITER_TTL: Duration = Duration::from_secs(30);
@@ -27,7 +29,10 @@ pub(super) struct Script {
     helpers: &'static [&'static str],
     first: &'static str,
     parts: &'static [&'static str],
-    text: OnceCell<Text>,
+    /// The texts before and after the first part in strict mode, if the mode concerns this script.
+    strict: Option<(&'static str, &'static str)>,
+    text: OnceBox<Text>,
+    strict_text: OnceBox<Text>,
 }
 
 #[derive(Debug)]
@@ -48,21 +53,36 @@ impl Script {
         first: &'static str,
         parts: &'static [&'static str],
     ) -> Self {
-        Self { helpers, first, parts, text: OnceCell::new() }
+        Self { helpers, first, parts, strict: None, text: OnceBox::new(), strict_text: OnceBox::new() }
+    }
+
+    /// Gives the script a variant for strict mode, with these texts before and after its first part.
+    pub(super) const fn strict(mut self, before: &'static str, after: &'static str) -> Self {
+        self.strict = Some((before, after));
+        self
     }
 
     /// Begins a call for `key`. [`Invocation::argument`] adds its arguments.
     pub(super) fn on(&'static self, key: &Key) -> Invocation {
-        Invocation { script: self, key: key.clone(), arguments: Vec::with_capacity(12), batch: None }
+        let arguments = Vec::with_capacity(12);
+        Invocation { script: self, key: key.clone(), arguments, batch: None, is_promise: false, strict: None }
     }
 
     /// Returns the command that makes a server keep the script under its digest.
-    pub(super) fn load(&self) -> Cmd {
-        redis::cmd("SCRIPT").arg("LOAD").arg(&self.text().body).clone()
+    pub(super) fn load(&self, is_strict: bool) -> Cmd {
+        redis::cmd("SCRIPT").arg("LOAD").arg(&self.text(is_strict).body).clone()
     }
 
-    fn text(&self) -> &Text {
-        self.text.get_or_init(|| Text::new([self.first, CLOCK, &self.parts.concat()].concat()))
+    fn text(&self, is_strict: bool) -> &Text {
+        let parts = || self.parts.concat();
+        let new = |texts: &[&str]| Box::new(Text::new(texts.concat()));
+        match self.strict {
+            Some((before, after)) if is_strict => {
+                self.strict_text.get_or_init(|| new(&[STRICT, before, self.first, after, CLOCK, &parts()]))
+            }
+            Some(_) => self.text.get_or_init(|| new(&[self.first, OPEN, CLOCK, &parts()])),
+            None => self.text.get_or_init(|| new(&[self.first, CLOCK, &parts()])),
+        }
     }
 }
 
@@ -126,6 +146,8 @@ pub(super) struct Invocation {
     key: Key,
     arguments: Vec<Argument>,
     batch: Option<&'static BatchScript>,
+    is_promise: bool,
+    strict: Option<Arc<Strict>>,
 }
 
 impl Invocation {
@@ -145,6 +167,29 @@ impl Invocation {
         Self { batch: self.batch.filter(|_| common), ..self }
     }
 
+    /// Marks a call whose reply may be that the caller holds something.
+    pub(super) fn promise(self) -> Self {
+        Self { is_promise: true, ..self }
+    }
+
+    pub(super) fn is_promise(&self) -> bool {
+        self.is_promise
+    }
+
+    /// Makes the call one of a locker in strict mode, if it is one.
+    pub(super) fn strictly(self, strict: Option<&Arc<Strict>>) -> Self {
+        Self { strict: strict.cloned(), ..self }
+    }
+
+    fn text(&self) -> &Text {
+        self.script.text(self.strict.is_some())
+    }
+
+    /// Returns the settings of strict mode, if it concerns this script.
+    fn strict_for(&self, script: &Script) -> Option<&Strict> {
+        self.strict.as_deref().filter(|_| script.strict.is_some())
+    }
+
     pub(super) fn key(&self) -> &Key {
         &self.key
     }
@@ -156,29 +201,33 @@ impl Invocation {
 
     /// Returns the call by digest.
     pub(super) fn by_digest(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.text().digest)
+        self.command("EVALSHA", &self.text().digest)
     }
 
     /// Returns the call with the whole text, for a server that does not know the script.
     pub(super) fn in_full(&self) -> Cmd {
-        self.command("EVAL", &self.script.text().body)
+        self.command("EVAL", &self.text().body)
     }
 
     /// Returns the call of a script that a test has changed, by digest and in full. Its last argument is the time.
     #[cfg(test)]
     pub(super) fn changed(self, change: &mut impl FnMut(&str) -> (String, String), now: u64) -> (Cmd, Cmd) {
-        let (body, digest) = change(&self.script.text().body);
-        let call = self.argument(now);
-        (call.command("EVALSHA", &digest), call.command("EVAL", &body))
+        let (body, digest) = change(&self.text().body);
+        let at = |mut command: Cmd| command.arg(now).clone();
+        (at(self.command("EVALSHA", &digest)), at(self.command("EVAL", &body)))
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let keys = 1 + self.script.helpers.len();
-        let mut command = Cmd::with_capacity(3 + keys + self.arguments.len(), 1024);
-        command.arg(name).arg(script).arg(keys);
+        let strict = self.strict_for(self.script);
+        let mut command = Cmd::with_capacity(6 + keys + self.arguments.len(), 1024);
+        command.arg(name).arg(script).arg(keys + usize::from(strict.is_some()));
         let mut text = String::with_capacity(256);
         (0..keys).for_each(|place| self.write_key(place, &mut text, &mut command));
+        // Nothing without strict mode.
+        command.arg(strict.map(|strict| strict.epoch_key(&self.key)));
         self.arguments.iter().for_each(|argument| argument.write(&mut command));
+        command.arg(strict.map(Strict::limits));
         command
     }
 
@@ -219,27 +268,36 @@ impl BatchScript {
         Self { script: Script::new(&[], parts), keys, arguments }
     }
 
+    /// Gives the script a variant for strict mode, which begins with this text.
+    pub(super) const fn strict(mut self, before: &'static str) -> Self {
+        self.script.strict = Some((before, ""));
+        self
+    }
+
     /// Returns the command that makes `calls`, with the whole text if `in_full`.
     pub(super) fn command(&self, calls: &[&Invocation], in_full: bool) -> Cmd {
-        let Text { body, digest } = self.script.text();
+        let Text { body, digest } = self.script.text(is_strict(calls));
         if in_full { self.with("EVAL", body, calls) } else { self.with("EVALSHA", digest, calls) }
     }
 
     fn with(&self, name: &str, script: &str, calls: &[&Invocation]) -> Cmd {
         let (keys, arguments) = (calls.len() * self.keys.len(), calls.len() * self.arguments.len());
-        let mut command = Cmd::with_capacity(3 + keys + arguments, script.len() + 64 * (keys + arguments));
-        command.arg(name).arg(script).arg(keys);
+        let strict = calls.first().and_then(|call| Some((*call, call.strict_for(&self.script)?)));
+        let mut command = Cmd::with_capacity(6 + keys + arguments, script.len() + 64 * (keys + arguments));
+        command.arg(name).arg(script).arg(keys + usize::from(strict.is_some()));
         let mut text = String::with_capacity(256);
         for place in self.keys {
             for call in calls {
                 call.write_key(*place, &mut text, &mut command);
             }
         }
+        command.arg(strict.map(|(call, strict)| strict.epoch_key(&call.key)));
         for place in self.arguments {
             for argument in calls.iter().filter_map(|call| call.arguments.get(*place)) {
                 argument.write(&mut command);
             }
         }
+        command.arg(strict.map(|(_, strict)| strict.limits()));
         command
     }
 
@@ -255,10 +313,14 @@ impl BatchScript {
         change: &mut impl FnMut(&str) -> (String, String),
         now: u64,
     ) -> Cmd {
-        let mut command = self.with("EVAL", &change(&self.script.text().body).0, calls);
+        let mut command = self.with("EVAL", &change(&self.script.text(is_strict(calls)).body).0, calls);
         command.arg(now);
         command
     }
+}
+
+fn is_strict(calls: &[&Invocation]) -> bool {
+    calls.iter().any(|call| call.strict.is_some())
 }
 
 /// The reply of a script: a word, then numbers or a text. The server sends it as one text or as an array.
@@ -307,6 +369,19 @@ impl ScriptReply {
 
     pub(super) fn word(&self) -> &str {
         &self.word
+    }
+
+    /// Returns whether the reply says that the caller holds something.
+    pub(super) fn is_of_a_hold(value: &Value) -> bool {
+        let text = match value {
+            Value::BulkString(text) => text,
+            Value::Array(parts) => match parts.first() {
+                Some(Value::BulkString(text)) => text,
+                _ => return false,
+            },
+            _ => return false,
+        };
+        matches!(text.split(|byte| *byte == b' ').next(), Some(b"granted" | b"run" | b"renewed"))
     }
 
     /// Returns whether a message with the same grant may follow. Redis 7.2 and later send it after the reply to the

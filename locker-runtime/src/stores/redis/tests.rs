@@ -10,7 +10,7 @@ use crate::{
     stores::opening::Opening,
 };
 use futures_util::FutureExt;
-use locker_harness::{RedisServer, Signal, in_time, until};
+use locker_harness::{ClusterSetup, RedisServer, Signal, in_time, until};
 use std::{sync::Arc, time::Duration};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -20,7 +20,7 @@ fn by() -> Timestamp {
 }
 
 fn acquire(id: Id) -> Request {
-    HoldRequest::Acquire { id, lease: LEASE, wait: Some(Wait { live: None, fair: true }), ask: () }
+    HoldRequest::Acquire { id, lease: LEASE, wait: Some(Wait { live: None, fair: true }), ask: None }
 }
 
 /// An executor may poll a member between being passed over and the hold of the next one.
@@ -69,4 +69,35 @@ async fn recheck_task_ends_with_the_last_key() {
     let store = Arc::downgrade(&{ store });
     until("the end of the store", async || store.strong_count() == 0).await;
     until("the end of its task", async || rechecks.strong_count() == 0).await;
+}
+
+/// While a slot moves, its owner no longer has some of the keys. A command for such a key goes to the next owner.
+#[tokio::test]
+async fn command_follows_a_slot_that_moves() {
+    let Some(setup) = ClusterSetup::start() else { return };
+    let store = Redis::open(&setup.url(), &Opening::default()).await.unwrap();
+    let name = setup.name_at(0, "text ");
+    let (key, slot) = (format!("text {name}"), setup.slot(&format!("text {name}")));
+    let set = |text: &str| redis::cmd("SET").arg(&key).arg(text).arg("PX").arg(60_000).clone();
+    setup.begin_move(slot, 0, 1);
+    let reply = store.session.nodes.command(&key, &set("next"), by()).await.unwrap();
+    assert_eq!(reply, Ok(redis::Value::Okay));
+    // The next owner has it, and shows it only behind ASKING.
+    let keys = |server: usize| -> Vec<String> { setup.servers()[server].ask("KEYS", &["text *"]) };
+    assert_eq!((keys(0), keys(1)), (vec![], vec![key.clone()]));
+    setup.end_move(slot, 0, 1);
+    let read = store.session.nodes.command(&key, redis::cmd("GET").arg(&key), by()).await.unwrap();
+    assert_eq!(read, Ok(redis::Value::BulkString(b"next".to_vec())));
+}
+
+#[tokio::test]
+async fn slots_are_those_of_the_server() {
+    let Some(server) = RedisServer::with(&["--cluster-enabled", "yes"]) else { return };
+    let mut connection = server.connection();
+    let keys = ["a", "{}:q", "{a}b{c}", "a{b", "a}b{c}", "{{a}}", "lock:a b", "Ä ü", ""];
+    let random = (0..500).map(|_| Id::random().to_string());
+    for key in keys.map(str::to_owned).into_iter().chain(random) {
+        let slot: u16 = redis::cmd("CLUSTER").arg("KEYSLOT").arg(&key).query(&mut connection).unwrap();
+        assert_eq!(super::slots::slot_of(&key), slot, "{key}");
+    }
 }

@@ -1,4 +1,14 @@
-//! The `redis://` URL.
+//! The URLs of one server; in `sentinels`, of a master that sentinels watch; in `clusters`, of a cluster.
+
+mod clusters;
+mod parameters;
+mod replicas;
+mod sentinels;
+
+pub(super) use clusters::{Clustered, read_clustered};
+pub(super) use parameters::take;
+pub(super) use replicas::with_replicas;
+pub(super) use sentinels::{Watched, place, read_watched};
 
 use crate::error::{Error, ErrorKind, Result};
 use redis::{
@@ -7,8 +17,11 @@ use redis::{
 };
 use std::{borrow::Cow, time::Duration};
 
-const ACCEPTED: &str = "accepted are redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, and \
-                        unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD]";
+const ACCEPTED: &str = "accepted are redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, \
+                        unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD], \
+                        redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT],../MASTER[?db=DATABASE], and \
+                        redis+cluster://[USER:PASSWORD@]NODE[:PORT],.., each also with the parameters \
+                        wait_replicas=NUMBER and wait_timeout=DURATION";
 
 /// Reads a URL. No error message shows it, because it may contain a password.
 pub(super) fn read(url: &str) -> Result<ConnectionInfo> {

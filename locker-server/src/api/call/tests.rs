@@ -1,5 +1,6 @@
 use super::*;
 use crate::api::ROWS;
+use locker_runtime::Mode;
 use proptest::prelude::*;
 
 fn get(target: &str) -> Result<Call, Answer> {
@@ -26,16 +27,27 @@ fn rows_are_in_the_order_of_the_actions() {
     }
 }
 
+/// The key of an attribute, as a path spells it and as it is.
+const KEY: (&str, &str) = (
+    "e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1",
+    "e7d1e70120eddf339445617f6b481243:lock|3733c69536a04d53d3607351a4d1c8c1",
+);
+
 #[test]
 fn actions_are_parsed_with_and_without_v1() {
     for row in &ROWS {
         for start in ["/v1", ""] {
-            let path = format!("{start}/{}/a%20b/{}?key=k", row.resource.segment(), row.segment);
+            let (written, read) = if row.resource == Resource::LockByKey { KEY } else { ("a%20b", "a b") };
+            let path =
+                format!("{start}/{}/{written}/{}?key=k&mode=read", row.resource.segment(), row.segment);
             let Ok(Call::Action { action, name, .. }) = get(&path) else { panic!("{path}") };
-            assert_eq!((action, name.as_str()), (row.action, "a b"));
+            assert_eq!((action, name.as_str()), (row.action, read));
         }
     }
-    assert_eq!(get("/v1"), Ok(Call::List));
+    assert_eq!(get("/v1"), Ok(Call::List(Box::default())));
+    assert_eq!(get("/counter/c/stats"), Ok(Call::Stats(Resource::Counter, "c".into())));
+    let (written, read) = KEY;
+    assert_eq!(get(&format!("/v1/lock/by-key/{written}")), Ok(Call::Show(Resource::LockByKey, read.into())));
     assert_eq!(get("/v1/event/e"), Ok(Call::Show(Resource::Event, "e".into())));
     let deleted = parse(Method::Delete, "/v1/watchdog/w", "", "").unwrap();
     assert_eq!(deleted.call, Call::Delete(Resource::Watchdog, "w".into()));
@@ -48,12 +60,20 @@ fn defaults_are_those_of_bouncer() {
         interval: Duration::from_secs(1),
         maxwait: Duration::MAX,
         expires: Some(Duration::from_mins(1)),
+        fence: 0,
         key: None,
         message: None,
+        mode: Mode::Write,
+        number: 0,
     };
     assert_eq!(params("/v1/tokenbucket/a/acquire"), defaults);
     assert_eq!(params("/v1/semaphore/a/acquire"), defaults);
     assert_eq!(params("/v1/watchdog/a/kick"), defaults);
+    assert_eq!(params("/v1/lock/a/acquire"), defaults);
+    assert_eq!(params("/v1/barrier/a/wait"), Params { size: 2, ..defaults.clone() });
+    assert_eq!(params("/v1/counter/a/count"), Params { number: 1, ..defaults.clone() });
+    assert_eq!(params("/v1/counter/a/reset?amount=7"), defaults);
+    assert_eq!(params("/v1/rwlock/a/acquire?mode=read").mode, Mode::Read);
 }
 
 #[test]
@@ -82,7 +102,20 @@ fn wrong_requests_are_refused() {
         ("/", 404),
         ("/v1/", 404),
         ("/v2/event/a/wait", 404),
-        ("/v1/lock/a/acquire", 404),
+        ("/v1/locks/a/acquire", 404),
+        ("/v1/lock/by-key", 404),
+        ("/v1/lock/by-key/acquire", 400),
+        ("/v1/lock/by-key/lock:a/acquire", 400),
+        ("/v1/lock/by-key/semaphore:a", 400),
+        ("/v1/event/a/stats/x", 404),
+        ("/v1/lock/a/release", 400),
+        ("/v1/lock/a/acquire?expires=0", 400),
+        ("/v1/rwlock/a/renew?key=k&expires=0", 400),
+        ("/v1/rwlock/a/acquire", 400),
+        ("/v1/rwlock/a/acquire?mode=x", 400),
+        ("/v1/barrier/a/wait?size=0", 400),
+        ("/v1/counter/a/count?amount=9007199254740992", 400),
+        ("/v1/counter/a/reset?value=-9007199254740992", 400),
         ("/v1/event", 404),
         ("/v1/event/a/wait/", 404),
         ("/v1/event/a/release", 404),
@@ -119,6 +152,8 @@ fn paths_accept_their_methods_only() {
         (Method::Delete, "/v1/event/a/send", 405),
         (Method::Other, "/v1/event/a/send", 405),
         (Method::Post, "/v1/event/a", 405),
+        (Method::Post, "/v1/event/a/stats", 405),
+        (Method::Delete, "/v1/lock/by-key/x/stats", 405),
         (Method::Other, "/v1/event/a", 405),
         (Method::Post, "/v1", 405),
         (Method::Delete, "/v1", 405),
@@ -135,7 +170,7 @@ fn paths_accept_their_methods_only() {
 
 proptest! {
     #[test]
-    fn any_request_is_parsed_or_refused(path in "(/v1)?/(event|semaphore|tokenbucket)?/?.{0,30}/?(wait|acquire)?", query in ".{0,60}") {
+    fn any_request_is_parsed_or_refused(path in "(/v1)?/(event|semaphore|lock|lock/by-key|rwlock|counter)?/?.{0,30}/?(wait|acquire|stats|count)?", query in ".{0,60}") {
         if let Err(answer) = parse(Method::Get, &path, &query, "") {
             prop_assert!(matches!(answer.status, 400 | 404));
             prop_assert!(!answer.body.contains('\n'), "{}", answer.body);

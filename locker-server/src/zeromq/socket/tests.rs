@@ -45,7 +45,8 @@ async fn missed_changes_come_before_answers() {
     comes.connect(bound).await.unwrap();
     locker_harness::until("it is there", async || router.socket.connections().await.unwrap().len() == 2)
         .await;
-    let client = Connections::new(Arc::new(Cap::new(1)), 1).client(1).unwrap();
+    let [_, cap] = crate::open_files::share(1, [0, 1]);
+    let client = Connections::new(cap, 1).client(1).unwrap();
     AnswerSender(sender).send(address, frames, client);
     let next = locker_harness::in_time("the list", router.next()).await;
     assert!(matches!(next, Some(RouterEvent::Change(Change::All(_)))), "{next:?}");

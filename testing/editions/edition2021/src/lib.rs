@@ -51,6 +51,12 @@ pub async fn temporary_of_an_argument(value: Balance) -> u64 {
     *value.lock()
 }
 
+/// The same, on a plain function.
+#[lock_on_argument(args(0), on_error = zero)]
+pub fn plain_temporary_of_an_argument(value: Balance) -> u64 {
+    *value.lock()
+}
+
 /// Unsafe.
 ///
 /// # Safety
@@ -58,6 +64,15 @@ pub async fn temporary_of_an_argument(value: Balance) -> u64 {
 #[lock_on_argument(args(value))]
 pub unsafe fn without_safety(value: u8) -> Result<u8, Error> {
     Ok(value)
+}
+
+/// Unsafe operations need no block in the body.
+///
+/// # Safety
+/// `value` can be read.
+#[lock_on_argument]
+pub unsafe fn without_blocks(value: *const u8) -> Result<u8, Error> {
+    Ok(*value)
 }
 
 /// Unsafe and async.
@@ -99,11 +114,13 @@ mod tests {
         assert_eq!(balance().read().await.unwrap(), 7);
         assert_eq!(balance().read_now(), 7);
         assert_eq!(temporary_of_an_argument(balance()).await, 7);
+        assert_eq!(plain_temporary_of_an_argument(balance()), 7);
     }
 
     #[tokio::test]
     async fn unsafe_and_foreign_functions_are_accepted() {
         assert_eq!(unsafe { without_safety(1) }.unwrap(), 1);
+        assert_eq!(unsafe { without_blocks(&1) }.unwrap(), 1);
         assert_eq!(unsafe { async_without_safety(1) }.await.unwrap(), 1);
         assert_eq!(foreign(2), 2);
     }

@@ -1,15 +1,15 @@
 //! The laws of all steps with one name.
 
-use super::{CLEARLY, COUNT, Ended, Left, PARTIES, Part, Step, done, lasts};
+use super::{COUNT, Calm, Ended, Left, PARTIES, Part, Step, done, lasts};
 use crate::checks::{Hold, broken};
 
 /// Returns the violations of the laws.
-pub(super) fn problems(parts: &[Part], left: Left, calm_until: u64) -> Vec<String> {
+pub(super) fn problems(parts: &[Part], left: Left, calm: Calm) -> Vec<String> {
     match left {
         Left::Sum(sum) => counted(parts, sum),
-        Left::Message(message) => sent(parts, message, calm_until),
+        Left::Message(message) => sent(parts, message, calm),
         Left::Open(open) => opened(parts, open),
-        Left::Expired(over) => expired(parts, over, calm_until),
+        Left::Expired(over) => expired(parts, over, calm),
         Left::Nothing => passed(parts),
     }
 }
@@ -45,7 +45,7 @@ fn counted(parts: &[Part], sum: u64) -> Vec<String> {
 
 /// All waiters get the one message of one sender, and it stays after the sender got its reply. Without faults no waiter
 /// misses it.
-fn sent(parts: &[Part], message: Option<u64>, calm_until: u64) -> Vec<String> {
+fn sent(parts: &[Part], message: Option<u64>, calm: Calm) -> Vec<String> {
     let mut problems = Vec::new();
     let senders = || parts.iter().filter(|part| part.step == Step::Send);
     let mut seen = [done(parts, Step::Send), done(parts, Step::Await)].concat();
@@ -66,8 +66,8 @@ fn sent(parts: &[Part], message: Option<u64>, calm_until: u64) -> Vec<String> {
     }
     let Some(&(sent_at, _)) = done(parts, Step::Send).first() else { return problems };
     let missed = parts.iter().filter(|part| part.step == Step::Await).filter_map(|part| part.ended);
-    for Ended { at, .. } in missed.filter(|ended| ended.value.is_none() && ended.at < calm_until) {
-        if at > sent_at + CLEARLY {
+    for Ended { at, .. } in missed.filter(|ended| ended.value.is_none() && ended.at < calm.until) {
+        if at > sent_at + calm.clearly {
             problems.push(format!("sent at {sent_at} and still missed at {at}"));
         }
     }
@@ -75,8 +75,9 @@ fn sent(parts: &[Part], message: Option<u64>, calm_until: u64) -> Vec<String> {
 }
 
 /// No waiter returns while each kick that may be the last one still lasts. Without faults, every waiter returns that
-/// still waits clearly later. In the end the watchdog has expired.
-fn expired(parts: &[Part], over: bool, calm_until: u64) -> Vec<String> {
+/// still waits clearly later: later than the kick lasts since it asked, if the store has no clock. In the end the
+/// watchdog has expired.
+fn expired(parts: &[Part], over: bool, calm: Calm) -> Vec<String> {
     let mut problems = Vec::new();
     let kicks = || parts.iter().filter(|part| part.step == Step::Kick && !part.is_not_taken());
     // All kicks that may be the last one taken before `from`, and those that may come until `till`.
@@ -89,11 +90,12 @@ fn expired(parts: &[Part], over: bool, calm_until: u64) -> Vec<String> {
     for part in parts.iter().filter(|part| part.step == Step::Expire) {
         let Some(Ended { at, value }) = part.ended else { continue };
         let early = |kick: &Part| at + A_LITTLE < kick.asked + lasts(kick.id);
-        let late = |kick: &Part| kick.over().saturating_add(lasts(kick.id) + CLEARLY) < at;
+        let seen = if calm.has_clock { 0 } else { part.asked };
+        let late = |kick: &Part| kick.over().max(seen).saturating_add(lasts(kick.id) + calm.clearly) < at;
         if value.is_some() && last(part.asked, at).all(early) {
             problems.push(format!("expired too early at {at}: {part:?}"));
         }
-        if value.is_none() && at < calm_until && was_kicked(part.asked) && last(part.asked, at).all(late) {
+        if value.is_none() && at < calm.until && was_kicked(part.asked) && last(part.asked, at).all(late) {
             problems.push(format!("expired and still missed at {at}: {part:?}"));
         }
     }
@@ -147,8 +149,12 @@ mod tests {
     use super::*;
     use crate::together::{COUNT, parts};
 
+    const fn calm(has_clock: bool) -> Calm {
+        Calm { until: 1_000_000_000, clearly: 200_000_000, has_clock }
+    }
+
     fn found(left: Left, lines: &[&str]) -> usize {
-        problems(&parts(lines), left, 1_000_000_000).len()
+        problems(&parts(lines), left, calm(true)).len()
     }
 
     #[test]
@@ -232,6 +238,12 @@ mod tests {
         assert_eq!([80, 101].map(|at| with([first(), wait(came, 3, at)])), [1, 0]);
         assert_eq!(found(true, &wait(came, 3, 80)), 1, "no kick was sent");
         assert_eq!([290, 310].map(|at| with([first(), wait(missed, 3, at)])), [0, 1]);
+        let unclocked = |at| {
+            let lines = [first(), wait(missed, 60, at)].concat();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            problems(&parts(&lines), Left::Expired(true), calm(false)).len()
+        };
+        assert_eq!([350, 370].map(unclocked), [0, 1], "it may have seen the kick when it asked");
         assert_eq!([true, false].map(|over| found(over, &first())), [0, 1], "left behind");
 
         let second = |word: &str, at: u64| [first(), kick(299_000_000, 50), wait(word, 60, at)].concat();

@@ -1,10 +1,10 @@
 //! The exclusive lock: its requests as calls of scripts, and their replies.
 
 use crate::{
-    error::Result,
+    error::{Error, Result},
     id::Id,
     key::Key,
-    primitives::{self, HoldRequest, Reply, Wait, lock::Request},
+    primitives::{self, HoldRequest, IdempotencyKey, Reply, Wait, lock::Request},
     stores::redis::script::{BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
 };
 use std::{sync::Arc, time::Duration};
@@ -15,45 +15,69 @@ static ACQUIRE: Script = Script::with_first(
     HELPERS,
     include_str!("../lua/lock_acquire_fast.lua"),
     &[COMMON, include_str!("../lua/lock_acquire_slow.lua")],
-);
+)
+.strict("if not closed() then\n", "end\n");
+/// Without the part for free locks, which knows no names.
+static ACQUIRE_NAMED: Script =
+    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_acquire_slow.lua")]).strict("", "");
 static RENEW: Script = Script::with_first(
     HELPERS,
     include_str!("../lua/lock_renew_fast.lua"),
     &[COMMON, include_str!("../lua/lock_renew_slow.lua")],
-);
+)
+.strict(include_str!("../lua/strict_renew.lua"), "");
 static RELEASE: Script = Script::with_first(
     HELPERS,
     include_str!("../lua/lock_release_fast.lua"),
     &[COMMON, include_str!("../lua/lock_release_slow.lua")],
-);
+)
+.strict("", "");
 static ACQUIRE_BATCH: BatchScript =
-    BatchScript::new(&[include_str!("../lua/lock_acquire_batch.lua")], &[0, 1, 2, 5], &[0, 1]);
+    BatchScript::new(&[include_str!("../lua/lock_acquire_batch.lua")], &[0, 1, 2, 5], &[0, 1])
+        .strict(include_str!("../lua/strict_batch.lua"));
 static RELEASE_BATCH: BatchScript =
     BatchScript::new(&[include_str!("../lua/lock_release_batch.lua")], &[0, 2], &[0]);
-static EVICT: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_evict.lua")]);
-static CANCEL: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_cancel.lua")]);
-static RECHECK: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_recheck.lua")]);
+static EVICT: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_evict.lua")]).strict("", "");
+static CANCEL: Script =
+    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_cancel.lua")]).strict("", "");
+static ONCE: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_once.lua")]).strict("", "");
+static RECHECK: Script =
+    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_recheck.lua")]).strict("", "");
 
 /// Returns all scripts of the lock.
 pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
     let batches = [ACQUIRE_BATCH.script(), RELEASE_BATCH.script()];
-    [&ACQUIRE, &RENEW, &RELEASE, &EVICT, &CANCEL, &RECHECK].into_iter().chain(batches)
+    let alone = [&ACQUIRE, &ACQUIRE_NAMED, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
+    alone.into_iter().chain(batches)
 }
 
 /// Returns the call that carries out `request`.
 pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Invocation {
     match *request {
-        HoldRequest::Acquire { id, lease, wait, ask: () } => {
-            let mode = wait.map_or("no", |wait| if wait.fair { "fair" } else { "unfair" });
+        HoldRequest::Acquire { id, lease, wait, ask: name } => {
+            let mode = match wait {
+                None => "no",
+                Some(Wait { fair: false, .. }) => "unfair",
+                Some(_) if name.is_some() => "named",
+                Some(_) => "fair",
+            };
             let live = wait.and_then(|wait| wait.live).unwrap_or(WAITER_TTL);
-            on(&ACQUIRE, key, id)
+            let acquire = on(if name.is_some() { &ACQUIRE_NAMED } else { &ACQUIRE }, key, id)
                 .argument(milliseconds(lease))
                 .argument(mode)
                 .argument(milliseconds(live))
                 .argument(Arc::clone(channel))
-                .batched(&ACQUIRE_BATCH)
+                .promise();
+            match name {
+                Some(name) => acquire.argument(false).argument(name),
+                None => acquire.batched(&ACQUIRE_BATCH),
+            }
         }
-        HoldRequest::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)),
+        HoldRequest::Renew { id, lease, once: Some(once) } => {
+            change(key, once, id).argument(milliseconds(lease)).promise()
+        }
+        HoldRequest::Release { id, once: Some(once), .. } => change(key, once, id),
+        HoldRequest::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)).promise(),
         HoldRequest::Release { id, tombstone, .. } => {
             let release = on(&RELEASE, key, id).argument(tombstone);
             if tombstone { release } else { release.batched(&RELEASE_BATCH) }
@@ -77,6 +101,11 @@ pub(crate) fn recheck(key: &Key, channel: &Arc<str>, sample: &[Id]) -> Invocatio
         .argument(Arc::from(sample))
 }
 
+/// Returns the call for a change of the hold of `name`, which takes effect once.
+fn change(key: &Key, IdempotencyKey { attempt, retried }: IdempotencyKey, name: Id) -> Invocation {
+    on(&ONCE, key, attempt).argument(name).argument(retried)
+}
+
 fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
     script.on(key).argument(id)
 }
@@ -98,8 +127,14 @@ pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
         "renewed" => Reply::Renewed { fence: reply.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
+        "closed" => return Err(closed(reply)),
         _ => return Err(reply.unexpected()),
     })
+}
+
+/// Returns the error for what may be granted later, in strict mode.
+pub(crate) fn closed(reply: &ScriptReply) -> Error {
+    Error::nothing_is_granted(Duration::from_millis(reply.number(0)))
 }
 
 /// Returns whether a script that ended a hold has left dead waiters for another call.

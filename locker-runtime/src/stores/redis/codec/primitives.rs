@@ -11,8 +11,9 @@ use crate::{
         rate_limiter::{self, Algorithm, NO_BURST, Quota},
         semaphore, watchdog,
     },
-    stores::redis::script::{
-        Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds,
+    stores::redis::{
+        codec::lock::closed,
+        script::{Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -20,7 +21,7 @@ use std::{sync::Arc, time::Duration};
 const HELPERS: &[&str] = &["q", "w", "a", "b", "z", "f"];
 
 macro_rules! scripts {
-    ($($name:ident = $kind:literal: $(first $($first:literal)+,)? $($file:literal),+;)+) => {
+    ($($name:ident = $kind:literal: $(strict $before:literal,)? $(first $($first:literal)+,)? $($file:literal),+;)+) => {
         $(static $name: Script = Script::with_first(
             HELPERS,
             concat!($($(include_str!(concat!("../lua/", $first))),+)?),
@@ -29,11 +30,11 @@ macro_rules! scripts {
                 include_str!("../lua/prelude.lua"),
                 $(include_str!(concat!("../lua/", $file))),+
             ],
-        );)+
+        )$(.strict($before, ""))?;)+
 
         /// Returns all scripts of these primitives, and the script for all kinds.
         pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
-            [$(&$name,)+ &INSPECT_DELETE, RATE_BATCH.script()].into_iter()
+            [$(&$name,)+ &INSPECT_DELETE, RATE_BATCH.script(), IN_USE.script()].into_iter()
         }
 
         /// Returns the script of the primitive with this `kind` in its key.
@@ -47,7 +48,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    SEMAPHORE = "semaphore": "semaphore.lua";
+    SEMAPHORE = "semaphore": strict "", "semaphore.lua";
     RATE = "rate": first "rate_limiter_take.lua" "rate_limiter_fast.lua", "rate_limiter_slow.lua";
     EVENT = "event": "watchers.lua", "reply_cache.lua", "event.lua";
     WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
@@ -61,6 +62,7 @@ static RATE_BATCH: BatchScript = BatchScript::new(
     &[0],
     &[4, 5, 6],
 );
+static IN_USE: BatchScript = BatchScript::new(&[include_str!("../lua/in_use.lua")], &[0, 1, 3], &[]);
 static INSPECT_DELETE: Script =
     Script::new(&["q", "w", "a", "b", "y", "f", "x:", "p"], &[include_str!("../lua/inspect_delete.lua")]);
 
@@ -82,6 +84,12 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Op
 /// Returns a call that reads the kind of a key, and the state if it is a lock.
 pub(crate) fn kind_of(key: &Key) -> Invocation {
     INSPECT_DELETE.on(key).argument(Id::ZERO).argument("kind")
+}
+
+/// Returns the command that tells which of `keys` are in use.
+pub(crate) fn in_use(keys: &[Key], in_full: bool) -> redis::Cmd {
+    let calls: Vec<_> = keys.iter().map(|key| INSPECT_DELETE.on(key)).collect();
+    IN_USE.command(&calls.iter().collect::<Vec<_>>(), in_full)
 }
 
 /// Returns a call that deletes a key of any kind.
@@ -127,12 +135,13 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
             .argument(if wait.is_none_or(|wait| wait.fair) { "fair" } else { "unfair" })
             .argument(ask.size.min(semaphore::MAX_SIZE))
             .argument(ask.permits.min(semaphore::MAX_SIZE))
-            .argument(ask.key),
+            .argument(ask.key)
+            .promise(),
         HoldRequest::Renew { id, lease, once: None } => {
-            begin("renew", id, None).argument(lease_argument(lease))
+            begin("renew", id, None).argument(lease_argument(lease)).promise()
         }
         HoldRequest::Renew { id, lease, once: Some(once) } => {
-            by_name(begin("renew", id, None).argument(lease_argument(lease)), 3, false, once)
+            by_name(begin("renew", id, None).argument(lease_argument(lease)), 3, false, once).promise()
         }
         HoldRequest::Release { id, tombstone, once: None } => {
             with_tombstone(begin("release", id, None), 5, tombstone)
@@ -217,8 +226,8 @@ fn of_watchdog(request: &watchdog::Request, start: Start<'_>) -> Invocation {
 
 fn of_barrier(request: &barrier::Request, start: Start<'_>) -> Invocation {
     match *request {
-        barrier::Request::Arrive { id, parties, wait } => {
-            start.begin(&BARRIER, "arrive", id, wait).argument(parties)
+        barrier::Request::Arrive { id, parties, wait, once } => {
+            start.begin(&BARRIER, "arrive", id, wait).argument(parties).argument(once)
         }
         barrier::Request::Cancel { id, tombstone } => {
             with_tombstone(start.begin(&BARRIER, "cancel", id, None), 1, tombstone)
@@ -264,6 +273,7 @@ pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
         "wrong_kind" => Reply::WrongKind,
+        "closed" => return Err(closed(reply)),
         "admitted" => Reply::Admitted { wait: micros(0), remaining: reply.number(1), reset_after: micros(2) },
         "limited" => Reply::Limited {
             retry_after: reply.natural(0).map(Duration::from_micros),
@@ -312,13 +322,17 @@ fn with_ttl(wait: Wait) -> Wait {
 fn inspection(reply: &ScriptReply) -> Inspection {
     const HEAD: usize = 7;
     let micros = |index| reply.natural(index).map(Duration::from_micros);
-    let held = |index: usize| Held {
+    let held = |(index, id): (usize, &str)| Held {
         age: micros(index),
         time_left: micros(index + 1),
         fence: reply.number(index + 2),
         permits: reply.number(index + 3),
+        note: None,
+        tag: Id::parse(id).map(Id::tag),
     };
-    let mut holders: Vec<_> = (HEAD..reply.len()).step_by(4).map(held).collect();
+    // The text has the id of each holder.
+    let ids = reply.text().split(' ').chain(std::iter::repeat(""));
+    let mut holders: Vec<_> = (HEAD..reply.len()).step_by(4).zip(ids).map(held).collect();
     holders.sort_by_key(|held| held.fence);
     Inspection {
         size: reply.natural(0),

@@ -17,16 +17,32 @@ fn compare(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
+    compare_in(server, draw, rounds, bug, seed, false)
+}
+
+/// Does what [`compare`] does, perhaps in strict mode.
+pub(super) fn compare_in(
+    server: &RedisServer,
+    draw: Draw,
+    rounds: usize,
+    bug: Option<Bug>,
+    seed: u64,
+    is_strict: bool,
+) -> Result<usize, String> {
     let mut run = Run::start(server, bug, seed);
     let (mut taken, mut now) = (0, START);
-    for _ in 0..rounds {
+    for round in 0..rounds {
         let Run { connection, texts, rng, sides } = &mut run;
+        let begins = is_strict && (round == 0 || rng.u8(..25) == 0);
         let steps = [0, 0, 0, 0, 1, 1, 2, 5, 5, 50, 50, 900, 2_001, 61_000];
         now = now + milliseconds(rng, &steps);
         // Some keys get two requests at the same time.
         let mut calls: Vec<(usize, Request)> = Vec::new();
         for (at, side) in sides.iter_mut().enumerate() {
             side.now = now;
+            if begins {
+                side.begin_epoch(connection, "");
+            }
             calls.push((at, draw(&side.ids, rng)));
             if rng.u8(..4) == 0 {
                 calls.push((at, draw(&side.ids, rng)));

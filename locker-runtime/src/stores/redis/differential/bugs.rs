@@ -7,7 +7,7 @@ use super::{
 use locker_harness::RedisServer;
 
 /// Bugs of other implementations, and plausible bugs of this one.
-const BUGS: [Bug; 24] = [
+const BUGS: [Bug; 25] = [
     (
         "release of the hold of another id",
         "redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('ZCARD'",
@@ -45,7 +45,8 @@ const BUGS: [Bug; 24] = [
         "redis.call('ZRANGE', queue, -1, -1)",
     ),
     ("grant without a window", "math.min(first.lease, GRANT_WINDOW)", "first.lease"),
-    ("fair waiter is overtaken", "waiter.mode ~= 'fair'", "true"),
+    ("woken waiter is waited for too long", "first and math.max(", "false and math.max("),
+    ("fair waiter is overtaken", "waiter.mode == 'unfair' or waiter.mode == 'woken'", "true"),
     ("cancel keeps the place", "leave(id)\nlocal holder", "local holder"),
     ("cancel grants nothing to the next waiter", "if not holder then\n  hand_over()", "if false then"),
     ("final check keeps the place", "if mode == 'no' then\n  leave(id)", "if mode == 'no' then"),
@@ -59,7 +60,45 @@ const BUGS: [Bug; 24] = [
 ];
 
 /// Plausible bugs of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 31] = [
+const OTHER_BUGS: [(Draw, Bug); 41] = [
+    (
+        requests::barrier,
+        ("arrivals count after the last round", "if ARGV[6] == '1' and is_closed then", "if false then"),
+    ),
+    (requests::barrier, ("last round is forgotten", "and not is_closed then", "then")),
+    (
+        requests::named_lock,
+        ("shared hold stays with the first attempt", "(attempt_of(name, recorded) or id) ~= id", "false"),
+    ),
+    (
+        requests::named_lock,
+        ("cancel keeps the hold of its name", "attempt_of(holder, read_record()) == id", "false"),
+    ),
+    (
+        requests::named_lock,
+        ("cancel ends the hold of another attempt", "attempt_of(holder, read_record()) == id", "true"),
+    ),
+    (
+        requests::named_lock,
+        (
+            "attempt that got the hold stays in the queue",
+            "and not seen[3] then\n    leave(id)",
+            "and false then",
+        ),
+    ),
+    (
+        requests::named_lock,
+        (
+            "named waiter is overtaken",
+            "waiter.mode == 'unfair' or waiter.mode == 'woken'",
+            "waiter.mode ~= 'fair'",
+        ),
+    ),
+    (requests::named_lock, ("a late release counts", "is_late or holder ~= name", "holder ~= name")),
+    (
+        requests::named_lock,
+        ("every copy of a change counts", "if ARGV[3] == '1' then\n  bury()", "if false then"),
+    ),
     (
         requests::semaphore,
         ("overtaking grants nothing to the next waiter", "if overtakes or has_left then", "if has_left then"),
@@ -72,6 +111,7 @@ const OTHER_BUGS: [(Draw, Bug); 31] = [
     (requests::semaphore, ("too large request waits", "size > 0 and permits > size", "false")),
     (requests::semaphore, ("refused waiter may resize", "remember(tombstones, waiter)\n      tell", "tell")),
     (requests::semaphore, ("first waiter gets no earlier recheck", "if ends_in and", "if false and")),
+    (requests::semaphore, ("woken waiter is waited for too long", "first and first ~= id and", "false and")),
     (requests::semaphore, ("woken waiter blocks the queue", "time + GRANT_WINDOW * 1000)", "1e18)")),
     (
         requests::semaphore,
@@ -113,8 +153,22 @@ const OTHER_BUGS: [(Draw, Bug); 31] = [
         requests::latch,
         ("released waiter is held by another count", "if remembers(let_through, id) then", "if false then"),
     ),
-    (requests::barrier, ("late arrivals count", "ARGV[6] == '1'", "false")),
-    (requests::barrier, ("cancelled arrival may not come back", "ARGV[6] == '1'", "true")),
+    (
+        requests::barrier,
+        (
+            "late arrivals count",
+            "if ARGV[6] == '1' then\n    remember(passed",
+            "if false then\n    remember(passed",
+        ),
+    ),
+    (
+        requests::barrier,
+        (
+            "cancelled arrival may not come back",
+            "if ARGV[6] == '1' then\n    remember(passed",
+            "if true then\n    remember(passed",
+        ),
+    ),
 ];
 
 #[test]

@@ -51,7 +51,7 @@ function commands.SET(key, value, ...)
     i = i + 1
   end
   local reply = call('SET', key, value, unpack(rest))
-  if reply or not only_new then
+  if milliseconds and (reply or not only_new) then
     expire(key, milliseconds)
   end
   return reply

@@ -15,15 +15,22 @@ use crate::{
         },
         push_receiver::Message,
         script::{Invocation, ScriptReply},
+        strict::{
+            SLACK, Strict,
+            reference::{Answer, Record, Rules},
+        },
     },
 };
 use fastrand::Rng;
 use locker_harness::RedisServer;
 use redis::{Connection, Value};
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 const CLOCK: &str = include_str!("clock.lua");
 pub(super) const KEYS: usize = 100;
+
+/// The longest lease in strict mode. Some requests have longer ones, which a locker would refuse.
+const LONGEST: Duration = Duration::from_secs(3);
 
 /// A key on both sides, with its own time.
 pub(super) struct Side {
@@ -34,13 +41,20 @@ pub(super) struct Side {
     /// Whether an inspection comes before the next request.
     pub(super) is_inspected: bool,
     pub(super) history: Vec<String>,
+    pub(super) strict: Option<SideStrict>,
+}
+
+/// The record of a key in strict mode.
+pub(super) struct SideStrict {
+    settings: Arc<Strict>,
+    record: Option<Record>,
 }
 
 impl Side {
     fn new(number: usize, rng: &mut Rng) -> Self {
         let ids = (0..2 + number % 6).map(|_| Id::from(rng.u128(..))).collect();
         let key = Key::new(&format!("k{number}"));
-        Self { key, state: None, ids, now: START, is_inspected: false, history: Vec::new() }
+        Self { key, state: None, ids, now: START, is_inspected: false, history: Vec::new(), strict: None }
     }
 
     fn request(&mut self, rng: &mut Rng, draw: Draw, back: &[u64]) -> Request {
@@ -57,6 +71,19 @@ impl Side {
             Request::Lock(request) => lock::invocation(&self.key, request, &process_of(request)),
             request => primitives::invocation(&self.key, request, &channel).expect("of a kind"),
         }
+        .strictly(self.strict.as_ref().map(|strict| &strict.settings))
+    }
+
+    /// Begins an epoch of the server on both sides, whose first call is now.
+    pub(super) fn begin_epoch(&mut self, connection: &mut Connection, prefix: &str) {
+        let settings = Arc::new(Strict::new(LONGEST, prefix, false));
+        let info: String = redis::cmd("INFO").arg("replication").query(connection).expect("facts");
+        let id = info.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("an id");
+        let record = format!("{id} {} {}", self.now.as_micros(), LONGEST.as_micros());
+        let key = settings.epoch_key(&self.key);
+        redis::cmd("SET").arg(key).arg(record).exec(connection).expect("a record");
+        let record = Some(Record { epoch: 1, began: self.now, longest: LONGEST });
+        self.strict = Some(SideStrict { settings, record });
     }
 
     /// Returns a call that must not change anything.
@@ -64,12 +91,15 @@ impl Side {
         primitives::inspect(&self.key, kind(request)).filter(|_| self.is_inspected)
     }
 
-    fn step(&mut self, request: &Request) -> (Reply, Vec<Notification>) {
+    fn step(&mut self, request: &Request) -> (Answer, Vec<Notification>) {
         let mut notifications = Vec::new();
         let state = self.state.get_or_insert_with(|| AnyState::for_request(request).expect("of a kind"));
-        let reply = state
-            .step(request, &mut Context { key: &self.key, now: self.now, notifications: &mut notifications });
-        (reply, notifications)
+        if let Some(SideStrict { record, .. }) = &mut self.strict {
+            let rules = Rules { longest: LONGEST, slack: SLACK, bug: None };
+            return rules.call(record, 1, state, request, (&self.key, self.now));
+        }
+        let reply = state.step(request, &mut Context::new(&self.key, self.now, &mut notifications));
+        (Answer::Reply(reply), notifications)
     }
 }
 
@@ -185,10 +215,36 @@ pub(super) fn compare_while_set_back(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
-    let mut run = Run::start(server, bug, seed);
+    compare_run(Run::start(server, bug, seed), draw, back, rounds, false)
+}
+
+/// Compares the scripts of strict mode.
+pub(super) fn compare_strict(
+    server: &RedisServer,
+    draw: Draw,
+    rounds: usize,
+    bug: Option<Bug>,
+    seed: u64,
+) -> Result<usize, String> {
+    compare_run(Run::start(server, bug, seed), draw, &[0], rounds, true)
+}
+
+fn compare_run(
+    mut run: Run,
+    draw: Draw,
+    back: &[u64],
+    rounds: usize,
+    is_strict: bool,
+) -> Result<usize, String> {
     let mut compared = 0;
-    for _ in 0..rounds {
+    for round in 0..rounds {
         let Run { connection, texts, rng, sides } = &mut run;
+        for side in sides.iter_mut().filter(|_| is_strict) {
+            if round == 0 || rng.u8(..25) == 0 {
+                let prefix = side.key.as_str().to_owned();
+                side.begin_epoch(connection, &prefix);
+            }
+        }
         let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw, back)).collect();
         let answers = send(connection, texts, sides.iter().zip(&requests));
         for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
@@ -215,7 +271,11 @@ impl Side {
             self.history.drain(..30);
         }
         self.history.push(format!("{} {request:?} -> {step:?} {notifications:?}", self.now));
-        let same = lua.as_ref().is_ok_and(|lua| *lua == step) && signals == notifications;
+        let same_reply = match &step {
+            Answer::Reply(step) => lua.as_ref().is_ok_and(|lua| lua == step),
+            Answer::Closed(left) => lua.as_ref().is_err_and(|error| error.retry_after() == Some(*left)),
+        };
+        let same = same_reply && signals == notifications;
         let last = &self.history[self.history.len().saturating_sub(40)..];
         if same { Ok(()) } else { Err(format!("lua returns {lua:?} {signals:?} for\n{}", last.join("\n"))) }
     }

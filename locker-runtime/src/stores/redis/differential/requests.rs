@@ -56,7 +56,27 @@ fn evicted(rng: &mut Rng) -> u64 {
 }
 
 pub(super) fn lock(ids: &[Id], rng: &mut Rng) -> Request {
-    Request::Lock(holding(ids, rng, |_, _| (), ids))
+    Request::Lock(holding(ids, rng, |_, _| None, ids))
+}
+
+/// Half of the ids acquire under their own names, the others under one of two names that clients have chosen.
+pub(super) fn named_lock(ids: &[Id], rng: &mut Rng) -> Request {
+    let chosen = [Id::of("a"), Id::of("b")];
+    let names: Vec<Id> = ids.iter().copied().chain(chosen).collect();
+    let has_name = |id: Id| ids.iter().position(|each| *each == id).is_some_and(|place| place % 2 == 1);
+    let ask = |id: Id, rng: &mut Rng| has_name(id).then(|| one_of(rng, &chosen));
+    let mut request = holding(ids, rng, ask, &names);
+    match &mut request {
+        HoldRequest::Renew { once, .. } => {
+            *once = rng.bool().then(|| self::once(Id::from(rng.u128(1..4)), rng));
+        }
+        HoldRequest::Release { once, tombstone: false, .. } => {
+            *once = rng.bool().then(|| self::once(Id::from(rng.u128(1..4)), rng));
+        }
+        HoldRequest::Evict { of: Some(of), .. } => *of = one_of(rng, &names),
+        _ => {}
+    }
+    Request::Lock(request)
 }
 
 /// Half of the ids acquire under their own names, the others under one of two names that clients have chosen.
@@ -208,10 +228,11 @@ pub(super) fn watchdog(ids: &[Id], rng: &mut Rng) -> Request {
 
 pub(super) fn barrier(ids: &[Id], rng: &mut Rng) -> Request {
     let id = if rng.u8(..4) == 0 { Id::from(rng.u128(..)) } else { one_of(rng, ids) };
-    Request::Barrier(match rng.u8(..6) {
-        0 => barrier::Request::Cancel { id, tombstone: rng.bool() },
-        _ => barrier::Request::Arrive { id, parties: one_of(rng, &[1, 2, 3, 3, 3]), wait: wait(rng) },
-    })
+    if rng.u8(..6) == 0 {
+        return Request::Barrier(barrier::Request::Cancel { id, tombstone: rng.bool() });
+    }
+    let (parties, once) = (one_of(rng, &[1, 2, 3, 3, 3]), rng.u8(..8) == 0);
+    Request::Barrier(barrier::Request::Arrive { id, parties, wait: wait(rng), once })
 }
 
 pub(super) fn latch(ids: &[Id], rng: &mut Rng) -> Request {

@@ -45,7 +45,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// The delay before a call to the server is repeated.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The time until the next recheck if all checked waiters have lost their places.
+/// The time until the next recheck if waiters have lost their places, until all others have been checked.
 const SOON: Duration = Duration::from_millis(10);
 
 /// The store of a hand-off. Background tasks of the hand-off keep it alive.
@@ -206,10 +206,12 @@ impl Handoff {
                 }
                 Ok(false) => return,
                 Err(_) if Timestamp::now() + RETRY < give_up => background::sleep(RETRY).await,
+                // Renewals were carried out, and did not count: without an end the lock would be taken for a lease.
+                Err(_) if self.session.waits_for_replicas => break,
                 Err(_) => return self.abandon(key, grant),
             }
         }
-        // All members have given up.
+        // All members have given up, or too few replicas have the grant.
         self.finish_until_certain(key, grant).await;
     }
 
@@ -323,19 +325,18 @@ impl Handoff {
         let by = Timestamp::now() + self.session.command_timeout;
         let Ok(reply) = self.session.invoke(lock::recheck(key, &self.session.channel, &sample), by).await
         else {
-            self.rechecks.keep(key, sample.into_iter());
+            self.rechecks.put_back(key, sample);
             return self.rechecks.schedule(key, by);
         };
         let missing: Vec<_> = reply.text().split(' ').filter_map(Id::parse).collect();
-        // The others come back when they have new places.
-        self.rechecks.keep(key, sample.iter().copied().filter(|id| !missing.contains(id)));
+        let soon = self.rechecks.checked(key, &sample, &missing);
         for &id in &missing {
             // An error means that it no longer waits.
             let wake = Notification { key: key.clone(), id, signal: Signal::Wake };
             let _ = self.session.mailboxes().deliver(wake);
         }
-        // If all of the sample have lost their places, the others have probably lost theirs, too.
-        let interval = if missing.len() == sample.len() { SOON } else { self.rechecks.interval() };
+        // If some have lost their places, others have probably lost theirs, too.
+        let interval = if soon { SOON } else { self.rechecks.interval() };
         self.rechecks.schedule(key, rechecks::next(&reply, interval));
     }
 

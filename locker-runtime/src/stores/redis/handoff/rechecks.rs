@@ -46,6 +46,8 @@ struct Entry {
     due: (Timestamp, u64),
     /// The number of rechecks so far. Each of them checks other waiters.
     count: usize,
+    /// The number of waiters to check soon, because others have lost their places.
+    suspect: usize,
 }
 
 impl Rechecks {
@@ -69,6 +71,7 @@ impl Rechecks {
             waiters: IdSet::default(),
             due: (Timestamp::NEVER, 0),
             count: 0,
+            suspect: 0,
         });
         entry.waiters.insert(id);
         // A key has no due time during its recheck.
@@ -112,11 +115,24 @@ impl Rechecks {
         Some(sample)
     }
 
-    /// Puts waiters of a sample back. The others come back when they have new places.
-    pub(crate) fn keep(&self, key: &Key, sample: impl Iterator<Item = Id>) {
+    /// Puts back a sample that could not be checked.
+    pub(crate) fn put_back(&self, key: &Key, sample: Vec<Id>) {
         if let Some(entry) = lock(&self.schedule).by_key.get_mut(key) {
             entry.waiters.extend(sample);
         }
+    }
+
+    /// Puts back a sample that was checked, except for the waiters that have lost their places: they come back with new
+    /// ones. Returns whether the next recheck should follow soon, which is the case until all others are checked.
+    pub(crate) fn checked(&self, key: &Key, sample: &[Id], missing: &[Id]) -> bool {
+        let mut schedule = lock(&self.schedule);
+        let Some(entry) = schedule.by_key.get_mut(key) else { return false };
+        entry.waiters.extend(sample.iter().filter(|id| !missing.contains(id)));
+        entry.suspect = match missing {
+            [] => entry.suspect.saturating_sub(sample.len()),
+            _ => entry.waiters.len(),
+        };
+        entry.suspect > 0
     }
 
     /// Schedules the next recheck of a key.
@@ -174,8 +190,11 @@ impl Schedule {
 /// sending messages.
 pub(crate) fn next(reply: &ScriptReply, interval: Duration) -> Timestamp {
     let foreign = is_shared_with_foreigners(reply);
-    let interval =
-        if foreign { Duration::from_millis(50 + u64::from(Id::local().jitter(51))) } else { interval };
+    let interval = if foreign {
+        Duration::from_millis(50 + u64::from(Id::local_of(Id::ZERO).jitter(51)))
+    } else {
+        interval
+    };
     Timestamp::now() + held_for(reply).saturating_add(Duration::from_millis(1)).min(interval)
 }
 

@@ -1,14 +1,15 @@
 -- The barrier. A script, because the last arrival of a round must find all others.
 --
--- K        parties
+-- K        parties; closed: until when the last round is remembered, if there was one
 -- {K}:w    id -> "<channel>"   {K}:b  ids of waiters by live until   {K}:a  ids that have passed,
 --          and cancelled ids whose late copies may still arrive
--- ARGV[5]  parties   ARGV[6]  1: do not count this id from now on
+-- ARGV[5]  parties   ARGV[6]  1: do not count this id from now on; of an arrival, that the round is the last one
 --
--- {'done'} | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
+-- {'done'} | {'conflict'}: there was a last round | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
 
 local passed, lives = KEYS[4], KEYS[5]
-local found = redis.call('HGET', key, 'kind')
+local fields = redis.call('HMGET', key, 'kind', 'closed')
+local found, is_closed = fields[1], tonumber(fields[2] or 0) > time
 if not is_of('barrier', found) then
   return {'wrong_kind'}
 end
@@ -21,7 +22,7 @@ forget(passed)
 
 if op == 'inspect' then
   local parties = tonumber(redis.call('HGET', key, 'parties') or -1)
-  return {found and 'inspected' or 'unknown', parties, -1, redis.call('ZCARD', queue), -1, -1, 0, 0}
+  return {found and 'inspected' or 'unknown', parties, -1, redis.call('ZCARD', queue), -1, is_closed and 1 or 0, 0, 0}
 elseif op == 'cancel' then
   leave(id)
   redis.call('ZREM', lives, id)
@@ -30,7 +31,7 @@ elseif op == 'cancel' then
   else
     redis.call('ZREM', passed, id)
   end
-  if redis.call('EXISTS', queue, passed) == 0 then
+  if redis.call('EXISTS', queue, passed) == 0 and not is_closed then
     redis.call('DEL', key)
   end
   return {'cancelled'}
@@ -39,12 +40,25 @@ if remembers(passed, id) then
   return {'done'}
 end
 
+if ARGV[6] == '1' and is_closed then
+  leave(id)
+  redis.call('ZREM', lives, id)
+  return {'conflict'}
+end
+
 local is_here = redis.call('ZSCORE', queue, id)
 local parties = is_here and tonumber(redis.call('HGET', key, 'parties')) or tonumber(ARGV[5])
 local others = redis.call('ZCARD', queue) - (is_here and 1 or 0)
 if others + 1 >= parties then
   redis.call('HSET', key, 'kind', 'barrier', 'parties', text(parties))
-  expire(key, MINUTE)
+  if ARGV[6] == '1' then
+    redis.call('HSET', key, 'closed', text(time + DAY * 1000))
+    expire(key, DAY)
+  elseif is_closed then
+    keep(key, MINUTE)
+  else
+    expire(key, MINUTE)
+  end
   leave(id)
   remember(passed, id)
   for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do

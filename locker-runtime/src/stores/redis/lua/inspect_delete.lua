@@ -7,7 +7,7 @@
 -- ARGV[2]  'kind' or 'delete'
 -- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
--- {'kind', name} | {'inspected', ..} of a lock | {'unknown'} | {'deleted'}
+-- {'kind', name} | {'inspected', .., holder} of a lock | {'unknown'} | {'deleted'}
 
 local key, queue, waiters, last_fence, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8]
 local found = redis.call('TYPE', key).ok
@@ -62,4 +62,4 @@ end
 local record = redis.call('GET', last_fence) or '0'
 local till = left(key)
 return {'inspected', 1, -1, waiting, -1, -1, 0, 0, -1, till < 0 and -1 or math.floor(till * 1000),
-  tonumber(string.match(record, '^%d+')), 1}
+  tonumber(string.match(record, '^%d+')), 1, string.match(redis.call('GET', key), '^%x+$')}

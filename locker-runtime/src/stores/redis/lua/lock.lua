@@ -2,9 +2,11 @@
 --
 -- KEYS[1]  K       the holder's id, expiring with the lease: the layout of `SET K id NX PX lease`
 -- KEYS[2]  {K}:f   "<last fence> <holder's id>", for a minute longer than the lease; for a run
---                  "<last fence> <members> <channel> <id>"
+--                  "<last fence> <members> <channel> <id>"; for a hold with a name, which is then the holder's id,
+--                  "<last fence> <attempt> <id>" until another attempt gets the same hold
 -- KEYS[3]  {K}:q   waiters' ids by ticket
--- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"
+-- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"; mode: 'fair', 'unfair', 'named', or 'woken' and
+--                  'called' for an unfair one and a named one that was woken
 -- KEYS[5]  {K}:y   the lock had a foreign holder within the last minute
 -- KEYS[6]  {K}:x:id  this id is refused
 -- KEYS[7]  {K}:p   channels of processes, by the end of their waiters
@@ -21,6 +23,7 @@ local processes, id = KEYS[7], ARGV[1]
 local GRANT_WINDOW, MINUTE = 2000, 60000
 -- The maximum of members in a run, and of dead waiters that one script removes.
 local RUN, PURGE = 32, 1000
+local WOKEN = {unfair = 'woken', named = 'called'}
 
 -- The time is ahead of all fences, so that a fence lost with the data is followed by a higher one.
 local function fence_after(recorded, time)
@@ -41,6 +44,12 @@ local function run_of(holder, recorded)
     local members, channel, run = string.match(recorded, '^%d+ (%S+) (%S+) (%S+)$')
     if run == holder then return members, channel end
   end
+end
+
+-- The attempt that was granted the hold under the holder's name, if no other attempt has got the same hold.
+local function attempt_of(holder, recorded)
+  local attempt, name = string.match(recorded or '', '^%d+ (%x+) (%x+)$')
+  return name == holder and attempt
 end
 
 -- The record, unless another client has written something else there.
@@ -73,15 +82,16 @@ end
 -- A waiter is alive until its own time is over, or while its process rechecks its waiters. A woken waiter has only its
 -- own time.
 local function is_alive(waiter, time)
-  return waiter.live_until > time or waiter.channel and waiter.mode ~= 'woken'
+  return waiter.live_until > time or waiter.channel and waiter.mode ~= 'woken' and waiter.mode ~= 'called'
     and tonumber(redis.call('ZSCORE', processes, waiter.channel) or 0) > time
 end
 
 -- 1 if dead waiters were left for the next call.
 local more = 0
 
--- Grants the free lock to the first live waiter and to those of its process right behind it. An unfair waiter is only
--- woken. A waiter whose process receives no messages is dead. The caller must read the lock again: it may hold it now.
+-- Grants the free lock to the first live waiter and to those of its process right behind it. An unfair waiter and one
+-- with a name are only woken. A waiter whose process receives no messages is dead. The caller must read the lock again:
+-- it may hold it now.
 --
 -- Removal comes before SET: a script that has removed something may write at maxmemory.
 local function pump(time)
@@ -98,6 +108,10 @@ local function pump(time)
     if at > 1 then
       leave(unpack(ids, 1, at - 1))
       purged = purged + at - 1
+    end
+    if first and closed() then
+      publish(first.channel, string.format('lock look %s %.0f %s', ids[at], closed(), lock))
+      return
     end
     if first and first.mode == 'fair' then
       local members, last, lease = {string.format('%s:%.0f', ids[at], first.lease)}, at, first.lease
@@ -123,7 +137,7 @@ local function pump(time)
         -- It has the grant window to acquire.
         local live_until = math.min(first.live_until, time + GRANT_WINDOW * 1000)
         redis.call('HSET', waiters, ids[at],
-          string.format('%.0f %.0f woken %s', first.lease, live_until, first.channel))
+          string.format('%.0f %.0f %s %s', first.lease, live_until, WOKEN[first.mode] or first.mode, first.channel))
         return
       end
       gone[first.channel] = true
@@ -144,6 +158,21 @@ end
 local function bury()
   redis.call('ZREM', queue, '')
   set(tombstone, 1, MINUTE, 'NX')
+end
+
+-- Milliseconds until the hold ends. A free lock is kept for its head, which was woken; if dead waiters are left, the
+-- caller asks again.
+local function held_for(holder, time)
+  if holder then return left(lock) end
+  if more == 1 then return 0 end
+  if closed() then return math.ceil(closed() / 1000) end
+  local first, waiter = head()
+  return math.min(first and math.max(math.ceil((waiter.live_until - time) / 1000), 0) or GRANT_WINDOW, GRANT_WINDOW)
+end
+
+-- The reply to an acquire that may be granted later.
+local function shut()
+  return string.format('closed %.0f', math.ceil(closed() / 1000))
 end
 
 -- A reply, followed by 1 if there are more dead waiters to remove.

@@ -3,17 +3,19 @@
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  lease in milliseconds
--- ARGV[3]  'fair' or 'unfair': how to wait; 'no': do not wait
+-- ARGV[3]  'fair', 'unfair' or 'named': how to wait; 'no': do not wait
 -- ARGV[4]  milliseconds for which the place in the queue is kept
 -- ARGV[5]  channel of the caller's process
 -- ARGV[6]  1: the process has passed over this member of the run, which queues again; may be missing
+-- ARGV[7]  the name of the hold, if it is not the id; may be missing
 --
 -- 'granted FENCE'
 -- | {'run', its members, its last FENCE}: the id is a member of the run that holds the lock; a message follows
 -- | {'queued', AHEAD, MILLISECONDS-LEFT of the holder or a woken waiter, 1-IF-FOREIGN clients use the lock}
--- | 'busy MILLISECONDS-LEFT' | 'cancelled'
+-- | 'busy MILLISECONDS-LEFT' | 'cancelled' | 'closed MILLISECONDS' for which nothing is granted
 
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local name = ARGV[7] or id
 
 local seen = redis.call('MGET', lock, record, tombstone)
 local holder, recorded = seen[1], seen[2]
@@ -25,11 +27,20 @@ local function run_answer()
   end
 end
 
-if holder == id and ARGV[6] ~= '1' then
-  local fence = fence_of(id, recorded)
-  if not fence then
-    fence = fence_after(recorded, now())
-    set(record, string.format('%.0f %s', fence, id), lease + MINUTE)
+-- The former master may have ended the hold.
+if closed() and (holder == name or run_answer()) then
+  return shut()
+end
+if holder == name and ARGV[6] ~= '1' then
+  local fence = fence_of(name, recorded)
+  -- A hold shared by attempts belongs to none of them: it does not end when one of them gives up.
+  local is_shared = name ~= id and not seen[3] and (attempt_of(name, recorded) or id) ~= id
+  if name ~= id and not seen[3] then
+    leave(id)
+  end
+  if not fence or is_shared then
+    fence = fence or fence_after(recorded, now())
+    set(record, string.format('%.0f %s', fence, name), math.max(lease, left(lock)) + MINUTE)
   end
   return run_answer() or string.format('granted %.0f', fence)
 end
@@ -47,15 +58,15 @@ end
 
 local function grant(time)
   local fence = string.format('%.0f', fence_after(recorded, time))
-  set(lock, id, lease)
-  set(record, fence .. ' ' .. id, lease + MINUTE)
+  set(lock, name, lease)
+  set(record, fence .. ' ' .. (name == id and id or id .. ' ' .. name), lease + MINUTE)
   return 'granted ' .. fence
 end
 
 -- Only an unfair caller may overtake, and only unfair waiters.
 local function overtakes()
   local first, waiter = head()
-  return not first or (mode == 'unfair' and waiter.mode ~= 'fair')
+  return not first or (mode == 'unfair' and (waiter.mode == 'unfair' or waiter.mode == 'woken'))
 end
 
 local time = now()
@@ -68,11 +79,11 @@ if check_helpers() > 0 then
       return run
     end
   end
-  if not holder and (overtakes() or head() == id) then
+  if not holder and not closed() and (overtakes() or head() == id) then
     leave(id)
     return grant(time)
   end
-elseif not holder then
+elseif not holder and not closed() then
   return grant(time)
 end
 
@@ -82,6 +93,7 @@ end
 
 if mode == 'no' then
   leave(id)
+  if not holder and closed() then return shut() end
   return 'busy ' .. left(lock)
 end
 
@@ -97,6 +109,4 @@ if not last or left(queue) < live then
   expire(waiters, live)
 end
 local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
--- A free lock is kept for the woken head; if dead waiters are left, the caller asks again.
-local held_for = holder and left(lock) or more == 1 and 0 or GRANT_WINDOW
-return {'queued', ahead, held_for, redis.call('EXISTS', foreign)}
+return {'queued', ahead, held_for(holder, time), redis.call('EXISTS', foreign)}

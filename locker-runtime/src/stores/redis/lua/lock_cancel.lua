@@ -8,7 +8,7 @@
 check_helpers()
 leave(id)
 local holder = redis.call('GET', lock)
-if holder == id then
+if holder == id or holder and attempt_of(holder, read_record()) == id then
   redis.call('DEL', lock)
   holder = nil
 end

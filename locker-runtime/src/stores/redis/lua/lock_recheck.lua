@@ -6,7 +6,8 @@
 -- ARGV[3]  channel of the caller's process
 -- ARGV[4]  ids of some of its waiters
 --
--- {'looked', the ids without a place, MILLISECONDS-LEFT of the holder, 1-IF-FOREIGN clients use the lock}
+-- {'looked', the ids without a place, MILLISECONDS-LEFT of the holder or a woken waiter,
+--  1-IF-FOREIGN clients use the lock}
 
 local live, time, missing = tonumber(ARGV[2]), now(), {}
 for waiter in string.gmatch(ARGV[4], '%x+') do
@@ -26,5 +27,5 @@ if check_helpers() > 0 then
     pump(time)
   end
 end
-local held_for = redis.call('EXISTS', lock) == 1 and left(lock) or more == 1 and 0 or GRANT_WINDOW
-return {'looked', table.concat(missing, ' '), held_for, redis.call('EXISTS', foreign)}
+local held = redis.call('EXISTS', lock) == 1
+return {'looked', table.concat(missing, ' '), held_for(held, time), redis.call('EXISTS', foreign)}

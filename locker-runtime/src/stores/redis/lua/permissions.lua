@@ -3,6 +3,7 @@
 --
 -- KEYS[1], KEYS[2]  an unused key and helper key
 -- ARGV[1]           channel of this process
+-- ARGV[2]           1: strict mode, which reads the replication id
 --
 -- {refused command, ..}
 
@@ -45,4 +46,7 @@ try('ZRANGEBYSCORE', helper, 0, 0)
 try('ZREMRANGEBYSCORE', helper, 0, 0)
 try('TYPE', key)
 try('PUBLISH', channel, '')
+if ARGV[2] == '1' then
+  try('INFO', 'replication')
+end
 return refused

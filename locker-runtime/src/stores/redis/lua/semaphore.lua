@@ -13,9 +13,9 @@
 -- ARGV[11] 1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
 -- {'granted', fence}, followed by 1 if it was granted before or in the queue: a message may follow
--- | {'queued', ahead, microseconds until the next hold ends, -1: never}
+-- | {'queued', ahead, microseconds until the next hold or the time of the first waiter ends, -1: never}
 -- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'}
--- | {'wrong_kind'}
+-- | {'wrong_kind'} | {'closed', milliseconds for which nothing is granted}
 
 local ends, names, tombstones, last_fence = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
@@ -179,6 +179,9 @@ local function serve(served)
       tell('wake', waiter, to)
     elseif taken + permits > size then
       return
+    elseif closed() then
+      tell('look', waiter, to, text(closed()))
+      return
     elseif how == 'fair' then
       leave(waiter)
       if tell('granted', waiter, to, text(math.max(fence + 1, time))) > 0 then
@@ -202,6 +205,18 @@ local function pump()
   for of, attempts in pairs(served) do
     know(of, attempts)
   end
+end
+
+local function shut()
+  return {'closed', math.ceil(closed() / 1000)}
+end
+
+local held_name = op == 'acquire' and name or op == 'renew' and id
+local held_until = held_name and closed() and tonumber(redis.call('ZSCORE', ends, held_name) or 0) or 0
+if held_until > time and op == 'acquire' then
+  return shut()
+elseif held_until > time and is_doubtful(held_until - time) then
+  return {'lost'}
 end
 
 for _, over in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(time))) do
@@ -234,19 +249,23 @@ local function take(overtakes)
     remember(tombstones, id)
     return {'cancelled'}, leave(id)
   end
-  if taken + permits <= size and (overtakes or (head() or id) == id) then
+  if taken + permits <= size and not closed() and (overtakes or (head() or id) == id) then
     grant(id, name, permits, lease, 0)
     return {'granted', fence}, leave(id)
   end
   if not live then
-    return {'busy', next_end() or 0}, leave(id)
+    local is_free = closed() and taken + permits <= size
+    return is_free and shut() or {'busy', next_end() or 0}, leave(id)
   end
   redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
   keep_all(live)
   local ends_in = next_end()
   local looks_at = time + math.min(math.floor(live * 1000 / 3), ends_in or math.huge)
   local record = place(ARGV[5], time + live * 1000, mode, permits, name, looks_at, channel)
-  return {'queued', join(record, live), ends_in or -1}
+  local first, _, first_lives_until = head()
+  local frees_in = math.min(ends_in or math.huge, closed() or math.huge,
+    first and first ~= id and math.max(tonumber(first_lives_until) - time, 0) or math.huge)
+  return {'queued', join(record, live), frees_in < math.huge and frees_in or -1}
 end
 
 -- Only an unfair caller may overtake, and only unfair waiters.
@@ -338,14 +357,16 @@ local function inspect()
   if taken == 0 and waiting == 0 then
     return {'unknown'}
   end
-  local answer = {'inspected', size, taken, waiting, -1, -1, 0, 0}
+  local answer, holders = {'inspected', size, taken, waiting, -1, -1, 0, 0}, {}
   for _, of in ipairs(redis.call('ZRANGE', ends, 0, -1)) do
     local held_fence, permits, since = holder(of)
     local till = tonumber(redis.call('ZSCORE', ends, of))
     for _, number in ipairs({time - tonumber(since), till < math.huge and till - time or -1, held_fence, permits}) do
       answer[#answer + 1] = number
     end
+    holders[#holders + 1] = of
   end
+  answer[#answer + 1] = table.concat(holders, ' ')
   return answer
 end
 

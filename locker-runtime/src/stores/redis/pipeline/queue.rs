@@ -4,7 +4,10 @@ use crate::{
     clock::Timestamp,
     key::Key,
     panics,
-    stores::redis::script::{BatchScript, Invocation},
+    stores::{
+        opening::Replicas,
+        redis::script::{BatchScript, Invocation},
+    },
     sync::{Mutex, lock},
 };
 use redis::{Cmd, RedisResult, Value};
@@ -17,6 +20,15 @@ use std::{
 };
 use tokio::sync::{Notify, oneshot};
 
+/// How calls are sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Means {
+    /// Whether the server is a node of a cluster, which refuses calls with keys of several slots.
+    pub(crate) by_slot: bool,
+    /// The replicas that must have a grant.
+    pub(crate) replicas: Option<Replicas>,
+}
+
 /// The content of a call.
 #[derive(Debug)]
 pub(crate) enum Payload {
@@ -25,14 +37,22 @@ pub(crate) enum Payload {
     Script(Arc<Invocation>, Option<&'static BatchScript>),
     /// A script with its whole text.
     InFull(Arc<Invocation>),
+    /// A call right behind `ASKING`.
+    Asking(Box<Payload>),
 }
 
 impl Payload {
     pub(super) fn invocation(&self) -> Option<&Invocation> {
         match self {
             Self::Command(_) => None,
+            Self::Asking(call) => call.invocation(),
             Self::Script(invocation, _) | Self::InFull(invocation) => Some(invocation),
         }
+    }
+
+    /// Whether the reply may be that the caller holds something.
+    pub(super) fn is_promise(&self) -> bool {
+        self.invocation().is_some_and(Invocation::is_promise)
     }
 
     pub(super) fn key(&self) -> Option<&Key> {
@@ -43,6 +63,7 @@ impl Payload {
     pub(super) fn command(&self) -> Cmd {
         match self {
             Self::Command(command) => command.clone(),
+            Self::Asking(call) => call.command(),
             Self::Script(invocation, _) => invocation.by_digest(),
             Self::InFull(invocation) => invocation.in_full(),
         }

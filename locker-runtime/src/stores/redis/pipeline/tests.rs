@@ -7,7 +7,8 @@ async fn pipeline_bounds_calls_without_reply() {
     const MORE: usize = 10;
     let Some(server) = RedisServer::start() else { return };
     let client = redis::Client::open(server.url()).unwrap();
-    let (pipeline, writing) = Pipeline::new(client.get_multiplexed_async_connection().await.unwrap());
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let (pipeline, writing) = Pipeline::new(connection, Means::default());
     let queued = || pipeline.queue.len();
 
     // The first call is sent at once, and has no reply before the first poll of the connection.

@@ -5,10 +5,13 @@
 //! without the batch, before all other calls. Until the reply to a batch has come, it holds back later calls for the
 //! keys of that batch.
 
-use super::queue::{Call, LastReply, Payload, Queue};
+use super::queue::{Call, LastReply, Means, Payload, Queue};
 use crate::{
     key::Key,
-    stores::redis::{errors, script::BatchScript},
+    stores::{
+        opening::Replicas,
+        redis::{errors, script::BatchScript, slots::slot_of},
+    },
 };
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use redis::{RedisResult, Value, aio::MultiplexedConnection};
@@ -47,11 +50,12 @@ pub(super) struct Writer {
     last_reply: LastReply,
     /// Whether the server refuses batches. Some proxies of a cluster refuse calls with keys of several slots.
     refuses_batches: bool,
+    means: Means,
 }
 
 impl Writer {
-    pub(super) fn new(queue: Arc<Queue>, last_reply: LastReply) -> Self {
-        Self { queue, last_reply, ..Self::default() }
+    pub(super) fn new(queue: Arc<Queue>, last_reply: LastReply, means: Means) -> Self {
+        Self { queue, last_reply, means, ..Self::default() }
     }
 
     /// Writes calls until the future is dropped.
@@ -82,9 +86,14 @@ impl Writer {
     fn wanted(&self, writes: usize) -> usize {
         match writes {
             0 => 1_usize.saturating_sub(self.pending.len()),
-            MAX_WRITES.. => usize::MAX,
+            writes if writes >= self.max_writes() => usize::MAX,
             _ => self.unanswered.div_ceil(2).clamp(1, MAX_WRITE).saturating_sub(self.pending.len()),
         }
+    }
+
+    /// The maximum number of writes without a reply. A write behind one that waits for replicas would wait as well.
+    fn max_writes(&self) -> usize {
+        if self.means.replicas.is_some() { 1 } else { MAX_WRITES }
     }
 
     /// Takes the pending calls that can be written now. Calls are batched, but not across a call that cannot be.
@@ -100,10 +109,11 @@ impl Writer {
                 continue;
             }
             match call.payload {
-                Payload::Script(_, Some(batch)) if !self.refuses_batches => {
-                    match frames[open..].iter_mut().find_map(|frame| frame.batch_of(batch)) {
+                Payload::Script(ref invocation, Some(batch)) if !self.refuses_batches => {
+                    let slot = if self.means.by_slot { slot_of(invocation.key().as_str()) } else { 0 };
+                    match frames[open..].iter_mut().find_map(|frame| frame.batch_of(batch, slot)) {
                         Some(calls) => calls.push(call),
-                        None => frames.push(Frame::Batch(batch, vec![call])),
+                        None => frames.push(Frame::Batch(batch, slot, vec![call])),
                     }
                 }
                 _ => {
@@ -122,11 +132,11 @@ impl Writer {
 
     /// Returns the commands of `frames`.
     fn commands(&mut self, frames: &[Frame]) -> redis::Pipeline {
-        let mut pipeline = redis::Pipeline::with_capacity(frames.len());
+        let mut pipeline = redis::Pipeline::with_capacity(frames.len() + 1);
         for frame in frames {
             pipeline.add_command(match frame {
                 Frame::Single(call) => call.payload.command(),
-                Frame::Batch(batch, calls) => {
+                Frame::Batch(batch, _, calls) => {
                     let known = self.unknown.len();
                     self.unknown.retain(|unknown| !ptr::eq(*unknown, *batch));
                     let invocations: Vec<_> =
@@ -135,7 +145,15 @@ impl Writer {
                 }
             });
         }
+        if let Some(replicas) = self.waits_for(frames) {
+            pipeline.add_command(replicas.command());
+        }
         pipeline
+    }
+
+    /// Returns the replicas that the replies of a write wait for.
+    fn waits_for(&self, frames: &[Frame]) -> Option<Replicas> {
+        self.means.replicas.filter(|_| frames.iter().any(Frame::is_promise))
     }
 
     /// Passes the replies to a write on to its callers.
@@ -149,10 +167,12 @@ impl Writer {
         let mut pending = std::mem::take(&mut self.held_back);
         pending.append(&mut self.pending);
         self.pending = pending;
-        let replies = match replies {
-            Ok(replies) => {
+        let waits_for = self.waits_for(&frames);
+        let (replies, acknowledged) = match replies {
+            Ok(mut replies) => {
                 self.last_reply.record();
-                replies
+                let last = replies.pop_if(|_| waits_for.is_some());
+                (replies, last.map(Replicas::acknowledged))
             }
             Err(error) => {
                 for call in frames.into_iter().flat_map(Frame::calls) {
@@ -161,18 +181,27 @@ impl Writer {
                 return;
             }
         };
+        let checked = |call: &Call, reply: RedisResult<Value>| match (waits_for, &acknowledged) {
+            (Some(replicas), Some(acknowledged)) if call.payload.is_promise() => {
+                replicas.accept(reply, acknowledged)
+            }
+            _ => reply,
+        };
         let mut undone = Vec::new();
         for (frame, reply) in frames.into_iter().zip(replies) {
             match frame {
                 Frame::Single(call) => {
-                    let reply = reply.extract_error();
+                    let reply = checked(&call, reply.extract_error());
                     call.finish(reply);
                 }
-                Frame::Batch(batch, calls) => {
+                Frame::Batch(batch, _, calls) => {
                     let mut replies = self.batch_replies(batch, reply).into_iter();
                     for call in calls {
                         match replies.next().filter(|reply| *reply != Value::BulkString(Vec::new())) {
-                            Some(done) => call.finish(Ok(done)),
+                            Some(done) => {
+                                let reply = checked(&call, Ok(done));
+                                call.finish(reply);
+                            }
                             None => undone.push(call.unbatched()),
                         }
                     }
@@ -205,28 +234,31 @@ async fn send(
     pipeline: redis::Pipeline,
     frames: Vec<Frame>,
 ) -> (Vec<Frame>, RedisResult<Vec<Value>>) {
-    let replies = connection.send_packed_commands(&pipeline, 0, frames.len()).await;
+    let replies = connection.send_packed_commands(&pipeline, 0, pipeline.len()).await;
     (frames, replies)
 }
 
 /// The calls of one command.
 enum Frame {
     Single(Call),
-    Batch(&'static BatchScript, Vec<Call>),
+    /// Calls of one slot, if that counts.
+    Batch(&'static BatchScript, u16, Vec<Call>),
 }
 
 impl Frame {
     /// Returns the calls of this frame if it is one of `batch` with room for more.
-    fn batch_of(&mut self, batch: &'static BatchScript) -> Option<&mut Vec<Call>> {
+    fn batch_of(&mut self, batch: &'static BatchScript, slot: u16) -> Option<&mut Vec<Call>> {
         match self {
-            Self::Batch(own, calls) if ptr::eq(*own, batch) && calls.len() < MAX_BATCH => Some(calls),
+            Self::Batch(own, of, calls) if ptr::eq(*own, batch) && *of == slot && calls.len() < MAX_BATCH => {
+                Some(calls)
+            }
             _ => None,
         }
     }
 
     /// Makes a batch of one call a single call. No calls are added after that.
     fn seal(&mut self) {
-        if let Self::Batch(_, calls) = self
+        if let Self::Batch(_, _, calls) = self
             && calls.len() == 1
             && let Some(call) = calls.pop()
         {
@@ -234,20 +266,27 @@ impl Frame {
         }
     }
 
+    fn is_promise(&self) -> bool {
+        match self {
+            Self::Single(call) => call.payload.is_promise(),
+            Self::Batch(_, _, calls) => calls.iter().any(|call| call.payload.is_promise()),
+        }
+    }
+
     fn len(&self) -> usize {
-        if let Self::Batch(_, calls) = self { calls.len() } else { 1 }
+        if let Self::Batch(_, _, calls) = self { calls.len() } else { 1 }
     }
 
     /// Returns the keys of a batch.
     fn batched_keys(&self) -> impl Iterator<Item = &Key> {
-        let calls = if let Self::Batch(_, calls) = self { &calls[..] } else { &[] };
+        let calls = if let Self::Batch(_, _, calls) = self { &calls[..] } else { &[] };
         calls.iter().filter_map(|call| call.payload.key())
     }
 
     fn calls(self) -> impl Iterator<Item = Call> {
         let (single, batch) = match self {
             Self::Single(call) => (Some(call), Vec::new()),
-            Self::Batch(_, calls) => (None, calls),
+            Self::Batch(_, _, calls) => (None, calls),
         };
         single.into_iter().chain(batch)
     }

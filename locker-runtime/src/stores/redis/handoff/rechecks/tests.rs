@@ -55,7 +55,7 @@ fn samples_take_all_waiters_in_turns() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), SAMPLE * 3);
-    rechecks.keep(&key, seen.into_iter());
+    rechecks.put_back(&key, seen);
     assert_eq!(rechecks.sample(&key, |id| id == Id::from(7)), Some(vec![Id::from(7)]));
     assert_eq!(rechecks.sample(&key, |_| true), None, "it is in a sample");
     assert!(!rechecks.knows(&key));
@@ -85,8 +85,29 @@ fn waiter_without_a_place_is_sampled_once() {
         rechecks.add(&key, id, Timestamp::NEVER);
     }
     assert_eq!(rechecks.sample(&key, |_| true).map(|sample| sample.len()), Some(2));
-    rechecks.keep(&key, [ids[0]].into_iter());
+    rechecks.put_back(&key, vec![ids[0]]);
     assert_eq!(rechecks.sample(&key, |_| true), Some(vec![ids[0]]));
     rechecks.add(&key, ids[1], Timestamp::NEVER);
     assert_eq!(rechecks.sample(&key, |_| true), Some(vec![ids[1]]), "it has another place");
+}
+
+/// Waiters that have lost their places may be few among many.
+#[test]
+fn a_lost_place_has_all_waiters_checked_soon() {
+    let (rechecks, key) = (Rechecks::default(), Key::new("lock:a"));
+    for id in 1..=SAMPLE as u128 * 4 {
+        rechecks.add(&key, Id::from(id), Timestamp::NEVER);
+    }
+    let check = |has_lost: &dyn Fn(Id) -> bool| {
+        let sample = rechecks.sample(&key, |_| true).unwrap();
+        let missing: Vec<_> = sample.iter().copied().filter(|id| has_lost(*id)).collect();
+        rechecks.checked(&key, &sample, &missing)
+    };
+    assert!(!check(&|_| false));
+    let lost = rechecks.sample(&key, |_| true).unwrap();
+    rechecks.put_back(&key, lost.clone());
+    let found = (0..5).find(|_| check(&|id| id == lost[0]));
+    assert!(found.is_some(), "one of them has lost its place");
+    let soon = (0..10).take_while(|_| check(&|_| false)).count();
+    assert_eq!(soon, 3, "four samples are all others");
 }

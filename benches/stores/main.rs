@@ -1,0 +1,114 @@
+//! Costs of a lock on PostgreSQL, etcd and files, beside what an application would use instead.
+//!
+//! The rivals are in their default use: session advisory locks of PostgreSQL with a connection per task (a lock keeps
+//! its connection), the lock service of etcd (`v3lock`) with a lease per task, and `flock` by `std::fs::File::lock`.
+//!
+//! `cargo bench --bench stores --all-features` starts its own servers, with `fsync` as they have it by default, and
+//! takes about ten minutes. `LOCKER_BENCH=postgres,distance,etcd,files,idle` selects parts:
+//!
+//! - `postgres`, `etcd`: acquire + release on names of their own, on one name, and on eight names;
+//! - `distance`: PostgreSQL behind a network with a round trip of 4 ms;
+//! - `files`: the same in one directory, beside `flock` and Redis;
+//! - `idle`: statements per second, connections and processor time of 1,000 waiters.
+
+#![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
+
+mod idle;
+mod rivals;
+#[path = "../support.rs"]
+#[expect(dead_code, reason = "other benchmarks time loops of blocking calls")]
+mod support;
+#[path = "../tasks.rs"]
+mod tasks;
+
+use locker_harness::{EtcdServer, Fault, PostgresServer, Proxy, RedisServer};
+use rivals::Rival;
+use std::time::Duration;
+use support::{Subject, compare, subject};
+use tasks::{runtime, spread};
+use tokio::runtime::Runtime;
+
+/// The default of PostgreSQL, which the tests switch off.
+const FSYNC: [&str; 1] = ["fsync=on"];
+
+/// How many tasks there are, and on how many names.
+const CROWDS: [(u32, u32); 5] = [(1, 1), (16, 16), (64, 64), (64, 1), (64, 8)];
+
+fn main() {
+    let chosen = std::env::var("LOCKER_BENCH").unwrap_or_default();
+    let parts: [(&str, fn()); 5] = [
+        ("postgres", postgres),
+        ("distance", distance),
+        ("etcd", etcd),
+        ("files", files),
+        ("idle", idle::idle),
+    ];
+    for (name, part) in parts {
+        if chosen.is_empty() || chosen.split(',').any(|choice| choice == name) {
+            part();
+        }
+    }
+}
+
+fn postgres() {
+    let Some(server) = PostgresServer::with(&FSYNC) else { return };
+    let runtime = runtime();
+    let rivals = [
+        ("advisory lock", Rival::advisory(&runtime, &server.url(), 64)),
+        ("locker", Rival::locker(&runtime, &server.url())),
+        ("locker, durable=false", Rival::locker(&runtime, &format!("{}?durable=false", server.url()))),
+    ];
+    for crowd in CROWDS {
+        crowds("PostgreSQL", &runtime, &rivals, crowd, 2_000);
+    }
+}
+
+fn distance() {
+    let Some(server) = PostgresServer::with(&FSYNC) else { return };
+    let proxy = Proxy::to(server.port());
+    proxy.set(Fault::Delay(Duration::from_millis(2)));
+    let url = proxy.url().replace("redis://", "postgres://locker@") + "/locker?sslmode=disable";
+    let runtime = runtime();
+    let rivals =
+        [("advisory lock", Rival::advisory(&runtime, &url, 64)), ("locker", Rival::locker(&runtime, &url))];
+    for crowd in CROWDS {
+        crowds("PostgreSQL, round trip 4 ms", &runtime, &rivals, crowd, 400);
+    }
+}
+
+fn etcd() {
+    let Some(server) = EtcdServer::start() else { return };
+    let runtime = runtime();
+    let rivals = [
+        ("v3lock", Rival::v3lock(&runtime, &format!("http://127.0.0.1:{}", server.port()), 64)),
+        ("locker", Rival::locker(&runtime, &server.url())),
+    ];
+    for crowd in CROWDS {
+        crowds("etcd", &runtime, &rivals, crowd, if crowd.1 < crowd.0 { 200 } else { 1_000 });
+    }
+}
+
+fn files() {
+    let Some(server) = RedisServer::start() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let runtime = runtime();
+    let rivals = [
+        ("flock", Rival::flock(directory.path())),
+        ("locker on Redis", Rival::locker(&runtime, &server.url())),
+        ("locker on files", Rival::locker(&runtime, &format!("file://{}/locks", directory.path().display()))),
+    ];
+    for crowd in CROWDS {
+        crowds("files", &runtime, &rivals, crowd, 5_000);
+    }
+}
+
+fn crowds(server: &str, runtime: &Runtime, rivals: &[(&str, Rival)], (tasks, names): (u32, u32), times: u32) {
+    let times = if tasks == 1 { times / 4 } else { times };
+    let title = format!("{server}: acquire + release, {tasks} tasks, {names} names, time per pair");
+    let subjects = rivals.iter().map(|(name, rival)| -> Subject<'_> {
+        subject(name, move |times| {
+            spread(runtime, tasks, times, |task, times| rival.pairs(task, task % names, times))
+        })
+    });
+    compare(&title, times, 5, subjects.collect());
+}

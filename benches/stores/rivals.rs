@@ -1,0 +1,185 @@
+//! The ways to lock, each with the defaults that an application gets.
+
+use locker::Locker;
+use prost::Message;
+use std::{
+    fs::File,
+    future::Future,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, NoTls, Statement};
+use tonic::{client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
+use tonic_prost::ProstCodec;
+
+/// The work of one task.
+pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A way to lock.
+pub(crate) enum Rival {
+    Locker(Locker),
+    /// A connection for each task: a session's lock keeps the session.
+    Advisory(Vec<Arc<Session>>),
+    /// A lease for each task: two locks under one lease are one.
+    V3Lock(Channel, Vec<i64>),
+    /// A file for each name, opened for each lock.
+    Flock(PathBuf),
+}
+
+/// A connection to PostgreSQL with its statements.
+pub(crate) struct Session {
+    client: Client,
+    lock: Statement,
+    unlock: Statement,
+}
+
+impl Rival {
+    pub(crate) fn locker(runtime: &Runtime, url: &str) -> Self {
+        Self::Locker(runtime.block_on(Locker::connect(url)).expect("a connection"))
+    }
+
+    pub(crate) fn advisory(runtime: &Runtime, url: &str, tasks: u32) -> Self {
+        let sessions = (0..tasks).map(|_| Arc::new(runtime.block_on(Session::new(url))));
+        Self::Advisory(sessions.collect())
+    }
+
+    pub(crate) fn v3lock(runtime: &Runtime, url: &str, tasks: u32) -> Self {
+        runtime.block_on(async {
+            let endpoint = Channel::from_shared(url.to_owned()).expect("an address");
+            let channel = endpoint.connect().await.expect("a connection");
+            let mut leases = Vec::new();
+            for _ in 0..tasks {
+                let grant = LeaseGrant { ttl: 3_600, id: 0 };
+                let granted: LeaseGranted = call(&channel, "/etcdserverpb.Lease/LeaseGrant", grant).await;
+                leases.push(granted.id);
+            }
+            Self::V3Lock(channel, leases)
+        })
+    }
+
+    pub(crate) fn flock(directory: &Path) -> Self {
+        Self::Flock(directory.to_owned())
+    }
+
+    /// Returns a future that acquires and releases a name so many times.
+    pub(crate) fn pairs(&self, task: u32, name: u32, times: u32) -> Work {
+        match self {
+            Self::Locker(locker) => {
+                let request = locker.lock(&format!("name {name}")).timeout(Duration::from_secs(120));
+                Box::pin(async move {
+                    for _ in 0..times {
+                        request
+                            .clone()
+                            .acquire()
+                            .await
+                            .expect("the lock")
+                            .release()
+                            .await
+                            .expect("a release");
+                    }
+                })
+            }
+            Self::Advisory(sessions) => {
+                let session = Arc::clone(&sessions[task as usize]);
+                Box::pin(async move {
+                    for _ in 0..times {
+                        session.pair(i64::from(name)).await;
+                    }
+                })
+            }
+            Self::V3Lock(channel, leases) => {
+                let (channel, lease) = (channel.clone(), leases[task as usize]);
+                Box::pin(async move {
+                    for _ in 0..times {
+                        let lock = Lock { name: format!("name {name}").into_bytes(), lease };
+                        let locked: Locked = call(&channel, "/v3lockpb.Lock/Lock", lock).await;
+                        let Unlocked {} =
+                            call(&channel, "/v3lockpb.Lock/Unlock", Unlock { key: locked.key }).await;
+                    }
+                })
+            }
+            Self::Flock(directory) => {
+                let path = directory.join(format!("name {name}"));
+                Box::pin(async move {
+                    // What `flock` blocks is a thread. An application hands that to the pool for blocking calls.
+                    let work = tokio::task::spawn_blocking(move || {
+                        for _ in 0..times {
+                            let file = File::create(&path).expect("a file");
+                            file.lock().expect("the lock");
+                            file.unlock().expect("a release");
+                        }
+                    });
+                    work.await.expect("a thread");
+                })
+            }
+        }
+    }
+}
+
+impl Session {
+    async fn new(url: &str) -> Self {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
+        tokio::spawn(connection);
+        let lock = client.prepare("SELECT pg_advisory_lock($1)").await.expect("a statement");
+        let unlock = client.prepare("SELECT pg_advisory_unlock($1)").await.expect("a statement");
+        Self { client, lock, unlock }
+    }
+
+    async fn pair(&self, name: i64) {
+        self.client.query_one(&self.lock, &[&name]).await.expect("the lock");
+        let unlocked = self.client.query_one(&self.unlock, &[&name]).await.expect("a release");
+        assert!(unlocked.get::<_, bool>(0));
+    }
+}
+
+async fn call<Q, A>(channel: &Channel, path: &'static str, request: Q) -> A
+where
+    Q: Message + Send + Sync + 'static,
+    A: Message + Default + Send + Sync + 'static,
+{
+    let mut client = Grpc::new(channel.clone());
+    client.ready().await.expect("a connection");
+    let codec = ProstCodec::<Q, A>::default();
+    let answer = client.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await;
+    answer.expect("an answer").into_inner()
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LeaseGrant {
+    #[prost(int64, tag = "1")]
+    ttl: i64,
+    #[prost(int64, tag = "2")]
+    id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LeaseGranted {
+    #[prost(int64, tag = "2")]
+    id: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Lock {
+    #[prost(bytes = "vec", tag = "1")]
+    name: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Locked {
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Unlock {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Unlocked {}

@@ -1,0 +1,85 @@
+"""Distributed locks, rate limits and coordination, as decorators and by hand.
+
+A native extension over the Rust library ``locker``: the same stores, queues, leases and keys, so that functions of
+both languages exclude each other.
+
+Every method that waits has a twin for coroutines, whose name ends in ``_async``; ``with`` becomes ``async with``.
+Times are seconds, texts such as ``"800ms"``, or ``timedelta``.
+"""
+
+from ._binding import Part
+from ._decorators import Decorator, GuardDecorator, OnError
+from ._errors import (
+    Conflict,
+    Limited,
+    LockerError,
+    Lost,
+    Misused,
+    NotHeld,
+    RetriesExhausted,
+    TimedOut,
+    Unavailable,
+)
+from ._guards import Guard, Guards
+from ._locker import Locker, RedisLocker
+from ._native import Admission, Holder, Inspection, __version__
+from ._options import (
+    Algorithm,
+    HoldOptions,
+    Mode,
+    OnLost,
+    Release,
+    RequestOptions,
+    Seconds,
+    Settings,
+    StoreOptions,
+    WaitOptions,
+)
+from ._primitives import Barrier, Counter, Event, HasKey, Latch, RateLimiter, Watchdog
+from ._requests import Request
+
+LockerExc = LockerError
+"""The name of the base of errors in the code of the decorator that `RedisLocker` takes the place of."""
+
+__all__ = [
+    "Admission",
+    "Algorithm",
+    "Barrier",
+    "Conflict",
+    "Counter",
+    "Decorator",
+    "Event",
+    "Guard",
+    "GuardDecorator",
+    "Guards",
+    "HasKey",
+    "HoldOptions",
+    "Holder",
+    "Inspection",
+    "Latch",
+    "Limited",
+    "Locker",
+    "LockerError",
+    "LockerExc",
+    "Lost",
+    "Misused",
+    "Mode",
+    "NotHeld",
+    "OnError",
+    "OnLost",
+    "Part",
+    "RateLimiter",
+    "RedisLocker",
+    "Release",
+    "Request",
+    "RequestOptions",
+    "RetriesExhausted",
+    "Seconds",
+    "Settings",
+    "StoreOptions",
+    "TimedOut",
+    "Unavailable",
+    "WaitOptions",
+    "Watchdog",
+    "__version__",
+]

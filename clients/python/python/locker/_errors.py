@@ -1,0 +1,124 @@
+"""What goes wrong: one class for each kind of error."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BY_KIND",
+    "Conflict",
+    "Limited",
+    "LockerError",
+    "Lost",
+    "Misused",
+    "NotHeld",
+    "RetriesExhausted",
+    "TimedOut",
+    "Unavailable",
+]
+
+
+class LockerError(Exception):
+    """The base of all errors of this package.
+
+    Attributes:
+        key: The key in the store, if the error is about one.
+        function: The decorated function whose call failed, if there is one.
+        is_temporary: Whether the same call may succeed later.
+        is_certain: Whether the store has provably not carried out what was asked. Only of interest for calls that
+            change something and are not repeated, such as ``counter.add``.
+    """
+
+    key: str | None
+    function: str | None
+    is_temporary: bool
+    _is_temporary: ClassVar[bool] = False
+    is_certain: bool
+    _retry_after: float | None
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        key: str | None = None,
+        function: str | None = None,
+        retry_after: float | None = None,
+        is_temporary: bool | None = None,
+        is_certain: bool = True,
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.function = function
+        self.is_temporary = self._is_temporary if is_temporary is None else is_temporary
+        self.is_certain = is_certain
+        self._retry_after = retry_after
+
+    @property
+    def retry_after(self) -> float | None:
+        """In how many seconds to try again, if that is known."""
+        return self._retry_after
+
+
+class TimedOut(LockerError, TimeoutError):
+    """The wait did not end within ``timeout``.
+
+    With ``release="on_expiry"`` it says that the function was called within the last lease.
+    """
+
+    _is_temporary = True
+
+
+class RetriesExhausted(LockerError):
+    """``max_retry`` attempts have failed."""
+
+    _is_temporary = True
+
+
+class Limited(LockerError):
+    """A rate limit refused the call."""
+
+    _is_temporary = True
+
+    @property
+    def retry_after(self) -> float:
+        """In how many seconds the call would be admitted; infinite while the limit is 0."""
+        return float("inf") if self._retry_after is None else self._retry_after
+
+
+class Lost(LockerError):
+    """The lease ended before the work did. The work may be half done, or done beside the next holder."""
+
+
+class Conflict(LockerError):
+    """The key is of another kind, the event was sent already, a counter overflows, or the name was deleted."""
+
+
+class NotHeld(LockerError):
+    """The guard was released already."""
+
+
+class Unavailable(LockerError, ConnectionError):
+    """The store cannot be reached, or cannot serve now."""
+
+    _is_temporary = True
+
+
+class Misused(LockerError, ValueError):
+    """A URL, an option, a name or a number is wrong, or a call waits for a lock that its caller holds."""
+
+
+BY_KIND: dict[str, type[LockerError]] = {
+    "TimedOut": TimedOut,
+    "RetriesExhausted": RetriesExhausted,
+    "Limited": Limited,
+    "Lost": Lost,
+    "Conflict": Conflict,
+    "Unavailable": Unavailable,
+    "Misused": Misused,
+    "NotHeld": NotHeld,
+}
+"""The class of each kind, by the name that it has in Rust."""
+
+for _class in (LockerError, *BY_KIND.values()):
+    # The name that tracebacks show is the one to catch.
+    _class.__module__ = "locker"

@@ -1,0 +1,118 @@
+"""The options that holds have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Literal, TypeAlias, TypedDict
+
+from ._errors import Misused
+
+Seconds: TypeAlias = int | float | str | timedelta
+"""A time: seconds (``10``, ``0.5``), a text (``"800ms"``, ``"1m 30s"``) or a ``timedelta``."""
+
+Algorithm: TypeAlias = Literal["token_bucket", "fixed_window", "gcra"]
+"""How a rate limit counts. ``docs/primitives.md`` has the bounds of each."""
+
+Mode: TypeAlias = Literal["read", "write"]
+"""A side of a read/write lock."""
+
+OnLost: TypeAlias = Literal["cancel", "error", "continue"]
+"""What the loss of a hold does to the body under it.
+
+``"cancel"`` cancels the task and raises ``Lost``: the default in coroutines, and only there. ``"error"`` lets the body
+run to its end and raises ``Lost`` then: the default elsewhere. ``"continue"`` only logs a warning.
+"""
+
+Release: TypeAlias = Literal["on_return", "on_expiry"]
+"""When a hold ends: with its body, or with its lease."""
+
+
+class WaitOptions(TypedDict, total=False):
+    """How a call waits for a hold, and how it holds it.
+
+    Attributes:
+        timeout: The longest wait. 0 tries once, ``math.inf`` waits for ever. Default 10 s; 0 with
+            ``release="on_expiry"``.
+        max_retry: The number of attempts, the first included. A hand-off is none. Default: without a limit.
+        retry_delay: The time between two attempts with ``max_retry``, else the longest pause after an error. Default
+            2 s.
+        renew: Whether the lease is renewed while the hold lasts. Default ``True``.
+        max_hold: The longest hold, renewals included; at least the lease. Default: none.
+        fair: ``False`` lets the call overtake waiters that have ``fair=False``, too. Default ``True``.
+    """
+
+    timeout: Seconds | None
+    max_retry: int | None
+    retry_delay: Seconds | None
+    renew: bool | None
+    max_hold: Seconds | None
+    fair: bool | None
+
+
+class HoldOptions(WaitOptions, total=False):
+    """The options of a hold, see `WaitOptions`. What is not given comes from the ``Locker``.
+
+    Attributes:
+        release: ``"on_expiry"`` keeps the hold until its lease ends, however the body ends. Default: ``"on_return"``.
+    """
+
+    release: Release | None
+
+
+class RequestOptions(HoldOptions, total=False):
+    """The options of a request by hand: those of all holds, the lease, and what a loss does.
+
+    Attributes:
+        lease: How long others wait if the holder dies. Default 10 s.
+        on_lost: What a loss does to the body of ``with`` or ``async with``.
+    """
+
+    lease: Seconds | None
+    on_lost: OnLost | None
+
+
+class StoreOptions(TypedDict, total=False):
+    """The options of a store and of all its holds.
+
+    Attributes:
+        lease: How long others wait if a holder dies. Default 10 s.
+        prefix: Precedes every key.
+        key_format: How arguments are written into keys: ``"escaped"``, or ``"python"`` as the decorator of
+            ``RedisLocker`` writes them.
+        note: What operators see beside the holds of this process. Default: host and process id.
+        command_timeout: How long to wait for the reply to one command. Default 1 s.
+        tls_ca: The certificate authorities for the connection, in PEM form. Default: those of the system.
+        strict: On Redis, the longest lease: after a failure nothing is granted until it is over.
+        wait_replicas: On Redis, how many replicas must have a grant before it counts.
+        wait_timeout: How long to wait for them.
+        allow_eviction: Whether to accept a Redis that evicts keys.
+    """
+
+    lease: Seconds | None
+    prefix: str
+    key_format: Literal["escaped", "python"]
+    note: str | None
+    command_timeout: Seconds | None
+    tls_ca: str | bytes | None
+    strict: Seconds | None
+    wait_replicas: int | None
+    wait_timeout: Seconds | None
+    allow_eviction: bool
+
+
+class Settings(WaitOptions, StoreOptions, total=False):
+    """The settings of a ``Locker``: how its calls wait by default, see `WaitOptions`, and `StoreOptions`."""
+
+
+def check_on_expiry(asked: Mapping[str, object]) -> None:
+    """Refuses options that a hold without renewals does not have.
+
+    Raises:
+        Misused: It names the option.
+    """
+    if asked.get("release") != "on_expiry":
+        return
+    for name in ("renew", "max_hold"):
+        if asked.get(name) not in (None, False):
+            raise Misused(f'{name} has no effect with release="on_expiry": the hold ends with its lease')

@@ -1,0 +1,109 @@
+//! What can be seen of a key.
+
+use crate::call::Output;
+use locker_runtime::primitives::inspection;
+use pyo3::prelude::*;
+
+/// The state of one key.
+#[pyclass(frozen, module = "locker._native")]
+#[derive(Debug)]
+pub(crate) struct Inspection(inspection::Inspection);
+
+impl Inspection {
+    pub(crate) fn output(seen: inspection::Inspection) -> Output {
+        Output::object(Self(seen))
+    }
+}
+
+#[pymethods]
+impl Inspection {
+    /// The total: permits, tokens per interval, parties of a barrier, or the count of a latch.
+    #[getter]
+    fn size(&self) -> Option<u64> {
+        self.0.size
+    }
+
+    /// How much of the total is used now.
+    #[getter]
+    fn used(&self) -> Option<u64> {
+        self.0.used
+    }
+
+    /// The current holds, oldest first.
+    #[getter]
+    fn holders(&self) -> Vec<Holder> {
+        self.0.holders.iter().cloned().map(Holder).collect()
+    }
+
+    /// The number of waiting callers.
+    #[getter]
+    fn waiting(&self) -> u64 {
+        self.0.waiting
+    }
+
+    /// Seconds until all that is used is free again, or a watchdog expires.
+    #[getter]
+    fn resets_in(&self) -> Option<f64> {
+        self.0.resets_in.map(|time| time.as_secs_f64())
+    }
+
+    /// Whether the event was sent, the watchdog has expired, the latch is open, or the barrier has had its last round.
+    #[getter]
+    fn fired(&self) -> Option<bool> {
+        self.0.fired
+    }
+
+    /// The value of a counter.
+    #[getter]
+    fn value(&self) -> Option<i64> {
+        self.0.value
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Inspection holders={} waiting={}>", self.0.holders.len(), self.0.waiting)
+    }
+}
+
+/// One hold.
+#[pyclass(frozen, module = "locker._native")]
+#[derive(Debug)]
+pub(crate) struct Holder(inspection::Held);
+
+#[pymethods]
+impl Holder {
+    #[getter]
+    fn fence(&self) -> u64 {
+        self.0.fence
+    }
+
+    /// The number of permits.
+    #[getter]
+    fn permits(&self) -> u64 {
+        self.0.permits
+    }
+
+    /// Seconds since the grant, if the primitive keeps it.
+    #[getter]
+    fn age(&self) -> Option<f64> {
+        self.0.age.map(|age| age.as_secs_f64())
+    }
+
+    /// Seconds that it lasts without a renewal; `None` if without end.
+    #[getter]
+    fn time_left(&self) -> Option<f64> {
+        self.0.time_left.map(|left| left.as_secs_f64())
+    }
+
+    /// What the holder's locker says about itself, by default host and process; `None` if it is not known.
+    #[getter]
+    fn note(&self) -> Option<&str> {
+        self.0.note.as_deref()
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.0.note {
+            Some(note) => format!("<Holder fence={} note={note:?}>", self.0.fence),
+            None => format!("<Holder fence={}>", self.0.fence),
+        }
+    }
+}

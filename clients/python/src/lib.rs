@@ -1,0 +1,73 @@
+//! `locker._native`: the runtime for the Python package.
+//!
+//! Everything that may wait is a `Call`, a boxed future. A caller without an event loop blocks on it without
+//! the GIL. An event loop polls it on its own thread, and a `Bridge` wakes the loop through a file descriptor:
+//! no thread of the runtime ever takes the GIL.
+
+mod locker;
+
+mod handles;
+mod settings;
+
+mod options;
+
+mod guard;
+mod inspection;
+
+mod call;
+mod key;
+
+mod bridge;
+mod place;
+mod seconds;
+mod text;
+
+mod errors;
+mod events;
+
+use pyo3::{exceptions::PyImportError, prelude::*};
+
+/// Tells the runtime that this process was forked. Harmless in any other.
+#[pyfunction]
+fn forked() {
+    locker_runtime::forked();
+}
+
+/// Refuses any interpreter but the main one: the classes of errors are those of one interpreter.
+fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
+    // The name from Python 3.13 on, and the one before.
+    let found = ["_interpreters", "_xxsubinterpreters"].into_iter().find_map(|name| py.import(name).ok());
+    let Some(interpreters) = found else { return Ok(()) };
+    if interpreters.call_method0("get_current")?.eq(interpreters.call_method0("get_main")?)? {
+        return Ok(());
+    }
+    Err(PyImportError::new_err("locker works in the main interpreter only, not in subinterpreters"))
+}
+
+#[pymodule(gil_used = false)]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    refuse_subinterpreters(module.py())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("PENDING", call::pending(module.py())?)?;
+    module.add_class::<bridge::Bridge>()?;
+    module.add_class::<call::Call>()?;
+    module.add_class::<call::Pending>()?;
+    module.add_class::<guard::Guard>()?;
+    module.add_class::<guard::Guards>()?;
+    module.add_class::<handles::Admission>()?;
+    module.add_class::<handles::Barrier>()?;
+    module.add_class::<handles::Counter>()?;
+    module.add_class::<handles::Event>()?;
+    module.add_class::<handles::Latch>()?;
+    module.add_class::<handles::RateLimiter>()?;
+    module.add_class::<handles::Watchdog>()?;
+    module.add_class::<inspection::Holder>()?;
+    module.add_class::<inspection::Inspection>()?;
+    module.add_class::<key::Function>()?;
+    module.add_class::<key::Key>()?;
+    module.add_class::<locker::Locker>()?;
+    module.add_function(wrap_pyfunction!(events::events, module)?)?;
+    module.add_function(wrap_pyfunction!(events::keep_events, module)?)?;
+    module.add_function(wrap_pyfunction!(forked, module)?)?;
+    module.add_function(wrap_pyfunction!(key::part_text, module)?)
+}

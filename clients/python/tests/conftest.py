@@ -1,0 +1,65 @@
+"""The stores of the tests: this process's memory, and servers that are started once and only if a test asks."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import servers
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[servers.Redis]:
+    """A Redis server of this run."""
+    with tempfile.TemporaryDirectory() as directory, servers.redis_server(Path(directory)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of a PostgreSQL server of this run."""
+    with tempfile.TemporaryDirectory() as directory, servers.postgres_server(Path(directory)) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def etcd_url() -> Iterator[str]:
+    """The URL of an etcd member of this run."""
+    with tempfile.TemporaryDirectory() as directory, servers.etcd_server(Path(directory)) as url:
+        yield url
+
+
+@pytest.fixture(params=["memory", "redis"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The URL of a store: each test runs on all of them."""
+    return "memory://" if request.param == "memory" else str(request.getfixturevalue("redis").url)
+
+
+@pytest.fixture(params=["memory", "redis", "postgres", "etcd", "file"])
+def every_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of a store: for the few tests that run on each kind."""
+    if request.param == "file":
+        with tempfile.TemporaryDirectory() as directory:
+            yield f"file://{directory}"
+    elif request.param in ("postgres", "etcd"):
+        yield str(request.getfixturevalue(f"{request.param}_url"))
+    else:
+        yield "memory://" if request.param == "memory" else str(request.getfixturevalue("redis").url)
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"test-{uuid.uuid4().hex}"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says the result as `cargo test` does: `scripts/test.sh` adds them up."""
+    count = {outcome: len(terminalreporter.getreports(outcome)) for outcome in ("passed", "failed", "error", "skipped")}
+    failed = count["failed"] + count["error"]
+    result = "FAILED" if failed else "ok"
+    text = f"test result: {result}. {count['passed']} passed; {failed} failed; {count['skipped']} ignored"
+    terminalreporter.write_line(text)

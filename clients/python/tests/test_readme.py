@@ -1,0 +1,184 @@
+"""The programs of the guides run."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from servers import GENEROUS, Redis, eventually
+
+from locker import Guard, HoldOptions, Limited, Locker, Lost, TimedOut
+from locker._functions import Decorators
+
+ROOT = Path(__file__).parents[3]
+README = (ROOT / "clients/python/README.md").read_text()
+MIGRATING = (ROOT / "docs/migrating.md").read_text()
+
+
+def blocks(text: str) -> list[str]:
+    """Returns the Python programs of a page."""
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+FRAMEWORKS = ("# FastAPI\n", "# Django\n", "# Celery\n")
+PROGRAMS = [block for block in blocks(README) if not block.startswith(FRAMEWORKS)]
+
+
+def module_of(framework: str, redis: Redis) -> types.ModuleType:
+    """Runs the program of a framework as a module."""
+    (block,) = [block for block in blocks(README) if block.startswith(f"# {framework}\n")]
+    module = types.ModuleType(f"of_{framework.lower()}")
+    sys.modules[module.__name__] = module
+    exec(compile(block.replace("redis://10.0.0.7", redis.url), framework, "exec"), module.__dict__)
+    return module
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.splitlines()[0][:40])
+def test_program_of_the_readme_runs(redis: Redis, program: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", program.replace("redis://10.0.0.7", redis.url)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS)
+    if "function_tobe_locked" in program:
+        # Only its keys have no name.
+        done.stderr = re.sub(r".*UserWarning.*\n.*\n", "", done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("program", [block for block in blocks(MIGRATING) if "import" in block])
+def test_program_of_the_migration_guide_runs(redis: Redis, program: str) -> None:
+    command = [sys.executable, "-c", program.replace("redis://10.0.0.7", redis.url)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_fastapi(redis: Redis) -> None:
+    module: Any = module_of("FastAPI", redis)
+
+    async def main() -> None:
+        transport = httpx.ASGITransport(module.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+            answer = await client.post("/withdraw/4001", params={"amount": 30})
+            assert (answer.status_code, answer.json()) == (200, {"balance": 70})
+            guard = await module.locker.lock_on("web.withdraw", 4001).acquire_async()
+            answer = await client.post("/withdraw/4001", params={"amount": 30})
+            assert (answer.status_code, answer.json()) == (409, {"error": "TimedOut"})
+            assert answer.headers["retry-after"] == "1"
+            await guard.release_async()
+            answers = await asyncio.gather(*(client.post("/withdraw/4001", params={"amount": 1}) for _ in range(20)))
+            assert sorted(answer.json()["balance"] for answer in answers) == list(range(50, 70))
+
+    asyncio.run(main())
+
+
+def test_django(redis: Redis) -> None:
+    from django import setup
+    from django.conf import settings
+    from django.test import Client
+    from django.urls import path
+
+    urls = types.ModuleType("urls_of_the_test")
+    sys.modules[urls.__name__] = urls
+    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    settings.configure(ROOT_URLCONF=urls.__name__, DATABASES={"default": sqlite}, ALLOWED_HOSTS=["*"], SECRET_KEY="a")
+    setup()
+    module: Any = module_of("Django", redis)
+    urls.__dict__["urlpatterns"] = [path("transfer/<int:account>", module.transfer)]
+    client = Client()
+    assert client.post("/transfer/7").json() == {"account": 7}
+    other = module.locker.lock_on("bank.transfer", 8).acquire()
+    guard = module.locker.lock_on("bank.transfer", 7).acquire()
+    assert client.post("/transfer/7").status_code == 503
+    guard.release()
+    assert client.post("/transfer/7").status_code == 200
+    other.release()
+
+
+def test_celery(redis: Redis) -> None:
+    module: Any = module_of("Celery", redis)
+    module.app.conf.task_always_eager = True
+    assert module.invoice.delay(7).get() == "invoice of order 7"
+
+
+def test_all_options_are_in_the_table() -> None:
+    table = README[README.index("Options of `lock_on_argument`") :]
+    table = table[: table.index("**Parts**")]
+    options: set[str] = set()
+    for decorator in ("lock_on_argument", "limit_concurrency", "rate_limit"):
+        options |= set(inspect.signature(getattr(Decorators, decorator)).parameters)
+    options -= {"self", "size", "per", "options"}
+    options |= HoldOptions.__optional_keys__
+    assert [option for option in options if f"`{option}" not in table and f"*{option}" not in table] == []
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"https://github\.com/locker-rs/locker/blob/main/([\w/.-]+)(?:#([\w-]+))?\)", README)
+    assert len(links) > 5
+    for path, anchor in links:
+        page = (ROOT / path).read_text()
+        headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+        assert not anchor or anchor in anchors, f"{path}#{anchor}"
+    for anchor in re.findall(r"\]\(#([\w-]+)\)", README):
+        assert re.search(rf"^#+ {anchor.replace('-', ' ')}$", README, re.MULTILINE | re.IGNORECASE), anchor
+
+
+def test_benchmark_runs() -> None:
+    command = [sys.executable, str(ROOT / "clients/python/benches/compare.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS)
+    assert done.returncode == 0, done.stderr
+    assert "| locker, Redis |" in done.stdout
+
+
+def test_fastapi_answers_for_a_limit_of_0(redis: Redis) -> None:
+    module: Any = module_of("FastAPI", redis)
+    answer = asyncio.run(module.refuse(None, Limited("the size is 0")))
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "3600")
+
+
+def test_names_of_functions_and_of_locks_are_two_namespaces(url: str, name: str) -> None:
+    locker = Locker(url, timeout=0)
+
+    @locker.lock_on_argument(name=name)
+    def synchronized() -> None: ...
+
+    with locker.lock(name):
+        synchronized()
+    with locker.lock_on(name), pytest.raises(TimedOut):
+        synchronized()
+
+
+def test_guard_that_is_kept_holds_as_the_migration_guide_says(url: str, name: str) -> None:
+    locker = Locker(url)
+    guard = locker.lock(name).acquire()
+    seen = locker.inspect(locker.lock(name))
+    assert seen is not None
+    assert len(seen.holders) == 1
+    assert locker.lock(name).try_acquire() is None
+    guard.release()
+    assert locker.inspect(locker.lock(name)) is None
+    tried = locker.lock(name).try_acquire()
+    assert tried is not None
+    tried.release()
+
+
+def test_lost_body_that_raises_passes_its_own_error(url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    locker = Locker(url)
+
+    def work(fails: bool) -> None:
+        eventually(lambda: not guards[-1].is_held, "the loss")
+        if fails:
+            raise KeyError("of the body")
+
+    guards: list[Guard] = []
+    for fails, error in ((True, KeyError), (False, Lost)):
+        with pytest.raises(error), locker.lock(name, lease=0.05, renew=False) as guard:
+            guards.append(guard)
+            work(fails)
+    assert any("the release failed" in record.message for record in caplog.records)

@@ -1,0 +1,90 @@
+"""What type checkers know of the package. It is checked, never run."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, assert_type
+
+from locker import Admission, Guard, Guards, Limited, Locker, LockerError, RedisLocker
+
+locker = Locker("redis://10.0.0.7", lease=30, timeout="5s", key_format="python")
+article = RedisLocker("redis://10.0.0.7", max_retry=3, retry_delay=2, timeout=10)
+
+
+@locker.lock_on_argument(10, 0, "amount", name="bank.withdraw", on_lost="error")
+def withdraw(card: str, amount: int, *, memo: str = "") -> bool:
+    return True
+
+
+@locker.lock_on_argument()
+async def pay(card: str) -> int:
+    return 1
+
+
+@article.lock_on_argument(3, 0, 1)
+def function_tobe_locked(bank_card_id: str, withdraw: int, *args: object) -> None: ...
+
+
+@locker.lock_on_argument(10, "id", guard="lease")
+def ship(id: int, lease: Guard) -> str:
+    return lease.key
+
+
+@locker.rate_limit(5, per=60, args=("user",))
+def send(user: int) -> int:
+    return user
+
+
+@locker.limit_concurrency(10, args="tenant")
+async def render(tenant: str) -> bytes:
+    return b""
+
+
+class Account:
+    @locker.lock_on_argument(10, "self.id")
+    def close(self, force: bool) -> int:
+        return 1
+
+
+assert_type(withdraw("visa", 3, memo="rent"), bool)
+coroutine: Coroutine[Any, Any, int] = pay("visa")
+assert_type(ship(7), str)
+assert_type(Account().close(True), int)
+send(user=1)
+
+# What a checker must refuse: without the mistake the comment is an error of its own.
+withdraw(1, 3)  # type: ignore[arg-type]
+withdraw("visa")  # type: ignore[call-arg]
+asyncio.run(pay(card=2))  # type: ignore[arg-type]
+locker.lock("a", leese=1)  # type: ignore[call-arg]
+locker.lock_on_argument(10, on_lost="never")  # type: ignore[call-overload]
+Locker("memory://", tiemout=1)  # type: ignore[call-arg]
+
+
+def by_hand() -> None:
+    with locker.lock("invoice 7", lease=30, on_lost="continue") as guard:
+        assert_type(guard, Guard)
+        assert_type(guard.fence, int)
+        assert_type(guard.remaining, float)
+    assert_type(locker.lock("a").try_acquire(), Guard | None)
+    with locker.lock_all(["a", "b"]) as guards:
+        assert_type(guards, Guards)
+        assert_type(guards.each, list[Guard])
+    assert_type(locker.rate_limiter("mail", 5, 60).try_acquire(), Admission | None)
+    assert_type(locker.counter("orders").add(), int)
+    assert_type(locker.event("done").wait(10), str)
+
+
+async def in_coroutines() -> None:
+    async with locker.semaphore("pool", 3) as guard:
+        assert_type(guard, Guard)
+    async with locker.lock_all(["a", "b"]) as guards:
+        assert_type(guards, Guards)
+    assert_type(await locker.lock("a").acquire_async(), Guard)
+    assert_type(await locker.counter("orders").add_async(), int)
+    assert_type(await render("a"), bytes)
+
+
+def of_errors(error: LockerError, limited: Limited, handler: Callable[[LockerError], None]) -> None:
+    assert_type(error.retry_after, float | None)
+    assert_type(limited.retry_after, float)
+    handler(limited)

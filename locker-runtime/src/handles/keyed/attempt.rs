@@ -1,0 +1,80 @@
+//! One attempt to hold under a name that other attempts may use as well.
+
+use crate::{
+    error::Result,
+    id::Id,
+    key::Key,
+    locker::{Locker, WaitOp},
+    primitives::{HoldKind, Reply, Request, TOMBSTONE, Wait},
+    settings::Patience,
+};
+use std::time::Duration;
+
+/// How often a waiter for a lock asks again, as at a semaphore.
+const LOCK_RECHECK: Duration = Duration::from_secs(10);
+
+/// An attempt to hold under a name. It confirms by asking again, so that it does not prolong the grant of another
+/// attempt.
+pub(super) struct Attempt {
+    id: Id,
+    kind: HoldKind,
+    name: Id,
+    lease: Duration,
+}
+
+/// Returns the name of a hold in the store.
+pub(super) fn name_of(holder: &str) -> Id {
+    Id::of(holder)
+}
+
+impl Attempt {
+    pub(super) fn new(locker: &Locker, kind: HoldKind, holder: &str, lease: Duration) -> Self {
+        Self { id: locker.new_id(), kind, name: name_of(holder), lease }
+    }
+
+    /// Returns the fence of the hold.
+    pub(super) async fn acquire(&self, locker: &Locker, key: &Key, timeout: Duration) -> Result<u64> {
+        // In the embedded store most holds are free. They are asked for without a mailbox, under the hold's name
+        // alone, because no caller gives up on a reply that is already here.
+        if locker.is_embedded()
+            && let Some(Ok(Reply::Granted { fence })) =
+                locker.call_inline(key, &self.kind.acquire(self.name, self.lease, None))
+        {
+            return Ok(fence);
+        }
+        let acquired = locker.ask(key, self, Patience::up_to(timeout)).await?;
+        if acquired.doubtful {
+            // A late copy that arrived after the release would take a hold that nobody releases. The grant stays,
+            // which has the holder's name.
+            locker.call_in_background(key, self.kind.release(self.id, true), TOMBSTONE, |_| ());
+        }
+        match acquired.reply {
+            Reply::Granted { fence } => Ok(fence),
+            reply => Err(reply.into_error().with_key(key.as_str())),
+        }
+    }
+}
+
+impl WaitOp for Attempt {
+    fn id(&self) -> Id {
+        self.id
+    }
+
+    fn ask(&self, wait: Option<Wait>) -> Request {
+        self.kind.acquire_named(self.id, Some(self.name), self.lease, wait)
+    }
+
+    fn cancel(&self, tombstone: bool) -> Request {
+        self.kind.cancel(self.id, tombstone)
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// Another process may have acquired the lock under the same name. Only the reply to a request tells, and a waiter
+    /// for a lock would not ask for a minute.
+    fn longest_recheck(&self) -> Duration {
+        if self.kind == HoldKind::Lock { LOCK_RECHECK } else { Duration::MAX }
+    }
+}

@@ -1,0 +1,228 @@
+//! What a locker tells its store for operators: the functions that use it, and its note.
+//!
+//! The background thread tells it, so that no call waits for it or fails because of it. It repeats everything in time:
+//! texts end in the store, and a store may lose its data.
+
+use super::{Inner, Locker};
+use crate::{
+    background,
+    backoff::Backoff,
+    error::{Error, ErrorKind, Result},
+    id::Id,
+    key::FunctionDigest,
+    process::Process,
+    store::Description,
+    sync::{Mutex, lock},
+};
+use futures_util::FutureExt;
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// The time after which everything is told again.
+const REPEAT_EVERY: Duration = Duration::from_secs(10 * 60);
+
+/// The maximum of bytes of a note.
+const LONGEST_NOTE: usize = 120;
+
+/// Returns the subject of the description of a function.
+pub(crate) fn function_subject(digest: &str) -> String {
+    format!("function:{digest}")
+}
+
+/// Returns the subject of the note of the locker whose ids have this tag.
+pub(crate) fn holder_subject(tag: u64) -> String {
+    format!("holder:{tag:016x}")
+}
+
+/// Returns the host and the process.
+pub(crate) fn default_note() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut note = format!("{}:{}", host, std::process::id());
+    note.retain(|letter| !letter.is_control());
+    let end = (0..=LONGEST_NOTE).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
+    note.truncate(end.min(note.len()));
+    note
+}
+
+/// Refuses notes that are too long for a list or not printable.
+pub(crate) fn check_note(note: &str) -> Result<()> {
+    let why = if note.len() > LONGEST_NOTE {
+        format!("note has {} bytes: give at most {LONGEST_NOTE}", note.len())
+    } else if note.chars().any(char::is_control) {
+        "note has control characters: give one printable line".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::Misused, why))
+}
+
+impl Locker {
+    /// Makes sure that the store knows the name of a function that uses it.
+    pub(crate) fn describe(&self, function: &FunctionDigest) {
+        self.0.descriptions.function(function, &self.0);
+    }
+
+    /// Makes sure that the store knows the note of this locker, which is about to hold something.
+    pub(crate) fn introduce(&self) {
+        self.0.descriptions.introduce(&self.0);
+    }
+}
+
+/// The descriptions of one locker.
+#[derive(Debug)]
+pub(super) struct Descriptions {
+    /// The bit of this locker in the marks of functions. 0 for the 65th and later lockers of the process.
+    bit: u64,
+    /// The first half of this locker's ids.
+    pub(super) ids: Id,
+    note: String,
+    has_introduced: AtomicBool,
+    told: Arc<Told>,
+    process: &'static Process,
+}
+
+/// What the task tells.
+#[derive(Debug, Default)]
+struct Told {
+    texts: Mutex<Texts>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Texts {
+    by_subject: HashMap<String, String>,
+    /// Whether a task tells them.
+    has_task: bool,
+    /// Whether the locker is gone.
+    is_over: bool,
+}
+
+impl Descriptions {
+    pub(super) fn new(note: String, id_prefix: Option<u32>) -> Self {
+        static LOCKERS: AtomicU64 = AtomicU64::new(0);
+        let number = LOCKERS.fetch_add(1, Ordering::Relaxed);
+        let bit = u32::try_from(number).ok().and_then(|number| 1_u64.checked_shl(number)).unwrap_or(0);
+        let (ids, process) = (id_prefix.map_or_else(Id::random, Id::random_in), Process::this());
+        Self { bit, ids, note, has_introduced: AtomicBool::new(false), told: Arc::default(), process }
+    }
+
+    /// Tells the store about a function. Costs one load once it is told.
+    pub(super) fn function(&self, function: &FunctionDigest, locker: &Arc<Inner>) {
+        if self.bit == 0 || !function.is_marked(self.bit) {
+            self.tell_function(function, locker);
+        }
+    }
+
+    #[cold]
+    fn tell_function(&self, function: &FunctionDigest, locker: &Arc<Inner>) {
+        if let Some(text) = function.description() {
+            self.tell(function_subject(function.as_str()), text, locker);
+        }
+        function.mark(self.bit);
+    }
+
+    /// Tells the store who holds. Costs one load once it is told.
+    pub(super) fn introduce(&self, locker: &Arc<Inner>) {
+        if !self.has_introduced.load(Ordering::Relaxed) && !self.has_introduced.swap(true, Ordering::Relaxed)
+        {
+            self.tell(holder_subject(self.ids.tag()), self.note.clone(), locker);
+        }
+    }
+
+    fn tell(&self, subject: String, text: String, locker: &Arc<Inner>) {
+        // The parent of a forked child tells it, and its mutex may be locked in the child for good.
+        if !self.process.is_this() {
+            return;
+        }
+        let mut texts = lock(&self.told.texts);
+        if texts.by_subject.get(&subject) == Some(&text) {
+            return;
+        }
+        texts.by_subject.insert(subject, text);
+        if !texts.has_task && background::ready().is_ok() {
+            texts.has_task = true;
+            background::spawn(tell_all(Arc::clone(&self.told), Arc::downgrade(locker)));
+        }
+        drop(texts);
+        self.told.changed.notify_one();
+    }
+}
+
+impl Drop for Descriptions {
+    fn drop(&mut self) {
+        if !self.process.is_this() {
+            return;
+        }
+        lock(&self.told.texts).is_over = true;
+        self.told.changed.notify_one();
+    }
+}
+
+impl Told {
+    fn all(&self) -> Vec<Description> {
+        let texts = lock(&self.texts);
+        let description = |(subject, text): (&String, &String)| Description {
+            subject: subject.clone(),
+            text: text.clone(),
+        };
+        texts.by_subject.iter().map(description).collect()
+    }
+
+    /// Waits until something is new, the locker is gone, or `time` has passed.
+    async fn changed_within(&self, time: Duration) {
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = background::sleep(time) => {}
+        }
+    }
+}
+
+/// Tells everything, again after each change and in time, until the locker is gone.
+async fn tell_all(told: Arc<Told>, locker: Weak<Inner>) {
+    let mut backoff = Backoff::default();
+    while !lock(&told.texts).is_over {
+        let Some((store, prefix)) =
+            locker.upgrade().map(|locker| (Arc::clone(&locker.store), locker.prefix.clone()))
+        else {
+            return;
+        };
+        let all = told.all();
+        let telling = AssertUnwindSafe(async { store.describe(&prefix, &all).await }).catch_unwind().await;
+        drop(store);
+        if matches!(&telling, Ok(Err(error)) if error.is_temporary()) {
+            background::sleep(backoff.next_delay()).await;
+        } else {
+            backoff = Backoff::default();
+            told.changed_within(REPEAT_EVERY).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_note_is_host_and_process() {
+        let note = default_note();
+        assert!(note.ends_with(&format!(":{}", std::process::id())), "{note}");
+        check_note(&note).unwrap();
+    }
+
+    #[test]
+    fn long_and_unprintable_notes_are_refused() {
+        check_note(&"ä".repeat(60)).unwrap();
+        for note in ["a".repeat(121), "a\nb".to_owned(), "\u{85}".to_owned()] {
+            let error = check_note(&note).unwrap_err();
+            assert!(error.kind() == ErrorKind::Misused && error.message().contains("note"), "{error}");
+        }
+    }
+}

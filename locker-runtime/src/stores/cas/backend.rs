@@ -1,0 +1,176 @@
+//! The trait of a backend: values that can be compared and set, and messages between processes.
+
+use crate::{clock::Timestamp, error::Result, key::Key};
+use futures_util::future::BoxFuture;
+use std::{fmt, time::Duration};
+
+/// The version of a value, which is different after every write: above zero, or [`ABSENT`].
+pub(crate) type Version = i64;
+
+/// The version of a key without a value.
+pub(crate) const ABSENT: Version = 0;
+
+/// A version that no value has: a comparison with it returns the value.
+pub(crate) const NO_VERSION: Version = -1;
+
+/// The address of one process of one store: a random number, drawn when the store is opened. The ids of its waiters
+/// begin with it.
+pub(crate) type Inbox = u32;
+
+/// A time in which a store has lost no write that was answered, and in which nothing need be feared to be granted twice
+/// once `quiet` is over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    pub(crate) id: i64,
+    /// How long nothing may be granted, if grants of an earlier epoch may have been lost.
+    pub(crate) quiet: Option<Duration>,
+}
+
+/// Keys with their values.
+pub(crate) type Values = Vec<(String, Vec<u8>)>;
+
+/// Values by key, of which each can be replaced if it has not changed.
+///
+/// The futures may be dropped at any time. A write whose future was dropped, or whose error is not
+/// [certain](crate::Error::is_certain), may be carried out at any later time; since it names the version that it
+/// replaces, it has no effect once another write has succeeded. The store limits the time of each call.
+pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// Replaces the value of a key if it still has the expected version, and sends messages if it does. Without a
+    /// value, only compares the version.
+    fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>>;
+
+    /// Sends messages apart from a write: those of a write whose outcome was unknown at first. Returns the inboxes
+    /// that no process listens to.
+    fn send(&self, messages: Vec<Message>) -> BoxFuture<'_, Result<Vec<Inbox>>>;
+
+    /// Returns up to `limit` values whose keys start with `prefix` and come after the text `after`, in the order of the
+    /// bytes of their keys. An end of the list is reached if there are fewer.
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Values>>;
+
+    /// Returns the present time of the clock that all processes share, if there is one.
+    fn time(&self) -> Time;
+
+    /// Returns a number that is at least as high as every fence that was granted at a key before its value was last
+    /// removed. To be read after the answer that found the value absent.
+    fn fence_floor(&self) -> u64 {
+        0
+    }
+
+    /// Returns the epoch of the store, as far as this process knows.
+    fn epoch(&self) -> Epoch {
+        Epoch::default()
+    }
+
+    /// Returns the address of this process.
+    fn inbox(&self) -> Inbox;
+
+    /// Sets the receiver of messages to this process. Called once, before any other call.
+    fn listen(&self, receiver: Box<dyn Fn(Received<'_>) + Send + Sync>);
+
+    /// The maximum of bytes of one value. A request that would make a value larger is refused.
+    fn max_value_len(&self) -> usize;
+}
+
+/// One write, or one comparison.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub(crate) key: Key,
+    /// The version that the value must have, 0 if there must be none.
+    pub(crate) expected: Version,
+    /// The new value. `None` to compare the version only.
+    pub(crate) value: Option<Vec<u8>>,
+    /// Whether the write must survive a crash of the server before it is answered. Otherwise it may be lost.
+    pub(crate) durable: bool,
+    /// To be sent if the write succeeds.
+    pub(crate) messages: Vec<Message>,
+    /// How long the value matters after this write. The backend may remove it at any time after that, and never before.
+    /// [`Duration::MAX`] if it matters for ever.
+    pub(crate) lasts: Duration,
+    /// The holder that is to be seen by others than this library, if exactly one holds an exclusive lock.
+    pub(crate) holder: Option<Holder>,
+    /// How long the longest hold in the value lasts after this write, [`Duration::MAX`] if it has no end.
+    pub(crate) holds: Duration,
+    /// The id of the epoch that the value was made in. In another epoch the write fails like a lost comparison. `None`
+    /// for values that nobody relies on.
+    pub(crate) epoch: Option<i64>,
+}
+
+impl Write {
+    /// Returns a comparison that returns the value of `key`.
+    pub(crate) fn look(key: Key) -> Self {
+        Self {
+            key,
+            expected: NO_VERSION,
+            value: None,
+            durable: false,
+            messages: Vec::new(),
+            lasts: Duration::ZERO,
+            holder: None,
+            holds: Duration::ZERO,
+            epoch: None,
+        }
+    }
+}
+
+/// The holder of an exclusive lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) fence: u64,
+    /// On the clock of the backend.
+    pub(crate) until: Timestamp,
+}
+
+/// What came of a write or of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The version was the expected one.
+    Matched {
+        /// The present version: a new one after a write.
+        version: Version,
+        /// Of the inboxes that messages were sent to, those that no process listens to.
+        gone: Vec<Inbox>,
+    },
+    /// The version is another one, and nothing was written. A write that lost a conflict may also return this with the
+    /// expected version: it is tried again.
+    Differs {
+        /// The present version.
+        version: Version,
+        /// The present value. `None` if there is none.
+        value: Option<Vec<u8>>,
+    },
+}
+
+/// A text for another process, without control characters except line feeds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) to: Inbox,
+    pub(crate) text: String,
+}
+
+/// What a backend tells the receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received<'a> {
+    /// A message to this process.
+    Text(&'a str),
+    /// Messages to this process may have been lost, for example because the connection was replaced.
+    Gap,
+}
+
+/// The clock of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// All processes can read one clock.
+    Served {
+        /// A lower bound of the present time: at no moment later than the shared clock.
+        now: Timestamp,
+        /// How much later the present time may be.
+        spread: Duration,
+    },
+    /// There is no such clock: each process observes how long ago it first saw a value.
+    Observed,
+}

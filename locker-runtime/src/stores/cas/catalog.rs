@@ -1,0 +1,117 @@
+//! The list of keys, and the texts about them.
+
+use super::{
+    CasStore,
+    backend::{ABSENT, Backend, Outcome, Time, Write},
+    entry::Stored,
+};
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, Result},
+    key::Key,
+    primitives::Context,
+    store::{DESCRIPTION_TTL, Description, KeyPage},
+    sync::lock,
+};
+use futures_util::future::try_join_all;
+
+/// The first byte of the value of a text.
+const TEXT: u8 = b'T';
+
+/// Keys of texts begin with this, which no key of an application does.
+const RESERVED: char = '\u{1}';
+
+/// How many texts are read or written at the same time.
+const AT_ONCE: usize = 64;
+
+/// How often the write of a text is repeated after a write of another process.
+const WRITES: u32 = 5;
+
+impl<B: Backend> CasStore<B> {
+    pub(super) async fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<KeyPage> {
+        let limit = limit.max(1);
+        let (mut keys, mut after) = (Vec::new(), after.map(str::to_owned));
+        loop {
+            let found = self.backend.list(prefix, after.as_deref(), limit).await?;
+            let is_end = found.len() < limit;
+            for (key, value) in found {
+                if keys.len() == limit {
+                    return Ok(KeyPage { keys, next: after });
+                }
+                if self.is_in_use(&key, &value) {
+                    keys.push(Key::new(&key));
+                }
+                after = Some(key);
+            }
+            if is_end {
+                return Ok(KeyPage { keys, next: None });
+            }
+            if keys.len() == limit {
+                return Ok(KeyPage { keys, next: after });
+            }
+        }
+    }
+
+    /// Returns whether a value is that of a key in use. A value that cannot be read is shown, so that it can be found.
+    fn is_in_use(&self, key: &str, value: &[u8]) -> bool {
+        if key.starts_with(RESERVED) {
+            return false;
+        }
+        let Ok(mut stored) = Stored::from_bytes(value) else { return true };
+        let now = match self.backend.time() {
+            Time::Served { now, .. } => now.max(stored.stamp),
+            Time::Observed if stored.entry.is_limiter() => Timestamp::now().max(stored.stamp),
+            // Without a process that has seen the value before, no time is known to have passed.
+            Time::Observed => {
+                let seen = lock(&self.queues).observed_now(key, stored.nonce);
+                seen.map_or(stored.stamp, |now| now.max(stored.stamp))
+            }
+        };
+        let (key, mut notifications) = (Key::new(key), Vec::new());
+        stored.entry.is_in_use_at(&mut Context::new(&key, now, &mut notifications))
+    }
+
+    pub(super) async fn keep_texts(&self, prefix: &str, descriptions: &[Description]) -> Result<()> {
+        for some in descriptions.chunks(AT_ONCE) {
+            try_join_all(some.iter().map(|text| self.keep_text(prefix, text))).await?;
+        }
+        Ok(())
+    }
+
+    async fn keep_text(&self, prefix: &str, description: &Description) -> Result<()> {
+        let mut write = Write {
+            value: Some([&[TEXT], description.text.as_bytes()].concat()),
+            lasts: DESCRIPTION_TTL,
+            ..look(prefix, &description.subject)
+        };
+        write.expected = ABSENT;
+        for _ in 0..WRITES {
+            match self.exchange(write.clone()).await? {
+                Outcome::Matched { .. } => return Ok(()),
+                Outcome::Differs { version, .. } => write.expected = version,
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "other processes write the same text"))
+    }
+
+    pub(super) async fn texts(&self, prefix: &str, subjects: &[String]) -> Result<Vec<Option<String>>> {
+        let mut texts = Vec::with_capacity(subjects.len());
+        for some in subjects.chunks(AT_ONCE) {
+            texts.extend(try_join_all(some.iter().map(|subject| self.text(prefix, subject))).await?);
+        }
+        Ok(texts)
+    }
+
+    async fn text(&self, prefix: &str, subject: &str) -> Result<Option<String>> {
+        let Outcome::Differs { value: Some(value), .. } = self.exchange(look(prefix, subject)).await? else {
+            return Ok(None);
+        };
+        let text = value.split_first().filter(|(first, _)| **first == TEXT).map(|(_, text)| text.to_vec());
+        Ok(text.and_then(|text| String::from_utf8(text).ok()))
+    }
+}
+
+/// A comparison that returns the value of a text.
+fn look(prefix: &str, subject: &str) -> Write {
+    Write::look(Key::new(&format!("{RESERVED}{prefix}{subject}")))
+}

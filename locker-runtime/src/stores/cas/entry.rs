@@ -1,0 +1,210 @@
+//! The value of one key: its state, and what outlives the state.
+
+use super::messages::Holds;
+use crate::{
+    clock::Timestamp,
+    error::{Error, ErrorKind, Result},
+    id::Id,
+    primitives::{AnyState, Context, Reply, Request, TOMBSTONE, Tombstones},
+};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// The first byte of every value.
+const MAGIC: u8 = b'L';
+
+/// The format that is written. A change of a state is a new format.
+const FORMAT: u8 = 1;
+
+/// The oldest format whose readers understand what is written.
+const OLDEST_READER: u8 = 1;
+
+/// The bytes before the nonce: magic, format, oldest reader.
+const NONCE_AT: usize = 3;
+
+/// The bytes before the body: those before the nonce, nonce, stamp.
+pub(super) const HEAD_LEN: usize = NONCE_AT + 8 + 8;
+
+/// What is kept for one key.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Entry {
+    state: Option<AnyState>,
+    /// The highest fence of the states that are over.
+    last_fence: u64,
+    /// Requests for a deletion of which late copies are rejected.
+    deletions: Tombstones,
+    /// Whether the key was deleted: its state only keeps replies for retries.
+    is_deleted: bool,
+}
+
+/// A value as it is stored.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stored {
+    pub(super) entry: Entry,
+    /// The entry as bytes. Equal entries have equal bytes.
+    pub(super) body: Vec<u8>,
+    /// When the latest step ran, on the clock of the key.
+    pub(super) stamp: Timestamp,
+    /// A random number that is different in every write.
+    pub(super) nonce: u64,
+}
+
+impl Stored {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEAD_LEN + self.body.len());
+        bytes.extend([MAGIC, FORMAT, OLDEST_READER]);
+        bytes.extend(self.nonce.to_be_bytes());
+        bytes.extend(self.stamp.as_micros().to_be_bytes());
+        bytes.extend(&self.body);
+        bytes
+    }
+
+    /// Returns the nonce of a value, if it is one of this library.
+    pub(super) fn nonce_of(value: Option<&[u8]>) -> Option<u64> {
+        let (head, _) = value?.split_at_checked(HEAD_LEN)?;
+        Some(number(&head[NONCE_AT..NONCE_AT + 8])).filter(|_| head[0] == MAGIC)
+    }
+
+    /// # Errors
+    /// `Conflict` if the bytes are of a later version of this library, or of something else. They are never taken for
+    /// an absent value.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let foreign = || Error::new(ErrorKind::Conflict, "the key has a value that is not of this library");
+        let (head, body) = bytes.split_at_checked(HEAD_LEN).ok_or_else(foreign)?;
+        let (marks, numbers) = head.split_at(NONCE_AT);
+        if marks[0] != MAGIC {
+            return Err(foreign());
+        }
+        if marks[2] > FORMAT {
+            let message = format!(
+                "the key was written by a later version of this library, in format {}; this version reads up to \
+                 format {FORMAT}: update this process",
+                marks[1]
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        let (nonce, stamp) = numbers.split_at(8);
+        let entry = postcard::from_bytes(body).map_err(|error| {
+            let message = "the key has a value that cannot be read: it is damaged";
+            Error::new(ErrorKind::Conflict, message).with_source(error)
+        })?;
+        Ok(Self {
+            entry,
+            body: body.to_vec(),
+            stamp: Timestamp::from_micros(number(stamp)),
+            nonce: number(nonce),
+        })
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+impl Entry {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("plain data in memory can be written")
+    }
+
+    /// Carries out one request, as the embedded store does.
+    pub(super) fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+        self.deletions.forget_until(context.now);
+        if let Request::Delete(once) = request
+            && self.deletions.is_late(Some(*once), context.now)
+        {
+            return Reply::Unknown;
+        }
+        let is_for_any_kind = matches!(request, Request::Inspect | Request::Delete(_));
+        if is_for_any_kind && !self.is_in_use_at(context) {
+            return Reply::Unknown;
+        }
+        if let Some(state) = &mut self.state {
+            let reply = state.step(request, context);
+            if reply == Reply::WrongKind {
+                state.tick(context);
+            }
+            self.is_deleted |= reply == Reply::Deleted;
+            self.forget_idle();
+            if reply != Reply::WrongKind || self.state.is_some() {
+                return reply;
+            }
+        }
+        let Some(mut state) = AnyState::for_request(request) else { return Reply::Unknown };
+        state.raise_fence(self.last_fence);
+        let reply = state.step(request, context);
+        self.state = Some(state);
+        self.forget_idle();
+        reply
+    }
+
+    fn forget_idle(&mut self) {
+        if let Some(state) = self.state.take_if(|state| state.is_idle()) {
+            self.last_fence = self.last_fence.max(state.last_fence());
+        }
+        self.is_deleted &= self.state.as_ref().is_some_and(|state| !state.is_in_use());
+    }
+
+    /// Applies what is due, and returns whether the key has a state that was not deleted.
+    pub(super) fn is_in_use_at(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(state) = &mut self.state {
+            state.tick(context);
+        }
+        self.forget_idle();
+        self.state.is_some() && !self.is_deleted
+    }
+
+    /// Returns the ends that must not come early, by what they belong to.
+    pub(super) fn promises(&self) -> Vec<(Id, Timestamp)> {
+        self.state.as_ref().map(AnyState::promises).unwrap_or_default()
+    }
+
+    /// Returns until when the waiter `id` has its place.
+    pub(super) fn place(&self, id: Id) -> Option<Timestamp> {
+        self.state.as_ref()?.place(id)
+    }
+
+    /// Returns the fence and the end of the hold, if the key is an exclusive lock that is held.
+    pub(super) fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
+        self.state.as_ref()?.exclusive_holder()
+    }
+
+    /// Returns how long the longest hold lasts after `now`.
+    pub(super) fn holds_for(&self, now: Timestamp) -> Duration {
+        match self.state.as_ref().map_or(now, AnyState::held_until) {
+            Timestamp::NEVER => Duration::MAX,
+            until => until.since(now),
+        }
+    }
+
+    /// Returns the highest fence so far.
+    pub(super) fn last_fence(&self) -> u64 {
+        self.state.as_ref().map_or(0, AnyState::last_fence).max(self.last_fence)
+    }
+
+    /// Returns how long the value matters after `now` if no request comes.
+    pub(super) fn lasts(&self, now: Timestamp) -> Duration {
+        match self.state.as_ref().map_or(now, AnyState::lasts_until) {
+            Timestamp::NEVER => Duration::MAX,
+            until => until.since(now) + TOMBSTONE,
+        }
+    }
+
+    /// Returns whether anybody holds or waits, as of the latest step.
+    pub(super) fn is_used(&self) -> bool {
+        self.state.as_ref().is_some_and(|state| state.users() > 0)
+    }
+
+    /// Returns whether the key is a rate limiter.
+    pub(super) fn is_limiter(&self) -> bool {
+        matches!(self.state, Some(AnyState::RateLimiter(_)))
+    }
+
+    /// Returns what can be held at the key.
+    pub(super) fn holds(&self) -> Holds {
+        match self.state {
+            Some(AnyState::Lock(_)) => Holds::Lock,
+            Some(AnyState::Semaphore(_)) => Holds::Permits,
+            _ => Holds::Nothing,
+        }
+    }
+}

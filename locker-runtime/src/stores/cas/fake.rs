@@ -1,0 +1,312 @@
+//! A backend in this process, for tests of the engine: it delays, refuses, loses answers and messages, and carries
+//! writes out late. `fake://WORLD?clock=observed&delay=3ms&faults=5`: all stores of one world share their values.
+
+use super::{
+    CasStore,
+    backend::{ABSENT, Backend, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write},
+};
+use crate::{
+    background,
+    clock::Timestamp,
+    error::{Error, ErrorKind, Result},
+    id::Id,
+    process::PerProcess,
+    ranges::misused,
+    stores::opening::Opening,
+    sync::{Mutex, lock},
+};
+use futures_util::future::BoxFuture;
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
+
+/// The values of one world, and the processes that use them.
+#[derive(Default)]
+struct World {
+    values: Mutex<BTreeMap<String, (Version, Vec<u8>)>>,
+    versions: AtomicU64,
+    /// Whether the latest write was to survive a crash.
+    is_durable: AtomicBool,
+    receivers: Mutex<HashMap<Inbox, Weak<OnceLock<Receiver>>>>,
+    /// The id of the epoch, and the end of its quiet time.
+    epoch: Mutex<(i64, Timestamp)>,
+}
+
+pub(crate) struct Fake {
+    world: Arc<World>,
+    inbox: Inbox,
+    receiver: Arc<OnceLock<Receiver>>,
+    is_observed: bool,
+    delay: Duration,
+    /// How many of a hundred exchanges go wrong.
+    faults: u32,
+    largest: usize,
+    /// The highest version that this process knows of.
+    seen: AtomicU64,
+    /// The epoch that this process knows of.
+    epoch: Mutex<(i64, Timestamp)>,
+}
+
+/// What goes wrong with an exchange.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    Refused,
+    RequestLost,
+    AnswerLost,
+    Late,
+    MessagesLost,
+}
+
+static WORLDS: PerProcess<Mutex<HashMap<String, Arc<World>>>> = PerProcess::new();
+
+/// Opens a store of the world that `rest`, the URL without its scheme, names.
+pub(crate) fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
+    let (name, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let world =
+        Arc::clone(lock(WORLDS.cell().get_or_init(Mutex::default)).entry(name.to_owned()).or_default());
+    let inbox = Id::random().inbox();
+    let mut fake = Fake {
+        world,
+        inbox,
+        receiver: Arc::default(),
+        is_observed: false,
+        delay: Duration::ZERO,
+        faults: 0,
+        largest: 1024 * 1024,
+        seen: AtomicU64::new(0),
+        epoch: Mutex::default(),
+    };
+    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
+        match parameter.split_once('=') {
+            Some(("clock", "observed")) => fake.is_observed = true,
+            Some(("clock", "served")) => fake.is_observed = false,
+            Some(("delay", delay)) => {
+                fake.delay = humantime::parse_duration(delay).or_else(|_| misused("a wrong delay"))?;
+            }
+            Some(("faults", faults)) => fake.faults = faults.parse().or_else(|_| misused("wrong faults"))?,
+            Some(("largest", bytes)) => {
+                fake.largest = bytes.parse().or_else(|_| misused("a wrong size"))?;
+            }
+            Some(("quiet", quiet)) => {
+                fake.world
+                    .begin_epoch(humantime::parse_duration(quiet).or_else(|_| misused("a wrong time"))?);
+            }
+            _ => return misused("fake:// has the parameters clock, delay, faults, largest and quiet"),
+        }
+    }
+    *lock(&fake.epoch) = *lock(&fake.world.epoch);
+    CasStore::new(fake, opening)
+}
+
+impl World {
+    fn exchange(&self, write: Write, loses_messages: bool) -> Outcome {
+        let mut values = lock(&self.values);
+        let (version, value) = match values.get(write.key.as_str()) {
+            Some((version, value)) => (*version, Some(value)),
+            None => (ABSENT, None),
+        };
+        let is_late = write.value.is_some() && write.epoch.is_some_and(|id| id != lock(&self.epoch).0);
+        if version != write.expected || is_late {
+            return Outcome::Differs { version, value: value.cloned() };
+        }
+        let Some(value) = write.value else { return Outcome::Matched { version, gone: Vec::new() } };
+        let version = i64::try_from(self.versions.fetch_add(1, Ordering::Relaxed) + 1).expect("few writes");
+        values.insert(write.key.as_str().to_owned(), (version, value));
+        self.is_durable.store(write.durable, Ordering::Relaxed);
+        drop(values);
+        let messages = if loses_messages { Vec::new() } else { write.messages };
+        Outcome::Matched { version, gone: self.send(messages) }
+    }
+
+    fn begin_epoch(&self, quiet: Duration) {
+        let mut epoch = lock(&self.epoch);
+        *epoch = (epoch.0 + 1, Timestamp::now() + quiet);
+    }
+
+    fn send(&self, messages: Vec<Message>) -> Vec<Inbox> {
+        let mut gone = Vec::new();
+        for Message { to, text } in messages {
+            let receiver = lock(&self.receivers).get(&to).and_then(Weak::upgrade);
+            match receiver {
+                Some(receiver) => background::spawn(async move {
+                    if let Some(receive) = receiver.get() {
+                        receive(Received::Text(&text));
+                    }
+                }),
+                None => gone.push(to),
+            }
+        }
+        gone
+    }
+}
+
+impl Fake {
+    /// Returns the number of writes to this world.
+    #[cfg(test)]
+    pub(super) fn writes(&self) -> u64 {
+        self.world.versions.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the latest write to this world was to survive a crash.
+    #[cfg(test)]
+    pub(super) fn was_durable(&self) -> bool {
+        self.world.is_durable.load(Ordering::Relaxed)
+    }
+
+    /// Begins an epoch, of which processes learn from their next answer.
+    #[cfg(test)]
+    pub(super) fn begin_epoch(&self, quiet: Duration) {
+        self.world.begin_epoch(quiet);
+    }
+
+    /// Stops to listen, as a process does whose connection is replaced.
+    #[cfg(test)]
+    pub(super) fn stop_listening(&self) {
+        lock(&self.world.receivers).remove(&self.inbox);
+    }
+
+    /// Listens again.
+    #[cfg(test)]
+    pub(super) fn listen_again(&self) {
+        lock(&self.world.receivers).insert(self.inbox, Arc::downgrade(&self.receiver));
+    }
+
+    /// Returns a value and its version.
+    #[cfg(test)]
+    pub(super) fn value(&self, key: &str) -> (Version, Vec<u8>) {
+        lock(&self.world.values)[key].clone()
+    }
+
+    /// Sets a value, as a server does that has lost the last writes and got others.
+    #[cfg(test)]
+    pub(super) fn set_value(&self, key: &str, version: Version, value: Vec<u8>) {
+        lock(&self.world.values).insert(key.to_owned(), (version, value));
+    }
+
+    /// Removes a value that is over.
+    #[cfg(test)]
+    pub(super) fn remove(&self, key: &str) {
+        lock(&self.world.values).remove(key);
+    }
+
+    fn fault(&self) -> Fault {
+        const FAULTS: [Fault; 5] =
+            [Fault::Refused, Fault::RequestLost, Fault::AnswerLost, Fault::Late, Fault::MessagesLost];
+        if random(100) < self.faults { FAULTS[random(5) as usize] } else { Fault::None }
+    }
+
+    async fn wait(&self) {
+        if !self.delay.is_zero() {
+            background::sleep(self.delay / 2).await;
+        }
+    }
+}
+
+impl Backend for Fake {
+    fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
+        let unavailable = |message| Error::new(ErrorKind::Unavailable, message);
+        Box::pin(async move {
+            let fault = self.fault();
+            self.wait().await;
+            let answer = match fault {
+                Fault::Refused => return Err(unavailable("the write was refused")),
+                Fault::RequestLost => Err(unavailable("the request was lost").unknown()),
+                Fault::Late => {
+                    let world = Arc::clone(&self.world);
+                    background::spawn(async move {
+                        background::sleep(Duration::from_micros(random(20_000).into())).await;
+                        world.exchange(write, false);
+                    });
+                    Err(unavailable("the write is late").unknown())
+                }
+                Fault::AnswerLost => {
+                    self.world.exchange(write, false);
+                    Err(unavailable("the answer was lost").unknown())
+                }
+                Fault::None | Fault::MessagesLost => {
+                    Ok(self.world.exchange(write, fault == Fault::MessagesLost))
+                }
+            };
+            self.wait().await;
+            *lock(&self.epoch) = *lock(&self.world.epoch);
+            self.seen.fetch_max(self.world.versions.load(Ordering::Relaxed), Ordering::Relaxed);
+            answer
+        })
+    }
+
+    fn send(&self, messages: Vec<Message>) -> BoxFuture<'_, Result<Vec<Inbox>>> {
+        Box::pin(async move { Ok(self.world.send(messages)) })
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Vec<u8>)>>> {
+        Box::pin(async move {
+            let values = lock(&self.world.values);
+            let meant =
+                |key: &String| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after);
+            let found = values.iter().filter(|(key, _)| meant(key)).take(limit);
+            Ok(found.map(|(key, (_, value))| (key.clone(), value.clone())).collect())
+        })
+    }
+
+    fn time(&self) -> Time {
+        if self.is_observed {
+            return Time::Observed;
+        }
+        Time::Served { now: Timestamp::now() - self.delay, spread: self.delay }
+    }
+
+    fn inbox(&self) -> Inbox {
+        self.inbox
+    }
+
+    fn epoch(&self) -> Epoch {
+        let (id, until) = *lock(&self.epoch);
+        let left = until.since(Timestamp::now());
+        Epoch { id, quiet: (!left.is_zero()).then_some(left) }
+    }
+
+    fn fence_floor(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed) << 16
+    }
+
+    fn listen(&self, receiver: Receiver) {
+        // It is called once.
+        let _ = self.receiver.set(receiver);
+        lock(&self.world.receivers).insert(self.inbox, Arc::downgrade(&self.receiver));
+    }
+
+    fn max_value_len(&self) -> usize {
+        self.largest
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        lock(&self.world.receivers).remove(&self.inbox);
+    }
+}
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fake")
+    }
+}
+
+/// Returns a random number below `bound`.
+fn random(bound: u32) -> u32 {
+    Id::random().jitter(bound)
+}

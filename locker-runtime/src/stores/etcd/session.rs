@@ -1,0 +1,313 @@
+//! The session of this process: its inbox under a lease that is kept alive, and the watch on its mail.
+
+use super::{
+    client::{Client, Repeat},
+    endpoints::Member,
+    errors::{Failure, Meaning},
+    health,
+    keys::Keys,
+    leases::{self, Leases},
+    mails::texts,
+    messages::{Compare, Op, Txn, TxnAnswer},
+    watch::{Watch, keep_alive},
+};
+use crate::{
+    background,
+    backoff::Backoff,
+    error::{Error, ErrorKind},
+    panics,
+    stores::cas::{Inbox, Received},
+};
+use prost::bytes::Bytes;
+use std::{
+    fmt,
+    str::from_utf8,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+use tokio::sync::watch;
+
+/// Takes the messages to this process.
+type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
+
+/// What the store and its session share.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub(super) receiver: OnceLock<Receiver>,
+    /// Below every fence of this cluster. 0 until it is known.
+    base: AtomicU64,
+    /// The last revision of the cluster that this process has seen.
+    revision: AtomicI64,
+}
+
+impl Shared {
+    pub(super) fn saw(&self, revision: i64) {
+        self.revision.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    /// Returns a number above every fence of a key that was seen to be absent. Fences rise by less than 65,536 with
+    /// each write, and each write has a revision of its own.
+    pub(super) fn fence_floor(&self) -> u64 {
+        let revision = self.revision.load(Ordering::Acquire).unsigned_abs();
+        self.base.load(Ordering::Acquire).saturating_add(revision.saturating_mul(FENCES_PER_REVISION))
+    }
+
+    fn tell(&self, received: Received<'_>) {
+        if let Some(receiver) = self.receiver.get() {
+            panics::contain(|| receiver(received));
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("revision", &self.revision).finish_non_exhaustive()
+    }
+}
+
+/// The state of the first connection.
+#[derive(Clone, Debug)]
+pub(super) enum Status {
+    Connecting,
+    /// From now on calls are made, whatever becomes of the session.
+    Ready,
+    Failed(Failure),
+}
+
+pub(super) struct Session {
+    /// The URL without user, password and files, for messages.
+    pub(super) address: String,
+    pub(super) client: Arc<Client>,
+    pub(super) keys: Keys,
+    pub(super) inbox: Inbox,
+    pub(super) leases: Arc<Leases>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) state: State,
+}
+
+/// What is known from the last connection.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    lease: Option<i64>,
+    cluster: u64,
+    /// The revision that the watch resumes at. 0 for the present one.
+    next: i64,
+    /// Whether messages may have been lost, which the receiver has not been told.
+    has_gap: bool,
+}
+
+impl Session {
+    /// Keeps the session alive until the store is dropped, which holds the other side of `status`.
+    pub(super) async fn keep(mut self, status: watch::Sender<Status>) {
+        let mut backoff = Backoff::default();
+        loop {
+            let ended = tokio::select! {
+                ended = self.run(&status, &mut backoff) => ended,
+                () = status.closed() => break,
+            };
+            let is_first = !matches!(*status.borrow(), Status::Ready);
+            if is_first {
+                panics::contain(|| status.send_replace(Status::Failed(ended)));
+            }
+            tokio::select! {
+                () = background::sleep(backoff.next_delay()) => {}
+                () = status.closed() => break,
+            }
+        }
+        if let Some(lease) = self.state.lease {
+            leases::revoke(&self.client, lease).await;
+        }
+        self.leases.revoke().await;
+    }
+
+    /// Resumes the session, and runs it until its connection fails.
+    async fn run(&mut self, status: &watch::Sender<Status>, backoff: &mut Backoff) -> Failure {
+        let (member, lease, mut watch) = match self.resume().await {
+            Ok(resumed) => resumed,
+            Err(failure) => return failure,
+        };
+        *backoff = Backoff::default();
+        if !matches!(*status.borrow(), Status::Ready) {
+            panics::contain(|| status.send_replace(Status::Ready));
+            let address = std::mem::take(&mut self.address);
+            background::spawn(health::check(Arc::clone(&self.client), self.keys.clone(), address));
+        }
+        if std::mem::take(&mut self.state.has_gap) {
+            self.shared.tell(Received::Gap);
+        }
+        let beats = beat(Arc::clone(&self.client), Arc::clone(&member), lease);
+        let failure = tokio::select! {
+            failure = self.receive(&mut watch) => failure,
+            failure = beats => failure,
+        };
+        self.failed(&member, &failure);
+        failure
+    }
+
+    /// Draws the conclusions for the next connection.
+    fn failed(&mut self, member: &Member, failure: &Failure) {
+        match failure.meaning {
+            Meaning::Unreachable | Meaning::Elsewhere | Meaning::Unknown => {
+                self.client.endpoints.leave(member);
+            }
+            Meaning::Compacted => self.state.skip(),
+            Meaning::LeaseGone => self.state.lease = None,
+            _ => {}
+        }
+    }
+
+    async fn receive(&mut self, watch: &mut Watch) -> Failure {
+        loop {
+            let seen = match watch.next().await {
+                Ok(seen) => seen,
+                Err(failure) => return failure,
+            };
+            for change in seen.changes {
+                for text in texts(&change.value) {
+                    self.shared.tell(Received::Text(text));
+                }
+            }
+            self.state.next = seen.next.unwrap_or(self.state.next);
+        }
+    }
+
+    /// Puts the inbox in place and opens the watch.
+    async fn resume(&mut self) -> Result<(Arc<Member>, i64, Watch), Failure> {
+        let lease = if let Some(lease) = self.state.lease {
+            lease
+        } else {
+            let (lease, _) = leases::grant_for(&self.client, SESSION_TTL.as_secs()).await?;
+            *self.state.lease.insert(lease)
+        };
+        if let Err(failure) = self.announce(lease).await {
+            if failure.meaning == Meaning::LeaseGone {
+                self.state.lease = None;
+            }
+            return Err(failure);
+        }
+        let member = Arc::clone(self.client.endpoints.current());
+        let resumed = async {
+            if !keep_alive(&self.client, &member, lease).await? {
+                return Err(lease_is_over());
+            }
+            let mail = self.keys.mail(self.inbox);
+            Watch::open(&self.client, &member, mail, self.state.next).await
+        };
+        match resumed.await {
+            Ok(watch) => Ok((member, lease, watch)),
+            Err(failure) => {
+                self.failed(&member, &failure);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Writes the base and the inbox, unless they are there.
+    async fn announce(&mut self, lease: i64) -> Result<(), Failure> {
+        let (base, inbox) = (self.keys.base(), self.keys.inbox(self.inbox));
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros().to_string();
+        let either = |compare, success, failure| Op::txn(Txn { compare: vec![compare], success, failure });
+        let success = vec![
+            either(Compare::exists(base.clone()), vec![], vec![Op::put(base.clone(), Bytes::from(now), 0)]),
+            Op::get(base),
+            either(
+                Compare::is_under(inbox.clone(), lease),
+                vec![],
+                vec![Op::put(inbox, Bytes::new(), lease)],
+            ),
+        ];
+        let request = Txn { compare: vec![], success, failure: vec![] };
+        let answer: TxnAnswer = self.client.call("/etcdserverpb.KV/Txn", request, Repeat::Yes).await?;
+        let revision = answer.revision();
+        let base = answer.responses.get(1).and_then(|answer| answer.range.as_ref()?.kvs.first());
+        let base = base.and_then(|base| from_utf8(&base.value).ok()?.parse::<u64>().ok());
+        let Some(base) = base else {
+            let what = format!("the key {} of etcd holds no number", self.keys.base_text());
+            return Err(Failure { meaning: Meaning::Refused, error: Error::new(ErrorKind::Conflict, what) });
+        };
+        self.shared.base.store(base, Ordering::Release);
+        self.shared.saw(revision);
+        let was_there =
+            answer.responses.get(2).and_then(|answer| answer.txn.as_ref()).is_some_and(|txn| txn.succeeded);
+        self.state.meet(answer.header.map_or(0, |header| header.cluster_id), revision, was_there);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Records the present state of the cluster, and whether the inbox was in place.
+    fn meet(&mut self, cluster: u64, revision: i64, has_inbox: bool) {
+        let is_first = self.cluster == 0;
+        // Another cluster, or one that was restored from a copy.
+        let is_other = !is_first && (self.cluster != cluster || revision + 1 < self.next);
+        if is_other || self.next == 0 {
+            self.next = revision + 1;
+        }
+        // Without an inbox, others have sent nothing.
+        self.has_gap |= is_other || !(has_inbox || is_first);
+        self.cluster = cluster;
+    }
+
+    /// Records that the changes since the last watch are not known any more.
+    fn skip(&mut self) {
+        (self.next, self.has_gap) = (0, true);
+    }
+}
+
+/// Keeps the lease of the session alive, until that fails.
+async fn beat(client: Arc<Client>, member: Arc<Member>, lease: i64) -> Failure {
+    loop {
+        tokio::select! {
+            () = background::sleep(BEAT) => {}
+            // A call has failed: does this member still answer?
+            () = client.endpoints.left() => {}
+        }
+        match keep_alive(&client, &member, lease).await {
+            Ok(true) => {}
+            Ok(false) => return lease_is_over(),
+            Err(failure) => return failure,
+        }
+    }
+}
+
+fn lease_is_over() -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "the lease of this process at etcd is over");
+    Failure { meaning: Meaning::LeaseGone, error }
+}
+
+const FENCES_PER_REVISION: u64 = 1 << 16;
+
+/// How long the inbox outlives this process.
+const SESSION_TTL: Duration = Duration::from_secs(10);
+
+const BEAT: Duration = Duration::from_millis(2500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_noticed() {
+        let mut state = State::default();
+        state.meet(1, 10, false);
+        assert_eq!((state.next, state.has_gap), (11, false), "the first connection");
+        state.next = 15;
+        state.meet(1, 20, true);
+        assert_eq!((state.next, state.has_gap), (15, false), "resumed");
+        state.meet(1, 14, true);
+        assert_eq!((state.next, state.has_gap), (15, false), "nothing has happened");
+        for (what, cluster, revision, has_inbox, next) in
+            [("no inbox", 1, 20, false, 15), ("a copy", 1, 9, true, 10), ("another cluster", 2, 30, true, 31)]
+        {
+            let mut state = State { cluster: 1, next: 15, ..State::default() };
+            state.meet(cluster, revision, has_inbox);
+            assert_eq!((state.next, state.has_gap), (next, true), "{what}");
+        }
+        state.skip();
+        state.meet(1, 40, true);
+        assert_eq!((state.next, state.has_gap), (41, true), "compacted");
+    }
+}

@@ -1,0 +1,46 @@
+//! The row of `locker_boot`, which is gone after anything that may have lost writes.
+
+use super::{errors, marks::SLACK, schema::LOCK, session::Session, url::Target};
+use crate::{error::Result, id::Id};
+
+/// Makes the row unless it is there. If writes may have been lost, a quiet time begins: until the longest hold that was
+/// ever granted is over. Several processes may try at once.
+pub(super) async fn ensure(session: &Session, target: &Target) -> Result<()> {
+    let made = session.run(&boot_sql(&target.schema, Id::random().low_half() >> 1)).await;
+    made.map_err(|error| errors::of_statement(&error).error)?;
+    if !target.durable {
+        let flag = format!(
+            "BEGIN; SET LOCAL synchronous_commit TO local; UPDATE \"{}\".locker_meta SET quick = true WHERE NOT quick; \
+             COMMIT",
+            target.schema
+        );
+        if let Err(error) = session.run(&flag).await {
+            // The first error says what is wrong.
+            let _ = session.run("ROLLBACK").await;
+            return Err(errors::of_statement(&error).error);
+        }
+    }
+    Ok(())
+}
+
+/// Neither commit waits for a standby, which may be missing right after a failover: a standby that lacks them has
+/// another timeline when it is promoted, and a quiet time.
+///
+/// A crash keeps durable writes, and the timeline. A promoted standby has another timeline. The quiet time is kept with
+/// the timeline: a crash within it does not end it.
+fn boot_sql(schema: &str, id: u64) -> String {
+    format!(
+        "DO $$ BEGIN
+             IF EXISTS (SELECT FROM \"{schema}\".locker_boot) THEN RETURN; END IF;
+             PERFORM set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '5s', true);
+             PERFORM pg_advisory_xact_lock({LOCK});
+             IF EXISTS (SELECT FROM \"{schema}\".locker_boot) THEN RETURN; END IF;
+             UPDATE \"{schema}\".locker_meta SET timeline = \"{schema}\".locker_timeline(), quiet_until =
+                 CASE WHEN timeline = \"{schema}\".locker_timeline() AND NOT quick THEN quiet_until
+                 ELSE greatest(quiet_until, extract(epoch FROM clock_timestamp()) * 1000000 + longest + {SLACK}) END;
+             IF FOUND THEN
+                 INSERT INTO \"{schema}\".locker_boot (id) VALUES ({id}) ON CONFLICT DO NOTHING;
+             END IF;
+         END $$"
+    )
+}

@@ -1,0 +1,109 @@
+//! The bounds of the server's clock, from samples of it.
+
+use crate::{clock::Timestamp, stores::cas::Time};
+use std::{collections::VecDeque, time::Duration};
+
+/// How long a sample counts, unless it is the last one.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// Two clocks may drift apart by one part in this many.
+const DRIFT: u64 = 2_000;
+
+/// What is unknown before the first sample.
+const UNKNOWN: Time =
+    Time::Served { now: Timestamp::from_micros(0), spread: Duration::from_secs(1_000 * 366 * 24 * 3600) };
+
+/// The samples of the last seconds.
+#[derive(Debug, Default)]
+pub(super) struct Clock(VecDeque<Sample>);
+
+/// How far the server's clock is ahead of this process's, in microseconds.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Timestamp,
+    least: i64,
+    most: i64,
+}
+
+impl Clock {
+    /// Adds a sample: between `sent` and `heard`, the server's clock was `time`.
+    pub(super) fn add(&mut self, sent: Timestamp, time: i64, heard: Timestamp) {
+        // Each clock has shown its number for up to a microsecond.
+        let sample = Sample { at: heard, least: time - micros(heard) - 1, most: time - micros(sent) + 1 };
+        self.0.retain(|sample| heard.since(sample.at) <= KEPT);
+        self.0.push_back(sample);
+        let (least, most) = self.bounds(heard).unwrap_or_default();
+        if least > most {
+            // One of the clocks was set.
+            self.0 = VecDeque::from([sample]);
+        }
+    }
+
+    /// Returns the present time of the server's clock.
+    pub(super) fn time(&self, now: Timestamp) -> Time {
+        let Some((least, most)) = self.bounds(now) else { return UNKNOWN };
+        let lower = u64::try_from(micros(now).saturating_add(least)).unwrap_or(0);
+        let spread = u64::try_from(most - least).unwrap_or(0) + 1;
+        Time::Served { now: Timestamp::from_micros(lower), spread: Duration::from_micros(spread) }
+    }
+
+    fn bounds(&self, now: Timestamp) -> Option<(i64, i64)> {
+        let bounds = self.0.iter().map(|sample| {
+            let age = u64::try_from(now.since(sample.at).as_micros()).unwrap_or(u64::MAX);
+            let drift = i64::try_from(age / DRIFT).unwrap_or(i64::MAX);
+            (sample.least.saturating_sub(drift), sample.most.saturating_add(drift))
+        });
+        bounds.reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)))
+    }
+}
+
+fn micros(time: Timestamp) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    fn served(clock: &Clock, now: u64) -> (u64, u64) {
+        match clock.time(at(now)) {
+            Time::Served { now, spread } => (now.as_micros(), u64::try_from(spread.as_micros()).unwrap()),
+            Time::Observed => panic!(),
+        }
+    }
+
+    #[test]
+    fn samples_bound_the_clock_together() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.time(at(5)), UNKNOWN);
+        // The server is 1,000 ahead. One answer took long on its way here, the other request on its way there.
+        clock.add(at(10_000), 11_010, at(10_400));
+        clock.add(at(10_500), 11_890, at(10_900));
+        let (now, spread) = served(&clock, 10_900);
+        assert!(now <= 11_900 && 11_900 <= now + spread, "{now} {spread}");
+        assert!(now >= 11_888 && spread < 30, "{now} {spread}");
+    }
+
+    #[test]
+    fn clock_that_was_set_drops_old_samples() {
+        let mut clock = Clock::default();
+        clock.add(at(10_000), 11_000, at(10_100));
+        clock.add(at(20_000), 5_000, at(20_100));
+        let (now, spread) = served(&clock, 20_100);
+        assert!((4_990..=5_000).contains(&now) && spread < 110, "{now} {spread}");
+    }
+
+    #[test]
+    fn old_sample_is_less_exact_and_kept_if_it_is_the_last() {
+        let mut clock = Clock::default();
+        clock.add(at(10_000), 11_000, at(10_100));
+        let (now, spread) = served(&clock, 60_010_100);
+        assert!(now <= 60_011_000 - 30_000 && now + spread >= 60_011_100 + 30_000, "{now} {spread}");
+        clock.add(at(70_000_000), 70_001_050, at(70_000_100));
+        assert!(served(&clock, 70_000_100).1 < 110);
+    }
+}

@@ -1,0 +1,293 @@
+//! The connections for writes, and the queues before them.
+
+use super::{
+    batch::{Batch, Exchange},
+    errors,
+    session::Session,
+    shared::Shared,
+};
+use crate::{
+    background,
+    backoff::Backoff,
+    clock::Timestamp,
+    error::{Error, Result},
+    settings::COMMAND_TIMEOUT,
+    stores::cas::{Inbox, Message},
+};
+use std::{
+    collections::{HashSet, VecDeque},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+use tokio::sync::{
+    Mutex,
+    mpsc::{self, UnboundedReceiver, UnboundedSender},
+    oneshot, watch,
+};
+
+/// What a connection is to do.
+pub(super) enum Job {
+    Exchange(Exchange),
+    Send(Vec<Message>, oneshot::Sender<Result<Vec<Inbox>>>),
+    List(List, oneshot::Sender<Result<Values>>),
+    /// Raises the longest hold, in the boot with an id.
+    Raise(i64, i64, oneshot::Sender<Result<()>>),
+}
+
+/// Keys with their values.
+pub(super) type Values = Vec<(String, Vec<u8>)>;
+
+/// A page of values.
+pub(super) struct List {
+    pub(super) from: String,
+    pub(super) after: String,
+    pub(super) below: String,
+    pub(super) limit: i64,
+}
+
+/// The queues before the connections.
+pub(super) struct Queues {
+    pub(super) durable: UnboundedSender<Job>,
+    pub(super) quick: UnboundedSender<Job>,
+}
+
+/// How long one statement may take. The callers' own limits are shorter.
+pub(super) const STATEMENT_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
+/// How many connections of a lane may be left to statements that hang.
+const MAX_STUCK: usize = 1;
+/// How long a connection may take.
+pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// The maximum of exchanges in one statement.
+const MAX_BATCH: usize = 64;
+/// The maximum of bytes of values in one statement, unless a single value is larger.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Opens the connections. They end when `closed` does, or the queues.
+pub(super) fn start(shared: &Arc<Shared>, closed: &watch::Receiver<()>) -> Queues {
+    let [durable, quick] = [(true, shared.target.lanes), (false, 1)].map(|(durable, count)| {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let jobs = Arc::new(Mutex::new(jobs));
+        for _ in 0..count {
+            let (shared, jobs) = (Arc::clone(shared), Arc::clone(&jobs));
+            let lane = Lane { shared, durable, jobs, waiting: VecDeque::new(), stuck: Arc::default() };
+            let mut closed = closed.clone();
+            background::spawn(async move {
+                tokio::select! {
+                    () = lane.run() => {}
+                    _ = closed.changed() => {}
+                }
+            });
+        }
+        sender
+    });
+    Queues { durable, quick }
+}
+
+/// One connection, opened again whenever it ends.
+struct Lane {
+    shared: Arc<Shared>,
+    durable: bool,
+    jobs: Arc<Mutex<UnboundedReceiver<Job>>>,
+    /// Jobs that were taken from the queue and do not fit into the last batch.
+    waiting: VecDeque<Job>,
+    /// The number of connections that were given up although their server may still be busy with a statement.
+    stuck: Arc<AtomicUsize>,
+}
+
+impl Lane {
+    async fn run(mut self) {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.connect().await {
+                Ok(session) => {
+                    let since = Timestamp::now();
+                    let open = &self.shared.clone().open[usize::from(self.durable)];
+                    open.fetch_add(1, Ordering::AcqRel);
+                    let continues = self.serve(&Arc::new(session)).await;
+                    open.fetch_sub(1, Ordering::AcqRel);
+                    if !continues {
+                        return;
+                    }
+                    backoff = pause_unless_stable(backoff, since).await;
+                }
+                Err(error) => {
+                    self.refuse(&error);
+                    background::sleep(backoff.next_delay()).await;
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Session> {
+        let Shared { target, named, .. } = &*self.shared;
+        Session::open(target, &target.config, CONNECT_LIMIT, named, None).await
+    }
+
+    /// Answers what is waiting, if no connection is open.
+    fn refuse(&mut self, error: &Error) {
+        let mut refused: Vec<_> = self.waiting.drain(..).collect();
+        if self.shared.open[usize::from(self.durable)].load(Ordering::Acquire) == 0 {
+            // A lane that has just been opened may wait for jobs.
+            let mut jobs = self.jobs.try_lock().ok();
+            while let Some(job) = jobs.as_mut().and_then(|jobs| jobs.try_recv().ok()) {
+                refused.push(job);
+            }
+        }
+        let error = error.clone().unsent();
+        for job in refused {
+            job.fail(&error);
+        }
+    }
+
+    /// Does jobs until the connection ends. Returns `false` if the store has ended.
+    async fn serve(&mut self, session: &Arc<Session>) -> bool {
+        loop {
+            if self.waiting.is_empty() {
+                let taken = tokio::select! {
+                    biased;
+                    () = session.ended() => return true,
+                    job = next(&self.jobs) => job,
+                };
+                let Some(job) = taken else { return false };
+                self.waiting.push_back(job);
+            }
+            if session.is_closed() {
+                // The jobs are done over the next connection.
+                return true;
+            }
+            let batch = self.take_batch();
+            let work = do_jobs(Arc::clone(&self.shared), self.durable, Arc::clone(session), batch);
+            let mut work = Box::pin(work);
+            let is_good = tokio::select! {
+                biased;
+                is_good = &mut work => is_good,
+                () = background::sleep(STATEMENT_LIMIT) => self.give_up(work).await,
+            };
+            if !is_good {
+                return true;
+            }
+        }
+    }
+
+    /// Leaves a statement that hangs to the background, so that the lane continues with another connection. If one
+    /// hangs there already, waits for this one: the server may have no connections to spare. The callers have given up.
+    async fn give_up(&self, work: Pin<Box<impl Future<Output = bool> + Send + 'static>>) -> bool {
+        let one_more = |stuck| (stuck < MAX_STUCK).then_some(stuck + 1);
+        if self.stuck.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
+            return work.await;
+        }
+        let stuck = Arc::clone(&self.stuck);
+        background::spawn(async move {
+            work.await;
+            stuck.fetch_sub(1, Ordering::AcqRel);
+        });
+        false
+    }
+
+    /// Takes jobs for one batch: exchanges of different keys, or one other job.
+    fn take_batch(&mut self) -> Vec<Job> {
+        let (mut batch, mut keys, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        let mut jobs = None;
+        while batch.len() < MAX_BATCH {
+            // Another lane that waits for a job holds the lock: then there is none.
+            let queued = || {
+                jobs = jobs.take().or_else(|| self.jobs.try_lock().ok());
+                jobs.as_mut()?.try_recv().ok()
+            };
+            let Some(job) = self.waiting.pop_front().or_else(queued) else { break };
+            if job.is_abandoned() {
+                continue;
+            }
+            let fits = match &job {
+                Job::Exchange(Exchange { write, .. }) => {
+                    bytes += write.value.as_ref().map_or(0, Vec::len);
+                    (batch.is_empty() || bytes <= MAX_BYTES) && keys.insert(write.key.clone())
+                }
+                _ => batch.is_empty(),
+            };
+            let is_single = !matches!(job, Job::Exchange(_));
+            if !fits {
+                self.waiting.push_front(job);
+                break;
+            }
+            batch.push(job);
+            if is_single {
+                break;
+            }
+        }
+        batch
+    }
+}
+
+/// Pauses after a connection that did not last: its successor may end at once, too. Returns the state for the next
+/// pause.
+pub(super) async fn pause_unless_stable(mut backoff: Backoff, since: Timestamp) -> Backoff {
+    const STABLE: Duration = Duration::from_secs(1);
+    if Timestamp::now() >= since + STABLE {
+        return Backoff::default();
+    }
+    background::sleep(backoff.next_delay()).await;
+    backoff
+}
+
+async fn next(jobs: &Mutex<UnboundedReceiver<Job>>) -> Option<Job> {
+    jobs.lock().await.recv().await
+}
+
+/// Does the jobs of one batch. Returns whether the connection is still good.
+async fn do_jobs(shared: Arc<Shared>, durable: bool, session: Arc<Session>, jobs: Vec<Job>) -> bool {
+    let batch = Batch { shared: &shared, session: &session, durable: durable && shared.target.durable };
+    let (mut exchanges, mut is_good) = (Vec::new(), true);
+    for job in jobs {
+        match job {
+            Job::Exchange(exchange) => exchanges.push(exchange),
+            Job::Send(messages, answer) => {
+                let sent = batch.send(&messages).await;
+                is_good &= sent.as_ref().err().is_none_or(|fault| !fault.is_broken);
+                drop(answer.send(sent.map_err(|fault| fault.error)));
+            }
+            Job::Raise(longest, boot, answer) => {
+                let raised = batch.raise(longest, boot).await;
+                is_good &= raised.as_ref().err().is_none_or(|fault| !fault.is_broken);
+                drop(answer.send(raised.map_err(|fault| fault.error)));
+            }
+            Job::List(List { from, after, below, limit }, answer) => {
+                let rows = session.query(&shared.statements.list, &[&from, &after, &below, &limit]).await;
+                let values = rows.map(|rows| rows.iter().map(|row| (row.get(0), row.get(1))).collect());
+                is_good &= !session.is_closed();
+                drop(answer.send(values.map_err(|error| batch.fault(&error).error)));
+            }
+        }
+    }
+    if exchanges.is_empty() { is_good } else { is_good & batch.carry_out(exchanges).await }
+}
+
+impl Job {
+    /// Returns whether nobody waits for the answer.
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Exchange(exchange) => exchange.answer.is_closed(),
+            Self::Send(_, answer) => answer.is_closed(),
+            Self::List(_, answer) => answer.is_closed(),
+            Self::Raise(_, _, answer) => answer.is_closed(),
+        }
+    }
+
+    fn fail(self, error: &Error) {
+        match self {
+            Self::Exchange(exchange) => drop(exchange.answer.send(Err(error.clone()))),
+            Self::Send(_, answer) => drop(answer.send(Err(error.clone()))),
+            Self::List(_, answer) => drop(answer.send(Err(error.clone()))),
+            Self::Raise(_, _, answer) => drop(answer.send(Err(error.clone()))),
+        }
+    }
+}
+
+/// Returns the error for a job whose answer was dropped.
+pub(super) fn given_up() -> Error {
+    errors::lost(&format!("waited {STATEMENT_LIMIT:?}"))
+}

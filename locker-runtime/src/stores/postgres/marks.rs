@@ -1,0 +1,117 @@
+//! What the answers to some statements tell about the whole store, in their last columns.
+
+use crate::{clock::Timestamp, stores::cas::Epoch};
+use std::time::Duration;
+use tokio_postgres::Row;
+
+/// The columns: those of [`Marks`].
+pub(super) const COLUMNS: &str = "{now}, coalesce((SELECT fence FROM {meta}), 0), \
+     coalesce((SELECT removals FROM {meta}), -1), coalesce((SELECT longest FROM {meta}), 0), \
+     coalesce((SELECT quick FROM {meta}), false), coalesce((SELECT quiet_until FROM {meta}), 0), \
+     (SELECT id FROM {boot})";
+
+/// What is added to the longest hold, in microseconds: clocks do not run at exactly the same rate.
+pub(super) const SLACK: i64 = 1_000_000;
+
+/// The longest hold that counts: nothing is granted for an hour at most.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Times are on the clock of the server, in microseconds.
+pub(super) struct Marks {
+    pub(super) now: i64,
+    /// At least as high as the fences of all keys that were removed.
+    pub(super) fence: i64,
+    /// How often keys were removed, -1 if the table is empty.
+    pub(super) removals: i64,
+    pub(super) longest: i64,
+    /// Whether a process has ever used `durable=false`.
+    pub(super) quick: bool,
+    pub(super) quiet_until: i64,
+    /// The id in `locker_boot`.
+    pub(super) boot: Option<i64>,
+}
+
+impl Marks {
+    pub(super) fn of(row: &Row) -> Self {
+        let first = row.len() - 7;
+        Self {
+            now: row.get(first),
+            fence: row.get(first + 1),
+            removals: row.get(first + 2),
+            longest: row.get(first + 3),
+            quick: row.get(first + 4),
+            quiet_until: row.get(first + 5),
+            boot: row.get(first + 6),
+        }
+    }
+}
+
+/// What is known about the present row of `locker_boot`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Boot {
+    /// 0 if it is not known.
+    pub(super) id: i64,
+    /// No hold was granted for longer, in microseconds. An administrator may have lowered it since it was read.
+    pub(super) longest: i64,
+    /// On the clock of this process: the clocks of two servers may differ.
+    quiet_until: Timestamp,
+}
+
+impl Boot {
+    /// Records marks that have just come. Returns whether they are of another boot.
+    pub(super) fn record(&mut self, id: i64, marks: &Marks, now: Timestamp) -> bool {
+        // Not longer than it was at its beginning: the clock of the server may have been ahead then.
+        let left = marks.quiet_until.saturating_sub(marks.now).min(marks.longest.saturating_add(SLACK));
+        let left = u64::try_from(left).unwrap_or(0);
+        let (longest, quiet_until) = (marks.longest, now + Duration::from_micros(left));
+        if self.id != id {
+            *self = Self { id, longest, quiet_until };
+            return true;
+        }
+        self.longest = longest;
+        self.quiet_until = self.quiet_until.min(quiet_until);
+        false
+    }
+
+    pub(super) fn epoch(&self, now: Timestamp) -> Epoch {
+        let left = self.quiet_until.since(now);
+        Epoch { id: self.id, quiet: (!left.is_zero()).then_some(left) }
+    }
+}
+
+/// Returns how long a hold counts, in microseconds.
+pub(super) fn counted(hold: Duration) -> i64 {
+    i64::try_from(hold.min(LONGEST).as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Returns the longest hold to record for one of this length: a tenth longer, since the next may be a little longer.
+pub(super) fn rounded_up(hold: i64) -> i64 {
+    let second = 1_000_000;
+    ((hold + hold / 10 + second - 1) / second * second).min(counted(LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn marks(longest: i64, quiet_until: i64) -> Marks {
+        Marks { now: 1_000_000_000, fence: 0, removals: 0, longest, quick: false, quiet_until, boot: Some(1) }
+    }
+
+    /// The clock of the server was a day ahead when the quiet time began.
+    #[test]
+    fn quiet_time_is_no_longer_than_the_longest_hold() {
+        let (mut boot, now) = (Boot::default(), Timestamp::now());
+        assert!(boot.record(1, &marks(11_000_000, 87_400_000_000), now));
+        assert_eq!(boot.epoch(now).quiet, Some(Duration::from_secs(12)));
+    }
+
+    #[test]
+    fn a_lowered_longest_hold_is_raised_again() {
+        let (mut boot, now) = (Boot::default(), Timestamp::now());
+        for longest in [67_000_000, 11_000_000] {
+            boot.record(1, &marks(longest, 0), now);
+            assert_eq!(boot.longest, longest);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The tables and functions of the store, made at its first use.
+
+use super::{errors, session::Session};
+use crate::error::{Error, ErrorKind, Result};
+use tokio_postgres::types::Type;
+
+/// The format of the tables.
+const FORMAT: i32 = 1;
+
+/// Returns the statements that make the tables and functions in `schema`, unless they are there.
+pub(crate) fn schema_sql(schema: &str) -> String {
+    include_str!("schema.sql").replace("{schema}", &format!("\"{schema}\""))
+}
+
+/// Returns the statements that let `role` use the tables and functions in `schema`.
+pub(crate) fn grants_sql(schema: &str, role: &str) -> String {
+    let role = role.replace('"', "\"\"");
+    format!(
+        "GRANT USAGE ON SCHEMA \"{schema}\" TO \"{role}\";\n\
+         GRANT SELECT, INSERT, UPDATE, DELETE ON \"{schema}\".locker_keys, \"{schema}\".locker_meta, \
+         \"{schema}\".locker_fences TO \"{role}\";\n\
+         GRANT SELECT, INSERT ON \"{schema}\".locker_boot TO \"{role}\";\n\
+         GRANT EXECUTE ON FUNCTION \"{schema}\".locker_timeline() TO \"{role}\";\n"
+    )
+}
+
+/// Makes the tables and functions unless they are there. Several processes may try at once.
+pub(super) async fn ensure(session: &Session, schema: &str, user: &str) -> Result<()> {
+    let refused = |error: &tokio_postgres::Error| match error.as_db_error() {
+        Some(refusal) if errors::is_not_permitted(error) => denied(refusal.message(), schema, user),
+        _ => errors::of_statement(error).error,
+    };
+    match is_there(session, schema).await {
+        Err(error) if errors::is_missing_table(&error) => {}
+        Err(error) => return Err(refused(&error)),
+        Ok(Some((format, _))) if format > FORMAT => {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "the tables of the schema {schema} have format {format}, this build knows {FORMAT}: update it"
+                ),
+            ));
+        }
+        Ok(Some((_, None))) => return Ok(()),
+        Ok(Some((_, Some(missing)))) => return Err(denied(&missing, schema, user)),
+        Ok(None) => {}
+    }
+    create(session, schema).await.map_err(|error| refused(&error))
+}
+
+/// Returns the format of the tables, and which permission is missing that only a crash of the server needs.
+async fn is_there(
+    session: &Session,
+    schema: &str,
+) -> Result<Option<(i32, Option<String>)>, tokio_postgres::Error> {
+    let asked = format!(
+        "SELECT format, CASE
+             WHEN NOT has_table_privilege('\"{schema}\".locker_boot', 'INSERT')
+                 THEN 'permission denied to insert into table locker_boot'
+             WHEN NOT has_function_privilege('\"{schema}\".locker_timeline()', 'EXECUTE')
+                 THEN 'permission denied for function locker_timeline'
+         END FROM \"{schema}\".locker_meta"
+    );
+    let rows = session.query_once(&asked, &[]).await?;
+    Ok(rows.first().map(|row| (row.get(0), row.get(1))))
+}
+
+async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::Error> {
+    let name = format!("\"{schema}\"");
+    let found = session.query_once("SELECT to_regnamespace($1) IS NULL", &[(&name, Type::TEXT)]).await?;
+    // `CREATE SCHEMA IF NOT EXISTS` needs a permission also if the schema exists.
+    let is_new: bool = found.first().is_some_and(|row| row.get(0));
+    let schema_line =
+        if is_new { format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";") } else { String::new() };
+    // Two processes that run `CREATE .. IF NOT EXISTS` at once fail without the lock.
+    let sql = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock({LOCK}); {schema_line} {}; COMMIT",
+        schema_sql(schema).trim_end().trim_end_matches(';')
+    );
+    let created = session.run(&sql).await;
+    if created.is_err() {
+        // The first error says what is wrong. If this one fails, too, the connection has ended.
+        let _ = session.run("ROLLBACK").await;
+    }
+    created
+}
+
+/// The advisory lock of processes that make the tables or the row of `locker_boot`: `locker` in ASCII.
+pub(super) const LOCK: u64 = 0x6c6f_636b_6572;
+
+fn denied(refusal: &str, schema: &str, user: &str) -> Error {
+    let grants = grants_sql(schema, user);
+    Error::new(
+        ErrorKind::Misused,
+        format!(
+            "PostgreSQL refused: {refusal}; for a store that makes its tables itself, an administrator runs \
+             `CREATE SCHEMA locker AUTHORIZATION \"{user}\"` once, and the URL gets the parameter schema=locker; for \
+             tables that an administrator has made, `{}`",
+            grants.trim_end().trim_end_matches(';').replace('\n', " ")
+        ),
+    )
+}

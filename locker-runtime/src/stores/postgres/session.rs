@@ -1,0 +1,249 @@
+//! One connection to the server.
+
+use super::{errors, sql::Statement, url::Target};
+use crate::{
+    background,
+    error::{Error, ErrorKind, Result},
+    sync::{Mutex, lock},
+};
+use futures_util::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::{oneshot, watch},
+};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, Row, Socket,
+    config::Host,
+    types::{ToSql, Type},
+};
+
+/// What a connection does with notifications.
+pub(super) type Notified = Box<dyn Fn(&str, &str) + Send>;
+
+/// An open connection. It ends when this is dropped.
+pub(super) struct Session {
+    client: Client,
+    prepared: Mutex<HashMap<usize, tokio_postgres::Statement>>,
+    /// Whether statements have names on the server: not if a pool may be in between.
+    named: Arc<AtomicBool>,
+    ended: watch::Receiver<()>,
+    _stop: oneshot::Sender<()>,
+}
+
+/// How long the hosts of a URL are alone, each before the next one is tried beside it: a host that takes connections
+/// and never answers would use up the time of all.
+const HEAD_START: Duration = Duration::from_millis(500);
+
+/// A parameter of a statement.
+pub(super) type Parameter<'a> = &'a (dyn ToSql + Sync);
+
+impl Session {
+    /// Connects within `limit`.
+    pub(super) async fn open(
+        target: &Target,
+        config: &Config,
+        limit: Duration,
+        named: &Arc<AtomicBool>,
+        notified: Option<Notified>,
+    ) -> Result<Self> {
+        tokio::select! {
+            biased;
+            session = Self::connect(target, config, named, notified) => session,
+            () = background::sleep(limit) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("cannot connect to {}: nothing heard within {limit:?}", target.address),
+            )),
+        }
+    }
+
+    async fn connect(
+        target: &Target,
+        config: &Config,
+        named: &Arc<AtomicBool>,
+        notified: Option<Notified>,
+    ) -> Result<Self> {
+        #[cfg(feature = "postgres-tls")]
+        if let Some(connector) = &target.connector {
+            let connect = |host: Config| {
+                let connector = connector.clone();
+                async move { host.connect(connector).await }
+            };
+            let connected = first_of_hosts(config, connect).await;
+            return Self::new(target, connected, named, notified);
+        }
+        let connect = |host: Config| async move { host.connect(tokio_postgres::NoTls).await };
+        let connected = first_of_hosts(config, connect).await;
+        Self::new(target, connected, named, notified)
+    }
+
+    fn new<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        target: &Target,
+        connected: Result<(Client, Connection<Socket, T>), tokio_postgres::Error>,
+        named: &Arc<AtomicBool>,
+        notified: Option<Notified>,
+    ) -> Result<Self> {
+        let (client, connection) =
+            connected.map_err(|error| errors::of_connecting(&error, &target.address).with_source(error))?;
+        let ((stop, stopped), (end, ended)) = (oneshot::channel(), watch::channel(()));
+        background::spawn(async move {
+            tokio::select! {
+                () = drive(connection, notified) => {}
+                () = abandoned(stopped) => {}
+            }
+            drop(end);
+        });
+        let (prepared, named) = (Mutex::default(), Arc::clone(named));
+        Ok(Self { client, prepared, named, ended, _stop: stop })
+    }
+
+    /// Returns whether the connection has ended: nothing can be sent.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Waits for the end of the connection.
+    pub(super) async fn ended(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
+    }
+
+    /// Runs statements without parameters.
+    pub(super) async fn run(&self, sql: &str) -> Result<(), tokio_postgres::Error> {
+        self.client.batch_execute(sql).await
+    }
+
+    /// Runs a statement that is not kept.
+    pub(super) async fn query_once(
+        &self,
+        sql: &str,
+        parameters: &[(Parameter<'_>, Type)],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        self.client.query_typed(sql, parameters).await
+    }
+
+    /// Runs a statement.
+    pub(super) async fn query(
+        &self,
+        statement: &Statement,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if self.named.load(Ordering::Acquire) {
+            match self.query_named(statement, parameters).await {
+                Err(error) if errors::is_of_a_pool(&error) => {
+                    self.named.store(false, Ordering::Release);
+                    lock(&self.prepared).clear();
+                }
+                answer => return answer,
+            }
+        }
+        let typed: Vec<_> = parameters.iter().copied().zip(statement.types.iter().cloned()).collect();
+        self.client.query_typed(&statement.text, &typed).await
+    }
+
+    async fn query_named(
+        &self,
+        statement: &Statement,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let known = lock(&self.prepared).get(&statement.number).cloned();
+        let prepared = if let Some(prepared) = known {
+            prepared
+        } else {
+            let prepared = self.client.prepare_typed(&statement.text, statement.types).await?;
+            lock(&self.prepared).insert(statement.number, prepared.clone());
+            prepared
+        };
+        self.client.query(&prepared, parameters).await
+    }
+}
+
+/// Waits until a connection is dropped, and a moment longer, in which it says goodbye.
+async fn abandoned(stopped: oneshot::Receiver<()>) {
+    drop(stopped.await);
+    background::sleep(Duration::from_secs(1)).await;
+}
+
+/// Connects to the first host that succeeds, tried in the order of the URL.
+///
+/// # Errors
+/// Returns the error of the last host.
+async fn first_of_hosts<F, T>(
+    config: &Config,
+    connect: impl Fn(Config) -> F,
+) -> Result<T, tokio_postgres::Error>
+where
+    F: Future<Output = Result<T, tokio_postgres::Error>>,
+{
+    let count = config.get_hosts().len();
+    if count < 2 {
+        return connect(config.clone()).await;
+    }
+    let attempt = |at: usize| {
+        let connecting = connect(only(config, at));
+        async move { (at, connecting.await) }
+    };
+    let (mut attempts, mut begun) = (FuturesUnordered::new(), 0);
+    let mut last: Option<(usize, tokio_postgres::Error)> = None;
+    loop {
+        if begun < count {
+            attempts.push(attempt(begun));
+            begun += 1;
+        }
+        let ended = tokio::select! {
+            biased;
+            ended = attempts.next() => ended,
+            () = background::sleep(HEAD_START), if begun < count => continue,
+        };
+        match (ended, last.take()) {
+            (Some((_, Ok(connected))), _) => return Ok(connected),
+            (Some((at, Err(error))), former) => {
+                last = former.filter(|(before, _)| *before > at).or(Some((at, error)));
+            }
+            (None, Some((_, error))) => return Err(error),
+            (None, None) => unreachable!("each attempt ends with a result"),
+        }
+    }
+}
+
+/// Returns how to connect to one of the hosts alone.
+fn only(config: &Config, at: usize) -> Config {
+    let mut one = Config::new();
+    match &config.get_hosts()[at] {
+        Host::Tcp(host) => one.host(host),
+        #[cfg(unix)]
+        Host::Unix(path) => one.host_path(path),
+    };
+    config.get_ports().get(at).or(config.get_ports().first()).map(|port| one.port(*port));
+    config.get_user().map(|user| one.user(user));
+    config.get_password().map(|password| one.password(password));
+    config.get_dbname().map(|database| one.dbname(database));
+    config.get_application_name().map(|name| one.application_name(name));
+    config.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
+    config.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));
+    one.keepalives_idle(config.get_keepalives_idle());
+    one.ssl_mode(config.get_ssl_mode()).target_session_attrs(config.get_target_session_attrs());
+    one
+}
+
+async fn drive<T: AsyncRead + AsyncWrite + Unpin>(
+    mut connection: Connection<Socket, T>,
+    notified: Option<Notified>,
+) {
+    let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
+    while let Some(Ok(message)) = messages.next().await {
+        if let (AsyncMessage::Notification(notification), Some(notified)) = (message, &notified) {
+            notified(notification.channel(), notification.payload());
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What the connections of one store share.
+
+use super::{
+    clock::Clock,
+    marks::{Boot, Marks},
+    sql::Statements,
+    url::Target,
+};
+use crate::{
+    clock::Timestamp,
+    diagnostics,
+    error::{Error, Result},
+    panics,
+    stores::cas::{Inbox, Message, Received},
+    sync::{Mutex, lock},
+};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
+};
+use tokio::sync::{Notify, watch};
+use tokio_postgres::Row;
+
+/// The receiver of messages to this process.
+pub(super) type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
+
+/// Whether the store has been opened.
+#[derive(Clone, Debug)]
+pub(super) enum Status {
+    Opening,
+    Open,
+    Failed(Error),
+}
+
+/// What the connections of one store share.
+pub(super) struct Shared {
+    pub(super) target: Target,
+    pub(super) statements: Statements,
+    pub(super) receiver: OnceLock<Receiver>,
+    pub(super) clock: Mutex<Clock>,
+    pub(super) removed: Mutex<Removed>,
+    pub(super) boot: Mutex<Boot>,
+    /// Whether statements have names on the server.
+    pub(super) named: Arc<AtomicBool>,
+    /// Whether the store was used since the last sample of the clock.
+    pub(super) is_used: AtomicBool,
+    pub(super) status: watch::Sender<Status>,
+    /// Notified when this process has heard its own probe.
+    pub(super) probe: Notify,
+    /// Notified when the tables or the row of `locker_boot` are gone.
+    pub(super) reopen: Notify,
+    /// The open connections for durable writes and for others.
+    pub(super) open: [AtomicUsize; 2],
+    inbox: AtomicU32,
+}
+
+/// What is known about keys that were removed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Removed {
+    /// At least as high as the fences of all keys that were removed.
+    pub(super) fence: i64,
+    /// How often keys were removed, -1 if that is unknown.
+    pub(super) count: i64,
+}
+
+/// In place of messages that are too long.
+const GAP: &str = "\u{1}gap";
+/// A message of a process to itself, which shows that messages are heard.
+const PROBE: &str = "\u{1}probe";
+/// The maximum of bytes of a notification is one byte less than this.
+const MAX_MESSAGE: usize = 8_000;
+
+impl Shared {
+    pub(super) fn new(target: Target, inbox: Inbox) -> Self {
+        Self {
+            statements: Statements::new(&target.schema),
+            target,
+            receiver: OnceLock::new(),
+            clock: Mutex::default(),
+            boot: Mutex::default(),
+            removed: Mutex::new(Removed { fence: 0, count: -1 }),
+            named: Arc::default(),
+            is_used: AtomicBool::new(false),
+            status: watch::Sender::new(Status::Opening),
+            probe: Notify::new(),
+            reopen: Notify::new(),
+            open: [AtomicUsize::new(0), AtomicUsize::new(0)],
+            inbox: AtomicU32::new(inbox),
+        }
+    }
+
+    pub(super) fn inbox(&self) -> Inbox {
+        self.inbox.load(Ordering::Acquire)
+    }
+
+    /// Makes the inbox one of a process that polls, before anybody knows it.
+    pub(super) fn poll_inbox(&self) {
+        self.inbox.fetch_or(1, Ordering::AcqRel);
+    }
+
+    /// Waits until the store is open. After an error, nothing was sent.
+    pub(super) async fn opened(&self) -> Result<()> {
+        if matches!(*self.status.borrow(), Status::Open) {
+            return Ok(());
+        }
+        let mut status = self.status.subscribe();
+        loop {
+            match &*status.borrow_and_update() {
+                Status::Open => return Ok(()),
+                Status::Failed(error) => return Err(error.clone().unsent()),
+                Status::Opening => {}
+            }
+            // The sender lives as long as this.
+            let _ = status.changed().await;
+        }
+    }
+
+    /// Hands a notification to the receiver.
+    pub(super) fn receive(&self, text: &str) {
+        match text {
+            GAP => self.tell(Received::Gap),
+            PROBE => self.probe.notify_one(),
+            text => self.tell(Received::Text(text)),
+        }
+    }
+
+    pub(super) fn tell(&self, received: Received<'_>) {
+        if let Some(receiver) = self.receiver.get() {
+            panics::contain(|| receiver(received));
+        }
+    }
+
+    /// Records the marks at the end of a row that was asked for at `sent`. Returns them.
+    pub(super) fn record(&self, sent: Timestamp, row: &Row) -> Marks {
+        let (marks, now) = (Marks::of(row), Timestamp::now());
+        {
+            let mut removed = lock(&self.removed);
+            // Not the highest count: a restored backup has a lower one.
+            *removed = Removed { fence: removed.fence.max(marks.fence), count: marks.removals };
+        }
+        // Others must know that writes of this process can be lost before it writes.
+        let Some(id) = marks.boot.filter(|_| self.target.durable || marks.quick) else {
+            self.reopen.notify_one();
+            return marks;
+        };
+        let mut boot = lock(&self.boot);
+        let was_known = boot.id != 0;
+        if boot.record(id, &marks, now) {
+            if was_known {
+                // Another server may have another clock.
+                *lock(&self.clock) = Clock::default();
+            }
+            lock(&self.clock).add(sent, marks.now, now);
+            let quiet = boot.epoch(now).quiet;
+            drop(boot);
+            if let Some(quiet) = quiet {
+                diagnostics::warn_aloud(&format!(
+                    "{} may have lost locks in a crash or failover: nothing is granted for {quiet:.0?}",
+                    self.target.address
+                ));
+            }
+        }
+        marks
+    }
+
+    pub(super) fn record_time(&self, sent: Timestamp, time: i64) {
+        lock(&self.clock).add(sent, time, Timestamp::now());
+    }
+
+    pub(super) fn probe_message(&self) -> Message {
+        Message { to: self.inbox(), text: PROBE.into() }
+    }
+}
+
+/// Returns inboxes and texts as parameters.
+pub(super) fn as_parameters<'a>(messages: impl IntoIterator<Item = &'a Message>) -> (Vec<i64>, Vec<&'a str>) {
+    let parameters = messages.into_iter().map(|message| {
+        let text = if message.text.len() < MAX_MESSAGE { &*message.text } else { GAP };
+        (i64::from(message.to), text)
+    });
+    parameters.unzip()
+}
+
+/// Returns the inboxes that nobody listens to, from an array in a row.
+pub(super) fn gone(row: &Row, column: usize) -> Vec<Inbox> {
+    let gone: Option<Vec<i64>> = row.get(column);
+    gone.unwrap_or_default().into_iter().filter_map(|inbox| Inbox::try_from(inbox).ok()).collect()
+}

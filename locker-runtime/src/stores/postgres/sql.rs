@@ -1,0 +1,235 @@
+//! The statements.
+//!
+//! Writes name the version that they replace. They set what applies to their own transaction only, because a pool gives
+//! the connection to others afterwards: a wait for a row ends after 50 ms, and a commit that need not survive a crash
+//! does not wait for the disk. They need the row of `locker_boot` that the process knows.
+
+use super::marks;
+use tokio_postgres::types::Type;
+
+/// A statement, with the types of its parameters.
+#[derive(Debug)]
+pub(super) struct Statement {
+    /// Different for each statement of a store.
+    pub(super) number: usize,
+    pub(super) text: String,
+    pub(super) types: &'static [Type],
+}
+
+/// The statements that write, in one of two modes.
+#[derive(Debug)]
+pub(super) struct Writing {
+    /// Key, version, value, duration, fence, end of the hold, boot.
+    pub(super) update: Statement,
+    /// As `update`, and inboxes and texts of messages.
+    pub(super) update_and_send: Statement,
+    /// Key, value, duration, fence, end of the hold, removals, boot.
+    pub(super) insert: Statement,
+    /// As `update`, but one array each, and the removals before the boots.
+    pub(super) many: Statement,
+    /// As `many`, and keys, inboxes and texts of messages.
+    pub(super) many_and_send: Statement,
+}
+
+/// The statements of one store.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) durable: Writing,
+    pub(super) quick: Writing,
+    /// Keys and versions: returns the keys that have another version or none, with the marks.
+    pub(super) look: Statement,
+    /// Inboxes and texts of messages: returns the inboxes that nobody listens to.
+    pub(super) send: Statement,
+    /// Lower bound, text before, upper bound, and limit.
+    pub(super) list: Statement,
+    /// Longest hold, boot: raises the longest hold for good, and returns the present boot.
+    pub(super) raise: Statement,
+    /// Returns the marks.
+    pub(super) sample: Statement,
+    /// Returns a row if it is this process's turn to sweep.
+    pub(super) turn: Statement,
+    /// Limit: removes values that are over, and returns how many.
+    pub(super) sweep: Statement,
+}
+
+/// The first number of the advisory locks of listeners: the second is their inbox.
+pub(super) const LOCK_SPACE: i32 = 7465;
+
+/// The seconds between two sweeps.
+pub(super) const SWEEP_SECONDS: u64 = 60;
+
+const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+const SHORT_WAIT: &str = "set_config('lock_timeout', '50ms', true) IS NOT NULL";
+const NO_WAIT_FOR_DISK: &str = "set_config('synchronous_commit', 'off', true) IS NOT NULL";
+const WAIT_FOR_DISK: &str = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' \
+                             THEN 'on' ELSE current_setting('synchronous_commit') END, true) IS NOT NULL";
+
+/// Inboxes with an odd number belong to processes that poll: whether they live is unknown.
+const SEND: &str =
+    "(SELECT count(pg_notify('locker_' || lpad(to_hex(m.inbox), 8, '0'), m.text)) FROM {messages}),
+                    (SELECT array_agg(DISTINCT m.inbox) FILTER (WHERE m.inbox % 2 = 0 AND
+                    pg_try_advisory_xact_lock({space}, (m.inbox - 2147483648)::int)) FROM {messages})";
+
+impl Statements {
+    pub(super) fn new(schema: &str) -> Self {
+        let mut numbers = 0..;
+        let mut statement = |text: &str, types: &'static [Type]| Statement {
+            number: numbers.next().expect("numbers do not end"),
+            text: text
+                .replace("{keys}", &format!("\"{schema}\".locker_keys"))
+                .replace("{marks}", marks::COLUMNS)
+                .replace("{boot}", &format!("\"{schema}\".locker_boot"))
+                .replace("{meta}", &format!("\"{schema}\".locker_meta"))
+                .replace("{now}", NOW)
+                .replace("{space}", &LOCK_SPACE.to_string()),
+            types,
+        };
+        Self {
+            durable: Writing::new(&mut statement, WAIT_FOR_DISK),
+            quick: Writing::new(&mut statement, NO_WAIT_FOR_DISK),
+            look: statement(
+                "SELECT a.key, k.version, k.state, {marks}
+                 FROM unnest($1, $2) AS a(key, version) LEFT JOIN {keys} k ON k.key = a.key
+                 WHERE k.version IS DISTINCT FROM a.version",
+                &[Type::TEXT_ARRAY, Type::INT8_ARRAY],
+            ),
+            send: statement(
+                &format!("SELECT {SEND} WHERE {NO_WAIT_FOR_DISK}")
+                    .replace("{messages}", "unnest($1, $2) AS m(inbox, text)"),
+                &[Type::INT8_ARRAY, Type::TEXT_ARRAY],
+            ),
+            list: statement(
+                "SELECT key, state FROM {keys} WHERE key >= $1 AND key > $2 AND key < $3 ORDER BY key LIMIT $4",
+                &[Type::TEXT, Type::TEXT, Type::TEXT, Type::INT8],
+            ),
+            sample: statement("SELECT {marks}", &[]),
+            raise: statement(
+                &format!(
+                    "WITH raised AS (UPDATE {{meta}} SET longest = $1 WHERE longest < $1
+                         AND EXISTS (SELECT FROM {{boot}} WHERE id = $2) AND {WAIT_FOR_DISK})
+                     SELECT id FROM {{boot}}"
+                ),
+                &[Type::INT8, Type::INT8],
+            ),
+            turn: statement(
+                &format!(
+                    "UPDATE {{meta}} SET swept = {{now}} WHERE swept <= {{now}} - {SWEEP_SECONDS}000000
+                     AND {NO_WAIT_FOR_DISK} AND {SHORT_WAIT} RETURNING swept"
+                ),
+                &[],
+            ),
+            sweep: statement(
+                // The fences and the removals change in the same commit in which the rows go.
+                &format!(
+                    "WITH over AS MATERIALIZED (SELECT key, fence FROM {{keys}} WHERE over_at < {{now}} LIMIT $1
+                         FOR UPDATE SKIP LOCKED),
+                     gone AS (DELETE FROM {{keys}} k USING over WHERE k.key = over.key RETURNING k.key),
+                     raised AS (UPDATE {{meta}} SET removals = greatest(removals + 1, {{now}}),
+                         fence = greatest(fence, {{now}}, (SELECT max(fence) FROM over))
+                         WHERE EXISTS (SELECT FROM over) AND {SHORT_WAIT})
+                     SELECT count(*) FROM gone"
+                ),
+                &[Type::INT8],
+            ),
+        }
+    }
+
+    /// Returns the statements for writes that must survive a crash, or for others.
+    pub(super) fn writing(&self, durable: bool) -> &Writing {
+        if durable { &self.durable } else { &self.quick }
+    }
+}
+
+impl Writing {
+    fn new(statement: &mut impl FnMut(&str, &'static [Type]) -> Statement, mode: &str) -> Self {
+        const UPDATE: &str =
+            "UPDATE {keys} SET version = greatest($2 + 1, {now}), state = $3, over_at = {now} + $4,
+                              fence = greatest(fence, $5), held_until = $6 WHERE key = $1 AND version = $2
+                              AND EXISTS (SELECT FROM {boot} WHERE id = $7)";
+        // Rows are locked without waiting, so that two statements never wait for each other.
+        let many = format!(
+            "WITH asked AS MATERIALIZED (SELECT a.* FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+                 AS a(key, version, state, lasts, fence, held_until, removals, boot),
+                 (SELECT {SHORT_WAIT} AND {mode} AS is_set) s WHERE s.is_set
+                 AND EXISTS (SELECT FROM {{boot}} b WHERE b.id = a.boot)),
+             there AS MATERIALIZED (SELECT k.key FROM {{keys}} k JOIN asked a
+                 ON k.key = a.key AND k.version = a.version FOR UPDATE OF k SKIP LOCKED),
+             changed AS (UPDATE {{keys}} k SET version = greatest(a.version + 1, {{now}}), state = a.state,
+                 over_at = {{now}} + a.lasts, fence = greatest(k.fence, a.fence), held_until = a.held_until
+                 FROM asked a JOIN there t ON t.key = a.key WHERE k.key = a.key RETURNING k.key, k.version),
+             made AS (INSERT INTO {{keys}} AS k (key, version, state, over_at, fence, held_until)
+                 SELECT a.key, {{now}}, a.state, {{now}} + a.lasts, a.fence, a.held_until
+                 FROM asked a, {{meta}} m WHERE a.version = 0 AND m.removals = a.removals
+                 AND NOT EXISTS (SELECT FROM {{keys}} k WHERE k.key = a.key) ORDER BY a.key COLLATE \"C\"
+                 ON CONFLICT DO NOTHING RETURNING k.key, k.version),
+             done AS (SELECT key, version FROM changed UNION ALL SELECT key, version FROM made)"
+        );
+        Self {
+            update: statement(
+                &format!("{UPDATE} AND {SHORT_WAIT} AND {mode} RETURNING key, version"),
+                &[Type::TEXT, Type::INT8, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+            ),
+            update_and_send: statement(
+                &format!(
+                    "WITH u AS ({UPDATE} AND {SHORT_WAIT} AND {mode} RETURNING key, version)
+                     SELECT key, version, {SEND} FROM u"
+                )
+                .replace("{messages}", "unnest($8, $9) AS m(inbox, text)"),
+                &[
+                    Type::TEXT,
+                    Type::INT8,
+                    Type::BYTEA,
+                    Type::INT8,
+                    Type::INT8,
+                    Type::INT8,
+                    Type::INT8,
+                    Type::INT8_ARRAY,
+                    Type::TEXT_ARRAY,
+                ],
+            ),
+            // The row is looked for in the snapshot that has the removals: a removal that commits later refuses.
+            insert: statement(
+                &format!(
+                    "INSERT INTO {{keys}} (key, version, state, over_at, fence, held_until)
+                     SELECT $1, {{now}}, $2, {{now}} + $3, $4, $5 FROM {{meta}} WHERE removals = $6
+                     AND EXISTS (SELECT FROM {{boot}} WHERE id = $7)
+                     AND NOT EXISTS (SELECT FROM {{keys}} WHERE key = $1) AND {SHORT_WAIT} AND {mode}
+                     ON CONFLICT DO NOTHING RETURNING key, version"
+                ),
+                &[Type::TEXT, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
+            ),
+            many: statement(
+                &format!("{many} SELECT key, version FROM done"),
+                &[
+                    Type::TEXT_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::BYTEA_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                ],
+            ),
+            many_and_send: statement(
+                &format!("{many} SELECT key, version, {SEND} FROM done").replace(
+                    "{messages}",
+                    "unnest($9, $10, $11) AS m(key, inbox, text) WHERE m.key = done.key",
+                ),
+                &[
+                    Type::TEXT_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::BYTEA_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::TEXT_ARRAY,
+                    Type::INT8_ARRAY,
+                    Type::TEXT_ARRAY,
+                ],
+            ),
+        }
+    }
+}

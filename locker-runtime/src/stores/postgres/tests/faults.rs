@@ -1,0 +1,298 @@
+//! Servers and networks that fail.
+
+use super::*;
+use crate::stores::postgres::lanes::STATEMENT_LIMIT;
+use locker_harness::{Fault, Proxy, eventually};
+use std::{process::Stdio, time::Instant};
+
+const AGAIN: &[u8] = b"again";
+
+/// Writes until a write succeeds. Errors must be temporary. Returns the version.
+async fn write_again(party: &Party<Postgres>, key: &Key) -> Version {
+    let mut expected = 0;
+    loop {
+        match in_time("an answer", party.backend.exchange(write(key, expected, AGAIN))).await {
+            Ok(Outcome::Matched { version, .. }) => return version,
+            Ok(Outcome::Differs { version, .. }) => expected = version,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+}
+
+/// Sends to `other` until it hears something.
+async fn hear_again(one: &Party<Postgres>, other: &Party<Postgres>) {
+    let text = Id::random().to_string();
+    until("a message", async || {
+        let message = Message { to: other.backend.inbox(), text: text.clone() };
+        let _ = one.backend.send(vec![message]).await;
+        other.texts().contains(&text)
+    })
+    .await;
+}
+
+/// Writes one key without a pause, with and without waiting for the disk. Each answer must agree with what the server
+/// has: an error that is certain means that nothing was written.
+async fn write_through(party: &Party<Postgres>, key: &Key, is_over: &std::sync::atomic::AtomicBool) -> usize {
+    let (mut round, mut uncertain) = (0_u64, 0);
+    let mut known = write_again(party, key).await;
+    // The values that the server may have.
+    let mut possible = vec![AGAIN.to_vec()];
+    while !is_over.load(Ordering::Acquire) {
+        round += 1;
+        let value = round.to_string().into_bytes();
+        match in_time("an answer", party.backend.exchange(write(key, known, &value))).await {
+            Ok(Outcome::Matched { version, .. }) => (known, possible) = (version, vec![value]),
+            Ok(Outcome::Differs { version, value: present }) => {
+                let present = present.expect("nothing removes it");
+                assert!(possible.contains(&present), "{present:?} of {possible:?}");
+                (known, possible) = (version, vec![present]);
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+                if !error.is_certain() {
+                    uncertain += 1;
+                    possible.push(value);
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+    uncertain
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_connections_are_opened_again() {
+    let Some(server) = PostgresServer::start() else { return };
+    let (one, other) = pair(&server.url()).await;
+    let keys = ["a", "b", "c"].map(fresh);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let kill = async {
+        for _ in 0..10 {
+            server.psql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'locker'",
+            );
+            hear_again(&one, &other).await;
+        }
+        is_over.store(true, Ordering::Release);
+    };
+    let writes = keys.each_ref().map(|key| write_through(&one, key, &is_over));
+    tokio::join!(kill, futures_util::future::join_all(writes));
+    until("gaps", async || one.gaps() > 0 && other.gaps() > 0).await;
+    contract::all(&one, &other).await;
+    contract::gone_inboxes_are_reported(&one, other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_is_killed_and_started_again_is_used_again() {
+    let Some(mut server) = PostgresServer::with(&["fsync=on"]) else { return };
+    let (one, other) = pair(&server.url()).await;
+    for stop in [PostgresServer::kill_nine, PostgresServer::stop_immediately, PostgresServer::restart] {
+        let keys = ["a", "b", "c", "d"].map(fresh);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        let restart = async {
+            hear_again(&one, &other).await;
+            let (gaps, other_gaps) = (one.gaps(), other.gaps());
+            tokio::task::block_in_place(|| {
+                stop(&mut server);
+                if server.try_psql("SELECT 1").is_err() {
+                    server.start_again();
+                }
+            });
+            hear_again(&one, &other).await;
+            until("gaps", async || one.gaps() > gaps && other.gaps() > other_gaps).await;
+            is_over.store(true, Ordering::Release);
+        };
+        let writes = keys.each_ref().map(|key| write_through(&one, key, &is_over));
+        tokio::join!(restart, futures_util::future::join_all(writes));
+    }
+    contract::all(&one, &other).await;
+}
+
+/// The transaction of a killed process is rolled back by all others, which start anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn backend_that_is_killed_leaves_the_outcome_unknown() {
+    let Some(server) = PostgresServer::start() else { return };
+    let party = party(&server.url()).await;
+    let key = fresh("killed");
+    let version = party.write(write(&key, 0, b"x")).await;
+    // Others must not take the row while the statement waits for it.
+    server.psql("CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NEW; END $$;
+         CREATE TRIGGER wait BEFORE UPDATE ON locker_keys FOR EACH ROW EXECUTE FUNCTION wait()");
+    let kill = async {
+        let pid = eventually("the waiting statement", || {
+            let pid = server.psql("SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+            pid.parse::<i32>().ok()
+        });
+        tokio::task::block_in_place(|| server.psql(&format!("SELECT pg_terminate_backend({pid})")))
+    };
+    let (outcome, _) = tokio::join!(party.backend.exchange(write(&key, version, b"y")), kill);
+    let error = outcome.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, false), "{error:?}");
+    server.psql("DROP TRIGGER wait ON locker_keys");
+    assert_eq!(party.read(&key).await, (version, Some(b"x".to_vec())));
+    write_again(&party, &key).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn network_that_loses_answers_leaves_the_outcome_unknown() {
+    let Some(server) = shared_server() else { return };
+    let proxy = Proxy::to(server.port());
+    let url = format!("postgres://locker@{}/locker?lanes=1", proxy.url().trim_start_matches("redis://"));
+    let party = party(&url).await;
+    let direct = super::party(&server.url()).await;
+    for fault in [Fault::DropReplies, Fault::HoldRequests, Fault::Reset] {
+        let key = fresh("network");
+        let version = party.write(write(&key, 0, b"x")).await;
+        // The second update finds its statement prepared: it is one request.
+        let version = party.write(write(&key, version, b"x")).await;
+        proxy.set(fault.clone());
+        let outcome = in_time("an answer", party.backend.exchange(write(&key, version, b"y"))).await;
+        let error = outcome.expect_err("lost");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        let is_done = async || direct.read(&key).await.0 != version;
+        match fault {
+            Fault::DropReplies => until("the write", is_done).await,
+            Fault::HoldRequests => assert!(!is_done().await),
+            _ => {}
+        }
+        assert!(!(is_done().await && error.is_certain()), "{fault:?}: {error:?}");
+        proxy.set(Fault::None);
+        write_again(&party, &key).await;
+        hear_again(&direct, &party).await;
+    }
+    contract::values_are_kept(&party, &direct).await;
+}
+
+#[tokio::test]
+async fn dropped_tables_are_made_again() {
+    let Some(server) = shared_server() else { return };
+    let (url, schema) = in_new_schema(&server);
+    let party = party(&url).await;
+    let key = fresh("dropped");
+    let first = party.write(write(&key, 0, b"x")).await;
+    server.psql(&format!("DROP SCHEMA {schema} CASCADE"));
+    let error = party.backend.exchange(write(&key, first, b"y")).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error:?}");
+    assert!(write_again(&party, &key).await > first);
+}
+
+/// The URL names both servers: the store uses the one that may be written.
+#[tokio::test(flavor = "multi_thread")]
+async fn promoted_standby_is_used() {
+    let Some(mut primary) = PostgresServer::start() else { return };
+    let standby = primary.standby();
+    let url = format!("postgres://locker@127.0.0.1:{},127.0.0.1:{}/locker", standby.port(), primary.port());
+    let (one, other) = pair(&url).await;
+    let key = fresh("promoted");
+    let first = one.write(write(&key, 0, b"x")).await;
+    until("the copy", async || {
+        let copied = format!("SELECT version FROM locker_keys WHERE key = '{key}'");
+        tokio::task::block_in_place(|| standby.try_psql(&copied)) == Ok(first.to_string())
+    })
+    .await;
+    let error = Postgres::open(&standby.url(), &Opening::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(error.message().contains("standby"), "{error:?}");
+    tokio::task::block_in_place(|| {
+        primary.kill_nine();
+        standby.promote();
+    });
+    assert!(write_again(&one, &key).await > first);
+    assert_eq!(in_time("a reading", other.backend.list(key.as_str(), None, 2)).await.unwrap().len(), 1);
+    hear_again(&one, &other).await;
+    contract::values_are_kept(&one, &other).await;
+}
+
+/// A host whose server is stopped, for example.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_that_accepts_and_never_answers_is_passed_over() {
+    let Some(server) = shared_server() else { return };
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().map(|address| (address.port(), silent)).unwrap();
+    for hosts in [[silent.0, server.port()], [server.port(), silent.0]] {
+        let hosts = hosts.map(|port| format!("127.0.0.1:{port}")).join(",");
+        let (one, other) = pair(&format!("postgres://locker@{hosts}/locker")).await;
+        contract::values_are_kept(&one, &other).await;
+        hear_again(&one, &other).await;
+    }
+}
+
+/// The first of two writes was lost in a crash: the second one has another version.
+#[tokio::test(flavor = "multi_thread")]
+async fn version_of_a_lost_write_is_not_used_again() {
+    let Some(mut server) = PostgresServer::with(&["fsync=on", "wal_writer_delay=10s"]) else { return };
+    let (one, other) = pair(&server.url()).await;
+    let key = fresh("twice");
+    let held = contract::write(&key, 0, b"held by one");
+    let version = one.write(Write { durable: true, ..held }).await;
+    let lost = one.write(Write { durable: false, ..contract::write(&key, version, b"free") }).await;
+    tokio::task::block_in_place(|| {
+        server.kill_nine();
+        server.start_again();
+    });
+    hear_again(&one, &other).await;
+    let (seen, _) = other.read(&key).await;
+    other.write(Write { durable: true, ..contract::write(&key, seen, b"held by other") }).await;
+    let late = Write { durable: true, ..contract::write(&key, lost, b"held by one again") };
+    let outcome = in_time("an answer", one.backend.exchange(late)).await.unwrap();
+    assert!(matches!(outcome, Outcome::Differs { .. }), "{outcome:?}");
+}
+
+/// The release of the first holder was lost in the crash. Its process still remembers that the lock is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn crash_does_not_give_a_lock_to_two() {
+    let Some(mut server) = PostgresServer::with(&["fsync=on", "wal_writer_delay=10s"]) else { return };
+    let build = async |timeout: u64| {
+        let locker = crate::Locker::builder().url(server.url()).lease(Duration::from_secs(2));
+        locker.command_timeout(Duration::from_millis(timeout)).build().await.unwrap()
+    };
+    // With different options the lockers share no store.
+    let (one, other) = (build(1000).await, build(1001).await);
+    one.lock("job").acquire().await.unwrap().release().await.unwrap();
+    tokio::task::block_in_place(|| {
+        server.kill_nine();
+        server.start_again();
+    });
+    let long = other.lock("job").lease(Duration::from_secs(60)).timeout(locker_harness::GENEROUS);
+    let held = long.acquire().await.unwrap();
+    let error = one.lock("job").timeout(Duration::from_secs(1)).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(held.check().is_ok());
+}
+
+/// A statement that hangs keeps its connection. Only one connection of each lane is replaced meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_statements_do_not_use_up_the_connections() {
+    let Some(server) = PostgresServer::start() else { return };
+    let party = party(&server.url()).await;
+    let version = party.write(contract::write(&fresh("x"), 0, b"x")).await;
+    assert!(version > 0);
+    let mut psql = server.psql_command();
+    psql.args(["-c", "BEGIN; LOCK TABLE locker_keys; SELECT pg_sleep(60)"]);
+    let mut locker = psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let is_locked =
+        async || server.psql("SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock'") != "0";
+    until("the lock on the table", is_locked).await;
+    let connections = || {
+        let count = server.psql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'locker'");
+        count.parse::<usize>().unwrap()
+    };
+    let (started, mut most) = (Instant::now(), 0);
+    while started.elapsed() < 4 * STATEMENT_LIMIT {
+        let writes = (0..8).flat_map(|_| [true, false]).map(|durable| {
+            let write = Write { durable, ..contract::write(&fresh("y"), 0, b"y") };
+            // As the engine does.
+            tokio::time::timeout(Duration::from_secs(1), party.backend.exchange(write))
+        });
+        let all = futures_util::future::join_all(writes).await;
+        assert!(all.iter().all(|answer| !matches!(answer, Ok(Ok(_)))), "the table is locked");
+        most = most.max(connections());
+    }
+    server.psql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE mode = 'AccessExclusiveLock'");
+    locker.wait().unwrap();
+    assert!(most <= 2 * 6, "{most} connections");
+    party.write(contract::write(&fresh("z"), 0, b"z")).await;
+}

@@ -1,0 +1,205 @@
+//! The keys in use, and the texts about their users.
+
+use super::{
+    codec::primitives, connection::ConnectionHandle, errors, nodes::Nodes, script::milliseconds,
+    session::Session,
+};
+use crate::{
+    background,
+    backoff::Backoff,
+    clock::Timestamp,
+    error::Result,
+    key::{Key, Named},
+    store::{DESCRIPTION_TTL, Description, FirstKeys, KeyPage},
+};
+use futures_util::future::try_join_all;
+use redis::{Cmd, FromRedisValue, RedisResult, Value};
+use std::time::Duration;
+
+/// How many keys one command is about.
+const AT_ONCE: usize = 512;
+
+/// How long a command without a reply is repeated.
+const RETRY_WINDOW: Duration = Duration::from_secs(5);
+
+/// Returns a page of keys in use. Every page passes over all keys of the database: the server has no order of keys, and
+/// a position in its own order (a cursor) has no exact size.
+pub(super) async fn page(
+    session: &Session,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<KeyPage> {
+    let KeyPage { keys, next } = scan_all(session, prefix, FirstKeys::new(after, limit)).await?;
+    let mut in_use = Vec::with_capacity(keys.len());
+    for keys in keys.chunks(AT_ONCE) {
+        let looks = looks(session, keys).await?;
+        in_use.extend(keys.iter().zip(looks).filter(|(_, look)| *look == b'1').map(|(key, _)| key.clone()));
+    }
+    Ok(KeyPage { keys: in_use, next })
+}
+
+/// Passes over the keys of all servers.
+async fn scan_all(session: &Session, prefix: &str, mut first: FirstKeys<'_>) -> Result<KeyPage> {
+    let before = version(session).await;
+    for link in session.nodes.links() {
+        scan(session, &link, prefix, &mut first).await?;
+    }
+    let after = version(session).await;
+    if after != before || after.is_some_and(|(_, is_moving)| is_moving) {
+        // A key may have moved from a server that was to come to one that was passed over. It does so once.
+        for link in session.nodes.links() {
+            scan(session, &link, prefix, &mut first).await?;
+        }
+    }
+    Ok(first.page())
+}
+
+/// Returns the version of the slots of a cluster, and whether some are moving.
+async fn version(session: &Session) -> Option<(u64, bool)> {
+    let Nodes::Cluster(cluster) = &session.nodes else { return None };
+    cluster.ask_all().await;
+    Some(cluster.version())
+}
+
+/// Keys of other programs and helper keys are passed over.
+async fn scan(
+    session: &Session,
+    link: &ConnectionHandle,
+    prefix: &str,
+    first: &mut FirstKeys<'_>,
+) -> Result<()> {
+    let pattern: String = prefix.chars().flat_map(escaped).chain(['*']).collect();
+    let mut cursor = 0_u64;
+    loop {
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
+        let (next, found): (u64, Vec<Vec<u8>>) = read(ask(session, At::Link(link), command).await?)?;
+        // The keys of this crate are texts.
+        for text in found.iter().filter_map(|key| std::str::from_utf8(key).ok()) {
+            if text.contains(['{', '}']) {
+                continue;
+            }
+            let key = Key::new(text);
+            if Named::of(prefix, &key).is_some() && first.takes(text) {
+                first.add(key);
+            }
+        }
+        cursor = next;
+        if cursor == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Returns `1` for each key that is in use.
+async fn looks(session: &Session, keys: &[Key]) -> Result<Vec<u8>> {
+    let groups = session.nodes.groups(keys);
+    let found = try_join_all(groups.iter().map(async |places| {
+        let keys: Vec<_> = places.iter().map(|place| keys[*place].clone()).collect();
+        looks_together(session, &keys).await
+    }));
+    let mut looks = vec![0; keys.len()];
+    for (places, found) in groups.iter().zip(found.await?) {
+        places.iter().zip(found.bytes()).for_each(|(place, look)| looks[*place] = look);
+    }
+    Ok(looks)
+}
+
+/// Looks at keys that one command may be about.
+async fn looks_together(session: &Session, keys: &[Key]) -> Result<String> {
+    let Some(at) = keys.first().map(|key| At::Key(key.as_str())) else { return Ok(String::new()) };
+    match ask(session, at, primitives::in_use(keys, false)).await? {
+        Err(error) if errors::is_unknown_script(&error) => {
+            read(ask(session, at, primitives::in_use(keys, true)).await?)
+        }
+        looks => read(looks),
+    }
+}
+
+/// Keeps texts, each in a key of its own: the text of a process that is gone ends by itself.
+pub(super) async fn describe(session: &Session, prefix: &str, descriptions: &[Description]) -> Result<()> {
+    for descriptions in descriptions.chunks(AT_ONCE) {
+        let set = |Description { subject, text }: &Description| {
+            let mut command = redis::cmd("SET");
+            command.arg(key_of(prefix, subject)).arg(text).arg("PX").arg(milliseconds(DESCRIPTION_TTL));
+            call::<Value>(session, prefix, command)
+        };
+        try_join_all(descriptions.iter().map(set)).await?;
+    }
+    Ok(())
+}
+
+/// Returns the texts that are known. One that another program has written and that is not UTF-8 is not known.
+pub(super) async fn descriptions(
+    session: &Session,
+    prefix: &str,
+    subjects: &[String],
+) -> Result<Vec<Option<String>>> {
+    let mut texts = Vec::with_capacity(subjects.len());
+    for subjects in subjects.chunks(AT_ONCE) {
+        let mut command = redis::cmd("MGET");
+        for subject in subjects {
+            command.arg(key_of(prefix, subject));
+        }
+        let replies = call::<Vec<Option<Vec<u8>>>>(session, prefix, command).await?;
+        texts.extend(replies.into_iter().map(|text| String::from_utf8(text?).ok()));
+    }
+    Ok(texts)
+}
+
+/// The key of a text. It has braces, as helper keys have, so that it is no key of a name. In a cluster the keys of all
+/// texts with a prefix are on one node.
+fn key_of(prefix: &str, subject: &str) -> String {
+    format!("{{{prefix}locker}}:{subject}")
+}
+
+/// Where a command is sent.
+#[derive(Clone, Copy)]
+enum At<'a> {
+    /// To the server that has this key.
+    Key(&'a str),
+    Link(&'a ConnectionHandle),
+}
+
+/// Sends a command about texts.
+async fn call<T: FromRedisValue>(session: &Session, prefix: &str, command: Cmd) -> Result<T> {
+    read(ask(session, At::Key(&key_of(prefix, "")), command).await?)
+}
+
+/// Sends a command, again if there is no reply: all commands of this file may be repeated.
+async fn ask(session: &Session, at: At<'_>, command: Cmd) -> Result<RedisResult<Value>> {
+    let (mut backoff, give_up) = (Backoff::default(), Timestamp::now() + RETRY_WINDOW);
+    loop {
+        let error = match ask_once(session, at, command.clone()).await {
+            Err(error) if error.is_temporary() => error,
+            reply => return reply,
+        };
+        let delay = backoff.next_delay();
+        if Timestamp::now() + delay >= give_up {
+            return Err(error);
+        }
+        background::sleep(delay).await;
+    }
+}
+
+async fn ask_once(session: &Session, at: At<'_>, command: Cmd) -> Result<RedisResult<Value>> {
+    let timeout = session.command_timeout;
+    match at {
+        At::Key(key) => session.nodes.command(key, &command, Timestamp::now() + timeout * 2).await,
+        At::Link(link) => {
+            let connection = link.main(timeout).await?;
+            connection.call(command, Timestamp::now() + timeout).await
+        }
+    }
+}
+
+fn read<T: FromRedisValue>(reply: RedisResult<Value>) -> Result<T> {
+    let reply = reply.map_err(|error| errors::of_call(&error))?;
+    redis::from_redis_value(reply).map_err(|error| errors::unexpected_reply(&error.to_string()))
+}
+
+/// Escapes characters that have a meaning in patterns.
+fn escaped(letter: char) -> impl Iterator<Item = char> {
+    ['\\'].into_iter().filter(move |_| "\\*?[]".contains(letter)).chain([letter])
+}

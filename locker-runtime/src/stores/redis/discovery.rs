@@ -1,0 +1,89 @@
+//! Where the server is: at a fixed address, where sentinels say, or where the nodes of a cluster say.
+//!
+//! The connecting loop asks before each connection of the background thread. Connections of callers' runtimes lead to
+//! the same server as that one.
+
+use super::{client::Server, sentinel::Sentinels, slots::Owner, url};
+use crate::{error::Result, stores::opening::NetworkOptions};
+use std::{future::pending, sync::Arc};
+
+/// Says where the server is.
+#[derive(Debug)]
+pub(super) enum Discovery {
+    Fixed(Arc<Server>),
+    Sentinels(Box<Sentinels>),
+    /// A master of a cluster.
+    Node {
+        server: Arc<Server>,
+        owner: Owner,
+    },
+}
+
+impl Discovery {
+    /// Reads a URL. Nothing is asked yet.
+    pub(super) fn new(url: &str, options: &NetworkOptions) -> Result<Self> {
+        match url::read_watched(url) {
+            Some(watched) => Ok(Self::Sentinels(Box::new(Sentinels::new(watched?, options)?))),
+            None => Ok(Self::Fixed(Arc::new(Server::new(url::read(url)?, 0, options)?))),
+        }
+    }
+
+    /// Returns the address without users and passwords, for messages.
+    pub(super) fn address(&self) -> &str {
+        match self {
+            Self::Fixed(server) | Self::Node { server, .. } => &server.address,
+            Self::Sentinels(sentinels) => sentinels.address(),
+        }
+    }
+
+    /// Whether the address may lead to another server without an end of the connection.
+    pub(super) fn may_move(&self) -> bool {
+        matches!(self, Self::Sentinels(_))
+    }
+
+    /// Returns the node of a cluster.
+    pub(super) fn owner(&self) -> Option<&Owner> {
+        if let Self::Node { owner, .. } = self { Some(owner) } else { None }
+    }
+
+    /// Returns what helps if the server is a replica.
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Self::Fixed(_) => "pass the master's address",
+            Self::Sentinels(_) => "the sentinels are asked again",
+            Self::Node { .. } => "the other nodes are asked again",
+        }
+    }
+
+    /// Returns the server to connect to now.
+    pub(super) async fn server(&self) -> Result<Arc<Server>> {
+        match self {
+            Self::Fixed(server) | Self::Node { server, .. } => Ok(Arc::clone(server)),
+            Self::Sentinels(sentinels) => sentinels.server().await.map(Arc::new),
+        }
+    }
+
+    /// Returns the number of the newest server that is known.
+    pub(super) fn newest(&self) -> Option<u64> {
+        match self {
+            Self::Fixed(_) | Self::Node { .. } => None,
+            Self::Sentinels(sentinels) => sentinels.newest(),
+        }
+    }
+
+    /// Waits until a server with a higher number is known.
+    pub(super) async fn newer_than(&self, epoch: Option<u64>) {
+        match self {
+            Self::Fixed(_) | Self::Node { .. } => pending().await,
+            Self::Sentinels(sentinels) => sentinels.newer_than(epoch).await,
+        }
+    }
+
+    /// Follows changes of the server. Does not return.
+    pub(super) async fn follow(&self) {
+        match self {
+            Self::Fixed(_) | Self::Node { .. } => pending().await,
+            Self::Sentinels(sentinels) => sentinels.follow().await,
+        }
+    }
+}

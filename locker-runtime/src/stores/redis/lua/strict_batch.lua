@@ -1,0 +1,9 @@
+
+if closed() then
+  local none = {}
+  for i = 1, #KEYS / 4 do
+    none[i] = ''
+  end
+  return none
+end
+

@@ -1,0 +1,5 @@
+//! The options of the linker for a module of Python.
+
+fn main() {
+    pyo3_build_config::add_extension_module_link_args();
+}

@@ -1,0 +1,315 @@
+//! A real PostgreSQL server on a free port of this machine.
+
+use crate::{GENEROUS, Signal, eventually, eventually_within, free_port, missing};
+use rustix::process::{Pid, getuid, kill_process};
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::{fs::chown, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+/// The user `nobody`: the programs of PostgreSQL refuse to run as root.
+const NOBODY: u32 = 65_534;
+
+/// A running server, with the superuser `locker` and the database `locker`. Dropping it stops the server and deletes
+/// its files.
+#[derive(Debug)]
+pub struct PostgresServer {
+    programs: PathBuf,
+    /// A shell that stops the server when its standard input closes, which it does when this process dies.
+    keeper: Option<Child>,
+    pid: Option<Pid>,
+    port: u16,
+    settings: Vec<String>,
+    directory: tempfile::TempDir,
+}
+
+/// The server may be stopped by a signal. `QUIT` is an immediate stop, which a start recovers from as from a crash.
+const KEEPER: &str = r#""$0" "$@" >>server.log 2>&1 & echo $!; read -r _; kill -CONT $! 2>/dev/null; kill -QUIT $! 2>/dev/null; wait $! 2>/dev/null"#;
+
+impl PostgresServer {
+    /// Starts a server without `fsync`: with the newest programs in `/usr/lib/postgresql`, in the `PATH`, or in the
+    /// folder that the environment variable `LOCKER_TEST_POSTGRES_BIN` names. Returns `None` if there are none.
+    ///
+    /// # Panics
+    /// If the server does not come up, or if there are no programs and `CI=true`.
+    #[must_use]
+    pub fn start() -> Option<Self> {
+        Self::with(&["fsync=off"])
+    }
+
+    /// Starts a server with further settings, such as `["fsync=on", "max_connections=20"]`. In them, `{dir}` stands
+    /// for the server's directory.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn with(settings: &[&str]) -> Option<Self> {
+        let Some(programs) = programs() else {
+            return missing("there is no initdb: run scripts/setup-postgres.sh");
+        };
+        let mut server = Self::new(programs, settings.iter().map(ToString::to_string).collect());
+        let initdb = server
+            .program("initdb")
+            .args([
+                "-D",
+                "data",
+                "-U",
+                "locker",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--no-locale",
+                "--no-sync",
+            ])
+            .output();
+        succeeded("initdb", &initdb.expect("initdb"));
+        server.launch();
+        server.wait_until_up(true);
+        let _ = server.run_psql("postgres", "CREATE DATABASE locker");
+        Some(server)
+    }
+
+    /// Starts a standby of this server, with the same settings: it repeats the writes of this server, a moment later.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let mut standby = Self::new(self.programs.clone(), self.settings.clone());
+        let copy = standby
+            .program("pg_basebackup")
+            .args(["-D", "data", "-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "locker"])
+            .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .output();
+        succeeded("pg_basebackup", &copy.expect("pg_basebackup"));
+        standby.launch();
+        standby.wait_until_up(true);
+        standby
+    }
+
+    /// Makes a standby the primary.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn promote(&self) {
+        assert_eq!(self.psql("SELECT pg_promote()"), "t");
+    }
+
+    fn new(programs: PathBuf, settings: Vec<String>) -> Self {
+        let directory = tempfile::tempdir().expect("a directory for the server");
+        if getuid().is_root() {
+            chown(directory.path(), Some(NOBODY), Some(NOBODY)).expect("a directory of the server's user");
+        }
+        Self { programs, keeper: None, pid: None, port: free_port(), settings, directory }
+    }
+
+    /// Returns the port of the server.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the URL of the server, without parameters.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://locker@127.0.0.1:{}/locker", self.port)
+    }
+
+    /// Returns the server's directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs statements with a connection of their own. Returns the rows as lines, with `|` between columns.
+    ///
+    /// # Panics
+    /// If a statement fails.
+    #[expect(clippy::must_use_candidate, reason = "most statements have no rows")]
+    pub fn psql(&self, sql: &str) -> String {
+        succeeded(sql, &self.run_psql("locker", sql))
+    }
+
+    /// Runs statements, which may fail. Returns the error messages of the first that does.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn try_psql(&self, sql: &str) -> Result<String, String> {
+        let output = self.run_psql("locker", sql);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// Returns a `psql` that reads statements from its standard input.
+    #[must_use]
+    pub fn psql_command(&self) -> Command {
+        let mut psql = self.program("psql");
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose", "-d"])
+            .arg(self.url());
+        psql
+    }
+
+    /// Stops the server and starts it again, on the same port and files. All connections end.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn restart(&mut self) {
+        self.stop(Signal::INT);
+        self.start_again();
+    }
+
+    /// Starts a server that was stopped or killed.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn start_again(&mut self) {
+        self.launch();
+        self.wait_until_up(false);
+    }
+
+    /// Stops the server without a checkpoint, as a crash does.
+    pub fn stop_immediately(&mut self) {
+        self.stop(Signal::QUIT);
+    }
+
+    /// Kills the server. Its connections end shortly after.
+    pub fn kill_nine(&mut self) {
+        self.stop(Signal::KILL);
+    }
+
+    /// Sends a signal to the main process of the server, such as `Signal::STOP`. The connections continue.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid {
+            // A server that is gone needs no signal.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    fn stop(&mut self, signal: Signal) {
+        self.signal(Signal::CONT);
+        self.signal(signal);
+        if let Some(mut keeper) = self.keeper.take() {
+            if signal == Signal::INT {
+                // The keeper would stop the server at once.
+                eventually("the server's end", || (!self.file("data/postmaster.pid").exists()).then_some(()));
+            }
+            drop(keeper.stdin.take());
+            drop(keeper.wait());
+        }
+        self.pid = None;
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        self.prepare(&mut command);
+        command
+    }
+
+    fn prepare(&self, command: &mut Command) {
+        command.current_dir(self.directory.path()).stdin(Stdio::null());
+        if getuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+    }
+
+    fn run_psql(&self, database: &str, sql: &str) -> Output {
+        let url = format!("postgres://locker@127.0.0.1:{}/{database}", self.port);
+        let mut psql = self.program("psql");
+        psql.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-v",
+            "VERBOSITY=verbose",
+            "-d",
+            &url,
+            "-c",
+            sql,
+        ]);
+        psql.output().expect("psql")
+    }
+
+    fn launch(&mut self) {
+        let mut command = Command::new("sh");
+        self.prepare(&mut command);
+        command.args(["-c", KEEPER]).arg(self.programs.join("postgres")).args(["-D", "data", "-k", ""]);
+        command.args(["-h", "127.0.0.1", "-p", &self.port.to_string()]);
+        // Files in the directory of the server, which a killed server leaves nowhere else.
+        command.args(["-c", "dynamic_shared_memory_type=mmap"]);
+        let directory = self.directory.path().to_string_lossy().into_owned();
+        for setting in &self.settings {
+            command.arg("-c").arg(setting.replace("{dir}", &directory));
+        }
+        let mut keeper = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a shell to start the server");
+        let mut line = String::new();
+        let output = keeper.stdout.take().expect("the shell's output");
+        BufReader::new(output).read_line(&mut line).expect("the server's process id");
+        self.pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        self.keeper = Some(keeper);
+    }
+
+    /// A killed server leaves connections behind that hinder the next start for some milliseconds. The port of a new
+    /// server may have been taken meanwhile.
+    fn wait_until_up(&mut self, is_new: bool) {
+        // It recovers first, with all the disk's other work in its way.
+        eventually_within(4 * GENEROUS, "the server's reply", || {
+            if self.run_psql("postgres", "SELECT 1").status.success() {
+                return Some(());
+            }
+            let has_ended =
+                self.pid.is_some_and(|pid| !Path::new(&format!("/proc/{}", pid.as_raw_pid())).exists());
+            if has_ended {
+                self.stop(Signal::QUIT);
+                if is_new {
+                    self.port = free_port();
+                }
+                self.launch();
+            }
+            None
+        });
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        self.stop(Signal::QUIT);
+    }
+}
+
+/// Returns the folder of the server's programs.
+fn programs() -> Option<PathBuf> {
+    if let Ok(folder) = std::env::var("LOCKER_TEST_POSTGRES_BIN") {
+        return Some(folder.into());
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").ok().into_iter().flatten().flatten();
+    let newest = versions
+        .filter_map(|entry| {
+            Some((entry.file_name().to_str()?.parse::<u32>().ok()?, entry.path().join("bin")))
+        })
+        .filter(|(_, folder)| folder.join("initdb").exists())
+        .max();
+    let in_path = || {
+        let path = std::env::var_os("PATH")?;
+        std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
+    };
+    newest.map(|(_, folder)| folder).or_else(in_path)
+}
+
+fn succeeded(what: &str, output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}: {errors}");
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}

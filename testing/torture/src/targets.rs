@@ -1,0 +1,138 @@
+//! The stores under torture: how each of them is reached, broken and mended, and what it must not leave behind.
+
+mod cluster;
+mod etcd;
+mod fake;
+mod files;
+mod network;
+mod postgres;
+mod redis;
+mod sentinel;
+
+use crate::history::Losses;
+use clap::ValueEnum;
+use fastrand::Rng;
+use std::{thread, time::Duration};
+
+/// A store, with its servers and the network to them. Dropping it stops the servers.
+pub(crate) trait Target {
+    /// Returns the URL by which the workers reach the store. Faults break what it leads through.
+    fn url(&self) -> String;
+
+    /// Returns the URL by which the store is judged in the end, past the network that breaks.
+    fn direct_url(&self) -> String {
+        self.url()
+    }
+
+    /// Returns the names of the faults that this store has besides those of the workers.
+    fn faults(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Causes one of these faults, and mends it.
+    fn strike(&mut self, fault: &str, pauses: &mut Pauses<'_>) {
+        let _ = pauses;
+        unreachable!("no fault of this store is called {fault}");
+    }
+
+    /// Returns how long after it has asked a caller may join the queue while nothing is broken. Where writes compete,
+    /// those that lose are repeated.
+    fn joins_within(&self) -> Duration {
+        Duration::from_secs(2)
+    }
+
+    /// Returns the time after which, while nothing is broken, a waiter has surely noticed what it waits for.
+    fn notices_within(&self) -> Duration {
+        Duration::from_millis(200)
+    }
+
+    /// Returns whether all processes read one clock.
+    fn has_clock(&self) -> bool {
+        true
+    }
+
+    /// Returns what faults may lose.
+    fn losses(&self) -> Losses {
+        Losses::None
+    }
+
+    /// Returns whether workers are processes. If not, they are threads of this one.
+    fn has_processes(&self) -> bool {
+        true
+    }
+
+    /// Returns what the workers have left behind although all of them have ended. Called before anything else reaches
+    /// the store.
+    fn leaks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the keys that would stay for ever. Called after all holds have ended.
+    fn eternal_keys(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// The servers of the store on Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Topology {
+    /// One server, with a network that can be broken.
+    Single,
+    /// A master with replicas, and sentinels, which replace it. The locks are in strict mode, and nothing else is
+    /// judged: a failover loses writes.
+    Sentinel,
+    /// Three masters with a replica each, which exchange slots and roles.
+    Cluster,
+}
+
+/// The stores that can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Store {
+    /// See `--topology`.
+    Redis,
+    /// One server, with a network that can be broken.
+    Postgres,
+    /// Three members, with a network before each of them.
+    Etcd,
+    /// A directory.
+    Files,
+    /// A backend in this process that loses answers, with a clock for all.
+    Fake,
+    /// The same without such a clock.
+    FakeObserved,
+}
+
+impl Store {
+    /// Starts the servers. Returns `None` if a program is missing.
+    ///
+    /// # Panics
+    /// If a store other than Redis has a topology.
+    pub(crate) fn start(self, topology: Topology) -> Option<Box<dyn Target>> {
+        assert!(
+            self == Self::Redis || topology == Topology::Single,
+            "--topology is for --store redis, and this is {self:?}"
+        );
+        Some(match self {
+            Self::Redis => match topology {
+                Topology::Single => Box::new(redis::Redis::start()?),
+                Topology::Sentinel => Box::new(sentinel::Sentinel::start()?),
+                Topology::Cluster => Box::new(cluster::Cluster::start()?),
+            },
+            Self::Postgres => Box::new(postgres::Postgres::start()?),
+            Self::Etcd => Box::new(etcd::Etcd::start()?),
+            Self::Files => Box::new(files::Files::start()),
+            Self::Fake => Box::new(fake::Fake("served")),
+            Self::FakeObserved => Box::new(fake::Fake("observed")),
+        })
+    }
+}
+
+/// How long faults last.
+pub(crate) struct Pauses<'a>(pub(crate) &'a mut Rng);
+
+impl Pauses<'_> {
+    /// Sleeps for so many milliseconds while a fault lasts. No condition ends it.
+    pub(crate) fn pause(&mut self, shortest: u64, longest: u64) {
+        thread::sleep(Duration::from_millis(self.0.u64(shortest..=longest)));
+    }
+}

@@ -1,0 +1,24 @@
+//! A backend in this process that refuses, delays and loses.
+
+use super::Target;
+
+/// With the name of its clock.
+pub(super) struct Fake(pub(super) &'static str);
+
+impl Target for Fake {
+    fn url(&self) -> String {
+        format!("fake://torture?clock={}&delay=1ms&faults=5", self.0)
+    }
+
+    fn direct_url(&self) -> String {
+        format!("fake://torture?clock={}", self.0)
+    }
+
+    fn has_clock(&self) -> bool {
+        self.0 == "served"
+    }
+
+    fn has_processes(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,12 @@
+use locker::lock_on_argument;
+use std::time::Duration;
+
+const ONCE: Duration = Duration::ZERO;
+
+#[lock_on_argument(timeout = ONCE, max_retry = 3)]
+fn pay(account: u64) -> locker::Result<()> {
+    drop(account);
+    Ok(())
+}
+
+fn main() {}
