@@ -161,7 +161,7 @@ pub(crate) async fn evict_up_to_spares_later_holds(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let key = admin.key("lock", &name);
     let seen = locker.lock(&name).acquire().await.unwrap();
-    let next = queued(&locker, locker.lock(&name).timeout(MINUTE).acquire()).await;
+    let next = queued(&locker, "lock", &name, locker.lock(&name).timeout(MINUTE).acquire()).await;
     let fence = seen.fence();
     assert!(!admin.evict_up_to(&key, fence - 1).await.unwrap());
     seen.release().await.unwrap();

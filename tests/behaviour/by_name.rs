@@ -26,10 +26,16 @@ pub(crate) async fn waits_of_one_holder_are_independent(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
     let impatient = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, SHORT);
-    let patient = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let patient =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+            .await;
     assert_eq!(in_time("the time-out", impatient).await.unwrap_err().kind(), ErrorKind::TimedOut);
-    let dropped = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
-    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let dropped =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+            .await;
+    let third =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+            .await;
     drop(dropped);
     assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
     let fence = in_time("the patient wait", patient).await.unwrap().fence;
@@ -46,10 +52,23 @@ pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
         in_time("the time-out", locker.keyed_semaphore(&name).acquire(1, "late", Duration::MAX, SHORT)).await;
     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
     waiting_at(&locker, "semaphore", &name, 0).await;
-    drop(queued(&locker, locker.keyed_semaphore(&name).acquire(1, "dropped", Duration::MAX, GENEROUS)).await);
+    drop(
+        queued(
+            &locker,
+            "semaphore",
+            &name,
+            locker.keyed_semaphore(&name).acquire(1, "dropped", Duration::MAX, GENEROUS),
+        )
+        .await,
+    );
     waiting_at(&locker, "semaphore", &name, 0).await;
-    let next =
-        queued(&locker, locker.keyed_semaphore(&name).acquire(1, "next", Duration::MAX, GENEROUS)).await;
+    let next = queued(
+        &locker,
+        "semaphore",
+        &name,
+        locker.keyed_semaphore(&name).acquire(1, "next", Duration::MAX, GENEROUS),
+    )
+    .await;
     assert!(locker.keyed_semaphore(&name).release("holder").await.unwrap());
     in_time("the next", next).await.unwrap();
     for gone in ["late", "dropped"] {
@@ -62,13 +81,23 @@ pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
 pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
-    let first = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
-    let second = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS)).await;
+    let first =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+            .await;
+    let second =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+            .await;
     assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
     let fence = in_time("the second wait", second).await.unwrap().fence;
     drop(first);
     // The cancel of the dropped wait is sent before this.
-    let probe = queued(&locker, locker.keyed_semaphore(&name).acquire(1, "third", MINUTE, GENEROUS)).await;
+    let probe = queued(
+        &locker,
+        "semaphore",
+        &name,
+        locker.keyed_semaphore(&name).acquire(1, "third", MINUTE, GENEROUS),
+    )
+    .await;
     let again = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
     assert_eq!(again.fence, fence);
     let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
@@ -85,7 +114,13 @@ pub(crate) async fn granted_waiter_keeps_the_current_size(locker: Locker) {
     for holder in ["one", "two"] {
         locker.keyed_semaphore(&name).acquire(2, holder, MINUTE, Duration::ZERO).await.unwrap();
     }
-    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "three", MINUTE, GENEROUS)).await;
+    let third = queued(
+        &locker,
+        "semaphore",
+        &name,
+        locker.keyed_semaphore(&name).acquire(2, "three", MINUTE, GENEROUS),
+    )
+    .await;
     locker.keyed_semaphore(&name).acquire(1, "four", MINUTE, Duration::ZERO).await.unwrap_err();
     for holder in ["one", "two"] {
         assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
@@ -95,7 +130,13 @@ pub(crate) async fn granted_waiter_keeps_the_current_size(locker: Locker) {
 
     locker.keyed_semaphore(&name).acquire(0, "four", MINUTE, Duration::ZERO).await.unwrap_err();
     assert!(locker.keyed_semaphore(&name).release("three").await.unwrap());
-    let parked = queued(&locker, locker.keyed_semaphore(&name).acquire(0, "five", MINUTE, GENEROUS)).await;
+    let parked = queued(
+        &locker,
+        "semaphore",
+        &name,
+        locker.keyed_semaphore(&name).acquire(0, "five", MINUTE, GENEROUS),
+    )
+    .await;
     let raising = locker.keyed_semaphore(&name).acquire(2, "six", MINUTE, GENEROUS);
     let (parked, raising) = in_time("both", async { tokio::join!(parked, raising) }).await;
     assert!(parked.is_ok() && raising.is_ok(), "{parked:?} {raising:?}");
@@ -109,8 +150,20 @@ pub(crate) async fn waits_of_one_holder_keep_the_current_size(locker: Locker) {
         let name = fresh_name();
         locker.keyed_semaphore(&name).acquire(2, "one", MINUTE, Duration::ZERO).await.unwrap();
         locker.keyed_semaphore(&name).acquire(2, "two", MINUTE, Duration::ZERO).await.unwrap();
-        let first = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS)).await;
-        let second = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS)).await;
+        let first = queued(
+            &locker,
+            "semaphore",
+            &name,
+            locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS),
+        )
+        .await;
+        let second = queued(
+            &locker,
+            "semaphore",
+            &name,
+            locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS),
+        )
+        .await;
         locker.keyed_semaphore(&name).acquire(1, "three", MINUTE, Duration::ZERO).await.unwrap_err();
         for holder in ["one", "two"] {
             assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
@@ -156,7 +209,7 @@ pub(crate) async fn deleting_a_name_fails_its_waiters(locker: Locker) {
     let lock = locker.lock(&name).acquire().await.unwrap();
     macro_rules! check {
         ($($kind:literal: $wait:expr;)+) => {$(
-            let waiting = queued(&locker, $wait).await;
+            let waiting = queued(&locker, $kind, &name, $wait).await;
             assert!(admin.delete(&admin.key($kind, &name)).await.unwrap(), $kind);
             let error = in_time("the conflict", waiting).await.map(drop).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Conflict, "{}: {error}", $kind);
@@ -183,8 +236,8 @@ pub(crate) async fn evicting_a_lock_serves_the_next_waiter(locker: Locker) {
     let key = admin.key("lock", &name);
     let evicted = locker.lock(&name).lease(SOON).acquire().await.unwrap();
     let silent = locker.lock(&name).lease(MINUTE).timeout(GENEROUS);
-    let next = queued(&locker, silent.clone().acquire()).await;
-    let last = queued(&locker, silent.acquire()).await;
+    let next = queued(&locker, "lock", &name, silent.clone().acquire()).await;
+    let last = queued(&locker, "lock", &name, silent.acquire()).await;
     assert!(admin.evict(&key).await.unwrap());
     let next = in_time("the next waiter", next).await.unwrap();
     assert!(next.fence() > evicted.fence());
@@ -205,9 +258,15 @@ pub(crate) async fn evicting_a_semaphore_serves_its_waiters(locker: Locker) {
     for holder in ["a", "b"] {
         locker.keyed_semaphore(&name).acquire(2, holder, Duration::MAX, Duration::ZERO).await.unwrap();
     }
-    let first = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "c", MINUTE, GENEROUS)).await;
-    let second = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "d", MINUTE, GENEROUS)).await;
-    let third = queued(&locker, locker.keyed_semaphore(&name).acquire(2, "e", MINUTE, GENEROUS)).await;
+    let first =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(2, "c", MINUTE, GENEROUS))
+            .await;
+    let second =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(2, "d", MINUTE, GENEROUS))
+            .await;
+    let third =
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(2, "e", MINUTE, GENEROUS))
+            .await;
     assert!(admin.evict(&key).await.unwrap());
     let fences = [
         in_time("the first waiter", first).await.unwrap().fence,
@@ -237,7 +296,7 @@ pub(crate) async fn evict_without_a_holder_returns_false(locker: Locker) {
     locker.lock(&name).acquire().await.unwrap().release().await.unwrap();
     assert!(!evict("lock").await);
     let _writer = locker.write_lock(&name).acquire().await.unwrap();
-    let reader = queued(&locker, locker.read_lock(&name).timeout(GENEROUS).acquire()).await;
+    let reader = queued(&locker, "rwlock", &name, locker.read_lock(&name).timeout(GENEROUS).acquire()).await;
     assert!(evict("rwlock").await);
     in_time("the reader", reader).await.unwrap().release().await.unwrap();
 }

@@ -5,10 +5,11 @@ use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
 pub(crate) async fn send_reaches_present_and_later_waiters(locker: Locker) {
-    let event = locker.event(&fresh_name());
+    let name = fresh_name();
+    let event = locker.event(&name);
     let mut waiting = Vec::new();
     for _ in 0..5 {
-        waiting.push(queued(&locker, event.wait(GENEROUS)).await);
+        waiting.push(queued(&locker, "event", &name, event.wait(GENEROUS)).await);
     }
     event.send("ready").await.unwrap();
     for waiter in waiting {
@@ -52,11 +53,12 @@ pub(crate) async fn no_wait_misses_a_send(locker: Locker) {
 /// A waiter gets the message that was sent while it waited, though the event is reset and sent again before it is
 /// polled.
 pub(crate) async fn waiter_gets_its_message_despite_later_sends(locker: Locker) {
-    let event = locker.event(&fresh_name());
-    let one = queued(&locker, event.wait(SOON)).await;
+    let name = fresh_name();
+    let event = locker.event(&name);
+    let one = queued(&locker, "event", &name, event.wait(SOON)).await;
     event.send("first").await.unwrap();
     event.reset().await.unwrap();
-    let two = queued(&locker, event.wait(SOON)).await;
+    let two = queued(&locker, "event", &name, event.wait(SOON)).await;
     event.clone().keep(Duration::from_millis(1)).send("second").await.unwrap();
     until("the second being forgotten", async || event.wait(Duration::ZERO).await.is_err()).await;
     event.send("third").await.unwrap();
@@ -69,7 +71,7 @@ pub(crate) async fn waiter_gets_its_message_despite_later_sends(locker: Locker) 
 pub(crate) async fn waiter_gets_its_message_despite_deletion(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let event = locker.event(&name);
-    let waiting = queued(&locker, event.wait(SOON)).await;
+    let waiting = queued(&locker, "event", &name, event.wait(SOON)).await;
     event.send("gone").await.unwrap();
     assert!(admin.delete(&admin.key("event", &name)).await.unwrap());
     assert_eq!(waiting.await.unwrap(), "gone");

@@ -1,6 +1,8 @@
 //! Laws of locks whose holders are names that clients choose.
 
-use crate::support::{GENEROUS, MINUTE, MINUTE_LEFT, SHORT, fresh_name, in_time, queued, until, waiting_at};
+use crate::support::{
+    GENEROUS, MINUTE, MINUTE_LEFT, SHORT, fresh_name, in_time, queued, queued_at, until, waiting_at,
+};
 use locker::{ErrorKind, Key, Locker};
 use std::time::Duration;
 
@@ -31,9 +33,9 @@ pub(crate) async fn names_and_guards_take_turns(locker: Locker) {
     let request = locker.lock(&name).timeout(GENEROUS);
     let held = by_name.clone().acquire("me", MINUTE, Duration::ZERO).await.unwrap();
     assert!(request.clone().try_acquire().await.unwrap().is_none());
-    let first = queued(&locker, request.clone().acquire()).await;
-    let second = queued(&locker, by_name.clone().acquire("you", MINUTE, GENEROUS)).await;
-    let third = queued(&locker, request.acquire()).await;
+    let first = queued(&locker, "lock", &name, request.clone().acquire()).await;
+    let second = queued(&locker, "lock", &name, by_name.clone().acquire("you", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, "lock", &name, request.acquire()).await;
     assert!(by_name.release("me").await.unwrap());
     let first = in_time("the guard", first).await.unwrap();
     assert!(first.fence() > held.fence);
@@ -51,10 +53,10 @@ pub(crate) async fn waits_of_one_holder_are_independent(locker: Locker) {
     let lock = locker.keyed_lock(&name);
     lock.clone().acquire("other", MINUTE, Duration::ZERO).await.unwrap();
     let impatient = lock.clone().acquire("me", MINUTE, SHORT);
-    let patient = queued(&locker, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
+    let patient = queued(&locker, "lock", &name, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
     assert_eq!(in_time("the time-out", impatient).await.unwrap_err().kind(), ErrorKind::TimedOut);
-    let dropped = queued(&locker, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
-    let third = queued(&locker, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
+    let dropped = queued(&locker, "lock", &name, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
+    let third = queued(&locker, "lock", &name, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
     drop(dropped);
     assert!(lock.release("other").await.unwrap());
     let fence = in_time("the patient wait", patient).await.unwrap().fence;
@@ -68,9 +70,9 @@ pub(crate) async fn waits_behind_others_share_the_hold(locker: Locker) {
     let name = fresh_name();
     let lock = locker.keyed_lock(&name);
     lock.clone().acquire("holder", MINUTE, Duration::ZERO).await.unwrap();
-    let first = queued(&locker, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
-    let between = queued(&locker, lock.clone().acquire("you", MINUTE, GENEROUS)).await;
-    let second = queued(&locker, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
+    let first = queued(&locker, "lock", &name, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
+    let between = queued(&locker, "lock", &name, lock.clone().acquire("you", MINUTE, GENEROUS)).await;
+    let second = queued(&locker, "lock", &name, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
     assert!(lock.release("holder").await.unwrap());
     let (first, second) = in_time("both waits", async { tokio::try_join!(first, second) }).await.unwrap();
     assert_eq!(first, second);
@@ -87,9 +89,9 @@ pub(crate) async fn a_dropped_wait_leaves_no_trace(locker: Locker) {
     let late = in_time("the time-out", lock.clone().acquire("late", MINUTE, SHORT)).await;
     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
     waiting_at(&locker, "lock", &name, 0).await;
-    drop(queued(&locker, lock.clone().acquire("dropped", MINUTE, GENEROUS)).await);
+    drop(queued(&locker, "lock", &name, lock.clone().acquire("dropped", MINUTE, GENEROUS)).await);
     waiting_at(&locker, "lock", &name, 0).await;
-    let next = queued(&locker, lock.clone().acquire("next", MINUTE, GENEROUS)).await;
+    let next = queued(&locker, "lock", &name, lock.clone().acquire("next", MINUTE, GENEROUS)).await;
     assert!(lock.release("holder").await.unwrap());
     in_time("the next", next).await.unwrap();
     for gone in ["late", "dropped"] {
@@ -103,8 +105,8 @@ pub(crate) async fn a_wait_dropped_at_its_turn_passes_on(locker: Locker) {
     let name = fresh_name();
     let lock = locker.keyed_lock(&name);
     lock.clone().acquire("holder", MINUTE, Duration::ZERO).await.unwrap();
-    let dropped = queued(&locker, lock.clone().acquire("dropped", MINUTE, GENEROUS)).await;
-    let next = queued(&locker, lock.clone().acquire("next", MINUTE, GENEROUS)).await;
+    let dropped = queued(&locker, "lock", &name, lock.clone().acquire("dropped", MINUTE, GENEROUS)).await;
+    let next = queued(&locker, "lock", &name, lock.clone().acquire("next", MINUTE, GENEROUS)).await;
     assert!(lock.release("holder").await.unwrap());
     drop(dropped);
     in_time("the next", next).await.unwrap();
@@ -117,12 +119,12 @@ pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
     let name = fresh_name();
     let lock = locker.keyed_lock(&name);
     lock.clone().acquire("other", MINUTE, Duration::ZERO).await.unwrap();
-    let first = queued(&locker, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
+    let first = queued(&locker, "lock", &name, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
     assert!(lock.release("other").await.unwrap());
     let fence = in_time("the second wait", lock.clone().acquire("me", MINUTE, GENEROUS)).await.unwrap().fence;
     drop(first);
     // The cancel of the dropped wait is sent before this.
-    let probe = queued(&locker, lock.clone().acquire("third", MINUTE, GENEROUS)).await;
+    let probe = queued(&locker, "lock", &name, lock.clone().acquire("third", MINUTE, GENEROUS)).await;
     let again = lock.clone().acquire("me", MINUTE, Duration::ZERO).await.unwrap();
     assert_eq!(again.fence, fence);
     drop(probe);
@@ -155,10 +157,11 @@ pub(crate) async fn a_hold_lasts_as_long_as_it_was_told(locker: Locker) {
 pub(crate) async fn the_lock_of_an_attribute_has_a_key(locker: Locker) {
     let name = fresh_name();
     let guard = locker.lock_on(&name, &[&6222]).acquire().await.unwrap();
-    let lock = locker.keyed_lock_at(Key::new(guard.key()));
+    let key = Key::new(guard.key());
+    let lock = locker.keyed_lock_at(key.clone());
     let refused = lock.clone().acquire("me", MINUTE, Duration::ZERO).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::TimedOut);
-    let waiting = queued(&locker, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
+    let waiting = queued_at(&locker, &key, lock.clone().acquire("me", MINUTE, GENEROUS)).await;
     guard.release().await.unwrap();
     in_time("the hold", waiting).await.unwrap();
     assert!(locker.lock_on(&name, &[&6222]).try_acquire().await.unwrap().is_none());
@@ -208,7 +211,8 @@ pub(crate) async fn named_readers_share_and_a_writer_is_alone(locker: Locker) {
         lock.clone().acquire(Read, reader, MINUTE, Duration::ZERO).await.unwrap();
     }
     let guard = locker.read_lock(&name).acquire().await.unwrap();
-    let writer = queued(&locker, lock.clone().acquire(Write, "writer", MINUTE, GENEROUS)).await;
+    let writer =
+        queued(&locker, "rwlock", &name, lock.clone().acquire(Write, "writer", MINUTE, GENEROUS)).await;
     lock.clone().acquire(Read, "three", MINUTE, Duration::ZERO).await.unwrap_err();
     guard.release().await.unwrap();
     assert!(lock.renew("one", MINUTE).await.unwrap());

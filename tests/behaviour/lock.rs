@@ -68,7 +68,7 @@ async fn queue_up(
     served: &Arc<Mutex<Vec<usize>>>,
 ) -> tokio::task::JoinHandle<()> {
     let (request, served) = (locker.lock(name).timeout(GENEROUS), served.clone());
-    let acquire = queued(locker, request.acquire()).await;
+    let acquire = queued(locker, "lock", name, request.acquire()).await;
     tokio::spawn(async move {
         let guard = acquire.await.unwrap();
         served.lock().unwrap().push(before);
@@ -241,14 +241,19 @@ pub(crate) async fn blocking_calls_work_everywhere(locker: Locker) {
 /// A waiter that is woken and not polled does not keep the next one waiting.
 pub(crate) async fn silent_waiter_is_passed_over(locker: Locker) {
     let name = fresh_name();
-    the_silent_are_passed_over(&locker, || locker.lock(&name).timeout(GENEROUS)).await;
+    the_silent_are_passed_over(&locker, "lock", &name, || locker.lock(&name).timeout(GENEROUS)).await;
 }
 
 /// As in `select!`, when a future is granted while another branch is at work.
-pub(crate) async fn the_silent_are_passed_over(locker: &Locker, ask: impl Fn() -> LockRequest) {
+pub(crate) async fn the_silent_are_passed_over(
+    locker: &Locker,
+    kind: &str,
+    name: &str,
+    ask: impl Fn() -> LockRequest,
+) {
     let held = ask().acquire().await.unwrap();
-    let silent = queued(locker, ask().fair(false).acquire()).await;
-    let next = queued(locker, ask().acquire()).await;
+    let silent = queued(locker, kind, name, ask().fair(false).acquire()).await;
+    let next = queued(locker, kind, name, ask().acquire()).await;
     held.release().await.unwrap();
     in_time("the next", next).await.unwrap().release().await.unwrap();
     in_time("the silent waiter", silent).await.unwrap().release().await.unwrap();

@@ -95,7 +95,7 @@ pub(crate) async fn size_zero_parks_until_it_is_raised(locker: Locker) {
         assert_eq!(parked.try_acquire().await.unwrap(), None);
         let error = in_time("the end", parked.clone().timeout(SHORT).acquire()).await.unwrap_err();
         assert_eq!((error.kind(), error.retry_after()), (ErrorKind::Limited, None));
-        let waiting = queued(&locker, parked.acquire()).await;
+        let waiting = queued(&locker, "rate", &name, parked.acquire()).await;
         let raised = locker.rate_limiter(&name, some).acquire().await.unwrap();
         assert_eq!(raised.remaining, 1, "{some:?}: the parked caller came first");
         in_time("the parked caller", waiting).await.unwrap();
@@ -133,7 +133,7 @@ pub(crate) async fn growing_brings_reservations_forward(locker: Locker) {
         let name = fresh_name();
         let limiter = locker.rate_limiter(&name, small).timeout(MINUTE * 2);
         limiter.acquire().await.unwrap();
-        let waiting = queued(&locker, limiter.acquire()).await;
+        let waiting = queued(&locker, "rate", &name, limiter.acquire()).await;
         locker.rate_limiter(&name, large).acquire().await.unwrap();
         in_time("the waiter", waiting).await.unwrap();
     }
@@ -145,7 +145,7 @@ pub(crate) async fn postponed_waiter_gets_its_retry_after(locker: Locker) {
         let name = fresh_name();
         let limiter = locker.rate_limiter(&name, fast).timeout(MINUTE * 2);
         limiter.acquire().await.unwrap();
-        let waiting = queued(&locker, limiter.acquire()).await;
+        let waiting = queued(&locker, "rate", &name, limiter.acquire()).await;
         assert_eq!(locker.rate_limiter(&name, slow).try_acquire().await.unwrap(), None);
         let after = retry_after(&in_time("the refusal", waiting).await.unwrap_err());
         assert!(after > MINUTE * 50 && after <= MINUTE * 60, "{slow:?} says {after:?}");
@@ -166,7 +166,7 @@ pub(crate) async fn wait_past_timeout_waits_for_a_late_token(locker: Locker) {
         assert!(after > MINUTE / 2 && after < MINUTE, "{small:?} says {after:?}");
 
         let limiter = limiter.timeout(GENEROUS);
-        let waiting = queued(&locker, limiter.acquire()).await;
+        let waiting = queued(&locker, "rate", &name, limiter.acquire()).await;
         locker.rate_limiter(&name, large).acquire().await.unwrap();
         in_time("the reservation that was brought forward", waiting).await.unwrap();
     }
@@ -174,10 +174,11 @@ pub(crate) async fn wait_past_timeout_waits_for_a_late_token(locker: Locker) {
 
 pub(crate) async fn dropped_waiter_passes_its_reservation_on(locker: Locker) {
     for quota in all(1, MINUTE) {
-        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(MINUTE * 4);
+        let name = fresh_name();
+        let limiter = locker.rate_limiter(&name, quota).timeout(MINUTE * 4);
         limiter.acquire().await.unwrap();
-        let gone = queued(&locker, limiter.acquire()).await;
-        let behind = queued(&locker, limiter.acquire()).await;
+        let gone = queued(&locker, "rate", &name, limiter.acquire()).await;
+        let behind = queued(&locker, "rate", &name, limiter.acquire()).await;
         drop(gone);
         let impatient = limiter.clone().timeout(MINUTE / 2);
         let turns = async || retry_after(&impatient.acquire().await.unwrap_err());

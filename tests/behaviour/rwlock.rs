@@ -1,10 +1,11 @@
 //! Laws of the read/write lock.
 
-use crate::support::{GENEROUS, SOON, fresh_name, in_time, queued};
-use futures_util::future::join_all;
-use locker::{ErrorKind, Locker, lock_on_argument};
+use crate::support::{GENEROUS, SOON, fresh_name, in_time, queued, queued_at, until};
+use futures_util::future::{Either, join_all, select};
+use locker::{ErrorKind, Key, Locker, lock_on_argument};
 use std::{
     future::pending,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -44,9 +45,11 @@ pub(crate) async fn a_run_of_readers_is_granted_together(locker: Locker) {
     assert_eq!(writer.key(), format!("rwlock:{name}"));
     let mut readers = Vec::new();
     for _ in 0..4 {
-        readers.push(queued(&locker, locker.read_lock(&name).timeout(GENEROUS).acquire()).await);
+        readers.push(
+            queued(&locker, "rwlock", &name, locker.read_lock(&name).timeout(GENEROUS).acquire()).await,
+        );
     }
-    let last = queued(&locker, locker.write_lock(&name).timeout(GENEROUS).acquire()).await;
+    let last = queued(&locker, "rwlock", &name, locker.write_lock(&name).timeout(GENEROUS).acquire()).await;
     writer.release().await.unwrap();
     let mut held = Vec::new();
     for reader in readers {
@@ -63,7 +66,7 @@ pub(crate) async fn a_waiting_writer_is_not_passed_by_readers(locker: Locker) {
     let reader = locker.read_lock(&name).acquire().await.unwrap();
     let second = locker.read_lock(&name).try_acquire().await.unwrap();
     assert!(second.is_some(), "readers share");
-    let writer = queued(&locker, locker.write_lock(&name).timeout(GENEROUS).acquire()).await;
+    let writer = queued(&locker, "rwlock", &name, locker.write_lock(&name).timeout(GENEROUS).acquire()).await;
     assert!(locker.read_lock(&name).try_acquire().await.unwrap().is_none());
     drop((reader, second));
     in_time("the writer", writer).await.unwrap().release().await.unwrap();
@@ -77,7 +80,7 @@ pub(crate) async fn unfair_readers_enter_with_fair_ones(locker: Locker) {
     let mut readers = Vec::new();
     for fair in [false, false, false, true] {
         let request = locker.read_lock(&name).fair(fair).timeout(SOON).retry_delay(GENEROUS);
-        readers.push(queued(&locker, request.acquire()).await);
+        readers.push(queued(&locker, "rwlock", &name, request.acquire()).await);
     }
     writer.release().await.unwrap();
     let held = join_all(readers).await;
@@ -111,11 +114,24 @@ async fn read(locker: &Locker, page: &str) -> locker::Result<()> {
     Ok(())
 }
 
+/// Starts a call that holds the key for good, and returns when it does.
+async fn holding<F: Future<Output = locker::Result<()>>>(locker: &Locker, key: &Key, call: F) -> Pin<Box<F>> {
+    let admin = locker.admin();
+    let held = until("the holder", async || {
+        admin.inspect(key).await.unwrap().is_some_and(|state| state.holders.len() == 1)
+    });
+    match select(Box::pin(call), Box::pin(held)).await {
+        Either::Left((answer, _)) => panic!("the call has ended: {answer:?}"),
+        Either::Right(((), call)) => call,
+    }
+}
+
 /// A plain lock at the key of a read/write lock is refused, and the waiting reader is served nevertheless.
 pub(crate) async fn refused_plain_lock_does_not_block_readers(locker: Locker) {
     let page = fresh_name();
-    let writing = queued(&locker, write(&locker, &page)).await;
-    let reading = queued(&locker, read(&locker, &page)).await;
+    let key = locker.admin().key_on("law.page", &[&page.as_str()]);
+    let writing = holding(&locker, &key, write(&locker, &page)).await;
+    let reading = queued_at(&locker, &key, read(&locker, &page)).await;
     assert_eq!(alone(&locker, &page).await.unwrap_err().kind(), ErrorKind::Conflict);
     drop(writing);
     reading.await.unwrap();
@@ -131,9 +147,10 @@ pub(crate) async fn is_free_after_a_plain_lock_at_its_key(locker: Locker) {
 /// The plain lock at its key is free, but kept for the next waiter in the queue.
 pub(crate) async fn conflicts_with_a_lock_kept_for_a_waiter(locker: Locker) {
     let page = fresh_name();
-    let holding = queued(&locker, alone_for_long(&locker, &page)).await;
-    let _woken = queued(&locker, alone_for_long(&locker, &page)).await;
-    drop(holding);
+    let key = locker.admin().key_on("law.page", &[&page.as_str()]);
+    let holder = holding(&locker, &key, alone_for_long(&locker, &page)).await;
+    let _woken = queued_at(&locker, &key, alone_for_long(&locker, &page)).await;
+    drop(holder);
     locker.settled().await;
     assert_eq!(read(&locker, &page).await.unwrap_err().kind(), ErrorKind::Conflict);
 }

@@ -61,7 +61,7 @@ pub(crate) async fn small_requests_do_not_pass_large_ones(locker: Locker) {
     let mut waiters = Vec::new();
     for number in 0..8_u64 {
         let request = locker.semaphore(&name, 3).permits(if number % 2 == 0 { 3 } else { 1 });
-        let acquire = queued(&locker, request.timeout(GENEROUS).acquire()).await;
+        let acquire = queued(&locker, "semaphore", &name, request.timeout(GENEROUS).acquire()).await;
         let served = served.clone();
         waiters.push(tokio::spawn(async move {
             let guard = acquire.await.unwrap();
@@ -100,7 +100,8 @@ pub(crate) async fn a_renewed_hold_outlives_its_lease(locker: Locker) {
 pub(crate) async fn growing_serves_waiters(locker: Locker) {
     let name = fresh_name();
     let guard = locker.semaphore(&name, 1).acquire().await.unwrap();
-    let waiting = queued(&locker, locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await;
+    let waiting =
+        queued(&locker, "semaphore", &name, locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await;
     let third = locker.semaphore(&name, 3).try_acquire().await.unwrap();
     assert!(third.is_some());
     in_time("the waiter", waiting).await.unwrap().release().await.unwrap();
@@ -122,7 +123,8 @@ pub(crate) async fn shrinking_evicts_no_holder(locker: Locker) {
 
 pub(crate) async fn size_zero_parks_callers_until_it_is_raised(locker: Locker) {
     let name = fresh_name();
-    let parked = queued(&locker, locker.semaphore(&name, 0).timeout(GENEROUS).acquire()).await;
+    let parked =
+        queued(&locker, "semaphore", &name, locker.semaphore(&name, 0).timeout(GENEROUS).acquire()).await;
     assert!(locker.semaphore(&name, 0).try_acquire().await.unwrap().is_none());
     let second = in_time("a place", locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await.unwrap();
     let first = in_time("the parked caller", parked).await.unwrap();
@@ -134,8 +136,15 @@ pub(crate) async fn size_zero_parks_callers_until_it_is_raised(locker: Locker) {
 pub(crate) async fn a_dropped_waiter_leaves_no_trace(locker: Locker) {
     let name = fresh_name();
     let guard = locker.semaphore(&name, 2).acquire().await.unwrap();
-    let greedy = queued(&locker, locker.semaphore(&name, 2).permits(2).timeout(GENEROUS).acquire()).await;
-    let modest = queued(&locker, locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await;
+    let greedy = queued(
+        &locker,
+        "semaphore",
+        &name,
+        locker.semaphore(&name, 2).permits(2).timeout(GENEROUS).acquire(),
+    )
+    .await;
+    let modest =
+        queued(&locker, "semaphore", &name, locker.semaphore(&name, 2).timeout(GENEROUS).acquire()).await;
     drop(greedy);
     in_time("the waiter behind it", modest).await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
@@ -147,8 +156,8 @@ pub(crate) async fn permits_freed_in_a_row_wake_unfair_waiters(locker: Locker) {
     let one = locker.semaphore(&name, 2).acquire().await.unwrap();
     let two = locker.semaphore(&name, 2).acquire().await.unwrap();
     let unfair = locker.semaphore(&name, 2).fair(false).timeout(SOON).retry_delay(GENEROUS);
-    let first = queued(&locker, unfair.clone().acquire()).await;
-    let second = queued(&locker, unfair.acquire()).await;
+    let first = queued(&locker, "semaphore", &name, unfair.clone().acquire()).await;
+    let second = queued(&locker, "semaphore", &name, unfair.acquire()).await;
     one.release().await.unwrap();
     two.release().await.unwrap();
     let (first, second) = tokio::join!(first, second);
@@ -160,11 +169,20 @@ pub(crate) async fn permits_freed_in_a_row_wake_unfair_waiters(locker: Locker) {
 pub(crate) async fn overtaker_that_grows_the_size_wakes_waiters(locker: Locker) {
     let name = fresh_name();
     let held = locker.semaphore(&name, 1).acquire().await.unwrap();
-    let unfair =
-        queued(&locker, locker.semaphore(&name, 1).fair(false).timeout(SOON).retry_delay(GENEROUS).acquire())
-            .await;
-    let fair =
-        queued(&locker, locker.semaphore(&name, 1).timeout(SOON).retry_delay(GENEROUS).acquire()).await;
+    let unfair = queued(
+        &locker,
+        "semaphore",
+        &name,
+        locker.semaphore(&name, 1).fair(false).timeout(SOON).retry_delay(GENEROUS).acquire(),
+    )
+    .await;
+    let fair = queued(
+        &locker,
+        "semaphore",
+        &name,
+        locker.semaphore(&name, 1).timeout(SOON).retry_delay(GENEROUS).acquire(),
+    )
+    .await;
     let third =
         locker.semaphore(&name, 4).fair(false).timeout(SOON).retry_delay(GENEROUS).acquire().await.unwrap();
     let (unfair, fair) = tokio::join!(unfair, fair);
@@ -177,9 +195,13 @@ pub(crate) async fn overtaker_that_grows_the_size_wakes_waiters(locker: Locker) 
 pub(crate) async fn request_above_a_lowered_size_is_refused(locker: Locker) {
     let name = fresh_name();
     let held = locker.semaphore(&name, 3).acquire().await.unwrap();
-    let greedy = queued(&locker, locker.semaphore(&name, 3).permits(3).timeout(SOON).acquire()).await;
-    let modest = queued(&locker, locker.semaphore(&name, 3).timeout(SOON).acquire()).await;
-    let parked = queued(&locker, locker.semaphore(&name, 0).timeout(SOON).acquire()).await;
+    let greedy =
+        queued(&locker, "semaphore", &name, locker.semaphore(&name, 3).permits(3).timeout(SOON).acquire())
+            .await;
+    let modest =
+        queued(&locker, "semaphore", &name, locker.semaphore(&name, 3).timeout(SOON).acquire()).await;
+    let parked =
+        queued(&locker, "semaphore", &name, locker.semaphore(&name, 0).timeout(SOON).acquire()).await;
     waiting_at(&locker, "semaphore", &name, 3).await;
     let fourth = locker.semaphore(&name, 2).try_acquire().await.unwrap();
     assert!(fourth.is_none(), "the permit goes to the waiter");
@@ -218,5 +240,5 @@ pub(crate) async fn blocking_calls_work(locker: Locker) {
 pub(crate) async fn silent_waiter_is_passed_over(locker: Locker) {
     let name = fresh_name();
     let ask = || locker.semaphore(&name, 1).timeout(GENEROUS);
-    crate::lock::the_silent_are_passed_over(&locker, ask).await;
+    crate::lock::the_silent_are_passed_over(&locker, "semaphore", &name, ask).await;
 }

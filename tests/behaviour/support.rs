@@ -1,7 +1,7 @@
 //! The stores under test, and helpers of the laws.
 
 use futures_util::future::{Either, select};
-use locker::Locker;
+use locker::{Key, Locker};
 use locker_harness::{
     ClusterSetup, EtcdServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
 };
@@ -119,38 +119,33 @@ pub(crate) fn fresh_name() -> String {
     format!("test {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Starts a call that has to wait, and returns when the store has it in its queue.
-pub(crate) async fn queued<F: Future<Output: Debug>>(locker: &Locker, call: F) -> Pin<Box<F>> {
-    match queued_or_ended(locker, call).await {
-        Ok(call) => call,
-        Err(answer) => panic!("the call did not wait: {answer:?}"),
-    }
-}
-
-/// As [`queued`], for a call at a name where nobody else waits. The store has its place, also if a later request has
-/// overtaken it: over a connection that its runtime has just opened, or because its script had to be sent first.
-pub(crate) async fn queued_at<F: Future<Output: Debug>>(
+/// Starts a call that has to wait at a name, and returns when the store has it in the queue there.
+pub(crate) async fn queued<F: Future<Output: Debug>>(
     locker: &Locker,
     kind: &str,
     name: &str,
     call: F,
 ) -> Pin<Box<F>> {
-    match select(Box::pin(call), Box::pin(waiting_at(locker, kind, name, 1))).await {
-        Either::Left((answer, _)) => panic!("the call did not wait: {answer:?}"),
-        Either::Right(((), call)) => call,
+    queued_at(locker, &locker.admin().key(kind, name), call).await
+}
+
+/// As [`queued`], at a key.
+pub(crate) async fn queued_at<F: Future<Output: Debug>>(locker: &Locker, key: &Key, call: F) -> Pin<Box<F>> {
+    match queued_or_ended(locker, key, call).await {
+        Ok(call) => call,
+        Err(answer) => panic!("the call did not wait: {answer:?}"),
     }
 }
 
-/// As [`queued`], but a call that does not wait is returned as the error with its answer.
-pub(crate) async fn queued_or_ended<F: Future>(locker: &Locker, call: F) -> Result<Pin<Box<F>>, F::Output> {
-    // A store across the network has the request once it has replied to later ones on the same connection. The first
-    // request of a kind may be sent twice.
-    let later = Box::pin(async {
-        for _ in 0..2 {
-            locker.lock(&fresh_name()).acquire().await.unwrap().release().await.unwrap();
-        }
-    });
-    match select(Box::pin(call), later).await {
+/// As [`queued_at`], but a call that does not wait is returned as the error with its answer.
+pub(crate) async fn queued_or_ended<F: Future>(
+    locker: &Locker,
+    key: &Key,
+    call: F,
+) -> Result<Pin<Box<F>>, F::Output> {
+    // A reply to a later request would not do: the later request may overtake this one, over another connection.
+    let one_more = waiting(locker, key).await + 1;
+    match select(Box::pin(call), Box::pin(until_waiting(locker, key, one_more))).await {
         Either::Left((answer, _)) => Err(answer),
         Either::Right(((), call)) => Ok(call),
     }
@@ -158,11 +153,18 @@ pub(crate) async fn queued_or_ended<F: Future>(locker: &Locker, call: F) -> Resu
 
 /// Waits until `count` callers wait at a name. The cancel of a caller may arrive a little later.
 pub(crate) async fn waiting_at(locker: &Locker, kind: &str, name: &str, count: u64) {
-    let (admin, key) = (locker.admin(), locker.admin().key(kind, name));
+    until_waiting(locker, &locker.admin().key(kind, name), count).await;
+}
+
+async fn until_waiting(locker: &Locker, key: &Key, count: u64) {
     in_time("the expected number of waiters", async {
-        while admin.inspect(&key).await.unwrap().map_or(0, |state| state.waiting) != count {
+        while waiting(locker, key).await != count {
             tokio::task::yield_now().await;
         }
     })
     .await;
+}
+
+async fn waiting(locker: &Locker, key: &Key) -> u64 {
+    locker.admin().inspect(key).await.unwrap().map_or(0, |state| state.waiting)
 }

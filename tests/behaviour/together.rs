@@ -1,15 +1,16 @@
 //! Laws of the barrier, the latch, the counter, and of several locks at once.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, queued_at, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
 /// Round after round.
 pub(crate) async fn barrier_opens_when_all_parties_arrive(locker: Locker) {
-    let barrier = locker.barrier(&fresh_name(), 3);
+    let name = fresh_name();
+    let barrier = locker.barrier(&name, 3);
     for _ in 0..3 {
-        let one = queued(&locker, barrier.wait(GENEROUS)).await;
-        let two = queued(&locker, barrier.wait(GENEROUS)).await;
+        let one = queued(&locker, "barrier", &name, barrier.wait(GENEROUS)).await;
+        let two = queued(&locker, "barrier", &name, barrier.wait(GENEROUS)).await;
         assert_eq!(barrier.wait(Duration::ZERO).await.map_err(|error| error.kind()), Ok(()));
         in_time("the first", one).await.unwrap();
         in_time("the second", two).await.unwrap();
@@ -20,7 +21,7 @@ pub(crate) async fn barrier_opens_when_all_parties_arrive(locker: Locker) {
 pub(crate) async fn a_barrier_may_open_only_once(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let once = locker.barrier(&name, 2).once(true);
-    let first = queued(&locker, once.wait(GENEROUS)).await;
+    let first = queued(&locker, "barrier", &name, once.wait(GENEROUS)).await;
     in_time("the last arrival", once.wait(GENEROUS)).await.unwrap();
     in_time("the first arrival", first).await.unwrap();
     for timeout in [Duration::ZERO, GENEROUS] {
@@ -29,7 +30,7 @@ pub(crate) async fn a_barrier_may_open_only_once(locker: Locker) {
     let state = admin.inspect(&admin.key("barrier", &name)).await.unwrap().unwrap();
     assert_eq!((state.fired, state.waiting), (Some(true), 0));
     let again = locker.barrier(&name, 2);
-    let first = queued(&locker, again.wait(GENEROUS)).await;
+    let first = queued(&locker, "barrier", &name, again.wait(GENEROUS)).await;
     in_time("the next round", again.wait(GENEROUS)).await.unwrap();
     in_time("its first arrival", first).await.unwrap();
     assert_eq!(once.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::Conflict);
@@ -40,14 +41,14 @@ pub(crate) async fn a_barrier_may_open_only_once(locker: Locker) {
 pub(crate) async fn departed_barrier_waiter_does_not_count(locker: Locker) {
     let name = fresh_name();
     let barrier = locker.barrier(&name, 3);
-    let gone = queued(&locker, barrier.wait(GENEROUS)).await;
-    let one = queued(&locker, barrier.wait(GENEROUS)).await;
+    let gone = queued(&locker, "barrier", &name, barrier.wait(GENEROUS)).await;
+    let one = queued(&locker, "barrier", &name, barrier.wait(GENEROUS)).await;
     drop(gone);
     waiting_at(&locker, "barrier", &name, 1).await;
     let late = in_time("the time-out", barrier.wait(SHORT)).await.unwrap_err();
     assert_eq!(late.kind(), ErrorKind::TimedOut);
     waiting_at(&locker, "barrier", &name, 1).await;
-    let two = queued(&locker, barrier.wait(GENEROUS)).await;
+    let two = queued(&locker, "barrier", &name, barrier.wait(GENEROUS)).await;
     barrier.wait(GENEROUS).await.unwrap();
     in_time("the first", one).await.unwrap();
     in_time("the second", two).await.unwrap();
@@ -81,8 +82,9 @@ pub(crate) async fn timed_out_barrier_waiter_does_not_count(locker: Locker) {
 }
 
 pub(crate) async fn counted_down_latch_stays_open(locker: Locker) {
-    let latch = locker.latch(&fresh_name(), 2);
-    let waiting = queued(&locker, latch.wait(GENEROUS)).await;
+    let name = fresh_name();
+    let latch = locker.latch(&name, 2);
+    let waiting = queued(&locker, "latch", &name, latch.wait(GENEROUS)).await;
     assert_eq!(latch.count_down().await.unwrap(), 1);
     assert_eq!(latch.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(latch.count_down().await.unwrap(), 0);
@@ -95,7 +97,7 @@ pub(crate) async fn counted_down_latch_stays_open(locker: Locker) {
 pub(crate) async fn opened_latch_releases_larger_waits(locker: Locker) {
     let name = fresh_name();
     let (many, one) = (locker.latch(&name, 5), locker.latch(&name, 1));
-    let waiting = queued_at(&locker, "latch", &name, many.wait(GENEROUS)).await;
+    let waiting = queued(&locker, "latch", &name, many.wait(GENEROUS)).await;
     assert_eq!(one.count_down().await.unwrap(), 0);
     in_time("the waiter", waiting).await.unwrap();
     one.wait(Duration::ZERO).await.unwrap();
@@ -106,12 +108,12 @@ pub(crate) async fn released_waiter_survives_deletion(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let delete = async |kind| assert!(admin.delete(&admin.key(kind, &name)).await.unwrap(), "{kind}");
     let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
-    let first = queued(&locker, barrier.wait(SOON)).await;
+    let first = queued(&locker, "barrier", &name, barrier.wait(SOON)).await;
     barrier.wait(GENEROUS).await.unwrap();
     delete("barrier").await;
     first.await.unwrap();
     assert_eq!(barrier.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
-    let waiting = queued(&locker, latch.wait(SOON)).await;
+    let waiting = queued(&locker, "latch", &name, latch.wait(SOON)).await;
     assert_eq!(latch.count_down().await.unwrap(), 0);
     delete("latch").await;
     waiting.await.unwrap();
@@ -122,9 +124,9 @@ pub(crate) async fn released_waiter_survives_deletion(locker: Locker) {
 pub(crate) async fn dropped_waiter_leaves_no_deleted_name(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let (barrier, latch) = (locker.barrier(&name, 2), locker.latch(&name, 1));
-    let first = queued(&locker, barrier.wait(SOON)).await;
+    let first = queued(&locker, "barrier", &name, barrier.wait(SOON)).await;
     barrier.wait(GENEROUS).await.unwrap();
-    let waiting = queued(&locker, latch.wait(SOON)).await;
+    let waiting = queued(&locker, "latch", &name, latch.wait(SOON)).await;
     latch.count_down().await.unwrap();
     drop((first, waiting));
     locker.settled().await;

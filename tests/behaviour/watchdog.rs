@@ -34,12 +34,13 @@ pub(crate) async fn kick_postpones_expiry_for_all_waiters(locker: Locker) {
 
 /// Returns `false` if the second kick came too late to show anything.
 async fn second_kick_postpones(locker: &Locker, first: Duration) -> bool {
-    let watchdog = locker.watchdog(&fresh_name());
+    let name = fresh_name();
+    let (watchdog, key) = (locker.watchdog(&name), locker.admin().key("watchdog", &name));
     let started = Instant::now();
     watchdog.kick(first).await.unwrap();
     let mut waiting = Vec::new();
     for _ in 0..3 {
-        let Ok(waiter) = queued_or_ended(locker, watchdog.wait(GENEROUS)).await else { return false };
+        let Ok(waiter) = queued_or_ended(locker, &key, watchdog.wait(GENEROUS)).await else { return false };
         waiting.push(waiter);
     }
     let kicked = Instant::now();
@@ -55,9 +56,10 @@ async fn second_kick_postpones(locker: &Locker, first: Duration) -> bool {
 }
 
 pub(crate) async fn shorter_kick_reaches_waiters(locker: Locker) {
-    let watchdog = locker.watchdog(&fresh_name());
+    let name = fresh_name();
+    let watchdog = locker.watchdog(&name);
     watchdog.kick(Duration::from_secs(3600)).await.unwrap();
-    let waiting = queued(&locker, watchdog.wait(Duration::MAX)).await;
+    let waiting = queued(&locker, "watchdog", &name, watchdog.wait(Duration::MAX)).await;
     watchdog.kick(SHORT).await.unwrap();
     in_time("the expiry", waiting).await.unwrap();
 }
