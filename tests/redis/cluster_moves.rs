@@ -199,6 +199,24 @@ async fn replica_of_a_killed_master_takes_over() {
     hold(&locker, &names[0]).await.release().await.unwrap();
 }
 
+/// The list begins while the master does not answer, and ends with the keys that its successor has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_are_listed_over_a_failover() {
+    let Some(setup) = ClusterSetup::that_fails_over() else { return };
+    let locker = connect(&setup.url()).await;
+    let name = fresh(&setup, 0, "listed");
+    let guard = locker.lock(&name).lease(Duration::from_secs(600)).acquire().await.unwrap();
+    let replica = &setup.servers()[ClusterSetup::MASTERS];
+    let key = guard.key().to_owned();
+    until("the hold at the replica", async || replica.ask::<Vec<String>>("KEYS", &["*"]).contains(&key)).await;
+    setup.servers()[0].signal(Signal::STOP);
+    let listed = in_time("the list", locker.admin().names()).await.unwrap();
+    assert_eq!(listed, [("lock".to_owned(), name)]);
+    assert!(has(replica, &listed[0].1, &guard));
+    setup.servers()[0].signal(Signal::CONT);
+    guard.release().await.unwrap();
+}
+
 /// The grant never reached the replica.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hold_that_the_replica_lacks_is_lost_with_its_master() {

@@ -20,7 +20,7 @@ import urllib.parse
 import locker_forks as locker
 
 case, url, hook = sys.argv[1:]
-LIMIT = 100
+LIMIT = 300
 AT_ONCE = 10
 # Long enough for a machine that is busy with other tests.
 SHORT = 3

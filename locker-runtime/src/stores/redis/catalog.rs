@@ -42,17 +42,21 @@ pub(super) async fn page(
 /// Passes over the keys of all servers.
 async fn scan_all(session: &Session, prefix: &str, mut first: FirstKeys<'_>) -> Result<KeyPage> {
     let before = version(session).await;
-    for link in session.nodes.links() {
-        scan(session, &link, prefix, &mut first).await?;
-    }
+    let mut scanned = scan_each(session, prefix, &mut first).await;
     let after = version(session).await;
     if after != before || after.is_some_and(|(_, is_moving)| is_moving) {
-        // A key may have moved from a server that was to come to one that was passed over. It does so once.
-        for link in session.nodes.links() {
-            scan(session, &link, prefix, &mut first).await?;
-        }
+        // A key may have moved from a server that was to come to one that was passed over, and a master that gave no
+        // reply may have a successor. Each happens once.
+        scanned = scan_each(session, prefix, &mut first).await;
     }
-    Ok(first.page())
+    scanned.map(|()| first.page())
+}
+
+async fn scan_each(session: &Session, prefix: &str, first: &mut FirstKeys<'_>) -> Result<()> {
+    for link in session.nodes.links() {
+        scan(session, &link, prefix, first).await?;
+    }
+    Ok(())
 }
 
 /// Returns the version of the slots of a cluster, and whether some are moving.
@@ -162,6 +166,16 @@ enum At<'a> {
     Link(&'a ConnectionHandle),
 }
 
+impl At<'_> {
+    /// Returns whether the servers still have it: another one may have become the master.
+    fn is_known(self, nodes: &Nodes) -> bool {
+        match self {
+            Self::Key(_) => true,
+            Self::Link(link) => nodes.links().iter().any(|other| other.is_same(link)),
+        }
+    }
+}
+
 /// Sends a command about texts.
 async fn call<T: FromRedisValue>(session: &Session, prefix: &str, command: Cmd) -> Result<T> {
     read(ask(session, At::Key(&key_of(prefix, "")), command).await?)
@@ -172,7 +186,7 @@ async fn ask(session: &Session, at: At<'_>, command: Cmd) -> Result<RedisResult<
     let (mut backoff, give_up) = (Backoff::default(), Timestamp::now() + RETRY_WINDOW);
     loop {
         let error = match ask_once(session, at, command.clone()).await {
-            Err(error) if error.is_temporary() => error,
+            Err(error) if error.is_temporary() && at.is_known(&session.nodes) => error,
             reply => return reply,
         };
         let delay = backoff.next_delay();

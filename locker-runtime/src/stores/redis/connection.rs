@@ -182,6 +182,11 @@ impl ConnectionHandle {
         Box::pin(self.wait(limit)).await
     }
 
+    /// Returns whether both are about the same connection.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.connector, &other.connector)
+    }
+
     /// Returns the main connection if it is up.
     pub(super) fn up(&self) -> Option<Arc<Connection>> {
         if let Status::Up(connection) = &*self.status.borrow() { Some(Arc::clone(connection)) } else { None }
