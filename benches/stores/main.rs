@@ -6,7 +6,8 @@
 //! `cargo bench --bench stores --all-features` starts its own servers, with `fsync` as they have it by default, and
 //! takes about ten minutes. `LOCKER_BENCH=postgres,distance,etcd,files,idle` selects parts:
 //!
-//! - `postgres`, `etcd`: acquire + release on names of their own, on one name, and on eight names;
+//! - `postgres`, `etcd`: acquire + release on names of their own, on one name, and on eight names; and what two bare
+//!   updates of one row cost on PostgreSQL, the first of them durable;
 //! - `distance`: PostgreSQL behind a network with a round trip of 4 ms;
 //! - `files`: the same in one directory, beside `flock` and Redis;
 //! - `idle`: statements per second, connections and processor time of 1,000 waiters.
@@ -59,6 +60,15 @@ fn postgres() {
         ("locker, durable=false", Rival::locker(&runtime, &format!("{}?durable=false", server.url()))),
     ];
     for crowd in CROWDS {
+        crowds("PostgreSQL", &runtime, &rivals, crowd, 2_000);
+    }
+    server.psql(
+        "CREATE TABLE bare (name bigint PRIMARY KEY, changes bigint) WITH (fillfactor = 10);
+         INSERT INTO bare SELECT name, 0 FROM generate_series(0, 63) name",
+    );
+    let [advisory, ..] = rivals;
+    let rivals = [advisory, ("two bare updates", Rival::rows(&runtime, &server.url(), 16))];
+    for crowd in CROWDS.into_iter().filter(|(tasks, names)| tasks == names && *tasks <= 16) {
         crowds("PostgreSQL", &runtime, &rivals, crowd, 2_000);
     }
 }

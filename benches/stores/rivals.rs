@@ -21,8 +21,8 @@ pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A way to lock.
 pub(crate) enum Rival {
     Locker(Locker),
-    /// A connection for each task: a session's lock keeps the session.
-    Advisory(Vec<Arc<Session>>),
+    /// A connection for each task, with a statement that takes and one that gives back.
+    Sessions(Vec<Arc<Session>>),
     /// A lease for each task: two locks under one lease are one.
     V3Lock(Channel, Vec<i64>),
     /// A file for each name, opened for each lock.
@@ -32,8 +32,7 @@ pub(crate) enum Rival {
 /// A connection to PostgreSQL with its statements.
 pub(crate) struct Session {
     client: Client,
-    lock: Statement,
-    unlock: Statement,
+    statements: [Statement; 2],
 }
 
 impl Rival {
@@ -41,9 +40,24 @@ impl Rival {
         Self::Locker(runtime.block_on(Locker::connect(url)).expect("a connection"))
     }
 
+    /// A session's lock keeps the session.
     pub(crate) fn advisory(runtime: &Runtime, url: &str, tasks: u32) -> Self {
-        let sessions = (0..tasks).map(|_| Arc::new(runtime.block_on(Session::new(url))));
-        Self::Advisory(sessions.collect())
+        let statements = ["SELECT pg_advisory_lock($1)", "SELECT pg_advisory_unlock($1)"];
+        Self::sessions(runtime, url, tasks, statements)
+    }
+
+    /// No lock, but what each lock costs that is kept in a row: a change that is on the disk before it counts, and one
+    /// that need not be. Each task has a row of its own.
+    pub(crate) fn rows(runtime: &Runtime, url: &str, tasks: u32) -> Self {
+        const CHANGE: &str = "UPDATE bare SET changes = changes + 1 WHERE name = $1";
+        let soon = format!("{CHANGE} AND set_config('synchronous_commit', 'off', true) IS NOT NULL");
+        let statements = [CHANGE, &soon].map(|change| format!("{change} RETURNING name"));
+        Self::sessions(runtime, url, tasks, [&statements[0], &statements[1]])
+    }
+
+    fn sessions(runtime: &Runtime, url: &str, tasks: u32, statements: [&str; 2]) -> Self {
+        let sessions = (0..tasks).map(|_| Arc::new(runtime.block_on(Session::new(url, statements))));
+        Self::Sessions(sessions.collect())
     }
 
     pub(crate) fn v3lock(runtime: &Runtime, url: &str, tasks: u32) -> Self {
@@ -82,7 +96,7 @@ impl Rival {
                     }
                 })
             }
-            Self::Advisory(sessions) => {
+            Self::Sessions(sessions) => {
                 let session = Arc::clone(&sessions[task as usize]);
                 Box::pin(async move {
                     for _ in 0..times {
@@ -120,18 +134,18 @@ impl Rival {
 }
 
 impl Session {
-    async fn new(url: &str) -> Self {
+    async fn new(url: &str, [take, give]: [&str; 2]) -> Self {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
         tokio::spawn(connection);
-        let lock = client.prepare("SELECT pg_advisory_lock($1)").await.expect("a statement");
-        let unlock = client.prepare("SELECT pg_advisory_unlock($1)").await.expect("a statement");
-        Self { client, lock, unlock }
+        let prepare = async |sql| client.prepare(sql).await.expect("a statement");
+        let statements = [prepare(take).await, prepare(give).await];
+        Self { client, statements }
     }
 
     async fn pair(&self, name: i64) {
-        self.client.query_one(&self.lock, &[&name]).await.expect("the lock");
-        let unlocked = self.client.query_one(&self.unlock, &[&name]).await.expect("a release");
-        assert!(unlocked.get::<_, bool>(0));
+        for statement in &self.statements {
+            self.client.query_one(statement, &[&name]).await.expect("the lock, and its release");
+        }
     }
 }
 

@@ -208,7 +208,8 @@ async fn keys_are_listed_over_a_failover() {
     let guard = locker.lock(&name).lease(Duration::from_secs(600)).acquire().await.unwrap();
     let replica = &setup.servers()[ClusterSetup::MASTERS];
     let key = guard.key().to_owned();
-    until("the hold at the replica", async || replica.ask::<Vec<String>>("KEYS", &["*"]).contains(&key)).await;
+    until("the hold at the replica", async || replica.ask::<Vec<String>>("KEYS", &["*"]).contains(&key))
+        .await;
     setup.servers()[0].signal(Signal::STOP);
     let listed = in_time("the list", locker.admin().names()).await.unwrap();
     assert_eq!(listed, [("lock".to_owned(), name)]);

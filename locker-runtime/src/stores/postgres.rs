@@ -10,7 +10,7 @@
 //! 3. `sweep`; `boot`: the mark that a crash or a failover removes
 //! 4. `schema`
 //! 5. `lanes`: the connections for writes, and the queues before them.
-//! 6. `batch`: the statements of what waited for one connection.
+//! 6. `batch`: the statements of what waited for one connection; `pipeline`: batches without an answer yet
 //! 7. `session`: one connection; `shared`: what the connections of one store share.
 //! 8. `clock`, `errors`, `sql`, `url`
 //! 9. `tls`; `marks`: what answers tell about the whole store
@@ -22,6 +22,7 @@ mod errors;
 mod lanes;
 mod listener;
 mod marks;
+mod pipeline;
 mod schema;
 mod session;
 mod shared;
@@ -128,7 +129,7 @@ impl Postgres {
         tokio::select! {
             biased;
             answer = answer => answer.unwrap_or_else(|_| Err(lanes::given_up())),
-            () = background::sleep(lanes::STATEMENT_LIMIT) => Err(lanes::given_up()),
+            () = background::sleep(pipeline::STATEMENT_LIMIT) => Err(lanes::given_up()),
         }
     }
 }

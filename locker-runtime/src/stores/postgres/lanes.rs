@@ -3,6 +3,7 @@
 use super::{
     batch::{Batch, Exchange},
     errors,
+    pipeline::{Answer, Pipeline, STATEMENT_LIMIT, Work},
     session::Session,
     shared::Shared,
 };
@@ -11,12 +12,10 @@ use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, Result},
-    settings::COMMAND_TIMEOUT,
     stores::cas::{Inbox, Message},
 };
 use std::{
     collections::{HashSet, VecDeque},
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -55,8 +54,6 @@ pub(super) struct Queues {
     pub(super) quick: UnboundedSender<Job>,
 }
 
-/// How long one statement may take. The callers' own limits are shorter.
-pub(super) const STATEMENT_LIMIT: Duration = COMMAND_TIMEOUT.saturating_mul(3);
 /// How many connections of a lane may be left to statements that hang.
 const MAX_STUCK: usize = 1;
 /// How long a connection may take.
@@ -145,37 +142,53 @@ impl Lane {
 
     /// Does jobs until the connection ends. Returns `false` if the store has ended.
     async fn serve(&mut self, session: &Arc<Session>) -> bool {
-        loop {
-            if self.waiting.is_empty() {
-                let taken = tokio::select! {
-                    biased;
-                    () = session.ended() => return true,
-                    job = next(&self.jobs) => job,
-                };
-                let Some(job) = taken else { return false };
-                self.waiting.push_back(job);
-            }
-            if session.is_closed() {
-                // The jobs are done over the next connection.
-                return true;
-            }
-            let batch = self.take_batch();
-            let work = do_jobs(Arc::clone(&self.shared), self.durable, Arc::clone(session), batch);
-            let mut work = Box::pin(work);
-            let is_good = tokio::select! {
+        let mut pipeline = Pipeline::new(Arc::clone(&self.shared));
+        let continues = loop {
+            let pause = pipeline.pause();
+            tokio::select! {
                 biased;
-                is_good = &mut work => is_good,
-                () = background::sleep(STATEMENT_LIMIT) => self.give_up(work).await,
-            };
-            if !is_good {
-                return true;
+                answer = pipeline.answer(), if !pipeline.is_empty() => {
+                    let is_good = match answer {
+                        Answer::Came { is_good } => is_good,
+                        Answer::Hangs(work) => self.give_up(work).await,
+                    };
+                    if !is_good {
+                        break true;
+                    }
+                }
+                () = session.ended(), if pipeline.is_empty() => break true,
+                is_there = self.next_job(pause.unwrap_or_default()), if pause.is_some() => {
+                    if !is_there {
+                        break false;
+                    }
+                    if session.is_closed() {
+                        // The jobs are done over the next connection.
+                        break true;
+                    }
+                    let batch = self.take_batch();
+                    pipeline.send(do_jobs(Arc::clone(&self.shared), self.durable, Arc::clone(session), batch));
+                }
             }
+        };
+        pipeline.leave();
+        continues
+    }
+
+    /// Waits for this time, and then for a job. Returns `false` if the store has ended.
+    async fn next_job(&mut self, pause: Duration) -> bool {
+        if !pause.is_zero() {
+            background::sleep(pause).await;
         }
+        if self.waiting.is_empty() {
+            let Some(job) = self.jobs.lock().await.recv().await else { return false };
+            self.waiting.push_back(job);
+        }
+        true
     }
 
     /// Leaves a statement that hangs to the background, so that the lane continues with another connection. If one
     /// hangs there already, waits for this one: the server may have no connections to spare. The callers have given up.
-    async fn give_up(&self, work: Pin<Box<impl Future<Output = bool> + Send + 'static>>) -> bool {
+    async fn give_up(&self, work: Work) -> bool {
         let one_more = |stuck| (stuck < MAX_STUCK).then_some(stuck + 1);
         if self.stuck.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
             return work.await;
@@ -232,10 +245,6 @@ pub(super) async fn pause_unless_stable(mut backoff: Backoff, since: Timestamp) 
     }
     background::sleep(backoff.next_delay()).await;
     backoff
-}
-
-async fn next(jobs: &Mutex<UnboundedReceiver<Job>>) -> Option<Job> {
-    jobs.lock().await.recv().await
 }
 
 /// Does the jobs of one batch. Returns whether the connection is still good.

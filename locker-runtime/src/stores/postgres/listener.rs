@@ -2,7 +2,8 @@
 
 use super::{
     boot, errors,
-    lanes::{CONNECT_LIMIT, Job, STATEMENT_LIMIT, pause_unless_stable},
+    lanes::{CONNECT_LIMIT, Job, pause_unless_stable},
+    pipeline::STATEMENT_LIMIT,
     schema,
     session::Session,
     shared::{Shared, Status},

@@ -16,7 +16,7 @@ use crate::{
         contract::{self, Party, comparison, fresh, write},
     },
 };
-use locker_harness::{PostgresServer, in_time, until};
+use locker_harness::{Fault, PostgresServer, Proxy, in_time, until};
 use std::sync::{Mutex, Weak};
 
 /// The server that most tests share. It ends with the last of them.
@@ -102,6 +102,36 @@ async fn connections_are_few_and_end_with_the_store() {
     until("all connections", async || count() == 6).await;
     drop(party);
     until("their end", async || count() == 0).await;
+}
+
+/// Across a network the server would be idle for most of a round trip.
+#[tokio::test(flavor = "multi_thread")]
+async fn far_server_gets_writes_before_it_has_answered() {
+    let Some(server) = PostgresServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    proxy.set(Fault::Delay(Duration::from_millis(100)));
+    let url = proxy.url().replace("redis://", "postgres://locker@") + "/locker?sslmode=disable&lanes=1";
+    let (far, near) = (party(&url).await, party(&server.url()).await);
+    let keys = [fresh("one"), fresh("other")];
+    let mut versions = [0, 0];
+    until("a write before the answer to another", async || {
+        let write = |at: usize| far.write(write(&keys[at], versions[at], b"x"));
+        let second = async {
+            // The first one is sent.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            write(1).await
+        };
+        let ((first, is_early), second) = tokio::join!(
+            async {
+                let version = write(0).await;
+                (version, near.read(&keys[1]).await.0 > versions[1])
+            },
+            second
+        );
+        versions = [first, second];
+        is_early
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Servers and networks that fail.
 
 use super::*;
-use crate::stores::postgres::lanes::STATEMENT_LIMIT;
+use crate::stores::postgres::pipeline::STATEMENT_LIMIT;
 use locker_harness::{Fault, Proxy, eventually};
 use std::{process::Stdio, time::Instant};
 
