@@ -5,7 +5,11 @@ use locker::{ErrorKind, Guard, Locker, Quota};
 use locker_harness::{ClusterSetup, RedisServer, Shared, Signal, free_port};
 use std::{
     collections::BTreeSet,
-    sync::Arc,
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 use tokio::task::{JoinHandle, JoinSet};
@@ -296,6 +300,18 @@ async fn node_of_another_cluster_grants_nothing() {
     assert_eq!(setup.servers()[0].ask::<Vec<String>>("KEYS", &["lock:*"]), [""; 0]);
 }
 
+/// Counts a call once it has been polled.
+fn counted<T>(asked: &Arc<AtomicU64>, call: impl Future<Output = T>) -> impl Future<Output = T> {
+    let (asked, mut call, mut is_first) = (Arc::clone(asked), Box::pin(call), true);
+    poll_fn(move |context| {
+        let result = call.as_mut().poll(context);
+        if std::mem::take(&mut is_first) {
+            asked.fetch_add(1, Ordering::SeqCst);
+        }
+        result
+    })
+}
+
 /// Calls about one name are of one slot, and those of other names are not refused beside them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_one_slot_go_out_together() {
@@ -309,14 +325,14 @@ async fn calls_of_one_slot_go_out_together() {
     let names: Vec<_> = (0..CALLERS).map(|number| format!("beside {number}")).collect();
     let before = scripts_run(server);
     server.signal(Signal::STOP);
-    let mut calls = JoinSet::new();
+    let (mut calls, asked) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
     for name in names {
         let (limiter, request) = (limiter.clone(), locker.lock(&name));
-        calls.spawn(async move { limiter.acquire().await.map(drop) });
-        calls.spawn(async move { request.acquire().await?.release().await });
+        calls.spawn(counted(&asked, async move { limiter.acquire().await.map(drop) }));
+        calls.spawn(counted(&asked, async move { request.acquire().await?.release().await }));
     }
-    // Calls that wait for a stopped node show nothing. Those that come too late go out alone, and the test fails.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Calls that come after the node has continued go out alone.
+    until("all calls", async || asked.load(Ordering::SeqCst) == 2 * CALLERS).await;
     server.signal(Signal::CONT);
     while let Some(result) = in_time("a reply", calls.join_next()).await {
         result.unwrap().unwrap();

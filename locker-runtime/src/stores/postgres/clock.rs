@@ -47,6 +47,13 @@ impl Clock {
         Time::Served { now: Timestamp::from_micros(lower), spread: Duration::from_micros(spread) }
     }
 
+    /// Returns the time that the network needs for a question and its answer.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        let took =
+            |sample: &Sample| Duration::from_micros(u64::try_from(sample.most - sample.least).unwrap_or(0));
+        self.0.iter().map(took).min()
+    }
+
     fn bounds(&self, now: Timestamp) -> Option<(i64, i64)> {
         let bounds = self.0.iter().map(|sample| {
             let age = u64::try_from(now.since(sample.at).as_micros()).unwrap_or(u64::MAX);
@@ -86,6 +93,17 @@ mod tests {
         let (now, spread) = served(&clock, 10_900);
         assert!(now <= 11_900 && 11_900 <= now + spread, "{now} {spread}");
         assert!(now >= 11_888 && spread < 30, "{now} {spread}");
+    }
+
+    /// What is not known about an old sample is no time of the network.
+    #[test]
+    fn round_trip_is_that_of_the_quickest_sample() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.round_trip(), None);
+        clock.add(at(10_000), 11_010, at(10_400));
+        clock.add(at(5_010_000), 5_011_010, at(5_010_200));
+        assert!(served(&clock, 9_000_000).1 > 2_000);
+        assert_eq!(clock.round_trip(), Some(Duration::from_micros(202)));
     }
 
     #[test]

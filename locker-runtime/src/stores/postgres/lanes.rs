@@ -3,7 +3,7 @@
 use super::{
     batch::{Batch, Exchange},
     errors,
-    pipeline::{Answer, Pipeline, STATEMENT_LIMIT, Work},
+    pipeline::{Answer, Distance, Pipeline, STATEMENT_LIMIT},
     session::Session,
     shared::Shared,
 };
@@ -13,6 +13,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, Result},
     stores::cas::{Inbox, Message},
+    sync::lock,
 };
 use std::{
     collections::{HashSet, VecDeque},
@@ -142,75 +143,90 @@ impl Lane {
 
     /// Does jobs until the connection ends. Returns `false` if the store has ended.
     async fn serve(&mut self, session: &Arc<Session>) -> bool {
-        let mut pipeline = Pipeline::new(Arc::clone(&self.shared));
+        let mut pipeline = Pipeline::default();
         let continues = loop {
-            let pause = pipeline.pause();
+            let pause = pipeline.pause(|| self.distance(session));
             tokio::select! {
                 biased;
                 answer = pipeline.answer(), if !pipeline.is_empty() => {
                     let is_good = match answer {
                         Answer::Came { is_good } => is_good,
-                        Answer::Hangs(work) => self.give_up(work).await,
+                        Answer::Late if self.may_give_up() => return self.give_up(pipeline),
+                        Answer::Late => pipeline.end().await,
                     };
                     if !is_good {
                         break true;
                     }
                 }
                 () = session.ended(), if pipeline.is_empty() => break true,
-                is_there = self.next_job(pause.unwrap_or_default()), if pause.is_some() => {
-                    if !is_there {
-                        break false;
-                    }
+                batch = self.next_batch(pause.unwrap_or_default()), if pause.is_some() => {
+                    let Some(batch) = batch else { break false };
                     if session.is_closed() {
                         // The jobs are done over the next connection.
+                        self.waiting.extend(batch);
                         break true;
                     }
-                    let batch = self.take_batch();
-                    pipeline.send(do_jobs(Arc::clone(&self.shared), self.durable, Arc::clone(session), batch));
+                    if !batch.is_empty() {
+                        let shared = Arc::clone(&self.shared);
+                        pipeline.send(do_jobs(shared, self.durable, Arc::clone(session), batch));
+                    }
                 }
             }
         };
-        pipeline.leave();
+        if !pipeline.is_empty() {
+            // The server may have answered all of them.
+            background::spawn(async move {
+                pipeline.end().await;
+            });
+        }
         continues
     }
 
-    /// Waits for this time, and then for a job. Returns `false` if the store has ended.
-    async fn next_job(&mut self, pause: Duration) -> bool {
-        if !pause.is_zero() {
-            background::sleep(pause).await;
-        }
-        if self.waiting.is_empty() {
-            let Some(job) = self.jobs.lock().await.recv().await else { return false };
-            self.waiting.push_back(job);
-        }
+    /// Returns how far the server is, if batches may be sent before it has answered.
+    fn distance(&self, session: &Session) -> Option<Distance> {
+        // A pool of connections may give the connection to others after the first answer.
+        let answer_time = session.answer_time().filter(|_| self.shared.named.load(Ordering::Acquire))?;
+        Some(Distance { round_trip: lock(&self.shared.clock).round_trip()?, answer_time })
+    }
+
+    /// Counts one more connection that is given up, unless there are as many as may be: the server may have no
+    /// connections to spare.
+    fn may_give_up(&self) -> bool {
+        let one_more = |stuck| (stuck < MAX_STUCK).then_some(stuck + 1);
+        self.stuck.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok()
+    }
+
+    /// Leaves statements that hang to the background, so that the lane continues with another connection. The callers
+    /// have given up.
+    fn give_up(&self, mut pipeline: Pipeline) -> bool {
+        let stuck = Arc::clone(&self.stuck);
+        background::spawn(async move {
+            pipeline.end().await;
+            stuck.fetch_sub(1, Ordering::AcqRel);
+        });
         true
     }
 
-    /// Leaves a statement that hangs to the background, so that the lane continues with another connection. If one
-    /// hangs there already, waits for this one: the server may have no connections to spare. The callers have given up.
-    async fn give_up(&self, work: Work) -> bool {
-        let one_more = |stuck| (stuck < MAX_STUCK).then_some(stuck + 1);
-        if self.stuck.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_err() {
-            return work.await;
+    /// Waits for this time, and then for a job. Returns it with others, if the store has not ended.
+    async fn next_batch(&mut self, pause: Duration) -> Option<Vec<Job>> {
+        if !pause.is_zero() {
+            background::sleep(pause).await;
         }
-        let stuck = Arc::clone(&self.stuck);
-        background::spawn(async move {
-            work.await;
-            stuck.fetch_sub(1, Ordering::AcqRel);
-        });
-        false
+        let jobs = Arc::clone(&self.jobs);
+        if !self.waiting.is_empty() {
+            return Some(self.take_batch(jobs.try_lock().ok().as_deref_mut()));
+        }
+        let mut jobs = jobs.lock().await;
+        let first = jobs.recv().await?;
+        self.waiting.push_back(first);
+        Some(self.take_batch(Some(&mut jobs)))
     }
 
     /// Takes jobs for one batch: exchanges of different keys, or one other job.
-    fn take_batch(&mut self) -> Vec<Job> {
+    fn take_batch(&mut self, mut jobs: Option<&mut UnboundedReceiver<Job>>) -> Vec<Job> {
         let (mut batch, mut keys, mut bytes) = (Vec::new(), HashSet::new(), 0);
-        let mut jobs = None;
         while batch.len() < MAX_BATCH {
-            // Another lane that waits for a job holds the lock: then there is none.
-            let queued = || {
-                jobs = jobs.take().or_else(|| self.jobs.try_lock().ok());
-                jobs.as_mut()?.try_recv().ok()
-            };
+            let queued = || jobs.as_mut()?.try_recv().ok();
             let Some(job) = self.waiting.pop_front().or_else(queued) else { break };
             if job.is_abandoned() {
                 continue;

@@ -3,6 +3,7 @@
 use super::{errors, sql::Statement, url::Target};
 use crate::{
     background,
+    clock::Timestamp,
     error::{Error, ErrorKind, Result},
     sync::{Mutex, lock},
 };
@@ -37,6 +38,8 @@ pub(super) struct Session {
     prepared: Mutex<HashMap<usize, tokio_postgres::Statement>>,
     /// Whether statements have names on the server: not if a pool may be in between.
     named: Arc<AtomicBool>,
+    /// The smoothed time from a statement to its answer.
+    answer_time: Mutex<Option<Duration>>,
     ended: watch::Receiver<()>,
     _stop: oneshot::Sender<()>,
 }
@@ -104,7 +107,7 @@ impl Session {
             drop(end);
         });
         let (prepared, named) = (Mutex::default(), Arc::clone(named));
-        Ok(Self { client, prepared, named, ended, _stop: stop })
+        Ok(Self { client, prepared, named, answer_time: Mutex::default(), ended, _stop: stop })
     }
 
     /// Returns whether the connection has ended: nothing can be sent.
@@ -164,7 +167,18 @@ impl Session {
             lock(&self.prepared).insert(statement.number, prepared.clone());
             prepared
         };
-        self.client.query(&prepared, parameters).await
+        let sent = Timestamp::now();
+        let answer = self.client.query(&prepared, parameters).await;
+        let took = Timestamp::now().since(sent);
+        let mut answer_time = lock(&self.answer_time);
+        *answer_time = Some(answer_time.map_or(took, |before| (before * 4 + took) / 5));
+        drop(answer_time);
+        answer
+    }
+
+    /// Returns how long the prepared statements take from here to the server and back, of late.
+    pub(super) fn answer_time(&self) -> Option<Duration> {
+        *lock(&self.answer_time)
     }
 }
 

@@ -11,15 +11,12 @@ use crate::{
     diagnostics,
     error::{Error, Result},
     panics,
-    stores::cas::{Inbox, Message, Received, Time},
+    stores::cas::{Inbox, Message, Received},
     sync::{Mutex, lock},
 };
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
 };
 use tokio::sync::{Notify, watch};
 use tokio_postgres::Row;
@@ -168,14 +165,6 @@ impl Shared {
 
     pub(super) fn record_time(&self, sent: Timestamp, time: i64) {
         lock(&self.clock).add(sent, time, Timestamp::now());
-    }
-
-    /// Returns about how long the network needs for a question and its answer, very long before that is known.
-    pub(super) fn round_trip(&self) -> Duration {
-        match lock(&self.clock).time(Timestamp::now()) {
-            Time::Served { spread, .. } => spread,
-            Time::Observed => Duration::ZERO,
-        }
     }
 
     pub(super) fn probe_message(&self) -> Message {
