@@ -204,9 +204,12 @@ impl Fake {
         if random(100) < self.faults { FAULTS[random(5) as usize] } else { Fault::None }
     }
 
+    /// Waits for one way of the network: half of the delay, as any network up to half of that more or less. With equal
+    /// times, the same one of several processes would win each conflict.
     async fn wait(&self) {
         if !self.delay.is_zero() {
-            background::sleep(self.delay / 2).await;
+            let half = u32::try_from(self.delay.as_micros() / 2).unwrap_or(u32::MAX / 2);
+            background::sleep(Duration::from_micros(u64::from(half / 2 + random(half + 1)))).await;
         }
     }
 }

@@ -97,9 +97,9 @@ fn full_value_refuses_no_renewal() {
 /// Processes that write one key without a pause leave room for another one.
 #[test]
 fn busy_processes_starve_nobody() {
-    const MOST: u64 = 5_000;
+    const MOST: u64 = 1_000;
     let (world, key, is_over) = (world(), Key::new("busy"), AtomicBool::new(false));
-    let process = || store(&world, "delay=1ms");
+    let process = || store(&world, "delay=4ms");
     let add = |store: &CasStore<Fake>| {
         call(store, &key, &Request::Counter(counter::Request::Add { id: Id::random(), by: 1 }))
     };
