@@ -166,6 +166,28 @@ fn lazy_locker_process() {
     guard.release_blocking().unwrap();
 }
 
+/// No node of a cluster has answered yet: its list is not empty, but unknown.
+#[test]
+fn lazy_cluster_lists_nothing_until_it_is_up() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "addresses::lazy_cluster_process", "--nocapture"])
+        .envs([("LOCKER_TEST_PART", "1")])
+        .env("LOCKER_URL", format!("redis+cluster://127.0.0.1:{}", free_port()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && said.contains("list: Err(Unavailable)"), "{said}");
+}
+
+/// The child process of the test above.
+#[tokio::test]
+async fn lazy_cluster_process() {
+    if std::env::var("LOCKER_TEST_PART").is_ok() {
+        let list = locker::global().admin().names().await;
+        println!("list: {:?}", list.map_err(|error| error.kind()));
+    }
+}
+
 #[tokio::test]
 async fn connecting_blocking_works_everywhere() {
     let Some(server) = RedisServer::start() else { return };

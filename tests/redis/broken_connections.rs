@@ -1,6 +1,7 @@
 //! Connections that break and are made again.
 
 use crate::support::{connect, eternal_keys, hold, in_time, server_behind_proxy, until, waiting};
+use locker::Filter;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::{
     future::Future,
@@ -140,4 +141,36 @@ async fn panicking_waker_costs_one_connection() {
         !listening().is_empty() && id(&listening()) != id(&first)
     })
     .await;
+}
+
+/// Where a server is in its list of keys means nothing to the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_begins_anew_over_a_new_connection() {
+    let (server, proxy, locker) = server_behind_proxy!();
+    let fill =
+        "for number = 1, 8000 do redis.call('SET', 'lock:' .. number, string.rep('5', 32), 'PX', 600000) end";
+    let _: redis::Value = server.ask("EVAL", &[fill, "0"]);
+    for (setting, value) in [("slowlog-log-slower-than", "0"), ("slowlog-max-len", "100000")] {
+        let _: String = server.ask("CONFIG", &["SET", setting, value]);
+    }
+    let scans = || {
+        let log: Vec<(i64, i64, i64, Vec<String>)> = server
+            .ask::<Vec<Vec<redis::Value>>>("SLOWLOG", &["GET", "100000"])
+            .into_iter()
+            .map(|entry| redis::from_redis_value(redis::Value::Array(entry[..4].to_vec())).unwrap())
+            .collect();
+        let scans = log.into_iter().map(|entry| entry.3).filter(|command| command[0] == "SCAN");
+        scans.map(|command| command[1].clone()).collect::<Vec<_>>()
+    };
+    proxy.set(Fault::Delay(Duration::from_millis(50)));
+    let lister = locker.clone();
+    let list = tokio::spawn(async move { lister.admin().page(&Filter::default(), None, 100).await });
+    until("a part of the list", async || scans().len() > 1).await;
+    let before = proxy.accepted();
+    proxy.set(Fault::Reset);
+    until("a new try", async || proxy.accepted() > before).await;
+    proxy.set(Fault::None);
+    assert_eq!(in_time("the list", list).await.unwrap().unwrap().keys.len(), 100);
+    let scans = scans();
+    assert_eq!(scans.iter().filter(|cursor| *cursor == "0").count(), 2, "{scans:?}");
 }

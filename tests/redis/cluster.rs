@@ -301,8 +301,8 @@ async fn node_of_another_cluster_grants_nothing() {
 }
 
 /// Counts a call once it has been polled.
-fn counted<T>(asked: &Arc<AtomicU64>, call: impl Future<Output = T>) -> impl Future<Output = T> {
-    let (asked, mut call, mut is_first) = (Arc::clone(asked), Box::pin(call), true);
+fn counted<T>(asked: Arc<AtomicU64>, call: impl Future<Output = T>) -> impl Future<Output = T> {
+    let (mut call, mut is_first) = (Box::pin(call), true);
     poll_fn(move |context| {
         let result = call.as_mut().poll(context);
         if std::mem::take(&mut is_first) {
@@ -328,8 +328,8 @@ async fn calls_of_one_slot_go_out_together() {
     let (mut calls, asked) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
     for name in names {
         let (limiter, request) = (limiter.clone(), locker.lock(&name));
-        calls.spawn(counted(&asked, async move { limiter.acquire().await.map(drop) }));
-        calls.spawn(counted(&asked, async move { request.acquire().await?.release().await }));
+        calls.spawn(counted(asked.clone(), async move { limiter.acquire().await.map(drop) }));
+        calls.spawn(counted(asked.clone(), async move { request.acquire().await?.release().await }));
     }
     // Calls that come after the node has continued go out alone.
     until("all calls", async || asked.load(Ordering::SeqCst) == 2 * CALLERS).await;

@@ -4,13 +4,10 @@ use crate::{
     call::{Call, Output},
     errors::{exception, misused, raised},
 };
-use futures_util::{
-    FutureExt, TryFutureExt,
-    future::{join_all, select_all},
-};
+use futures_util::{FutureExt, TryFutureExt, future::select_all};
 use locker_runtime::{
     Error, ErrorKind,
-    private::bindings::{Holding, release_bounded},
+    private::bindings::{self, Holding, release_bounded},
 };
 use pyo3::{exceptions::PyResourceWarning, prelude::*};
 use std::{
@@ -235,10 +232,7 @@ fn release(mut guards: Vec<locker_runtime::Guard>, bounded: bool) -> Call {
     {
         return Call::new(guard.release().map_ok(|()| Output::Nothing));
     }
-    let all = join_all(guards.into_iter().map(locker_runtime::Guard::release));
-    Call::new(
-        all.map(|ended| ended.into_iter().collect::<locker_runtime::Result<()>>().map(|()| Output::Nothing)),
-    )
+    Call::new(bindings::release(guards).map_ok(|()| Output::Nothing))
 }
 
 fn released(py: Python<'_>, key: &str) -> PyErr {

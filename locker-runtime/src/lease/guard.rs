@@ -3,7 +3,7 @@
 use super::{hold::Hold, renewer::Renewer};
 use crate::{
     blocking::block_on,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
 };
 use futures_util::future::join_all;
 use once_cell::race::OnceBox;
@@ -262,9 +262,16 @@ pub(crate) async fn while_held<F: Future>(
     .await
 }
 
-/// Releases all guards at the same time, the last one first. Returns the first error.
+/// Releases all guards at the same time, the last one first. Returns the [`worst`] error.
 pub(crate) async fn release_all(guards: impl DoubleEndedIterator<Item = Guard>) -> Result<()> {
-    join_all(guards.rev().map(Guard::release_bounded)).await.into_iter().collect()
+    worst(join_all(guards.rev().map(Guard::release_bounded)).await)
+}
+
+/// Returns the first `Lost`, or else the first error. A lease that was lost must not hide behind a release that the
+/// store did not answer, which ends by itself.
+pub(crate) fn worst(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let errors = results.into_iter().filter_map(Result::err);
+    errors.min_by_key(|error| error.kind() != ErrorKind::Lost).map_or(Ok(()), Err)
 }
 
 impl Drop for Guard {

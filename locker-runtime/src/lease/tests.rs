@@ -19,6 +19,18 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
+#[test]
+fn lost_lease_does_not_hide_behind_other_errors() {
+    use crate::error::{Error, ErrorKind};
+    let error = |kind: ErrorKind, message: &'static str| Err(Error::new(kind, message));
+    let worst = |results: Vec<_>| super::worst(results).map_err(|error| error.message().to_owned());
+    assert_eq!(worst(vec![Ok(()), Ok(())]), Ok(()));
+    let silent = || error(ErrorKind::Unavailable, "silent");
+    assert_eq!(worst(vec![Ok(()), silent(), error(ErrorKind::Misused, "later")]), Err("silent".into()));
+    let lost = [error(ErrorKind::Lost, "first"), error(ErrorKind::Lost, "second")];
+    assert_eq!(worst([silent()].into_iter().chain(lost).collect()), Err("first".into()));
+}
+
 /// A hold that its store does not know.
 fn held(sent: Timestamp, since: Timestamp) -> Arc<Hold> {
     held_for(Duration::from_secs(10), sent, since)

@@ -10,13 +10,16 @@ use crate::{
     error::{Error, Result},
     handles::{LockRequest, RateLimiter, lock_all::acquire_in_order},
     key::{FunctionDigest, Key, KeyBuilder, KeyFormat},
-    lease::{Guard, Hold, release_all},
+    lease::{Guard, Hold, release_all, worst},
     locker::Locker,
     primitives::{HoldKind, rate_limiter::Quota},
     process::{OfProcess, PerProcess, Process},
 };
 pub use crate::{blocking::Rest, stores::without_login};
-use futures_util::future::BoxFuture;
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, join_all},
+};
 use std::{
     fmt,
     future::Future,
@@ -273,9 +276,17 @@ impl Holding {
 /// Releases all guards at the same time, the last one first, with the bound that applies to the end of a function.
 ///
 /// # Errors
-/// The first error. All are released.
+/// The first `Lost`, or else the first error. All are released.
 pub fn release_bounded(guards: Vec<Guard>) -> impl Future<Output = Result<()>> + Send + 'static {
     release_all(guards.into_iter())
+}
+
+/// Releases all guards at the same time.
+///
+/// # Errors
+/// The first `Lost`, or else the first error. All are released.
+pub fn release(guards: Vec<Guard>) -> impl Future<Output = Result<()>> + Send + 'static {
+    join_all(guards.into_iter().map(Guard::release)).map(worst)
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! The keys in use, and the texts about their users.
 
 use super::{
-    codec::primitives, connection::ConnectionHandle, errors, nodes::Nodes, script::milliseconds,
+    codec::primitives,
+    connection::{Connection, ConnectionHandle},
+    errors,
+    nodes::Nodes,
+    script::milliseconds,
     session::Session,
 };
 use crate::{
@@ -14,10 +18,13 @@ use crate::{
 };
 use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, RedisResult, Value};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// How many keys one command is about.
 const AT_ONCE: usize = 512;
+
+/// How many times a pass over the keys of one server begins anew.
+const MAX_RESTARTS: usize = 16;
 
 /// How long a command without a reply is repeated.
 const RETRY_WINDOW: Duration = Duration::from_secs(5);
@@ -53,7 +60,11 @@ async fn scan_all(session: &Session, prefix: &str, mut first: FirstKeys<'_>) -> 
 }
 
 async fn scan_each(session: &Session, prefix: &str, first: &mut FirstKeys<'_>) -> Result<()> {
-    for link in session.nodes.links() {
+    let links = session.nodes.links();
+    if links.is_empty() {
+        return Err(session.nodes.outage(prefix).unwrap_or_else(|| errors::lost("no server is known")));
+    }
+    for link in links {
         scan(session, &link, prefix, first).await?;
     }
     Ok(())
@@ -74,7 +85,7 @@ async fn scan(
     first: &mut FirstKeys<'_>,
 ) -> Result<()> {
     let pattern: String = prefix.chars().flat_map(escaped).chain(['*']).collect();
-    let mut cursor = 0_u64;
+    let (mut cursor, mut connection, mut restarts) = (0_u64, link.up(), 0);
     loop {
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
@@ -90,10 +101,21 @@ async fn scan(
             }
         }
         cursor = next;
-        if cursor == 0 {
+        let present = link.up();
+        if !is_same(connection.as_ref(), present.as_ref()) {
+            // A cursor means nothing to a server that was restarted, or to another one.
+            (cursor, connection, restarts) = (0, present, restarts + 1);
+            if restarts > MAX_RESTARTS {
+                return Err(errors::lost("the connection broke again and again"));
+            }
+        } else if cursor == 0 {
             return Ok(());
         }
     }
+}
+
+fn is_same(one: Option<&Arc<Connection>>, other: Option<&Arc<Connection>>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// Returns `1` for each key that is in use.
@@ -181,16 +203,20 @@ async fn call<T: FromRedisValue>(session: &Session, prefix: &str, command: Cmd) 
     read(ask(session, At::Key(&key_of(prefix, "")), command).await?)
 }
 
-/// Sends a command, again if there is no reply: all commands of this file may be repeated.
+/// Sends a command, again if there is no reply, or a refusal that is over soon: all commands of this file may be
+/// repeated.
 async fn ask(session: &Session, at: At<'_>, command: Cmd) -> Result<RedisResult<Value>> {
     let (mut backoff, give_up) = (Backoff::default(), Timestamp::now() + RETRY_WINDOW);
     loop {
-        let error = match ask_once(session, at, command.clone()).await {
-            Err(error) if error.is_temporary() && at.is_known(&session.nodes) => error,
-            reply => return reply,
+        let reply = ask_once(session, at, command.clone()).await;
+        let error = match &reply {
+            Ok(Ok(_)) => return reply,
+            Ok(Err(refusal)) if errors::is_unknown_script(refusal) => return reply,
+            Ok(Err(refusal)) => errors::of_call(refusal),
+            Err(error) => error.clone(),
         };
         let delay = backoff.next_delay();
-        if Timestamp::now() + delay >= give_up {
+        if !error.is_temporary() || !at.is_known(&session.nodes) || Timestamp::now() + delay >= give_up {
             return Err(error);
         }
         background::sleep(delay).await;
