@@ -17,6 +17,8 @@ pub(super) struct View {
     owners: Vec<Option<usize>>,
     /// Whether this node gives slots away or takes some over.
     pub(super) is_moving: bool,
+    /// Whether it came over the connection to the place where the node is known to be.
+    pub(super) was_reached: bool,
 }
 
 impl View {
@@ -81,6 +83,7 @@ impl View {
             myself: None,
             owners: vec![None; usize::from(SLOTS)],
             is_moving: false,
+            was_reached: false,
         };
         for line in text.lines().filter(|line| !line.is_empty()) {
             let mut words = line.split(' ');
@@ -154,7 +157,13 @@ impl Topology {
     }
 
     fn take_in(&mut self, view: &View) -> Change {
-        let numbers: Vec<_> = view.nodes.iter().map(|seen| self.number_of(seen)).collect();
+        let present = self.masters();
+        let number = |(number, seen)| {
+            let is_own_word = view.was_reached && view.myself == Some(number);
+            let own = if is_own_word { self.known_as(seen, &present) } else { None };
+            own.unwrap_or_else(|| self.number_of(seen))
+        };
+        let numbers: Vec<_> = view.nodes.iter().enumerate().map(number).collect();
         let seen: Vec<_> = self
             .masters
             .iter()
@@ -214,6 +223,15 @@ impl Topology {
         self.claims = Self::default().claims;
         self.take_in(view);
         Change { has_moved: true, has_failed_over: true }
+    }
+
+    /// Returns the present number of a master. What a node says of its own place does not count then: it was reached, and
+    /// it may know itself by another address than the others know it by.
+    fn known_as(&self, seen: &Seen, present: &BTreeSet<NodeNumber>) -> Option<NodeNumber> {
+        let is_same = |number: &&NodeNumber| {
+            seen.is_master && at(&self.masters, **number).is_some_and(|master| master.id == seen.id)
+        };
+        present.iter().rev().find(is_same).copied()
     }
 
     fn number_of(&mut self, seen: &Seen) -> NodeNumber {

@@ -23,7 +23,9 @@ const GRACE: Duration = Duration::from_millis(100);
 pub(super) async fn ask_link(connection: Arc<Connection>) -> Result<View> {
     let Server { address, host, .. } = &*connection.server;
     let reply = connection.call(nodes(), Timestamp::now() + LIMIT).await?;
-    read(reply.map_err(|error| refused(&error, address))?, host)
+    let mut view = read(reply.map_err(|error| refused(&error, address))?, host)?;
+    view.was_reached = true;
+    Ok(view)
 }
 
 /// Asks a node over a connection of its own.

@@ -123,6 +123,35 @@ fn node_at_a_new_place_is_another_one() {
 }
 
 /// Its numbers of configurations begin anew.
+/// A container that knows itself by its former address, for example. The others know where it is.
+#[test]
+fn word_of_a_node_about_its_own_place_moves_nothing() {
+    let mut topology = Topology::default();
+    let others = view("a", FIRST, SECOND, (3, ""));
+    topology.apply(&others);
+    let before: Vec<_> = topology.owners().collect();
+    let mut own = view("b", FIRST, SECOND, (3, ""));
+    own.nodes[1].place.address = "10.9.9.9".to_owned();
+    own.was_reached = true;
+    for view in [&own, &others, &own] {
+        assert_eq!(topology.apply(view), Change::default());
+        assert_eq!(topology.owners().collect::<Vec<_>>(), before);
+        assert_eq!(topology.masters().len(), 3);
+    }
+    // The others know a new place.
+    let mut moved = view("a", FIRST, SECOND, (3, ""));
+    moved.nodes[1].place.address = "10.8.8.8".to_owned();
+    topology.apply(&moved);
+    let after: Vec<_> = topology.owners().collect();
+    assert_ne!(after, before);
+    topology.apply(&own);
+    assert_eq!(topology.owners().collect::<Vec<_>>(), after);
+    // The only node that was asked so far.
+    let mut alone = Topology::default();
+    alone.apply(&own);
+    assert_eq!(alone.masters().len(), 3);
+}
+
 #[test]
 fn another_cluster_takes_the_place_of_one_that_is_gone() {
     let mut topology = Topology::default();
