@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import contextlib
 import functools
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -138,6 +143,109 @@ def test_function_that_returns_a_coroutine_is_refused_at_the_call() -> None:
         start()
     with pytest.raises(Misused, match=r"items\(\) returned a generator"):
         items()
+
+
+async def nothing() -> None: ...
+
+
+class Awaited:
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+class Lazy(Generator[int, None, None]):
+    closed = False
+
+    def send(self, value: None, /) -> int:
+        return 1
+
+    def throw(self, *error: Any) -> int:
+        raise StopIteration
+
+    def close(self) -> None:
+        Lazy.closed = True
+
+
+@contextlib.contextmanager
+def session() -> Iterator[int]:
+    yield 1
+
+
+@contextlib.asynccontextmanager
+async def session_async() -> AsyncIterator[int]:
+    yield 1
+
+
+DEFERRED: list[tuple[Callable[[], Any], str, str]] = [
+    (lambda: asyncio.ensure_future(nothing()), "Task", "make it `async def`"),
+    (lambda: asyncio.get_running_loop().create_future(), "Future", "make it `async def`"),
+    (lambda: asyncio.gather(nothing(), nothing()), "GatheringFuture", "make it `async def`"),
+    (Awaited, "Awaited", "make it `async def`"),
+    (lambda: nothing(), "coroutine", "make it `async def`"),
+    (concurrent.futures.Future, "Future", "return its result"),
+    (session, "GeneratorContextManager", "take the lock by hand inside of it"),
+    (session_async, "AsyncGeneratorContextManager", "take the lock by hand inside of it"),
+    (generator, "generator", "return a list"),
+    (async_generator, "async generator", "return a list"),
+    (Lazy, "Lazy", "return a list"),
+]
+
+
+@pytest.mark.parametrize(("make", "kind", "cure"), DEFERRED, ids=[kind for _, kind, _ in DEFERRED])
+def test_function_that_returns_deferred_work_is_refused_and_released(
+    make: Callable[[], Any], kind: str, cure: str, name: str
+) -> None:
+    locker = Locker("memory://", timeout=0)
+
+    def start(card: int = 1) -> Any:
+        return make()
+
+    async def main() -> None:
+        message = rf"start\(\) returned a {kind}, whose work may run after the call: .*{cure}"
+        decorators: list[Callable[[Any], Any]] = [
+            locker.lock_on_argument(name=name),
+            locker.lock_on_argument(name=name, on_error=lambda error: error),
+            locker.lock_on_argument(name=name, each=("card",)),
+            locker.limit_concurrency(1, name=name),
+        ]
+        for decorator in decorators:
+            # The second call would time out if the first still held.
+            for _ in range(2):
+                with pytest.raises(Misused, match=message):
+                    decorator(start)()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert kind != "Lazy" or Lazy.closed
+
+
+def test_deferred_work_is_returned_where_the_hold_does_not_end_with_the_call(name: str) -> None:
+    locker = Locker("memory://", timeout=0)
+
+    async def main() -> None:
+        def submit() -> asyncio.Task[None]:
+            return asyncio.ensure_future(nothing())
+
+        await locker.rate_limit(1, per=60, name=name)(submit)()
+        await locker.lock_on_argument(10, name=name, release="on_expiry")(submit)()
+        await locker.limit_concurrency(1, name=name, release="on_expiry")(submit)()
+
+    asyncio.run(main())
+    for decorator in (locker.rate_limit(9, per=60, name=name), locker.lock_on_argument(name=f"{name}-1")):
+        with pytest.raises(Misused, match="returned a coroutine"):
+            decorator(lambda: nothing())()
+
+
+def test_other_results_are_returned(name: str) -> None:
+    results: list[Any] = [
+        None, 0, "a", [1], {"a": 1}, iter([1]), map(str, [1]), zip([1]), range(3), open(__file__, "rb"),
+        mock.Mock(), mock.MagicMock(), contextlib.nullcontext(), contextlib.closing(mock.Mock()),
+        contextlib.ExitStack(), threading.Lock(), nothing, generator, Awaited, ValueError("a"),
+        functools.partial(nothing), concurrent.futures.ThreadPoolExecutor(1),
+    ]  # fmt: skip
+    for result in results:
+        assert LOCKER.lock_on_argument(name=name)(lambda result=result: result)() is result
+    results[9].close()
 
 
 def test_decorator_without_brackets_is_refused() -> None:

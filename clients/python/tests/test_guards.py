@@ -13,7 +13,7 @@ import time
 import pytest
 from servers import GENEROUS, Redis, eventually
 
-from locker import Guard, Locker, Lost, Misused, NotHeld, TimedOut
+from locker import Guard, Guards, Locker, LockerError, Lost, Misused, NotHeld, TimedOut
 
 
 def test_guard_tells_what_it_holds(every_url: str, name: str) -> None:
@@ -92,6 +92,65 @@ def test_release_ends_the_hold_once(url: str, name: str) -> None:
         raise ValueError("of the body")
     with locker.lock(name, timeout=0):
         pass
+
+
+def test_released_guard_is_not_entered_again(url: str, name: str) -> None:
+    locker = Locker(url)
+    all_names = [f"{name}-1", f"{name}-2"]
+    bodies: list[str] = []
+
+    def again(held: Guard | Guards, key: str, error: type[LockerError] = NotHeld) -> None:
+        with pytest.raises(error) as raised, held:
+            bodies.append("plain")
+        assert (raised.value.key, key in str(raised.value)) == (key, True)
+        with pytest.raises(error) as raised:
+            asyncio.run(again_async(held))
+        assert raised.value.key == key
+
+    async def again_async(held: Guard | Guards) -> None:
+        async with held:
+            bodies.append("async")
+
+    with locker.lock(name) as guard:
+        pass
+    again(guard, guard.key)
+    released = locker.lock(name).acquire()
+    released.release()
+    again(released, guard.key)
+    with locker.lock_all(all_names) as guards:
+        pass
+    again(guards, f"lock:{name}-1")
+    # One of them is enough.
+    guards = locker.lock_all(all_names).acquire()
+    guards.each[1].release()
+    again(guards, f"lock:{name}-2")
+    guards.release()
+    assert bodies == []
+
+    async def main() -> None:
+        async with locker.lock(name) as held:
+            await held.release_async()
+        with pytest.raises(NotHeld):
+            await again_async(held)
+
+    asyncio.run(main())
+    with locker.lock(name, release="on_expiry") as outlasting:
+        pass
+    again(outlasting, outlasting.key)
+    assert bodies == []
+
+
+def test_guard_is_entered_while_it_is_held(url: str, name: str) -> None:
+    locker = Locker(url)
+    with locker.lock(name).acquire() as guard, pytest.raises(Misused, match="in a body already"), guard:
+        raise AssertionError
+    with locker.lock_all([f"{name}-1", f"{name}-2"]).acquire() as guards:
+        assert guards.is_held
+    # A loss is told at the end of the body, as ever.
+    lost = locker.lock(name, lease=0.05, renew=False, on_lost="continue").acquire()
+    asyncio.run(lost.lost_async())
+    with lost:
+        assert not lost.is_held
 
 
 def test_guard_that_nobody_has_is_released(url: str, name: str) -> None:
@@ -204,17 +263,42 @@ def test_error_of_the_release_never_hides_that_of_the_body(
     redis: Redis, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     locker = Locker(redis.url)
-    with pytest.raises(ValueError, match="of the body"), locker.lock(name) as guard:
+    with pytest.raises(ValueError, match="of the body") as failed, locker.lock(name) as guard:
         redis.client.delete(guard.key)
         raise ValueError("of the body")
-    assert "the release failed" in caplog.text
+    (note,) = failed.value.__notes__
+    assert note.startswith(f"lock:{name}: lost: ")
+    assert f"the hold was lost: {note}" in caplog.text
     with pytest.raises(Lost) as raised, locker.lock(name) as guard:
         redis.client.delete(guard.key)
     assert raised.value.key == f"lock:{name}"
     with caplog.at_level(logging.WARNING), locker.lock(name, on_lost="continue") as guard:
         caplog.clear()
         redis.client.delete(guard.key)
-    assert "the release failed" in caplog.text
+    assert f"the hold was lost: lock:{name}: lost: " in caplog.text
+
+
+def test_error_that_takes_no_note_is_that_of_the_body_all_the_same(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Frozen(Exception):
+        def add_note(self, note: str, /) -> None:
+            raise AttributeError("frozen")
+
+    lost = Locker("memory://").lock(name, lease=0.05, renew=False).acquire()
+    asyncio.run(lost.lost_async())
+    with pytest.raises(Frozen), lost:
+        raise Frozen
+    assert "the hold was lost: " in caplog.text
+
+
+def test_release_that_fails_is_no_loss(redis: Redis, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    guard = Locker(redis.url, command_timeout=0.05, lease=60).lock(name).acquire()
+    redis.client.execute_command("CLIENT", "PAUSE", "1000", "ALL")
+    with pytest.raises(ValueError, match="of the body") as failed, guard:
+        raise ValueError("of the body")
+    assert "the release failed: " in caplog.text
+    assert not hasattr(failed.value, "__notes__")
 
 
 def test_cancel_is_for_coroutines(name: str) -> None:

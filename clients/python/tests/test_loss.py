@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
 import uvloop
 from servers import GENEROUS, Redis
 
-from locker import Guard, Guards, Locker, Lost
+from locker import Guard, Guards, Locker, Lost, OnLost
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -73,11 +74,42 @@ def test_hold_that_is_ended_by_others_is_lost(redis: Redis, name: str, run: Run)
             async with locker.lock(name) as guard:
                 redis.client.delete(guard.key)
                 await for_ever()
-        with pytest.raises(Lost):
-            async with locker.lock_all([f"{name}-1", f"{name}-2"]) as guards:
-                assert isinstance(guards, Guards)
-                redis.client.delete(f"lock:{name}-2")
+
+    run(main())
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_loss_of_one_of_several_locks_names_it(redis: Redis, name: str, run: Run, number: int) -> None:
+    locker = Locker(redis.url, lease=0.5)
+    parts = range(1, 4)
+
+    @locker.lock_on_argument(0.5, name=name, each=(0, 1, 2), guard="held")
+    async def transfer(*accounts: int, held: Guards) -> None:
+        redis.client.delete(one_of(held))
+        await for_ever()
+
+    def one_of(held: Guards) -> str:
+        keys.append(held.each[number - 1].key)
+        return keys[-1]
+
+    keys: list[str] = []
+
+    async def main() -> None:
+        with pytest.raises(Lost) as raised:
+            async with locker.lock_all([f"{name}-{part}" for part in parts]) as guards:
+                redis.client.delete(one_of(guards))
                 await for_ever()
+        assert raised.value.key == keys[-1] == f"lock:{name}-{number}"
+        with pytest.raises(Lost) as raised:
+            await transfer(*parts)
+        assert raised.value.key == keys[-1]
+        # What the body has released is not what was lost.
+        with pytest.raises(Lost) as raised:
+            async with locker.lock_all([f"{name}-{part}" for part in range(5)]) as guards:
+                await guards.each[0].release_async()
+                redis.client.delete(guards.each[number].key)
+                await for_ever()
+        assert raised.value.key == f"lock:{name}-{number}"
 
     run(main())
 
@@ -179,12 +211,46 @@ def test_body_that_returns_after_its_cancellation_has_lost(name: str, run: Run) 
     async def main() -> None:
         with pytest.raises(Lost):
             await stubborn()
-        with pytest.raises(ValueError, match="of the body"):
+        with pytest.raises(ValueError, match="of the body") as raised:
             await failing()
+        assert ["held longer than max_hold" in note for note in raised.value.__notes__] == [True]
         task = asyncio.current_task()
         assert task is not None
         assert task.cancelling() == 0
         await asyncio.sleep(0)
+
+    run(main())
+
+
+def test_loss_in_an_async_generator_reaches_who_closes_it(name: str, run: Run) -> None:
+    locker = Locker("memory://")
+
+    async def items(on_lost: OnLost | None = None) -> AsyncGenerator[int, None]:
+        async with locker.lock(name, lease=0.05, renew=False, on_lost=on_lost):
+            yield 1
+
+    async def closing() -> None:
+        async with contextlib.aclosing(items()) as each:
+            async for _ in each:
+                await for_ever()
+
+    async def to_the_end() -> None:
+        async for _ in items(on_lost="error"):
+            await asyncio.sleep(0.1)
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        for consume in (closing, to_the_end):
+            with pytest.raises(Lost):
+                await consume()
+            assert task.cancelling() == 0
+        # Nobody else's cancellation is taken for a loss.
+        other = asyncio.create_task(closing())
+        await asyncio.sleep(0)
+        other.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await other
 
     run(main())
 
@@ -225,7 +291,7 @@ def test_continue_keeps_the_result_and_error_does_not(
     async def main() -> None:
         with caplog.at_level(logging.WARNING, "locker"):
             assert await short(locker, name=name, on_lost="continue")(slow)() == "done"
-        assert "the release failed" in caplog.text
+        assert "the hold was lost: " in caplog.text
         with pytest.raises(Lost):
             await short(locker, name=name, on_lost="error")(slow)()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -104,6 +105,52 @@ def test_celery(redis: Redis) -> None:
     module: Any = module_of("Celery", redis)
     module.app.conf.task_always_eager = True
     assert module.invoice.delay(7).get() == "invoice of order 7"
+    with pytest.raises(module.Busy):
+        module.busy(TimedOut("another worker has it"))
+    with pytest.raises(Lost):
+        module.busy(Lost("of the lease"))
+
+
+def test_error_of_a_lock_inside_of_the_body_names_it(name: str) -> None:
+    locker = Locker("memory://", timeout=0)
+
+    @locker.lock_on_argument(name=f"{name}-inner")
+    def book() -> None: ...
+
+    @locker.lock_on_argument(name=name, on_error=lambda error: "of the decorator")
+    def sell(by_hand: bool) -> None:
+        if by_hand:
+            locker.lock(f"{name}-2").acquire()
+        book()
+
+    with locker.lock(f"{name}-2"), locker.lock_on(f"{name}-inner") as inner:
+        for by_hand, of in ((False, (f"{name}-inner", inner.key)), (True, (None, f"lock:{name}-2"))):
+            with pytest.raises(TimedOut) as raised:
+                sell(by_hand)
+            assert (raised.value.function, raised.value.key) == of
+
+
+WITHOUT_A_URL = """
+import logging, queue
+from locker import Locker
+told = queue.Queue()
+handler = logging.Handler()
+handler.emit = told.put
+logging.getLogger("locker").addHandler(handler)
+locker = Locker()
+for name in "ab":
+    with locker.lock(name):
+        assert Locker("memory://").lock(name).try_acquire() is None
+assert "locks are kept in memory" in told.get(timeout=30).getMessage()
+assert told.empty()
+"""
+
+
+def test_locker_without_a_url_warns_once() -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "LOCKER_URL"}
+    command = [sys.executable, "-c", WITHOUT_A_URL]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_all_options_are_in_the_table() -> None:
@@ -181,4 +228,4 @@ def test_lost_body_that_raises_passes_its_own_error(url: str, name: str, caplog:
         with pytest.raises(error), locker.lock(name, lease=0.05, renew=False) as guard:
             guards.append(guard)
             work(fails)
-    assert any("the release failed" in record.message for record in caplog.records)
+    assert any("the hold was lost" in record.message for record in caplog.records)

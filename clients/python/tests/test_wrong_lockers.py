@@ -12,7 +12,8 @@ import pytest
 import servers
 
 import locker as package
-from locker import Locker, LockerError, Misused, Request, TimedOut
+from locker import Limited, Locker, LockerError, Misused, Request, TimedOut
+from locker._primitives import HasKey
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,10 @@ from locker import Locker, LockerError, Misused, Request, TimedOut
         (lambda it: it.inspect(5), Misused, "inspect(5): give a key, or what has one"),
         (lambda it: it.inspect(None), Misused, "inspect(None): give a key"),
         (lambda it: it.inspect("invoice"), Misused, "inspect(locker.lock('invoice'))"),
+        (lambda it: it.inspect("invoice:7"), Misused, "inspect(locker.lock('invoice:7'))"),
+        (lambda it: it.inspect("door-lock:7"), Misused, "this is a name and no key"),
+        (lambda it: it.inspect(":7"), Misused, "this is a name and no key"),
+        (lambda it: it.inspect("bank:lock|7"), Misused, "this is a name and no key"),
         (lambda it: it.inspect(it.lock_all(["a", "b"])), Misused, "is for several locks"),
         (lambda it: Locker(5), Misused, "url=5: give a text"),  # type: ignore[arg-type]
         (lambda it: Locker("memory://", lease=float("inf")), Misused, "lease=inf is too long: give at most 10 years"),
@@ -68,6 +73,46 @@ def test_inspect_takes_what_has_a_key(url: str, name: str) -> None:
     assert seen.value == 3
 
 
+@pytest.mark.parametrize("prefix", ["", "app", "app/", "app:", "a|b\\d"])
+@pytest.mark.parametrize("key_format", ["escaped", "python"])
+def test_inspect_takes_the_key_of_each_kind(name: str, prefix: str, key_format: Any) -> None:
+    locker = Locker("memory://", prefix=prefix, key_format=key_format)
+    having: list[HasKey] = [
+        locker.lock(name),
+        locker.read_lock(name),
+        locker.semaphore(name, 2),
+        locker.lock_on(name),
+        locker.lock_on(name, 7),
+        locker.lock("x" * 5000),
+        locker.rate_limiter(name, 1, 1),
+        locker.event(name),
+        locker.watchdog(name),
+        locker.barrier(name, 1),
+        locker.latch(name, 1),
+        locker.counter(name),
+    ]
+    for one in having:
+        assert locker.inspect(one) is None
+        assert locker.inspect(one.key) is None
+        # Another locker's, on the same store.
+        assert Locker("memory://", prefix="other-").inspect(one) is None
+    limited = locker.rate_limit(1, per=60, name=name, timeout=0)(lambda: 1)
+    limited()
+    with pytest.raises(Limited) as raised:
+        limited()
+    assert raised.value.key is not None
+    locker.inspect(raised.value.key)
+    with pytest.raises(Misused, match="this is a name"):
+        locker.inspect(f"{prefix}invoice:7")
+
+
+def test_inspect_takes_keys_below_another_prefix(url: str, name: str) -> None:
+    with Locker(url, prefix="app/").lock(name) as guard, Locker(url, prefix="app:").lock_on(name) as other:
+        for held in (guard, other):
+            assert Locker(url).inspect(held.key) is not None
+            assert Locker(url, prefix="jobs").inspect(held.key) is not None
+
+
 def test_keys_of_requests_are_those_of_their_guards(url: str, name: str) -> None:
     locker = Locker(url)
     requests: list[Request[Any]] = [
@@ -85,9 +130,15 @@ def test_keys_of_requests_are_those_of_their_guards(url: str, name: str) -> None
 def test_holder_is_shown_as_in_python(redis: servers.Redis, name: str) -> None:
     locker = Locker(redis.url, note="vm:1")
     with locker.lock(name) as guard:
-        seen = locker.inspect(guard)
-        assert seen is not None
-        assert repr(seen.holders[0]) == f'<Holder fence={guard.fence} note="vm:1">'
+
+        def shown() -> str:
+            seen = locker.inspect(guard)
+            assert seen is not None
+            return repr(seen.holders[0])
+
+        # The note is told in the background.
+        servers.eventually(lambda: "note" in shown())
+        assert shown() == f'<Holder fence={guard.fence} note="vm:1">'
 
 
 def test_messages_have_no_words_of_rust(name: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast
@@ -27,6 +29,20 @@ Ask: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], _native.Call[Any]]
 """Makes the request of a call from its arguments."""
 
 _LAZY: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
+"""What has not begun when a call returns it."""
+
+_COLLECT: Final = "collect the items in it, and return a list"
+_DEFERRED: Final[tuple[tuple[type, str], ...]] = (
+    (Generator, _COLLECT),
+    (AsyncGenerator, _COLLECT),
+    (getattr(contextlib, "_GeneratorContextManagerBase", GeneratorType), "take the lock by hand inside of it"),
+    (concurrent.futures.Future, "return its result() instead"),
+    (Awaitable, "make it `async def`, and await this inside of it"),
+)
+"""What may run after a call that returns it, and what to do instead."""
+_DEFERRED_KINDS: Final = tuple(kind for kind, _ in _DEFERRED)
+_PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes, list, tuple, dict))
+"""The types of most results, which need no closer look."""
 
 
 class Decorator(Protocol):
@@ -136,6 +152,7 @@ def decorate_hold(
     function: Callable[P, R],
     ask: Callable[[_native.Function, Parts], Ask],
     guard: Callable[[Any], Guard | Guards],
+    outlasts: bool = False,
 ) -> Callable[P, R]:
     """Returns the function under a hold.
 
@@ -144,10 +161,12 @@ def decorate_hold(
         function: The body.
         ask: Returns what asks for the hold of a call.
         guard: Makes the guard of a hold.
+        outlasts: Whether the hold goes on when the call ends, and what the call has begun may go on, too.
     """
     target.check(function)
     acquire = ask(target.function(function), target.read_parts(function))
     parameter = target.guard
+    refused = _LAZY if outlasts else _DEFERRED_KINDS
 
     if is_async(function):
         body = cast("Callable[..., Awaitable[Any]]", function)
@@ -184,7 +203,7 @@ def decorate_hold(
             kwargs[parameter] = held
         try:
             with held:
-                return _returned(function, args, kwargs)
+                return _returned(function, args, kwargs, refused)
         except Lost as loss:
             if loss is not held.raised:
                 raise
@@ -221,7 +240,7 @@ def decorate_limit(
             wait_blocking(call)
         except LockerError as error:
             return target.refuse(error)
-        return _returned(function, args, kwargs)
+        return _returned(function, args, kwargs, _LAZY)
 
     return _finished(target, function, limited)
 
@@ -231,14 +250,17 @@ def _given(function: Callable[..., object], guard: str) -> TypeError:
     return TypeError(f"{describe(function)} got the argument {guard!r}, which its decorator fills in")
 
 
-def _returned(function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+def _returned(
+    function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], refused: tuple[type, ...]
+) -> object:
+    """Calls the function, and refuses a result of these types."""
     result = function(*args, **kwargs)
-    if isinstance(result, _LAZY):
-        if not isinstance(result, AsyncGeneratorType):
+    if type(result) not in _PLAIN and isinstance(result, refused):
+        if isinstance(result, (Coroutine, Generator)):
             result.close()
-        kind = type(result).__name__.replace("_", " ")
-        cure = "make it `async def`, or return a list"
-        raise Misused(f"{describe(function)} returned a {kind}, which runs after the call: {cure}")
+        name = type(result).__name__.replace("_", " ").strip()
+        cure = next(cure for kind, cure in _DEFERRED if isinstance(result, kind))
+        raise Misused(f"{describe(function)} returned a {name}, whose work may run after the call: {cure}")
     return result
 
 

@@ -94,7 +94,7 @@ class Conflict(LockerError):
 
 
 class NotHeld(LockerError):
-    """The guard was released already."""
+    """The guard was released already. It is raised by ``release``, ``check``, ``with`` and ``async with``."""
 
 
 class Unavailable(LockerError, ConnectionError):

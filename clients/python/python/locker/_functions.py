@@ -251,7 +251,7 @@ class _Holding:
     def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
         if self._on_lost == "cancel" and not is_async(function):
             raise Misused(f'{describe(function)}: on_lost="cancel" needs an `async def`: nothing else can be cancelled')
-        return decorate_hold(self._target, function, self._ask, self._guard)
+        return decorate_hold(self._target, function, self._ask, self._guard, self._outlasts)
 
     def _guard(self, hold: Any) -> Guard | Guards:
         return self._kind(hold, self._on_lost, self._outlasts)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Generic, NoReturn, Self, TypeVar
 
@@ -97,7 +99,7 @@ class _Held(Generic[Hold]):
             if release is not None:
                 wait_blocking(release)
         except LockerError as failure:
-            self._settle(failure, failed=error is not None)
+            self._settle(failure, error)
 
     async def __aenter__(self) -> Self:
         self._begin()
@@ -109,7 +111,8 @@ class _Held(Generic[Hold]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         watch, self._watch = self._watch, None
-        is_lost = False
+        # The release below ends the other holds, too.
+        is_lost, loss = False, self._loss()
         try:
             # Dropped, it goes on in the background: `leave` may raise what is left of a group of errors.
             release = self._end()
@@ -122,9 +125,9 @@ class _Held(Generic[Hold]):
             else:
                 await wait(release)
         except LockerError as failure:
-            self._settle(failure, failed=is_lost or error is not None)
+            self._settle(failure, error)
         if is_lost:
-            self._raise(self._hold.loss(), error)
+            self._raise(loss or self._hold.loss(), error)
 
     def abandon(self) -> None:
         """Ends the body, and the hold in the background."""
@@ -138,8 +141,16 @@ class _Held(Generic[Hold]):
     def _begin(self) -> None:
         if self._body is not None:
             raise Misused("this guard is in a body already")
+        if not self._hold.is_held:
+            self._refuse_released()
         if not self._passing:
             self._body = Body(self)
+
+    def _refuse_released(self) -> None:
+        for hold in self._holds:
+            # A loss is told when the body ends.
+            with contextlib.suppress(Lost):
+                hold.check()
 
     def _end(self) -> _native.Call[None] | None:
         body, self._body = self._body, None
@@ -147,11 +158,29 @@ class _Held(Generic[Hold]):
             body.end()
         return None if self._hold.is_released else self._hold.release(bounded=True)
 
-    def _settle(self, failure: LockerError, *, failed: bool) -> None:
-        """Decides about an error of the release. It never hides what the body has raised."""
-        if isinstance(failure, Lost) and not failed and self._on_lost != "continue":
+    def _loss(self) -> Exception | None:
+        """Returns the error of the hold that is over, although nobody has released it."""
+        if self._hold.is_held:
+            return None
+        lost = (hold for hold in self._holds if not (hold.is_held or hold.is_released))
+        return next((hold.loss() for hold in lost), None)
+
+    def _settle(self, failure: LockerError, error: BaseException | None) -> None:
+        """Decides about an error of the release. It never hides what the body has raised, but is noted there."""
+        if not isinstance(failure, Lost):
+            _LOGGER.warning("the release failed: %s", failure)
+            return
+        if error is None and self._on_lost != "continue":
             self._raise(failure, None)
-        _LOGGER.warning("the release failed: %s", failure)
+        if error is not None:
+            # An error may refuse notes, as those of frozen classes do.
+            with contextlib.suppress(Exception):
+                error.add_note(str(failure))
+        _LOGGER.warning("the hold was lost: %s", failure)
+
+    @property
+    def _holds(self) -> Sequence[_native.Guard]:
+        raise NotImplementedError
 
     def _raise(self, loss: Exception, cause: BaseException | None) -> NoReturn:
         self.raised = loss
@@ -166,9 +195,16 @@ class Guard(_Held[_native.Guard]):
 
     The lease is renewed in the background, by a thread that needs no GIL, until the guard is released or
     garbage-collected: the latter emits a ``ResourceWarning``. In a forked child nothing of it is held.
+
+    A guard has one hold: ``with`` and ``async with`` raise ``NotHeld`` after its release. Use the
+    request again instead.
     """
 
     __slots__ = ()
+
+    @property
+    def _holds(self) -> Sequence[_native.Guard]:
+        return (self._hold,)
 
     @property
     def key(self) -> str:
@@ -191,9 +227,13 @@ class Guard(_Held[_native.Guard]):
 
 
 class Guards(_Held[_native.Guards]):
-    """Several locks, all held or none."""
+    """Several locks, all held or none. ``with`` and ``async with`` raise ``NotHeld`` once one of them was released."""
 
     __slots__ = ()
+
+    @property
+    def _holds(self) -> Sequence[_native.Guard]:
+        return self._hold.each
 
     @property
     def each(self) -> list[Guard]:

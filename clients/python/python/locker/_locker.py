@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from . import _native, _process
 from ._errors import Misused
@@ -18,6 +19,11 @@ from ._waiting import wait, wait_blocking
 
 Held = TypeVar("Held", bound=Guard | Guards)
 
+_KEY: Final = re.compile(
+    r"(^|[/:])(lock|rwlock|semaphore|rate|event|watchdog|barrier|latch|counter):|[0-9a-f]{32}:(lock|semaphore|rate)\|"
+)
+"""What keys have and other texts have not: a kind after the prefix, or the digest of a function."""
+
 
 class Locker(Decorators):
     """Locks, limits and coordination on one store. Cheap to make, and shared by all threads and tasks.
@@ -27,6 +33,8 @@ class Locker(Decorators):
     Args:
         url: The store: ``memory://`` (this process), ``file:///DIR`` (this host), ``redis://HOST``,
             ``postgres://HOST/DATABASE``, ``etcd://HOST``. Default: the environment variable ``LOCKER_URL``.
+            Without it, locks are kept in the memory of this process, and exclude no other process. One warning says
+            so.
         **settings: The defaults of all calls, and options of the store. See `Settings`.
 
     Raises:
@@ -167,11 +175,11 @@ class Locker(Decorators):
             Misused: It is no key, but a name: locks, semaphores and so on of one name have keys of their own.
             Unavailable: The store has not answered for up to 5 s.
         """
-        return wait_blocking(self._native.inspect(_key_of(of)))
+        return wait_blocking(self._native.inspect(self._key_of(of)))
 
     async def inspect_async(self, of: str | HasKey) -> Inspection | None:
         """`inspect` for coroutines."""
-        return await wait(self._native.inspect(_key_of(of)))
+        return await wait(self._native.inspect(self._key_of(of)))
 
     def settled(self) -> None:
         """Waits until the background work is done: the releases of dropped guards and of cancelled calls.
@@ -188,6 +196,16 @@ class Locker(Decorators):
     def url(self) -> str | None:
         """The URL without its login; ``None`` if none was given."""
         return self._native.url
+
+    def _key_of(self, of: str | HasKey) -> _native.Key:
+        key = of if isinstance(of, str) else getattr(of, "key", None)
+        if not isinstance(key, str):
+            raise Misused(f"inspect({of!r}): give a key, or what has one: a request, a guard, an event, ..")
+        is_key = _KEY.search(key.removeprefix(self._native.prefix)) if isinstance(of, str) else ":" in key
+        if not is_key:
+            instead = f"give the request, as in inspect(locker.lock({of!r}))"
+            raise Misused(f"inspect({of!r}): this is a name and no key: {instead}")
+        return _native.Key(key)
 
     def _request(
         self,
@@ -250,16 +268,6 @@ class RedisLocker(Locker):
         self.timeout: Seconds = timeout
         settings.setdefault("key_format", "python")
         super().__init__(redis_dsn, max_retry=max_retry, retry_delay=retry_delay, timeout=timeout, **settings)
-
-
-def _key_of(of: str | HasKey) -> _native.Key:
-    key = of if isinstance(of, str) else getattr(of, "key", None)
-    if not isinstance(key, str):
-        raise Misused(f"inspect({of!r}): give a key, or what has one: a request, a guard, an event, ..")
-    if ":" not in key:
-        instead = f"give the request, as in inspect(locker.lock({of!r}))"
-        raise Misused(f"inspect({of!r}): this is a name and no key: {instead}")
-    return _native.Key(key)
 
 
 def _restore(kind: type[Locker], url: str | None, settings: Settings) -> Locker:

@@ -55,8 +55,10 @@ class _OfAsyncio:
             # The cancellation was for the task that has begun the body.
             return error is None
         nobody_else_cancels = self._task.uncancel() <= self._cancelling
-        # A body that returns although it was cancelled has done so after the loss.
-        return error is None or (nobody_else_cancels and isinstance(error, asyncio.CancelledError))
+        # A body that returns although it was cancelled has done so after the loss. One in a generator is not cancelled
+        # itself, but closed by who was.
+        ends = (asyncio.CancelledError, GeneratorExit)
+        return error is None or (nobody_else_cancels and isinstance(error, ends))
 
 
 class _OfTrio:
