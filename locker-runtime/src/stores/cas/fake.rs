@@ -208,8 +208,8 @@ impl Fake {
     /// times, the same one of several processes would win each conflict.
     async fn wait(&self) {
         if !self.delay.is_zero() {
-            let half = u32::try_from(self.delay.as_micros() / 2).unwrap_or(u32::MAX / 2);
-            background::sleep(Duration::from_micros(u64::from(half / 2 + random(half + 1)))).await;
+            let half = self.delay / 2;
+            background::sleep(half / 2 + half / 256 * random(257)).await;
         }
     }
 }
