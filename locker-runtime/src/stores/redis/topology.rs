@@ -225,8 +225,8 @@ impl Topology {
         Change { has_moved: true, has_failed_over: true }
     }
 
-    /// Returns the present number of a master. What a node says of its own place does not count then: it was reached, and
-    /// it may know itself by another address than the others know it by.
+    /// Returns the present number of a master that was reached. What it says of its own place does not count then: it
+    /// may know itself by another address than the other nodes do.
     fn known_as(&self, seen: &Seen, present: &BTreeSet<NodeNumber>) -> Option<NodeNumber> {
         let is_same = |number: &&NodeNumber| {
             seen.is_master && at(&self.masters, **number).is_some_and(|master| master.id == seen.id)
