@@ -1,7 +1,7 @@
 //! Transactions that keep the lock until they commit.
 
 use crate::support::{Database, MINUTE, NOT_HELD, fresh_name, lock, refused};
-use locker_harness::{GENEROUS, in_time};
+use locker_harness::{GENEROUS, in_time, until};
 use std::{
     sync::{
         Arc,
@@ -229,16 +229,20 @@ async fn held_looks_at_the_clock_after_its_wait() {
 #[tokio::test]
 async fn renewal_is_a_conflict_above_read_committed() {
     let Some(database) = Database::open().await else { return };
-    let (caller, name) = (database.client().await, fresh_name());
+    let (caller, observer, name) = (database.client().await, database.client().await, fresh_name());
     for (isolation, expected) in [
         ("READ COMMITTED", Ok(())),
         ("REPEATABLE READ", refused("40001")),
         ("SERIALIZABLE", refused("40001")),
     ] {
-        let guard = database.locker.lock(&name).lease(Duration::from_millis(600)).acquire().await.unwrap();
+        let guard = database.locker.lock(&name).lease(Duration::from_secs(3)).acquire().await.unwrap();
+        let held_until = async || -> i64 {
+            let sql = "SELECT held_until FROM locker_keys WHERE key = $1";
+            observer.query_one(sql, &[&guard.key()]).await.unwrap().get(0)
+        };
         caller.run(&format!("BEGIN ISOLATION LEVEL {isolation}; SELECT FROM locker_meta")).await.unwrap();
-        // Under test: a transaction within which the lease is renewed.
-        sleep(Duration::from_millis(500)).await;
+        let before = held_until().await;
+        until("a renewal within the transaction", async || held_until().await > before).await;
         assert_eq!(caller.check(guard.held_sql()).await, expected, "{isolation}");
         caller.run("ROLLBACK").await.unwrap();
         guard.release().await.unwrap();
