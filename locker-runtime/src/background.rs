@@ -12,12 +12,17 @@ use crate::{
 use std::{
     future::{Future, pending},
     io,
+    panic::resume_unwind,
     sync::Arc,
     thread,
     time::Duration,
 };
 pub(crate) use timers::Sleep;
 use tokio::runtime::{Builder, EnterGuard, Handle};
+
+/// The maximum of threads for work that takes long, and how long they wait for more of it.
+const WORKERS: usize = 16;
+const KEEP_WORKERS: Duration = Duration::from_secs(10);
 
 /// The runtime of the background thread; empty until the thread has started.
 static RUNTIME: PerProcess<Handle> = PerProcess::new();
@@ -35,7 +40,9 @@ fn runtime() -> Result<&'static Handle> {
 
 /// Starts the thread. The caller does not wait for it: that could take the caller's unpark token.
 fn start() -> io::Result<Handle> {
-    let runtime = Arc::new(Builder::new_current_thread().enable_io().enable_time().build()?);
+    let mut builder = Builder::new_current_thread();
+    builder.thread_name("locker-work").max_blocking_threads(WORKERS).thread_keep_alive(KEEP_WORKERS);
+    let runtime = Arc::new(builder.enable_io().enable_time().build()?);
     let handle = runtime.handle().clone();
     let driven = Arc::clone(&runtime);
     let started =
@@ -59,6 +66,23 @@ pub(crate) fn ready() -> Result<()> {
 /// Runs `future` on the background thread.
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     drop(runtime().map(|runtime| runtime.spawn(future)));
+}
+
+/// Does work that takes long on a thread of its own, so that nothing on the background thread waits for it: holds are
+/// renewed there.
+///
+/// # Panics
+/// If the work panics.
+pub(crate) async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let runtime = runtime().expect("every call to a store begins with `ready`");
+    match runtime.spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // The process ends.
+            Err(_) => pending().await,
+        },
+    }
 }
 
 /// Registers timers and sockets with the background thread while the returned guard lives.

@@ -24,7 +24,7 @@ macro_rules! laws {
         laws!(@store etcd, $($primitive: $($law),+;)+);
         laws!(@store files, $($primitive: $($law),+;)+);
         laws!(@store served_clock, $($primitive: $($law),+;)+);
-        laws!(@store observed_clock, $($primitive: $($law),+;)+);
+        laws!(@store ticked_clock, $($primitive: $($law),+;)+);
     };
     (@store $store:ident, $($primitive:ident: $($law:ident),+;)+) => {
         mod $store {

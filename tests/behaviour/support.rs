@@ -74,8 +74,8 @@ pub(crate) async fn served_clock() -> Option<Opened> {
 }
 
 /// As [`served_clock`], but nobody can read a clock that all share.
-pub(crate) async fn observed_clock() -> Option<Opened> {
-    fake("clock=observed").await
+pub(crate) async fn ticked_clock() -> Option<Opened> {
+    fake("clock=ticked").await
 }
 
 async fn fake(parameters: &str) -> Option<Opened> {

@@ -96,8 +96,19 @@ macro_rules! primitives {
                 match self { $(Self::$name(state) => state.lasts_until()),+ }
             }
 
-            pub(crate) fn promises(&self) -> Vec<(Id, Timestamp)> {
-                match self { $(Self::$name(state) => state.promises()),+ }
+            pub(crate) fn kept_until(&self) -> Timestamp {
+                match self { $(Self::$name(state) => state.kept_until()),+ }
+            }
+
+            pub(crate) fn is_held(&self, name: Id, now: Timestamp) -> bool {
+                match self { $(Self::$name(state) => state.is_held(name, now)),+ }
+            }
+
+            pub(crate) fn is_free_for(&self, request: &Request) -> bool {
+                match (self, request) {
+                    $((Self::$name(state), Request::$name(request)) => state.is_free_for(request),)+
+                    _ => false,
+                }
             }
 
             pub(crate) fn place(&self, id: Id) -> Option<Timestamp> {
@@ -134,6 +145,15 @@ primitives! {
     Counter(counter, Box<counter::State>),
 }
 
+#[cfg(feature = "_cas")]
+impl AnyState {
+    /// Returns whether the time counts in which no process is connected: for what nobody holds or watches, such as the
+    /// refill of a limit.
+    pub(crate) fn counts_gaps(&self) -> bool {
+        !matches!(self, Self::Lock(_) | Self::Semaphore(_) | Self::Watchdog(_))
+    }
+}
+
 impl Request {
     /// Marks a request with an idempotency key as a retry: an earlier copy may still arrive.
     pub(crate) fn set_retried(&mut self) {
@@ -150,6 +170,22 @@ impl Request {
         };
         if let Some(once) = once {
             once.retried = true;
+        }
+    }
+
+    /// Returns [`AnyState::counts_gaps`] of the state that this request creates, if it creates one.
+    #[cfg(feature = "_cas")]
+    pub(crate) fn counts_gaps(&self) -> Option<bool> {
+        AnyState::for_request(self).map(|state| state.counts_gaps())
+    }
+
+    /// Returns the name of the hold that is asked for, if a client has chosen it.
+    #[cfg(feature = "_cas")]
+    pub(crate) fn hold_name(&self) -> Option<Id> {
+        match *self {
+            Self::Lock(HoldRequest::Acquire { ask, .. }) => ask,
+            Self::Semaphore(HoldRequest::Acquire { id, ask, .. }) => Some(ask.key).filter(|name| *name != id),
+            _ => None,
         }
     }
 

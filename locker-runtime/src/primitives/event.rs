@@ -169,10 +169,6 @@ impl state::State for State {
         sent.max(kept).max(self.watchers.lasts_until())
     }
 
-    fn promises(&self) -> Vec<(Id, Timestamp)> {
-        state::ends(self.sent.iter().map(|sent| (sent.by, sent.until)))
-    }
-
     fn place(&self, id: Id) -> Option<Timestamp> {
         self.watchers.place(id)
     }

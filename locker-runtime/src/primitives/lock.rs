@@ -43,13 +43,18 @@ struct Holder {
     attempt: Option<Id>,
     until: Timestamp,
     fence: u64,
+    /// Granted to a waiter of another process, which has not confirmed it yet.
+    is_unconfirmed: bool,
 }
 
 impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        self.forget(context.now);
+        if let (HoldRequest::Acquire { id, .. }, Some(waiters)) = (request, &mut self.waiters) {
+            waiters.hear(*id, context);
+        }
+        self.forget(context);
         match *request {
             HoldRequest::Acquire { id, lease, wait, ask } => self.acquire(id, lease, wait, ask, context),
             HoldRequest::Renew { id, lease, once } => self.renew(id, lease, once, context),
@@ -60,7 +65,7 @@ impl state::State for State {
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {
-        self.forget(context.now);
+        self.forget(context);
         self.hand_over(context);
     }
 
@@ -88,12 +93,22 @@ impl state::State for State {
     }
 
     fn lasts_until(&self) -> Timestamp {
-        let held = self.holder.map_or(Timestamp::default(), |holder| holder.until);
+        let held = self.held_until();
         self.waiters.as_ref().map_or(held, |waiters| held.max(waiters.lasts_until()))
     }
 
-    fn promises(&self) -> Vec<(Id, Timestamp)> {
-        state::ends(self.holder.iter().map(|holder| (holder.id, holder.until)))
+    fn kept_until(&self) -> Timestamp {
+        let refused =
+            self.waiters.as_ref().map_or(Timestamp::default(), |waiters| waiters.tombstones.lasts_until());
+        self.held_until().max(refused)
+    }
+
+    fn is_held(&self, name: Id, now: Timestamp) -> bool {
+        self.holder.is_some_and(|holder| holder.id == name && holder.until > now)
+    }
+
+    fn is_free_for(&self, _request: &Request) -> bool {
+        self.holder.is_none()
     }
 
     fn place(&self, id: Id) -> Option<Timestamp> {
@@ -177,7 +192,7 @@ impl State {
         let is_free = self.holder.is_none() && context.quiet.is_none();
         if is_free && (self.may_overtake(wait) || self.is_next(id)) {
             self.leave(id);
-            let fence = self.grant(id, name, lease, context);
+            let fence = self.grant(id, name, lease, false, context);
             self.wake_namesakes(name, context);
             return Reply::Granted { fence };
         }
@@ -219,6 +234,7 @@ impl State {
             Some(holder) if holder.id == id => {
                 if !is_late {
                     holder.until = holder.until.max(context.until(lease));
+                    holder.is_unconfirmed = false;
                 }
                 Reply::Renewed { fence: holder.fence }
             }
@@ -273,13 +289,12 @@ impl State {
         Reply::Released
     }
 
-    fn forget(&mut self, now: Timestamp) {
-        if self.holder.is_some_and(|holder| holder.until <= now) {
-            self.holder = None;
-        }
-        if let Some(waiters) = &mut self.waiters {
-            waiters.tombstones.forget_until(now);
-            waiters.queue.forget_until(now);
+    fn forget(&mut self, context: &Context<'_>) {
+        let over = self.holder.take_if(|holder| holder.until <= context.now);
+        let Some(waiters) = &mut self.waiters else { return };
+        waiters.forget_until(context.now);
+        if let Some(holder) = over.filter(|holder| holder.is_unconfirmed) {
+            waiters.silence(holder.id, context);
         }
     }
 
@@ -291,11 +306,18 @@ impl State {
         self.holder.filter(|holder| holder.id == id).map(|holder| Reply::Granted { fence: holder.fence })
     }
 
-    fn grant(&mut self, id: Id, name: Option<Id>, lease: Duration, context: &Context<'_>) -> u64 {
+    fn grant(
+        &mut self,
+        id: Id,
+        name: Option<Id>,
+        lease: Duration,
+        is_unconfirmed: bool,
+        context: &Context<'_>,
+    ) -> u64 {
         let fence = context.fence(self.last_fence);
         self.last_fence = fence;
-        let attempt = name.map(|_| id);
-        self.holder = Some(Holder { id: name.unwrap_or(id), attempt, until: context.until(lease), fence });
+        let (attempt, id) = (name.map(|_| id), name.unwrap_or(id));
+        self.holder = Some(Holder { id, attempt, until: context.until(lease), fence, is_unconfirmed });
         fence
     }
 
@@ -317,14 +339,14 @@ impl State {
     fn hand_over(&mut self, context: &mut Context<'_>) {
         while self.holder.is_none() {
             let Some(waiters) = &mut self.waiters else { return };
+            waiters.pass_over(context);
             let Some((id, &waiter)) = waiters.queue.head() else { return };
-            if waiter.is_gone(id, context) {
-                waiters.queue.leave(id);
-            } else if let Some(within) = context.quiet {
+            if let Some(within) = context.quiet {
                 return context.notify(id, Signal::Recheck { within });
             } else if waiter.wait.fair && waiter.ask.is_none() {
                 waiters.queue.leave(id);
-                let fence = self.grant(id, None, waiter.grant(id, context), context);
+                let is_unconfirmed = !waiter.is_here(id, context);
+                let fence = self.grant(id, None, waiter.grant(id, context), is_unconfirmed, context);
                 context.notify(id, waiter.signal(id, fence, context));
             } else {
                 waiters.queue.join(id, waiter.woken(context.now));

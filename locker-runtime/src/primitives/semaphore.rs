@@ -46,7 +46,10 @@ impl state::State for State {
     type Request = Request;
 
     fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
-        self.forget(context.now);
+        if let HoldRequest::Acquire { id, .. } = request {
+            self.waiters.hear(*id, context);
+        }
+        self.forget(context);
         let reply = match *request {
             HoldRequest::Acquire { id, lease, wait, ask } => self.acquire(id, lease, wait, ask, context),
             HoldRequest::Renew { id, lease, once } => self.renew(id, lease, once, context),
@@ -59,7 +62,7 @@ impl state::State for State {
     }
 
     fn tick(&mut self, context: &mut Context<'_>) {
-        self.forget(context.now);
+        self.forget(context);
         self.hand_over(context);
     }
 
@@ -89,8 +92,16 @@ impl state::State for State {
         self.holders.lasts_until().max(self.waiters.lasts_until())
     }
 
-    fn promises(&self) -> Vec<(Id, Timestamp)> {
-        state::ends(self.holders.list().into_iter().map(|(name, .., until)| (name, until)))
+    fn kept_until(&self) -> Timestamp {
+        self.holders.lasts_until().max(self.waiters.tombstones.lasts_until())
+    }
+
+    fn is_held(&self, name: Id, now: Timestamp) -> bool {
+        self.holders.is_held(name, now)
+    }
+
+    fn is_free_for(&self, request: &Request) -> bool {
+        matches!(request, HoldRequest::Acquire { ask, .. } if self.fits(ask.permits.min(MAX_SIZE)))
     }
 
     fn place(&self, id: Id) -> Option<Timestamp> {
@@ -259,10 +270,10 @@ impl State {
         Reply::Released
     }
 
-    fn forget(&mut self, now: Timestamp) {
-        self.holders.forget_until(now);
-        self.waiters.tombstones.forget_until(now);
-        self.waiters.queue.forget_until(now);
+    fn forget(&mut self, context: &Context<'_>) {
+        self.waiters.forget_until(context.now);
+        let waiters = &mut self.waiters;
+        self.holders.forget_until(context.now, |attempt| waiters.silence(attempt, context));
     }
 
     fn granted_to(&self, ask: &Permits) -> Option<Reply> {
@@ -302,10 +313,10 @@ impl State {
     /// waiter that can never be served. In a quiet time the head of the queue gets
     /// the rest of that time, after which it asks again.
     fn hand_over(&mut self, context: &mut Context<'_>) {
-        while let Some((id, &waiter)) = self.waiters.queue.head() {
-            if waiter.is_gone(id, context) {
-                self.waiters.queue.leave(id);
-            } else if self.holders.fence(waiter.ask.key).is_some() {
+        loop {
+            self.waiters.pass_over(context);
+            let Some((id, &waiter)) = self.waiters.queue.head() else { return };
+            if self.holders.fence(waiter.ask.key).is_some() {
                 self.waiters.queue.leave(id);
                 self.holders.know(waiter.ask.key, id);
                 context.notify(id, Signal::Wake);

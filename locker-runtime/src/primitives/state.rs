@@ -21,6 +21,8 @@ pub struct Context<'a> {
     /// The address of the process that runs the step, if the waiters of several processes meet: the ids of its waiters
     /// begin with it.
     pub inbox: Option<u32>,
+    /// The address of the process whose waiter asks. Set by the step.
+    pub(super) caller: Option<u32>,
     /// The addresses that no process listens to. Their waiters are passed over.
     pub gone: &'a [u32],
     /// How long nothing may be granted, because the store may have lost grants. Waiters keep their places.
@@ -38,6 +40,7 @@ impl<'a> Context<'a> {
             spread: Duration::ZERO,
             floor: now.as_micros(),
             inbox: None,
+            caller: None,
             gone: &[],
             quiet: None,
             notifications,
@@ -97,10 +100,20 @@ pub trait State: Default {
         Timestamp::NEVER
     }
 
-    /// Returns the ends that callers rely on, and what each belongs to: of holds, of the time to a watchdog's deadline,
-    /// of a sent event. The single one of a state may have the id 0. What has no end is left out.
-    fn promises(&self) -> Vec<(Id, Timestamp)> {
-        Vec::new()
+    /// Returns until when there is something that does not depend on the places of waiters, as
+    /// [`lasts_until`](Self::lasts_until) does.
+    fn kept_until(&self) -> Timestamp {
+        self.lasts_until()
+    }
+
+    /// Returns whether there is a hold with this name at `now`.
+    fn is_held(&self, _name: Id, _now: Timestamp) -> bool {
+        false
+    }
+
+    /// Returns whether what is asked for is free.
+    fn is_free_for(&self, _request: &Self::Request) -> bool {
+        false
     }
 
     /// Returns when a waiter loses its place unless it asks again. Returns `None` if it is not waiting.
@@ -132,11 +145,6 @@ pub trait State: Default {
     /// Deletes everything but the last fence, and notifies the waiters. A waiter that was served already and was
     /// woken to ask again is no longer waiting: it gets the reply that is kept for it.
     fn delete(&mut self, context: &mut Context<'_>);
-}
-
-/// Returns the ends that come at some time.
-pub(super) fn ends(ends: impl Iterator<Item = (Id, Timestamp)>) -> Vec<(Id, Timestamp)> {
-    ends.filter(|(_, end)| *end < Timestamp::NEVER).collect()
 }
 
 /// A large state is kept behind a pointer, so that the key of a small one stays small.
@@ -175,8 +183,16 @@ impl<S: State> State for Box<S> {
         (**self).lasts_until()
     }
 
-    fn promises(&self) -> Vec<(Id, Timestamp)> {
-        (**self).promises()
+    fn kept_until(&self) -> Timestamp {
+        (**self).kept_until()
+    }
+
+    fn is_held(&self, name: Id, now: Timestamp) -> bool {
+        (**self).is_held(name, now)
+    }
+
+    fn is_free_for(&self, request: &Self::Request) -> bool {
+        (**self).is_free_for(request)
     }
 
     fn place(&self, id: Id) -> Option<Timestamp> {

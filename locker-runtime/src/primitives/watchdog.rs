@@ -127,10 +127,6 @@ impl state::State for State {
         forgotten.max(self.watchers.lasts_until()).max(self.tombstones.lasts_until())
     }
 
-    fn promises(&self) -> Vec<(Id, Timestamp)> {
-        state::ends(self.deadline.map(|deadline| (Id::ZERO, deadline)).into_iter())
-    }
-
     fn place(&self, id: Id) -> Option<Timestamp> {
         self.watchers.place(id)
     }

@@ -5,10 +5,10 @@
 //!
 //! 1. `fake`: a backend for tests; `cas`: the store; `exchange`, `catalog`: its parts.
 //! 2. `round`
-//! 3. `observed`
-//! 4. `entry`
-//! 5. `messages`, `health`
-//! 6. `backend`
+//! 3. `entry`
+//! 4. `messages`, `health`, `ticker`: the clock of a store that has none, and who moves it on
+//! 5. `backend`, `ticked`: that clock as one process knows it
+//! 6. `time`
 
 #[cfg_attr(
     not(all(feature = "postgres", feature = "etcd")),
@@ -24,16 +24,17 @@ mod exchange;
 pub(crate) mod fake;
 mod health;
 mod messages;
-mod observed;
 mod queues;
 mod round;
 #[cfg(test)]
 mod tests;
+#[cfg(any(test, feature = "etcd", feature = "_fake"))]
+pub(crate) mod ticked;
+#[cfg(any(test, feature = "etcd", feature = "_fake"))]
+pub(crate) mod ticker;
+mod time;
 
-use super::{
-    opening::{NetworkOptions, Opening},
-    recent_grants::RecentGrants,
-};
+use super::opening::{NetworkOptions, Opening};
 use crate::{
     background,
     clock::Timestamp,
@@ -49,17 +50,26 @@ use crate::{
     not(all(feature = "postgres", feature = "etcd")),
     allow(unused_imports, reason = "each backend uses a part of the trait")
 )]
-pub(crate) use backend::{Backend, Epoch, Holder, Inbox, Message, Outcome, Received, Time, Version, Write};
+pub(crate) use backend::{Backend, Epoch, Holder, Inbox, Message, Outcome, Received, Version, Write};
 use health::Health;
 use queues::{Gone, Queues};
 use round::{Job, WAITER_TTL};
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
+pub(crate) use time::Time;
 use tokio::sync::oneshot;
+#[cfg(feature = "etcd")]
+pub(crate) use {
+    entry::Stamped,
+    time::{Basis, Found},
+};
 
 /// The period in which all waiters of a process ask again after messages may have been lost.
 const SPREAD: Duration = Duration::from_millis(100);
@@ -97,8 +107,9 @@ pub(crate) struct CasStore<B> {
     backend: B,
     mailboxes: Mailboxes,
     queues: Mutex<Queues>,
-    recent_grants: Mutex<RecentGrants>,
     gone: Mutex<Gone>,
+    /// When messages may last have been lost, in microseconds.
+    gap_at: AtomicU64,
     health: Health,
     command_timeout: Duration,
     this: Weak<Self>,
@@ -112,8 +123,8 @@ impl<B: Backend> CasStore<B> {
             backend,
             mailboxes: Mailboxes::default(),
             queues: Mutex::default(),
-            recent_grants: Mutex::default(),
             gone: Mutex::default(),
+            gap_at: AtomicU64::new(0),
             health: Health::default(),
             command_timeout: opening.network.command_timeout,
             this: this.clone(),
@@ -130,13 +141,20 @@ impl<B: Backend> CasStore<B> {
     fn receive(&self, received: Received<'_>) {
         match received {
             Received::Text(text) => {
-                let Some((holds, notifications)) = messages::read(text) else { return };
-                for notification in notifications {
-                    self.deliver(notification, holds);
+                for notification in messages::read(text).unwrap_or_default() {
+                    self.deliver(notification);
                 }
             }
-            Received::Gap => self.mailboxes.wake_within(SPREAD),
+            Received::Gap => {
+                self.gap_at.store(Timestamp::now().as_micros(), Ordering::Release);
+                self.mailboxes.wake_within(SPREAD);
+            }
         }
+    }
+
+    /// When messages may last have been lost.
+    fn last_gap(&self) -> Timestamp {
+        Timestamp::from_micros(self.gap_at.load(Ordering::Acquire))
     }
 }
 
@@ -144,7 +162,7 @@ impl<B: Backend> Store for CasStore<B> {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         Calling::Pending(Box::pin(async move {
             let (answer, reply) = oneshot::channel();
-            let job = Job { request: request.clone(), answer: Some(answer), only_at: None, _in_flight: None };
+            let job = Job { request: request.clone(), answer: Some(answer), only_at: None };
             self.enqueue(key, job);
             reply.await.unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::Unavailable, "the store has failed within a request").unknown())

@@ -7,14 +7,17 @@
 //!
 //! 1. `etcd`: opens stores and makes transactions.
 //! 2. `session`: the inbox of this process and its messages.
-//! 3. `leases`, `watch`, `health`
-//! 4. `client`: calls, and what is asked again.
-//! 5. `endpoints`, `errors`, `mails`
-//! 6. `url`, `keys`, `messages`
+//! 3. `clock`: the time that the processes move on; then `gauge`: for how long none has
+//! 4. `leases`, `watch`, `health`
+//! 5. `client`: calls, and what is asked again.
+//! 6. `endpoints`, `errors`, `mails`
+//! 7. `url`, `keys`, `messages`
 
 mod client;
+mod clock;
 mod endpoints;
 mod errors;
+mod gauge;
 mod health;
 mod keys;
 mod leases;
@@ -31,13 +34,17 @@ use crate::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
-    stores::cas::{Backend, Inbox, Message, Outcome, Received, Time, Write},
+    stores::cas::{
+        Backend, Basis, Inbox, Message, Outcome, Received, Time, Version, Write,
+        ticker::{self, Ticking},
+    },
 };
 use client::{Client, Limits, Repeat};
+use clock::EtcdClock;
 use endpoints::{Endpoints, Host};
 use errors::{Failure, Meaning};
 use futures_util::future::BoxFuture;
-use keys::Keys;
+use keys::{Keys, end_of_prefix, successor};
 use leases::Leases;
 use mails::Mails;
 use messages::{Compare, KeyValue, Op, Range, RangeAnswer, Txn, TxnAnswer};
@@ -55,6 +62,7 @@ pub(crate) struct Etcd {
     keys: Keys,
     inbox: Inbox,
     leases: Arc<Leases>,
+    clock: Arc<EtcdClock>,
     shared: Arc<Shared>,
     /// The session ends when this is dropped.
     status: state::Receiver<Status>,
@@ -65,8 +73,10 @@ pub(crate) struct Etcd {
 #[derive(Default)]
 struct Draft {
     compare: Vec<Compare>,
-    /// The key and the value to put, and how long the value matters.
-    value: Option<(Bytes, Bytes, Duration)>,
+    /// The key and the value to put, and how long the value matters. Without a time it stays under its lease.
+    value: Option<(Bytes, Bytes, Option<Duration>)>,
+    /// The tick that comes with it.
+    tick: Option<Op>,
     /// What to put for those who listen.
     mails: Vec<(Inbox, Bytes)>,
     /// What to do if the comparison fails.
@@ -114,17 +124,19 @@ impl Etcd {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).expect("the operating system has no random numbers");
         let inbox = Inbox::from_ne_bytes(bytes);
+        let clock = Arc::new(EtcdClock::new(Arc::clone(&client), keys.clone(), limits));
         let session = Session {
             address: url.address(),
             client: Arc::clone(&client),
             keys: keys.clone(),
             inbox,
             leases: Arc::clone(&leases),
+            clock: Arc::clone(&clock),
             shared: Arc::clone(&shared),
             state: session::State::default(),
         };
         background::spawn(session.keep(sender));
-        Self { address: url.address(), client, keys, inbox, leases, shared, status, limits }
+        Self { address: url.address(), client, keys, inbox, leases, clock, shared, status, limits }
     }
 
     /// Waits for the first connection. Later ones are waited for by each call.
@@ -170,18 +182,23 @@ impl Etcd {
     }
 
     async fn write(&self, write: Write) -> Result<Outcome> {
-        let by = Timestamp::now() + self.limits.call;
+        let sent = Timestamp::now();
+        let by = sent + self.limits.call;
         self.ready().await?;
         let key = self.keys.key(write.key.as_str());
         let value = write.value.map(Bytes::from);
         let has_value = value.is_some();
+        let left = if has_value && write.leaves { self.clock.leave(&write.basis) } else { None };
+        let lasts = (write.lasts_longer || write.expected == 0).then_some(write.lasts);
         let mut mails = self.mails(write.messages);
-        let draft = Draft {
+        let mut draft = Draft {
             compare: vec![Compare::is_at(key.clone(), write.expected)],
             mails: mails.beside(key.len() * 3 + value.as_ref().map_or(0, Bytes::len)),
-            value: value.map(|value| (key.clone(), value, write.lasts)),
-            otherwise: vec![Op::get(key)],
+            value: value.map(|value| (key.clone(), value, lasts)),
+            tick: left.as_ref().map(|left| left.op.clone()),
+            otherwise: vec![Op::get(key), self.clock.get()],
         };
+        draft.compare.extend(self.clock.compare(&write.basis));
         let repeat = if has_value || !draft.mails.is_empty() { Repeat::No } else { Repeat::Yes };
         let answer = match self.carry_out(&draft, by, repeat).await {
             Err(failure) if failure.meaning == Meaning::NoSpace => {
@@ -190,15 +207,41 @@ impl Etcd {
             answer => answer?,
         };
         if !answer.succeeded {
-            return Ok(differs(answer));
+            return self.differs(&answer, write.expected, &write.basis, sent).await;
+        }
+        if let Some(left) = left {
+            self.clock.note_own(left);
         }
         let version = if has_value { answer.revision() } else { write.expected };
-        let mut gone = gone(&draft.mails, answer.responses.iter().skip(usize::from(has_value)));
+        let puts = usize::from(has_value) + usize::from(draft.tick.is_some());
+        let mut gone = gone(&draft.mails, answer.responses.iter().skip(puts));
         if !mails.is_empty() {
             // Messages are hints: the write counts without them.
             gone.extend(self.send_all(mails).await.unwrap_or_default());
         }
         Ok(Outcome::Matched { version, gone })
+    }
+
+    /// Returns what a transaction has found that was refused.
+    async fn differs(
+        &self,
+        answer: &TxnAnswer,
+        expected: Version,
+        basis: &Basis,
+        sent: Timestamp,
+    ) -> Result<Outcome> {
+        let found = if let Some(kv) = answer.read(1) {
+            Some(self.clock.refused(kv, basis, sent)?)
+        } else {
+            // It was deleted.
+            self.clock.make().await?;
+            None
+        };
+        let (version, value) = answer.read(0).map_or((0, None), |kv| (kv.mod_revision, Some(&kv.value)));
+        if version == expected && *basis != Basis::Served {
+            return Ok(Outcome::Ticked(found));
+        }
+        Ok(Outcome::Differs { version, value: value.cloned() })
     }
 
     /// Makes a transaction. If one of its leases is over, it was not carried out: it is made with new ones.
@@ -225,9 +268,12 @@ impl Etcd {
     async fn with_leases(&self, draft: &Draft) -> Result<Txn, Failure> {
         let mut success = Vec::with_capacity(draft.mails.len() + 1);
         if let Some((key, value, lasts)) = &draft.value {
-            let lease = self.leases.of_value(*lasts).await?;
-            success.push(Op::put(key.clone(), value.clone(), lease));
+            success.push(match lasts {
+                Some(lasts) => Op::put(key.clone(), value.clone(), self.leases.of_value(*lasts).await?),
+                None => Op::replace(key.clone(), value.clone()),
+            });
         }
+        success.extend(draft.tick.clone());
         if !draft.mails.is_empty() {
             let lease = self.leases.of_messages().await?;
             let put = |(inbox, text): &(Inbox, Bytes)| {
@@ -293,33 +339,10 @@ impl Etcd {
 /// How long opening a store waits for the cluster at most.
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
-fn differs(answer: TxnAnswer) -> Outcome {
-    let kv = answer.responses.into_iter().next().and_then(|answer| answer.range?.kvs.into_iter().next());
-    match kv {
-        Some(kv) => Outcome::Differs { version: kv.mod_revision, value: Some(kv.value) },
-        None => Outcome::Differs { version: 0, value: None },
-    }
-}
-
 /// Returns the receivers whose inboxes were absent.
 fn gone<'a>(batch: &[(Inbox, Bytes)], answers: impl Iterator<Item = &'a messages::OpAnswer>) -> Vec<Inbox> {
     let was_put = |answer: &messages::OpAnswer| answer.txn.as_ref().is_some_and(|txn| txn.succeeded);
     batch.iter().zip(answers).filter(|(_, answer)| !was_put(answer)).map(|((inbox, _), _)| *inbox).collect()
-}
-
-/// Returns the first key after all that begin with `prefix`.
-fn end_of_prefix(prefix: &[u8]) -> Bytes {
-    let len = prefix.iter().rposition(|byte| *byte < u8::MAX).map_or(0, |last| last + 1);
-    let mut end = prefix[..len].to_vec();
-    if let Some(last) = end.last_mut() {
-        *last += 1;
-    }
-    end.into()
-}
-
-/// Returns the first key after `key`.
-fn successor(key: &[u8]) -> Bytes {
-    [key, &[0]].concat().into()
 }
 
 impl fmt::Debug for Etcd {
@@ -330,6 +353,7 @@ impl fmt::Debug for Etcd {
 
 impl Backend for Etcd {
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
+        self.clock.clock().note_use();
         Box::pin(self.write(write))
     }
 
@@ -350,11 +374,19 @@ impl Backend for Etcd {
     }
 
     fn time(&self) -> Time {
-        Time::Observed
+        self.clock.clock().time().unwrap_or_else(Time::unknown)
+    }
+
+    fn settle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(ticker::settle(&*self.clock))
     }
 
     fn fence_floor(&self) -> u64 {
         self.shared.fence_floor()
+    }
+
+    fn reads_first(&self) -> bool {
+        true
     }
 
     fn inbox(&self) -> Inbox {

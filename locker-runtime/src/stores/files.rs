@@ -149,7 +149,7 @@ impl Backend for Files {
     }
 
     fn time(&self) -> Time {
-        Time::Served { now: self.0.folder.now(), spread: Duration::ZERO }
+        Time::served(self.0.folder.now(), Duration::ZERO)
     }
 
     /// The clock, because fences begin at it and rise by one for each grant, and a grant takes longer than 1 us.

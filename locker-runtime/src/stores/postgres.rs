@@ -175,7 +175,9 @@ impl Backend for Postgres {
     }
 
     fn fence_floor(&self) -> u64 {
-        u64::try_from(lock(&self.shared.removed).fence).unwrap_or(0)
+        let removed = u64::try_from(lock(&self.shared.removed).fence).unwrap_or(0);
+        // Of an unknown time, the lower bound is 0.
+        removed.max(self.time().now.as_micros())
     }
 
     fn epoch(&self) -> Epoch {

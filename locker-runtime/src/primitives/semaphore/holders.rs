@@ -51,6 +51,10 @@ impl Holders {
         self.by_name.get(&name).map(|holder| holder.fence)
     }
 
+    pub(super) fn is_held(&self, name: Id, now: Timestamp) -> bool {
+        self.by_name.get(&name).is_some_and(|holder| holder.until > now)
+    }
+
     /// Returns whether this attempt shares a hold of another name than its own.
     pub(super) fn is_known(&self, attempt: Id) -> bool {
         self.names.contains_key(&attempt)
@@ -148,8 +152,12 @@ impl Holders {
         names.into_iter().filter(|name| self.end(*name)).count() > 0
     }
 
-    pub(super) fn forget_until(&mut self, now: Timestamp) {
+    /// Ends the holds that are over, and calls `silent` with the attempt of each that was not confirmed.
+    pub(super) fn forget_until(&mut self, now: Timestamp, mut silent: impl FnMut(Id)) {
         while let Some(&(end, name)) = self.ends.first().filter(|(end, _)| *end <= now) {
+            if let Some(holder) = self.by_name.get(&name).filter(|holder| holder.unconfirmed) {
+                holder.attempt.into_iter().for_each(&mut silent);
+            }
             if !self.end(name) {
                 self.ends.remove(&(end, name));
             }

@@ -87,7 +87,7 @@ fn holds_end_after_the_spread<S: Held>() {
     bench.pass(1_000);
     bench.ask(&S::renew(one));
     assert_eq!(bench.state.holds()[0].2, bench.now + SPREAD + LEASE, "of a renewal");
-    assert_eq!(bench.state.promises(), [(one, bench.now + SPREAD + LEASE)]);
+    assert_eq!(bench.state.held_until(), bench.now + SPREAD + LEASE);
 }
 
 fn waiter_of_this_process_has_nothing_to_confirm<S: Held>() {
@@ -200,14 +200,14 @@ fn late_renewal_of_a_lock_prolongs_nothing() {
 fn deadline_and_message_last_for_the_spread() {
     let mut watchdog = bench::<watchdog::State>();
     watchdog.ask(&watchdog::Request::Wait { id: id(HERE, 1), wait: AWAY });
-    let first = watchdog.now + SPREAD + watchdog::FIRST_RUN;
-    assert_eq!(watchdog.state.promises(), [(Id::ZERO, first)]);
+    let left = |bench: &Bench<watchdog::State>| bench.state.inspect(bench.now).resets_in;
+    assert_eq!(left(&watchdog), Some(SPREAD + watchdog::FIRST_RUN));
     watchdog.pass(10);
     let once = IdempotencyKey::new(id(HERE, 2));
     watchdog.ask(&watchdog::Request::Kick { once, expires: LEASE });
-    assert_eq!(watchdog.state.promises(), [(Id::ZERO, watchdog.now + SPREAD + LEASE)]);
+    assert_eq!(left(&watchdog), Some(SPREAD + LEASE));
 
     let mut event = bench::<event::State>();
     event.ask(&event::Request::Send { once, message: "sent".into(), keep: LEASE });
-    assert_eq!(event.state.promises(), [(once.attempt, event.now + SPREAD + LEASE)]);
+    assert_eq!(event.state.inspect(event.now).resets_in, Some(SPREAD + LEASE));
 }

@@ -1,8 +1,9 @@
 //! The trait of a backend: values that can be compared and set, and messages between processes.
 
+use super::time::{Basis, Found, Time};
 use crate::{clock::Timestamp, error::Result, key::Key};
 use futures_util::future::BoxFuture;
-use std::{fmt, time::Duration};
+use std::{fmt, future::ready, time::Duration};
 
 /// The version of a value, which is different after every write: above zero, or [`ABSENT`].
 pub(crate) type Version = i64;
@@ -52,13 +53,22 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Values>>;
 
-    /// Returns the present time of the clock that all processes share, if there is one.
+    /// Returns the present time of the clock that all processes share.
     fn time(&self) -> Time;
+
+    /// Makes sure that [`Time::gaps`] has all the time that was lost up to now. Called before a step that uses it.
+    fn settle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(ready(()))
+    }
 
     /// Returns a number that is at least as high as every fence that was granted at a key before its value was last
     /// removed. To be read after the answer that found the value absent.
-    fn fence_floor(&self) -> u64 {
-        0
+    fn fence_floor(&self) -> u64;
+
+    /// Returns whether a key that this process has not seen must be read before a step runs, because
+    /// [`fence_floor`](Self::fence_floor) holds only for keys that were seen to be absent. Default `false`.
+    fn reads_first(&self) -> bool {
+        false
     }
 
     /// Returns the epoch of the store, as far as this process knows.
@@ -98,6 +108,13 @@ pub(crate) struct Write {
     /// The id of the epoch that the value was made in. In another epoch the write fails like a lost comparison. `None`
     /// for values that nobody relies on.
     pub(crate) epoch: Option<i64>,
+    /// What the clock must show. Otherwise the write or comparison fails with [`Outcome::Ticked`].
+    pub(crate) basis: Basis,
+    /// Whether a hold or anything else that does not depend on a waiter lasts longer than all of that in the replaced
+    /// value. Otherwise the backend may remove the value when it would have removed the replaced one.
+    pub(crate) lasts_longer: bool,
+    /// Whether the caller has ended a hold or a wait, and may end itself now.
+    pub(crate) leaves: bool,
 }
 
 impl Write {
@@ -113,6 +130,9 @@ impl Write {
             holder: None,
             holds: Duration::ZERO,
             epoch: None,
+            basis: Basis::Served,
+            lasts_longer: true,
+            leaves: false,
         }
     }
 }
@@ -143,6 +163,9 @@ pub(crate) enum Outcome {
         /// The present value. `None` if there is none.
         value: Option<Vec<u8>>,
     },
+    /// The clock was not the expected one, and nothing was written. If the version was the expected one, this is how
+    /// the clock was found.
+    Ticked(Option<Found>),
 }
 
 /// A text for another process, without control characters except line feeds.
@@ -159,18 +182,4 @@ pub(crate) enum Received<'a> {
     Text(&'a str),
     /// Messages to this process may have been lost, for example because the connection was replaced.
     Gap,
-}
-
-/// The clock of a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Time {
-    /// All processes can read one clock.
-    Served {
-        /// A lower bound of the present time: at no moment later than the shared clock.
-        now: Timestamp,
-        /// How much later the present time may be.
-        spread: Duration,
-    },
-    /// There is no such clock: each process observes how long ago it first saw a value.
-    Observed,
 }

@@ -2,16 +2,14 @@
 
 use super::{
     CasStore,
-    backend::{ABSENT, Backend, Outcome, Time, Write},
+    backend::{ABSENT, Backend, Outcome, Write},
     entry::Stored,
 };
 use crate::{
-    clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::Context,
     store::{DESCRIPTION_TTL, Description, KeyPage},
-    sync::lock,
 };
 use futures_util::future::try_join_all;
 
@@ -58,15 +56,8 @@ impl<B: Backend> CasStore<B> {
             return false;
         }
         let Ok(mut stored) = Stored::from_bytes(value) else { return true };
-        let now = match self.backend.time() {
-            Time::Served { now, .. } => now.max(stored.stamp),
-            Time::Observed if stored.entry.is_limiter() => Timestamp::now().max(stored.stamp),
-            // Without a process that has seen the value before, no time is known to have passed.
-            Time::Observed => {
-                let seen = lock(&self.queues).observed_now(key, stored.nonce);
-                seen.map_or(stored.stamp, |now| now.max(stored.stamp))
-            }
-        };
+        let counts_gaps = stored.entry.counts_gaps().unwrap_or(false);
+        let (now, _) = self.backend.time().at_stamp(stored.stamp, counts_gaps);
         let (key, mut notifications) = (Key::new(key), Vec::new());
         stored.entry.is_in_use_at(&mut Context::new(&key, now, &mut notifications))
     }
@@ -89,6 +80,7 @@ impl<B: Backend> CasStore<B> {
             match self.exchange(write.clone()).await? {
                 Outcome::Matched { .. } => return Ok(()),
                 Outcome::Differs { version, .. } => write.expected = version,
+                Outcome::Ticked(_) => {}
             }
         }
         Err(Error::new(ErrorKind::Unavailable, "other processes write the same text"))

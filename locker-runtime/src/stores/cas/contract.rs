@@ -1,8 +1,11 @@
 //! The promises of [`Backend`], as tests of the backends of two processes that share a store.
 //!
 //! Each function uses keys of its own. Run [`all`], or single functions where a backend needs another preparation.
+//! `processes` has what holds must do in the sight of several lockers.
 
-use super::{Backend, Inbox, Message, Outcome, Received, Time, Version, Write};
+pub(crate) mod processes;
+
+use super::{Backend, Inbox, Message, Outcome, Received, Version, Write};
 use crate::{id::Id, key::Key, sync::lock};
 use futures_util::future::join_all;
 use locker_harness::{in_time, until};
@@ -55,6 +58,7 @@ impl<B: Backend> Party<B> {
             match self.exchange(write.clone()).await {
                 Outcome::Matched { version, .. } => return version,
                 Outcome::Differs { version, .. } => assert_eq!(version, write.expected, "{}", write.key),
+                ticked @ Outcome::Ticked(_) => panic!("{ticked:?}"),
             }
         }
     }
@@ -63,7 +67,7 @@ impl<B: Backend> Party<B> {
     pub(crate) async fn read(&self, key: &Key) -> (Version, Option<Vec<u8>>) {
         match self.exchange(comparison(key, -1)).await {
             Outcome::Differs { version, value } => (version, value),
-            matched @ Outcome::Matched { .. } => panic!("{key}: {matched:?}"),
+            other => panic!("{key}: {other:?}"),
         }
     }
 }
@@ -85,6 +89,7 @@ pub(crate) fn write(key: &Key, expected: Version, value: &[u8]) -> Write {
         holder: None,
         holds: Duration::ZERO,
         epoch: None,
+        ..Write::look(key.clone())
     }
 }
 
@@ -149,6 +154,7 @@ pub(crate) async fn one_writer_of_each_version_wins<B: Backend>(one: &Party<B>, 
                     Outcome::Differs { version: present, value: found } => {
                         (version, value) = (present, found);
                     }
+                    ticked @ Outcome::Ticked(_) => panic!("{ticked:?}"),
                 }
             }
         }
@@ -277,9 +283,7 @@ pub(crate) fn clocks_agree<B: Backend>(one: &Party<B>, other: &Party<B>) {
     for _ in 0..1_000 {
         for (first, second) in [(one, other), (other, one), (one, one)] {
             let (first, second) = (first.backend.time(), second.backend.time());
-            let Time::Served { now, .. } = first else { return assert_eq!(second, Time::Observed) };
-            let Time::Served { now: later, spread } = second else { panic!("{second:?}") };
-            assert!(now <= later + spread, "{first:?}, then {second:?}");
+            assert!(first.now <= second.now + second.spread, "{first:?}, then {second:?}");
         }
     }
 }

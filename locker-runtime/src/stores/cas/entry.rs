@@ -14,10 +14,10 @@ use std::time::Duration;
 const MAGIC: u8 = b'L';
 
 /// The format that is written. A change of a state is a new format.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
-/// The oldest format whose readers understand what is written.
-const OLDEST_READER: u8 = 1;
+/// The oldest format whose readers understand what is written, and the oldest that is read.
+const OLDEST_READER: u8 = 2;
 
 /// The bytes before the nonce: magic, format, oldest reader.
 const NONCE_AT: usize = 3;
@@ -75,11 +75,12 @@ impl Stored {
         if marks[0] != MAGIC {
             return Err(foreign());
         }
-        if marks[2] > FORMAT {
+        let (format, oldest_reader) = (marks[1], marks[2]);
+        if oldest_reader > FORMAT || format < OLDEST_READER {
+            let other = if format < OLDEST_READER { "an earlier" } else { "a later" };
             let message = format!(
-                "the key was written by a later version of this library, in format {}; this version reads up to \
-                 format {FORMAT}: update this process",
-                marks[1]
+                "the key was written by {other} version of this library, in format {format}; this version has format \
+                 {FORMAT}: let all processes of the store have one version"
             );
             return Err(Error::new(ErrorKind::Conflict, message));
         }
@@ -94,6 +95,24 @@ impl Stored {
             stamp: Timestamp::from_micros(number(stamp)),
             nonce: number(nonce),
         })
+    }
+}
+
+/// The time of a value, for a clock that is made anew.
+#[cfg(feature = "etcd")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamped {
+    pub(crate) at: Timestamp,
+    pub(crate) counts_gaps: bool,
+}
+
+#[cfg(feature = "etcd")]
+impl Stamped {
+    /// Returns the time of a value, if it can be read.
+    pub(crate) fn of(value: &[u8]) -> Option<Self> {
+        let Stored { entry, stamp, .. } = Stored::from_bytes(value).ok()?;
+        // What is left of a former state may be that of a limit.
+        Some(Self { at: stamp, counts_gaps: entry.counts_gaps().unwrap_or(true) })
     }
 }
 
@@ -153,9 +172,21 @@ impl Entry {
         self.state.is_some() && !self.is_deleted
     }
 
-    /// Returns the ends that must not come early, by what they belong to.
-    pub(super) fn promises(&self) -> Vec<(Id, Timestamp)> {
-        self.state.as_ref().map(AnyState::promises).unwrap_or_default()
+    /// Returns whether the key counts the gaps of the store's clock, if it has a state.
+    pub(super) fn counts_gaps(&self) -> Option<bool> {
+        self.state.as_ref().map(AnyState::counts_gaps)
+    }
+
+    /// Returns whether a request asks for a hold by name that is held. In a quiet time it may have been released since.
+    pub(super) fn regrants(&self, request: &Request, now: Timestamp) -> bool {
+        let held = |name| self.state.as_ref().is_some_and(|state| state.is_held(name, now));
+        request.hold_name().is_some_and(held)
+    }
+
+    /// Returns whether a refused caller that does not wait would hold what is free, if it were not a quiet time.
+    pub(super) fn would_grant(&self, request: &Request, reply: &Reply) -> bool {
+        matches!(reply, Reply::Busy { .. })
+            && self.state.as_ref().is_none_or(|state| state.is_free_for(request))
     }
 
     /// Returns until when the waiter `id` has its place.
@@ -181,22 +212,17 @@ impl Entry {
         self.state.as_ref().map_or(0, AnyState::last_fence).max(self.last_fence)
     }
 
+    /// Returns until when there is something that does not depend on the places of waiters.
+    pub(super) fn kept_until(&self) -> Timestamp {
+        self.state.as_ref().map_or(Timestamp::default(), AnyState::kept_until)
+    }
+
     /// Returns how long the value matters after `now` if no request comes.
     pub(super) fn lasts(&self, now: Timestamp) -> Duration {
         match self.state.as_ref().map_or(now, AnyState::lasts_until) {
             Timestamp::NEVER => Duration::MAX,
             until => until.since(now) + TOMBSTONE,
         }
-    }
-
-    /// Returns whether anybody holds or waits, as of the latest step.
-    pub(super) fn is_used(&self) -> bool {
-        self.state.as_ref().is_some_and(|state| state.users() > 0)
-    }
-
-    /// Returns whether the key is a rate limiter.
-    pub(super) fn is_limiter(&self) -> bool {
-        matches!(self.state, Some(AnyState::RateLimiter(_)))
     }
 
     /// Returns what can be held at the key.

@@ -9,10 +9,11 @@
 
 use super::{
     CasStore,
-    backend::{ABSENT, Backend, Holder, Inbox, Outcome, Time, Version, Write},
+    backend::{ABSENT, Backend, Holder, Inbox, Outcome, Version, Write},
     entry::{HEAD_LEN, Stored},
     messages::{self, Holds},
     round::{Job, Known, Moment, Place, Round},
+    time::{Basis, Found},
 };
 use crate::{
     background,
@@ -21,22 +22,18 @@ use crate::{
     error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    panics,
-    primitives::{Notification, Request, Signal},
+    primitives::{HoldRequest, Notification, Reply, Request, Signal},
     sync::lock,
 };
 use futures_util::FutureExt;
-use std::{panic::AssertUnwindSafe, time::Duration};
+use std::{mem::take, panic::AssertUnwindSafe, time::Duration};
 
 /// How long it is relied on that a key has no value. Values are kept for longer after their last use, so a key whose
 /// value was made and removed in between is noticed.
 const ABSENT_FOR: Duration = Duration::from_secs(30);
 
-/// How far ahead the stamp of a value may be. Beyond that the store's clock was set back.
-const STAMP_AHEAD: Duration = Duration::from_secs(1);
-
 /// The most that may be unknown about the store's clock. Holds last longer by what is unknown.
-const MAX_SPREAD: Duration = Duration::from_secs(60);
+pub(super) const MAX_SPREAD: Duration = Duration::from_secs(60);
 
 /// After how many lost conflicts a process pauses. After a pause the first of them only brings the present value, and
 /// the others compete: a process that paused after each would always write on a value that others have replaced.
@@ -48,6 +45,39 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(3
 
 /// After how many times the limit of one call a request fails that has lost every conflict.
 const GIVE_UP_AFTER: u32 = 10;
+
+/// For how long a value counts that this process has seen, for waiters that ask again: those of a crowd ask the backend
+/// together.
+const FRESH_FOR: Duration = Duration::from_millis(500);
+
+/// When a waiter for a hold asks again at the latest, and how much later each waiter behind it. Messages may be lost,
+/// and the process that was granted the hold before it may be silent.
+const ASKS_AGAIN: [Duration; 2] = [Duration::from_millis(1_500), Duration::from_micros(500)];
+
+/// How soon a waiter asks again at the soonest: the time of the store may stand still until its clock ticks.
+const SOONEST: Duration = Duration::from_millis(10);
+
+/// From which size on values and rounds are worked on by a thread of their own.
+const LARGE_VALUE: usize = 16 * 1024;
+const LARGE_ROUND: usize = 256;
+
+/// What ends the exchanges for some requests: the value that this process knows then, and requests to carry out first.
+type Done = (Option<Known>, Vec<Job>);
+
+/// The requests at one key that are carried out together, until a write or a comparison succeeds.
+struct Exchanges<'a, B> {
+    store: &'a CasStore<B>,
+    key: &'a Key,
+    jobs: Vec<Job>,
+    known: Known,
+    /// Whether the value was read or compared since the requests came.
+    is_fresh: bool,
+    /// The clock, if the last write was refused only because it had ticked.
+    found: Option<Found>,
+    started: Timestamp,
+    conflicts: u32,
+    backoff: Backoff,
+}
 
 impl<B: Backend> CasStore<B> {
     /// Adds a request to those at `key`, and has them carried out.
@@ -63,188 +93,227 @@ impl<B: Backend> CasStore<B> {
         loop {
             let taken = lock(&self.queues).take(key);
             let Some((jobs, known)) = taken else { return };
+            let mut exchanges = Exchanges {
+                store: self,
+                key,
+                jobs,
+                known: known.unwrap_or_default(),
+                is_fresh: false,
+                found: None,
+                started: Timestamp::now(),
+                conflicts: 0,
+                backoff: Backoff::between(PAUSES[0], PAUSES[1]),
+            };
             // The callers of a round that panics get an error, since nobody answers them.
-            let round = AssertUnwindSafe(self.carry_out(key, jobs, known)).catch_unwind().await;
-            let (known, first) = round.unwrap_or_default();
+            let done = AssertUnwindSafe(exchanges.carry_out()).catch_unwind().await;
+            let (known, first) = done.unwrap_or_default();
             lock(&self.queues).put_back(key, known, first);
         }
     }
+}
 
-    /// Carries out requests. Returns the value that this process knows then, and requests to carry out first.
-    async fn carry_out(
-        &self,
-        key: &Key,
-        mut jobs: Vec<Job>,
-        known: Option<Known>,
-    ) -> (Option<Known>, Vec<Job>) {
-        let mut known = known.unwrap_or_default();
-        if known.version == ABSENT && known.seen + ABSENT_FOR < Timestamp::now() {
-            known.forget_value();
+impl<B: Backend> Exchanges<'_, B> {
+    async fn carry_out(&mut self) -> Done {
+        if self.known.version == ABSENT && self.known.seen + ABSENT_FOR < Timestamp::now() {
+            self.known.forget_value();
         }
-        let (mut is_fresh, mut backoff) = (false, Backoff::between(PAUSES[0], PAUSES[1]));
-        let (started, mut conflicts) = (Timestamp::now(), 0_u32);
         loop {
-            if !known.has_value() && self.must_look() {
-                match self.look(key, &mut known).await {
-                    Ok(()) => is_fresh = true,
-                    Err(error) => return failed(jobs, known, &error),
-                }
+            if let Some(done) = self.turn().await.unwrap_or_else(|error| Some(self.failed(&error))) {
+                return done;
             }
-            jobs.retain(|job| job.only_at.is_none_or(|version| version == known.version));
-            if jobs.is_empty() {
-                return (Some(known), Vec::new());
-            }
-            let moment = match self.moment(&known, &jobs) {
-                Ok(moment) => moment,
-                Err(error) => return failed(jobs, known, &error),
-            };
-            if known.enter(moment.epoch.id) {
-                is_fresh = false;
-                continue;
-            }
-            let gone = lock(&self.gone).list();
-            let limit = self.backend.max_value_len().saturating_sub(HEAD_LEN);
-            let place = Place { key, inbox: self.backend.inbox(), gone: &gone, limit };
-            let mut round = Round::run(&known, &jobs, moment, place);
-            if round.changed.is_none() && is_fresh {
-                self.finish(key, jobs, round, known.stored.entry.holds());
-                return (Some(known), Vec::new());
-            }
-            let (write, stored) = self.write(key, &known, &mut round);
-            let holds = stored.as_ref().unwrap_or(&known.stored).entry.holds();
-            let outcome = match &stored {
-                Some(stored) => self.carry_out_write(&write, stored.nonce).await,
-                // Nothing is written.
-                None => self.compare(write).await,
-            };
-            match outcome {
-                Ok(Outcome::Matched { version, gone }) => {
-                    let was_absent = known.version == ABSENT;
-                    match stored {
-                        Some(stored) => self.learn(&mut known, version, stored, moment.local),
-                        None => known.seen = moment.local,
-                    }
-                    if was_absent && moment.local + ABSENT_FOR < Timestamp::now() {
-                        // In between, the key may have had a value that was removed, with higher fences.
-                        let first = holds.evict_all().map(|request| Job::own(request, Some(version)));
-                        fail(jobs, &Error::new(ErrorKind::Unavailable, "the process was stopped").unknown());
-                        return (Some(known), first.into_iter().collect());
-                    }
-                    let first = self.take_back_from(&gone, &round.notifications, version, holds);
-                    self.finish(key, jobs, round, holds);
-                    return (Some(known), first);
-                }
-                Ok(Outcome::Differs { version, value }) => {
-                    let now = Timestamp::now();
-                    let is_locked = is_fresh && version == known.version;
-                    match Self::read(version, value.as_deref()) {
-                        Ok(stored) => self.learn(&mut known, version, stored, now),
-                        Err(error) => return failed(jobs, known, &error),
-                    }
-                    (is_fresh, conflicts) = (true, conflicts + 1);
-                    // Nobody waits for the callers that have given up.
-                    jobs.retain(Job::is_wanted);
-                    if now > started + self.command_timeout * GIVE_UP_AFTER {
-                        return failed(jobs, known, &busy());
-                    }
-                    if is_locked || conflicts.is_multiple_of(CONFLICTS_PER_PAUSE) {
-                        background::sleep(backoff.next_delay()).await;
-                    }
-                }
-                Err(error) => return failed(jobs, known, &error),
+        }
+    }
+
+    /// Runs the steps on the known value, and tries to write the result.
+    async fn turn(&mut self) -> Result<Option<Done>> {
+        if !self.known.has_value() && self.must_look() {
+            self.look().await?;
+        }
+        self.jobs.retain(|job| job.only_at.is_none_or(|version| version == self.known.version));
+        if self.jobs.is_empty() {
+            return Ok(Some((Some(take(&mut self.known)), Vec::new())));
+        }
+        let moment = self.moment().await?;
+        if self.known.enter(moment.epoch.id) {
+            self.is_fresh = false;
+            return Ok(None);
+        }
+        let mut round = self.run(moment).await;
+        if round.changed.is_none() && self.knows_enough(&round) {
+            return Ok(Some(self.finish(round, Vec::new())));
+        }
+        let (write, stored) = self.write(&mut round);
+        let outcome = match &stored {
+            Some(stored) => self.store.carry_out_write(&write, stored.nonce).await?,
+            // Nothing is written.
+            None => self.store.compare(write).await?,
+        };
+        match outcome {
+            Outcome::Matched { version, gone } => Ok(Some(self.written(round, stored, version, &gone))),
+            Outcome::Differs { version, value } => self.conflict(version, value).await,
+            Outcome::Ticked(found) => {
+                self.found = found;
+                Ok(None)
             }
         }
     }
 
     /// Returns whether a key that was never seen must be read before a step runs.
     fn must_look(&self) -> bool {
-        match self.backend.time() {
-            // The answer brings the time.
-            Time::Served { spread, .. } => spread > MAX_SPREAD,
-            // The next fence is above those of the key's earlier values only if the key was seen without a value.
-            Time::Observed => true,
-        }
+        // The answer brings the time.
+        self.store.backend.reads_first() || self.store.backend.time().spread > MAX_SPREAD
     }
 
-    /// Records a value that was there at `seen`.
-    fn learn(&self, known: &mut Known, version: Version, stored: Stored, seen: Timestamp) {
-        if self.backend.time() == Time::Observed {
-            known.observed.see(&stored.entry, stored.stamp, seen);
-        }
-        (known.version, known.stored, known.seen) = (version, stored, seen);
-    }
-
-    /// Reads the value of a key.
-    async fn look(&self, key: &Key, known: &mut Known) -> Result<()> {
-        let outcome = self.compare(Write::look(key.clone())).await?;
+    /// Reads the value of the key.
+    async fn look(&mut self) -> Result<()> {
+        let outcome = self.store.compare(Write::look(self.key.clone())).await?;
         let (version, value) = match outcome {
             Outcome::Differs { version, value } => (version, value),
             Outcome::Matched { version, .. } => (version, None),
+            Outcome::Ticked(_) => return Err(busy()),
         };
-        self.learn(known, version, Self::read(version, value.as_deref())?, Timestamp::now());
+        let (seen, stored) = (Timestamp::now(), read(version, value).await?);
+        self.known.learn(version, stored, seen);
+        self.is_fresh = true;
         Ok(())
     }
 
-    fn read(version: Version, value: Option<&[u8]>) -> Result<Stored> {
-        match value.filter(|_| version != ABSENT) {
-            Some(bytes) => Stored::from_bytes(bytes),
-            None => Ok(Stored::default()),
+    async fn moment(&self) -> Result<Moment> {
+        let backend = &self.store.backend;
+        let counts_gaps = self.known.counts_gaps(&self.jobs);
+        if counts_gaps {
+            backend.settle().await;
         }
+        // The epoch first: if another one begins meanwhile, the write fails.
+        let epoch = backend.epoch();
+        let (local, fence_floor, time) = (Timestamp::now(), backend.fence_floor(), backend.time());
+        let time = self.found.map_or(time.clone(), |found| found.time(time, local));
+        if time.spread > MAX_SPREAD {
+            let message = "the clock of the store is not known: it has not answered for long";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        let (now, spread) = time.at_stamp(self.known.stored.stamp, counts_gaps);
+        Ok(Moment { local, now, spread, basis: time.basis, fence_floor, epoch })
     }
 
-    fn moment(&self, known: &Known, jobs: &[Job]) -> Result<Moment> {
-        // The epoch first: if another one begins meanwhile, the write fails.
-        let epoch = self.backend.epoch();
-        let local = Timestamp::now();
-        let floor = self.backend.fence_floor();
-        let stamp = known.stored.stamp;
-        match self.backend.time() {
-            Time::Served { now, spread } => {
-                if spread > MAX_SPREAD {
-                    let message = "the clock of the store is not known: it has not answered for long";
-                    return Err(Error::new(ErrorKind::Unavailable, message));
-                }
-                let now = if stamp > now + spread + STAMP_AHEAD { now } else { now.max(stamp) };
-                Ok(Moment { local, now, spread, fence_floor: floor.max(now.as_micros()), epoch })
-            }
-            Time::Observed => {
-                // Observed time is late, and a limiter that dates what it takes too early admits too much.
-                // While something is promised at the key, only its own time counts.
-                let is_limited = known.stored.entry.is_limiter()
-                    || !known.observed.has_promises()
-                        && jobs.iter().any(|job| matches!(job.request, Request::RateLimiter(_)));
-                let is_new = known.version == ABSENT;
-                let now = if is_limited || is_new { local } else { known.observed.now(local) };
-                Ok(Moment { local, now: now.max(stamp), spread: Duration::ZERO, fence_floor: floor, epoch })
-            }
+    async fn run(&mut self, moment: Moment) -> Round {
+        let store = self.store;
+        let limit = store.backend.max_value_len().saturating_sub(HEAD_LEN);
+        let gone = lock(&store.gone).list();
+        let place = Place { key: self.key.clone(), inbox: store.backend.inbox(), gone, limit };
+        if self.known.stored.body.len() < LARGE_VALUE && self.jobs.len() < LARGE_ROUND {
+            return Round::run(&self.known, &self.jobs, moment, &place);
         }
+        let (known, jobs) = (take(&mut self.known), take(&mut self.jobs));
+        let run = move || {
+            let round = Round::run(&known, &jobs, moment, &place);
+            (known, jobs, round)
+        };
+        let round;
+        (self.known, self.jobs, round) = background::work(run).await;
+        round
+    }
+
+    /// Returns whether a round that changes nothing can be answered without asking the backend.
+    fn knows_enough(&self, round: &Round) -> bool {
+        let seen = self.known.seen;
+        let is_recent = seen + FRESH_FOR > round.moment.local && seen > self.store.last_gap();
+        if self.is_fresh && round.moment.basis == Basis::Served {
+            return true;
+        }
+        self.is_fresh && !round.promises() || is_recent && round.only_queues()
     }
 
     /// Returns the write of a round, and the value that is there afterwards if it changes.
-    fn write(&self, key: &Key, known: &Known, round: &mut Round) -> (Write, Option<Stored>) {
-        let durable = round.must_be_durable();
-        let now = round.moment.now;
+    fn write(&self, round: &mut Round) -> (Write, Option<Stored>) {
+        let (known, inbox) = (&self.known, self.store.backend.inbox());
+        let (durable, now, basis) = (round.must_be_durable(), round.moment.now, &round.moment.basis);
+        let basis = if round.changed.is_some() || round.promises() { basis.clone() } else { Basis::Served };
         let stored = round.changed.take().map(|(entry, body)| {
             let nonce = Id::random().low_half();
             Stored { entry, body, stamp: now, nonce }
         });
-        let present = stored.as_ref().unwrap_or(&known.stored);
-        let inbox = self.backend.inbox();
+        let (before, present) = (&known.stored.entry, &stored.as_ref().unwrap_or(&known.stored).entry);
         let others = round.notifications.iter().filter(|notification| notification.id.inbox() != inbox);
         let write = Write {
-            key: key.clone(),
+            key: self.key.clone(),
             expected: known.version,
             value: stored.as_ref().map(Stored::to_bytes),
             durable,
-            messages: messages::write(key, present.entry.holds(), others),
-            lasts: present.entry.lasts(now),
-            holder: present.entry.exclusive_holder().map(|(fence, until)| Holder { fence, until }),
-            holds: present.entry.holds_for(now),
+            messages: messages::write(self.key, others),
+            lasts: present.lasts(now),
+            holder: present.exclusive_holder().map(|(fence, until)| Holder { fence, until }),
+            holds: present.holds_for(now),
             epoch: Some(round.moment.epoch.id),
+            basis,
+            lasts_longer: known.version == ABSENT || present.kept_until() > before.kept_until(),
+            leaves: self.jobs.iter().all(|job| is_end(&job.request)),
         };
         (write, stored)
     }
 
+    /// Answers the requests of a round that was written, or whose value was the known one.
+    fn written(&mut self, round: Round, stored: Option<Stored>, version: Version, gone: &[Inbox]) -> Done {
+        let (was_absent, local) = (self.known.version == ABSENT, round.moment.local);
+        match stored {
+            Some(stored) => self.known.learn(version, stored, local),
+            None => self.known.seen = local,
+        }
+        let holds = self.known.stored.entry.holds();
+        if was_absent && local + ABSENT_FOR < Timestamp::now() {
+            // In between, the key may have had a value that was removed, with higher fences.
+            let first = holds.evict_all().map(|request| Job::own(request, Some(version)));
+            let error = Error::new(ErrorKind::Unavailable, "the process was stopped").unknown();
+            fail(take(&mut self.jobs), &error);
+            return (Some(take(&mut self.known)), first.into_iter().collect());
+        }
+        let first = self.store.take_back_from(gone, &round.notifications, version, holds);
+        self.finish(round, first)
+    }
+
+    /// Takes over the value of another process, which was faster.
+    async fn conflict(&mut self, version: Version, value: Option<Vec<u8>>) -> Result<Option<Done>> {
+        let (now, is_locked) = (Timestamp::now(), self.is_fresh && version == self.known.version);
+        let stored = read(version, value).await?;
+        self.known.learn(version, stored, now);
+        (self.is_fresh, self.conflicts) = (true, self.conflicts + 1);
+        // Nobody waits for the callers that have given up.
+        self.jobs.retain(Job::is_wanted);
+        if now > self.started + self.store.command_timeout * GIVE_UP_AFTER {
+            return Err(busy());
+        }
+        if is_locked || self.conflicts.is_multiple_of(CONFLICTS_PER_PAUSE) {
+            background::sleep(self.backoff.next_delay()).await;
+        }
+        Ok(None)
+    }
+
+    /// Delivers the notifications to the waiters of this process, and answers the callers.
+    fn finish(&mut self, round: Round, first: Vec<Job>) -> Done {
+        let (inbox, Moment { local, now, .. }) = (self.store.backend.inbox(), round.moment);
+        for mut notification in round.notifications {
+            if notification.id.inbox() == inbox {
+                if let Signal::HandedOff { until, .. } = &mut notification.signal {
+                    *until = local + until.since(now);
+                }
+                self.store.deliver(notification);
+            }
+        }
+        for (job, reply) in take(&mut self.jobs).into_iter().zip(round.replies) {
+            let reply = reply.map(|reply| asking_again(reply, &job.request));
+            job.answer(reply.map_err(|error| error.with_key(self.key.as_str())));
+        }
+        (Some(take(&mut self.known)), first)
+    }
+
+    /// Fails all requests.
+    fn failed(&mut self, error: &Error) -> Done {
+        fail(take(&mut self.jobs), error);
+        (None, Vec::new())
+    }
+}
+
+impl<B: Backend> CasStore<B> {
     /// Makes a write with this nonce, and finds out what came of it if its answer is lost.
     async fn carry_out_write(&self, write: &Write, nonce: u64) -> Result<Outcome> {
         let until = Timestamp::now() + 2 * self.command_timeout;
@@ -253,7 +322,7 @@ impl<B: Backend> CasStore<B> {
         let mut lost: Option<Error> = None;
         loop {
             match self.exchange(next.clone()).await {
-                Ok(Outcome::Matched { version, gone }) => return Ok(Outcome::Matched { version, gone }),
+                Ok(outcome @ (Outcome::Matched { .. } | Outcome::Ticked(_))) => return Ok(outcome),
                 Ok(Outcome::Differs { version, value }) => {
                     if Stored::nonce_of(value.as_deref()) == Some(nonce) {
                         // An earlier copy was carried out. A message that is sent twice does no harm.
@@ -309,54 +378,10 @@ impl<B: Backend> CasStore<B> {
         Error::new(ErrorKind::Unavailable, message).unknown()
     }
 
-    /// Delivers the notifications to the waiters of this process, and answers the callers.
-    fn finish(&self, key: &Key, jobs: Vec<Job>, round: Round, holds: Holds) {
-        let (inbox, Moment { local, now, .. }) = (self.backend.inbox(), round.moment);
-        for mut notification in round.notifications {
-            if notification.id.inbox() == inbox {
-                if let Signal::HandedOff { until, .. } = &mut notification.signal {
-                    *until = local + until.since(now);
-                }
-                self.deliver(notification, holds);
-            }
-        }
-        if !round.told_twice.is_empty() {
-            let mut recent = lock(&self.recent_grants);
-            round.told_twice.iter().for_each(|(id, fence)| recent.record(*id, *fence));
-        }
-        for (job, reply) in jobs.into_iter().zip(round.replies) {
-            job.answer(reply.map_err(|error| error.with_key(key.as_str())));
-        }
-    }
-
-    /// Delivers a notification to a waiter of this process. A grant that no waiter wants is taken back: others would
-    /// wait for its end.
-    pub(super) fn deliver(&self, notification: Notification, holds: Holds) {
-        let (Signal::Granted { fence } | Signal::HandedOff { fence, .. }) = notification.signal else {
-            // A waiter without a mailbox has left the queue, or is about to.
-            drop(self.mailboxes.deliver(notification));
-            return;
-        };
-        let id = notification.id;
-        let mut recent = lock(&self.recent_grants);
-        match self.mailboxes.put(notification) {
-            Ok(waker) => {
-                recent.record(id, fence);
-                drop(recent);
-                waker.into_iter().for_each(panics::wake);
-            }
-            Err(_) if recent.has(id, fence) => {}
-            Err(notification) => {
-                drop(recent);
-                if let Some(request) = holds.take_back(id, fence) {
-                    let call = Some(self.mailboxes.in_flight().begin());
-                    self.enqueue(
-                        &notification.key,
-                        Job { request, answer: None, only_at: None, _in_flight: call },
-                    );
-                }
-            }
-        }
+    /// Delivers a notification to a waiter of this process. A waiter that has given up has no mailbox, and its cancel is
+    /// on its way: that ends a grant which came too late. A message alone ends nothing.
+    pub(super) fn deliver(&self, notification: Notification) {
+        drop(self.mailboxes.deliver(notification));
     }
 
     /// Returns requests that take back what was granted to waiters of processes that are gone. They are carried out at
@@ -382,16 +407,39 @@ impl<B: Backend> CasStore<B> {
     }
 }
 
+/// Reads a value.
+async fn read(version: Version, value: Option<Vec<u8>>) -> Result<Stored> {
+    match value.filter(|_| version != ABSENT) {
+        Some(bytes) if bytes.len() < LARGE_VALUE => Stored::from_bytes(&bytes),
+        Some(bytes) => background::work(move || Stored::from_bytes(&bytes)).await,
+        None => Ok(Stored::default()),
+    }
+}
+
+/// Returns the reply with the time after which a waiter for a hold asks again.
+fn asking_again(reply: Reply, request: &Request) -> Reply {
+    match (reply, request) {
+        (Reply::Queued { ahead, recheck_after: Some(after) }, Request::Lock(_) | Request::Semaphore(_)) => {
+            let [least, more] = ASKS_AGAIN;
+            let latest = least + more.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+            Reply::Queued { ahead, recheck_after: Some(after.min(latest).max(SOONEST)) }
+        }
+        (reply, _) => reply,
+    }
+}
+
+/// Returns whether a request ends a hold or a wait of its caller.
+fn is_end(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Lock(HoldRequest::Release { .. } | HoldRequest::Cancel { .. })
+            | Request::Semaphore(HoldRequest::Release { .. } | HoldRequest::Cancel { .. })
+    )
+}
+
 fn busy() -> Error {
     let message = "other processes write the value of the key all the time, or a transaction holds it";
     Error::new(ErrorKind::Unavailable, message)
-}
-
-/// Fails all requests. What was observed at the key stays known.
-fn failed(jobs: Vec<Job>, mut known: Known, error: &Error) -> (Option<Known>, Vec<Job>) {
-    fail(jobs, error);
-    known.forget_value();
-    (Some(known), Vec::new())
 }
 
 fn fail(jobs: Vec<Job>, error: &Error) {

@@ -1,9 +1,13 @@
 //! A backend in this process, for tests of the engine: it delays, refuses, loses answers and messages, and carries
-//! writes out late. `fake://WORLD?clock=observed&delay=3ms&faults=5`: all stores of one world share their values.
+//! writes out late. `fake://WORLD?clock=ticked&delay=3ms&faults=5`: all stores of one world share their values.
+
+mod clock;
 
 use super::{
     CasStore,
-    backend::{ABSENT, Backend, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write},
+    backend::{ABSENT, Backend, Epoch, Inbox, Message, Outcome, Received, Version, Write},
+    ticker::{self, Ticking},
+    time::Time,
 };
 use crate::{
     background,
@@ -15,6 +19,7 @@ use crate::{
     stores::opening::Opening,
     sync::{Mutex, lock},
 };
+use clock::{FakeClock, WorldClock};
 use futures_util::future::BoxFuture;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -38,13 +43,17 @@ struct World {
     receivers: Mutex<HashMap<Inbox, Weak<OnceLock<Receiver>>>>,
     /// The id of the epoch, and the end of its quiet time.
     epoch: Mutex<(i64, Timestamp)>,
+    clock: WorldClock,
+    /// The bytes of the values that were read.
+    bytes_read: AtomicU64,
 }
 
 pub(crate) struct Fake {
     world: Arc<World>,
     inbox: Inbox,
     receiver: Arc<OnceLock<Receiver>>,
-    is_observed: bool,
+    /// The clock that the processes move on, if there is no other.
+    ticked: Option<Arc<FakeClock>>,
     delay: Duration,
     /// How many of a hundred exchanges go wrong.
     faults: u32,
@@ -78,17 +87,18 @@ pub(crate) fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>>
         world,
         inbox,
         receiver: Arc::default(),
-        is_observed: false,
+        ticked: None,
         delay: Duration::ZERO,
         faults: 0,
         largest: 1024 * 1024,
         seen: AtomicU64::new(0),
         epoch: Mutex::default(),
     };
+    let mut is_ticked = false;
     for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
         match parameter.split_once('=') {
-            Some(("clock", "observed")) => fake.is_observed = true,
-            Some(("clock", "served")) => fake.is_observed = false,
+            Some(("clock", "ticked")) => is_ticked = true,
+            Some(("clock", "served")) => is_ticked = false,
             Some(("delay", delay)) => {
                 fake.delay = humantime::parse_duration(delay).or_else(|_| misused("a wrong delay"))?;
             }
@@ -104,6 +114,9 @@ pub(crate) fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>>
         }
     }
     *lock(&fake.epoch) = *lock(&fake.world.epoch);
+    if is_ticked {
+        fake.ticked = Some(FakeClock::start(&fake)?);
+    }
     CasStore::new(fake, opening)
 }
 
@@ -116,7 +129,11 @@ impl World {
         };
         let is_late = write.value.is_some() && write.epoch.is_some_and(|id| id != lock(&self.epoch).0);
         if version != write.expected || is_late {
+            self.bytes_read.fetch_add(value.map_or(0, Vec::len) as u64, Ordering::Relaxed);
             return Outcome::Differs { version, value: value.cloned() };
+        }
+        if !self.clock.is_at(&write.basis) {
+            return Outcome::Ticked(None);
         }
         let Some(value) = write.value else { return Outcome::Matched { version, gone: Vec::new() } };
         let version = i64::try_from(self.versions.fetch_add(1, Ordering::Relaxed) + 1).expect("few writes");
@@ -150,6 +167,12 @@ impl World {
 }
 
 impl Fake {
+    /// Returns the bytes of the values that were read in this world.
+    #[cfg(test)]
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.world.bytes_read.load(Ordering::Relaxed)
+    }
+
     /// Returns the number of writes to this world.
     #[cfg(test)]
     pub(super) fn writes(&self) -> u64 {
@@ -160,6 +183,15 @@ impl Fake {
     #[cfg(test)]
     pub(super) fn was_durable(&self) -> bool {
         self.world.is_durable.load(Ordering::Relaxed)
+    }
+
+    /// Lets time stand still for that long, as it does while no process is connected.
+    #[cfg(test)]
+    pub(super) fn add_gap(&self, gap: Duration) {
+        self.world.clock.add_gap(gap);
+        if let Some(ticked) = &self.ticked {
+            ticked.find(Timestamp::now());
+        }
     }
 
     /// Begins an epoch, of which processes learn from their next answer.
@@ -198,6 +230,19 @@ impl Fake {
         lock(&self.world.values).remove(key);
     }
 
+    /// Takes over the clock that an answer has brought to a request that was sent at `sent`.
+    fn learn(&self, outcome: Outcome, sent: Timestamp) -> Outcome {
+        let Some(ticked) = &self.ticked else { return outcome };
+        match outcome {
+            Outcome::Ticked(_) => Outcome::Ticked(ticked.find(sent)),
+            Outcome::Differs { .. } => {
+                ticked.find(sent);
+                outcome
+            }
+            outcome @ Outcome::Matched { .. } => outcome,
+        }
+    }
+
     fn fault(&self) -> Fault {
         const FAULTS: [Fault; 5] =
             [Fault::Refused, Fault::RequestLost, Fault::AnswerLost, Fault::Late, Fault::MessagesLost];
@@ -217,6 +262,10 @@ impl Fake {
 impl Backend for Fake {
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
         let unavailable = |message| Error::new(ErrorKind::Unavailable, message);
+        if let Some(ticked) = &self.ticked {
+            ticked.clock().note_use();
+        }
+        let (sent, leaves) = (Timestamp::now(), write.leaves);
         Box::pin(async move {
             let fault = self.fault();
             self.wait().await;
@@ -241,6 +290,10 @@ impl Backend for Fake {
             };
             self.wait().await;
             *lock(&self.epoch) = *lock(&self.world.epoch);
+            let answer = answer.map(|outcome| self.learn(outcome, sent));
+            if let (Some(ticked), true, Ok(Outcome::Matched { .. })) = (&self.ticked, leaves, &answer) {
+                ticked.leave();
+            }
             self.seen.fetch_max(self.world.versions.load(Ordering::Relaxed), Ordering::Relaxed);
             answer
         })
@@ -266,10 +319,16 @@ impl Backend for Fake {
     }
 
     fn time(&self) -> Time {
-        if self.is_observed {
-            return Time::Observed;
-        }
-        Time::Served { now: Timestamp::now() - self.delay, spread: self.delay }
+        let served = || Time::served(Timestamp::now() - self.delay, self.delay);
+        self.ticked.as_ref().map_or_else(served, |ticked| ticked.clock().time().unwrap_or_else(Time::unknown))
+    }
+
+    fn settle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if let Some(ticked) = &self.ticked {
+                ticker::settle(&**ticked).await;
+            }
+        })
     }
 
     fn inbox(&self) -> Inbox {
@@ -283,7 +342,12 @@ impl Backend for Fake {
     }
 
     fn fence_floor(&self) -> u64 {
-        self.seen.load(Ordering::Relaxed) << 16
+        let now = Timestamp::now().as_micros();
+        if self.ticked.is_some() { self.seen.load(Ordering::Relaxed) << 16 } else { now }
+    }
+
+    fn reads_first(&self) -> bool {
+        self.ticked.is_some()
     }
 
     fn listen(&self, receiver: Receiver) {
@@ -300,6 +364,7 @@ impl Backend for Fake {
 impl Drop for Fake {
     fn drop(&mut self) {
         lock(&self.world.receivers).remove(&self.inbox);
+        self.ticked.iter().for_each(|ticked| ticked.end());
     }
 }
 

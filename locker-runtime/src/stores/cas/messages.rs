@@ -44,31 +44,14 @@ impl Holds {
             Self::Nothing => None,
         }
     }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Lock => "lock",
-            Self::Permits => "permits",
-            Self::Nothing => "-",
-        }
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        [Self::Lock, Self::Permits, Self::Nothing].into_iter().find(|holds| holds.text() == text)
-    }
 }
 
-/// Returns one message for each process: a line `<holds> <key>`, and a line `<signal> <id> <number>` for each
+/// Returns one message for each process: a line with the key, and a line `<signal> <id> <number>` for each
 /// notification.
-pub(super) fn write<'a>(
-    key: &Key,
-    holds: Holds,
-    notifications: impl Iterator<Item = &'a Notification>,
-) -> Vec<Message> {
+pub(super) fn write<'a>(key: &Key, notifications: impl Iterator<Item = &'a Notification>) -> Vec<Message> {
     let mut texts = BTreeMap::<Inbox, String>::new();
     for Notification { id, signal, .. } in notifications {
-        let text =
-            texts.entry(id.inbox()).or_insert_with(|| format!("{} {}", holds.text(), escaped(key.as_str())));
+        let text = texts.entry(id.inbox()).or_insert_with(|| escaped(key.as_str()));
         let (signal, number) = match signal {
             Signal::Granted { fence } | Signal::HandedOff { fence, .. } => ("granted", *fence),
             Signal::Wake => ("wake", 0),
@@ -81,10 +64,9 @@ pub(super) fn write<'a>(
 }
 
 /// Reads what [`write`] has written. Lines that a later version may add are passed over.
-pub(super) fn read(text: &str) -> Option<(Holds, Vec<Notification>)> {
-    let mut lines = text.lines();
-    let (holds, key) = lines.next()?.split_once(' ')?;
-    let (holds, key) = (Holds::read(holds)?, Key::new(&unescaped(key)?));
+pub(super) fn read(text: &str) -> Option<Vec<Notification>> {
+    let mut lines = text.split('\n');
+    let key = Key::new(&unescaped(lines.next()?)?);
     let notification = |line: &str| {
         let mut words = line.splitn(3, ' ');
         let (signal, id, number) = (words.next()?, Id::parse(words.next()?)?, words.next()?.parse().ok()?);
@@ -97,7 +79,7 @@ pub(super) fn read(text: &str) -> Option<(Holds, Vec<Notification>)> {
         };
         Some(Notification { key: key.clone(), id, signal })
     };
-    Some((holds, lines.filter_map(notification).collect()))
+    Some(lines.filter_map(notification).collect())
 }
 
 fn escaped(key: &str) -> String {
@@ -140,12 +122,12 @@ mod tests {
                 notify(one, Signal::Recheck { within: Duration::from_millis(3) }),
                 notify(one, Signal::Deleted),
             ];
-            let messages = write(&key, Holds::Permits, sent.iter());
+            let messages = write(&key, sent.iter());
             assert_eq!(messages.iter().map(|message| message.to).collect::<Vec<_>>(), [1, 2]);
             let [own, others] = &messages[..] else { panic!("{messages:?}") };
             let expected = [&sent[0], &sent[2], &sent[3]].map(Clone::clone).to_vec();
-            assert_eq!(read(&own.text), Some((Holds::Permits, expected)));
-            assert_eq!(read(&others.text), Some((Holds::Permits, vec![sent[1].clone()])));
+            assert_eq!(read(&own.text), Some(expected));
+            assert_eq!(read(&others.text), Some(vec![sent[1].clone()]));
             assert!(own.text.chars().all(|letter| letter == '\n' || !letter.is_control()), "{own:?}");
         }
     }
@@ -154,18 +136,17 @@ mod tests {
     fn hand_off_is_a_grant_elsewhere() {
         let (key, id) = (Key::new("a"), Id::random_in(1));
         let signal = Signal::HandedOff { fence: 9, until: Timestamp::NEVER };
-        let messages = write(&key, Holds::Lock, [Notification { key: key.clone(), id, signal }].iter());
-        let (holds, read) = read(&messages[0].text).unwrap();
-        assert_eq!((holds, read[0].signal), (Holds::Lock, Signal::Granted { fence: 9 }));
+        let messages = write(&key, [Notification { key: key.clone(), id, signal }].iter());
+        assert_eq!(read(&messages[0].text).unwrap()[0].signal, Signal::Granted { fence: 9 });
     }
 
     #[test]
     fn foreign_texts_are_ignored() {
-        for text in ["", "lock", "house a", "lock %", "lock %zz", "lock %F"] {
+        for text in ["%", "lock%zz", "lock%F"] {
             assert_eq!(read(text), None, "{text}");
         }
         for line in ["granted", "granted x 1", "rain 00000000000000000000000000000001 1", "wake 1"] {
-            assert_eq!(read(&format!("lock a\n{line}")), Some((Holds::Lock, Vec::new())), "{line}");
+            assert_eq!(read(&format!("lock:a\n{line}")), Some(Vec::new()), "{line}");
         }
     }
 }

@@ -10,8 +10,8 @@ use std::{collections::HashMap, mem::take, time::Duration};
 /// How many values this process remembers of keys without a request.
 const REMEMBERED: usize = 10_000;
 
-/// The maximum of bytes of a value that is remembered without a request.
-const REMEMBERED_LEN: usize = 4 * 1024;
+/// The maximum of bytes of all values that are remembered without a request.
+const REMEMBERED_BYTES: usize = 64 << 20;
 
 /// How long an inbox is taken to be without a process after a message to it failed. Its process may only replace its
 /// connection, and until then its waiters are passed over.
@@ -27,15 +27,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// Returns whether something about the key is known that saves a request or that only time tells.
-    fn is_needed(&self) -> bool {
-        self.known.as_ref().is_some_and(Known::has_value) || self.is_observing()
-    }
-
-    /// Returns whether the end of a promise is awaited that was seen first some time ago. Without that memory, its time
-    /// would begin anew.
-    fn is_observing(&self) -> bool {
-        self.known.as_ref().is_some_and(|known| known.observed.has_promises())
+    fn bytes(&self) -> usize {
+        self.known.as_ref().map_or(0, |known| known.stored.body.len())
     }
 }
 
@@ -43,55 +36,56 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     by_key: HashMap<Key, Queue, foldhash::fast::RandomState>,
-    /// The number of keys from which on those without a request are forgotten.
-    sweep_at: usize,
+    /// The bytes of the values at keys without a request.
+    idle_bytes: usize,
 }
 
 impl Queues {
     /// Adds a request. Returns whether a task must be started for it.
     pub(super) fn add(&mut self, key: &Key, job: Job) -> bool {
-        if !self.by_key.contains_key(key) {
+        if self.by_key.len() >= REMEMBERED && !self.by_key.contains_key(key) {
             self.forget_idle();
         }
         let queue = self.by_key.entry(key.clone()).or_default();
         queue.jobs.push(job);
-        !std::mem::replace(&mut queue.is_served, true)
+        let starts = !std::mem::replace(&mut queue.is_served, true);
+        if starts {
+            self.idle_bytes -= queue.bytes();
+        }
+        starts
     }
 
     /// Returns the requests at a key and its value. Without requests, the task ends.
     pub(super) fn take(&mut self, key: &Key) -> Option<(Vec<Job>, Option<Known>)> {
         let queue = self.by_key.get_mut(key)?;
-        if queue.jobs.is_empty() {
-            queue.is_served = false;
-            if let Some(known) = queue.known.as_mut().filter(|known| known.stored.body.len() > REMEMBERED_LEN)
-            {
-                known.forget_value();
-            }
-            if !queue.is_needed() {
-                self.by_key.remove(key);
-            }
-            return None;
+        if !queue.jobs.is_empty() {
+            return Some((take(&mut queue.jobs), queue.known.take()));
         }
-        Some((take(&mut queue.jobs), queue.known.take()))
+        queue.is_served = false;
+        self.idle_bytes += queue.bytes();
+        if queue.known.is_none() {
+            self.by_key.remove(key);
+        } else if self.idle_bytes > REMEMBERED_BYTES || self.by_key.len() > 2 * REMEMBERED {
+            self.forget_idle();
+        }
+        None
     }
 
     pub(super) fn put_back(&mut self, key: &Key, known: Option<Known>, first: Vec<Job>) {
         let Some(queue) = self.by_key.get_mut(key) else { return };
-        queue.known = known;
+        queue.known = known.filter(Known::has_value);
         queue.jobs.splice(0..0, first);
     }
 
-    /// Returns the present time of a key whose clock is observed, if this process has seen the value with this nonce.
-    pub(super) fn observed_now(&self, key: &str, nonce: u64) -> Option<Timestamp> {
-        let known = self.by_key.get(&Key::new(key))?.known.as_ref()?;
-        (known.stored.nonce == nonce).then(|| known.observed.now(Timestamp::now()))
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_key.len()
     }
 
+    /// Forgets the values of keys without a request: any value can be read again.
     fn forget_idle(&mut self) {
-        if self.by_key.len() >= self.sweep_at.max(REMEMBERED) {
-            self.by_key.retain(|_, queue| queue.is_served || queue.is_observing());
-            self.sweep_at = 2 * self.by_key.len();
-        }
+        self.by_key.retain(|_, queue| queue.is_served);
+        self.idle_bytes = 0;
     }
 }
 

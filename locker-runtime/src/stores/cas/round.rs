@@ -3,13 +3,11 @@
 use super::{
     backend::{ABSENT, Epoch, Inbox, Version},
     entry::{Entry, Stored},
-    observed::Observed,
+    time::Basis,
 };
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
-    id::Id,
-    in_flight::InFlightCall,
     key::Key,
     primitives::{Context, HoldRequest, Notification, Reply, Request, Signal},
 };
@@ -27,14 +25,12 @@ pub(super) struct Job {
     pub(super) answer: Option<oneshot::Sender<Result<Reply>>>,
     /// The only version at which the request is carried out; at any other it is dropped.
     pub(super) only_at: Option<Version>,
-    /// Counts a request of the store itself as background work until it is done.
-    pub(super) _in_flight: Option<InFlightCall>,
 }
 
 impl Job {
     /// Returns a request of the store itself.
     pub(super) fn own(request: Request, only_at: Option<Version>) -> Self {
-        Self { request, answer: None, only_at, _in_flight: None }
+        Self { request, answer: None, only_at }
     }
 
     /// Returns whether the store or a caller that has not given up waits for the answer.
@@ -51,11 +47,10 @@ impl Job {
 }
 
 /// The value of a key as this process knows it.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) version: Version,
     pub(super) stored: Stored,
-    pub(super) observed: Observed,
     /// The local time at which the value was there.
     pub(super) seen: Timestamp,
     /// The id of the epoch in which it was there. The same version may belong to another value in another epoch.
@@ -68,9 +63,13 @@ impl Known {
         self.seen > Timestamp::default()
     }
 
-    /// Forgets the value, but not what was observed about its time.
+    /// Records a value that was there at `seen`.
+    pub(super) fn learn(&mut self, version: Version, stored: Stored, seen: Timestamp) {
+        (self.version, self.stored, self.seen) = (version, stored, seen);
+    }
+
     pub(super) fn forget_value(&mut self) {
-        (self.version, self.stored, self.seen) = (ABSENT, Stored::default(), Timestamp::default());
+        self.learn(ABSENT, Stored::default(), Timestamp::default());
     }
 
     /// Forgets the value of another epoch. Returns whether there was one.
@@ -82,27 +81,34 @@ impl Known {
         self.epoch = epoch;
         is_of_another
     }
+
+    /// Returns whether the key counts the gaps of the store's clock, as what has no holder does.
+    pub(super) fn counts_gaps(&self, jobs: &[Job]) -> bool {
+        let of_requests = || jobs.iter().find_map(|job| job.request.counts_gaps());
+        self.stored.entry.counts_gaps().or_else(of_requests).unwrap_or(false)
+    }
 }
 
 /// The times of one round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Moment {
     /// On the clock of this process, before anything is sent.
     pub(super) local: Timestamp,
     /// On the clock of the key: no later than it is.
     pub(super) now: Timestamp,
     pub(super) spread: Duration,
+    pub(super) basis: Basis,
     pub(super) fence_floor: u64,
     pub(super) epoch: Epoch,
 }
 
 /// The process that runs the round.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    pub(super) key: &'a Key,
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) key: Key,
     pub(super) inbox: Inbox,
     /// Inboxes that no process listens to.
-    pub(super) gone: &'a [Inbox],
+    pub(super) gone: Vec<Inbox>,
     /// The maximum of bytes of the body of a value.
     pub(super) limit: usize,
 }
@@ -115,8 +121,6 @@ pub(super) struct Round {
     /// The new entry and its bytes. `None` if it equals the known one.
     pub(super) changed: Option<(Entry, Vec<u8>)>,
     pub(super) moment: Moment,
-    /// The attempts that get a grant by a reply, though a message may tell them of it, too.
-    pub(super) told_twice: Vec<(Id, u64)>,
 }
 
 /// Which requests are refused, because the value would become too large.
@@ -147,7 +151,7 @@ impl Refused {
 }
 
 impl Round {
-    pub(super) fn run(known: &Known, jobs: &[Job], moment: Moment, place: Place<'_>) -> Self {
+    pub(super) fn run(known: &Known, jobs: &[Job], moment: Moment, place: &Place) -> Self {
         let mut round = Self::try_run(known, jobs, moment, place, Refused::None);
         for refused in [Refused::NewPlaces, Refused::Growth, Refused::All] {
             let len = round.changed.as_ref().map_or(0, |(_, body)| body.len());
@@ -155,50 +159,62 @@ impl Round {
             if len <= place.limit || len <= known.stored.body.len() {
                 break;
             }
-            round = Self::try_run(known, jobs, moment, place, refused);
+            round = Self::try_run(known, jobs, round.moment, place, refused);
         }
         round
     }
 
-    fn try_run(known: &Known, jobs: &[Job], moment: Moment, place: Place<'_>, refused: Refused) -> Self {
+    fn try_run(known: &Known, jobs: &[Job], moment: Moment, place: &Place, refused: Refused) -> Self {
         let mut entry = known.stored.entry.clone();
         let (mut replies, mut notifications) = (Vec::with_capacity(jobs.len()), Vec::new());
-        let (mut has_changed, mut told_twice, mut must_write) = (false, Vec::new(), false);
+        let (mut has_changed, mut must_write) = (false, false);
         for Job { request, .. } in jobs {
-            let waiter = request.waiter();
-            let seat = waiter.and_then(|id| entry.place(id));
+            let seat = request.waiter().and_then(|id| entry.place(id));
             if refused.includes(request, seat.is_some()) {
                 replies.push(Err(too_large(place.limit)));
                 continue;
             }
-            // A waiter that only shows that it lives changes nothing while its place lasts long enough.
-            let before = seat.filter(|until| *until > moment.now + WAITER_TTL / 2).map(|_| entry.clone());
-            let (notified, was_used) = (notifications.len(), entry.is_used());
-            let quiet = moment.epoch.quiet;
-            let earlier = quiet.map(|_| entry.clone());
-            let reply = entry.step(request, &mut context(moment, place, quiet, &mut notifications));
-            if let Some((earlier, left)) = earlier.zip(quiet)
-                && refuses(&earlier, &entry, request, &reply, moment, place)
-            {
-                entry = earlier;
-                notifications.truncate(notified);
+            if let Some(left) = moment.epoch.quiet.filter(|_| entry.regrants(request, moment.now)) {
                 replies.push(Err(Error::nothing_is_granted(left)));
                 continue;
             }
-            match (before, &reply) {
-                (Some(before), Reply::Queued { .. }) if notifications.len() == notified => entry = before,
-                _ => has_changed = true,
-            }
+            let (notified, fence) = (notifications.len(), entry.last_fence());
+            let reply = entry.step(request, &mut context(&moment, place, &mut notifications));
+            debug_assert!(
+                moment.epoch.quiet.is_none() || entry.last_fence() == fence,
+                "granted in a quiet time"
+            );
+            // A waiter that only shows that it lives changes nothing while its place lasts long enough.
+            let is_seated = seat.is_some_and(|until| until > moment.now + WAITER_TTL / 2);
+            let changes_nothing = match reply {
+                Reply::Queued { .. } => is_seated && notifications.len() == notified,
+                Reply::Inspected(_) => notifications.len() == notified,
+                _ => false,
+            };
+            has_changed |= !changes_nothing;
             // A write shows whether the epoch is still the known one, which a comparison does not.
-            must_write |= asks_by_name(request) && matches!(reply, Reply::Granted { .. });
-            if let (Some(id), Reply::Granted { fence }, true) = (acquirer(request), &reply, was_used) {
-                told_twice.push((id, *fence));
-            }
-            replies.push(Ok(reply));
+            must_write |= matches!(reply, Reply::Granted { .. }) && request.hold_name().is_some();
+            replies.push(match moment.epoch.quiet {
+                Some(left) if entry.would_grant(request, &reply) => Err(Error::nothing_is_granted(left)),
+                _ => Ok(reply),
+            });
         }
         let body = if has_changed { Some(entry.to_bytes()) } else { None };
         let changed = body.filter(|body| must_write || *body != known.stored.body).map(|body| (entry, body));
-        Self { replies, notifications, changed, moment, told_twice }
+        Self { replies, notifications, changed, moment }
+    }
+
+    /// Returns whether the round tells waiters no more than that they wait.
+    pub(super) fn only_queues(&self) -> bool {
+        let is_queued = |reply: &Result<Reply>| matches!(reply, Ok(Reply::Queued { .. }));
+        self.changed.is_none() && self.notifications.is_empty() && self.replies.iter().all(is_queued)
+    }
+
+    /// Returns whether callers rely on an end that the round has found, and not only on the value.
+    pub(super) fn promises(&self) -> bool {
+        let is_promise =
+            |reply: &Result<Reply>| matches!(reply, Ok(Reply::Granted { .. } | Reply::Renewed { .. }));
+        self.replies.iter().any(is_promise)
     }
 
     /// Returns whether a caller or a waiter relies on the value as soon as it is told: then a crash of the server must
@@ -227,61 +243,13 @@ impl Round {
     }
 }
 
-fn context<'a>(
-    moment: Moment,
-    place: Place<'a>,
-    quiet: Option<Duration>,
-    notifications: &'a mut Vec<Notification>,
-) -> Context<'a> {
-    Context {
-        key: place.key,
-        now: moment.now,
-        floor: moment.fence_floor,
-        spread: moment.spread,
-        inbox: Some(place.inbox),
-        // In a quiet time nothing is handed to them, so their waiters keep their places.
-        gone: if quiet.is_some() { &[] } else { place.gone },
-        quiet,
-        notifications,
-    }
-}
-
-/// Returns whether a request is refused that a step has carried out in a quiet time: it would have been granted at
-/// another time, and its caller does not wait; or it got a hold of its name that may have been released since. A step
-/// that grants all the same is undone.
-fn refuses(
-    earlier: &Entry,
-    entry: &Entry,
-    request: &Request,
-    reply: &Reply,
-    moment: Moment,
-    place: Place<'_>,
-) -> bool {
-    let has_granted = entry.last_fence() > earlier.last_fence();
-    debug_assert!(!has_granted, "{request:?} is granted in a quiet time");
-    has_granted
-        || asks_by_name(request) && matches!(reply, Reply::Granted { .. })
-        || matches!(reply, Reply::Busy { .. })
-            && matches!(
-                earlier.clone().step(request, &mut context(moment, place, None, &mut Vec::new())),
-                Reply::Granted { .. }
-            )
-}
-
-fn asks_by_name(request: &Request) -> bool {
-    match request {
-        Request::Lock(HoldRequest::Acquire { ask, .. }) => ask.is_some(),
-        Request::Semaphore(HoldRequest::Acquire { id, ask, .. }) => ask.key != *id,
-        _ => false,
-    }
-}
-
-fn acquirer(request: &Request) -> Option<Id> {
-    match request {
-        Request::Lock(HoldRequest::Acquire { id, .. })
-        | Request::Semaphore(HoldRequest::Acquire { id, .. }) => Some(*id),
-        _ => None,
-    }
+fn context<'a>(moment: &Moment, place: &'a Place, notifications: &'a mut Vec<Notification>) -> Context<'a> {
+    let mut context = Context::new(&place.key, moment.now, notifications);
+    (context.floor, context.spread, context.inbox) = (moment.fence_floor, moment.spread, Some(place.inbox));
+    context.quiet = moment.epoch.quiet;
+    // In a quiet time nothing is handed to them, so their waiters keep their places.
+    context.gone = if context.quiet.is_some() { &[] } else { &place.gone };
+    context
 }
 
 fn too_large(limit: usize) -> Error {

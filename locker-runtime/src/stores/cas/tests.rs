@@ -1,11 +1,13 @@
 mod crowds;
-mod model;
+mod elsewhere;
 mod quiet;
+mod renewals;
+mod silence;
 
 use super::{
     CasStore,
-    backend::{ABSENT, Backend, Outcome, Write},
-    entry::{Entry, Stored},
+    backend::{Backend, Outcome, Received, Write},
+    entry::Stored,
     fake,
     fake::Fake,
 };
@@ -18,11 +20,12 @@ use crate::{
     locker::Locker,
     mailboxes::Mailbox,
     primitives::{
-        Context as StepContext, GRANT_WINDOW, HoldKind, HoldRequest, Reply, Request, Signal, Wait, counter,
+        GRANT_WINDOW, HoldKind, HoldRequest, Reply, Request, Signal, Wait, counter,
         rate_limiter::{self, Quota},
     },
     store::Store,
     stores::opening::Opening,
+    sync::lock,
 };
 use futures_util::future::join_all;
 use locker_harness::eventually;
@@ -116,7 +119,7 @@ fn each_request_is_carried_out_once() {
 /// Three processes with two threads each, of which every tenth exchange goes wrong.
 #[test]
 fn exclusion_survives_lost_answers() {
-    for clock in ["served", "observed"] {
+    for clock in ["served", "ticked"] {
         let url = format!("fake://exclusion-{}?clock={clock}&faults=10", world());
         let (inside, last, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
         thread::scope(|scope| {
@@ -195,24 +198,45 @@ fn hand_off_within_a_process_is_one_write() {
     assert_eq!(store.backend.writes(), before + 1);
 }
 
+/// The waiter has given up, and its cancel comes after the grant.
 #[test]
-fn grant_that_nobody_wants_goes_to_the_next() {
+fn late_cancel_hands_an_unwanted_grant_on() {
     let world = world();
-    let (store, other, key) = (store(&world, ""), store(&world, ""), Key::new("lock"));
-    let (holder, request) = acquire(&store, WAIT);
-    fence(call(&store, &key, &request));
-    for of in [&store, &other] {
-        // Without a mailbox, as if its future had been dropped.
-        assert!(matches!(call(of, &key, &acquire(of, WAIT).1), Ok(Reply::Queued { .. })));
+    for of_this_process in [true, false] {
+        let (one, other) = (store(&world, ""), store(&world, ""));
+        let (key, of) =
+            (Key::new(&format!("unwanted {of_this_process}")), if of_this_process { &one } else { &other });
+        let (holder, request) = acquire(&one, WAIT);
+        fence(call(&one, &key, &request));
+        let (gives_up, request) = acquire(of, WAIT);
+        assert!(matches!(call(of, &key, &request), Ok(Reply::Queued { .. })));
+        let (waiter, waits) = acquire(&one, WAIT);
+        let mailbox = one.mailboxes().subscribe(waiter);
+        assert!(matches!(call(&one, &key, &waits), Ok(Reply::Queued { .. })));
+        let started = Instant::now();
+        assert_eq!(call(&one, &key, &release(holder)).unwrap(), Reply::Released);
+        assert_eq!(call(of, &key, &HoldKind::Lock.cancel(gives_up, false)).unwrap(), Reply::Cancelled);
+        let signal = next(mailbox);
+        assert!(matches!(signal, Signal::HandedOff { .. } | Signal::Granted { .. }), "{signal:?}");
+        assert!(started.elapsed() < GRANT_WINDOW, "it waited for the end of a grant");
     }
-    let (waiter, waits) = acquire(&other, WAIT);
-    let mailbox = other.mailboxes().subscribe(waiter);
-    assert!(matches!(call(&other, &key, &waits), Ok(Reply::Queued { .. })));
-    let started = Instant::now();
-    assert_eq!(call(&store, &key, &release(holder)).unwrap(), Reply::Released);
-    let signal = next(mailbox);
-    assert!(matches!(signal, Signal::HandedOff { .. }), "{signal:?}");
-    assert!(started.elapsed() < GRANT_WINDOW, "it waited for the end of a grant");
+}
+
+/// Whatever a message says that another process has sent, or made up.
+#[test]
+fn message_ends_no_hold() {
+    let (store, key) = (store(&world(), ""), Key::new("lock"));
+    let (holder, request) = acquire(&store, None);
+    let fence = fence(call(&store, &key, &request));
+    for text in [
+        format!("lock\ngranted {holder} {fence}"),
+        format!("lock\ngranted {holder} {}", fence + 1),
+        format!("lock\nwake {holder} 0\ndeleted {holder} 0\nrecheck {holder} 0"),
+    ] {
+        store.receive(Received::Text(&text));
+    }
+    let renew = Request::Lock(HoldRequest::Renew { id: holder, lease: LEASE, once: None });
+    assert_eq!(call(&store, &key, &renew).unwrap(), Reply::Renewed { fence });
 }
 
 #[test]
@@ -364,7 +388,7 @@ fn unreadable_values_are_conflicts() {
 /// The process that comes back has seen neither the other fences nor the removal.
 #[test]
 fn fences_rise_over_removed_values() {
-    for clock in ["clock=observed", "clock=served"] {
+    for clock in ["clock=ticked", "clock=served"] {
         let world = world();
         let (one, other, key) = (store(&world, clock), store(&world, clock), Key::new("lock"));
         fence(call(&one, &Key::new("another lock"), &acquire(&one, None).1));
@@ -382,30 +406,47 @@ fn fences_rise_over_removed_values() {
     }
 }
 
-/// The clock of the holder's process is behind that of the others.
+/// The time of a limit is ahead of that of a lock by all the time in which no process was connected.
 #[test]
 fn limiter_at_the_key_of_a_lock_ends_no_hold() {
-    let (store, key) = (store(&world(), "clock=observed&delay=20ms"), Key::new("both"));
-    let (past, mut notifications, mut entry) = (Timestamp::now() - 2 * LEASE, Vec::new(), Entry::default());
-    let mut context = StepContext::new(&key, past, &mut notifications);
-    entry.step(&HoldKind::Lock.acquire(Id::random_in(77), LEASE, None), &mut context);
-    let body = entry.to_bytes();
-    let value = Stored { entry, body, stamp: past, nonce: 1 }.to_bytes();
-    let write = Write { expected: ABSENT, value: Some(value), ..Write::look(key.clone()) };
-    assert!(matches!(block_on(store.backend.exchange(write)), Ok(Outcome::Matched { .. })));
-    let take = Request::RateLimiter(rate_limiter::Request::Take {
-        id: Id::random(),
-        tokens: 1,
-        quota: Quota::fixed_window(10, LEASE),
-        patience: Duration::ZERO,
-        wait: None,
-    });
-    assert_eq!(call(&store, &key, &take).unwrap(), Reply::WrongKind);
+    let (store, key) = (store(&world(), "clock=ticked&delay=20ms"), Key::new("both"));
+    store.backend.add_gap(2 * LEASE);
+    let take = || {
+        Request::RateLimiter(rate_limiter::Request::Take {
+            id: Id::random(),
+            tokens: 1,
+            quota: Quota::fixed_window(10, LEASE),
+            patience: Duration::ZERO,
+            wait: None,
+        })
+    };
+    assert!(matches!(call(&store, &Key::new("limit"), &take()), Ok(Reply::Admitted { .. })));
+    fence(call(&store, &key, &acquire(&store, None).1));
+    assert_eq!(call(&store, &key, &take()).unwrap(), Reply::WrongKind);
     // The later two share a round, while the first one is under way.
-    let requests = [Request::Inspect, acquire(&store, None).1, take];
+    let requests = [Request::Inspect, acquire(&store, None).1, take()];
     let replies = block_on(join_all(requests.iter().map(|request| store.call(&key, request))));
     assert!(matches!(replies[1], Ok(Reply::Busy { .. })), "{replies:?}");
     assert_eq!(*replies[2].as_ref().unwrap(), Reply::WrongKind);
+}
+
+/// A limit goes on while no process is connected, and a hold does not.
+#[test]
+fn gaps_refill_limits_and_end_no_hold() {
+    let (store, key) = (store(&world(), "clock=ticked"), Key::new("limit"));
+    let take = || {
+        let quota = Quota::token_bucket(1, 2 * LEASE);
+        let (id, patience) = (Id::random(), Duration::ZERO);
+        Request::RateLimiter(rate_limiter::Request::Take { id, tokens: 1, quota, patience, wait: None })
+    };
+    let (holder, request) = acquire(&store, None);
+    let fence = fence(call(&store, &Key::new("lock"), &request));
+    assert!(matches!(call(&store, &key, &take()), Ok(Reply::Admitted { .. })));
+    assert!(matches!(call(&store, &key, &take()), Ok(Reply::Limited { .. })));
+    store.backend.add_gap(2 * LEASE);
+    assert!(matches!(call(&store, &key, &take()), Ok(Reply::Admitted { .. })));
+    let renew = Request::Lock(HoldRequest::Renew { id: holder, lease: LEASE, once: None });
+    assert_eq!(call(&store, &Key::new("lock"), &renew).unwrap(), Reply::Renewed { fence });
 }
 
 #[test]

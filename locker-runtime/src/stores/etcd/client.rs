@@ -18,7 +18,14 @@ use futures_util::{
     future::{BoxFuture, Shared},
 };
 use prost::Message;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 use tonic::{
     Request, Streaming,
     client::Grpc,
@@ -38,6 +45,8 @@ pub(super) struct Client {
     token: Mutex<Token>,
     /// The last failure of a call that was made again.
     trouble: Mutex<Option<Failure>>,
+    /// The smoothed time to an answer, in microseconds.
+    answer_time: AtomicU64,
 }
 
 /// How long calls take at most.
@@ -79,7 +88,14 @@ impl fmt::Debug for Client {
 
 impl Client {
     pub(super) fn new(endpoints: Endpoints, limits: Limits, login: Option<Login>) -> Self {
-        Self { endpoints, limits, login, token: Mutex::new(Token::None), trouble: Mutex::default() }
+        Self {
+            endpoints,
+            limits,
+            login,
+            token: Mutex::new(Token::None),
+            trouble: Mutex::default(),
+            answer_time: AtomicU64::new(0),
+        }
     }
 
     /// Makes one call within the limit of a call.
@@ -114,8 +130,12 @@ impl Client {
             let member = self.endpoints.current();
             let token = self.token().await.map_err(Failure::before)?;
             let limit = self.limits.member.min(by.since(Timestamp::now()));
+            let sent = Timestamp::now();
             let failure = match self.ask(member, path, request.clone(), token.as_ref(), limit).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.note_answer_time(Timestamp::now().since(sent));
+                    return Ok(answer);
+                }
                 Err(failure) => failure,
             };
             match failure.meaning {
@@ -138,6 +158,17 @@ impl Client {
                 return Err(failure);
             }
         }
+    }
+
+    /// Returns the smoothed time to an answer.
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.answer_time.load(Ordering::Relaxed))
+    }
+
+    fn note_answer_time(&self, took: Duration) {
+        let (took, before) = (took.as_micros(), self.answer_time.load(Ordering::Relaxed));
+        let smoothed = u64::try_from((7 * u128::from(before) + took) / 8).unwrap_or(u64::MAX);
+        self.answer_time.store(smoothed, Ordering::Relaxed);
     }
 
     /// Returns the last failure of a call that was made again.

@@ -42,4 +42,28 @@ impl Keys {
     pub(super) fn base_text(&self) -> String {
         format!("{}/base", self.prefix)
     }
+
+    /// The time, which the processes move on.
+    pub(super) fn clock(&self) -> Bytes {
+        self.clock_text().into()
+    }
+
+    pub(super) fn clock_text(&self) -> String {
+        format!("{}/clock", self.prefix)
+    }
+}
+
+/// Returns the first key after all that begin with `prefix`.
+pub(super) fn end_of_prefix(prefix: &[u8]) -> Bytes {
+    let len = prefix.iter().rposition(|byte| *byte < u8::MAX).map_or(0, |last| last + 1);
+    let mut end = prefix[..len].to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end.into()
+}
+
+/// Returns the first key after `key`.
+pub(super) fn successor(key: &[u8]) -> Bytes {
+    [key, &[0]].concat().into()
 }

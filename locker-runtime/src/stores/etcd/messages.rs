@@ -14,6 +14,8 @@ pub(super) struct Header {
 pub(super) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(super) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
@@ -52,6 +54,9 @@ pub(super) struct Put {
     pub(super) value: Bytes,
     #[prost(int64, tag = "3")]
     pub(super) lease: i64,
+    /// Whether the key stays under its lease.
+    #[prost(bool, tag = "6")]
+    pub(super) ignore_lease: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -62,30 +67,45 @@ pub(super) struct Compare {
     target: i32,
     #[prost(bytes = "bytes", tag = "3")]
     key: Bytes,
+    #[prost(int64, optional, tag = "5")]
+    create_revision: Option<i64>,
     #[prost(int64, optional, tag = "6")]
     mod_revision: Option<i64>,
+    #[prost(bytes = "bytes", optional, tag = "7")]
+    value: Option<Bytes>,
     #[prost(int64, optional, tag = "8")]
     lease: Option<i64>,
 }
 
 const EQUAL: i32 = 0;
 const GREATER: i32 = 1;
+const CREATE: i32 = 1;
 const MOD: i32 = 2;
+const VALUE: i32 = 3;
 const LEASE: i32 = 4;
 
 impl Compare {
     /// The key was last changed at this revision, or is absent for 0.
     pub(super) fn is_at(key: Bytes, revision: i64) -> Self {
-        Self { result: EQUAL, target: MOD, key, mod_revision: Some(revision), lease: None }
+        Self { target: MOD, key, mod_revision: Some(revision), ..Self::default() }
+    }
+
+    /// The key was made at this revision, or is absent for 0.
+    pub(super) fn is_of(key: Bytes, revision: i64) -> Self {
+        Self { target: CREATE, key, create_revision: Some(revision), ..Self::default() }
+    }
+
+    pub(super) fn has(key: Bytes, value: Bytes) -> Self {
+        Self { target: VALUE, key, value: Some(value), ..Self::default() }
     }
 
     pub(super) fn exists(key: Bytes) -> Self {
-        Self { result: GREATER, target: MOD, key, mod_revision: Some(0), lease: None }
+        Self { result: GREATER, target: MOD, key, mod_revision: Some(0), ..Self::default() }
     }
 
     /// The key is under this lease.
     pub(super) fn is_under(key: Bytes, lease: i64) -> Self {
-        Self { result: EQUAL, target: LEASE, key, mod_revision: None, lease: Some(lease) }
+        Self { result: EQUAL, target: LEASE, key, lease: Some(lease), ..Self::default() }
     }
 }
 
@@ -106,7 +126,12 @@ impl Op {
     }
 
     pub(super) fn put(key: Bytes, value: Bytes, lease: i64) -> Self {
-        Self { range: None, put: Some(Put { key, value, lease }), txn: None }
+        Self { range: None, put: Some(Put { key, value, lease, ignore_lease: false }), txn: None }
+    }
+
+    /// Replaces the value of a key, which stays under its lease.
+    pub(super) fn replace(key: Bytes, value: Bytes) -> Self {
+        Self { range: None, put: Some(Put { key, value, lease: 0, ignore_lease: true }), txn: None }
     }
 
     pub(super) fn txn(txn: Txn) -> Self {
@@ -146,6 +171,11 @@ impl TxnAnswer {
     pub(super) fn revision(&self) -> i64 {
         self.header.map_or(0, |header| header.revision)
     }
+
+    /// Returns what the operation number `at` has read, if the key exists.
+    pub(super) fn read(&self, at: usize) -> Option<&KeyValue> {
+        self.responses.get(at)?.range.as_ref()?.kvs.first()
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -179,6 +209,8 @@ pub(super) struct Event {
 pub(super) struct WatchAnswer {
     #[prost(message, optional, tag = "1")]
     pub(super) header: Option<Header>,
+    #[prost(int64, tag = "2")]
+    pub(super) watch_id: i64,
     #[prost(bool, tag = "3")]
     pub(super) created: bool,
     #[prost(bool, tag = "4")]
@@ -208,7 +240,7 @@ pub(super) struct LeaseGrantAnswer {
     pub(super) ttl: i64,
 }
 
-/// A request to revoke or to keep a lease.
+/// A request to revoke a lease, to keep it, or to tell how much of it is left.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct LeaseId {
     #[prost(int64, tag = "1")]
@@ -220,6 +252,16 @@ pub(super) struct KeepAliveAnswer {
     /// Seconds. 0 if there is no such lease.
     #[prost(int64, tag = "3")]
     pub(super) ttl: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct TimeToLiveAnswer {
+    /// Seconds. -1 if there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(super) ttl: i64,
+    /// Seconds.
+    #[prost(int64, tag = "4")]
+    pub(super) granted: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]

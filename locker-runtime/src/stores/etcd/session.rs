@@ -2,6 +2,7 @@
 
 use super::{
     client::{Client, Repeat},
+    clock::EtcdClock,
     endpoints::Member,
     errors::{Failure, Meaning},
     health,
@@ -14,9 +15,14 @@ use super::{
 use crate::{
     background,
     backoff::Backoff,
+    clock::Timestamp,
     error::{Error, ErrorKind},
     panics,
-    stores::cas::{Inbox, Received},
+    stores::cas::{
+        Inbox, Received,
+        ticked::Source,
+        ticker::{self, Ticking},
+    },
 };
 use prost::bytes::Bytes;
 use std::{
@@ -46,6 +52,10 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn saw(&self, revision: i64) {
         self.revision.fetch_max(revision, Ordering::AcqRel);
+    }
+
+    fn revision(&self) -> i64 {
+        self.revision.load(Ordering::Acquire)
     }
 
     /// Returns a number above every fence of a key that was seen to be absent. Fences rise by less than 65,536 with
@@ -84,6 +94,7 @@ pub(super) struct Session {
     pub(super) keys: Keys,
     pub(super) inbox: Inbox,
     pub(super) leases: Arc<Leases>,
+    pub(super) clock: Arc<EtcdClock>,
     pub(super) shared: Arc<Shared>,
     pub(super) state: State,
 }
@@ -95,6 +106,8 @@ pub(super) struct State {
     cluster: u64,
     /// The revision that the watch resumes at. 0 for the present one.
     next: i64,
+    /// The last revision that was seen before the cluster was last restored from a copy.
+    gone_back_from: i64,
     /// Whether messages may have been lost, which the receiver has not been told.
     has_gap: bool,
 }
@@ -102,25 +115,30 @@ pub(super) struct State {
 impl Session {
     /// Keeps the session alive until the store is dropped, which holds the other side of `status`.
     pub(super) async fn keep(mut self, status: watch::Sender<Status>) {
-        let mut backoff = Backoff::default();
-        loop {
-            let ended = tokio::select! {
-                ended = self.run(&status, &mut backoff) => ended,
-                () = status.closed() => break,
-            };
-            let is_first = !matches!(*status.borrow(), Status::Ready);
-            if is_first {
-                panics::contain(|| status.send_replace(Status::Failed(ended)));
-            }
-            tokio::select! {
-                () = background::sleep(backoff.next_delay()) => {}
-                () = status.closed() => break,
-            }
+        let clock = Arc::clone(&self.clock);
+        tokio::select! {
+            () = self.stay_connected(&status) => {}
+            () = ticker::keep(&*clock) => {}
+            () = status.closed() => {}
         }
+        ticker::leave(&*clock).await;
         if let Some(lease) = self.state.lease {
             leases::revoke(&self.client, lease).await;
         }
         self.leases.revoke().await;
+    }
+
+    /// Connects again and again.
+    async fn stay_connected(&mut self, status: &watch::Sender<Status>) {
+        let mut backoff = Backoff::default();
+        loop {
+            let ended = self.run(status, &mut backoff).await;
+            let is_first = !matches!(*status.borrow(), Status::Ready);
+            if is_first {
+                panics::contain(|| status.send_replace(Status::Failed(ended)));
+            }
+            background::sleep(backoff.next_delay()).await;
+        }
     }
 
     /// Resumes the session, and runs it until its connection fails.
@@ -165,6 +183,10 @@ impl Session {
                 Ok(seen) => seen,
                 Err(failure) => return failure,
             };
+            if let Some(tick) = seen.tick {
+                // A text that cannot be read is reported to callers.
+                drop(self.clock.find(&tick, Source::Told, Timestamp::now()));
+            }
             for change in seen.changes {
                 for text in texts(&change.value) {
                     self.shared.tell(Received::Text(text));
@@ -194,7 +216,7 @@ impl Session {
                 return Err(lease_is_over());
             }
             let mail = self.keys.mail(self.inbox);
-            Watch::open(&self.client, &member, mail, self.state.next).await
+            Watch::open(&self.client, &member, (mail, self.state.next), self.keys.clock()).await
         };
         match resumed.await {
             Ok(watch) => Ok((member, lease, watch)),
@@ -218,12 +240,12 @@ impl Session {
                 vec![],
                 vec![Op::put(inbox, Bytes::new(), lease)],
             ),
+            self.clock.get(),
         ];
         let request = Txn { compare: vec![], success, failure: vec![] };
         let answer: TxnAnswer = self.client.call("/etcdserverpb.KV/Txn", request, Repeat::Yes).await?;
-        let revision = answer.revision();
-        let base = answer.responses.get(1).and_then(|answer| answer.range.as_ref()?.kvs.first());
-        let base = base.and_then(|base| from_utf8(&base.value).ok()?.parse::<u64>().ok());
+        let (revision, seen) = (answer.revision(), self.shared.revision());
+        let base = answer.read(1).and_then(|base| from_utf8(&base.value).ok()?.parse::<u64>().ok());
         let Some(base) = base else {
             let what = format!("the key {} of etcd holds no number", self.keys.base_text());
             return Err(Failure { meaning: Meaning::Refused, error: Error::new(ErrorKind::Conflict, what) });
@@ -232,23 +254,33 @@ impl Session {
         self.shared.saw(revision);
         let was_there =
             answer.responses.get(2).and_then(|answer| answer.txn.as_ref()).is_some_and(|txn| txn.succeeded);
-        self.state.meet(answer.header.map_or(0, |header| header.cluster_id), revision, was_there);
-        Ok(())
+        let is_other =
+            self.state.meet(answer.header.map_or(0, |header| header.cluster_id), revision, was_there, seen);
+        if is_other {
+            self.clock.clock().forget();
+        }
+        self.clock.clock().doubt();
+        self.clock.ensure(answer.read(3)).await
     }
 }
 
 impl State {
-    /// Records the present state of the cluster, and whether the inbox was in place.
-    fn meet(&mut self, cluster: u64, revision: i64, has_inbox: bool) {
+    /// Records the present state of the cluster, and whether the inbox was in place. `seen` is the last revision of
+    /// which this process knew. Returns whether the cluster is another one, or was restored from a copy.
+    fn meet(&mut self, cluster: u64, revision: i64, has_inbox: bool, seen: i64) -> bool {
         let is_first = self.cluster == 0;
-        // Another cluster, or one that was restored from a copy.
-        let is_other = !is_first && (self.cluster != cluster || revision + 1 < self.next);
+        let has_gone_back = revision + 1 < self.next || revision < seen && seen != self.gone_back_from;
+        let is_other = !is_first && (self.cluster != cluster || has_gone_back);
+        if is_other {
+            self.gone_back_from = seen;
+        }
         if is_other || self.next == 0 {
             self.next = revision + 1;
         }
         // Without an inbox, others have sent nothing.
         self.has_gap |= is_other || !(has_inbox || is_first);
         self.cluster = cluster;
+        is_other
     }
 
     /// Records that the changes since the last watch are not known any more.
@@ -292,22 +324,27 @@ mod tests {
     #[test]
     fn gaps_are_noticed() {
         let mut state = State::default();
-        state.meet(1, 10, false);
+        state.meet(1, 10, false, 0);
         assert_eq!((state.next, state.has_gap), (11, false), "the first connection");
         state.next = 15;
-        state.meet(1, 20, true);
+        state.meet(1, 20, true, 20);
         assert_eq!((state.next, state.has_gap), (15, false), "resumed");
-        state.meet(1, 14, true);
+        state.meet(1, 14, true, 14);
         assert_eq!((state.next, state.has_gap), (15, false), "nothing has happened");
         for (what, cluster, revision, has_inbox, next) in
             [("no inbox", 1, 20, false, 15), ("a copy", 1, 9, true, 10), ("another cluster", 2, 30, true, 31)]
         {
             let mut state = State { cluster: 1, next: 15, ..State::default() };
-            state.meet(cluster, revision, has_inbox);
+            let is_other = state.meet(cluster, revision, has_inbox, 14);
+            assert_eq!(is_other, has_inbox, "{what}");
             assert_eq!((state.next, state.has_gap), (next, true), "{what}");
         }
+        for (revision, seen, is_other) in [(30, 88, true), (31, 88, false), (90, 90, false), (80, 90, true)] {
+            state.next = 0;
+            assert_eq!(state.meet(1, revision, true, seen), is_other, "{revision}");
+        }
         state.skip();
-        state.meet(1, 40, true);
+        state.meet(1, 40, true, 40);
         assert_eq!((state.next, state.has_gap), (41, true), "compacted");
     }
 }

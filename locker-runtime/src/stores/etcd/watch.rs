@@ -1,4 +1,4 @@
-//! The watch on the mail of this process.
+//! The watch on the mail of this process, and on the clock.
 
 use super::{
     client::Client,
@@ -12,54 +12,67 @@ use prost::bytes::Bytes;
 use std::sync::Arc;
 use tonic::Streaming;
 
-/// A watch on one key.
+/// A watch on two keys.
 pub(super) struct Watch {
     answers: Streaming<WatchAnswer>,
     address: String,
+    /// The number of the watch on the mail.
+    mail: i64,
 }
 
 /// What a watch has shown.
 pub(super) struct Seen {
-    /// The changes, in order.
+    /// The changes of the mail, in order.
     pub(super) changes: Vec<KeyValue>,
     /// The revision to resume at.
     pub(super) next: Option<i64>,
+    /// The present clock, if it has changed.
+    pub(super) tick: Option<KeyValue>,
 }
 
 impl Watch {
-    /// Watches a key from a revision on.
+    /// Watches the mail from a revision on, and the clock from now on.
     ///
     /// # Errors
     /// The meaning is `Compacted` if etcd does not know all changes since that revision.
     pub(super) async fn open(
         client: &Arc<Client>,
         member: &Arc<Member>,
-        key: Bytes,
-        from: i64,
+        (mail, from): (Bytes, i64),
+        clock: Bytes,
     ) -> Result<Self, Failure> {
-        let filters = vec![NO_DELETIONS];
-        let create = WatchCreate { key, start_revision: from, progress_notify: true, filters };
-        // The watch ends with the stream of its requests.
-        let requests = stream::iter([WatchRequest { create: Some(create) }]).chain(stream::pending());
+        let create = |key, start_revision| {
+            let filters = vec![NO_DELETIONS];
+            WatchRequest { create: Some(WatchCreate { key, start_revision, progress_notify: true, filters }) }
+        };
+        // The watch ends with the stream of its requests. Its watches are numbered in the order of the requests.
+        let requests = stream::iter([create(mail, from), create(clock, 0)]).chain(stream::pending());
         let answers = client.stream(member, "/etcdserverpb.Watch/Watch", requests).await?;
-        let mut watch = Self { answers, address: member.address.clone() };
+        let mut watch = Self { answers, address: member.address.clone(), mail: 0 };
         let created = client.next(member, &mut watch.answers).await?;
         let created = watch.check(created)?;
-        if created.created { Ok(watch) } else { Err(watch.ended("the watch was not created")) }
+        if !created.created {
+            return Err(watch.ended("the watch was not created"));
+        }
+        watch.mail = created.watch_id;
+        Ok(watch)
     }
 
     /// Waits for changes.
     pub(super) async fn next(&mut self) -> Result<Seen, Failure> {
         let answer = self.answers.message().await.map_err(|status| Failure::of(&status, &self.address))?;
         let answer = self.check(answer)?;
-        let changes: Vec<_> = answer.events.into_iter().filter_map(|event| event.kv).collect();
+        let mut changes: Vec<_> = answer.events.into_iter().filter_map(|event| event.kv).collect();
+        if answer.watch_id != self.mail {
+            return Ok(Seen { tick: changes.pop(), changes: Vec::new(), next: None });
+        }
         // Without changes it says up to which revision there were none. With changes, more of them may follow.
         let next = match (changes.last(), answer.header) {
             (Some(last), _) => Some(last.mod_revision + 1),
             (None, Some(header)) if !answer.created => Some(header.revision + 1),
             _ => None,
         };
-        Ok(Seen { changes, next })
+        Ok(Seen { changes, next, tick: None })
     }
 
     fn check(&self, answer: Option<WatchAnswer>) -> Result<WatchAnswer, Failure> {

@@ -113,7 +113,7 @@ fn exchange(files: &Files, key: &Key, expected: Version, value: &[u8]) -> Outcom
 fn read(files: &Files, key: &Key) -> (Version, Option<Vec<u8>>) {
     match block_on(files.exchange(contract::comparison(key, -1))).unwrap() {
         Outcome::Differs { version, value } => (version, value),
-        matched @ Outcome::Matched { .. } => panic!("{matched:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -131,6 +131,7 @@ fn add(files: &Files, key: &Key, len: usize) -> usize {
         match exchange(files, key, version, format!("{next} {}", "x".repeat(len)).as_bytes()) {
             Outcome::Matched { .. } => return next,
             Outcome::Differs { version: present, value: found } => (version, value) = (present, found),
+            ticked @ Outcome::Ticked(_) => panic!("{ticked:?}"),
         }
     }
 }

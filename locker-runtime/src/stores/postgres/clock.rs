@@ -9,10 +9,6 @@ const KEPT: Duration = Duration::from_secs(10);
 /// Two clocks may drift apart by one part in this many.
 const DRIFT: u64 = 2_000;
 
-/// What is unknown before the first sample.
-const UNKNOWN: Time =
-    Time::Served { now: Timestamp::from_micros(0), spread: Duration::from_secs(1_000 * 366 * 24 * 3600) };
-
 /// The samples of the last seconds.
 #[derive(Debug, Default)]
 pub(super) struct Clock(VecDeque<Sample>);
@@ -41,10 +37,10 @@ impl Clock {
 
     /// Returns the present time of the server's clock.
     pub(super) fn time(&self, now: Timestamp) -> Time {
-        let Some((least, most)) = self.bounds(now) else { return UNKNOWN };
+        let Some((least, most)) = self.bounds(now) else { return Time::unknown() };
         let lower = u64::try_from(micros(now).saturating_add(least)).unwrap_or(0);
         let spread = u64::try_from(most - least).unwrap_or(0) + 1;
-        Time::Served { now: Timestamp::from_micros(lower), spread: Duration::from_micros(spread) }
+        Time::served(Timestamp::from_micros(lower), Duration::from_micros(spread))
     }
 
     /// Returns the time that the network needs for a question and its answer.
@@ -77,16 +73,14 @@ mod tests {
     }
 
     fn served(clock: &Clock, now: u64) -> (u64, u64) {
-        match clock.time(at(now)) {
-            Time::Served { now, spread } => (now.as_micros(), u64::try_from(spread.as_micros()).unwrap()),
-            Time::Observed => panic!(),
-        }
+        let Time { now, spread, .. } = clock.time(at(now));
+        (now.as_micros(), u64::try_from(spread.as_micros()).unwrap())
     }
 
     #[test]
     fn samples_bound_the_clock_together() {
         let mut clock = Clock::default();
-        assert_eq!(clock.time(at(5)), UNKNOWN);
+        assert_eq!(clock.time(at(5)), Time::unknown());
         // The server is 1,000 ahead. One answer took long on its way here, the other request on its way there.
         clock.add(at(10_000), 11_010, at(10_400));
         clock.add(at(10_500), 11_890, at(10_900));

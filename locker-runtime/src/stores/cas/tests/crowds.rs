@@ -2,20 +2,19 @@
 
 use super::*;
 
-/// Longer than the lease of a dead holder, which is waited for once more, and shorter than half the lifetime of a
-/// place: after that a waiter writes the value anew.
-const IN_TIME: Duration = Duration::from_secs(12);
+/// How much later than its lease the hold of a dead holder may end on a store whose processes move the clock on: twice
+/// as far as the clock goes on without a tick, and a while for this machine.
+const LATE: Duration = Duration::from_secs(4);
 
-/// On a store without a clock the end of a dead holder's lease is known only to a process that remembers the promise.
 #[test]
 fn dead_holder_before_a_crowd_ends_in_time() {
     for waiters in [10, 200] {
         let (world, key) = (world(), Key::new("crowd"));
-        let gone = store(&world, "clock=observed");
+        let gone = store(&world, "clock=ticked");
         let id = Id::random_in(gone.backend.inbox());
         fence(call(&gone, &key, &HoldKind::Lock.acquire(id, Duration::from_secs(5), None)));
         drop(gone);
-        let store = store(&world, "clock=observed");
+        let store = store(&world, "clock=ticked");
         let all: Vec<_> = (0..waiters).map(|_| acquire(&store, WAIT)).collect();
         for (_, request) in &all {
             assert!(matches!(call(&store, &key, request), Ok(Reply::Queued { .. })));
@@ -33,7 +32,11 @@ fn dead_holder_before_a_crowd_ends_in_time() {
                 || matches!(signal, Poll::Ready(Signal::HandedOff { .. }));
             is_granted.then_some(())
         });
-        assert!(started.elapsed() < IN_TIME, "{waiters} waiters: {:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(5) + LATE,
+            "{waiters} waiters: {:?}",
+            started.elapsed()
+        );
     }
 }
 
@@ -41,11 +44,11 @@ fn dead_holder_before_a_crowd_ends_in_time() {
 #[test]
 fn dead_holder_ends_in_time_beside_many_keys() {
     let (world, key) = (world(), Key::new("dead"));
-    let gone = store(&world, "clock=observed");
+    let gone = store(&world, "clock=ticked");
     let id = Id::random_in(gone.backend.inbox());
     fence(call(&gone, &key, &HoldKind::Lock.acquire(id, Duration::from_secs(2), None)));
     drop(gone);
-    let store = store(&world, "clock=observed");
+    let store = store(&world, "clock=ticked");
     let (_, waits) = acquire(&store, WAIT);
     let (started, mut count) = (Instant::now(), 0);
     eventually("the end of the dead holder's lease", || {
@@ -54,13 +57,13 @@ fn dead_holder_ends_in_time_beside_many_keys() {
         block_on(join_all(keys.iter().map(|other| store.call(other, &Request::Inspect))));
         matches!(call(&store, &key, &waits), Ok(Reply::Granted { .. })).then_some(())
     });
-    assert!(started.elapsed() < IN_TIME, "{:?} beside {count} keys", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(2) + LATE, "{:?} beside {count} keys", started.elapsed());
 }
 
 #[test]
 fn fences_rise_above_many_grants_of_one_write() {
     let (world, key) = (world(), Key::new("readers"));
-    let one = store(&world, "clock=observed&delay=10ms");
+    let one = store(&world, "clock=ticked&delay=10ms");
     let kind = HoldKind::ReadWrite(crate::Mode::Read);
     let ids: Vec<Id> = (0..8_000).map(|_| Id::random_in(one.backend.inbox())).collect();
     let requests: Vec<_> = ids.iter().map(|id| kind.acquire(*id, LEASE, None)).collect();
@@ -69,7 +72,7 @@ fn fences_rise_above_many_grants_of_one_write() {
     let releases: Vec<_> = ids.iter().map(|id| kind.release(*id, false)).collect();
     block_on(join_all(releases.iter().map(|request| one.call(&key, request))));
     one.backend.remove(key.as_str());
-    let other = store(&world, "clock=observed");
+    let other = store(&world, "clock=ticked");
     let kind = HoldKind::ReadWrite(crate::Mode::Write);
     let next = fence(call(&other, &key, &kind.acquire(Id::random_in(other.backend.inbox()), LEASE, None)));
     assert!(next > highest, "{next} after {highest}");

@@ -61,8 +61,8 @@ async fn many_writes_share_few_leases() {
         one.write(Write { lasts, ..contract::write(&contract::fresh("shared"), 0, b"x") }).await;
     };
     futures_util::future::join_all((0..300).map(write)).await;
-    // One for the values and one for the session.
-    assert_eq!(leases(&server), 2);
+    // One for the values, one for the session and one for the clock.
+    assert_eq!(leases(&server), 3);
 }
 
 #[tokio::test]
@@ -93,12 +93,12 @@ async fn nothing_but_values_is_left_in_the_end() {
     let key = contract::fresh("left");
     one.write(contract::write(&key, 0, b"x")).await;
     assert_eq!(
-        ["inbox/", "mail/", "key/", "base"].map(|kind| count(&server, &format!("locker/{kind}"))),
-        [2, 1, 1, 1]
+        ["inbox/", "mail/", "key/", "base", "clock"].map(|kind| count(&server, &format!("locker/{kind}"))),
+        [2, 1, 1, 1, 1]
     );
     drop((one, other));
-    until("the end", async || count(&server, "locker/") == 2).await;
-    until("the end of the leases", async || leases(&server) == 1).await;
+    until("the end", async || count(&server, "locker/") == 3).await;
+    until("the end of the leases", async || leases(&server) == 2).await;
     assert_eq!(count(&server, "locker/key/"), 1);
 }
 

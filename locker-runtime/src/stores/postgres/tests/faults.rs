@@ -14,6 +14,7 @@ async fn write_again(party: &Party<Postgres>, key: &Key) -> Version {
         match in_time("an answer", party.backend.exchange(write(key, expected, AGAIN))).await {
             Ok(Outcome::Matched { version, .. }) => return version,
             Ok(Outcome::Differs { version, .. }) => expected = version,
+            Ok(ticked @ Outcome::Ticked(_)) => panic!("{ticked:?}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -50,6 +51,7 @@ async fn write_through(party: &Party<Postgres>, key: &Key, is_over: &std::sync::
                 assert!(possible.contains(&present), "{present:?} of {possible:?}");
                 (known, possible) = (version, vec![present]);
             }
+            Ok(ticked @ Outcome::Ticked(_)) => panic!("{ticked:?}"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
                 if !error.is_certain() {

@@ -147,6 +147,7 @@ async fn batches_in_different_order_do_not_deadlock() {
                     match party.exchange(write(key, version, b"x")).await {
                         Outcome::Matched { .. } => break,
                         Outcome::Differs { version: present, .. } => version = present,
+                        ticked @ Outcome::Ticked(_) => panic!("{ticked:?}"),
                     }
                 }
             }))

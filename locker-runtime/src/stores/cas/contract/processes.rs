@@ -1,0 +1,76 @@
+//! What holds must do in the sight of several processes: lockers with stores of their own.
+
+use crate::Locker;
+use std::time::{Duration, Instant};
+
+/// How much later than its lease a hold may end that nobody renews: twice as far as a clock goes on without a tick, and
+/// a while for a busy machine.
+const LATE: Duration = Duration::from_secs(5);
+
+/// Opens a store as another process does. All lockers of one process with the same options share a store, so each gets
+/// another limit.
+pub(crate) async fn process(url: &str, number: u64) -> Locker {
+    let locker = Locker::builder().url(url).command_timeout(Duration::from_millis(1_000 + number));
+    locker.timeout(Duration::from_secs(60)).build().await.expect("a store")
+}
+
+fn secs(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// A process that sees the key for the first time renews the hold, for less than was left of it at first.
+pub(crate) async fn renewal_elsewhere_lasts(url: &str) {
+    let [one, two, three] = [process(url, 1).await, process(url, 2).await, process(url, 3).await];
+    one.keyed_lock("renewed").acquire("ann", secs(6.0), Duration::ZERO).await.unwrap();
+    // This process knows the hold from the beginning.
+    assert!(two.keyed_lock("renewed").acquire("bob", secs(6.0), Duration::ZERO).await.is_err());
+    tokio::time::sleep(secs(4.5)).await;
+    let renewed = Instant::now();
+    assert!(three.keyed_lock("renewed").renew("ann", secs(4.0)).await.unwrap());
+    let bob = two.keyed_lock("renewed").acquire("bob", secs(6.0), secs(20.0));
+    bob.await.expect("the hold ends at last");
+    let waited = renewed.elapsed();
+    assert!(waited >= secs(3.9), "two hold it: it was renewed for 4 s, and ended after {waited:?}");
+    assert!(waited < secs(4.0) + LATE, "{waited:?}");
+}
+
+/// Others renew their permits all the time.
+pub(crate) async fn permit_of_a_dead_holder_comes_back(url: &str) {
+    const BUSY: u64 = 8;
+    let lease = secs(3.0);
+    let dead = process(url, 1).await;
+    dead.keyed_semaphore("busy").acquire(BUSY + 1, "dead", lease, Duration::ZERO).await.unwrap();
+    let (died, mut guards) = (Instant::now(), Vec::new());
+    for number in 0..BUSY {
+        let locker = process(url, 2 + number).await;
+        guards.push(locker.semaphore("busy", BUSY + 1).lease(lease).acquire().await.unwrap());
+        tokio::time::sleep(lease / 24).await;
+    }
+    let last = process(url, 2 + BUSY).await;
+    let permit = last.semaphore("busy", BUSY + 1).acquire().await.expect("the permit of the dead");
+    let waited = died.elapsed();
+    assert!(waited >= lease / 100 * 99 && waited < lease + LATE, "{waited:?}");
+    assert!(guards.iter().all(|guard| guard.check().is_ok()), "a hold was lost that is renewed");
+    drop(permit);
+}
+
+/// Each process that tries comes for a moment only.
+pub(crate) async fn short_visits_do_not_keep_a_dead_holder(url: &str) {
+    let (lease, dead) = (secs(2.0), process(url, 1).await);
+    dead.keyed_lock("visited").acquire("dead", lease, Duration::ZERO).await.unwrap();
+    drop(dead);
+    let (mut connected, mut number) = (Duration::ZERO, 1);
+    loop {
+        number += 1;
+        let visitor = process(url, number).await;
+        let came = Instant::now();
+        let got = visitor.lock("visited").timeout(secs(0.2)).acquire().await;
+        connected += came.elapsed();
+        if let Ok(guard) = got {
+            return drop(guard.release().await);
+        }
+        assert!(connected < lease + LATE, "{number} visits");
+        drop(visitor);
+        tokio::time::sleep(secs(0.1)).await;
+    }
+}

@@ -1,0 +1,201 @@
+//! A model of the clock: processes with local clocks of any offset and slightly different rates, messages of any delay,
+//! several promises at one key, renewals elsewhere, processes that come, end and stop, and clocks that are deleted.
+//!
+//! `small` takes every course of events up to a bound, `courses` long random ones, which also run the code of this
+//! module beside the model; both check that no promise ends early. `late` measures how late promises end that nobody
+//! keeps. Each rule is then broken, and a course shows what follows. `LOCKER_MODEL=full` takes many more courses, and
+//! searches the broken rules anew: `LOCKER_MODEL=full cargo test --release -p locker-runtime --features etcd ticked`.
+
+mod courses;
+mod late;
+mod small;
+
+use courses::{Course, Tally};
+use late::{SCENE, Scene, worst};
+use small::Size;
+
+/// Microseconds.
+const SECOND: i64 = 1_000_000;
+const CAP: i64 = SECOND;
+
+/// The rules of the clock.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is broken alone")]
+struct Rules {
+    /// A write that promises names the version of the clock.
+    compares: bool,
+    /// So does a renewal that writes nothing because the hold lasts long enough.
+    compares_unchanged: bool,
+    /// A write that has lost to a tick is repeated without that, and counts from before it was sent.
+    repeats: bool,
+    /// The repetition adds what has passed since.
+    adds_passed: bool,
+    /// The repetition names the life of the clock.
+    names_life: bool,
+    /// `now` stops at the cap.
+    stops: bool,
+    /// Ends are later by the cap.
+    adds_cap: bool,
+    /// A tick names the version that it replaces.
+    tick_compares: bool,
+    /// What has passed since an own tick counts from when it became known.
+    own_from_receipt: bool,
+    /// The same for ticks of others.
+    others_from_receipt: bool,
+    /// A process that comes adds no time since the last tick.
+    adds_no_gap: bool,
+    /// A clock that was deleted begins again at the `now` of a process that knew it, or at the latest stamp.
+    begins_at_stamp: bool,
+    /// In another life `now` begins anew.
+    begins_anew: bool,
+}
+
+const RULES: Rules = Rules {
+    compares: true,
+    compares_unchanged: true,
+    repeats: true,
+    adds_passed: true,
+    names_life: true,
+    stops: true,
+    adds_cap: true,
+    tick_compares: true,
+    own_from_receipt: true,
+    others_from_receipt: true,
+    adds_no_gap: true,
+    begins_at_stamp: true,
+    begins_anew: true,
+};
+
+/// A rule that is broken, with the number of a random course in which a promise then ends early.
+struct Broken {
+    what: &'static str,
+    rules: Rules,
+    course: u64,
+    /// Whether the clock is deleted in the course.
+    deletes: bool,
+}
+
+fn broken() -> Vec<Broken> {
+    let broken = |what, rules, course| Broken { what, rules, course, deletes: false };
+    vec![
+        broken(
+            "a write names no version",
+            Rules { compares: false, compares_unchanged: false, ..RULES },
+            1_061,
+        ),
+        broken("a renewal that writes nothing", Rules { compares_unchanged: false, ..RULES }, 1_061),
+        broken("no cap", Rules { stops: false, ..RULES }, 0),
+        broken("ends without the cap", Rules { adds_cap: false, ..RULES }, 140),
+        broken("a tick names no version", Rules { tick_compares: false, ..RULES }, 22_435),
+        broken("since an own tick was sent", Rules { own_from_receipt: false, ..RULES }, 690),
+        broken("since another's tick was sent", Rules { others_from_receipt: false, ..RULES }, 260),
+        broken("gaps are added", Rules { adds_no_gap: false, ..RULES }, 0),
+        broken("a repetition counts from its answer", Rules { adds_passed: false, ..RULES }, 140),
+        Broken {
+            deletes: true,
+            ..broken("a clock begins again at the wall clock", Rules { begins_at_stamp: false, ..RULES }, 0)
+        },
+        Broken {
+            deletes: true,
+            ..broken("a repetition names no life", Rules { names_life: false, ..RULES }, 153_286)
+        },
+        Broken {
+            deletes: true,
+            ..broken("`now` goes on in another life", Rules { begins_anew: false, ..RULES }, 35_735)
+        },
+    ]
+}
+
+fn is_full() -> bool {
+    std::env::var("LOCKER_MODEL").is_ok_and(|model| model == "full")
+}
+
+#[test]
+fn no_promise_ends_early_in_any_small_course() {
+    let most = if is_full() { 12_000_000 } else { 40_000 };
+    let size = Size { processes: 2, permits: 1, until: 3, visits: false, most };
+    let alone = Rules { repeats: false, ..RULES };
+    for (what, rules, size) in [
+        ("a lock", alone, Size { until: 6, ..size }),
+        ("a lock, writes that are repeated", RULES, size),
+        ("a lock, visits", alone, Size { until: 5, visits: true, ..size }),
+        ("two permits", alone, Size { processes: 3, permits: 2, ..size }),
+    ] {
+        let explored = small::explore(&rules, &size);
+        assert!(!explored.is_early, "{what}: {explored:?}");
+        assert!(explored.is_whole || !is_full(), "{what}: {explored:?}");
+        println!("{what}: {explored:?}");
+    }
+}
+
+/// A tick without a version needs longer courses: the random ones find it.
+#[test]
+fn small_courses_find_broken_rules() {
+    for Broken { what, rules, deletes, .. } in broken() {
+        if deletes || !rules.tick_compares {
+            continue;
+        }
+        let rules = Rules { repeats: !rules.adds_passed, ..rules };
+        let size = Size { processes: 2, permits: 1, until: 6, visits: false, most: 3_000_000 };
+        let explored = small::explore(&rules, &size);
+        assert!(explored.is_early, "{what}: {explored:?}");
+    }
+}
+
+#[test]
+fn no_promise_ends_early_in_random_courses() {
+    let courses = if is_full() { 1_000_000 } else { 3_000 };
+    for deletes in [false, true] {
+        let mut tally = Tally::default();
+        for number in 0..courses {
+            let course = Course::run(&RULES, number, deletes, &mut tally);
+            assert_eq!(course, Ok(()), "course {number}, deletes the clock: {deletes}");
+        }
+        println!("{tally:?}");
+        assert!(tally.ends > courses / 4 && tally.repeated > courses && tally.ticks > courses, "{tally:?}");
+        assert!(tally.gain <= CAP, "{tally:?}");
+    }
+}
+
+#[test]
+fn random_courses_find_broken_rules() {
+    for Broken { what, rules, course, deletes } in broken() {
+        let finds = |number: &u64| Course::run(&rules, *number, deletes, &mut Tally::default()).is_err();
+        if is_full() {
+            let found = (0..5_000_000).find(finds);
+            println!("{what}: {found:?}");
+            assert!(found.is_some(), "{what}");
+        } else {
+            assert!(finds(&course), "{what}");
+        }
+    }
+}
+
+/// How late a dead holder's promise ends at most: the lease, twice the cap, and two delays.
+#[test]
+fn promises_of_the_dead_end_in_time() {
+    let runs = if is_full() { 1_000 } else { 10 };
+    let bound = 2 * CAP + SECOND / 10;
+    let (crowd, far) = (Scene { others: 8, ..SCENE }, 3 * SECOND / 2);
+    for (what, scene, bound) in [
+        ("one waiter", SCENE, bound),
+        ("beside eight others", crowd, bound),
+        ("delays up to 50 ms", Scene { delay: 50_000, ..crowd }, bound + far),
+        ("the process that ticks is killed every 3 s", Scene { kills: 3 * SECOND, ..crowd }, bound),
+        ("one message of five is lost", Scene { others: 3, loss: 5, ..SCENE }, bound),
+        ("the waiter hears no ticks", Scene { others: 3, is_deaf: true, ..SCENE }, bound + 2 * SECOND),
+        ("nobody for a minute", Scene { gap: 60 * SECOND, ..SCENE }, bound),
+        ("a waiter that comes after 5 s", Scene { others: 3, gap: 5 * SECOND, ..SCENE }, bound),
+        ("visits of 50 ms", Scene { lease: 2 * SECOND, visits: Some((50_000, 450_000)), ..SCENE }, bound),
+    ] {
+        assert_eq!(worst(&scene, runs, bound), Ok(()), "{what}");
+    }
+}
+
+#[test]
+fn time_stands_still_without_the_rules_for_it() {
+    let bound = 2 * CAP + SECOND / 10;
+    let visits = Scene { lease: 2 * SECOND, visits: Some((50_000, 450_000)), leaves: false, ..SCENE };
+    assert!(worst(&visits, 5, bound).is_err(), "visits that leave nothing behind");
+    assert!(worst(&Scene { waiters_tick: false, ..SCENE }, 5, bound).is_err(), "waiters that do not tick");
+}

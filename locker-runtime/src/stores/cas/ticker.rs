@@ -1,0 +1,153 @@
+//! The clock of a store that its processes move on, and the task that does so.
+
+use super::{
+    ticked::{Next, Source, Tick, Ticked},
+    time::Time,
+};
+use crate::{
+    background,
+    clock::Timestamp,
+    id::Id,
+    sync::{Mutex, lock},
+};
+use futures_util::future::BoxFuture;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// How long after a call a process ticks. Waiters ask again more often than that, so whoever waits ticks.
+const INTEREST: Duration = Duration::from_secs(10);
+
+/// How long after a tick without an answer the next one is tried, beside two round trips.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// The clock as this process knows it, shared by its calls and its ticks.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    state: Mutex<Ticked>,
+    /// When the last call was made, in microseconds.
+    used: AtomicU64,
+    /// Notified when the task has another time to wait for.
+    changed: Notify,
+    /// Held while a call ticks: one does it for all.
+    settles: tokio::sync::Mutex<()>,
+}
+
+/// A store with such a clock.
+pub(crate) trait Ticking: Send + Sync + 'static {
+    fn clock(&self) -> &Clock;
+
+    /// Replaces `from` by a tick with the time `next`, if `from` is still the latest, and learns of what is there then.
+    /// Errors are for the next tick.
+    fn tick(&self, from: Tick, next: Next) -> BoxFuture<'_, ()>;
+
+    /// Returns what the time with the gaps is at least, 0 if the store does not tell.
+    fn least(&self) -> BoxFuture<'_, Timestamp>;
+
+    /// Returns how long an answer takes.
+    fn round_trip(&self) -> Duration;
+}
+
+impl Clock {
+    /// Takes over a tick that has just become known.
+    pub(crate) fn learn(&self, tick: Tick, source: Source) {
+        lock(&self.state).learn(tick, source, Timestamp::now());
+        self.changed.notify_one();
+    }
+
+    /// Forgets everything: the store has gone back to an earlier state.
+    pub(crate) fn forget(&self) {
+        lock(&self.state).forget();
+    }
+
+    /// Records that ticks may have been missed.
+    pub(crate) fn doubt(&self) {
+        lock(&self.state).doubt();
+    }
+
+    /// Returns the time for a step, if the clock is known.
+    pub(crate) fn time(&self) -> Option<Time> {
+        lock(&self.state).time(Timestamp::now())
+    }
+
+    /// Returns the known tick and the one that follows it now.
+    pub(crate) fn next(&self, least: Timestamp) -> Option<(Tick, Next)> {
+        lock(&self.state).next(Timestamp::now(), least)
+    }
+
+    /// Returns whether no gap is on its way.
+    pub(crate) fn is_settled(&self) -> bool {
+        lock(&self.state).is_settled(Timestamp::now())
+    }
+
+    /// Returns whether nobody knows how old the known tick is.
+    fn is_old(&self) -> bool {
+        lock(&self.state).is_old()
+    }
+
+    /// Records that a call is made: this process ticks for a while.
+    pub(crate) fn note_use(&self) {
+        let now = Timestamp::now();
+        let before = Timestamp::from_micros(self.used.swap(now.as_micros(), Ordering::AcqRel));
+        if before + INTEREST < now {
+            self.changed.notify_one();
+        }
+    }
+
+    fn is_used(&self, now: Timestamp) -> bool {
+        now <= Timestamp::from_micros(self.used.load(Ordering::Acquire)) + INTEREST
+    }
+
+    /// Returns when to tick next, after a try at `tried`.
+    fn due(&self, tried: Timestamp, draw: u32) -> Timestamp {
+        let due = lock(&self.state).due(draw);
+        due.filter(|_| self.is_used(Timestamp::now())).map_or(Timestamp::NEVER, |due| due.max(tried))
+    }
+}
+
+/// Ticks until it is dropped.
+pub(crate) async fn keep(store: &impl Ticking) {
+    let (clock, mut tried) = (store.clock(), Timestamp::default());
+    loop {
+        let (changed, now) = (clock.changed.notified(), Timestamp::now());
+        let due = clock.due(tried, Id::random().jitter(1024));
+        if due > now {
+            tokio::select! {
+                () = changed => {}
+                () = background::sleep_from(now, due) => {}
+            }
+        } else {
+            tick(store).await;
+            tried = Timestamp::now() + AGAIN + 2 * store.round_trip();
+        }
+    }
+}
+
+/// Leaves the time of a process behind that ends, if it has used the store lately.
+pub(crate) async fn leave(store: &impl Ticking) {
+    if store.clock().is_used(Timestamp::now()) {
+        tick(store).await;
+    }
+}
+
+/// Ticks now if a gap may be on its way.
+pub(crate) async fn settle(store: &impl Ticking) {
+    let clock = store.clock();
+    if clock.is_settled() {
+        return;
+    }
+    let _one = clock.settles.lock().await;
+    if !clock.is_settled() {
+        tick(store).await;
+    }
+}
+
+/// Ticks now, if time has passed.
+pub(crate) async fn tick(store: &impl Ticking) {
+    let least = if store.clock().is_old() { store.least().await } else { Timestamp::default() };
+    if let Some((from, next)) = store.clock().next(least) {
+        store.tick(from, next).await;
+    }
+}

@@ -1,0 +1,104 @@
+//! The time of a step, and what a write must find at the store's clock for that time to count.
+
+use crate::clock::Timestamp;
+use std::{sync::Arc, time::Duration};
+
+/// How far a `now` may go on without a tick.
+pub(crate) const CAP: Duration = Duration::from_secs(1);
+
+/// The time of a step, as one process knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Time {
+    /// A lower bound of the present time: at no moment later than the shared clock.
+    pub(crate) now: Timestamp,
+    /// How much later the present time may be.
+    pub(crate) spread: Duration,
+    /// How long the clock has stood still in all, which counts for what goes on without any process.
+    pub(crate) gaps: Duration,
+    /// What a write must find for this to be its time.
+    pub(crate) basis: Basis,
+}
+
+impl Time {
+    /// The time of a clock that all processes can read.
+    pub(crate) fn served(now: Timestamp, spread: Duration) -> Self {
+        Self { now, spread, gaps: Duration::ZERO, basis: Basis::Served }
+    }
+
+    /// Returns the time and the spread for a step at a key that was last written at `stamp`, so that the time of the
+    /// key does not go back. A stamp beyond the spread is that of a clock that was set back or made anew.
+    pub(super) fn at_stamp(&self, stamp: Timestamp, counts_gaps: bool) -> (Timestamp, Duration) {
+        let now = self.now + if counts_gaps { self.gaps } else { Duration::ZERO };
+        let latest = now + self.spread;
+        let now = now.max(stamp.min(latest));
+        (now, latest.since(now))
+    }
+
+    /// A time of which nothing is known.
+    pub(crate) fn unknown() -> Self {
+        Self::served(Timestamp::default(), Duration::MAX)
+    }
+}
+
+/// What a write must find at the clock of a store, for the time of its step to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// Nothing: the time is that of a clock that goes by itself.
+    Served,
+    /// This tick, in this life of the clock.
+    Tick { life: i64, version: Arc<[u8]> },
+    /// Any tick of this life.
+    Life(i64),
+}
+
+impl Basis {
+    pub(super) fn life(&self) -> Option<i64> {
+        match *self {
+            Self::Served => None,
+            Self::Tick { life, .. } | Self::Life(life) => Some(life),
+        }
+    }
+}
+
+/// The clock as a refused write has found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) life: i64,
+    pub(crate) time: Timestamp,
+    /// The local time before the request was sent.
+    pub(crate) sent: Timestamp,
+}
+
+impl Found {
+    /// Returns the time for the repetition of the write at the local time `local`: `time`, as of then, if the clock has
+    /// begun another life since.
+    pub(crate) fn time(&self, time: Time, local: Timestamp) -> Time {
+        if time.basis.life() != Some(self.life) {
+            return time;
+        }
+        let passed = local.since(self.sent);
+        let end = self.time + CAP + passed + passed / 1000 + Duration::from_micros(1);
+        Time { spread: end.since(time.now), basis: Basis::Life(self.life), ..time }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetition_counts_from_the_refused_request() {
+        let at = |millis: u64| Timestamp::from_micros(millis * 1_000);
+        let of_tick = |life| Time {
+            now: at(10_100),
+            spread: Duration::from_millis(900),
+            gaps: Duration::ZERO,
+            basis: Basis::Tick { life, version: [7].into() },
+        };
+        let found = Found { life: 1, time: at(10_000), sent: at(400) };
+        let time = found.time(of_tick(1), at(600));
+        assert_eq!(time.now + time.spread, at(11_200) + Duration::from_micros(200 + 1));
+        assert_eq!((time.now, time.basis), (at(10_100), Basis::Life(1)));
+        assert_eq!(found.time(of_tick(2), at(600)), of_tick(2), "another life");
+    }
+}
