@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs PostgreSQL and PgBouncer for the tests if they are missing and apt-get is there. `--plan` only says so.
+# docs/postgres.md lists the versions that are tested.
 # The tests find `initdb` in /usr/lib/postgresql/*/bin, in the PATH, or in the folder LOCKER_TEST_POSTGRES_BIN.
 set -euo pipefail
 missing=()
@@ -16,7 +17,7 @@ if [ "${1:-}" = --plan ]; then
     exit 0
 fi
 if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
-    echo "${missing[*]}: missing, and cannot be installed here: install PostgreSQL 13 or newer and PgBouncer" >&2
+    echo "${missing[*]}: missing, and cannot be installed here: install PostgreSQL 15 or 16 and PgBouncer" >&2
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive

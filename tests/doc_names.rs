@@ -6,23 +6,25 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Pages whose snippets a reader can copy: without the lines that rustdoc hides.
-const COPIED: [&str; 14] = [
-    "README.md",
-    "docs/attributes.md",
-    "docs/choosing.md",
-    "docs/errors.md",
-    "docs/etcd.md",
-    "docs/files.md",
-    "docs/guarantees.md",
-    "docs/migrating.md",
-    "docs/operations.md",
-    "docs/performance.md",
-    "docs/postgres.md",
-    "docs/primitives.md",
-    "docs/redis.md",
-    "docs/testing.md",
+/// Names in the pages that are those of other programs, or examples.
+const FOREIGN: [&str; 13] = [
+    "assigned_to",
+    "create_redis_client",
+    "idle_in_transaction_session_timeout",
+    "init_key_token_pair",
+    "max_prepared_statements",
+    "num_extensions",
+    "pg_advisory_xact_lock",
+    "rejected_connections",
+    "search_path",
+    "subject_verb_object",
+    "synchronous_standby_names",
+    "task_time_limit",
+    "used_memory",
 ];
+
+/// Names of four words in the pages that are not those of tests.
+const NOT_TESTS: [&str; 1] = ["locker_refused_connections_total"];
 
 /// The root of the repository, whichever package this test belongs to.
 fn root() -> &'static Path {
@@ -34,26 +36,30 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All files below `folder` with this extension, without what is built or hidden.
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+/// All files below `folder` with one of these extensions, without what is built or hidden.
+fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let name = entry.file_name().unwrap().to_string_lossy();
         if entry.is_dir() && name != "target" && !name.starts_with('.') {
-            found.extend(files(&entry, extension));
-        } else if entry.extension().is_some_and(|own| own == extension) {
+            found.extend(files(&entry, extensions));
+        } else if entry.extension().is_some_and(|own| extensions.iter().any(|one| own == *one)) {
             found.push(entry);
         }
     }
     found
 }
 
-/// The pages for readers, by their path from the root.
+/// The pages for readers, by their path from the root: `docs`, and all Markdown files at the root and in packages.
 fn pages() -> BTreeMap<String, String> {
-    let pages = files(&root().join("docs"), "md").into_iter();
-    let top = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
-    pages
-        .chain(top.filter(|path| path.extension().is_some_and(|own| own == "md")))
+    let folders = ["", "clients/python", "locker-macros", "locker-runtime", "locker-server"];
+    let beside = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let beside = beside
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|own| own == "md"));
+    files(&root().join("docs"), &["md"])
+        .into_iter()
+        .chain(beside)
         .map(|path| path.strip_prefix(root()).unwrap().to_string_lossy().into_owned())
         .map(|path| (path.clone(), read(&path)))
         .collect()
@@ -74,19 +80,66 @@ fn is_identifier(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_*".contains(c))
 }
 
-/// The names of all functions and modules of this repository.
-fn names() -> BTreeSet<String> {
-    let texts = files(root(), "rs").into_iter().map(|path| fs::read_to_string(path).unwrap());
-    let names = texts.flat_map(|text| {
-        let words: Vec<String> =
-            text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect();
-        let of = |pair: &[String]| matches!(&*pair[0], "fn" | "mod").then(|| pair[1].clone());
-        words.windows(2).filter_map(of).collect::<Vec<_>>()
-    });
-    names.collect()
+/// The text of all programs of this repository: their paths from the root, and their lines.
+fn sources() -> BTreeMap<String, String> {
+    let paths = files(root(), &["rs", "py", "pyi", "sh", "lua", "sql", "toml", "yml"]).into_iter();
+    paths
+        .map(|path| {
+            let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .filter(|(name, _)| name != "tests/doc_names.rs")
+        .collect()
 }
 
-fn exists(name: &str, names: &BTreeSet<String>) -> bool {
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// The word after `word` in the text.
+fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    words(text).skip_while(|one| *one != word).nth(1)
+}
+
+/// The names of all tests: functions with such an attribute, and what stands in the macros that make tests.
+fn tests(sources: &BTreeMap<String, String>) -> BTreeSet<&str> {
+    let (mut tests, mut macros) = (BTreeSet::new(), Vec::new());
+    for (path, text) in sources {
+        let mut has_attribute = false;
+        for line in text.lines().map(str::trim_start) {
+            // The tests of each store call those of the contract.
+            if has_attribute || path.ends_with("cas/contract.rs") {
+                tests.extend(after(line, "fn"));
+            } else if line.starts_with("def test_") {
+                tests.extend(after(line, "def"));
+            }
+            has_attribute =
+                is_test(line) || has_attribute && (line.starts_with("///") || line.starts_with('#'));
+        }
+        for definition in text.split("\nmacro_rules! ").skip(1) {
+            let (name, body) = definition.split_once(' ').unwrap();
+            let body = body.split("\n}").next().unwrap();
+            if body.lines().any(|line| is_test(line.trim_start().trim_start_matches("$("))) {
+                macros.push(name);
+                tests.extend(body.lines().filter_map(|line| after(line, "mod")));
+            }
+        }
+    }
+    for text in sources.values() {
+        for name in &macros {
+            let call = format!("\n{name}!");
+            let calls = text.split(&*call).skip(1);
+            tests.extend(calls.flat_map(|call| words(call.split(['}', ')']).next().unwrap())));
+        }
+    }
+    tests
+}
+
+fn is_test(line: &str) -> bool {
+    line.starts_with("#[test]") || line.starts_with("#[tokio::test")
+}
+
+fn exists(name: &str, names: &BTreeSet<&str>) -> bool {
     let (start, end) = name.split_once('*').unwrap_or((name, ""));
     if name.contains('*') {
         names.iter().any(|known| known.starts_with(start) && known.ends_with(end))
@@ -97,7 +150,8 @@ fn exists(name: &str, names: &BTreeSet<String>) -> bool {
 
 #[test]
 fn guarantees_name_tests_that_exist() {
-    let (page, names) = (read("docs/guarantees.md"), names());
+    let (page, sources) = (read("docs/guarantees.md"), sources());
+    let tests = tests(&sources);
     let (_, tables) = page.split_once("\n## Which tests hold which promise\n").expect("the section");
     let listed: Vec<String> = tables
         .lines()
@@ -106,15 +160,44 @@ fn guarantees_name_tests_that_exist() {
         .filter(|name| is_identifier(name))
         .collect();
     assert!(listed.len() > 60, "only {} names were found: has the form of the tables changed?", listed.len());
-    let missing: Vec<_> = listed.iter().filter(|name| !exists(name, &names)).collect();
+    let missing: Vec<_> = listed.iter().filter(|name| !exists(name, &tests)).collect();
     assert!(missing.is_empty(), "docs/guarantees.md names tests that do not exist: {missing:#?}");
+}
+
+/// A name of four words is that of a test: a test that was renamed stays behind in a page.
+#[test]
+fn names_in_pages_exist() {
+    let sources = sources();
+    let (tests, known) = (tests(&sources), sources.values().flat_map(|text| words(text)).collect());
+    for (page, text) in pages() {
+        for name in quoted(&text).iter().map(String::as_str).filter(|name| is_identifier(name)) {
+            let is_foreign = FOREIGN.contains(&name) || name.starts_with("__");
+            assert!(is_foreign || exists(name, &known), "{page} names `{name}`, which does not exist");
+            let is_long = name.matches('_').count() >= 3 && !is_foreign && !NOT_TESTS.contains(&name);
+            assert!(!is_long || exists(name, &tests), "{page} names `{name}`, which is no test");
+        }
+    }
 }
 
 #[test]
 fn names_that_do_not_exist_are_found() {
-    let names = names();
+    let own = BTreeMap::from([("tests/doc_names.rs".to_owned(), read("tests/doc_names.rs"))]);
+    let names = tests(&own);
     assert!(exists("guarantees_name_tests_that_exist", &names) && exists("guarantees_name_*", &names));
     assert!(!exists("guarantees_name_tests", &names) && !exists("guarantees_do_not_name_*", &names));
+    assert!(!exists("is_identifier", &names), "it is no test");
+    let sources = sources();
+    let names = tests(&sources);
+    // Of the laws, of a macro for stores, of a module in a macro, of the contract, and of Python.
+    for name in [
+        "two_never_hold_at_once",
+        "server_lists_pages",
+        "lua_and_step_agree",
+        "late_copies_do_nothing",
+        "test_program_of_the_readme_runs",
+    ] {
+        assert!(exists(name, &names), "{name}");
+    }
 }
 
 /// Paths in backticks, such as `tests/behaviour/`, and `*` for a part of them.
@@ -140,14 +223,21 @@ fn paths_in_pages_exist() {
     };
     for (page, text) in pages() {
         for path in quoted(&text).iter().filter(|text| is_path(text)) {
-            assert!(root().join(path).exists(), "{page} names `{path}`, which does not exist");
+            let page_folder = root().join(&page);
+            let places = [root(), page_folder.parent().unwrap()].map(|folder| folder.join(path));
+            assert!(places.iter().any(|place| place.exists()), "{page} names `{path}`, which does not exist");
         }
     }
 }
 
 /// The anchors that a forge makes of headings.
 fn anchors(page: &str) -> Vec<String> {
-    let headings = page.lines().filter_map(|line| line.strip_prefix('#'));
+    let mut in_block = false;
+    let prose = page.lines().filter(|line| {
+        in_block ^= line.starts_with("```");
+        !in_block
+    });
+    let headings = prose.filter_map(|line| line.strip_prefix('#'));
     let slug = |heading: &str| {
         let text = heading.trim_start_matches('#').trim().to_lowercase();
         let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -156,13 +246,28 @@ fn anchors(page: &str) -> Vec<String> {
     headings.map(slug).collect()
 }
 
+/// The pages of a registry are those of our packages: `locker` is the name of another one.
+fn is_of_another_package(link: &str) -> bool {
+    let packages = ["https://docs.rs/", "https://crates.io/crates/"];
+    let package = packages.iter().find_map(|registry| link.strip_prefix(registry)?.split('/').next());
+    package.is_some_and(|name| {
+        name.starts_with("locker")
+            && !["locker-rs", "locker-runtime", "locker-macros", "locker-server"].contains(&name)
+    })
+}
+
 #[test]
 fn links_in_pages_lead_somewhere() {
     let pages = pages();
     for (page, text) in &pages {
         let folder = root().join(page).parent().unwrap().to_owned();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let ours = link.strip_prefix("https://github.com/locker-rs/locker/blob/main/");
+            assert!(!is_of_another_package(link), "{page} links to {link}, which is not ours");
+            let ours = ["blob", "tree"].iter().find_map(|kind| {
+                link.strip_prefix("https://github.com/locker-rs/locker/")?
+                    .strip_prefix(kind)?
+                    .strip_prefix("/main/")
+            });
             let (folder, link) = (if ours.is_some() { root() } else { &folder }, ours.unwrap_or(link));
             if link.contains("://") || link.contains(' ') {
                 continue;
@@ -188,12 +293,38 @@ fn programs(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn snippets_hide_no_lines() {
-    for page in COPIED {
-        for program in programs(&read(page)) {
+fn snippets_are_whole_programs() {
+    for (page, text) in pages().into_iter().filter(|(page, _)| page != "ARCHITECTURE.md") {
+        for program in programs(&text) {
             let hidden = program.lines().find(|line| *line == "#" || line.starts_with("# "));
             assert_eq!(hidden, None, "{page}: rustdoc hides this line, a reader of the file does not");
+            let has_imports = program.lines().any(|line| line.starts_with("use "));
+            assert!(has_imports, "{page} shows a part of a program, without imports:\n{program}");
         }
+    }
+}
+
+/// Without root the scripts install nothing: on a fresh runner the workflow has to, and a reader elsewhere.
+#[test]
+fn packages_of_setup_scripts_are_listed() {
+    let mut packages = BTreeSet::new();
+    for script in files(&root().join("scripts"), &["sh"]) {
+        let text = fs::read_to_string(&script).unwrap();
+        if !script.file_name().unwrap().to_string_lossy().starts_with("setup-") {
+            continue;
+        }
+        for start in ["missing+=(", "for program in ", "apt-get install -y --no-install-recommends "] {
+            let lists = text.split(start).skip(1).filter_map(|rest| rest.split([')', ';', '\n']).next());
+            let names = lists.flat_map(str::split_whitespace);
+            let is_name = |name: &&str| name.starts_with(|c: char| c.is_ascii_lowercase());
+            packages.extend(names.filter(is_name).map(str::to_owned));
+        }
+    }
+    assert!(packages.len() >= 9, "has the form of the scripts changed? {packages:?}");
+    for place in [".github/workflows/ci.yml", "README.md", "CONTRIBUTING.md"] {
+        let text = read(place);
+        let missing: Vec<_> = packages.iter().filter(|name| !text.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "{place} does not name {missing:?}");
     }
 }
 

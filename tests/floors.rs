@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility, visit::Visit};
 
@@ -265,4 +266,24 @@ fn every_test_file_is_a_target() {
         let path = target.strip_prefix(&tests).unwrap().to_str().unwrap();
         assert!(manifests.contains(&format!("{path}\"")), "no package has a target for tests/{path}");
     }
+}
+
+/// The number of crates that the library is compiled of, itself included.
+fn crates(features: &[&str]) -> usize {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.args(["tree", "--offline", "--package", "locker-rs", "--edges", "normal", "--prefix", "none"]);
+    let output = tree.args(features).current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    // Name and version: a crate that is shown again has a mark.
+    lines.lines().map(|line| line.splitn(3, ' ').take(2).collect::<String>()).collect::<BTreeSet<_>>().len()
+}
+
+/// The README said 47 and 77 after a crate had been added.
+#[test]
+#[cfg_attr(not(all(target_os = "linux", target_arch = "x86_64")), ignore = "other systems have other crates")]
+fn readme_has_the_number_of_crates() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let stated = format!("{} instead of {}", crates(&["--no-default-features"]), crates(&[]));
+    assert!(readme.contains(&stated), "README.md does not say: {stated}");
 }

@@ -1,7 +1,7 @@
 //! The tests that `docs/testing.md` shows, run as they are there.
 
 use locker::{ErrorKind, Key, Locker, lock_on_argument, rate_limit, stores::Memory};
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
 struct Shop {
     locker: Locker,
@@ -22,34 +22,42 @@ async fn order_is_shipped() {
     assert_eq!(answer, "order 7 is on its way");
 }
 
-#[tokio::test]
-async fn busy_order_times_out() {
-    let locker = Locker::builder().store(Memory::new()).timeout(Duration::ZERO).build().await.unwrap();
-    let shop = Shop { locker: locker.clone() };
-    let guard = locker.lock_on("shop.ship", &[&7]).acquire().await.unwrap();
-
-    let error = shop.ship(7, Duration::ZERO).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(shop.ship(8, Duration::ZERO).await.is_ok(), "another order does not wait");
-
-    guard.release().await.unwrap();
-    assert!(shop.ship(7, Duration::ZERO).await.is_ok());
+#[lock_on_argument(name = "order.pack", args(order), locker = locker)]
+async fn pack(order: u64, locker: &Locker) -> locker::Result<()> {
+    Ok(())
 }
 
 #[tokio::test]
-async fn lost_lock_cancels_shipping() {
+async fn busy_order_times_out() {
+    let locker = Locker::builder().store(Memory::new()).timeout(Duration::ZERO).build().await.unwrap();
+    let guard = locker.lock_on("order.pack", &[&7]).acquire().await.unwrap();
+
+    let error = pack(7, &locker).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(pack(8, &locker).await.is_ok(), "another order does not wait");
+
+    guard.release().await.unwrap();
+    assert!(pack(7, &locker).await.is_ok());
+}
+
+#[lock_on_argument(name = "order.load", args(order), locker = locker)]
+async fn load(order: u64, locker: &Locker) -> locker::Result<()> {
+    pending().await
+}
+
+#[tokio::test]
+async fn lost_lock_cancels_loading() {
     let builder = Locker::builder().store(Memory::new()).lease(Duration::from_millis(100));
     let locker = builder.build().await.unwrap();
-    let shop = Shop { locker: locker.clone() };
-    let key = Key::new(locker.lock_on("shop.ship", &[&7]).acquire().await.unwrap().key());
+    let key = Key::new(locker.lock_on("order.load", &[&7]).acquire().await.unwrap().key());
 
     let end_by_force = async {
         while !locker.admin().evict(&key).await.unwrap() {
             tokio::task::yield_now().await;
         }
     };
-    let (shipped, ()) = tokio::join!(shop.ship(7, Duration::from_secs(3600)), end_by_force);
-    assert_eq!(shipped.unwrap_err().kind(), ErrorKind::Lost);
+    let (loaded, ()) = tokio::join!(load(7, &locker), end_by_force);
+    assert_eq!(loaded.unwrap_err().kind(), ErrorKind::Lost);
 }
 
 #[rate_limit(name = "shop.mail", size = 2, interval = "1h", args(user), timeout = 0, locker = locker)]

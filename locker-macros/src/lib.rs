@@ -23,8 +23,8 @@ use proc_macro::TokenStream;
 /// Runs the function only while it holds the lock on its arguments.
 ///
 /// Calls with the same key run one after the other, calls with different keys run concurrently. The key is made of the
-/// function and the arguments that `args` names. The lock is in the store of `locker::global()`: in Redis, which all
-/// hosts share, if `LOCKER_URL` names one, else in the memory of this process.
+/// function and the arguments that `args` names. The lock is in the store of `locker::global()`: the one that
+/// `LOCKER_URL` names, such as `redis://` or `postgres://` for all hosts, else the memory of this process.
 ///
 /// The lease is renewed while the function runs, and the lock is released when the function ends with a value, an error
 /// or a panic.
@@ -96,7 +96,7 @@ use proc_macro::TokenStream;
 ///   the manifest.
 ///
 /// A duration is a number of seconds (`10`, `0.5`), a text (`"800ms"`, `"1m 30s"`), or a constant of type `Duration`.
-/// Unknown options, contradictions and values out of range are compile errors.
+/// Unknown options, most contradictions and values out of range are compile errors.
 ///
 /// # Functions
 ///
@@ -116,7 +116,8 @@ use proc_macro::TokenStream;
 /// - `Lost`: the lease was lost while the body ran, unless `on_lost` is `"continue"`; with `each` also if one
 ///   lock was lost during the wait for another.
 ///
-/// A failing release never hides the value, error or panic of the body.
+/// A release that fails never hides the value, error or panic of the body. If it finds that the hold was gone, and
+/// `on_lost` is `"error"`, the function returns `Lost` in place of a value or error.
 ///
 /// # Cancel safety
 ///

@@ -173,9 +173,8 @@ fn is_of_scheme(letter: char) -> bool {
 }
 
 const ACCEPTED: &str = "accepted are memory:// (this process only), file:///DIR (this host), redis://HOST:PORT, \
-                        rediss://HOST:PORT, redis+sentinel://HOST:PORT,../MASTER, \
-                        redis+cluster://HOST:PORT,.., unix:///PATH, postgres://HOST:PORT/DATABASE \
-                        and etcd://HOST:PORT,..";
+                        redis+sentinel://HOST:PORT,../MASTER, redis+cluster://HOST:PORT,.. (rediss for TLS), \
+                        unix:///PATH, postgres://HOST:PORT/DATABASE and etcd://HOST:PORT,.. (etcds for TLS)";
 
 /// The schemes that need a Cargo feature.
 const FEATURES: [(&[&str], &str); 4] = [

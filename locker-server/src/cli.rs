@@ -5,7 +5,7 @@
 pub(crate) mod parse;
 
 use crate::{
-    api,
+    api, exit_code,
     ranges::{MAX_TIME, MAX_TOKENS},
 };
 use clap::{Arg, ArgGroup, Args, Parser, Subcommand, builder::BoolishValueParser};
@@ -230,11 +230,14 @@ pub struct Run {
     /// How long to wait for the lock. 0s tries once
     #[arg(long, env = "LOCKER_TIMEOUT", default_value = "10s", value_name = "TIME", value_parser = duration)]
     pub timeout: Duration,
+    /// End the hold, and with it the command, this long after the start. Default: none, and a warning every 10 leases
+    #[arg(long, env = "LOCKER_MAX_HOLD", value_name = "TIME", value_parser = a_millisecond_or_more)]
+    pub max_hold: Option<Duration>,
     /// When the lock is lost: the time between SIGTERM and SIGKILL for the command
     #[arg(long, env = "LOCKER_KILL_AFTER", default_value = "5s", value_name = "TIME", value_parser = duration)]
     pub kill_after: Duration,
     /// Exit code if the lock was not acquired in time
-    #[arg(long, env = "LOCKER_CONFLICT_EXIT_CODE", default_value = "75", value_name = "CODE")]
+    #[arg(long, env = "LOCKER_CONFLICT_EXIT_CODE", default_value_t = exit_code::NOT_HELD, value_name = "CODE")]
     pub conflict_exit_code: u8,
     /// See [`StoreOptions`].
     #[command(flatten)]
@@ -252,7 +255,8 @@ Environment of the command:
 Exit codes:
   n        that of the command; 128 + n if signal n ended it or the wait
   1        the exit status of the command is unknown
-  64       wrong options, no store, or an invalid name
+  64       wrong options, no store, an invalid name, or a store that refuses its user
+  65       the key is of another kind, or its data are of a later version
   69       the store is unavailable
   75       the lock was lost, or not acquired in time (--conflict-exit-code)
   126      the command cannot be run
@@ -302,7 +306,8 @@ LOCKER_LOG sets the log level on standard error: error, warn, info (the default)
 Exit codes:
   0   success
   1   the output cannot be written
-  64  wrong options, or no store
+  64  wrong options, no store, or a store that refuses its user
+  65  the data of a key are of a later version
   69  the store is unavailable";
 
 /// Options of `locker unlock`.
@@ -357,7 +362,9 @@ Exit codes:
   0   the store works
   1   the output cannot be written
   64  wrong options, no store, or a store that refuses its user
-  69  the store is unavailable";
+  65  the data of the store are of a later version
+  69  the store is unavailable
+  75  the lock was lost, or not acquired in time";
 
 /// Options of `locker store sql`.
 #[cfg(feature = "postgres")]
@@ -365,10 +372,10 @@ Exit codes:
 #[command(after_help = SQL)]
 pub(crate) struct Sql {
     /// The schema of the tables, as the parameter `schema` of the URL. It is made unless it exists
-    #[arg(long, value_name = "NAME", default_value = "public", value_parser = schema)]
+    #[arg(long, env = "LOCKER_SCHEMA", value_name = "NAME", default_value = "public", value_parser = schema)]
     pub(crate) schema: String,
     /// The role of the URL's user, if it is not the one that runs the SQL: gets the permissions that a store needs
-    #[arg(long, value_name = "ROLE")]
+    #[arg(long, env = "LOCKER_GRANT_TO", value_name = "ROLE")]
     pub(crate) grant_to: Option<String>,
 }
 
@@ -393,11 +400,9 @@ LOCKER_LOG sets the log level on standard error: error, warn, info (the default)
 Exit codes:
   0   success
   1   the lock is not held, or only with a later fence (--fence)
-  64  wrong options, no store, or an invalid name or key
+  64  wrong options, no store, an invalid name or key, or a store that refuses its user
+  65  the data of a key are of a later version
   69  the store is unavailable";
-
-/// The exit code `EX_USAGE`: wrong options.
-pub(crate) const MISUSED: u8 = 64;
 
 /// Parses the name of a lock. An empty name is most likely an unset variable: all such callers would share one lock.
 fn name(text: &str) -> Result<String, String> {

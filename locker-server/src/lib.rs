@@ -27,6 +27,7 @@ mod cli;
 mod api;
 mod signals;
 
+mod exit_code;
 mod ranges;
 mod sync;
 

@@ -1,8 +1,10 @@
-//! A failing release is logged and never hides the value, error or panic of the body.
+//! A failing release is logged and never hides the value, error or panic of the body. One that finds the hold gone is a
+//! loss.
 
 use crate::support::{Done, Failure, logged};
+use futures_util::FutureExt;
 use locker::{
-    Error, ErrorKind, Key, Locker, Mailboxes, lock_on_argument,
+    Error, ErrorKind, Guard, Key, Locker, Mailboxes, lock_on_argument,
     primitives::{HoldRequest, Request},
     store::{Calling, Store},
     stores::Memory,
@@ -99,6 +101,47 @@ async fn failing_release_keeps_value_error_and_panic() {
 fn failing_release_is_logged() {
     let text = logged(|| assert_eq!(plain("logged").unwrap(), 1));
     assert!(text.contains("WARN") && text.contains("no releases today"), "{text}");
+}
+
+async fn ends_evicted(locker: &Locker, lease: &Guard, end: &str) -> Done<u8> {
+    assert!(locker.admin().evict(&Key::new(lease.key())).await.unwrap());
+    assert!(lease.check().is_ok(), "the lease runs, and only the store knows");
+    ends(end)
+}
+
+#[lock_on_argument(expr = "1h", args(end), locker = locker, guard = lease)]
+fn plain_evicted(locker: &Locker, end: &str) -> Done<u8> {
+    ends_evicted(locker, lease, end).now_or_never().expect("memory answers at once")
+}
+
+#[lock_on_argument(expr = "1h", args(end), locker = locker, guard = lease, on_lost = "continue")]
+fn plain_continues(locker: &Locker, end: &str) -> Done<u8> {
+    ends_evicted(locker, lease, end).now_or_never().expect("memory answers at once")
+}
+
+#[lock_on_argument(expr = "1h", args(end), locker = locker, guard = lease, on_lost = "error")]
+async fn checked_evicted(locker: &Locker, end: &str) -> Done<u8> {
+    ends_evicted(locker, lease, end).await
+}
+
+#[lock_on_argument(expr = "1h", args(end), locker = locker, guard = lease)]
+async fn evicted(locker: &Locker, end: &str) -> Done<u8> {
+    ends_evicted(locker, lease, end).await
+}
+
+/// Under `on_lost = "error"`, the default of plain functions, in place of the value and of the body's own error.
+#[tokio::test]
+async fn release_that_finds_the_hold_gone_is_a_loss() {
+    let locker = Locker::memory();
+    for end in ["returns", "fails"] {
+        for lost in [plain_evicted(&locker, end), checked_evicted(&locker, end).await] {
+            assert_eq!(lost.unwrap_err().kind(), Some(ErrorKind::Lost), "{end}");
+        }
+        for kept in [plain_continues(&locker, end), evicted(&locker, end).await] {
+            assert_eq!(kept.is_ok(), end == "returns");
+            assert!(!matches!(kept, Err(Failure::Locker(_))), "{kept:?}");
+        }
+    }
 }
 
 /// The embedded store, but releases wait until `open_from` of them have arrived.

@@ -89,8 +89,7 @@ pub(crate) async fn postgres() -> Option<Opened> {
     Opened::connect(&server.url(), server).await
 }
 
-/// A pool of connections in transaction mode, and one connection per process beside it, which hears messages. Without
-/// that, a waiter that polls does not count its attempts.
+/// A pool of connections in transaction mode, and one connection per process beside it, which hears messages.
 pub(crate) async fn pgbouncer() -> Option<Opened> {
     static SERVER: Shared<(PgBouncer, PostgresServer)> = Shared::new();
     let place = SERVER.get(|| {

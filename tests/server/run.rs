@@ -3,13 +3,19 @@
 use crate::support::{binary, until};
 use locker_runtime::{Key, Locker};
 use locker_server::internals::{Ls, Run, StoreOptions, force_release, run_under_lock};
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader},
+    process::Stdio,
+    time::Duration,
+};
 
 fn options(name: &str, command: &[&str]) -> Run {
     Run {
         name: name.into(),
         lease: Duration::from_secs(30),
         timeout: Duration::from_secs(30),
+        max_hold: None,
         kill_after: Duration::from_millis(50),
         conflict_exit_code: 75,
         store: StoreOptions::default(),
@@ -64,6 +70,57 @@ async fn a_command_whose_lock_is_lost_is_ended() {
             until("a holder", async || force_release(&locker, &Key::new("lock:a"), None).await.unwrap());
         let running = run_under_lock(&locker, &run);
         assert_eq!(tokio::join!(running, ended).0, 75, "{script}");
+    }
+}
+
+#[tokio::test]
+async fn max_hold_ends_the_command() {
+    let locker = Locker::memory();
+    let (lease, max_hold) = (Duration::from_millis(100), Some(Duration::from_millis(300)));
+    let run = Run { lease, max_hold, ..shell("a", "exec sleep 600") };
+    assert_eq!(run_under_lock(&locker, &run).await, 75);
+    assert!(locker.lock("a").try_acquire().await.unwrap().is_some(), "the lock is free for the next one");
+    let too_short = Run { max_hold: Some(Duration::from_millis(50)), ..run };
+    assert_eq!(run_under_lock(&locker, &too_short).await, 64);
+}
+
+/// A command that hung blocked its job on all hosts, and nothing said so.
+#[test]
+fn long_run_is_warned_of_after_ten_leases() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut run = binary();
+    run.args(["run", "a", "--lease", "100ms", "--", "sh", "-c", "while read -r line; do :; done"]);
+    run.env("LOCKER_URL", format!("file://{}", directory.path().display()));
+    let mut child = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let line = log.find(|line| line.contains("held for")).expect("a warning, while the command runs");
+    assert!(line.contains("WARN") && line.contains("lock:a"), "{line}");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// The column of each command in the page, and the list in its help.
+#[test]
+fn exit_codes_are_those_of_the_page() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/server.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let table = page.split_once("\n## Exit codes\n").unwrap().1.split("\n## ").next().unwrap();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix('|'))
+        .map(|row| row.split('|').map(str::trim).collect())
+        .collect();
+    let codes = |text: &str| text.split(", ").filter_map(|code| code.parse().ok()).collect::<Vec<u8>>();
+    for (column, command) in
+        [(1, &["serve"][..]), (2, &["run"]), (3, &["ls"]), (4, &["unlock"]), (5, &["store", "check"])]
+    {
+        assert_eq!(rows[0][column], format!("`{}`", command.join(" ")));
+        let listed = rows.iter().filter(|row| !row[column].is_empty());
+        let listed: BTreeSet<u8> = listed.flat_map(|row| codes(row[0])).collect();
+        let help = String::from_utf8(binary().args(command).arg("--help").output().unwrap().stdout).unwrap();
+        let help = help.split_once("Exit codes:\n").unwrap().1.split("\n\n").next().unwrap();
+        let helped = help.lines().filter_map(|line| line.split_whitespace().next());
+        assert_eq!(helped.flat_map(codes).collect::<BTreeSet<u8>>(), listed, "{command:?}");
     }
 }
 
@@ -123,6 +180,7 @@ fn wrong_arguments_have_their_own_exit_code() {
         &["run", "a", "--lease", "11y", "--", "true"],
         &["run", "a", "--nonsense", "--", "true"],
         &["run", "a", "--timeout", "-1s", "--", "true"],
+        &["run", "a", "--max-hold", "0s", "--", "true"],
         &["run", "a", "--conflict-exit-code", "-1", "--", "true"],
         &["nonsense"],
     ] {

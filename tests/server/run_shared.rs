@@ -378,6 +378,16 @@ fn loser_of_a_race_prints_nothing() {
     ended(&mut holder);
 }
 
+/// It looked as if the store was away.
+#[test]
+fn foreign_key_is_a_conflict() {
+    let Some(redis) = RedisServer::start() else { return };
+    let store = Store::of(&redis);
+    let _: u64 = redis.ask("RPUSH", &[&format!("{}lock:a", store.prefix()), "foreign"]);
+    let refused = output(store.program(&["run", "a", "--", "true"]));
+    assert_eq!(refused.status.code(), Some(65), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
 #[test]
 fn missing_store_is_no_conflict() {
     let store = format!("redis://127.0.0.1:{}", free_port());

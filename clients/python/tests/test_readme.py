@@ -16,7 +16,7 @@ import httpx
 import pytest
 from servers import GENEROUS, Redis, eventually
 
-from locker import Guard, HoldOptions, Limited, Locker, Lost, TimedOut
+from locker import Guard, HoldOptions, Limited, Locker, Lost, Settings, TimedOut
 from locker._functions import Decorators
 
 ROOT = Path(__file__).parents[3]
@@ -164,6 +164,12 @@ def test_all_options_are_in_the_table() -> None:
     assert [option for option in options if f"`{option}" not in table and f"*{option}" not in table] == []
 
 
+def test_all_options_of_a_locker_are_in_the_table() -> None:
+    table = README[README.index("## The options of a locker") : README.index("## The decorators")]
+    options = Settings.__optional_keys__
+    assert [option for option in options if f"`{option}`" not in table] == []
+
+
 def test_links_lead_somewhere() -> None:
     links = re.findall(r"https://github\.com/locker-rs/locker/blob/main/([\w/.-]+)(?:#([\w-]+))?\)", README)
     assert len(links) > 5
@@ -183,10 +189,12 @@ def test_benchmark_runs() -> None:
     assert "| locker, Redis |" in done.stdout
 
 
-def test_fastapi_answers_for_a_limit_of_0(redis: Redis) -> None:
+def test_fastapi_answers_with_the_time_to_come_back(redis: Redis) -> None:
     module: Any = module_of("FastAPI", redis)
-    answer = asyncio.run(module.refuse(None, Limited("the size is 0")))
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "3600")
+    # A limit of 0 has no such time.
+    for after, header in ((None, "3600"), (0.1, "1"), (1.2, "2"), (7, "7")):
+        answer = asyncio.run(module.refuse(None, Limited("of the limit", retry_after=after)))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, header)
 
 
 def test_names_of_functions_and_of_locks_are_two_namespaces(url: str, name: str) -> None:

@@ -76,8 +76,8 @@ impl Guard {
     /// rolled back, and a retry needs a new hold.
     ///
     /// # Panics
-    /// If the fence is above [`i64::MAX`]. No store of this crate grants such a fence before the year 294,000: fences
-    /// are microseconds since 1970, or little more.
+    /// If the fence is above [`i64::MAX`]. No store of this crate grants such a fence for centuries: fences are
+    /// microseconds since 1970, or little more, and on etcd rise by 65,536 with each write of the cluster.
     ///
     /// # Examples
     /// ```no_run

@@ -1,6 +1,7 @@
 //! Parsing of the command line, the `LOCKER_*` variables and the configuration file.
 
-use super::{Cli, MISUSED};
+use super::Cli;
+use crate::exit_code::MISUSED;
 use clap::{
     Arg, ArgMatches, Command, CommandFactory, FromArgMatches,
     error::{Error, ErrorKind},
@@ -172,6 +173,27 @@ mod tests {
         let reason = variable(Some("a"), Some("b")).unwrap_err();
         assert!(reason.contains(URL) && reason.contains(URL_ALIAS), "{reason}");
         assert!(variable(Some("a"), Some("")).is_err());
+    }
+
+    /// Except those that choose what `unlock` ends: a forgotten variable must end no other hold.
+    #[test]
+    fn options_have_variables() {
+        fn check(command: &Command, path: &str) {
+            for option in command.get_arguments().filter(|option| option.get_long().is_some()) {
+                let long = option.get_long().unwrap_or_default();
+                let variable = match (path, long) {
+                    (_, "help" | "version") | ("locker unlock", "key" | "name" | "arg" | "fence") => None,
+                    (_, "store") => Some(URL.to_owned()),
+                    _ => Some(format!("LOCKER_{}", long.to_uppercase().replace('-', "_"))),
+                };
+                let found = option.get_env().map(|name| name.to_string_lossy().into_owned());
+                assert_eq!(found, variable, "{path} --{long}");
+            }
+            for inner in command.get_subcommands() {
+                check(inner, &format!("{path} {}", inner.get_name()));
+            }
+        }
+        check(&Cli::command(), "locker");
     }
 
     #[test]

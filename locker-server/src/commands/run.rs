@@ -2,10 +2,10 @@
 
 mod child;
 
-use super::store_option::{UNAVAILABLE, fail, open};
+use super::store_option::{fail, open};
 use crate::{
     cli::Run,
-    ranges::MAX_TIME,
+    exit_code::{NOT_HELD, UNAVAILABLE},
     signals::{self, Signals},
 };
 use child::ChildCommand;
@@ -16,9 +16,6 @@ use std::{
     process::{ExitCode, ExitStatus},
     time::Duration,
 };
-
-/// The exit code `EX_TEMPFAIL`: the lock was lost.
-const LOST: u8 = 75;
 
 /// The exit code if the status of the command is unknown.
 const UNKNOWN: u8 = 1;
@@ -53,7 +50,7 @@ pub async fn run_under_lock(locker: &Locker, options: &Run) -> u8 {
         if let Some(guard) = guard
             && is_lost(guard.release().await)
         {
-            code = LOST;
+            code = NOT_HELD;
         }
         // The background thread ends with the process.
         locker.settled().await;
@@ -68,7 +65,10 @@ pub async fn run_under_lock(locker: &Locker, options: &Run) -> u8 {
 }
 
 async fn acquire(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Guard, u8> {
-    let request = locker.lock(&options.name).lease(options.lease).timeout(options.timeout).max_hold(MAX_TIME);
+    let mut request = locker.lock(&options.name).lease(options.lease).timeout(options.timeout);
+    if let Some(max_hold) = options.max_hold {
+        request = request.max_hold(max_hold);
+    }
     let guard = tokio::select! {
         guard = request.acquire() => guard,
         Some(signal) = signals.recv() => return Err(exit_code_of_signal(signal)),
@@ -90,7 +90,7 @@ async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals) -> u8 
     // A machine that was paused may have lost the lock.
     if guard.check().is_err() {
         tracing::error!("{}: the lock is lost: the command is not started", guard.key());
-        return LOST;
+        return NOT_HELD;
     }
     match ChildCommand::start(&options.command, guard) {
         Ok(command) => supervise(command, guard, options.kill_after, signals).await,
@@ -116,7 +116,7 @@ async fn supervise(
         }
     }
     command.end(kill_after, guard.key(), signals).await;
-    LOST
+    NOT_HELD
 }
 
 /// Completes when the release has taken too long. A signal only shortens that time, because it may be the signal that
@@ -179,6 +179,7 @@ mod tests {
             name: "a".into(),
             lease: Duration::from_millis(100),
             timeout: Duration::ZERO,
+            max_hold: None,
             kill_after: Duration::ZERO,
             conflict_exit_code: 1,
             store: StoreOptions::default(),
@@ -189,6 +190,6 @@ mod tests {
         let guard = locker.lock("a").lease(options.lease).acquire().await.unwrap();
         assert!(force_release(&locker, &locker_runtime::Key::new("lock:a"), None).await.unwrap());
         guard.lost().await;
-        assert_eq!(run_command(&guard, &options, &mut signals).await, LOST);
+        assert_eq!(run_command(&guard, &options, &mut signals).await, NOT_HELD);
     }
 }

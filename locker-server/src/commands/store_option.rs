@@ -1,13 +1,7 @@
-//! The store of `run`, `ls`, `unlock` and `store check`, and the exit codes for its errors.
+//! The store of `run`, `ls`, `unlock` and `store check`.
 
-use crate::{
-    cli::{MISUSED, StoreOptions},
-    store,
-};
+use crate::{cli::StoreOptions, exit_code, store};
 use locker_runtime::{Error, ErrorKind, KeyFormat, Locker};
-
-/// The exit code `EX_UNAVAILABLE`: the store is unavailable.
-pub(super) const UNAVAILABLE: u8 = 69;
 
 /// The URLs of stores that processes share.
 const SHARED: &str = "file:///DIR (this host), redis://HOST, postgres://HOST/DATABASE or etcd://HOST,..";
@@ -35,5 +29,5 @@ pub(super) async fn open_with(options: &StoreOptions, format: KeyFormat) -> Resu
 /// Logs an error and returns its exit code.
 pub(super) fn fail(error: &Error) -> u8 {
     tracing::error!("{error}");
-    if error.kind() == ErrorKind::Misused { MISUSED } else { UNAVAILABLE }
+    exit_code::of(error.kind())
 }
