@@ -12,7 +12,6 @@ use crate::{
 use std::{
     future::{Future, pending},
     io,
-    panic::resume_unwind,
     sync::Arc,
     thread,
     time::Duration,
@@ -73,12 +72,13 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
 ///
 /// # Panics
 /// If the work panics.
+#[cfg(feature = "_cas")]
 pub(crate) async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let runtime = runtime().expect("every call to a store begins with `ready`");
     match runtime.spawn_blocking(work).await {
         Ok(result) => result,
         Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
+            Ok(panic) => std::panic::resume_unwind(panic),
             // The process ends.
             Err(_) => pending().await,
         },

@@ -11,8 +11,6 @@ pub mod memory;
 pub(crate) mod opening;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-#[cfg(feature = "_network")]
-pub(crate) mod recent_grants;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 

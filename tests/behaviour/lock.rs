@@ -1,6 +1,6 @@
 //! Laws of the exclusive lock.
 
-use crate::support::{GENEROUS, SHORT, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until};
 use locker::{ErrorKind, LockRequest, Locker};
 use std::{
     sync::{
@@ -143,7 +143,7 @@ pub(crate) async fn a_last_try_takes_what_is_free(locker: Locker) {
     for fair in [true, false] {
         let name = fresh_name();
         let _over = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
-        let request = locker.lock(&name).fair(fair).max_retry(2).retry_delay(SHORT * 3).timeout(GENEROUS);
+        let request = locker.lock(&name).fair(fair).max_retry(2).retry_delay(SOON).timeout(GENEROUS);
         in_time("the last try", request.acquire()).await.unwrap().release().await.unwrap();
     }
 }

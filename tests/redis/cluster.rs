@@ -1,6 +1,8 @@
 //! Redis Cluster: the way to the node of a key, and what the nodes tell each other. All nodes live.
 
-use crate::support::{GENEROUS, builder, connect, hold, holder, in_time, scripts_run, until, waiting};
+use crate::support::{
+    GENEROUS, builder, connect, ghost_run, hold, holder, in_time, scripts_run, until, waiting,
+};
 use locker::{ErrorKind, Guard, Locker, Quota};
 use locker_harness::{ClusterSetup, RedisServer, Shared, Signal, free_port};
 use std::{
@@ -109,10 +111,8 @@ async fn copies_of_messages_change_nothing() {
             // others.
             for from in [0, 1, 2] {
                 fence += 1;
-                let stranger = format!("lock run {}:60000 {fence} lock:ghost {ghost}", "5".repeat(32));
+                let stranger = ghost_run(server, &format!("lock:ghost {ghost}"), fence);
                 let message = if message == "ghost" { &stranger } else { message };
-                let _: String =
-                    server.ask("SET", &[&format!("lock:ghost {ghost}"), &"5".repeat(32), "PX", "60000"]);
                 let _: i64 = setup.servers()[from].ask("PUBLISH", &[channel, message]);
                 let is_read = || holder(server, &format!("lock:ghost {ghost}")).is_none();
                 until("a message having been read", async || message == run || is_read()).await;

@@ -1,10 +1,9 @@
 //! Waiters that do not take their grant: dropped, killed and paused ones.
 
 use crate::support::{
-    GENEROUS, MINUTE, clock, commands_run, connect, hold, holder, in_time, queue, queue_permit, scripts_run,
-    server_behind_proxy, until, waiting, within_the_grant_window,
+    GENEROUS, MINUTE, clock, commands_run, connect, ghost_run, hold, holder, in_time, queue, queue_permit,
+    scripts_run, server_behind_proxy, until, waiting, within_the_grant_window,
 };
-use futures_util::FutureExt;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;
 
@@ -106,43 +105,33 @@ async fn silent_fair_waiter_is_passed_over() {
     silent.abort();
 }
 
+/// As long as nobody has confirmed it. A message about a hold that is confirmed ends nothing, whoever sends it.
 #[tokio::test]
 async fn grant_without_a_waiter_is_released() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let ghost = "0123456789abcdef0123456789abcdef";
-    let message = format!("lock run {ghost}:60000 7 lock:ghost");
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    let tell = |message: &str| assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], message]), 1);
+    tell(&ghost_run(&server, "lock:ghost", 7));
     until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
-    // A second copy of the message does not end a hold that is in use.
     let guard = hold(&connect(&server.url()).await, "a").await;
     let waiter = queue(&server, &locker).await;
     guard.release().await.unwrap();
     let guard = in_time("the hand-over", waiter).await.unwrap();
-    let message = format!("lock run {}:6000 {} lock:a", guard.id(), guard.fence());
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    let message = format!("lock run {ghost}:60000 8 lock:ghost");
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
+    let (of_another, of_this) = (hold(&connect(&server.url()).await, "b").await, hold(&locker, "c").await);
+    for (guard, key) in [(&guard, "lock:a"), (&of_another, "lock:b"), (&of_this, "lock:c")] {
+        let (id, fence) = (guard.id(), guard.fence());
+        tell(&format!("lock run {id}:6000 {fence} {key}"));
+        tell(&format!("lock run {id}:6000 {} {key}", fence + 1));
+        tell(&format!("lock run {id}:6000,{id}:7000 {} {key}", fence + 2));
+    }
+    tell(&ghost_run(&server, "lock:ghost", 8));
     until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
-    assert_eq!(holder(&server, "lock:a").as_deref(), Some(guard.id()));
-    guard.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn settled_waits_for_returned_grants() {
-    let (server, proxy, locker) = server_behind_proxy!();
-    let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let ghost = "0123456789abcdef0123456789abcdef";
-    let _: String = server.ask("SET", &["lock:ghost", ghost, "PX", "60000"]);
-    proxy.set(Fault::HoldRequests);
-    let message = format!("lock run {ghost}:60000 7 lock:ghost");
-    assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], &message]), 1);
-    until("its release", async || locker.settled().now_or_never().is_none()).await;
-    proxy.set(Fault::None);
-    in_time("the end of the background calls", locker.settled()).await;
-    assert_eq!(holder(&server, "lock:ghost"), None);
+    for (guard, key) in [(&guard, "lock:a"), (&of_another, "lock:b"), (&of_this, "lock:c")] {
+        assert_eq!(holder(&server, key).as_deref(), Some(guard.id()));
+    }
+    for guard in [guard, of_another, of_this] {
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -138,11 +138,6 @@ impl Redis {
                     return Ok(Reply::WrongKind);
                 };
                 let reply = self.session.invoke(invocation, by).await?;
-                if let Request::Semaphore(HoldRequest::Acquire { id, .. }) = request
-                    && reply.repeats_message()
-                {
-                    self.session.receiver.record_grant(*id, reply.number(0));
-                }
                 primitives::reply(&reply, request)
             }
         }
@@ -275,7 +270,7 @@ impl HasHandoff for Redis {
 
 impl RunMessages for Redis {
     fn run_granted(&self, key: &Key, run: &Run) {
-        self.handoff.begin(key, run);
+        self.handoff.told_of(key, run);
     }
 
     fn run_lost(&self, key: &Key, grant: Grant) {

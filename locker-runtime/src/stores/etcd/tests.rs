@@ -1,4 +1,5 @@
 mod auth;
+mod clock;
 mod faults;
 mod lifetimes;
 mod partitions;

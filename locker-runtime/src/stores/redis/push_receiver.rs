@@ -1,21 +1,16 @@
 //! The receiver of the server's push messages: grants and wake-ups for the waiters of this process.
 
 use super::{
-    super::recent_grants::RecentGrants,
     codec::lock::{Grant, Run},
     slots::Owner,
 };
 use crate::{
-    background,
-    clock::Timestamp,
     id::Id,
     key::Key,
     mailboxes::Mailboxes,
-    panics,
-    primitives::{GRANT_WINDOW, HoldRequest, Notification, Request, Signal},
+    primitives::{Notification, Signal},
     renewals,
     store::Store,
-    sync::{Mutex, lock},
 };
 use redis::{
     FromRedisValue, PushInfo, PushKind,
@@ -87,13 +82,12 @@ pub(super) trait RunMessages: Store {
 #[derive(Debug)]
 pub(super) struct PushReceiver {
     pub(super) mailboxes: Mailboxes,
-    recent_grants: Mutex<RecentGrants>,
     store: Weak<dyn RunMessages>,
 }
 
 impl PushReceiver {
     pub(super) fn new(store: Weak<dyn RunMessages>) -> Self {
-        Self { mailboxes: Mailboxes::default(), recent_grants: Mutex::default(), store }
+        Self { mailboxes: Mailboxes::default(), store }
     }
 
     /// Makes the waiters of this store send their requests again, at different times.
@@ -117,16 +111,13 @@ impl PushReceiver {
         }
     }
 
-    /// Records that `id` has received a grant by a reply.
-    pub(super) fn record_grant(&self, id: Id, fence: u64) {
-        lock(&self.recent_grants).record(id, fence);
-    }
-
     fn deliver(&self, message: Message) {
         let store = self.store.upgrade();
         match message {
-            Message::Permits(notification) => self.deliver_permits(notification),
-            Message::Hint(notification) => drop(self.mailboxes.deliver(notification)),
+            // A waiter that has given up has no mailbox, and its cancel is on its way. A message alone ends nothing.
+            Message::Permits(notification) | Message::Hint(notification) => {
+                drop(self.mailboxes.deliver(notification));
+            }
             Message::Run(key, run) => drop(store.map(|store| store.run_granted(&key, &run))),
             Message::Lost(key, grant) => drop(store.map(|store| store.run_lost(&key, grant))),
             Message::Deleted(notification, fence) => {
@@ -136,36 +127,6 @@ impl PushReceiver {
                 }
             }
         }
-    }
-
-    fn deliver_permits(&self, notification: Notification) {
-        let (id, Signal::Granted { fence }) = (notification.id, notification.signal) else { return };
-        let mut recent = lock(&self.recent_grants);
-        match self.mailboxes.put(notification) {
-            Ok(waker) => {
-                recent.record(id, fence);
-                drop(recent);
-                waker.into_iter().for_each(panics::wake);
-            }
-            Err(_) if recent.has(id, fence) => {}
-            Err(notification) => self.return_permits(notification, fence),
-        }
-    }
-
-    /// Returns permits that were granted to an attempt that no longer waits. Otherwise the next waiter would have to
-    /// wait for the end of the grant.
-    fn return_permits(&self, notification: Notification, fence: u64) {
-        let Some(store) = self.store.upgrade() else { return };
-        let in_flight = self.mailboxes.in_flight().begin();
-        background::spawn(async move {
-            let until = Timestamp::now() + GRANT_WINDOW;
-            // A later grant to the same attempt is not returned.
-            let request = Request::Semaphore(HoldRequest::Evict { of: Some(notification.id), up_to: fence });
-            while store.call(&notification.key, &request).await.is_err() && Timestamp::now() < until {
-                background::sleep(Duration::from_millis(100)).await;
-            }
-            drop(in_flight);
-        });
     }
 }
 
@@ -249,7 +210,7 @@ mod tests {
 
     impl Wake for Inline {
         fn wake(self: Arc<Self>) {
-            self.0.record_grant(Id::from(2), 1);
+            assert!(self.0.mailboxes.is_open(Id::from(1)));
         }
     }
 
@@ -263,9 +224,9 @@ mod tests {
             let waker = Waker::from(Arc::new(Inline(Arc::clone(&receiver))));
             assert!(mailbox.poll_next(&mut Context::from_waker(&waker)).is_pending());
             receiver.deliver(Message::read(&format!("semaphore granted {id} 7 semaphore:a")).unwrap());
-            done.send(lock(&receiver.recent_grants).len()).unwrap();
+            done.send(()).unwrap();
         });
-        assert_eq!(all.recv_timeout(locker_harness::GENEROUS), Ok(2));
+        assert_eq!(all.recv_timeout(locker_harness::GENEROUS), Ok(()));
     }
 
     /// Each message comes over the connections to all masters of a cluster.

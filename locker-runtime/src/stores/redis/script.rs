@@ -384,12 +384,6 @@ impl ScriptReply {
         matches!(text.split(|byte| *byte == b' ').next(), Some(b"granted" | b"run" | b"renewed"))
     }
 
-    /// Returns whether a message with the same grant may follow. Redis 7.2 and later send it after the reply to the
-    /// call that published it, and any server sends it over another connection.
-    pub(super) fn repeats_message(&self) -> bool {
-        self.word == "granted" && self.integer(1) == 1
-    }
-
     /// Returns how many numbers there are.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()

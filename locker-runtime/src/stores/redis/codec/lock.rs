@@ -106,6 +106,11 @@ fn change(key: &Key, IdempotencyKey { attempt, retried }: IdempotencyKey, name: 
     on(&ONCE, key, attempt).argument(name).argument(retried)
 }
 
+/// Returns the call that ends a run, if it has this very fence and is not confirmed.
+pub(crate) fn decline(key: &Key, Grant { run, fence }: Grant) -> Invocation {
+    on(&EVICT, key, run).argument(fence).argument(true)
+}
+
 fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
     script.on(key).argument(id)
 }

@@ -48,19 +48,23 @@ const BUGS: [Bug; 25] = [
     ("woken waiter is waited for too long", "first and math.max(", "false and math.max("),
     ("fair waiter is overtaken", "waiter.mode == 'unfair' or waiter.mode == 'woken'", "true"),
     ("cancel keeps the place", "leave(id)\nlocal holder", "local holder"),
-    ("cancel grants nothing to the next waiter", "if not holder then\n  hand_over()", "if false then"),
+    (
+        "cancel grants nothing to the next waiter",
+        "if is_its or not holder then\n  hand_over(is_its)",
+        "if false then",
+    ),
     ("final check keeps the place", "if mode == 'no' then\n  leave(id)", "if mode == 'no' then"),
     ("final check is refused after its wake-up", "(overtakes() or head() == id)", "overtakes()"),
     ("queue of dead waiters never expires", "  expire(queue, live)\n", ""),
     ("repeated acquire moves to the end", "if not ticket then", "if true then"),
     ("repeated eviction ends the next hold", " or tonumber(fence or 0) > tonumber(ARGV[2]) then", " then"),
     ("grant of another id is returned", "holder ~= id and not of_anybody or", ""),
-    ("eviction grants nothing to the next waiter", "hand_over()\nreturn answer", "return answer"),
+    ("eviction grants nothing to the next waiter", "hand_over(true)\nreturn answer", "return answer"),
     ("renewal shortens the lease", "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then", "if true then"),
 ];
 
 /// Plausible bugs of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 41] = [
+const OTHER_BUGS: [(Draw, Bug); 44] = [
     (
         requests::barrier,
         ("arrivals count after the last round", "if ARGV[6] == '1' and is_closed then", "if false then"),
@@ -113,6 +117,9 @@ const OTHER_BUGS: [(Draw, Bug); 41] = [
     (requests::semaphore, ("first waiter gets no earlier recheck", "if ends_in and", "if false and")),
     (requests::semaphore, ("woken waiter is waited for too long", "first and first ~= id and", "false and")),
     (requests::semaphore, ("woken waiter blocks the queue", "time + GRANT_WINDOW * 1000)", "1e18)")),
+    (requests::semaphore, ("waiters of a silent process are served", "or is_silent(to) then", "then")),
+    (requests::semaphore, ("grant that passes is forgotten", "    silence(unconfirmed)\n", "")),
+    (requests::semaphore, ("process that asks is passed over", "op == 'acquire' and of == channel", "false")),
     (
         requests::semaphore,
         ("shared hold stays with the first attempt", "if attempt ~= id then", "if false then"),

@@ -66,10 +66,9 @@ impl Side {
 
     /// Returns the call of the store.
     pub(super) fn invocation(&self, request: &Request) -> Invocation {
-        let channel = Arc::from("channel");
         match request {
             Request::Lock(request) => lock::invocation(&self.key, request, &process_of(request)),
-            request => primitives::invocation(&self.key, request, &channel).expect("of a kind"),
+            request => primitives::invocation(&self.key, request, &channel_of(request)).expect("of a kind"),
         }
         .strictly(self.strict.as_ref().map(|strict| &strict.settings))
     }
@@ -308,6 +307,14 @@ fn process_of(request: &lock_primitive::Request) -> Arc<str> {
     match request {
         HoldRequest::Acquire { id, .. } => Arc::from(format!("of:{id}")),
         _ => Arc::from("another"),
+    }
+}
+
+/// Returns the channel of the process of a waiter for something else. The step knows it by the id.
+fn channel_of(request: &Request) -> Arc<str> {
+    match request {
+        Request::Semaphore(HoldRequest::Acquire { id, .. }) => Arc::from(format!("of:{}", id.inbox())),
+        _ => Arc::from("channel"),
     }
 }
 

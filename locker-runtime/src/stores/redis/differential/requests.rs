@@ -81,6 +81,9 @@ pub(super) fn named_lock(ids: &[Id], rng: &mut Rng) -> Request {
 
 /// Half of the ids acquire under their own names, the others under one of two names that clients have chosen.
 pub(super) fn semaphore(ids: &[Id], rng: &mut Rng) -> Request {
+    // Of two processes.
+    let in_process = |id: &Id| Id::from(u128::from(*id) << 32 >> 32 | (1 + u128::from(*id) % 2) << 96);
+    let ids: &[Id] = &ids.iter().map(in_process).collect::<Vec<_>>();
     let chosen = [Id::of("a"), Id::of("b")];
     let names: Vec<Id> = ids.iter().copied().chain(chosen).collect();
     let ask = |id: Id, rng: &mut Rng| {

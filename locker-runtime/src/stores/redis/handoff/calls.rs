@@ -181,22 +181,57 @@ impl Handoff {
         })
     }
 
-    /// Begins a run after a message, or a reply to one of its members.
-    pub(crate) fn begin(&self, key: &Key, run: &Run) {
+    /// Begins a run after a message. A message does not end a run that is known: the server is asked whether this one
+    /// has come after it.
+    pub(crate) fn told_of(&self, key: &Key, run: &Run) {
+        match self.runs.ongoing(key) {
+            None => self.begin(key, run),
+            Some(ongoing) if ongoing.fence >= run.fence => {}
+            Some(_) => {
+                let run = run.clone();
+                self.in_background(key, move |store, key| async move {
+                    store.handoff().verify(&key, &run).await;
+                });
+            }
+        }
+    }
+
+    /// Begins a run if it is the holder at the server. Renewing it confirms it.
+    async fn verify(&self, key: &Key, run: &Run) {
+        let Some(lease) = run.members().next().map(|first| first.lease) else { return };
+        let request = HoldRequest::Renew { id: run.id(), lease, once: None };
+        let by = Timestamp::now() + self.session.command_timeout.min(GRANT_WINDOW);
+        if let Ok(Reply::Renewed { fence }) = self.call_server(key, &request, by).await
+            && fence == run.fence
+        {
+            self.begin_as(key, run, true);
+        }
+    }
+
+    /// Begins a run that the server has granted.
+    fn begin(&self, key: &Key, run: &Run) {
+        self.begin_as(key, run, false);
+    }
+
+    fn begin_as(&self, key: &Key, run: &Run, is_confirmed: bool) {
         let Some((grant, before)) = self.runs.begin(key, run) else { return };
         self.wake_members(key, before);
         self.rechecks.forget(key, run);
-        self.in_background(key, move |store, key| async move { store.handoff().confirm(&key, grant).await });
+        self.in_background(key, move |store, key| async move {
+            store.handoff().confirm(&key, grant, is_confirmed).await;
+        });
         if !self.is_watched.swap(true, Ordering::AcqRel) {
             background::spawn(watch_runs(Weak::clone(&self.store)));
         }
     }
 
-    /// Renews the lease for a new run, and passes the lock on to the first member.
-    async fn confirm(&self, key: &Key, grant: Grant) {
+    /// Renews the lease for a new run, and passes the lock on to the first member. `is_asked` says whether the server may
+    /// have confirmed the run.
+    async fn confirm(&self, key: &Key, grant: Grant, mut is_asked: bool) {
         let give_up = Timestamp::now() + GRANT_WINDOW;
         while let Some(lease) = self.runs.lease(key, grant, |id| self.session.mailboxes().is_open(id)) {
             let by = give_up.min(Timestamp::now() + self.session.command_timeout.min(lease / 3));
+            is_asked = true;
             match self.renew(key, grant, lease, by).await {
                 Ok(true) => {
                     if self.pass_on(key, grant, None, |_| true) == Next::Over {
@@ -211,8 +246,22 @@ impl Handoff {
                 Err(_) => return self.abandon(key, grant),
             }
         }
-        // All members have given up, or too few replicas have the grant.
-        self.finish_until_certain(key, grant).await;
+        if is_asked {
+            // All members have given up, or too few replicas have the grant.
+            self.finish_until_certain(key, grant).await;
+        } else {
+            self.decline(key, grant, give_up).await;
+        }
+    }
+
+    /// Hands back a run that nobody here waits for, unless it is confirmed: the message may be a late copy, or made up.
+    async fn decline(&self, key: &Key, grant: Grant, give_up: Timestamp) {
+        self.abandon(key, grant);
+        while self.session.invoke(lock::decline(key, grant), give_up).await.is_err()
+            && Timestamp::now() + RETRY < give_up
+        {
+            background::sleep(RETRY).await;
+        }
     }
 
     /// Renews the lease of a run. Returns `false` if the run is lost.
@@ -220,8 +269,8 @@ impl Handoff {
         let sent = Timestamp::now();
         let request = HoldRequest::Renew { id: grant.run, lease, once: None };
         let kept = match self.call_server(key, &request, by).await? {
-            // A higher fence belongs to a later run with the same id.
-            Reply::Renewed { fence } => fence <= grant.fence,
+            // Another fence belongs to another grant of the same id; 0 is that of a record that is gone.
+            Reply::Renewed { fence } => fence == grant.fence || fence == 0,
             _ => false,
         };
         if kept {

@@ -99,6 +99,11 @@ impl Runs {
         }
     }
 
+    /// Returns the grant of the run that holds a lock, as far as is known: not of one that this process is ending.
+    pub(crate) fn ongoing(&self, key: &Key) -> Option<Grant> {
+        lock(&self.0).get(key).filter(|run| !run.is_ending).map(|run| run.grant)
+    }
+
     /// Returns the place of the attempt `id`.
     pub(crate) fn place(&self, key: &Key, id: Id) -> Place {
         self.place_of_member(key, id, || ())

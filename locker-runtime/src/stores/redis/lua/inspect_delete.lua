@@ -33,7 +33,7 @@ if ARGV[2] == 'delete' then
     end
   end
   -- The process of a run notifies its members.
-  local fence, channel, run = string.match(kind == 'lock' and redis.call('GET', last_fence) or '', '^(%d+) %S+ (%S+) (%S+)$')
+  local fence, channel, run = string.match(kind == 'lock' and redis.call('GET', last_fence) or '', '^(%d+) %S+ %??(%S+) (%S+)$')
   if run and run == redis.call('GET', key) then
     publish(channel, string.format('lock deleted %s %s %s', run, fence, key))
   end

@@ -2,11 +2,13 @@
 --
 -- KEYS[1]  K       the holder's id, expiring with the lease: the layout of `SET K id NX PX lease`
 -- KEYS[2]  {K}:f   "<last fence> <holder's id>", for a minute longer than the lease; for a run
---                  "<last fence> <members> <channel> <id>"; for a hold with a name, which is then the holder's id,
---                  "<last fence> <attempt> <id>" until another attempt gets the same hold
+--                  "<last fence> <members> <channel> <id>", with a ? before the channel until the run is confirmed; for
+--                  a hold with a name, which is then the holder's id, "<last fence> <attempt> <id>" until another
+--                  attempt gets the same hold
 -- KEYS[3]  {K}:q   waiters' ids by ticket
 -- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"; mode: 'fair', 'unfair', 'named', or 'woken' and
---                  'called' for an unfair one and a named one that was woken
+--                  'called' for an unfair one and a named one that was woken; and '!' -> the channels of silent
+--                  processes, each between blanks
 -- KEYS[5]  {K}:y   the lock had a foreign holder within the last minute
 -- KEYS[6]  {K}:x:id  this id is refused
 -- KEYS[7]  {K}:p   channels of processes, by the end of their waiters
@@ -41,7 +43,7 @@ end
 -- The members and the channel of the holder, if it is a run.
 local function run_of(holder, recorded)
   if holder and recorded then
-    local members, channel, run = string.match(recorded, '^%d+ (%S+) (%S+) (%S+)$')
+    local members, channel, run = string.match(recorded, '^%d+ (%S+) %??(%S+) (%S+)$')
     if run == holder then return members, channel end
   end
 end
@@ -58,10 +60,50 @@ local function read_record()
   return type(recorded) == 'string' and recorded or nil
 end
 
+-- The channels of processes that have let a grant or a wake-up pass: a host that is gone, or a process that is stopped.
+-- Their waiters are passed over until one of them asks, so that such a process delays the others only once.
+local silent
+-- The channel of the process that asks, which is not silent.
+local asking
+
 -- Fails if a helper key has another type, before anything is changed.
 local function check_helpers()
-  redis.call('HLEN', waiters)
+  silent = redis.call('HGET', waiters, '!') or ' '
   return redis.call('ZCARD', queue)
+end
+
+local function is_silent(channel)
+  return string.find(silent, ' ' .. (channel or '') .. ' ', 1, true)
+end
+
+-- Passes over the waiters of a process. A removal without effect allows the write at maxmemory.
+local function silence(channel)
+  redis.call('ZREM', queue, '')
+  if channel ~= asking and not is_silent(channel) and redis.call('EXISTS', queue) == 1 then
+    silent = silent .. channel .. ' '
+    redis.call('HSET', waiters, '!', silent)
+  end
+end
+
+local function hear(channel)
+  asking = channel
+  local from, to = is_silent(channel)
+  if from then
+    silent = string.sub(silent, 1, from) .. string.sub(silent, to + 1)
+    redis.call('HDEL', waiters, '!')
+    if silent ~= ' ' then
+      redis.call('HSET', waiters, '!', silent)
+    end
+  end
+end
+
+-- The hold has ended by itself. If it was granted to a run that has not confirmed it, the process is silent.
+local function note_silence(recorded)
+  local first, channel, last = string.match(recorded or '', '^(%d+ %S+ )%?(%S+)( %S+)$')
+  if channel then
+    silence(channel)
+    redis.call('SET', record, first .. channel .. last, 'KEEPTTL')
+  end
 end
 
 local function leave(...)
@@ -94,17 +136,26 @@ local more = 0
 -- it may hold it now.
 --
 -- Removal comes before SET: a script that has removed something may write at maxmemory.
-local function pump(time)
+local function pump(time, is_ended)
+  if not silent then check_helpers() end
+  if not is_ended then note_silence(read_record()) end
   local gone, purged = {}, 0
   local most = redis.call('EXISTS', foreign) == 1 and 1 or RUN
   while purged <= PURGE - RUN do
     local ids = redis.call('ZRANGE', queue, 0, RUN - 1)
-    if not ids[1] then return end
+    if not ids[1] then
+      if silent ~= ' ' then redis.call('HDEL', waiters, '!') end
+      return
+    end
     local found, at, first = redis.call('HMGET', waiters, unpack(ids)), 0, nil
     repeat
       at = at + 1
       first = ids[at] and read(found[at])
-    until not first or not gone[first.channel or ''] and is_alive(first, time)
+      local lives = first and is_alive(first, time)
+      if first and not lives and (first.mode == 'woken' or first.mode == 'called') then
+        silence(first.channel)
+      end
+    until not first or lives and not gone[first.channel or ''] and not is_silent(first.channel)
     if at > 1 then
       leave(unpack(ids, 1, at - 1))
       purged = purged + at - 1
@@ -128,7 +179,7 @@ local function pump(time)
       members = table.concat(members, ',')
       if publish(first.channel, string.format('lock run %s %s %s', members, fence, lock)) > 0 then
         set(lock, run, math.min(first.lease, GRANT_WINDOW))
-        set(record, string.format('%s %s %s %s', fence, members, first.channel, run), first.lease + MINUTE)
+        set(record, string.format('%s %s ?%s %s', fence, members, first.channel, run), first.lease + MINUTE)
         return
       end
       gone[first.channel], purged = true, purged + last - at + 1
@@ -148,9 +199,9 @@ end
 
 -- After the end of a hold. If foreign clients use the lock (`SET NX` in a loop), it stays free until the next waiter
 -- asks again, so that they get a chance.
-local function hand_over()
+local function hand_over(is_ended)
   if redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', foreign) == 0 then
-    pump(now())
+    pump(now(), is_ended)
   end
 end
 

@@ -69,8 +69,12 @@ local function overtakes()
   return not first or (mode == 'unfair' and (waiter.mode == 'unfair' or waiter.mode == 'woken'))
 end
 
-local time = now()
-if check_helpers() > 0 then
+local time, queued = now(), check_helpers()
+hear(ARGV[5])
+if not holder then
+  note_silence(recorded)
+end
+if queued > 0 then
   if not holder and not overtakes() then
     pump(time)
     holder, recorded = redis.call('GET', lock), read_record()

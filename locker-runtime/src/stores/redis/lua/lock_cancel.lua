@@ -8,12 +8,12 @@
 check_helpers()
 leave(id)
 local holder = redis.call('GET', lock)
-if holder == id or holder and attempt_of(holder, read_record()) == id then
+local is_its = holder == id or holder and attempt_of(holder, read_record()) == id
+if is_its then
   redis.call('DEL', lock)
-  holder = nil
 end
-if not holder then
-  hand_over()
+if is_its or not holder then
+  hand_over(is_its)
 end
 if ARGV[2] == '1' then
   bury()

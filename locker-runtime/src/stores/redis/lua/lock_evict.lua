@@ -4,6 +4,7 @@
 -- KEYS     as in lock.lua
 -- ARGV[1]  id; all zeros: any holder
 -- ARGV[2]  the highest fence to end: a copy of the request does not end the hold of the next waiter
+-- ARGV[3]  1: end only a run that has this very fence and is not confirmed; may be missing
 --
 -- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
 
@@ -13,11 +14,14 @@ local fence = string.match(recorded or '', '^%d+')
 if not holder or holder ~= id and not of_anybody or tonumber(fence or 0) > tonumber(ARGV[2]) then
   return 'not_held'
 end
+if ARGV[3] == '1' and (fence ~= ARGV[2] or not string.find(recorded, ' ?', 1, true)) then
+  return 'not_held'
+end
 check_helpers()
 redis.call('DEL', lock)
 local _, channel = run_of(holder, recorded)
 if of_anybody and channel then
   publish(channel, string.format('lock lost %s %s %s', holder, fence, lock))
 end
-hand_over()
+hand_over(true)
 return answer('released')

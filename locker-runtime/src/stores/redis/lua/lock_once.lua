@@ -33,7 +33,7 @@ elseif is_late or holder ~= name then
   reply = 'not_held'
 else
   redis.call('DEL', lock)
-  hand_over()
+  hand_over(true)
   reply = answer('released')
 end
 if ARGV[3] == '1' then

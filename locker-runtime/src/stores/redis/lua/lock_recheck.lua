@@ -16,6 +16,7 @@ for waiter in string.gmatch(ARGV[4], '%x+') do
   end
 end
 if check_helpers() > 0 then
+  hear(ARGV[3])
   redis.call('ZREMRANGEBYSCORE', processes, '-inf', string.format('%.0f', time))
   redis.call('ZADD', processes, string.format('%.0f', time + live * 1000), ARGV[3])
   for _, key in ipairs({queue, waiters, processes}) do

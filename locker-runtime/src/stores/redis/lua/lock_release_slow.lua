@@ -4,7 +4,7 @@ local held = redis.call('GET', lock) == id
 if held then
   check_helpers()
   redis.call('DEL', lock)
-  hand_over()
+  hand_over(true)
 end
 if ARGV[2] == '1' then
   bury()

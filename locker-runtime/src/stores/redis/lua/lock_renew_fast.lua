@@ -12,6 +12,13 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     redis.call('PEXPIRE', KEYS[2], ARGV[2] + 60000)
   end
-  return 'renewed ' .. (string.match(redis.call('GET', KEYS[2]) or '', '^%d+') or 0)
+  local recorded = redis.call('GET', KEYS[2]) or ''
+  local first, last = string.match(recorded, '^(%d+ %S+ )%?(.*)$')
+  if first then
+    -- The run is confirmed. A write that never fails for lack of memory allows the next one.
+    redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]))
+    redis.call('SET', KEYS[2], first .. last, 'KEEPTTL')
+  end
+  return 'renewed ' .. (string.match(recorded, '^%d+') or 0)
 end
 

@@ -1,7 +1,8 @@
 -- The semaphore. A script, because reading holders and queue and taking permits must be one step.
 --
--- K        size of the last acquire; fence of the last grant; taken: permits held;
---          h:<name> -> "<fence> <permits> <since> <attempt> <1 until it is confirmed>"
+-- K        size of the last acquire; fence of the last grant; taken: permits held; silent: the channels of processes
+--          that have let a grant or a wake-up pass, each between blanks;
+--          h:<name> -> "<fence> <permits> <since> <attempt> <channel of the attempt until it confirms, then 0>"
 -- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <time of its recheck> <channel>"
 -- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, if they differ,
 --          and =<name> -> other attempts that waited for the name and share the hold
@@ -12,7 +13,7 @@
 -- ARGV[10] 1: refuse this id from now on, a copy of its acquire may still arrive
 -- ARGV[11] 1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
--- {'granted', fence}, followed by 1 if it was granted before or in the queue: a message may follow
+-- {'granted', fence}
 -- | {'queued', ahead, microseconds until the next hold or the time of the first waiter ends, -1: never}
 -- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'}
 -- | {'wrong_kind'} | {'closed', milliseconds for which nothing is granted}
@@ -23,26 +24,48 @@ local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
 local NOBODY = '0'
 local GRANT_WINDOW, FOR_EVER = 2000, 100 * 365 * DAY
 
-local found = redis.call('HMGET', key, 'kind', 'size', 'fence', 'taken')
+local found = redis.call('HMGET', key, 'kind', 'size', 'fence', 'taken', 'silent')
 if not is_of('semaphore', found[1]) then
   return {'wrong_kind'}
 end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
 -- A former lock at this key leaves its holder after the fence.
 local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
+local silent = found[5] or ' '
 -- Whether a hold has ended in this call, or will end before the keys expire.
 local ended = false
 
 local function holder(of)
   local record = redis.call('HGET', key, 'h:' .. of)
   if not record then return end
-  local held_fence, permits, since, attempt, unconfirmed = string.match(record, '^(%d+) (%d+) (%d+) (%x+) (%d)$')
+  local held_fence, permits, since, attempt, unconfirmed = string.match(record, '^(%d+) (%d+) (%d+) (%x+) (%S+)$')
   return tonumber(held_fence), tonumber(permits), since, attempt, unconfirmed
 end
 
 local function write(of, held_fence, permits, since, attempt, unconfirmed)
   redis.call('HSET', key, 'h:' .. of,
-    string.format('%.0f %.0f %s %s %d', held_fence, permits, since, attempt, unconfirmed))
+    string.format('%.0f %.0f %s %s %s', held_fence, permits, since, attempt, unconfirmed))
+end
+
+local function is_silent(of)
+  return string.find(silent, ' ' .. of .. ' ', 1, true)
+end
+
+-- Passes over the waiters of a process until one of them asks again. One that asks now is not silent.
+local function silence(of)
+  local asks = op == 'acquire' and of == channel
+  if not asks and not is_silent(of) and redis.call('EXISTS', queue) == 1 then
+    silent = silent .. of .. ' '
+    redis.call('HSET', key, 'silent', silent)
+  end
+end
+
+local function hear(of)
+  local from, to = is_silent(of)
+  if from then
+    silent = string.sub(silent, 1, from) .. string.sub(silent, to + 1)
+    redis.call('HSET', key, 'silent', silent)
+  end
 end
 
 local function finish(of)
@@ -166,8 +189,11 @@ local function serve(served)
     local waiter, waiter_lease, live_until, how, permits, of, looks_at, to = head()
     if not waiter then return end
     permits = tonumber(permits)
-    if tonumber(live_until) <= time then
+    if tonumber(live_until) <= time or is_silent(to) then
       leave(waiter)
+      if how == 'woken' and tonumber(live_until) <= time then
+        silence(to)
+      end
     elseif holder(of) then
       leave(waiter)
       served[of] = served[of] or {}
@@ -185,12 +211,12 @@ local function serve(served)
     elseif how == 'fair' then
       leave(waiter)
       if tell('granted', waiter, to, text(math.max(fence + 1, time))) > 0 then
-        grant(waiter, of, permits, math.min(tonumber(waiter_lease), GRANT_WINDOW), 1)
+        grant(waiter, of, permits, math.min(tonumber(waiter_lease), GRANT_WINDOW), to)
       end
     elseif tell('wake', waiter, to) > 0 then
       -- It must ask within the grant window: its process may be paused.
       local window = math.min(tonumber(live_until), time + GRANT_WINDOW * 1000)
-      redis.call('HSET', waiters, waiter, place(waiter_lease, window, how, permits, of, looks_at, to))
+      redis.call('HSET', waiters, waiter, place(waiter_lease, window, 'woken', permits, of, looks_at, to))
       return
     else
       leave(waiter)
@@ -219,8 +245,15 @@ elseif held_until > time and is_doubtful(held_until - time) then
   return {'lost'}
 end
 
+if op == 'acquire' then
+  hear(channel)
+end
 for _, over in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(time))) do
+  local _, _, _, _, unconfirmed = holder(over)
   finish(over)
+  if unconfirmed and unconfirmed ~= '0' then
+    silence(unconfirmed)
+  end
 end
 forget(tombstones)
 if ARGV[10] == '1' then
@@ -239,10 +272,10 @@ local function take(overtakes)
       attempt = NOBODY
     end
     write(name, held, held_permits, since, attempt, 0)
-    if unconfirmed == '1' then
+    if unconfirmed ~= '0' then
       hold_until(name, lease)
     end
-    return {'granted', held, 1}, leave(id)
+    return {'granted', held}, leave(id)
   end
   local permits = tonumber(ARGV[8])
   if never_fits(permits) then
@@ -279,7 +312,7 @@ end
 local function acquire()
   if remembers(tombstones, id) then
     local held = holder(name)
-    return held and {'granted', held, 1} or {'cancelled'}
+    return held and {'granted', held} or {'cancelled'}
   end
   -- If the key was deleted, a waiter restores the size.
   if not found[1] then

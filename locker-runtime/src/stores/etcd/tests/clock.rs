@@ -1,0 +1,240 @@
+//! The clock that the processes move on, on real members.
+
+use super::*;
+use crate::{Guard, Locker, Quota, blocking::block_on};
+use contract::processes::{self, process};
+use locker_harness::EtcdCluster;
+use std::time::Instant;
+
+const CLOCK: &str = "locker/clock";
+
+/// What the gateway of a member says about a key, by name: `value`, `lease`, `mod_revision`.
+struct Seen(String);
+
+impl Seen {
+    fn of(server: &EtcdServer, key: &str) -> Self {
+        let answer = server.ask("kv/range", &format!(r#"{{"key":"{}"}}"#, base64(key)));
+        Self(answer.expect("an answer of the gateway"))
+    }
+
+    fn word(&self, name: &str) -> Option<&str> {
+        // The header has a revision of its own.
+        let kv = self.0.split_once(r#""kvs""#)?.1;
+        kv.split_once(&format!(r#""{name}":""#))?.1.split('"').next()
+    }
+}
+
+fn delete(server: &EtcdServer, key: &str) {
+    server.ask("kv/deleterange", &format!(r#"{{"key":"{}"}}"#, base64(key))).expect("a deletion");
+}
+
+async fn hold(locker: &Locker, name: &str, lease: Duration) -> Guard {
+    in_time("a hold", locker.lock(name).lease(lease).renew(false).acquire()).await.unwrap()
+}
+
+#[tokio::test]
+async fn holds_keep_their_ends_across_processes() {
+    let Some(cluster) = EtcdCluster::start(3) else { return };
+    let url = cluster.url();
+    tokio::join!(
+        processes::renewal_elsewhere_lasts(&url),
+        processes::permit_of_a_dead_holder_comes_back(&url),
+        processes::short_visits_do_not_keep_a_dead_holder(&url),
+    );
+}
+
+/// The leader is killed and stopped while a hold runs. Its end is neither early nor late by more than the outage.
+#[tokio::test]
+async fn ends_outlive_changes_of_the_leader() {
+    let Some(mut cluster) = EtcdCluster::start(3) else { return };
+    let (one, two) = (process(&cluster.url(), 1).await, process(&cluster.url(), 2).await);
+    for (round, lease) in [Duration::from_secs(4), Duration::from_secs(6)].into_iter().enumerate() {
+        let name = round.to_string();
+        // A deadline counts from before the request, so the hold is no older than this.
+        let guard = loop {
+            let sent = Instant::now();
+            if let Ok(Some(guard)) = one.lock(&name).lease(lease).renew(false).try_acquire().await {
+                break (guard, sent);
+            }
+        };
+        let waits = tokio::spawn({
+            let (two, name) = (two.clone(), name.clone());
+            async move { two.lock(&name).acquire().await }
+        });
+        let leader = cluster.leader();
+        if round == 0 {
+            cluster.kill(leader);
+        } else {
+            cluster.stop(leader);
+        }
+        let next = in_time("the next holder", waits).await.unwrap().unwrap();
+        let lasted = guard.1.elapsed();
+        assert!(guard.0.check().is_err(), "two guards say that they hold");
+        assert!(lasted >= lease * 99 / 100, "ended after {lasted:?}");
+        assert!(lasted < lease + Duration::from_secs(12), "ended after {lasted:?}");
+        drop(next.release().await);
+        if round == 0 { cluster.restart(leader) } else { cluster.cont(leader) }
+    }
+}
+
+#[tokio::test]
+async fn clock_ticks_only_while_it_is_used() {
+    let Some(server) = EtcdServer::start() else { return };
+    let lockers = [process(&server.url(), 1).await, process(&server.url(), 2).await];
+    let tick = || Seen::of(&server, CLOCK).word("value").map(str::to_owned);
+    for locker in &lockers {
+        hold(locker, "a", Duration::from_secs(60)).await.release().await.unwrap();
+    }
+    let (started, mut ticks, mut last) = (Instant::now(), 0, tick());
+    while started.elapsed() < Duration::from_secs(5) {
+        let now = tick();
+        ticks += usize::from(now != last);
+        last = now;
+    }
+    assert!((3..=12).contains(&ticks), "{ticks} ticks in 5 s of two processes");
+    let mut since = Instant::now();
+    until("three seconds without a tick", async || {
+        let now = tick();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        since.elapsed() > Duration::from_secs(3)
+    })
+    .await;
+}
+
+/// By a process that knew it, and by one that has just come: it begins again at the latest time of all values.
+#[tokio::test]
+async fn deleted_clock_ends_no_hold() {
+    let Some(server) = EtcdServer::start() else { return };
+    let lease = Duration::from_secs(4);
+    for is_known in [true, false] {
+        let (one, before) = (process(&server.url(), 1).await, process(&server.url(), 2).await);
+        let (name, sent) = (is_known.to_string(), Instant::now());
+        let guard = hold(&one, &name, lease).await;
+        delete(&server, CLOCK);
+        let two = if is_known { before } else { process(&server.url(), 3).await };
+        let next = in_time("the next holder", two.lock(&name).acquire()).await.unwrap();
+        assert!(sent.elapsed() >= lease * 99 / 100, "ended after {:?}", sent.elapsed());
+        assert!(guard.check().is_err(), "two guards say that they hold");
+        assert!(Seen::of(&server, CLOCK).word("value").is_some(), "it was made anew");
+        next.release().await.unwrap();
+    }
+}
+
+/// As after a snapshot was restored: the clock shows an earlier time.
+#[tokio::test]
+async fn clock_that_goes_back_ends_no_hold() {
+    let Some(server) = EtcdServer::start() else { return };
+    let (one, two) = (process(&server.url(), 1).await, process(&server.url(), 2).await);
+    let early = Seen::of(&server, CLOCK).word("value").unwrap().to_owned();
+    for locker in [&one, &two] {
+        hold(locker, "a", Duration::from_secs(60)).await.release().await.unwrap();
+    }
+    until("some ticks", async || Seen::of(&server, CLOCK).word("value") != Some(&early)).await;
+    let body = format!(r#"{{"key":"{}","value":"{early}"}}"#, base64(CLOCK));
+    server.ask("kv/put", &body).expect("a write of the gateway");
+    let (lease, sent) = (Duration::from_secs(3), Instant::now());
+    let guard = hold(&one, "b", lease).await;
+    let next = in_time("the next holder", two.lock("b").acquire()).await.unwrap();
+    assert!(sent.elapsed() >= lease * 99 / 100, "ended after {:?}", sent.elapsed());
+    assert!(sent.elapsed() < lease + Duration::from_secs(5), "ended after {:?}", sent.elapsed());
+    assert!(guard.check().is_err() && next.check().is_ok());
+}
+
+#[tokio::test]
+async fn clock_that_is_no_time_is_a_conflict() {
+    let Some(server) = EtcdServer::start() else { return };
+    let body = format!(r#"{{"key":"{}","value":"{}"}}"#, base64(CLOCK), base64("noon"));
+    server.ask("kv/put", &body).expect("a write of the gateway");
+    let error = open(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert!(error.message().contains(CLOCK), "{error}");
+}
+
+/// Nobody is connected for longer than a limit needs to fill up again. The next process counts that time: etcd has
+/// measured it, and after a change of the leader less of it.
+#[tokio::test]
+async fn limits_fill_up_while_nobody_is_connected() {
+    let Some(mut cluster) = EtcdCluster::start(3) else { return };
+    let quota = |seconds| Quota::token_bucket(1, Duration::from_secs(seconds));
+    for (changes_leader, away) in [(false, 13), (true, 5)] {
+        let (name, url) = (changes_leader.to_string(), cluster.url());
+        let take = async |number, seconds| {
+            let locker = process(&url, number).await;
+            let taken = locker.rate_limiter(&name, quota(seconds)).try_acquire().await.unwrap();
+            locker.settled().await;
+            taken.is_some()
+        };
+        assert!(take(1, 9).await);
+        assert!(!take(2, 9).await, "there was one token");
+        if changes_leader {
+            let leader = cluster.leader();
+            cluster.kill(leader);
+        }
+        // This is the time in which nobody is connected.
+        tokio::time::sleep(Duration::from_secs(away)).await;
+        let is_filled = take(3, 9).await;
+        assert_eq!(is_filled, !changes_leader, "after {away} s of 9 s");
+    }
+}
+
+/// A wait that comes and goes writes the value, but leaves it under its lease: so etcd ends it at last, even if time
+/// stands still between such visits.
+#[tokio::test]
+async fn visits_do_not_prolong_the_life_of_a_value() {
+    let Some(server) = EtcdServer::start() else { return };
+    let lease_of = || Seen::of(&server, "locker/key/lock:a").word("lease").map(str::to_owned);
+    let (one, two) = (process(&server.url(), 1).await, process(&server.url(), 2).await);
+    let guard = hold(&one, "a", Duration::from_secs(40)).await;
+    let lease = lease_of();
+    assert!(lease.is_some(), "it is under a lease");
+    for _ in 0..3 {
+        let visit = two.lock("a").timeout(Duration::from_millis(100)).acquire().await;
+        assert_eq!(visit.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(lease_of(), lease);
+    }
+    guard.release().await.unwrap();
+    let _longer = hold(&two, "a", Duration::from_secs(400)).await;
+    assert_ne!(lease_of(), lease, "a later end needs a longer one");
+}
+
+/// The write of a process that is far away always comes after a tick. It is repeated, and then counts all the same.
+#[tokio::test]
+async fn distant_process_is_served_beside_ticks() {
+    let Some(server) = EtcdServer::start() else { return };
+    let near = process(&server.url(), 1).await;
+    let proxy = Proxy::to(server.port());
+    let far = open_far(&proxy).await;
+    proxy.set(Fault::Delay(Duration::from_millis(400)));
+    let ticks = tokio::spawn(async move {
+        loop {
+            drop(near.lock("near").acquire().await.unwrap().release().await);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    for _ in 0..3 {
+        let guard = in_time("a lock over 800 ms", far.lock("far").acquire()).await.unwrap();
+        assert!(guard.check().is_ok());
+        in_time("its release", guard.release()).await.unwrap();
+    }
+    ticks.abort();
+}
+
+async fn open_far(proxy: &Proxy) -> Locker {
+    let url = format!("etcd://127.0.0.1:{}", proxy.port());
+    let locker = Locker::builder().url(url.as_str()).command_timeout(Duration::from_secs(10));
+    in_time("a store", locker.timeout(Duration::from_secs(60)).build()).await.unwrap()
+}
+
+/// The release of a visit leaves its time behind, also of one that blocks a thread and ends right after it.
+#[test]
+fn release_ticks() {
+    let Some(server) = EtcdServer::start() else { return };
+    let locker = block_on(process(&server.url(), 1));
+    let guard = locker.lock("a").acquire_blocking().unwrap();
+    let before = Seen::of(&server, CLOCK).word("value").map(str::to_owned);
+    guard.release_blocking().unwrap();
+    let after = Seen::of(&server, CLOCK).word("value").map(str::to_owned);
+    assert_ne!(before, after);
+}
