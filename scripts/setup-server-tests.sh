@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs the missing programs of the examples in docs/server.md (curl, openssl), which a test runs, and of the
-# server's benchmark benches/server/run.sh (wrk, python3). `--plan` only says so. The Python clients of the server's
-# tests are installed by scripts/setup-python.sh.
+# server's benchmark benches/server/run.sh (wrk, python3), and what slows down the disk of a process (strace). `--plan`
+# only says so. The Python clients of the server's tests are installed by scripts/setup-python.sh.
 set -euo pipefail
 missing=()
-for program in curl openssl wrk python3; do
+for program in curl openssl strace wrk python3; do
     command -v $program >/dev/null || missing+=($program)
 done
 [ ${#missing[@]} -gt 0 ] || exit 0

@@ -8,6 +8,7 @@ mod lock;
 mod rate_limiter;
 mod rwlock;
 mod semaphore;
+mod silence;
 mod support;
 mod together;
 mod watchdog;

@@ -30,21 +30,25 @@ pub(crate) const MINUTE_LEFT: Duration = Duration::from_secs(61);
 /// A locker on a store that lasts as long as this value.
 pub(crate) struct Opened {
     pub(crate) locker: Locker,
+    pub(crate) url: String,
     /// The server or the directory of the store.
     _place: Box<dyn Any>,
 }
 
 impl Opened {
     async fn connect(url: &str, place: impl Any) -> Option<Self> {
-        // No law is about a server that is slow, as one is that has just been started.
-        let locker = Locker::builder().url(url).command_timeout(Duration::from_secs(20));
-        let locker = locker.build().await.expect("a connection to the test's server");
-        Some(Self { locker, _place: Box::new(place) })
+        Some(Self { locker: connect(url).await, url: url.into(), _place: Box::new(place) })
     }
 }
 
+pub(crate) async fn connect(url: &str) -> Locker {
+    // No law is about a server that is slow, as one is that has just been started.
+    let locker = Locker::builder().url(url).command_timeout(Duration::from_secs(20));
+    locker.build().await.expect("a connection to the test's server")
+}
+
 pub(crate) async fn memory() -> Option<Opened> {
-    Some(Opened { locker: Locker::memory(), _place: Box::new(()) })
+    Some(Opened { locker: Locker::memory(), url: "memory://".into(), _place: Box::new(()) })
 }
 
 /// The server of the environment variable `LOCKER_TEST_REDIS_URL`, else a new one.

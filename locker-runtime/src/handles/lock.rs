@@ -266,7 +266,7 @@ impl WaitOp for LockOp<'_> {
     }
 
     /// The store names the next time to ask for a lock again, unless the caller has chosen a shorter `retry_delay`.
-    fn longest_recheck(&self) -> Duration {
+    fn longest_recheck(&self, _: &Locker) -> Duration {
         match (self.of.kind, self.of.settings.retry_delay) {
             (HoldKind::Lock, delay) if delay >= RETRY_DELAY => Duration::MAX,
             (_, delay) => delay,

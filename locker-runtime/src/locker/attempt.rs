@@ -419,7 +419,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         let recheck = match (self.max_retry, recheck_after) {
             // A store may wake the waiter more often than that.
             (Some(_), _) => self.tried + self.retry_delay,
-            (None, Some(delay)) => Timestamp::now() + delay.min(self.what.longest_recheck()),
+            (None, Some(delay)) => Timestamp::now() + delay.min(self.what.longest_recheck(self.locker)),
             (None, None) => Timestamp::NEVER,
         };
         let then = if recheck < self.deadline { OnTimeout::AskAgain } else { OnTimeout::GiveUp };

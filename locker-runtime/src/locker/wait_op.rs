@@ -3,6 +3,7 @@
 use crate::{
     clock::Timestamp,
     id::Id,
+    locker::Locker,
     primitives::{GRANT_WINDOW, Reply, Request, Wait},
 };
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub(crate) trait WaitOp {
     }
 
     /// The longest time until a waiter asks again, if the store names a longer one.
-    fn longest_recheck(&self) -> Duration {
+    fn longest_recheck(&self, _: &Locker) -> Duration {
         Duration::MAX
     }
 

@@ -141,7 +141,11 @@ impl<B: Backend> CasStore<B> {
     fn receive(&self, received: Received<'_>) {
         match received {
             Received::Text(text) => {
-                for notification in messages::read(text).unwrap_or_default() {
+                let notifications = messages::read(text).unwrap_or_default();
+                if let Some(first) = notifications.first() {
+                    lock(&self.queues).told(&first.key);
+                }
+                for notification in notifications {
                     self.deliver(notification);
                 }
             }

@@ -147,6 +147,12 @@ impl EtcdCluster {
         self.members[member].kill();
     }
 
+    /// Returns the processes of the members that run.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Pid> {
+        self.members.iter().filter_map(|member| member.pid).collect()
+    }
+
     /// Stops a member until [`cont`](Self::cont).
     pub fn stop(&self, member: usize) {
         self.members[member].signal(Signal::STOP);

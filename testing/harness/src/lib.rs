@@ -2,6 +2,7 @@
 
 mod cluster_setup;
 mod etcd_server;
+mod lateness;
 mod messages;
 mod pgbouncer;
 mod postgres_server;
@@ -10,9 +11,11 @@ mod proxy;
 mod redis_server;
 mod sentinel_setup;
 mod shared;
+mod slow_disk;
 
 pub use cluster_setup::ClusterSetup;
 pub use etcd_server::{EtcdCluster, EtcdServer};
+pub use lateness::Lateness;
 pub use pgbouncer::PgBouncer;
 pub use postgres_server::PostgresServer;
 pub use processors::in_both_places;
@@ -20,6 +23,7 @@ pub use proxy::{Fault, Proxy};
 pub use redis_server::{RedisServer, Signal, free_port};
 pub use sentinel_setup::SentinelSetup;
 pub use shared::Shared;
+pub use slow_disk::SlowDisk;
 
 use std::{
     future::Future,

@@ -187,6 +187,15 @@ impl PostgresServer {
         }
     }
 
+    /// Returns the processes of the server: the main one, and those that it has started so far.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Pid> {
+        // A server that recovers refuses the question.
+        let others = self.try_psql("SELECT pid FROM pg_stat_activity").unwrap_or_default();
+        let others = others.lines().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        self.pid.into_iter().chain(others).collect()
+    }
+
     fn stop(&mut self, signal: Signal) {
         self.signal(Signal::CONT);
         self.signal(signal);

@@ -131,6 +131,12 @@ impl RedisServer {
         }
     }
 
+    /// Returns the process of the server, while it runs.
+    #[must_use]
+    pub fn process(&self) -> Option<Pid> {
+        self.pid
+    }
+
     /// Returns the port of the server.
     #[must_use]
     pub fn port(&self) -> u16 {

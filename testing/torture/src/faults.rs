@@ -4,11 +4,12 @@ use crate::{
     Plan,
     history::History,
     record,
-    targets::{Pauses, Target},
+    targets::{Disk, Pauses, Target},
+    trials::{OF_A_CROWD, OF_LOCKERS, Trials},
     worker::Work,
 };
 use fastrand::Rng;
-use locker_harness::{RedisServer, Signal};
+use locker_harness::{RedisServer, Signal, SlowDisk};
 use rustix::process::{Pid, kill_process};
 use std::{
     collections::BTreeMap,
@@ -16,10 +17,12 @@ use std::{
     process::{Child, Command, Stdio},
     sync::Arc,
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 /// The faults that every store has whose workers are processes.
-const OF_WORKERS: [&str; 2] = ["kill-worker", "stop-worker"];
+const OF_WORKERS: [&str; 3] = ["kill-worker", "stop-worker", OF_A_CROWD];
+const SLOW_DISK: &str = "slow-disk";
 
 pub(crate) struct Chaos {
     rng: Rng,
@@ -27,6 +30,7 @@ pub(crate) struct Chaos {
     target: Box<dyn Target>,
     workers: Vec<Worker>,
     start: Box<dyn Fn() -> Worker>,
+    trials: Trials,
     counts: BTreeMap<&'static str, usize>,
 }
 
@@ -37,7 +41,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn process(work: &Work, history: History) -> Self {
+    fn start(work: &Work, history: History) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(work.arguments())
             .stdout(Stdio::piped())
@@ -52,10 +56,13 @@ impl Worker {
         Self { child: Some(child), thread: Some(listener) }
     }
 
+    fn process(&self) -> Option<Pid> {
+        self.child.as_ref().map(Pid::from_child)
+    }
+
     fn signal(&self, signal: Signal) {
-        let pid = self.child.as_ref().and_then(|child| Pid::from_raw(i32::try_from(child.id()).ok()?));
         // A worker that is gone needs no signal.
-        let _ = pid.map(|pid| kill_process(pid, signal));
+        let _ = self.process().map(|pid| kill_process(pid, signal));
     }
 }
 
@@ -83,11 +90,9 @@ impl Chaos {
         resource: &RedisServer,
         history: History,
     ) -> Self {
-        let known: Vec<_> = if target.has_processes() {
-            [&OF_WORKERS, target.faults()].concat()
-        } else {
-            target.faults().to_vec()
-        };
+        let of_workers: &[_] = if target.has_processes() { &OF_WORKERS } else { &[] };
+        let of_disks: &[_] = if matches!(target.disk(), Disk::None) { &[] } else { &[SLOW_DISK] };
+        let known: Vec<_> = [of_workers, of_disks, &OF_LOCKERS, target.faults()].concat();
         let unknown = plan.faults.iter().find(|name| !known.contains(&name.as_str()));
         assert!(unknown.is_none(), "no fault {unknown:?} with this store: known are {known:?}");
         let wanted = |fault: &&str| plan.faults.is_empty() || plan.faults.iter().any(|name| name == fault);
@@ -96,7 +101,7 @@ impl Chaos {
         let is_process = target.has_processes();
         let start = move || {
             if is_process {
-                return Worker::process(&work, history.clone());
+                return Worker::start(&work, history.clone());
             }
             let (work, history) = (work.clone(), history.clone());
             let thread = thread::spawn(move || {
@@ -107,7 +112,8 @@ impl Chaos {
         };
         let workers = (0..plan.workers).map(|_| start()).collect();
         let rng = Rng::with_seed(seed);
-        Self { rng, faults, target, workers, start: Box::new(start), counts: BTreeMap::new() }
+        let trials = Trials::new(target.direct_url(), target.clock_is_late_by());
+        Self { rng, faults, target, workers, start: Box::new(start), trials, counts: BTreeMap::new() }
     }
 
     /// Causes one fault, and waits a little after it.
@@ -125,15 +131,33 @@ impl Chaos {
                 pauses.pause(100, 2_500);
                 self.workers[victim].signal(Signal::CONT);
             }
+            SLOW_DISK => {
+                let delay = Duration::from_millis(pauses.0.u64(100..1_500));
+                let slow = SlowDisk::of(&self.writers(), delay);
+                Pauses(&mut self.rng).pause(500, 2_500);
+                drop(slow);
+            }
+            trial if trial == OF_A_CROWD || OF_LOCKERS.contains(&trial) => {
+                self.trials.hold(trial, &mut self.rng);
+            }
             fault => self.target.strike(fault, &mut pauses),
         }
-        pauses.pause(50, 700);
+        Pauses(&mut self.rng).pause(50, 700);
     }
 
-    /// Ends the workers, and returns the store and the counts of the faults.
-    pub(crate) fn end(self) -> (Box<dyn Target>, String) {
+    /// Returns the processes that write to the disk.
+    fn writers(&self) -> Vec<Pid> {
+        match self.target.disk() {
+            Disk::OfServers(processes) => processes,
+            _ => self.workers.iter().filter_map(Worker::process).collect(),
+        }
+    }
+
+    /// Ends the workers, and returns the store, the counts of the faults, and the problems of the trials.
+    pub(crate) fn end(self) -> (Box<dyn Target>, String, Vec<String>) {
         record::end();
         drop(self.workers);
-        (self.target, format!("faults: {:?}", self.counts))
+        let counts = format!("faults: {:?}\n{}", self.counts, self.trials);
+        (self.target, counts, self.trials.problems)
     }
 }

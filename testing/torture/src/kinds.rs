@@ -33,6 +33,15 @@ impl Kind {
         self.to_possible_value().expect("no kind is hidden").get_name().to_owned()
     }
 
+    /// Returns the kind that the keys of the store name.
+    pub(crate) fn in_store(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "rwlock",
+            Self::Semaphore => "semaphore",
+            _ => "lock",
+        }
+    }
+
     pub(crate) fn name(self, number: usize) -> String {
         let of = if self == Self::LockAll { Self::Lock } else { self };
         format!("{}:{number}", of.text())

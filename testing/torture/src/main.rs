@@ -14,6 +14,7 @@ mod record;
 mod resource;
 mod targets;
 mod together;
+mod trials;
 mod verdict;
 mod worker;
 
@@ -47,6 +48,9 @@ enum Role {
     /// Runs a worker process.
     #[command(hide = true)]
     Worker(worker::Work),
+    /// Runs a process whose waiters stand in the way of others.
+    #[command(hide = true)]
+    Crowd(trials::Crowd),
 }
 
 /// The options of a run.
@@ -95,6 +99,10 @@ fn main() -> ExitCode {
             work.run();
             ExitCode::SUCCESS
         }
+        Some(Role::Crowd(crowd)) => {
+            crowd.run();
+            ExitCode::SUCCESS
+        }
         None => torture(&arguments.plan),
     }
 }
@@ -123,15 +131,16 @@ fn torture(plan: &Plan) -> ExitCode {
     while started.elapsed() < Duration::from_secs(plan.seconds) {
         chaos.strike();
     }
-    let (target, counts) = chaos.end();
+    let (target, counts, late) = chaos.end();
     let mut verdict = history.judge(calm_until, target.joins_within(), target.losses());
     resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::ReadWrite]), &mut verdict);
+    verdict.problems.extend(late);
     verdict.problems.extend(target.leaks());
     let locker = Locker::connect_blocking(&target.direct_url()).expect("the store");
     verdict.problems.extend(leaks::find(plan, &locker));
     verdict.problems.extend(target.eternal_keys().iter().map(|key| format!("leak: {key} never expires")));
-    let clearly = u64::try_from(target.notices_within().as_nanos()).expect("seconds");
-    let calm = Calm { until: calm_until, clearly, has_clock: target.has_clock() };
+    let clearly = Duration::from_millis(200) + target.clock_is_late_by();
+    let calm = Calm { until: calm_until, clearly: u64::try_from(clearly.as_nanos()).expect("seconds") };
     history.judge_together(&locker, calm, &mut verdict);
     println!("{counts}");
     report(&verdict)

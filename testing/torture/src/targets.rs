@@ -12,6 +12,7 @@ mod sentinel;
 use crate::history::Losses;
 use clap::ValueEnum;
 use fastrand::Rng;
+use rustix::process::Pid;
 use std::{thread, time::Duration};
 
 /// A store, with its servers and the network to them. Dropping it stops the servers.
@@ -41,14 +42,14 @@ pub(crate) trait Target {
         Duration::from_secs(2)
     }
 
-    /// Returns the time after which, while nothing is broken, a waiter has surely noticed what it waits for.
-    fn notices_within(&self) -> Duration {
-        Duration::from_millis(200)
+    /// Returns how much later than at its end a hold may be free, and a watchdog be over.
+    fn clock_is_late_by(&self) -> Duration {
+        Duration::ZERO
     }
 
-    /// Returns whether all processes read one clock.
-    fn has_clock(&self) -> bool {
-        true
+    /// Returns who waits for a disk.
+    fn disk(&self) -> Disk {
+        Disk::None
     }
 
     /// Returns what faults may lose.
@@ -71,6 +72,13 @@ pub(crate) trait Target {
     fn eternal_keys(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// The processes that wait until their writes are on the disk.
+pub(crate) enum Disk {
+    None,
+    OfWorkers,
+    OfServers(Vec<Pid>),
 }
 
 /// The servers of the store on Redis.
@@ -99,7 +107,7 @@ pub(crate) enum Store {
     /// A backend in this process that loses answers, with a clock for all.
     Fake,
     /// The same without such a clock.
-    FakeObserved,
+    FakeTicked,
 }
 
 impl Store {
@@ -122,7 +130,7 @@ impl Store {
             Self::Etcd => Box::new(etcd::Etcd::start()?),
             Self::Files => Box::new(files::Files::start()),
             Self::Fake => Box::new(fake::Fake("served")),
-            Self::FakeObserved => Box::new(fake::Fake("observed")),
+            Self::FakeTicked => Box::new(fake::Fake("ticked")),
         })
     }
 }

@@ -88,8 +88,6 @@ pub(crate) struct Calm {
     pub(crate) until: u64,
     /// How much later, in nanoseconds, a waiter has surely noticed.
     pub(crate) clearly: u64,
-    /// Whether all processes of the store read one clock. If not, a process counts from when it first sees a kick.
-    pub(crate) has_clock: bool,
 }
 
 /// Takes one step with `name`, and reports it before and after.

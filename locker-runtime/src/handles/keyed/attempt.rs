@@ -6,12 +6,13 @@ use crate::{
     key::Key,
     locker::{Locker, WaitOp},
     primitives::{HoldKind, Reply, Request, TOMBSTONE, Wait},
-    settings::Patience,
+    settings::{Patience, RETRY_DELAY},
 };
 use std::time::Duration;
 
-/// How often a waiter for a lock asks again, as at a semaphore.
-const LOCK_RECHECK: Duration = Duration::from_secs(10);
+/// The waiters of one process ask again at most once in this time, but each of them within the second one.
+const ASKS_EVERY: Duration = Duration::from_micros(500);
+const LONGEST_RECHECK: Duration = Duration::from_secs(10);
 
 /// An attempt to hold under a name. It confirms by asking again, so that it does not prolong the grant of another
 /// attempt.
@@ -72,9 +73,10 @@ impl WaitOp for Attempt {
         self.lease
     }
 
-    /// Another process may have acquired the lock under the same name. Only the reply to a request tells, and a waiter
-    /// for a lock would not ask for a minute.
-    fn longest_recheck(&self) -> Duration {
-        if self.kind == HoldKind::Lock { LOCK_RECHECK } else { Duration::MAX }
+    /// Another process may have acquired under the same name, and a waiter ahead may have let its turn pass. Only the
+    /// reply to a request tells. A server may have a hundred thousand waiters.
+    fn longest_recheck(&self, locker: &Locker) -> Duration {
+        let waiters = u32::try_from(locker.store().mailboxes().len()).unwrap_or(u32::MAX);
+        ASKS_EVERY.saturating_mul(waiters).clamp(RETRY_DELAY, LONGEST_RECHECK)
     }
 }

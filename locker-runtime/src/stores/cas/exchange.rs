@@ -217,7 +217,8 @@ impl<B: Backend> Exchanges<'_, B> {
     /// Returns whether a round that changes nothing can be answered without asking the backend.
     fn knows_enough(&self, round: &Round) -> bool {
         let seen = self.known.seen;
-        let is_recent = seen + FRESH_FOR > round.moment.local && seen > self.store.last_gap();
+        let told_at = || lock(&self.store.queues).told_at(self.key).max(self.store.last_gap());
+        let is_recent = seen + FRESH_FOR > round.moment.local && seen > told_at();
         if self.is_fresh && round.moment.basis == Basis::Served {
             return true;
         }

@@ -24,6 +24,8 @@ struct Queue {
     /// Whether a task carries them out.
     is_served: bool,
     known: Option<Known>,
+    /// When another process has last told of the key.
+    told_at: Timestamp,
 }
 
 impl Queue {
@@ -53,6 +55,18 @@ impl Queues {
             self.idle_bytes -= queue.bytes();
         }
         starts
+    }
+
+    /// Notes that another process has told of a key: the value that this process knows is older.
+    pub(super) fn told(&mut self, key: &Key) {
+        if let Some(queue) = self.by_key.get_mut(key) {
+            queue.told_at = Timestamp::now();
+        }
+    }
+
+    /// Returns when another process has last told of a key, of which this one knows the value.
+    pub(super) fn told_at(&self, key: &Key) -> Timestamp {
+        self.by_key.get(key).map_or_else(Timestamp::default, |queue| queue.told_at)
     }
 
     /// Returns the requests at a key and its value. Without requests, the task ends.

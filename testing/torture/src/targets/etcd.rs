@@ -1,6 +1,6 @@
 //! Three members of an etcd cluster.
 
-use super::{Pauses, Target, network};
+use super::{Disk, Pauses, Target, network};
 use locker_harness::{EtcdCluster, Fault, Proxy, eventually};
 use std::time::Duration;
 
@@ -37,6 +37,10 @@ impl Etcd {
 }
 
 impl Target for Etcd {
+    fn disk(&self) -> Disk {
+        Disk::OfServers(self.cluster.processes())
+    }
+
     fn url(&self) -> String {
         let addresses: Vec<String> = self.proxies.iter().map(network::address).collect();
         format!("etcd://{}", addresses.join(","))
@@ -46,13 +50,8 @@ impl Target for Etcd {
         self.cluster.url()
     }
 
-    /// A process notices an end late by the time that the value took to arrive.
-    fn notices_within(&self) -> Duration {
-        Duration::from_secs(2)
-    }
-
-    fn has_clock(&self) -> bool {
-        false
+    fn clock_is_late_by(&self) -> Duration {
+        Duration::from_secs(3)
     }
 
     fn faults(&self) -> &'static [&'static str] {
@@ -124,8 +123,9 @@ impl Target for Etcd {
 
     fn eternal_keys(&self) -> Vec<String> {
         let keys = eventually("the keys of the cluster", || self.keys());
-        // The base of the fences stays.
-        let eternal = keys.into_iter().filter(|(key, has_lease)| !has_lease && !key.ends_with("/base"));
+        // The base of the fences and the clock stay.
+        let stays = |key: &str| key.ends_with("/base") || key.ends_with("/clock");
+        let eternal = keys.into_iter().filter(|(key, has_lease)| !has_lease && !stays(key));
         eternal.map(|(key, _)| key).collect()
     }
 }

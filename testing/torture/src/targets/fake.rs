@@ -1,6 +1,7 @@
 //! A backend in this process that refuses, delays and loses.
 
 use super::Target;
+use std::time::Duration;
 
 /// With the name of its clock.
 pub(super) struct Fake(pub(super) &'static str);
@@ -14,8 +15,8 @@ impl Target for Fake {
         format!("fake://torture?clock={}", self.0)
     }
 
-    fn has_clock(&self) -> bool {
-        self.0 == "served"
+    fn clock_is_late_by(&self) -> Duration {
+        Duration::from_secs(if self.0 == "ticked" { 3 } else { 0 })
     }
 
     fn has_processes(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A directory that the processes of this host share.
 
-use super::Target;
+use super::{Disk, Target};
 use tempfile::TempDir;
 
 pub(super) struct Files(TempDir);
@@ -12,6 +12,10 @@ impl Files {
 }
 
 impl Target for Files {
+    fn disk(&self) -> Disk {
+        Disk::OfWorkers
+    }
+
     fn url(&self) -> String {
         format!("file://{}/store", self.0.path().display())
     }

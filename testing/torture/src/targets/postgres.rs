@@ -1,6 +1,6 @@
 //! One PostgreSQL server.
 
-use super::{Pauses, Target, network};
+use super::{Disk, Pauses, Target, network};
 use crate::history::Losses;
 use locker_harness::{PostgresServer, Proxy, Signal, eventually};
 use rustix::process::{Pid, kill_process};
@@ -16,7 +16,7 @@ const CLIENTS: &str =
 
 impl Postgres {
     pub(super) fn start() -> Option<Self> {
-        let server = PostgresServer::start()?;
+        let server = PostgresServer::with(&["fsync=on"])?;
         let proxy = Proxy::to(server.port());
         Some(Self { server, proxy })
     }
@@ -35,6 +35,10 @@ impl Target for Postgres {
     // They do not wait for the disk.
     fn losses(&self) -> Losses {
         Losses::Admissions
+    }
+
+    fn disk(&self) -> Disk {
+        Disk::OfServers(self.server.processes())
     }
 
     fn url(&self) -> String {

@@ -1,6 +1,6 @@
 //! One Redis server.
 
-use super::{Pauses, Target, network};
+use super::{Disk, Pauses, Target, network};
 use locker_harness::{Proxy, RedisServer, Signal, eventually};
 use std::time::Duration;
 
@@ -19,6 +19,10 @@ impl Redis {
 }
 
 impl Target for Redis {
+    fn disk(&self) -> Disk {
+        Disk::OfServers(self.server.process().into_iter().collect())
+    }
+
     fn url(&self) -> String {
         self.proxy.url()
     }

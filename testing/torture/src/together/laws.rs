@@ -90,8 +90,7 @@ fn expired(parts: &[Part], over: bool, calm: Calm) -> Vec<String> {
     for part in parts.iter().filter(|part| part.step == Step::Expire) {
         let Some(Ended { at, value }) = part.ended else { continue };
         let early = |kick: &Part| at + A_LITTLE < kick.asked + lasts(kick.id);
-        let seen = if calm.has_clock { 0 } else { part.asked };
-        let late = |kick: &Part| kick.over().max(seen).saturating_add(lasts(kick.id) + calm.clearly) < at;
+        let late = |kick: &Part| kick.over().saturating_add(lasts(kick.id) + calm.clearly) < at;
         if value.is_some() && last(part.asked, at).all(early) {
             problems.push(format!("expired too early at {at}: {part:?}"));
         }
@@ -149,12 +148,10 @@ mod tests {
     use super::*;
     use crate::together::{COUNT, parts};
 
-    const fn calm(has_clock: bool) -> Calm {
-        Calm { until: 1_000_000_000, clearly: 200_000_000, has_clock }
-    }
+    const CALM: Calm = Calm { until: 1_000_000_000, clearly: 200_000_000 };
 
     fn found(left: Left, lines: &[&str]) -> usize {
-        problems(&parts(lines), left, calm(true)).len()
+        problems(&parts(lines), left, CALM).len()
     }
 
     #[test]
@@ -238,12 +235,6 @@ mod tests {
         assert_eq!([80, 101].map(|at| with([first(), wait(came, 3, at)])), [1, 0]);
         assert_eq!(found(true, &wait(came, 3, 80)), 1, "no kick was sent");
         assert_eq!([290, 310].map(|at| with([first(), wait(missed, 3, at)])), [0, 1]);
-        let unclocked = |at| {
-            let lines = [first(), wait(missed, 60, at)].concat();
-            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            problems(&parts(&lines), Left::Expired(true), calm(false)).len()
-        };
-        assert_eq!([350, 370].map(unclocked), [0, 1], "it may have seen the kick when it asked");
         assert_eq!([true, false].map(|over| found(over, &first())), [0, 1], "left behind");
 
         let second = |word: &str, at: u64| [first(), kick(299_000_000, 50), wait(word, 60, at)].concat();

@@ -74,3 +74,26 @@ pub(crate) async fn short_visits_do_not_keep_a_dead_holder(url: &str) {
         tokio::time::sleep(secs(0.1)).await;
     }
 }
+
+/// A waiter whose process has just seen the value asks the store when another process tells of the key.
+pub(crate) async fn waiters_hear_of_other_processes(url: &str) {
+    let [one, two] = [process(url, 1).await, process(url, 2).await];
+    let (event, latch) = (one.event("told"), one.latch("told", 1));
+    let waits = async {
+        tokio::join!(event.wait(secs(30.0)), latch.wait(secs(30.0)), async {
+            let keys = [one.admin().key("event", "told"), one.admin().key("latch", "told")];
+            for key in keys {
+                while one.admin().inspect(&key).await.unwrap().is_none_or(|state| state.waiting == 0) {}
+            }
+            let told = Instant::now();
+            two.event("told").send("now").await.unwrap();
+            two.latch("told", 1).count_down().await.unwrap();
+            told
+        })
+    };
+    let (message, passed, told) = waits.await;
+    let took = told.elapsed();
+    passed.unwrap();
+    assert_eq!(message.unwrap(), "now");
+    assert!(took < secs(4.0), "they would ask again after 5 s on their own: {took:?}");
+}

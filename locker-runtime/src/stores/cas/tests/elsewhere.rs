@@ -23,6 +23,11 @@ async fn short_visits_do_not_keep_a_dead_holder() {
     on_each_clock(processes::short_visits_do_not_keep_a_dead_holder).await;
 }
 
+#[tokio::test]
+async fn waiters_hear_of_other_processes() {
+    on_each_clock(processes::waiters_hear_of_other_processes).await;
+}
+
 /// The time of a key goes on however often and by how many processes it is written: a counter forgets the replies to
 /// old additions. Without that it would become full, and refuse for good.
 #[test]

@@ -59,7 +59,7 @@ impl Rechecks {
     /// Returns the maximum time between two rechecks of a key, which grows with the number of keys.
     pub(crate) fn interval(&self) -> Duration {
         let keys = u32::try_from(lock(&self.schedule).by_key.len()).unwrap_or(u32::MAX);
-        Duration::from_millis(100).saturating_mul(keys).clamp(GRANT_WINDOW, WAITER_TTL / 3)
+        Duration::from_millis(20).saturating_mul(keys).clamp(GRANT_WINDOW, WAITER_TTL / 3)
     }
 
     /// Adds a waiter at `key`, and schedules the recheck at `at` or earlier. Returns whether the task that calls

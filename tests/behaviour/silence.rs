@@ -1,0 +1,166 @@
+//! A process that stops, with any number of waiters ahead of all others, delays the next living waiter by one grant
+//! window. When it goes on, its waiters are served as well.
+
+use crate::support::{Opened, connect, fresh_name, in_time, queued, waiting_at};
+use locker::{LockRequest, Locker};
+use locker_harness::{Lateness, Signal};
+use rustix::process::{Pid, WaitOptions, kill_process, waitpid};
+use std::{
+    env,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tokio::task::JoinSet;
+
+const CROWD: &str = "LOCKER_TEST_CROWD";
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// How long a grant is kept for a process that does not confirm it.
+const GRANT_WINDOW: Duration = Duration::from_secs(2);
+/// How much later than that the next waiter is served.
+const LATER: Duration = Duration::from_millis(1_500);
+/// How much later still, where the processes move the clock on.
+const TICKED: Duration = Duration::from_secs(3);
+/// The threads and processes that have to wake, one after the other, until a waiter is served.
+const WAKES: u32 = 12;
+
+macro_rules! laws {
+    ($($store:ident: $bound:expr;)+) => {
+        $(mod $store {
+            use super::*;
+
+            laws!(@law one_waiter, $store, 1, $bound);
+            laws!(@law waiters_64, $store, 64, $bound);
+            laws!(@law waiters_640, $store, 640, $bound);
+        })+
+    };
+    (@law $law:ident, $store:ident, $count:literal, $bound:expr) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $law() {
+            let Some(store) = crate::support::$store().await else { return };
+            super::stopped_process_costs_one_window(&store, $count, $bound).await;
+        }
+    };
+}
+
+laws! {
+    redis: GRANT_WINDOW + LATER;
+    sentinel: GRANT_WINDOW + LATER;
+    cluster: GRANT_WINDOW + LATER;
+    postgres: GRANT_WINDOW + LATER;
+    pgbouncer: GRANT_WINDOW + LATER;
+    etcd: GRANT_WINDOW + LATER + TICKED;
+    files: GRANT_WINDOW + LATER;
+}
+
+/// A process whose waiters take the holds of a name one after the other.
+struct Crowd(Child);
+
+impl Crowd {
+    fn start(url: &str, name: &str, count: usize) -> Self {
+        let command = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "silence::crowd", "--nocapture"])
+            .env(CROWD, format!("{count} {url} {name}"))
+            .stdout(Stdio::null())
+            .spawn();
+        Self(command.unwrap())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    fn stop(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "the crowd runs until it is stopped");
+    }
+
+    /// Goes on, and returns when all waiters have been served.
+    async fn finish(mut self) {
+        kill_process(self.pid(), Signal::CONT).unwrap();
+        let ended = tokio::task::spawn_blocking(move || self.0.wait().unwrap());
+        let status = in_time("the crowd", ended).await.unwrap();
+        assert!(status.success(), "all waiters of the crowd are served");
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The process of a [`Crowd`].
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crowd() {
+    let Ok(arguments) = env::var(CROWD) else { return };
+    let mut arguments = arguments.splitn(3, ' ');
+    let mut next = || arguments.next().unwrap();
+    let (count, locker, name) = (next().parse().unwrap(), connect(next()).await, next());
+    let mut waiters = JoinSet::new();
+    for waiter in 0..count {
+        for kind in KINDS {
+            waiters.spawn(take(locker.clone(), kind, name.into(), waiter));
+        }
+    }
+    waiters.join_all().await;
+}
+
+const KINDS: [&str; 3] = ["lock", "rwlock", "semaphore"];
+
+async fn take(locker: Locker, kind: &'static str, name: String, waiter: usize) {
+    // Every second one, as a server does for its clients.
+    if kind == "semaphore" && waiter % 2 == 1 {
+        let (permits, holder) = (locker.keyed_semaphore(&name), waiter.to_string());
+        permits.clone().acquire(1, &holder, HOUR, HOUR).await.unwrap();
+        assert!(permits.release(&holder).await.unwrap());
+    } else {
+        let request = request(&locker, kind, &name, waiter % 3 == 0);
+        request.acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+fn request(locker: &Locker, kind: &str, name: &str, writes: bool) -> LockRequest {
+    let request = match kind {
+        "lock" => locker.lock(name),
+        "semaphore" => locker.semaphore(name, 1),
+        _ if writes => locker.write_lock(name),
+        _ => locker.read_lock(name),
+    };
+    request.lease(HOUR).timeout(HOUR)
+}
+
+async fn stopped_process_costs_one_window(store: &Opened, count: usize, bound: Duration) {
+    let (locker, name) = (&store.locker, fresh_name());
+    let mut held = Vec::new();
+    for kind in KINDS {
+        held.push(request(locker, kind, &name, true).acquire().await.unwrap());
+    }
+    let crowd = Crowd::start(&store.url, &name, count);
+    for kind in KINDS {
+        waiting_at(locker, kind, &name, count as u64).await;
+    }
+    crowd.stop();
+    let mut living = Vec::new();
+    for kind in KINDS {
+        living.push(queued(locker, kind, &name, request(locker, kind, &name, true).acquire()).await);
+    }
+    let machine = Lateness::measure();
+    let mut served = JoinSet::new();
+    for ((kind, held), living) in KINDS.into_iter().zip(held).zip(living) {
+        served.spawn(async move {
+            held.release().await.unwrap();
+            let released = Instant::now();
+            let guard = in_time("the living waiter", living).await.unwrap();
+            (kind, released.elapsed(), guard)
+        });
+    }
+    for (kind, took, guard) in served.join_all().await {
+        let late = WAKES * machine.worst();
+        assert!(took <= bound + late, "{kind}: {took:?}, of which the machine may have taken {late:?}");
+        guard.release().await.unwrap();
+    }
+    crowd.finish().await;
+}
