@@ -1,6 +1,6 @@
 //! Laws of the semaphore.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::sync::{
     Arc, Mutex,

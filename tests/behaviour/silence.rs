@@ -117,7 +117,7 @@ async fn take(locker: Locker, kind: &'static str, name: String, waiter: usize) {
         permits.clone().acquire(1, &holder, HOUR, HOUR).await.unwrap();
         assert!(permits.release(&holder).await.unwrap());
     } else {
-        let request = request(&locker, kind, &name, waiter % 3 == 0);
+        let request = request(&locker, kind, &name, waiter.is_multiple_of(3));
         request.acquire().await.unwrap().release().await.unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     checks::{Hold, broken, inversions},
     kinds::{self, Kind},
-    limits::Admitted,
+    limits::{Admitted, Slack},
     together::{self, Calm, Part, Parts},
     verdict::Verdict,
 };
@@ -105,8 +105,14 @@ impl History {
     }
 
     /// Judges everything else. The order of service is judged only for the calm time before the first fault, among
-    /// callers that asked more than `clearly` apart. `losses` are not held against the store.
-    pub(crate) fn judge(&self, calm_until: u64, clearly: Duration, losses: Losses) -> Verdict {
+    /// callers that asked more than `clearly` apart. `losses`, and that its clock `gains`, are not held against the store.
+    pub(crate) fn judge(
+        &self,
+        calm_until: u64,
+        clearly: Duration,
+        losses: Losses,
+        gains: Duration,
+    ) -> Verdict {
         let recorded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut verdict = Verdict {
             missed: recorded.missed,
@@ -136,9 +142,10 @@ impl History {
                 }),
             );
         }
+        let slack = Slack { starts_anew: losses != Losses::None, gains };
         for (name, admitted) in &recorded.admitted {
             verdict.admitted += admitted.len();
-            let broken = kinds::limit(name).broken(admitted, losses != Losses::None);
+            let broken = kinds::limit(name).broken(admitted, slack);
             verdict.problems.extend(broken.into_iter().map(|problem| format!("on {name}, {problem}")));
         }
         let silent = verdict.admitted == 0 && !recorded.parts.values().flatten().any(Part::is_done);
@@ -176,7 +183,7 @@ mod tests {
             (2, "released a 2 1 0 21 30 0 ."),
             (3, "lost a 3 1 0 90 - 0 ."),
         ]);
-        let verdict = history.judge(0, CLEARLY, Losses::None);
+        let verdict = history.judge(0, CLEARLY, Losses::None, Duration::ZERO);
         assert_eq!((verdict.grants["a"], verdict.too_late, verdict.lost), (3, 1, 1));
         assert_eq!(verdict.problems, [""; 0]);
     }
@@ -189,13 +196,13 @@ mod tests {
             (2, "holding a 2 1 0 19 25 0 ."),
             (2, "released a 2 1 0 19 2"),
         ]);
-        assert_eq!(history.judge(0, CLEARLY, Losses::None).problems.len(), 1);
+        assert_eq!(history.judge(0, CLEARLY, Losses::None, Duration::ZERO).problems.len(), 1);
     }
 
     #[test]
     fn loss_during_a_running_lease_is_a_problem() {
         let history = history(&[(1, "lost a 1 1 0 10 20 0 ."), (1, "early a 2 1 0 21 30 0 .")]);
-        let problems = history.judge(0, CLEARLY, Losses::None).problems;
+        let problems = history.judge(0, CLEARLY, Losses::None, Duration::ZERO).problems;
         assert!(problems.len() == 1 && problems[0].starts_with("reported as lost"), "{problems:?}");
     }
 
@@ -203,29 +210,35 @@ mod tests {
     fn each_kind_is_judged_by_its_own_measure() {
         let two = |name: &str| {
             let line = |fence: u64| format!("released {name} {fence} 1 0 10 20 0 .");
-            history(&[(1, &line(1)), (2, &line(2))]).judge(0, CLEARLY, Losses::None).problems.len()
+            history(&[(1, &line(1)), (2, &line(2))])
+                .judge(0, CLEARLY, Losses::None, Duration::ZERO)
+                .problems
+                .len()
         };
         assert_eq!([two("lock:0"), two("semaphore:0"), two("read-write:0")], [1, 0, 0]);
         let writing = history(&[
             (1, "released read-write:0 1 1 0 10 20 0 ."),
             (2, "released read-write:0 2 1000 0 19 20 0 ."),
         ]);
-        assert_eq!(writing.judge(0, CLEARLY, Losses::None).problems.len(), 1);
+        assert_eq!(writing.judge(0, CLEARLY, Losses::None, Duration::ZERO).problems.len(), 1);
         let admitted = history(&[
             (1, "admitted limiter:1 5 10 11 ."),
             (1, "refused limiter:1"),
             (2, "admitted limiter:1 1 10 1"),
         ]);
-        assert_eq!(admitted.judge(0, CLEARLY, Losses::None).problems, [""; 0]);
+        assert_eq!(admitted.judge(0, CLEARLY, Losses::None, Duration::ZERO).problems, [""; 0]);
         admitted.read(2, "admitted limiter:1 1 10 12 .");
-        assert_eq!(admitted.judge(0, CLEARLY, Losses::None).problems.len(), 1);
+        assert_eq!(admitted.judge(0, CLEARLY, Losses::None, Duration::ZERO).problems.len(), 1);
     }
 
     #[test]
     fn a_history_without_holds_proves_nothing() {
         for ungranted in ["lost a 1 1 0 90 - 0 .", "trying counter:0 Add 1 5 ."] {
             assert_eq!(
-                history(&[(1, "missed a"), (1, ungranted)]).judge(0, CLEARLY, Losses::None).problems.len(),
+                history(&[(1, "missed a"), (1, ungranted)])
+                    .judge(0, CLEARLY, Losses::None, Duration::ZERO)
+                    .problems
+                    .len(),
                 1,
                 "{ungranted}"
             );
@@ -235,6 +248,6 @@ mod tests {
     #[test]
     fn holds_of_different_locks_may_overlap() {
         let history = history(&[(1, "released a 2 1 0 10 20 0 ."), (2, "released b 1 1 0 10 20 0 .")]);
-        assert_eq!(history.judge(0, CLEARLY, Losses::None).problems, [""; 0]);
+        assert_eq!(history.judge(0, CLEARLY, Losses::None, Duration::ZERO).problems, [""; 0]);
     }
 }

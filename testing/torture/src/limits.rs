@@ -21,6 +21,15 @@ pub(crate) enum Limit {
     Paced { burst: u64, every: Duration },
 }
 
+/// What a store may admit besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slack {
+    /// Whether the server may lose the last admissions by a restart: a limiter may start anew once in a stretch.
+    pub(crate) starts_anew: bool,
+    /// How much the clock of the store may gain.
+    pub(crate) gains: Duration,
+}
+
 /// The longest stretch that is checked.
 const STRETCH: u64 = 2_000_000_000;
 
@@ -43,16 +52,16 @@ impl Limit {
         }
     }
 
-    /// Returns a message for the shortest stretch after each call in which too many were admitted. If the server may
-    /// lose the last admissions by a restart, a limiter may start anew once in a stretch.
-    pub(crate) fn broken(self, admitted: &[Admitted], loses: bool) -> Vec<String> {
+    /// Returns a message for the shortest stretch after each call in which too many were admitted.
+    pub(crate) fn broken(self, admitted: &[Admitted], slack: Slack) -> Vec<String> {
         let mut admitted = admitted.to_vec();
         admitted.sort_by_key(|one| one.asked);
-        let more = if loses { self.whole() } else { 0 };
-        (0..admitted.len()).filter_map(|first| self.broken_from(&admitted[first..], more)).collect()
+        (0..admitted.len()).filter_map(|first| self.broken_from(&admitted[first..], slack)).collect()
     }
 
-    fn broken_from(self, admitted: &[Admitted], more: u64) -> Option<String> {
+    fn broken_from(self, admitted: &[Admitted], slack: Slack) -> Option<String> {
+        let more = if slack.starts_anew { self.whole() } else { 0 };
+        let gained = u64::try_from(slack.gains.as_nanos()).unwrap_or(u64::MAX);
         let from = admitted.first()?.asked;
         let mut later: Vec<&Admitted> = admitted
             .iter()
@@ -63,7 +72,7 @@ impl Limit {
         let mut tokens = 0;
         later.into_iter().find_map(|one| {
             tokens += one.tokens;
-            let (stretch, most) = (one.entered - from, self.most(one.entered - from) + more);
+            let (stretch, most) = (one.entered - from, self.most(one.entered - from + gained) + more);
             (tokens > most).then(|| {
                 format!(
                     "over the limit: {tokens} instead of {most} within {stretch} ns from {from}: {self:?}"
@@ -81,6 +90,8 @@ mod tests {
     const TWO_A_SECOND: Limit = Limit::Window { size: 2, interval: Duration::from_secs(1) };
     const PACED: Limit = Limit::Paced { burst: 2, every: Duration::from_secs(1) };
 
+    const ANEW: Slack = Slack { starts_anew: true, gains: Duration::ZERO };
+
     fn at(moments: &[u64]) -> Vec<Admitted> {
         let one = |&moment| Admitted { asked: moment, entered: moment + 1, tokens: 1 };
         moments.iter().map(one).collect()
@@ -88,23 +99,31 @@ mod tests {
 
     #[test]
     fn window_admits_twice_its_size_at_a_boundary() {
-        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4]), false), [""; 0]);
-        assert_eq!(TWO_A_SECOND.broken(&at(&[5, 4, 3, 2, 1]), false).len(), 1);
-        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4, SECOND + 1]), false), [""; 0]);
+        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4]), Slack::default()), [""; 0]);
+        assert_eq!(TWO_A_SECOND.broken(&at(&[5, 4, 3, 2, 1]), Slack::default()).len(), 1);
+        assert_eq!(TWO_A_SECOND.broken(&at(&[1, 2, 3, 4, SECOND + 1]), Slack::default()), [""; 0]);
     }
 
     #[test]
     fn pacing_admits_a_burst_and_then_singles() {
-        assert_eq!(PACED.broken(&at(&[1, 2, SECOND + 1]), false), [""; 0]);
-        assert_eq!(PACED.broken(&at(&[1, 2, SECOND - 1]), false).len(), 1);
-        assert_eq!(PACED.broken(&at(&[1, 2, 3, 4]), true), [""; 0]);
-        assert_eq!(PACED.broken(&at(&[1, 2, 3, 4, 5]), true).len(), 1);
+        assert_eq!(PACED.broken(&at(&[1, 2, SECOND + 1]), Slack::default()), [""; 0]);
+        assert_eq!(PACED.broken(&at(&[1, 2, SECOND - 1]), Slack::default()).len(), 1);
+        assert_eq!(PACED.broken(&at(&[1, 2, 3, 4]), ANEW), [""; 0]);
+        assert_eq!(PACED.broken(&at(&[1, 2, 3, 4, 5]), ANEW).len(), 1);
+    }
+
+    #[test]
+    fn clock_may_gain() {
+        let gains = |gains| Slack { gains, ..Slack::default() };
+        let early = at(&[1, 2, SECOND / 2, SECOND / 2 + 1]);
+        assert_eq!(PACED.broken(&early[..3], gains(Duration::from_millis(600))), [""; 0]);
+        assert_eq!(PACED.broken(&early, gains(Duration::from_millis(600))).len(), 1);
     }
 
     #[test]
     fn all_tokens_of_a_call_count() {
         let admitted = Admitted { asked: 1, entered: 2, tokens: 3 };
-        assert_eq!(PACED.broken(&[admitted], false).len(), 1);
+        assert_eq!(PACED.broken(&[admitted], Slack::default()).len(), 1);
     }
 
     #[test]
@@ -112,6 +131,6 @@ mod tests {
         let waited = Admitted { asked: 0, entered: 3 * SECOND, tokens: 1 };
         let mut admitted = at(&[3 * SECOND - 2, 3 * SECOND - 1]);
         admitted.push(waited);
-        assert_eq!(PACED.broken(&admitted, false), [""; 0]);
+        assert_eq!(PACED.broken(&admitted, Slack::default()), [""; 0]);
     }
 }

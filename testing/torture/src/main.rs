@@ -132,7 +132,7 @@ fn torture(plan: &Plan) -> ExitCode {
         chaos.strike();
     }
     let (target, counts, late) = chaos.end();
-    let mut verdict = history.judge(calm_until, target.joins_within(), target.losses());
+    let mut verdict = history.judge(calm_until, target.joins_within(), target.losses(), target.clock_gains());
     resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::ReadWrite]), &mut verdict);
     verdict.problems.extend(late);
     verdict.problems.extend(target.leaks());

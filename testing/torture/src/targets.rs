@@ -47,6 +47,11 @@ pub(crate) trait Target {
         Duration::ZERO
     }
 
+    /// Returns how much the clock of the store may gain at most, in all.
+    fn clock_gains(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Returns who waits for a disk.
     fn disk(&self) -> Disk {
         Disk::None

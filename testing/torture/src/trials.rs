@@ -56,7 +56,7 @@ impl Crowd {
         wait(async {
             let mut waiters = JoinSet::new();
             for waiter in 0..CROWD {
-                let share = if waiter % 3 == 0 { self.kind.whole() } else { 1 };
+                let share = if waiter.is_multiple_of(3) { self.kind.whole() } else { 1 };
                 let request = self.kind.ask(&locker, &self.name, share).lease(MINUTE).timeout(MINUTE);
                 waiters.spawn(async move {
                     if let Ok(guard) = request.acquire().await {

@@ -37,6 +37,10 @@ impl Etcd {
 }
 
 impl Target for Etcd {
+    fn clock_gains(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     fn disk(&self) -> Disk {
         Disk::OfServers(self.cluster.processes())
     }

@@ -19,6 +19,10 @@ impl Target for Fake {
         Duration::from_secs(if self.0 == "ticked" { 3 } else { 0 })
     }
 
+    fn clock_gains(&self) -> Duration {
+        Duration::from_secs(u64::from(self.0 == "ticked"))
+    }
+
     fn has_processes(&self) -> bool {
         false
     }
