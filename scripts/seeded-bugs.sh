@@ -11,17 +11,22 @@ primitives=locker-runtime/src/primitives
 faults() {
     cat <<TABLE
 1~$cas/exchange.rs~Some\(lost\) if version != write.expected => return Err\(lost.clone\(\)\)~Some(_) if version != write.expected => return Ok(Outcome::Differs { version, value })~a write whose answer was lost is repeated on the value that replaced it
-2~$cas/observed.rs~\.min\(\)\.unwrap_or\(self\.latest\)~.max().unwrap_or(self.latest)~the time is that of the promise that is known best
-3~$cas/observed.rs~lead\.unwrap_or\(self\.latest\)~lead.map_or(self.latest, |lead| lead.max(self.latest) + 1_000_000)~a promise that was seen before is dated a second early
-4~$cas/exchange.rs~messages: messages::write\(key, present.entry.holds\(\), others\)~messages: { drop(others); Vec::new() }~other processes are not told
-5~$cas/exchange.rs~Job::own\(request, Some\(version\)\)\)\.collect\(\)~{ let _ = version; Job::own(request, None) }).collect()~a grant is taken back although it may have been confirmed
-6~$cas/round.rs~\.filter\(.until. \*until > moment\.now \+ WAITER_TTL / 2\)~.filter(|_| false)~each request of a waiter writes
-7~$cas/exchange.rs~if !known\.has_value\(\) && self\.must_look~if false && self.must_look~a key that was never seen is taken for one without an earlier value
-8~$cas/exchange.rs~if round\.changed\.is_none\(\) && is_fresh~if round.changed.is_none()~the known value is not compared before a reply
-9~$cas/exchange.rs~let Some\(request\) = holds\.take_back\(id, fence\) \{~let Some(request) = holds.take_back(id, fence).filter(|_| false) {~a grant that no waiter wants is kept
+2~$cas/ticked.rs~\(self\.base \+ local\.since\(self\.at\)\)\.min\(self\.end\(\)\)~self.base + local.since(self.at)~a clock goes on for ever without a tick
+3~$cas/exchange.rs~\{ basis\.clone\(\) \} else \{ Basis::Served \}~{ Basis::Served } else { basis.clone() }~what a write promises does not depend on the clock that it was dated by
+4~$cas/exchange.rs~messages: messages::write\(self\.key, others\)~messages: { drop(others); Vec::new() }~other processes are not told
+5~$cas/exchange.rs~\|request\| Job::own\(request, Some\(version\)\)\)\.collect\(\)~|request| { let _ = version; Job::own(request, None) }).collect()~a grant is taken back although it may have been confirmed
+6~$cas/round.rs~let is_seated = .*~let is_seated = false && seat.is_some_and(|until| until > moment.now + WAITER_TTL / 2);~each request of a waiter writes
+7~$cas/exchange.rs~if !self\.known\.has_value\(\) && self\.must_look~if false && self.must_look~a key that was never seen is taken for one without an earlier value
+8~$cas/exchange.rs~if round\.changed\.is_none\(\) && self\.knows_enough\(&round\)~if round.changed.is_none()~the known value is not compared before a reply
+9~$cas.rs~lock\(&self\.queues\)\.told\(&first\.key\)~let _ = first~a waiter that was told asks only its own process
 10~$cas/round.rs~let is_handed_off =~let is_handed_off = |_: &Notification| false; let _ =~a hand-off may be lost in a crash
 11~$primitives/state.rs~self\.now \+ self\.spread \+ lease~self.now + lease~a hold ends early by what is unknown about the clock
 12~$cas/round.rs~\*body != known\.stored\.body~true~every request writes
+13~$primitives/parts/wait_queue.rs~self\.silent\.push\(inbox\)~let _ = inbox~a stopped process is waited for once per waiter
+14~$primitives/parts/wait_queue.rs~self\.silent\.retain\(\|silent\| \*silent != id\.inbox\(\)\)~let _ = id~a process that was silent is passed over for ever
+15~$cas/time.rs~let end = self\.time \+ CAP \+ passed~let end = self.time + passed~a repeated write promises too little
+16~$cas/ticked.rs~\(time > known\.tick\.time\)\.then~(true).then~a clock is written that has not moved on
+17~$cas/ticked.rs~gaps: \(known\.tick\.gaps \+ gap\)\.max\(least\.since\(time\)\)~gaps: known.tick.gaps.max(least.since(time)) + gap - gap~a clock forgets how long it stood still
 TABLE
 }
 
