@@ -25,25 +25,28 @@ const TICKED: Duration = Duration::from_secs(3);
 const WAKES: u32 = 12;
 
 macro_rules! laws {
-    ($($store:ident: $bound:expr;)+) => {
+    (@of $store:ident, $bound:expr, [$($law:ident: $count:literal),+]) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $law() {
+            let Some(store) = crate::support::$store().await else { return };
+            stopped_process_costs_one_window(&store, $count, $bound).await;
+        })+
+    };
+    ($laws:tt $($store:ident: $bound:expr;)+) => {
         $(mod $store {
             use super::*;
 
-            laws!(@law one_waiter, $store, 1, $bound);
-            laws!(@law waiters_64, $store, 64, $bound);
-            laws!(@law waiters_640, $store, 640, $bound);
+            laws!(@of $store, $bound, $laws);
         })+
-    };
-    (@law $law:ident, $store:ident, $count:literal, $bound:expr) => {
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $law() {
-            let Some(store) = crate::support::$store().await else { return };
-            super::stopped_process_costs_one_window(&store, $count, $bound).await;
-        }
     };
 }
 
 laws! {
+    [
+        stopped_waiter_costs_one_window: 1,
+        stopped_queue_costs_one_window: 64,
+        stopped_crowd_costs_one_window: 640
+    ]
     redis: GRANT_WINDOW + LATER;
     sentinel: GRANT_WINDOW + LATER;
     cluster: GRANT_WINDOW + LATER;
