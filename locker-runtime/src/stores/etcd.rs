@@ -49,7 +49,7 @@ use leases::Leases;
 use mails::Mails;
 use messages::{Compare, KeyValue, Op, Range, RangeAnswer, Txn, TxnAnswer};
 use prost::bytes::Bytes;
-use session::{Session, Shared, Status};
+use session::{Draw, Session, Shared, Status};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::{oneshot, watch as state};
 use url::Url;
@@ -60,7 +60,6 @@ pub(crate) struct Etcd {
     address: String,
     client: Arc<Client>,
     keys: Keys,
-    inbox: Inbox,
     leases: Arc<Leases>,
     clock: Arc<EtcdClock>,
     shared: Arc<Shared>,
@@ -91,6 +90,11 @@ pub(crate) fn check_url(url: &str) -> Result<()> {
 impl Etcd {
     /// Opens a store, and waits for the cluster unless the options say otherwise.
     pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Self> {
+        let draw = || getrandom::u32().expect("the operating system has no random numbers");
+        Self::open_drawing(Box::new(draw), url, opening).await
+    }
+
+    async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Self> {
         let url = url::read(url)?;
         let limits = Limits::of(opening.network.command_timeout);
         // Reads files, so not on the background thread.
@@ -100,7 +104,7 @@ impl Etcd {
         // A value may be written that much later than its lease was chosen.
         let margin = opening.network.command_timeout + Duration::from_secs(1);
         background::spawn(async move {
-            drop(sender.send(Self::start(&url, hosts, limits, margin)));
+            drop(sender.send(Self::start(draw, &url, hosts, limits, margin)));
         });
         let ended = |_| Error::new(ErrorKind::Unavailable, "the background thread has ended");
         let store = receiver.await.map_err(ended)?;
@@ -116,27 +120,23 @@ impl Etcd {
     }
 
     /// Starts the session. To be called on the background thread.
-    fn start(url: &Url, hosts: Vec<Host>, limits: Limits, margin: Duration) -> Self {
+    fn start(draw: Draw, url: &Url, hosts: Vec<Host>, limits: Limits, margin: Duration) -> Self {
         let client = Arc::new(Client::new(Endpoints::new(hosts), limits, url.login.clone()));
         let leases = Arc::new(Leases::new(Arc::clone(&client), margin));
-        let (keys, shared) = (Keys::new(&url.prefix), Arc::new(Shared::default()));
+        let (keys, shared) = (Keys::new(&url.prefix), Arc::new(Shared::new(draw)));
         let (sender, status) = state::channel(Status::Connecting);
-        let mut bytes = [0; 4];
-        getrandom::fill(&mut bytes).expect("the operating system has no random numbers");
-        let inbox = Inbox::from_ne_bytes(bytes);
         let clock = Arc::new(EtcdClock::new(Arc::clone(&client), keys.clone(), limits));
         let session = Session {
             address: url.address(),
             client: Arc::clone(&client),
             keys: keys.clone(),
-            inbox,
             leases: Arc::clone(&leases),
             clock: Arc::clone(&clock),
             shared: Arc::clone(&shared),
             state: session::State::default(),
         };
         background::spawn(session.keep(sender));
-        Self { address: url.address(), client, keys, inbox, leases, clock, shared, status, limits }
+        Self { address: url.address(), client, keys, leases, clock, shared, status, limits }
     }
 
     /// Waits for the first connection. Later ones are waited for by each call.
@@ -390,7 +390,7 @@ impl Backend for Etcd {
     }
 
     fn inbox(&self) -> Inbox {
-        self.inbox
+        self.shared.inbox()
     }
 
     fn listen(&self, receiver: Box<dyn Fn(Received<'_>) + Send + Sync>) {

@@ -17,6 +17,7 @@ use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind},
+    id::Id,
     panics,
     stores::cas::{
         Inbox, Received,
@@ -30,7 +31,7 @@ use std::{
     str::from_utf8,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -39,10 +40,14 @@ use tokio::sync::watch;
 /// Takes the messages to this process.
 type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
 
+/// Draws the numbers of inboxes.
+pub(super) type Draw = Box<dyn Fn() -> Inbox + Send + Sync>;
+
 /// What the store and its session share.
-#[derive(Default)]
 pub(super) struct Shared {
     pub(super) receiver: OnceLock<Receiver>,
+    draw: Draw,
+    inbox: AtomicU32,
     /// Below every fence of this cluster. 0 until it is known.
     base: AtomicU64,
     /// The last revision of the cluster that this process has seen.
@@ -50,6 +55,21 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn new(draw: Draw) -> Self {
+        let inbox = AtomicU32::new(draw());
+        let (receiver, base, revision) = (OnceLock::new(), AtomicU64::default(), AtomicI64::default());
+        Self { receiver, draw, inbox, base, revision }
+    }
+
+    pub(super) fn inbox(&self) -> Inbox {
+        self.inbox.load(Ordering::Acquire)
+    }
+
+    /// Draws another inbox: this one is that of another process.
+    fn draw_inbox(&self) {
+        self.inbox.store((self.draw)(), Ordering::Release);
+    }
+
     pub(super) fn saw(&self, revision: i64) {
         self.revision.fetch_max(revision, Ordering::AcqRel);
     }
@@ -92,17 +112,28 @@ pub(super) struct Session {
     pub(super) address: String,
     pub(super) client: Arc<Client>,
     pub(super) keys: Keys,
-    pub(super) inbox: Inbox,
     pub(super) leases: Arc<Leases>,
     pub(super) clock: Arc<EtcdClock>,
     pub(super) shared: Arc<Shared>,
     pub(super) state: State,
 }
 
+/// A random text.
+#[derive(Debug)]
+struct Mark(Bytes);
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self(Id::random().to_string().into())
+    }
+}
+
 /// What is known from the last connection.
 #[derive(Debug, Default)]
 pub(super) struct State {
     lease: Option<i64>,
+    /// What the inbox of this process holds, by which it knows it.
+    mark: Mark,
     cluster: u64,
     /// The revision that the watch resumes at. 0 for the present one.
     next: i64,
@@ -204,18 +235,26 @@ impl Session {
             let (lease, _) = leases::grant_for(&self.client, SESSION_TTL.as_secs()).await?;
             *self.state.lease.insert(lease)
         };
-        if let Err(failure) = self.announce(lease).await {
-            if failure.meaning == Meaning::LeaseGone {
-                self.state.lease = None;
+        loop {
+            match self.announce(lease).await {
+                Ok(true) => break,
+                // Waiters of this process have its number already.
+                Ok(false) if self.state.cluster != 0 => return Err(inbox_is_taken()),
+                Ok(false) => self.shared.draw_inbox(),
+                Err(failure) => {
+                    if failure.meaning == Meaning::LeaseGone {
+                        self.state.lease = None;
+                    }
+                    return Err(failure);
+                }
             }
-            return Err(failure);
         }
         let member = Arc::clone(self.client.endpoints.current());
         let resumed = async {
             if !keep_alive(&self.client, &member, lease).await? {
                 return Err(lease_is_over());
             }
-            let mail = self.keys.mail(self.inbox);
+            let mail = self.keys.mail(self.shared.inbox());
             Watch::open(&self.client, &member, (mail, self.state.next), self.keys.clock()).await
         };
         match resumed.await {
@@ -227,24 +266,32 @@ impl Session {
         }
     }
 
-    /// Writes the base and the inbox, unless they are there.
-    async fn announce(&mut self, lease: i64) -> Result<(), Failure> {
-        let (base, inbox) = (self.keys.base(), self.keys.inbox(self.inbox));
+    /// Writes the base and the inbox, unless they are there. Returns `false` if the inbox is that of another process.
+    async fn announce(&mut self, lease: i64) -> Result<bool, Failure> {
+        let (base, inbox, mark) =
+            (self.keys.base(), self.keys.inbox(self.shared.inbox()), &self.state.mark.0);
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros().to_string();
         let either = |compare, success, failure| Op::txn(Txn { compare: vec![compare], success, failure });
+        let claim = || vec![Op::put(inbox.clone(), mark.clone(), lease)];
         let success = vec![
             either(Compare::exists(base.clone()), vec![], vec![Op::put(base.clone(), Bytes::from(now), 0)]),
             Op::get(base),
             either(
-                Compare::is_under(inbox.clone(), lease),
-                vec![],
-                vec![Op::put(inbox, Bytes::new(), lease)],
+                Compare::is_of(inbox.clone(), 0),
+                claim(),
+                vec![either(
+                    Compare::has(inbox.clone(), mark.clone()),
+                    vec![either(Compare::is_under(inbox.clone(), lease), vec![], claim())],
+                    vec![],
+                )],
             ),
             self.clock.get(),
         ];
         let request = Txn { compare: vec![], success, failure: vec![] };
+        // Before the request: other calls may see later revisions than its answer has.
+        let seen = self.shared.revision();
         let answer: TxnAnswer = self.client.call("/etcdserverpb.KV/Txn", request, Repeat::Yes).await?;
-        let (revision, seen) = (answer.revision(), self.shared.revision());
+        let revision = answer.revision();
         let base = answer.read(1).and_then(|base| from_utf8(&base.value).ok()?.parse::<u64>().ok());
         let Some(base) = base else {
             let what = format!("the key {} of etcd holds no number", self.keys.base_text());
@@ -252,15 +299,20 @@ impl Session {
         };
         self.shared.base.store(base, Ordering::Release);
         self.shared.saw(revision);
-        let was_there =
-            answer.responses.get(2).and_then(|answer| answer.txn.as_ref()).is_some_and(|txn| txn.succeeded);
+        let nested = |answer: &TxnAnswer, place: usize| answer.responses.get(place)?.txn.clone();
+        let is_new = nested(&answer, 2).is_some_and(|txn| txn.succeeded);
+        let own = nested(&answer, 2).and_then(|txn| nested(&txn, 0)).filter(|txn| txn.succeeded);
+        if !is_new && own.is_none() {
+            return Ok(false);
+        }
+        let was_there = own.and_then(|txn| nested(&txn, 0)).is_some_and(|txn| txn.succeeded);
         let is_other =
             self.state.meet(answer.header.map_or(0, |header| header.cluster_id), revision, was_there, seen);
         if is_other {
             self.clock.clock().forget();
         }
         self.clock.clock().doubt();
-        self.clock.ensure(answer.read(3)).await
+        self.clock.ensure(answer.read(3)).await.map(|()| true)
     }
 }
 
@@ -303,6 +355,11 @@ async fn beat(client: Arc<Client>, member: Arc<Member>, lease: i64) -> Failure {
             Err(failure) => return failure,
         }
     }
+}
+
+fn inbox_is_taken() -> Failure {
+    let error = Error::new(ErrorKind::Unavailable, "another process has the inbox of this one at etcd");
+    Failure { meaning: Meaning::Refused, error }
 }
 
 fn lease_is_over() -> Failure {

@@ -1,6 +1,7 @@
 mod auth;
 mod clock;
 mod faults;
+mod inboxes;
 mod lifetimes;
 mod partitions;
 #[cfg(feature = "etcd-tls")]
@@ -90,6 +91,26 @@ fn base64(text: &str) -> String {
         (0..4).map(|at| if at > bytes.len() { '=' } else { digits[at] }).collect::<String>()
     };
     text.as_bytes().chunks(3).map(group).collect()
+}
+
+/// What the gateway of a member says about a key, by name: `value`, `lease`, `mod_revision`.
+struct Seen(String);
+
+impl Seen {
+    fn of(server: &EtcdServer, key: &str) -> Self {
+        let answer = server.ask("kv/range", &format!(r#"{{"key":"{}"}}"#, base64(key)));
+        Self(answer.expect("an answer of the gateway"))
+    }
+
+    fn word(&self, name: &str) -> Option<&str> {
+        // The header has a revision of its own.
+        let kv = self.0.split_once(r#""kvs""#)?.1;
+        kv.split_once(&format!(r#""{name}":""#))?.1.split('"').next()
+    }
+}
+
+fn delete(server: &EtcdServer, key: &str) {
+    server.ask("kv/deleterange", &format!(r#"{{"key":"{}"}}"#, base64(key))).expect("a deletion");
 }
 
 /// Returns the number of keys that begin with `prefix`.

@@ -8,26 +8,6 @@ use std::time::Instant;
 
 const CLOCK: &str = "locker/clock";
 
-/// What the gateway of a member says about a key, by name: `value`, `lease`, `mod_revision`.
-struct Seen(String);
-
-impl Seen {
-    fn of(server: &EtcdServer, key: &str) -> Self {
-        let answer = server.ask("kv/range", &format!(r#"{{"key":"{}"}}"#, base64(key)));
-        Self(answer.expect("an answer of the gateway"))
-    }
-
-    fn word(&self, name: &str) -> Option<&str> {
-        // The header has a revision of its own.
-        let kv = self.0.split_once(r#""kvs""#)?.1;
-        kv.split_once(&format!(r#""{name}":""#))?.1.split('"').next()
-    }
-}
-
-fn delete(server: &EtcdServer, key: &str) {
-    server.ask("kv/deleterange", &format!(r#"{{"key":"{}"}}"#, base64(key))).expect("a deletion");
-}
-
 async fn hold(locker: &Locker, name: &str, lease: Duration) -> Guard {
     in_time("a hold", locker.lock(name).lease(lease).renew(false).acquire()).await.unwrap()
 }
