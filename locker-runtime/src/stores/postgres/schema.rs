@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 
 /// The format of the tables.
-const FORMAT: i32 = 1;
+const FORMAT: i32 = 2;
 
 /// Returns the statements that make the tables and functions in `schema`, unless they are there.
 pub(crate) fn schema_sql(schema: &str) -> String {
@@ -33,14 +33,7 @@ pub(super) async fn ensure(session: &Session, schema: &str, user: &str) -> Resul
     match is_there(session, schema).await {
         Err(error) if errors::is_missing_table(&error) => {}
         Err(error) => return Err(refused(&error)),
-        Ok(Some((format, _))) if format > FORMAT => {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                format!(
-                    "the tables of the schema {schema} have format {format}, this build knows {FORMAT}: update it"
-                ),
-            ));
-        }
+        Ok(Some((format, _))) if format != FORMAT => return Err(unknown_format(schema, format)),
         Ok(Some((_, None))) => return Ok(()),
         Ok(Some((_, Some(missing)))) => return Err(denied(&missing, schema, user)),
         Ok(None) => {}
@@ -87,6 +80,21 @@ async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::E
 
 /// The advisory lock of processes that make the tables or the row of `locker_boot`: `locker` in ASCII.
 pub(super) const LOCK: u64 = 0x6c6f_636b_6572;
+
+fn unknown_format(schema: &str, format: i32) -> Error {
+    let what_to_do = if format > FORMAT {
+        "update it".to_owned()
+    } else {
+        // The fences that were let through stay.
+        let tables = ["keys", "meta", "boot"].map(|name| format!("\"{schema}\".locker_{name}"));
+        let tables = tables.join(", ");
+        format!("end all processes that use them, and drop them with what they hold: `DROP TABLE {tables}`")
+    };
+    let message = format!(
+        "the tables of the schema {schema} have format {format}, this build needs {FORMAT}: {what_to_do}"
+    );
+    Error::new(ErrorKind::Conflict, message)
+}
 
 fn denied(refusal: &str, schema: &str, user: &str) -> Error {
     let grants = grants_sql(schema, user);

@@ -21,6 +21,9 @@ use std::sync::{
 use tokio::sync::{Notify, watch};
 use tokio_postgres::Row;
 
+/// Draws the address of a process.
+pub(super) type Draw = Box<dyn Fn() -> Inbox + Send + Sync>;
+
 /// The receiver of messages to this process.
 pub(super) type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
 
@@ -52,6 +55,9 @@ pub(super) struct Shared {
     /// The open connections for durable writes and for others.
     pub(super) open: [AtomicUsize; 2],
     inbox: AtomicU32,
+    draw: Draw,
+    /// The channel that was listened to last.
+    pub(super) channel: Mutex<String>,
 }
 
 /// What is known about keys that were removed.
@@ -71,7 +77,8 @@ const PROBE: &str = "\u{1}probe";
 const MAX_MESSAGE: usize = 8_000;
 
 impl Shared {
-    pub(super) fn new(target: Target, inbox: Inbox) -> Self {
+    /// An odd inbox is that of a process that may poll.
+    pub(super) fn new(target: Target, may_poll: bool, draw: Draw) -> Self {
         Self {
             statements: Statements::new(&target.schema),
             target,
@@ -85,7 +92,9 @@ impl Shared {
             probe: Notify::new(),
             reopen: Notify::new(),
             open: [AtomicUsize::new(0), AtomicUsize::new(0)],
-            inbox: AtomicU32::new(inbox),
+            inbox: AtomicU32::new(draw() & !1 | Inbox::from(may_poll)),
+            draw,
+            channel: Mutex::default(),
         }
     }
 
@@ -96,6 +105,11 @@ impl Shared {
     /// Makes the inbox one of a process that polls, before anybody knows it.
     pub(super) fn poll_inbox(&self) {
         self.inbox.fetch_or(1, Ordering::AcqRel);
+    }
+
+    /// Draws another inbox: this one is that of another process.
+    pub(super) fn draw_inbox(&self) {
+        self.inbox.store((self.draw)() & !1 | self.inbox() & 1, Ordering::Release);
     }
 
     /// Waits until the store is open. After an error, nothing was sent.

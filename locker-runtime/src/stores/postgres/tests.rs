@@ -2,6 +2,7 @@
 
 mod failover;
 mod faults;
+mod inboxes;
 mod pool;
 mod refused;
 #[cfg(feature = "postgres-tls")]
@@ -10,6 +11,7 @@ mod transactions;
 
 use super::*;
 use crate::{
+    id::Id,
     key::Key,
     stores::cas::{
         Holder, Version,
