@@ -30,6 +30,7 @@ pub(super) async fn ensure(session: &Session, schema: &str, user: &str) -> Resul
         Some(refusal) if errors::is_not_permitted(error) => denied(refusal.message(), schema, user),
         _ => errors::of_statement(error).error,
     };
+    refuse_encoding(session).await?;
     match is_there(session, schema).await {
         Err(error) if errors::is_missing_table(&error) => {}
         Err(error) => return Err(refused(&error)),
@@ -39,6 +40,22 @@ pub(super) async fn ensure(session: &Session, schema: &str, user: &str) -> Resul
         Ok(None) => {}
     }
     create(session, schema).await.map_err(|error| refused(&error))
+}
+
+/// Refuses a database that cannot store every name: one such name would fail all calls that share its statement.
+async fn refuse_encoding(session: &Session) -> Result<()> {
+    let rows = session.query_once("SELECT current_database()::text, getdatabaseencoding()::text", &[]).await;
+    let rows = rows.map_err(|error| errors::of_statement(&error).error)?;
+    match rows.first().map(|row| (row.get(0), row.get(1))) {
+        None | Some((_, "UTF8")) => Ok(()),
+        Some::<(&str, &str)>((database, encoding)) => Err(Error::new(
+            ErrorKind::Misused,
+            format!(
+                "the database {database} has the encoding {encoding}, and a name may have any character: use a \
+                 database with UTF8 (`CREATE DATABASE locks TEMPLATE template0 ENCODING 'UTF8'`)"
+            ),
+        )),
+    }
 }
 
 /// Returns the format of the tables, and which permission is missing that only a crash of the server needs.

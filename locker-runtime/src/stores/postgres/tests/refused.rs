@@ -40,6 +40,19 @@ async fn errors_say_what_to_do() {
     party.write(write(&fresh("guest"), 0, b"x")).await;
 }
 
+/// A name that the database could not store failed the other calls of its batch.
+#[tokio::test]
+async fn database_of_another_encoding_is_refused() {
+    let Some(server) = shared_server() else { return };
+    server.psql("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'");
+    let url = server.url().replace(&format!("{}/locker", server.port()), &format!("{}/latin", server.port()));
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Misused, "{error:?}");
+    for part in ["latin", "LATIN1", "CREATE DATABASE", "UTF8"] {
+        assert!(error.message().contains(part), "{part}: {error:?}");
+    }
+}
+
 /// The tables of a former build have no secret.
 #[tokio::test]
 async fn tables_of_another_format_are_refused() {
