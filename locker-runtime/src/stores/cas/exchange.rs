@@ -126,7 +126,7 @@ impl<B: Backend> Exchanges<'_, B> {
 
     /// Runs the steps on the known value, and tries to write the result.
     async fn turn(&mut self) -> Result<Option<Done>> {
-        if !self.known.has_value() && self.must_look() {
+        if self.must_look() {
             self.look().await?;
         }
         self.jobs.retain(|job| job.only_at.is_none_or(|version| version == self.known.version));
@@ -158,10 +158,11 @@ impl<B: Backend> Exchanges<'_, B> {
         }
     }
 
-    /// Returns whether a key that was never seen must be read before a step runs.
+    /// Returns whether the key must be read before a step runs.
     fn must_look(&self) -> bool {
+        let is_unseen = !self.known.has_value() && self.store.backend.reads_first();
         // The answer brings the time.
-        self.store.backend.reads_first() || self.store.backend.time().spread > MAX_SPREAD
+        is_unseen || self.store.backend.time().spread > MAX_SPREAD
     }
 
     /// Reads the value of the key.

@@ -228,7 +228,6 @@ impl Listener {
         if self.is_direct && channel != Some(&**lock(&self.shared.channel)) {
             return Err(errors::lost("the tables have another secret"));
         }
-        self.shared.record_time(sent, marks.now);
         Ok(())
     }
 

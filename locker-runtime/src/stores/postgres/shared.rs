@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Records the marks at the end of a row that was asked for at `sent`. Returns them.
+    /// Records the marks at the end of a row that was asked for at `sent`, with the time of the server. Returns them.
     pub(super) fn record(&self, sent: Timestamp, row: &Row) -> Marks {
         let (marks, now) = (Marks::of(row), Timestamp::now());
         {
@@ -153,18 +153,22 @@ impl Shared {
             *removed = Removed { fence: removed.fence.max(marks.fence), count: marks.removals };
         }
         // Others must know that writes of this process can be lost before it writes.
-        let Some(id) = marks.boot.filter(|_| self.target.durable || marks.quick) else {
-            self.reopen.notify_one();
-            return marks;
-        };
+        match marks.boot.filter(|_| self.target.durable || marks.quick) {
+            Some(id) => self.record_boot(id, &marks, now),
+            None => self.reopen.notify_one(),
+        }
+        lock(&self.clock).add(sent, marks.now, now);
+        marks
+    }
+
+    fn record_boot(&self, id: i64, marks: &Marks, now: Timestamp) {
         let mut boot = lock(&self.boot);
         let was_known = boot.id != 0;
-        if boot.record(id, &marks, now) {
+        if boot.record(id, marks, now) {
             if was_known {
                 // Another server may have another clock.
                 *lock(&self.clock) = Clock::default();
             }
-            lock(&self.clock).add(sent, marks.now, now);
             let quiet = boot.epoch(now).quiet;
             drop(boot);
             if let Some(quiet) = quiet {
@@ -174,11 +178,13 @@ impl Shared {
                 ));
             }
         }
-        marks
     }
 
-    pub(super) fn record_time(&self, sent: Timestamp, time: i64) {
-        lock(&self.clock).add(sent, time, Timestamp::now());
+    /// Records the times of the server at which keys were written, by a statement that was sent at `sent`.
+    pub(super) fn record_times(&self, sent: Timestamp, times: impl Iterator<Item = i64>) {
+        let heard = Timestamp::now();
+        let mut clock = lock(&self.clock);
+        times.for_each(|time| clock.add(sent, time, heard));
     }
 
     pub(super) fn probe_message(&self) -> Message {

@@ -37,7 +37,8 @@ pub(super) struct Writing {
 pub(super) struct Statements {
     pub(super) durable: Writing,
     pub(super) quick: Writing,
-    /// Keys and versions: returns the keys that have another version or none, with the marks.
+    /// Keys and versions: returns the keys that have another version or none, and the marks with each. If there are no
+    /// such keys, a row has the marks alone.
     pub(super) look: Statement,
     /// Inboxes and texts of messages: returns the inboxes that nobody listens to.
     pub(super) send: Statement,
@@ -112,9 +113,10 @@ impl Statements {
             durable: Writing::new(&mut statement, WAIT_FOR_DISK),
             quick: Writing::new(&mut statement, NO_WAIT_FOR_DISK),
             look: statement(
-                "SELECT a.key, k.version, k.state, {marks}
-                 FROM unnest($1, $2) AS a(key, version) LEFT JOIN {keys} k ON k.key = a.key
-                 WHERE k.version IS DISTINCT FROM a.version",
+                "SELECT other.key, other.version, other.state, {marks}
+                 FROM (VALUES (1)) AS one LEFT JOIN (SELECT a.key, k.version, k.state
+                     FROM unnest($1, $2) AS a(key, version) LEFT JOIN {keys} k ON k.key = a.key
+                     WHERE k.version IS DISTINCT FROM a.version) other ON true",
                 &[Type::TEXT_ARRAY, Type::INT8_ARRAY],
             ),
             send: statement(

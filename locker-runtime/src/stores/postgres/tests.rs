@@ -1,5 +1,6 @@
 //! The backend against real servers.
 
+mod clocks;
 mod failover;
 mod faults;
 mod inboxes;
