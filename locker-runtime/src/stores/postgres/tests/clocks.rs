@@ -65,3 +65,30 @@ async fn store_works_without_its_listening_address() {
         assert!(spread < Duration::from_secs(1), "{request:?}: {spread:?}");
     }
 }
+
+/// The machine was paused, and its own clock did not count that: the hold ended while its holder relied on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn write_shows_that_the_clock_was_behind() {
+    let Some(server) = shared_server() else { return };
+    let (url, schema) = in_new_schema(&server);
+    let (store, shared) = engine(&url).await;
+    let key = fresh("behind");
+    let held_until = || {
+        let until = format!("SELECT held_until FROM {schema}.locker_keys WHERE key = '{key}'");
+        tokio::task::block_in_place(|| server.psql(&until)).parse::<u64>().unwrap()
+    };
+    let lease = u64::try_from(LEASE.as_micros()).unwrap();
+    let before = server_time(&server);
+    believe(&shared, before - lease / 2, Duration::ZERO);
+    let (holder, request) = acquire();
+    match store.call(&key, &request).await {
+        // Another answer may have shown it before.
+        Ok(reply) => assert!(held_until() >= before + lease, "{reply:?}"),
+        Err(error) => assert!(error.kind() == ErrorKind::Unavailable && !error.is_certain(), "{error}"),
+    }
+    assert!(matches!(store.call(&key, &request).await, Ok(Reply::Granted { .. })));
+    let before = server_time(&server);
+    let renew = Request::Lock(HoldRequest::Renew { id: holder, lease: LEASE, once: None });
+    assert!(matches!(store.call(&key, &renew).await, Ok(Reply::Renewed { .. })));
+    assert!(held_until() >= before + lease);
+}
