@@ -24,6 +24,7 @@ mod errors;
 mod folder;
 mod inbox;
 mod log;
+mod pieces;
 mod record;
 mod shard;
 mod sweep;
@@ -43,17 +44,12 @@ use crate::{
 use folder::{Folder, Host};
 use futures_util::future::BoxFuture;
 use inbox::Socket;
+use record::{MAX_KEY, MAX_VALUE};
 use shard::{Exchanged, NewValue, Shard};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 /// The number of logs. It is part of the format of the directory.
 const SHARDS: usize = 64;
-
-/// The maximum of bytes of a value.
-const MAX_VALUE: usize = 4 << 20;
-
-/// The maximum of bytes of a key.
-const MAX_KEY: usize = 1 << 20;
 
 /// A directory that processes of one host share.
 #[derive(Debug)]

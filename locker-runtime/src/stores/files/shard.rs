@@ -233,6 +233,8 @@ impl Shard {
             return Ok(Replayed { is_removed, ..Replayed::default() });
         }
         let replayed = log.replay(&mut self.buffer, own);
+        #[cfg(test)]
+        folder.pauses.largest.fetch_max(self.buffer.len(), std::sync::atomic::Ordering::Relaxed);
         if self.buffer.capacity() > LARGE {
             self.buffer = Vec::new();
         }

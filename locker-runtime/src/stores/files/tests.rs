@@ -3,6 +3,7 @@
 mod directories;
 mod points;
 mod processes;
+mod sizes;
 
 use super::{Files, folder::Host};
 use crate::{
@@ -27,11 +28,13 @@ use std::{
 
 type Act = Arc<dyn Fn(&'static str) + Send + Sync>;
 
-/// What a test does at points of the work of a process, and how far its clock was put ahead.
+/// What a test does at points of the work of a process, how far its clock was put ahead, and what it has seen.
 #[derive(Default)]
 pub(super) struct Pauses {
     act: Mutex<Option<Act>>,
     pub(super) ahead: AtomicU64,
+    /// The bytes of the largest buffer that a log was read into.
+    pub(super) largest: AtomicUsize,
 }
 
 impl Pauses {

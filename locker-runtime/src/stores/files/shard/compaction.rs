@@ -3,11 +3,12 @@
 use super::{Own, Shard};
 use crate::{
     clock::Timestamp,
+    diagnostics,
     error::Result,
     stores::files::{
         errors::errno,
         folder::{Folder, names, open_file, random},
-        log::{Log, append},
+        log::Log,
         record::{Head, Kind, Record},
     },
 };
@@ -15,6 +16,7 @@ use rustix::{
     fs::{self, AtFlags},
     io::Errno,
 };
+use std::{fs::File, io::Write};
 
 /// A log below this size is not compacted because of replaced values.
 const SMALL: u64 = 128 * 1024;
@@ -27,6 +29,10 @@ const SMALL_STORE: u64 = 1 << 20;
 
 /// What others may append to a log while it is copied.
 const HEADROOM: u64 = 1 << 26;
+
+/// From this size on a log is long, if it is also so many times as large as one that is compacted.
+const LONG: u64 = 8 << 20;
+const TIMES: u64 = 4;
 
 /// How often a seal is appended if others append before it.
 const SEALS: usize = 100;
@@ -83,7 +89,10 @@ impl Shard {
     pub(super) fn compact(&mut self, folder: &Folder, is_wanted: fn(&Log, Timestamp) -> bool) -> Result<()> {
         let failed = |errno| folder.failed("compact a log", errno);
         let lock = folder.lock(&folder.logs, &format!("{}.lock", self.name)).map_err(failed)?;
-        let Some(_locked) = lock else { return Ok(()) };
+        let Some(_locked) = lock else {
+            self.log.iter_mut().for_each(|log| warn_if_long(folder, &self.name, log));
+            return Ok(());
+        };
         folder.pause("locked");
         self.catch_up(folder)?;
         self.rename(folder).map_err(failed)?;
@@ -93,9 +102,11 @@ impl Shard {
         let name = format!("{}.{next:016x}", self.name);
         let head = Head { mark: random(), base: log.head.base + (log.seen + HEADROOM).cast_signed() };
         let (mut copied, first) = (log.seen, log.seen);
-        let mut copy = head.bytes().to_vec();
-        log.copy(|value| !value.is_over(now), head.mark, &mut copy).map_err(|error| failed(errno(&error)))?;
-        folder.create(&folder.logs, &name, &copy).map_err(failed)?;
+        let copy = |file: &mut File| {
+            file.write_all(&head.bytes())?;
+            log.copy(|value| !value.is_over(now), head.mark, file)
+        };
+        folder.create(&folder.logs, &name, copy).map_err(failed)?;
         let file = open_file(&folder.logs, &name).map_err(failed)?;
         for _ in 0..SEALS {
             folder.pause("before the seal");
@@ -117,12 +128,9 @@ impl Shard {
             }
             let Some(log) = self.log.as_ref().filter(|log| log.seen - first < HEADROOM / 2) else { break };
             let since = log.head.base + copied.cast_signed();
-            copy.clear();
-            log.copy(|value| value.version >= since, head.mark, &mut copy)
-                .map_err(|error| failed(errno(&error)))?;
-            if let Err(errno) = append(&file, &copy) {
+            if let Err(error) = log.copy(|value| value.version >= since, head.mark, &file) {
                 remove(folder, &name);
-                return Err(failed(errno));
+                return Err(failed(errno(&error)));
             }
             copied = log.seen;
         }
@@ -148,7 +156,27 @@ impl Shard {
 
 /// Whether a log mostly contains replaced values.
 fn is_large(log: &Log, _now: Timestamp) -> bool {
-    log.seen > SMALL.max(GROWTH * log.needed).max(log.patience)
+    log.seen > limit(log).max(log.patience)
+}
+
+/// Returns the size from which on a log mostly contains replaced values.
+fn limit(log: &Log) -> u64 {
+    SMALL.max(GROWTH * log.needed)
+}
+
+/// Warns of a log that another process keeps from being compacted, and again when it is twice as long.
+fn warn_if_long(folder: &Folder, name: &str, log: &mut Log) {
+    if log.seen < LONG.max(TIMES * limit(log)).max(2 * log.warned) {
+        return;
+    }
+    log.warned = log.seen;
+    diagnostics::warn_aloud(&format!(
+        "the log {} has {} MiB, of which {} are needed, because another process keeps {0}.lock locked and does not \
+         compact it: look for the process with `lslocks`, and continue it (SIGCONT) or end it",
+        folder.log_path(name),
+        log.seen >> 20,
+        log.needed.div_ceil(1 << 20)
+    ));
 }
 
 /// Whether it is worth while to remove the values that are over.
