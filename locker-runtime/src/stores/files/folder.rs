@@ -41,7 +41,7 @@ use std::{
 /// How far the floor that is kept for the time after a reboot is ahead of the clock.
 const FLOOR_AHEAD: u64 = 180_000_000;
 
-/// The file that is locked by who sweeps. Its time of change is that of the last sweep.
+/// The file that is locked by the process that sweeps. Its time of change is that of the last sweep.
 const SWEEP_LOCK: &str = "sweep.lock";
 
 /// The open directory of a store.
@@ -59,7 +59,7 @@ pub(super) struct Folder {
     /// What is added to the time since the boot.
     offset: u64,
     #[cfg(test)]
-    pub(super) pauses: super::tests::Pauses,
+    pub(super) pauses: std::sync::Arc<super::tests::Pauses>,
 }
 
 impl Folder {
@@ -88,7 +88,7 @@ impl Folder {
             modes,
             offset: 0,
             #[cfg(test)]
-            pauses: super::tests::Pauses::default(),
+            pauses: super::tests::Pauses::of(&path),
             path,
         };
         this.refuse_other_kernels()?;
@@ -266,6 +266,7 @@ impl Folder {
         }
         let floor = now + FLOOR_AHEAD;
         self.create(&self.root, &format!("floor.{floor:020}"), |_| Ok(())).map_err(fail)?;
+        self.pause("before the sync");
         fs::fsync(&self.root).map_err(fail)?;
         for name in names(&self.root).map_err(fail)? {
             if floor_of(&name).is_some_and(|other| other < floor) {

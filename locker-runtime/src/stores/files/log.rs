@@ -37,10 +37,8 @@ pub(super) struct Log {
     pub(super) values: BTreeMap<Box<str>, Value>,
     /// The bytes that the records of these values need.
     pub(super) needed: u64,
-    /// The size below which no compaction is tried.
+    /// The size below which no compaction is asked for.
     pub(super) patience: u64,
-    /// The size of which the user was warned last.
-    pub(super) warned: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +88,7 @@ impl Log {
             return Err(Error::new(ErrorKind::Conflict, message));
         };
         let seen = HEAD as u64;
-        Ok(Some(Self { file, head, id, seen, values: BTreeMap::new(), needed: 0, patience: 0, warned: 0 }))
+        Ok(Some(Self { file, head, id, seen, values: BTreeMap::new(), needed: 0, patience: 0 }))
     }
 
     pub(super) fn replay(&mut self, buffer: &mut Vec<u8>, own: u64) -> io::Result<(Own, Option<u64>)> {

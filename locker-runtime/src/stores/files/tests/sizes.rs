@@ -1,6 +1,6 @@
 //! Logs that have grown because nobody could compact them.
 
-use super::{Dir, exchange, processes::command, read};
+use super::{Dir, exchange, processes::command, read, settle};
 use crate::{
     key::Key,
     stores::{
@@ -42,7 +42,7 @@ impl Grown {
         let stopped = dir.open();
         exchange(&stopped, &Key::new("key"), 0, b"x");
         let name = dir.logs()[0].clone();
-        let folder = &stopped.0.folder;
+        let folder = &stopped.folder;
         let lock = folder.lock(&folder.logs, &format!("{name}.lock")).unwrap();
         assert!(lock.is_some());
         let output = command("grow key 40", &dir.0).stderr(Stdio::piped()).output().unwrap();
@@ -71,11 +71,12 @@ fn long_log_is_read_in_pieces() {
     let mut grown = Grown::new();
     let (later, key) = (grown.dir.open(), Key::new("key"));
     assert_eq!(read(&later, &key).1, Some(vec![39; MIB]));
-    let largest = later.0.folder.pauses.largest.load(Ordering::Relaxed);
+    let largest = later.folder.pauses.largest.load(Ordering::Relaxed);
     assert!(largest < 3 * MIB, "{largest} bytes were read at once");
     // It is compacted as soon as that is possible.
     drop(grown.lock.take());
     grow(&later, "key", 1);
+    settle(&later);
     assert_eq!(read(&grown.stopped, &key).1, Some(vec![0; MIB]));
     let log = grown.dir.0.join(Host::this().unwrap().boot).join("logs").join(&grown.name);
     assert!(log.metadata().unwrap().len() < 5 * MIB as u64);
