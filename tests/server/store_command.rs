@@ -83,7 +83,7 @@ fn sql_without_options_makes_the_tables_of_the_owner() {
     let (code, sql, log) = run(&["store", "sql"]);
     assert!(code == Some(0) && !sql.contains("GRANT") && !sql.contains("CREATE SCHEMA"), "{log}");
     server.psql(&sql);
-    assert_eq!(server.psql("SELECT format FROM public.locker_meta"), "1");
+    assert_eq!(server.psql("SELECT format FROM public.locker_meta"), "2");
     assert_eq!(run(&["run", "a", "--store", &server.url(), "--", "true"]).0, Some(0));
 }
 

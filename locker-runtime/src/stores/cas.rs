@@ -50,7 +50,9 @@ use crate::{
     not(all(feature = "postgres", feature = "etcd")),
     allow(unused_imports, reason = "each backend uses a part of the trait")
 )]
-pub(crate) use backend::{Backend, Epoch, Holder, Inbox, Message, Outcome, Received, Version, Write};
+pub(crate) use backend::{
+    Backend, Draw, Epoch, Holder, Inbox, Message, Outcome, Received, Version, Write, random_inbox,
+};
 use health::Health;
 use queues::{Gone, Queues};
 use round::{Job, WAITER_TTL};

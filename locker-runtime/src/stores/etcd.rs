@@ -35,7 +35,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     stores::cas::{
-        Backend, Basis, Inbox, Message, Outcome, Received, Time, Version, Write,
+        Backend, Basis, Draw, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
         ticker::{self, Ticking},
     },
 };
@@ -49,7 +49,7 @@ use leases::Leases;
 use mails::Mails;
 use messages::{Compare, KeyValue, Op, Range, RangeAnswer, Txn, TxnAnswer};
 use prost::bytes::Bytes;
-use session::{Draw, Session, Shared, Status};
+use session::{Session, Shared, Status};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::{oneshot, watch as state};
 use url::Url;
@@ -90,8 +90,7 @@ pub(crate) fn check_url(url: &str) -> Result<()> {
 impl Etcd {
     /// Opens a store, and waits for the cluster unless the options say otherwise.
     pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Self> {
-        let draw = || getrandom::u32().expect("the operating system has no random numbers");
-        Self::open_drawing(Box::new(draw), url, opening).await
+        Self::open_drawing(Box::new(random_inbox), url, opening).await
     }
 
     async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Self> {

@@ -7,7 +7,9 @@
 //! Processes may be stopped or killed at any point. A reboot of the host ends every hold: nothing is written to the
 //! disk for good but a floor of the fences, which rise over reboots.
 //!
-//! All calls run in the caller's thread: they take some microseconds, less than handing them to another one.
+//! Two threads use the files, and nothing on the background thread does, because a disk may be slow and holds are
+//! renewed there: one appends to logs, reads them and sends messages (`files/io.rs`), and the other one copies logs,
+//! sweeps and waits for the disk (`files/keeper.rs`). What the second one waits for delays no call.
 //!
 //! # The directory
 //!
@@ -22,14 +24,19 @@
 
 mod errors;
 mod folder;
+mod gaps;
 mod inbox;
+mod io;
+mod keeper;
 mod log;
+mod pieces;
 mod record;
 mod shard;
 mod sweep;
 #[cfg(test)]
 mod tests;
 mod url;
+mod worker;
 
 use crate::{
     background,
@@ -42,28 +49,34 @@ use crate::{
 };
 use folder::{Folder, Host};
 use futures_util::future::BoxFuture;
-use inbox::Socket;
-use shard::{Exchanged, NewValue, Shard};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use gaps::Gaps;
+use io::{Io, Written};
+use keeper::Keeper;
+use record::{MAX_KEY, MAX_VALUE};
+use shard::{Range, Size};
+use std::{
+    collections::BTreeMap, fmt, os::unix::net::UnixDatagram, path::PathBuf, sync::Arc, time::Duration,
+};
+use tokio::sync::oneshot;
+use worker::Worker;
 
 /// The number of logs. It is part of the format of the directory.
 const SHARDS: usize = 64;
 
-/// The maximum of bytes of a value.
-const MAX_VALUE: usize = 4 << 20;
-
-/// The maximum of bytes of a key.
-const MAX_KEY: usize = 1 << 20;
+/// How long a call waits for the copy of a log that it has outgrown.
+const MAX_DELAY: Duration = Duration::from_millis(200);
 
 /// A directory that processes of one host share.
-#[derive(Debug)]
-pub(crate) struct Files(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
+pub(crate) struct Files {
+    /// Closed by one of the threads, since these are dropped later.
     folder: Arc<Folder>,
-    shards: Box<[Mutex<Shard>]>,
-    socket: Socket,
+    io: Worker<Io>,
+    keeper: Worker<Keeper>,
+    inbox: Inbox,
+    /// The socket of this process, until the receiver is known.
+    bound: Mutex<Option<UnixDatagram>>,
+    /// Ends the task that receives when it is dropped.
+    ended: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 /// Checks a URL. Nothing is asked.
@@ -76,52 +89,79 @@ impl Files {
     ///
     /// # Errors
     /// `Misused` if the URL or the directory is not suitable, `Unavailable` if the system lacks resources.
-    #[expect(clippy::unused_async, reason = "as the other backends")]
     pub(crate) async fn open(url: &str, _opening: &Opening) -> Result<Self> {
+        Self::open_at(url::read(url)?, Host::this).await
+    }
+
+    async fn open_at(path: PathBuf, host: impl FnOnce() -> Result<Host> + Send + 'static) -> Result<Self> {
         background::ready()?;
-        Self::open_at(url::read(url)?, &Host::this()?)
+        let keeper = Worker::start("locker-keeper", move || Keeper::open(path, &host()?)).await?;
+        let folder = keeper.run(|keeper| Arc::clone(&keeper.folder)).await?;
+        let used = Arc::clone(&folder);
+        let io = Worker::start("locker-files", move || Io::new(used)).await?;
+        let (inbox, bound) = io.run(|io| (io.socket.inbox, io.socket.take_bound())).await?;
+        sweep::start(&io, &keeper);
+        Ok(Self { folder, io, keeper, inbox, bound: Mutex::new(bound), ended: Mutex::default() })
     }
 
-    fn open_at(path: PathBuf, host: &Host) -> Result<Self> {
-        let folder = Arc::new(Folder::open(path, host)?);
-        let socket = Socket::bind(&folder)?;
-        let shards = (0..SHARDS).map(|number| Mutex::new(Shard::new(number))).collect();
-        let inner = Arc::new(Inner { folder, shards, socket });
-        sweep::start(&inner);
-        Ok(Self(inner))
+    async fn write(&self, write: &Arc<Write>) -> Result<Written> {
+        let write = Arc::clone(write);
+        self.io.run(move |io| io.exchange(&write)).await.flatten()
     }
-}
 
-impl Inner {
-    fn exchange(&self, write: &Write) -> Result<Outcome> {
+    async fn carry_out(&self, write: Write) -> Result<Outcome> {
         let key = write.key.as_str();
         if write.value.as_ref().is_some_and(|value| value.len() > MAX_VALUE) || key.len() > MAX_KEY {
             let message = "a value on file:// has at most 4 MiB, and a key 1 MiB";
             return Err(Error::new(ErrorKind::Misused, message).with_key(key));
         }
-        let value = write.value.as_deref().map(|bytes| NewValue { bytes, lasts: write.lasts });
-        let exchanged = lock(self.shard(key)).exchange(&self.folder, key, write.expected, value);
-        Ok(match exchanged.map_err(|error| error.with_key(key))? {
-            Exchanged::Matched(version) => {
-                let gone = if value.is_some() { self.socket.send(&write.messages) } else { Vec::new() };
-                Outcome::Matched { version, gone }
+        let (number, write) = (io::shard_of(key), Arc::new(write));
+        let mut written = self.write(&write).await?;
+        if matches!(written, Written::Full(_)) {
+            self.make_room().await?;
+            written = self.write(&write).await?;
+        }
+        match written {
+            Written::Full(error) => Err(error),
+            Written::Done { outcome, outgrown } => {
+                if let Some(size) = outgrown {
+                    self.copy(number, size).await;
+                }
+                Ok(outcome)
             }
-            Exchanged::Differs(version, value) => Outcome::Differs { version, value },
-        })
+        }
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the remainder is small")]
-    fn shard(&self, key: &str) -> &Mutex<Shard> {
-        &self.shards[(record::checksum(key.as_bytes()) % SHARDS as u64) as usize]
+    /// Has a log copied, and waits for a moment, so that a quick writer is not faster than the keeper.
+    async fn copy(&self, number: usize, size: Size) {
+        let (done, end) = oneshot::channel::<()>();
+        self.keeper.send(move |keeper| {
+            keeper.copy(number, size);
+            drop(done);
+        });
+        tokio::select! {
+            _ = end => {}
+            () = background::sleep(MAX_DELAY) => {}
+        }
+        self.io.send(move |io| io.follow(number));
     }
 
-    fn list(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<(String, Vec<u8>)>> {
+    /// Has logs copied, since replaced values may be all that fills the disk, and lets go of those that were replaced.
+    async fn make_room(&self) -> Result<()> {
+        self.keeper.run(|keeper| keeper.make_room()).await.map_err(Error::certain)?;
+        for number in 0..SHARDS {
+            self.io.send(move |io| io.follow(number));
+        }
+        Ok(())
+    }
+
+    async fn page(&self, range: Range) -> Result<Vec<(String, Vec<u8>)>> {
+        let (limit, range) = (range.limit, Arc::new(range));
         let mut found: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-        for shard in &self.shards {
+        for number in 0..SHARDS {
             let last = found.last_key_value().filter(|_| found.len() == limit);
-            let before = last.map(|(key, _)| key.as_str());
-            let more = lock(shard).list(&self.folder, prefix, after, before, limit)?;
-            found.extend(more);
+            let (range, before) = (Arc::clone(&range), last.map(|(key, _)| key.clone()));
+            found.extend(self.io.run(move |io| io.list(number, &range, before.as_deref())).await.flatten()?);
             while found.len() > limit {
                 found.pop_last();
             }
@@ -132,11 +172,11 @@ impl Inner {
 
 impl Backend for Files {
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
-        Box::pin(async move { self.0.exchange(&write) })
+        Box::pin(self.carry_out(write))
     }
 
     fn send(&self, messages: Vec<Message>) -> BoxFuture<'_, Result<Vec<Inbox>>> {
-        Box::pin(async move { Ok(self.0.socket.send(&messages)) })
+        Box::pin(self.io.run(move |io| io.socket.send(&messages)))
     }
 
     fn list<'a>(
@@ -145,27 +185,39 @@ impl Backend for Files {
         after: Option<&'a str>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, Vec<u8>)>>> {
-        Box::pin(async move { self.0.list(prefix, after, limit) })
+        Box::pin(self.page(Range { prefix: prefix.to_owned(), after: after.map(str::to_owned), limit }))
     }
 
     fn time(&self) -> Time {
-        Time::served(self.0.folder.now(), Duration::ZERO)
+        Time::served(self.folder.now(), Duration::ZERO)
     }
 
     /// The clock, because fences begin at it and rise by one for each grant, and a grant takes longer than 1 us.
     fn fence_floor(&self) -> u64 {
-        self.0.folder.now().as_micros()
+        self.folder.now().as_micros()
     }
 
     fn inbox(&self) -> Inbox {
-        self.0.socket.inbox
+        self.inbox
     }
 
     fn listen(&self, receiver: Box<dyn Fn(Received<'_>) + Send + Sync>) {
-        self.0.socket.listen(receiver);
+        let Some(socket) = lock(&self.bound).take() else { return };
+        let (ended, end) = oneshot::channel();
+        *lock(&self.ended) = Some(ended);
+        let receiver = Arc::new(receiver);
+        let gaps =
+            Gaps { receiver: Arc::clone(&receiver), io: self.io.downgrade(), is_asked: Arc::default() };
+        inbox::listen(socket, receiver, move || gaps.look(), end);
     }
 
     fn max_value_len(&self) -> usize {
         MAX_VALUE
+    }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Files({})", self.folder.path().display())
     }
 }

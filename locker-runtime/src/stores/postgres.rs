@@ -7,7 +7,7 @@
 //!
 //! 1. `postgres`: opens a store and implements the trait.
 //! 2. `listener`: the connection that hears messages and reads the clock.
-//! 3. `sweep`; `boot`: the mark that a crash or a failover removes
+//! 3. `inbox`: the address of this process; `sweep`; `boot`: the mark that a crash or a failover removes
 //! 4. `schema`
 //! 5. `lanes`: the connections for writes, and the queues before them.
 //! 6. `batch`: the statements of what waited for one connection; `pipeline`: batches without an answer yet
@@ -19,6 +19,7 @@ mod batch;
 mod boot;
 mod clock;
 mod errors;
+mod inbox;
 mod lanes;
 mod listener;
 mod marks;
@@ -35,14 +36,13 @@ mod tls;
 mod url;
 
 use super::{
-    cas::{Backend, Epoch, Inbox, Message, Outcome, Received, Time, Write},
+    cas::{Backend, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Write, random_inbox},
     opening::Opening,
 };
 use crate::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
-    id::Id,
     sync::lock,
 };
 use batch::Exchange;
@@ -81,19 +81,18 @@ pub(crate) fn check_url(url: &str, opening: &Opening) -> Result<()> {
 impl Postgres {
     /// Opens a store, and waits for its connection unless the options say otherwise.
     pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Self> {
+        Self::open_drawing(Box::new(random_inbox), url, opening).await
+    }
+
+    async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Self> {
         let target = url::read(url, opening)?;
         background::ready()?;
-        // An odd inbox is that of a process that may poll: nobody knows yet whether this one must.
-        let inbox = random_inbox() & !1 | Inbox::from(opening.lazy && target.listen.is_none());
-        let shared = Arc::new(Shared::new(target, inbox));
+        // Nobody knows yet whether a store that is opened lazily must poll.
+        let may_poll = opening.lazy && target.listen.is_none();
+        let shared = Arc::new(Shared::new(target, may_poll, draw));
         let (closed, ending) = watch::channel(());
         let queues = lanes::start(&shared, &ending);
-        let listener = Listener {
-            shared: Arc::clone(&shared),
-            lanes: queues.quick.downgrade(),
-            may_poll: !opening.lazy,
-            polls: false,
-        };
+        let listener = Listener::new(Arc::clone(&shared), queues.quick.downgrade(), !opening.lazy);
         let mut ended = ending;
         background::spawn(async move {
             tokio::select! {
@@ -233,10 +232,4 @@ fn check(write: &Write) -> Result<()> {
         len if len > MAX_VALUE => misused(format!("the value has {len} bytes, more than {MAX_VALUE}")),
         _ => Ok(()),
     }
-}
-
-/// Returns 32 random bits, from a part of an id that is all random.
-fn random_inbox() -> Inbox {
-    let bytes = u128::from(Id::random()).to_be_bytes();
-    Inbox::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]])
 }

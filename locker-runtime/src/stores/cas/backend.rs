@@ -18,6 +18,17 @@ pub(crate) const NO_VERSION: Version = -1;
 /// begin with it.
 pub(crate) type Inbox = u32;
 
+/// Draws the number of an inbox.
+pub(crate) type Draw = Box<dyn Fn() -> Inbox + Send + Sync>;
+
+/// Returns the usual [`Draw`].
+///
+/// # Panics
+/// If the operating system has no random numbers.
+pub(crate) fn random_inbox() -> Inbox {
+    getrandom::u32().expect("the operating system has no random numbers")
+}
+
 /// A time in which a store has lost no write that was answered, and in which nothing need be feared to be granted twice
 /// once `quiet` is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -126,7 +126,7 @@ impl<B: Backend> Exchanges<'_, B> {
 
     /// Runs the steps on the known value, and tries to write the result.
     async fn turn(&mut self) -> Result<Option<Done>> {
-        if !self.known.has_value() && self.must_look() {
+        if self.must_look() {
             self.look().await?;
         }
         self.jobs.retain(|job| job.only_at.is_none_or(|version| version == self.known.version));
@@ -158,10 +158,11 @@ impl<B: Backend> Exchanges<'_, B> {
         }
     }
 
-    /// Returns whether a key that was never seen must be read before a step runs.
+    /// Returns whether the key must be read before a step runs.
     fn must_look(&self) -> bool {
+        let is_unseen = !self.known.has_value() && self.store.backend.reads_first();
         // The answer brings the time.
-        self.store.backend.reads_first() || self.store.backend.time().spread > MAX_SPREAD
+        is_unseen || self.store.backend.time().spread > MAX_SPREAD
     }
 
     /// Reads the value of the key.
@@ -269,7 +270,25 @@ impl<B: Backend> Exchanges<'_, B> {
             return (Some(take(&mut self.known)), first.into_iter().collect());
         }
         let first = self.store.take_back_from(gone, &round.notifications, version, holds);
+        if round.must_be_durable() && self.was_behind(&round.moment) {
+            return self.doubt(round, first);
+        }
         self.finish(round, first)
+    }
+
+    /// Returns whether the answer shows that the time was later at the step than the step took it for.
+    fn was_behind(&self, moment: &Moment) -> bool {
+        let time = self.store.backend.time();
+        time.is_beyond(moment.now + moment.spread, Timestamp::now().since(moment.local))
+    }
+
+    /// Fails the requests of a round that was carried out, but whose ends come too early. The callers repeat them.
+    fn doubt(&mut self, round: Round, first: Vec<Job>) -> Done {
+        self.deliver(round.notifications, None);
+        let message =
+            "the clock of the store was later than known: the machine was paused, or the clock was set";
+        fail(take(&mut self.jobs), &Error::new(ErrorKind::Unavailable, message).unknown());
+        (Some(take(&mut self.known)), first)
     }
 
     /// Takes over the value of another process, which was faster.
@@ -291,20 +310,27 @@ impl<B: Backend> Exchanges<'_, B> {
 
     /// Delivers the notifications to the waiters of this process, and answers the callers.
     fn finish(&mut self, round: Round, first: Vec<Job>) -> Done {
-        let (inbox, Moment { local, now, .. }) = (self.store.backend.inbox(), round.moment);
-        for mut notification in round.notifications {
-            if notification.id.inbox() == inbox {
-                if let Signal::HandedOff { until, .. } = &mut notification.signal {
-                    *until = local + until.since(now);
-                }
-                self.store.deliver(notification);
-            }
-        }
+        self.deliver(round.notifications, Some(&round.moment));
         for (job, reply) in take(&mut self.jobs).into_iter().zip(round.replies) {
             let reply = reply.map(|reply| asking_again(reply, &job.request));
             job.answer(reply.map_err(|error| error.with_key(self.key.as_str())));
         }
         (Some(take(&mut self.known)), first)
+    }
+
+    /// Delivers notifications to the waiters of this process. Those whose ends come too early have no moment: the waiters
+    /// confirm what they were granted.
+    fn deliver(&self, notifications: Vec<Notification>, moment: Option<&Moment>) {
+        let inbox = self.store.backend.inbox();
+        for mut notification in notifications.into_iter().filter(|own| own.id.inbox() == inbox) {
+            if let Signal::HandedOff { fence, until } = notification.signal {
+                notification.signal = moment.map_or(Signal::Granted { fence }, |moment| Signal::HandedOff {
+                    fence,
+                    until: moment.local + until.since(moment.now),
+                });
+            }
+            self.store.deliver(notification);
+        }
     }
 
     /// Fails all requests.

@@ -62,6 +62,8 @@ pub(crate) struct Fake {
     seen: AtomicU64,
     /// The epoch that this process knows of.
     epoch: Mutex<(i64, Timestamp)>,
+    /// How far behind the clock of the store this process takes it to be until the next answer, in microseconds.
+    behind: AtomicU64,
 }
 
 /// What goes wrong with an exchange.
@@ -93,6 +95,7 @@ pub(crate) fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>>
         largest: 1024 * 1024,
         seen: AtomicU64::new(0),
         epoch: Mutex::default(),
+        behind: AtomicU64::new(0),
     };
     let mut is_ticked = false;
     for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -200,6 +203,12 @@ impl Fake {
         self.world.begin_epoch(quiet);
     }
 
+    /// Lets this process take the clock for behind until the next answer, as one on a machine that was paused does.
+    #[cfg(test)]
+    pub(super) fn set_clock_back(&self, by: Duration) {
+        self.behind.store(u64::try_from(by.as_micros()).expect("a short time"), Ordering::Relaxed);
+    }
+
     /// Stops to listen, as a process does whose connection is replaced.
     #[cfg(test)]
     pub(super) fn stop_listening(&self) {
@@ -289,6 +298,7 @@ impl Backend for Fake {
                 }
             };
             self.wait().await;
+            self.behind.store(0, Ordering::Relaxed);
             *lock(&self.epoch) = *lock(&self.world.epoch);
             let answer = answer.map(|outcome| self.learn(outcome, sent));
             if let (Some(ticked), true, Ok(Outcome::Matched { .. })) = (&self.ticked, leaves, &answer) {
@@ -319,7 +329,8 @@ impl Backend for Fake {
     }
 
     fn time(&self) -> Time {
-        let served = || Time::served(Timestamp::now() - self.delay, self.delay);
+        let behind = Duration::from_micros(self.behind.load(Ordering::Relaxed));
+        let served = || Time::served(Timestamp::now() - behind - self.delay, self.delay);
         self.ticked.as_ref().map_or_else(served, |ticked| ticked.clock().time().unwrap_or_else(Time::unknown))
     }
 

@@ -1,3 +1,4 @@
+mod clocks;
 mod crowds;
 mod elsewhere;
 mod quiet;

@@ -34,6 +34,13 @@ impl Time {
         (now, latest.since(now))
     }
 
+    /// Returns whether it is later than `latest`, the latest that it could be `passed` ago on the clock of this process:
+    /// that clock stood still meanwhile, or the shared one was set.
+    pub(super) fn is_beyond(&self, latest: Timestamp, passed: Duration) -> bool {
+        // Two clocks may drift apart, and each has shown its number for up to a microsecond.
+        self.basis == Basis::Served && self.now > latest + passed + passed / 1000 + Duration::from_micros(2)
+    }
+
     /// A time of which nothing is known.
     pub(crate) fn unknown() -> Self {
         Self::served(Timestamp::default(), Duration::MAX)
@@ -85,6 +92,17 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_is_beyond_what_it_could_be() {
+        let (at, ms) = (|millis: u64| Timestamp::from_micros(millis * 1_000), Duration::from_millis);
+        let time = Time::served(at(10_000), ms(5));
+        assert!(!time.is_beyond(at(9_000), ms(1_000)) && !time.is_beyond(at(9_999), ms(1)));
+        assert!(time.is_beyond(at(8_990), ms(1_000)));
+        assert!(!time.is_beyond(at(8_999), ms(1_000)), "the clocks drift apart");
+        let of_tick = Time { basis: Basis::Life(1), ..time };
+        assert!(!of_tick.is_beyond(at(0), ms(0)), "the write has found the tick");
+    }
 
     #[test]
     fn repetition_counts_from_the_refused_request() {

@@ -20,7 +20,7 @@ use crate::{
     id::Id,
     panics,
     stores::cas::{
-        Inbox, Received,
+        Draw, Inbox, Received,
         ticked::Source,
         ticker::{self, Ticking},
     },
@@ -39,9 +39,6 @@ use tokio::sync::watch;
 
 /// Takes the messages to this process.
 type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
-
-/// Draws the numbers of inboxes.
-pub(super) type Draw = Box<dyn Fn() -> Inbox + Send + Sync>;
 
 /// What the store and its session share.
 pub(super) struct Shared {

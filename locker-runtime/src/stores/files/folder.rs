@@ -41,7 +41,7 @@ use std::{
 /// How far the floor that is kept for the time after a reboot is ahead of the clock.
 const FLOOR_AHEAD: u64 = 180_000_000;
 
-/// The file that is locked by who sweeps. Its time of change is that of the last sweep.
+/// The file that is locked by the process that sweeps. Its time of change is that of the last sweep.
 const SWEEP_LOCK: &str = "sweep.lock";
 
 /// The open directory of a store.
@@ -59,7 +59,7 @@ pub(super) struct Folder {
     /// What is added to the time since the boot.
     offset: u64,
     #[cfg(test)]
-    pub(super) pauses: super::tests::Pauses,
+    pub(super) pauses: std::sync::Arc<super::tests::Pauses>,
 }
 
 impl Folder {
@@ -88,7 +88,7 @@ impl Folder {
             modes,
             offset: 0,
             #[cfg(test)]
-            pauses: super::tests::Pauses::default(),
+            pauses: super::tests::Pauses::of(&path),
             path,
         };
         this.refuse_other_kernels()?;
@@ -116,6 +116,11 @@ impl Folder {
         &self.path
     }
 
+    /// Returns the path of a log, for messages.
+    pub(super) fn log_path(&self, name: &str) -> String {
+        self.path.join(&self.boot).join("logs").join(name).display().to_string()
+    }
+
     /// Lets a test act at this point of the work of another process.
     #[cfg_attr(not(test), expect(clippy::unused_self, reason = "only tests pause"))]
     pub(super) fn pause(&self, point: &'static str) {
@@ -125,19 +130,24 @@ impl Folder {
         let _ = point;
     }
 
-    /// Creates a file with these bytes, unless one has its name.
-    pub(super) fn create(&self, of: &OwnedFd, name: &str, bytes: &[u8]) -> Result<(), Errno> {
-        let draft = self.draft(bytes)?;
+    /// Creates a file with what `write` writes, unless one has its name.
+    pub(super) fn create(
+        &self,
+        of: &OwnedFd,
+        name: &str,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<(), Errno> {
+        let draft = self.draft(write)?;
         let linked = fs::linkat(&self.new, &*draft, of, name, AtFlags::empty());
         let _ = fs::unlinkat(&self.new, &*draft, AtFlags::empty());
         linked.or_else(|errno| if errno == Errno::EXIST { Ok(()) } else { Err(errno) })
     }
 
     /// Writes a file that has no name yet but a random one in `new`.
-    fn draft(&self, bytes: &[u8]) -> Result<String, Errno> {
+    fn draft(&self, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<String, Errno> {
         let name = format!("{:016x}", random());
         let mut file = self.modes.file(&self.new, &name)?;
-        match file.write_all(bytes) {
+        match write(&mut file) {
             Ok(()) => Ok(name),
             Err(error) => {
                 let _ = fs::unlinkat(&self.new, &*name, AtFlags::empty());
@@ -224,7 +234,7 @@ impl Folder {
         let fail = |errno| self.failed("create the clock", errno);
         let mine = host.wall.max(self.floor()?).saturating_sub(since_boot());
         let text = format!("{mine} {}\n", host.time_namespace);
-        self.create(&self.of_boot, "clock", text.as_bytes()).map_err(fail)?;
+        self.create(&self.of_boot, "clock", |file| file.write_all(text.as_bytes())).map_err(fail)?;
         let mut agreed = String::new();
         let mut file = open_file(&self.of_boot, "clock").map_err(fail)?;
         file.read_to_string(&mut agreed).map_err(|error| fail(errno(&error)))?;
@@ -255,7 +265,8 @@ impl Folder {
             return Ok(());
         }
         let floor = now + FLOOR_AHEAD;
-        self.create(&self.root, &format!("floor.{floor:020}"), b"").map_err(fail)?;
+        self.create(&self.root, &format!("floor.{floor:020}"), |_| Ok(())).map_err(fail)?;
+        self.pause("before the sync");
         fs::fsync(&self.root).map_err(fail)?;
         for name in names(&self.root).map_err(fail)? {
             if floor_of(&name).is_some_and(|other| other < floor) {

@@ -3,7 +3,7 @@
 //! Nobody waits for a receiver. If its queue is full (`net.unix.max_dgram_qlen`, often 10), the sender creates a file
 //! beside the socket, and the receiver reports a gap when it finds that file after it has emptied its queue. The sender
 //! tries once more after creating the file: either that succeeds, or the queue was full at that time, so the receiver
-//! will be woken by one of those messages.
+//! will be woken by one of those messages. The socket is read on the background thread; files are looked for elsewhere.
 
 use super::{
     errors::errno,
@@ -12,8 +12,7 @@ use super::{
 use crate::{
     background,
     error::Result,
-    process::Process,
-    stores::cas::{Inbox, Message, Received},
+    stores::cas::{Inbox, Message, Received, random_inbox},
 };
 use rustix::{
     fd::AsRawFd,
@@ -23,7 +22,7 @@ use rustix::{
 use std::{
     io::{self, ErrorKind as IoErrorKind},
     os::unix::net::UnixDatagram,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 use tokio::{select, sync::oneshot};
 
@@ -33,19 +32,16 @@ const LONGEST: usize = 64 * 1024;
 /// How many messages are handled in a row before other work of the thread.
 const IN_A_ROW: usize = 64;
 
-type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
+pub(super) type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
 
-/// The socket of this process, and what sends to those of others.
+/// The address of this process, and what sends to others.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) inbox: Inbox,
     folder: Arc<Folder>,
     sender: UnixDatagram,
     /// Until the receiver is known.
-    bound: Mutex<Option<UnixDatagram>>,
-    /// Ends the task that receives when it is dropped.
-    ended: Mutex<Option<oneshot::Sender<()>>>,
-    process: &'static Process,
+    bound: Option<UnixDatagram>,
 }
 
 impl Socket {
@@ -53,7 +49,7 @@ impl Socket {
         let fail = |error: io::Error| folder.failed("create a socket", errno(&error));
         let sender = unbound().map_err(fail)?;
         let (inbox, bound) = loop {
-            let inbox = getrandom::u32().expect("the operating system has no random numbers");
+            let inbox = random_inbox();
             match UnixDatagram::bind(path(folder, inbox)) {
                 Ok(socket) => break (inbox, socket),
                 Err(error) if error.kind() == IoErrorKind::AddrInUse => {}
@@ -63,35 +59,12 @@ impl Socket {
         bound.set_nonblocking(true).map_err(fail)?;
         let shared = folder.share_socket(&name(inbox));
         shared.map_err(|errno| folder.failed("create a socket", errno))?;
-        Ok(Self {
-            inbox,
-            folder: Arc::clone(folder),
-            sender,
-            bound: Mutex::new(Some(bound)),
-            ended: Mutex::default(),
-            process: Process::this(),
-        })
+        Ok(Self { inbox, folder: Arc::clone(folder), sender, bound: Some(bound) })
     }
 
-    /// Starts to receive.
-    pub(super) fn listen(&self, receiver: Receiver) {
-        let Some(socket) = crate::sync::lock(&self.bound).take() else { return };
-        let (ended, mut end) = oneshot::channel();
-        *crate::sync::lock(&self.ended) = Some(ended);
-        let (folder, inbox) = (Arc::clone(&self.folder), self.inbox);
-        background::spawn(async move {
-            let Ok(socket) = tokio::net::UnixDatagram::from_std(socket) else {
-                return receiver(Received::Gap);
-            };
-            let mut buffer = vec![0; LONGEST + 1].into_boxed_slice();
-            loop {
-                select! {
-                    _ = &mut end => return,
-                    readable = socket.readable() => if readable.is_err() { return receiver(Received::Gap) },
-                }
-                receive(&socket, &mut buffer, &receiver, || was_missed(&folder, inbox)).await;
-            }
-        });
+    /// Returns the socket that receives.
+    pub(super) fn take_bound(&mut self) -> Option<UnixDatagram> {
+        self.bound.take()
     }
 
     /// Sends messages. Returns the inboxes that no process listens to.
@@ -115,7 +88,7 @@ impl Socket {
         };
         let Err(error) = sent else { return true };
         if is_gone(&error) {
-            self.remove(message.to);
+            remove(&self.folder, message.to);
             return false;
         }
         // What a stopped process has not received counts for the sending socket, so the second try is by another one.
@@ -125,42 +98,65 @@ impl Socket {
         !again.is_err_and(|error| is_gone(&error))
     }
 
-    /// Removes the files of a process that has ended.
-    fn remove(&self, inbox: Inbox) {
-        for name in [name(inbox), gap(inbox)] {
-            let _ = fs::unlinkat(&self.folder.inbox, &*name, AtFlags::empty());
-        }
-    }
-
-    /// Removes the files of all processes that have ended.
-    pub(super) fn sweep(&self) -> Result<(), Errno> {
-        let socket = unbound().map_err(|error| errno(&error))?;
-        for name in names(&self.folder.inbox)? {
-            let inbox = name.get(..8).and_then(|digits| Inbox::from_str_radix(digits, 16).ok());
-            if let Some(inbox) = inbox
-                && socket.connect(path(&self.folder, inbox)).is_err_and(|error| is_gone(&error))
-            {
-                self.remove(inbox);
-            }
-        }
-        Ok(())
+    /// Whether a sender found the queue full since the last call.
+    pub(super) fn was_missed(&self) -> bool {
+        self.folder.pause("before a look for a gap");
+        fs::unlinkat(&self.folder.inbox, gap(self.inbox), AtFlags::empty()).is_ok()
     }
 }
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.process.is_this() {
-            self.remove(self.inbox);
-        }
+        remove(&self.folder, self.inbox);
     }
 }
 
-async fn receive(
-    socket: &tokio::net::UnixDatagram,
-    buffer: &mut [u8],
-    receiver: &Receiver,
-    was_missed: impl Fn() -> bool,
+/// Removes the files of a process that has ended.
+fn remove(folder: &Folder, inbox: Inbox) {
+    for name in [name(inbox), gap(inbox)] {
+        let _ = fs::unlinkat(&folder.inbox, &*name, AtFlags::empty());
+    }
+}
+
+/// Removes the files of all processes that have ended.
+pub(super) fn sweep(folder: &Folder) -> Result<(), Errno> {
+    let socket = unbound().map_err(|error| errno(&error))?;
+    for name in names(&folder.inbox)? {
+        let inbox = name.get(..8).and_then(|digits| Inbox::from_str_radix(digits, 16).ok());
+        if let Some(inbox) = inbox
+            && socket.connect(path(folder, inbox)).is_err_and(|error| is_gone(&error))
+        {
+            remove(folder, inbox);
+        }
+    }
+    Ok(())
+}
+
+/// Receives until the sender of `end` is dropped. Each time that the queue is empty, `look` looks for a file of a sender
+/// that found it full.
+pub(super) fn listen(
+    socket: UnixDatagram,
+    receiver: Arc<Receiver>,
+    look: impl Fn() + Send + Sync + 'static,
+    mut end: oneshot::Receiver<()>,
 ) {
+    background::spawn(async move {
+        let Ok(socket) = tokio::net::UnixDatagram::from_std(socket) else {
+            return receiver(Received::Gap);
+        };
+        let mut buffer = vec![0; LONGEST + 1].into_boxed_slice();
+        loop {
+            select! {
+                _ = &mut end => return,
+                readable = socket.readable() => if readable.is_err() { return receiver(Received::Gap) },
+            }
+            receive(&socket, &mut buffer, &receiver).await;
+            look();
+        }
+    });
+}
+
+async fn receive(socket: &tokio::net::UnixDatagram, buffer: &mut [u8], receiver: &Receiver) {
     for received in 1_usize.. {
         match socket.try_recv(buffer) {
             Ok(len) => match str::from_utf8(&buffer[..len]) {
@@ -177,14 +173,6 @@ async fn receive(
             tokio::task::yield_now().await;
         }
     }
-    if was_missed() {
-        receiver(Received::Gap);
-    }
-}
-
-/// Whether a sender found the queue full since the last call.
-fn was_missed(folder: &Folder, inbox: Inbox) -> bool {
-    fs::unlinkat(&folder.inbox, gap(inbox), AtFlags::empty()).is_ok()
 }
 
 fn unbound() -> io::Result<UnixDatagram> {

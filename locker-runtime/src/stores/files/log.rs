@@ -3,6 +3,7 @@
 use super::{
     errors::errno,
     folder::{Folder, open_file, random},
+    pieces::{Piece, Pieces},
     record::{self, HEAD, Head, Kind, Record},
 };
 use crate::{
@@ -22,6 +23,9 @@ use std::{
 /// How long after its end a value may still be found: a process may have been stopped before it wrote the value.
 const REMOVED_AFTER: Duration = Duration::from_secs(60);
 
+/// The bytes of copies from which on they are written.
+const COPIED_AT_ONCE: usize = 1 << 20;
+
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) file: File,
@@ -33,7 +37,7 @@ pub(super) struct Log {
     pub(super) values: BTreeMap<Box<str>, Value>,
     /// The bytes that the records of these values need.
     pub(super) needed: u64,
-    /// The size below which no compaction is tried.
+    /// The size below which no compaction is asked for.
     pub(super) patience: u64,
 }
 
@@ -62,7 +66,7 @@ impl Log {
             return Ok(Some(log));
         }
         let head = Head { mark: random(), base: folder.now().as_micros().cast_signed() };
-        let created = folder.create(&folder.logs, name, &head.bytes());
+        let created = folder.create(&folder.logs, name, |file| file.write_all(&head.bytes()));
         created.map_err(|errno| folder.failed("create a log", errno))?;
         Self::open(folder, name, None)
     }
@@ -88,20 +92,30 @@ impl Log {
     }
 
     pub(super) fn replay(&mut self, buffer: &mut Vec<u8>, own: u64) -> io::Result<(Own, Option<u64>)> {
-        let len = read_rest(&self.file, self.seen, buffer)?;
-        let (start, mut from, mut found) = (self.seen, 0, Own::Unseen);
-        while let Some((at, record)) = record::next(&buffer[..len], self.head.mark, from) {
-            let outcome = self.apply(&record, start + at as u64);
-            if own != 0 && record.nonce == own {
-                found = outcome;
+        let (mut pieces, mut from, mut found) = (Pieces::new(buffer, self.seen), 0, Own::Unseen);
+        loop {
+            let Piece { start, bytes, is_last } = pieces.next(&self.file, from)?;
+            from = 0;
+            let rest = loop {
+                let (at, record) = match record::next(bytes, self.head.mark, from, is_last) {
+                    Ok(found) => found,
+                    Err(rest) => break rest,
+                };
+                let outcome = self.apply(&record, start + at as u64);
+                if own != 0 && record.nonce == own {
+                    found = outcome;
+                }
+                from = at + record.len();
+                self.seen = start + from as u64;
+                if record.kind == Kind::Seal && outcome != Own::Lost {
+                    return Ok((found, Some(record.nonce)));
+                }
+            };
+            if is_last {
+                return Ok((found, None));
             }
-            from = at + record.len();
-            self.seen = start + from as u64;
-            if record.kind == Kind::Seal && outcome != Own::Lost {
-                return Ok((found, Some(record.nonce)));
-            }
+            from = rest;
         }
-        Ok((found, None))
     }
 
     /// Takes over a record at the position `at` if it counts.
@@ -136,22 +150,26 @@ impl Log {
         Ok(bytes)
     }
 
-    /// Appends the records of some values, as they are in a log with `mark`.
+    /// Writes the records of some values to a file, as they are in a log with `mark`.
     pub(super) fn copy(
         &self,
         is_wanted: impl Fn(&Value) -> bool,
         mark: u64,
-        out: &mut Vec<u8>,
+        mut to: &File,
     ) -> io::Result<()> {
-        let mut bytes = Vec::new();
+        let (mut bytes, mut out) = (Vec::new(), Vec::new());
         for (key, value) in self.values.iter().filter(|(_, value)| is_wanted(value)) {
             bytes.resize(value.len as usize, 0);
             self.file.read_exact_at(&mut bytes, value.at)?;
             let over_at = value.over_at.as_micros();
             Record { kind: Kind::Copy, nonce: 0, version: value.version, over_at, key, value: &bytes }
-                .append_to(out, mark);
+                .append_to(&mut out, mark);
+            if out.len() >= COPIED_AT_ONCE {
+                to.write_all(&out)?;
+                out.clear();
+            }
         }
-        Ok(())
+        to.write_all(&out)
     }
 }
 
@@ -176,24 +194,5 @@ pub(super) fn append(mut file: &File, bytes: &[u8]) -> Result<(), Errno> {
             Err(error) if error.kind() == IoErrorKind::Interrupted => {}
             Err(error) => return Err(errno(&error)),
         }
-    }
-}
-
-/// Reads the rest of a file. Returns the number of bytes.
-pub(super) fn read_rest(file: &File, from: u64, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    let mut len = 0;
-    if buffer.len() < 8192 {
-        buffer.resize(8192, 0);
-    }
-    loop {
-        match file.read_at(&mut buffer[len..], from + len as u64) {
-            Ok(read) => len += read,
-            Err(error) if error.kind() == IoErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        }
-        if len < buffer.len() {
-            return Ok(len);
-        }
-        buffer.resize(2 * len, 0);
     }
 }

@@ -11,6 +11,12 @@ pub(super) const HEAD: usize = 32;
 /// The bytes of a record without its key and its value.
 const FIXED: usize = 52;
 
+/// The maximum of bytes of a value.
+pub(super) const MAX_VALUE: usize = 4 << 20;
+
+/// The maximum of bytes of a key.
+pub(super) const MAX_KEY: usize = 1 << 20;
+
 /// Distinguishes the format of logs. The last byte is the format's number.
 const FORMAT: [u8; 8] = *b"locker\0\x01";
 
@@ -91,15 +97,23 @@ impl<'a> Record<'a> {
         out[start + 8..start + 16].copy_from_slice(&check.to_le_bytes());
     }
 
+    /// Reads the lengths of the record at the start of `bytes` and of its key, if they are possible.
+    fn lengths(bytes: &[u8]) -> Option<(usize, usize)> {
+        let (len, key_len) = (half(bytes, 16), half(bytes, 20));
+        (key_len + FIXED <= len && len <= FIXED + MAX_KEY + MAX_VALUE).then_some((len, key_len))
+    }
+
+    /// Returns whether more bytes may make a record of these.
+    fn is_cut(bytes: &[u8]) -> bool {
+        bytes.len() < FIXED || Self::lengths(bytes).is_some_and(|(len, _)| len > bytes.len())
+    }
+
     /// Reads the record at the start of `bytes`, if there is a whole one.
     fn read(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() < FIXED {
             return None;
         }
-        let (len, key_len) = (half(bytes, 16), half(bytes, 20));
-        if len > bytes.len() || key_len.checked_add(FIXED)? > len {
-            return None;
-        }
+        let (len, key_len) = Self::lengths(bytes).filter(|(len, _)| *len <= bytes.len())?;
         let kind = match half(bytes, 24) {
             1 => Kind::Write,
             2 => Kind::Copy,
@@ -125,15 +139,29 @@ impl<'a> Record<'a> {
 ///
 /// What is skipped is a part of a record for ever: a file is appended to by one process at a time, so all bytes before
 /// a whole record are final.
-pub(super) fn next(bytes: &[u8], mark: u64, from: usize) -> Option<(usize, Record<'_>)> {
+///
+/// # Errors
+/// Without one, returns where a record may begin that goes on behind these bytes. Behind the last bytes of a file none
+/// does.
+pub(super) fn next(
+    bytes: &[u8],
+    mark: u64,
+    from: usize,
+    is_last: bool,
+) -> Result<(usize, Record<'_>), usize> {
     let (mark, mut at) = (mark.to_le_bytes(), from);
     loop {
-        let rest = bytes.get(at..)?;
-        if !rest.starts_with(&mark) {
-            at += rest.windows(mark.len()).position(|window| window == mark)?;
+        let rest = &bytes[at.min(bytes.len())..];
+        match rest.windows(mark.len()).position(|window| window == mark) {
+            Some(skipped) => at += skipped,
+            // A part of a mark.
+            None => return Err(bytes.len() - rest.len().min(mark.len() - 1)),
         }
         if let Some(record) = Record::read(&bytes[at..]) {
-            return Some((at, record));
+            return Ok((at, record));
+        }
+        if !is_last && Record::is_cut(&bytes[at..]) {
+            return Err(at);
         }
         at += 1;
     }
@@ -196,11 +224,37 @@ mod tests {
         assert_eq!((one.len(), two.len()), (first.len(), second.len()));
         for cut in 0..one.len() {
             let part = &one[..cut];
-            assert_eq!(next(part, MARK, 0), None, "{cut}");
-            assert_eq!(next(&[part, &two].concat(), MARK, 0), Some((cut, second)), "{cut}");
+            assert!(next(part, MARK, 0, true).is_err(), "{cut}");
+            assert_eq!(next(&[part, &two].concat(), MARK, 0, true), Ok((cut, second)), "{cut}");
             let twice = [part, part, &two, &one].concat();
-            assert_eq!(next(&twice, MARK, 0), Some((2 * cut, second)), "{cut}");
-            assert_eq!(next(&twice, MARK, 2 * cut + two.len()), Some((2 * cut + two.len(), first)));
+            assert_eq!(next(&twice, MARK, 0, true), Ok((2 * cut, second)), "{cut}");
+            assert_eq!(next(&twice, MARK, 2 * cut + two.len(), true), Ok((2 * cut + two.len(), first)));
+        }
+    }
+
+    /// The records are the same, wherever a piece ends.
+    #[test]
+    fn records_go_on_in_the_next_piece() {
+        let records = [record("one", b"value"), record("another", b""), record("", b"third")];
+        let mut bytes = b"torn".to_vec();
+        for record in &records {
+            record.append_to(&mut bytes, MARK);
+            bytes.extend_from_slice(&MARK.to_le_bytes()[..5]);
+        }
+        for end in 0..bytes.len() {
+            let (mut from, mut found) = (0, Vec::new());
+            for (piece, is_last) in [(&bytes[..end], false), (&bytes[..], true)] {
+                from = loop {
+                    match next(piece, MARK, from, is_last) {
+                        Ok((at, record)) => {
+                            found.push(record);
+                            from = at + record.len();
+                        }
+                        Err(rest) => break rest,
+                    }
+                };
+            }
+            assert_eq!(found, records, "{end}");
         }
     }
 
@@ -210,7 +264,7 @@ mod tests {
         record("key", b"a value of some length").append_to(&mut bytes, MARK);
         for at in 0..bytes.len() {
             bytes[at] ^= 0x10;
-            assert_eq!(next(&bytes, MARK, 0), None, "{at}");
+            assert!(next(&bytes, MARK, 0, true).is_err(), "{at}");
             bytes[at] ^= 0x10;
         }
     }

@@ -31,6 +31,9 @@
 //! the name back. The kernel releases the lock when its holder has died; the next holder renames what was not renamed.
 //! A process that is stopped with the lock keeps the others from compacting this shard, but from nothing else: the log
 //! grows in the meantime.
+//!
+//! A process compacts with a shard of its own beside the one that it uses for calls. The calls go on meanwhile, and meet
+//! the seal as those of other processes do.
 
 mod compaction;
 
@@ -40,7 +43,11 @@ use super::{
     log::{Log, Own, append},
     record::{Kind, Record},
 };
-use crate::{error::Result, stores::cas::Version};
+use crate::{
+    error::{Error, Result},
+    stores::cas::Version,
+};
+pub(super) use compaction::Size;
 use rustix::{fs, io::Errno};
 use std::{ops::Bound, time::Duration};
 
@@ -71,6 +78,16 @@ struct Replayed {
 pub(super) enum Exchanged {
     Matched(Version),
     Differs(Version, Option<Vec<u8>>),
+    /// There was no space, which replaced values may use.
+    Full(Error),
+}
+
+/// Keys that start with a text and come after another one, up to a number of them.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) prefix: String,
+    pub(super) after: Option<String>,
+    pub(super) limit: usize,
 }
 
 /// A new value.
@@ -92,7 +109,6 @@ impl Shard {
         expected: Version,
         value: Option<NewValue<'_>>,
     ) -> Result<Exchanged> {
-        let mut is_full = false;
         loop {
             if value.is_none() || self.present(key) != Some(expected) {
                 self.catch_up(folder)?;
@@ -107,15 +123,10 @@ impl Shard {
             let (nonce, over_at) = (random() | 1, (folder.now() + lasts).as_micros());
             let record = Record { kind: Kind::Write, nonce, version: expected, over_at, key, value: bytes };
             folder.pause("before the write");
-            match self.append(&record) {
-                Ok(()) => {}
-                // Replaced values may be all that fills the disk.
-                Err(Errno::NOSPC | Errno::DQUOT) if !is_full => {
-                    is_full = true;
-                    let _ = self.compact(folder, |_, _| true);
-                    continue;
-                }
-                Err(errno) => return Err(folder.failed("write a value", errno)),
+            if let Err(errno) = self.append(&record) {
+                let error = folder.failed("write a value", errno);
+                let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT);
+                return if is_full { Ok(Exchanged::Full(error)) } else { Err(error) };
             }
             folder.pause("after the write");
             let won = match self.won_at_once(&record) {
@@ -123,28 +134,25 @@ impl Shard {
                 Some(version) => Own::Won(version),
             };
             if let Own::Won(version) = won {
-                self.compact_if_large(folder);
                 return Ok(Exchanged::Matched(version));
             }
         }
     }
 
-    /// Returns up to `limit` values whose keys start with `prefix` and come between `after` and
-    /// `before`.
+    /// Returns the values of a range whose keys come before a text.
     pub(super) fn list(
         &mut self,
         folder: &Folder,
-        prefix: &str,
-        after: Option<&str>,
+        Range { prefix, after, limit }: &Range,
         before: Option<&str>,
-        limit: usize,
     ) -> Result<Vec<(String, Vec<u8>)>> {
         self.catch_up(folder)?;
         let Some(log) = &self.log else { return Ok(Vec::new()) };
-        let first = after.filter(|after| *after >= prefix).map_or(Bound::Included(prefix), Bound::Excluded);
+        let after = after.as_deref().filter(|after| *after >= &**prefix);
+        let first = after.map_or(Bound::Included(&**prefix), Bound::Excluded);
         let found = log.values.range::<str, _>((first, Bound::Unbounded));
         let is_wanted = |key: &str| key.starts_with(prefix) && before.is_none_or(|before| key < before);
-        let found = found.take_while(|(key, _)| is_wanted(key)).take(limit);
+        let found = found.take_while(|(key, _)| is_wanted(key)).take(*limit);
         found.map(|(key, value)| Ok((key.to_string(), log.read(folder, *value)?))).collect()
     }
 
@@ -233,6 +241,8 @@ impl Shard {
             return Ok(Replayed { is_removed, ..Replayed::default() });
         }
         let replayed = log.replay(&mut self.buffer, own);
+        #[cfg(test)]
+        folder.pauses.largest.fetch_max(self.buffer.len(), std::sync::atomic::Ordering::Relaxed);
         if self.buffer.capacity() > LARGE {
             self.buffer = Vec::new();
         }

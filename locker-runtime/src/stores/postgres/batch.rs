@@ -181,11 +181,14 @@ impl Batch<'_> {
         if let Some(row) = rows.first() {
             self.shared.record(sent, row);
         }
-        let present = |row: &Row| (row.get(0), (row.get::<_, Option<i64>>(1).unwrap_or(0), row.get(2)));
-        Ok(rows.iter().map(present).collect())
+        let present = |row: &Row| {
+            Some((row.get::<_, Option<_>>(0)?, (row.get::<_, Option<_>>(1).unwrap_or(0), row.get(2))))
+        };
+        Ok(rows.iter().filter_map(present).collect())
     }
 
     async fn write(&self, writes: &[Exchange]) -> Result<Done, Fault> {
+        let sent = Timestamp::now();
         let rows = match writes {
             [] => return Ok(Done::new()),
             [one] => self.write_one(one).await,
@@ -203,6 +206,8 @@ impl Batch<'_> {
                 written.gone = Some(Vec::new());
             }
         }
+        self.shared
+            .record_times(sent, writes.iter().filter_map(|exchange| written_at(&exchange.write, &done)));
         Ok(done)
     }
 
@@ -257,6 +262,14 @@ impl Batch<'_> {
         }
         errors::of_statement(error)
     }
+}
+
+/// Returns the time of the server at which a write was carried out, which is the version of the value, unless that only
+/// follows the one before.
+fn written_at(write: &Write, done: &Done) -> Option<i64> {
+    done.get(write.key.as_str())
+        .map(|written| written.version)
+        .filter(|version| *version != write.expected + 1)
 }
 
 /// Answers exchanges with an error. Returns whether the connection is still good.

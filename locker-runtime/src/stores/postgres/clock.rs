@@ -6,6 +6,9 @@ use std::{collections::VecDeque, time::Duration};
 /// How long a sample counts, unless it is the last one.
 const KEPT: Duration = Duration::from_secs(10);
 
+/// The samples of so long are kept as one: there is one from each answer of the server.
+const MERGED: Duration = Duration::from_secs(1);
+
 /// Two clocks may drift apart by one part in this many.
 const DRIFT: u64 = 2_000;
 
@@ -13,25 +16,35 @@ const DRIFT: u64 = 2_000;
 #[derive(Debug, Default)]
 pub(super) struct Clock(VecDeque<Sample>);
 
-/// How far the server's clock is ahead of this process's, in microseconds.
+/// How far the server's clock is ahead of this process's, in microseconds, by one or more answers.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    at: Timestamp,
+    first: Timestamp,
+    last: Timestamp,
     least: i64,
     most: i64,
+    /// The time that the quickest answer took.
+    quickest: i64,
 }
 
 impl Clock {
     /// Adds a sample: between `sent` and `heard`, the server's clock was `time`.
     pub(super) fn add(&mut self, sent: Timestamp, time: i64, heard: Timestamp) {
         // Each clock has shown its number for up to a microsecond.
-        let sample = Sample { at: heard, least: time - micros(heard) - 1, most: time - micros(sent) + 1 };
-        self.0.retain(|sample| heard.since(sample.at) <= KEPT);
-        self.0.push_back(sample);
-        let (least, most) = self.bounds(heard).unwrap_or_default();
-        if least > most {
-            // One of the clocks was set.
-            self.0 = VecDeque::from([sample]);
+        let (least, most) = (time - micros(heard) - 1, time - micros(sent) + 1);
+        let sample = Sample { first: heard, last: heard, least, most, quickest: most - least };
+        self.0.retain(|sample| heard.since(sample.last) <= KEPT);
+        match self.bounds(heard) {
+            // One of the clocks was set, or this one stood still.
+            Some(known) if known.0 > most || known.1 < least => self.0 = VecDeque::from([sample]),
+            _ => self.keep(sample),
+        }
+    }
+
+    fn keep(&mut self, sample: Sample) {
+        match self.0.back_mut() {
+            Some(before) if sample.last.since(before.first) < MERGED => before.merge(sample),
+            _ => self.0.push_back(sample),
         }
     }
 
@@ -45,18 +58,28 @@ impl Clock {
 
     /// Returns the time that the network needs for a question and its answer.
     pub(super) fn round_trip(&self) -> Option<Duration> {
-        let took =
-            |sample: &Sample| Duration::from_micros(u64::try_from(sample.most - sample.least).unwrap_or(0));
-        self.0.iter().map(took).min()
+        let quickest = self.0.iter().map(|sample| sample.quickest).min()?;
+        Some(Duration::from_micros(u64::try_from(quickest).unwrap_or(0)))
     }
 
     fn bounds(&self, now: Timestamp) -> Option<(i64, i64)> {
-        let bounds = self.0.iter().map(|sample| {
-            let age = u64::try_from(now.since(sample.at).as_micros()).unwrap_or(u64::MAX);
-            let drift = i64::try_from(age / DRIFT).unwrap_or(i64::MAX);
-            (sample.least.saturating_sub(drift), sample.most.saturating_add(drift))
-        });
+        let bounds = self.0.iter().map(|sample| sample.bounds(now));
         bounds.reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)))
+    }
+}
+
+impl Sample {
+    fn bounds(&self, now: Timestamp) -> (i64, i64) {
+        let age = u64::try_from(now.since(self.last).as_micros()).unwrap_or(u64::MAX);
+        let drift = i64::try_from(age / DRIFT).unwrap_or(i64::MAX);
+        (self.least.saturating_sub(drift), self.most.saturating_add(drift))
+    }
+
+    /// Takes over a later sample that does not contradict this one.
+    fn merge(&mut self, later: Self) {
+        let (least, most) = self.bounds(later.last);
+        (self.least, self.most) = (least.max(later.least), most.min(later.most));
+        (self.last, self.quickest) = (self.last.max(later.last), self.quickest.min(later.quickest));
     }
 }
 
@@ -98,6 +121,25 @@ mod tests {
         clock.add(at(5_010_000), 5_011_010, at(5_010_200));
         assert!(served(&clock, 9_000_000).1 > 2_000);
         assert_eq!(clock.round_trip(), Some(Duration::from_micros(202)));
+    }
+
+    /// Each answer of the server brings one.
+    #[test]
+    fn samples_of_a_second_are_kept_as_one() {
+        let mut clock = Clock::default();
+        for at_micros in (0..3_000_000).step_by(100) {
+            // The server is 1,000 ahead, and each answer takes 50 to 149.
+            let took = 50 + at_micros / 100 % 100;
+            clock.add(
+                at(10_000 + at_micros),
+                i64::try_from(11_025 + at_micros).unwrap(),
+                at(10_000 + at_micros + took),
+            );
+        }
+        assert!(clock.0.len() <= 4, "{}", clock.0.len());
+        let (now, spread) = served(&clock, 3_010_000);
+        assert!(now <= 3_011_000 && 3_011_000 <= now + spread && spread < 60, "{now} {spread}");
+        assert_eq!(clock.round_trip(), Some(Duration::from_micros(52)));
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! The connection that hears messages to this process, and that reads the server's clock.
 
 use super::{
-    boot, errors,
+    boot, errors, inbox,
     lanes::{CONNECT_LIMIT, Job, pause_unless_stable},
     pipeline::STATEMENT_LIMIT,
     schema,
     session::Session,
     shared::{Shared, Status},
-    sql::LOCK_SPACE,
     sweep,
 };
 use crate::{
@@ -18,9 +17,11 @@ use crate::{
     error::Result,
     id::Id,
     stores::cas::{Inbox, Received},
+    sync::lock,
 };
 use futures_util::FutureExt;
 use std::{
+    future::pending,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -33,17 +34,31 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a process waits for a message to itself.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
+/// How many probes in a row are late before the user is told so.
+const MAX_LATE: u32 = 10;
+
 /// The listening connection, opened again whenever it ends.
 pub(super) struct Listener {
-    pub(super) shared: Arc<Shared>,
+    shared: Arc<Shared>,
     /// The queue over which the probe is sent.
-    pub(super) lanes: WeakUnboundedSender<Job>,
-    /// Whether the inbox may still change.
-    pub(super) may_poll: bool,
-    pub(super) polls: bool,
+    lanes: WeakUnboundedSender<Job>,
+    /// Whether the inbox may still become that of a process that polls.
+    may_poll: bool,
+    /// Whether a connection was heard, so that the inbox belongs to this process.
+    is_direct: bool,
+    /// Whether waiters ask again and again, because the present connection has not heard its probe.
+    polls: bool,
+    /// The number of probes that were not heard, and the last one, which counts only as long as somebody waits for it.
+    late: (u32, Option<ProbeAnswer>),
 }
 
+type ProbeAnswer = oneshot::Receiver<Result<Vec<Inbox>>>;
+
 impl Listener {
+    pub(super) fn new(shared: Arc<Shared>, lanes: WeakUnboundedSender<Job>, may_poll: bool) -> Self {
+        Self { shared, lanes, may_poll, is_direct: false, polls: false, late: (0, None) }
+    }
+
     /// Keeps a connection open. The future is dropped when the store ends.
     pub(super) async fn run(mut self) {
         let (mut backoff, mut is_first) = (Backoff::default(), true);
@@ -97,7 +112,7 @@ impl Listener {
         let config = target.listen.as_ref().unwrap_or(&target.config);
         let weak = Arc::downgrade(&self.shared);
         let notified = move |channel: &str, text: &str| {
-            if let Some(shared) = weak.upgrade().filter(|shared| channel == self::channel(shared.inbox())) {
+            if let Some(shared) = weak.upgrade().filter(|shared| channel == *lock(&shared.channel)) {
                 shared.receive(text);
             }
         };
@@ -115,29 +130,48 @@ impl Listener {
         let target = &self.shared.target;
         // What was missing is made now.
         let _ = self.shared.reopen.notified().now_or_never();
+        if self.is_direct {
+            // First, because until then others take the process for gone.
+            inbox::claim(&self.shared, session).await?;
+        }
         schema::ensure(session, &target.schema, target.config.get_user().unwrap_or("the user")).await?;
         boot::ensure(session, target).await?;
-        let failed = |error: tokio_postgres::Error| errors::of_statement(&error).error;
-        session.run(&format!("LISTEN {}", channel(self.shared.inbox()))).await.map_err(failed)?;
+        inbox::listen(&self.shared, session).await?;
         if self.hears(session).await? {
-            // A connection of a pool would keep the lock for others.
-            let number = i64::from(self.shared.inbox()) - (1 << 31);
-            let lock = format!("SELECT pg_advisory_lock_shared({LOCK_SPACE}, ({number})::int)");
-            session.run(&lock).await.map_err(failed)?;
-            self.shared.named.store(target.listen.is_none(), Ordering::Release);
-            self.polls = false;
-        } else if !std::mem::replace(&mut self.polls, true) {
-            diagnostics::warn_aloud(&format!(
-                "messages from {} are not heard (is this a pool of connections?): waiters ask again every {:?}; pass \
-                 the server itself with the parameter listen=HOST:PORT",
-                target.address, target.poll
-            ));
-            if self.may_poll {
-                self.shared.poll_inbox();
+            if !self.is_direct {
+                // Not before: a connection of a pool would keep the lock for others.
+                inbox::claim_any(&self.shared, session).await?;
             }
+            self.is_heard();
+        } else {
+            self.is_not_heard();
         }
         self.may_poll = false;
         self.sample(session).await
+    }
+
+    fn is_heard(&mut self) {
+        self.shared.named.store(self.shared.target.listen.is_none(), Ordering::Release);
+        (self.is_direct, self.polls, self.late) = (true, false, (0, None));
+    }
+
+    fn is_not_heard(&mut self) {
+        if std::mem::replace(&mut self.polls, true) || self.is_direct {
+            return;
+        }
+        self.warn_deaf("is this a pool of connections?");
+        if self.may_poll {
+            self.shared.poll_inbox();
+        }
+    }
+
+    fn warn_deaf(&self, guess: &str) {
+        let target = &self.shared.target;
+        diagnostics::warn_aloud(&format!(
+            "messages from {} are not heard ({guess}): waiters ask again every {:?}; pass the server itself with the \
+             parameter listen=HOST:PORT",
+            target.address, target.poll
+        ));
     }
 
     /// Sends a message to this process over another connection. Returns whether it is heard.
@@ -145,47 +179,92 @@ impl Listener {
         self.shared.named.store(false, Ordering::Release);
         // That of an earlier connection.
         let _ = self.shared.probe.notified().now_or_never();
-        let (answer, sent) = oneshot::channel();
-        if let Some(lanes) = self.lanes.upgrade() {
-            drop(lanes.send(Job::Send(vec![self.shared.probe_message()], answer)));
-        }
-        sent.await.unwrap_or_else(|_| Err(errors::lost("the probe was not sent")))?;
+        let sent = self.send_probe();
+        let late = async {
+            // A process that has its inbox goes on, and hears the probe later.
+            if !self.is_direct {
+                sent.await.unwrap_or_else(|_| Err(errors::lost("the probe was not sent")))?;
+            }
+            background::sleep(PROBE_LIMIT).await;
+            Ok(false)
+        };
         tokio::select! {
             biased;
             () = self.shared.probe.notified() => Ok(true),
             () = session.ended() => Err(errors::lost("the connection ended before the probe was heard")),
-            () = background::sleep(PROBE_LIMIT) => Ok(false),
+            late = late => late,
         }
+    }
+
+    /// Sends another probe if a connection that should hear it has not.
+    fn probe_again(&mut self) {
+        if self.polls && self.is_direct {
+            self.late = (self.late.0.saturating_add(1), Some(self.send_probe()));
+            if self.late.0 == MAX_LATE {
+                self.warn_deaf("does it lead to another server now?");
+            }
+        }
+    }
+
+    fn send_probe(&self) -> ProbeAnswer {
+        let (answer, sent) = oneshot::channel();
+        if let Some(lanes) = self.lanes.upgrade() {
+            drop(lanes.send(Job::Send(vec![self.shared.probe_message()], answer)));
+        }
+        sent
     }
 
     async fn sample(&self, session: &Session) -> Result<()> {
         let sent = Timestamp::now();
-        let rows = session.query(&self.shared.statements.sample, &[]).await;
+        let inbox = i64::from(self.shared.inbox());
+        let rows = session.query(&self.shared.statements.sample, &[&inbox]).await;
         let rows = rows.map_err(|error| errors::of_statement(&error).error)?;
         let Some(row) = rows.first() else { return Err(errors::lost("a sample has no row")) };
         let marks = self.shared.record(sent, row);
         if marks.removals < 0 {
             return Err(errors::lost("the table locker_meta is empty"));
         }
-        self.shared.record_time(sent, marks.now);
+        let channel: Option<&str> = row.get(0);
+        if self.is_direct && channel != Some(&**lock(&self.shared.channel)) {
+            return Err(errors::lost("the tables have another secret"));
+        }
         Ok(())
     }
 
     /// Uses the connection until it ends or does not answer.
-    async fn serve(&self, session: &Session) {
+    async fn serve(&mut self, session: &Session) {
+        let (shared, is_direct) = (Arc::clone(&self.shared), self.is_direct);
+        let cannot_claim = async {
+            if !is_direct || inbox::claim_again(&shared, session).await.is_ok() {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = self.work(session) => {}
+            () = cannot_claim => {}
+        }
+    }
+
+    async fn work(&mut self, session: &Session) {
         let start = Timestamp::now();
-        let interval =
-            if self.polls { self.shared.target.poll.min(SAMPLE_INTERVAL) } else { SAMPLE_INTERVAL };
         let mut sampled = start;
         // Processes that were started together sweep at different times.
         let mut sweep = start + sweep::INTERVAL / 1024 * (512 + Id::random().jitter(512));
         loop {
+            let poll = self.shared.target.poll;
+            let interval = if self.polls { poll.min(SAMPLE_INTERVAL) } else { SAMPLE_INTERVAL };
             tokio::select! {
                 biased;
                 () = session.ended() => return,
                 () = self.shared.reopen.notified() => return,
                 // The server was slow: messages are heard after all.
-                () = self.shared.probe.notified(), if self.polls => return,
+                () = self.shared.probe.notified(), if self.polls => {
+                    if !self.is_direct {
+                        return;
+                    }
+                    self.shared.tell(Received::Gap);
+                    self.is_heard();
+                }
                 () = background::sleep(interval) => {}
             }
             if self.polls {
@@ -200,6 +279,7 @@ impl Listener {
                 if sample.is_none_or(|sample| sample.is_err()) {
                     return;
                 }
+                self.probe_again();
             }
             if now >= sweep {
                 sweep = now + sweep::INTERVAL;
@@ -220,8 +300,4 @@ async fn within<T>(answer: impl Future<Output = T>) -> Option<T> {
         answer = answer => Some(answer),
         () = background::sleep(STATEMENT_LIMIT) => None,
     }
-}
-
-fn channel(inbox: Inbox) -> String {
-    format!("locker_{inbox:08x}")
 }

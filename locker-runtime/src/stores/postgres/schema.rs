@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 
 /// The format of the tables.
-const FORMAT: i32 = 1;
+const FORMAT: i32 = 2;
 
 /// Returns the statements that make the tables and functions in `schema`, unless they are there.
 pub(crate) fn schema_sql(schema: &str) -> String {
@@ -30,22 +30,32 @@ pub(super) async fn ensure(session: &Session, schema: &str, user: &str) -> Resul
         Some(refusal) if errors::is_not_permitted(error) => denied(refusal.message(), schema, user),
         _ => errors::of_statement(error).error,
     };
+    refuse_encoding(session).await?;
     match is_there(session, schema).await {
         Err(error) if errors::is_missing_table(&error) => {}
         Err(error) => return Err(refused(&error)),
-        Ok(Some((format, _))) if format > FORMAT => {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                format!(
-                    "the tables of the schema {schema} have format {format}, this build knows {FORMAT}: update it"
-                ),
-            ));
-        }
+        Ok(Some((format, _))) if format != FORMAT => return Err(unknown_format(schema, format)),
         Ok(Some((_, None))) => return Ok(()),
         Ok(Some((_, Some(missing)))) => return Err(denied(&missing, schema, user)),
         Ok(None) => {}
     }
     create(session, schema).await.map_err(|error| refused(&error))
+}
+
+/// Refuses a database that cannot store every name: one such name would fail all calls that share its statement.
+async fn refuse_encoding(session: &Session) -> Result<()> {
+    let rows = session.query_once("SELECT current_database()::text, getdatabaseencoding()::text", &[]).await;
+    let rows = rows.map_err(|error| errors::of_statement(&error).error)?;
+    match rows.first().map(|row| (row.get(0), row.get(1))) {
+        None | Some((_, "UTF8")) => Ok(()),
+        Some::<(&str, &str)>((database, encoding)) => Err(Error::new(
+            ErrorKind::Misused,
+            format!(
+                "the database {database} has the encoding {encoding}, and a name may have any character: use a \
+                 database with UTF8 (`CREATE DATABASE locks TEMPLATE template0 ENCODING 'UTF8'`)"
+            ),
+        )),
+    }
 }
 
 /// Returns the format of the tables, and which permission is missing that only a crash of the server needs.
@@ -87,6 +97,21 @@ async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::E
 
 /// The advisory lock of processes that make the tables or the row of `locker_boot`: `locker` in ASCII.
 pub(super) const LOCK: u64 = 0x6c6f_636b_6572;
+
+fn unknown_format(schema: &str, format: i32) -> Error {
+    let what_to_do = if format > FORMAT {
+        "update it".to_owned()
+    } else {
+        // The fences that were let through stay.
+        let tables = ["keys", "meta", "boot"].map(|name| format!("\"{schema}\".locker_{name}"));
+        let tables = tables.join(", ");
+        format!("end all processes that use them, and drop them with what they hold: `DROP TABLE {tables}`")
+    };
+    let message = format!(
+        "the tables of the schema {schema} have format {format}, this build needs {FORMAT}: {what_to_do}"
+    );
+    Error::new(ErrorKind::Conflict, message)
+}
 
 fn denied(refusal: &str, schema: &str, user: &str) -> Error {
     let grants = grants_sql(schema, user);

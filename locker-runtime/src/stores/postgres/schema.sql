@@ -25,7 +25,8 @@ $$;
 -- `fence`: no fence of a removed key was higher. `removals`: changes with every removal of keys. `swept`: when a
 -- process last tried that. `longest`: no hold was granted for longer. `quick`: whether a process has ever used
 -- `durable=false`.
--- `timeline`: that of the row in `locker_boot`. `quiet_until`: nothing is granted before.
+-- `timeline`: that of the row in `locker_boot`. `quiet_until`: nothing is granted before. `secret`: without it nobody
+-- knows the channels on which processes listen.
 CREATE TABLE IF NOT EXISTS {schema}.locker_meta (
     single boolean PRIMARY KEY DEFAULT true CHECK (single),
     format integer NOT NULL,
@@ -35,10 +36,11 @@ CREATE TABLE IF NOT EXISTS {schema}.locker_meta (
     longest bigint NOT NULL DEFAULT 11000000,
     quick boolean NOT NULL DEFAULT false,
     timeline text,
-    quiet_until bigint NOT NULL DEFAULT 0
+    quiet_until bigint NOT NULL DEFAULT 0,
+    secret text NOT NULL DEFAULT gen_random_uuid()::text
 );
 INSERT INTO {schema}.locker_meta (format, fence, removals, swept, timeline)
-    VALUES (1, 0, extract(epoch FROM clock_timestamp()) * 1000000, 0, {schema}.locker_timeline())
+    VALUES (2, 0, extract(epoch FROM clock_timestamp()) * 1000000, 0, {schema}.locker_timeline())
     ON CONFLICT DO NOTHING;
 -- PostgreSQL empties this table after a crash and on a promoted standby. Every write needs its row.
 CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.locker_boot (

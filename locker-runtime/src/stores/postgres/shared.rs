@@ -11,7 +11,7 @@ use crate::{
     diagnostics,
     error::{Error, Result},
     panics,
-    stores::cas::{Inbox, Message, Received},
+    stores::cas::{Draw, Inbox, Message, Received},
     sync::{Mutex, lock},
 };
 use std::sync::{
@@ -52,6 +52,9 @@ pub(super) struct Shared {
     /// The open connections for durable writes and for others.
     pub(super) open: [AtomicUsize; 2],
     inbox: AtomicU32,
+    draw: Draw,
+    /// The channel that was listened to last.
+    pub(super) channel: Mutex<String>,
 }
 
 /// What is known about keys that were removed.
@@ -71,7 +74,8 @@ const PROBE: &str = "\u{1}probe";
 const MAX_MESSAGE: usize = 8_000;
 
 impl Shared {
-    pub(super) fn new(target: Target, inbox: Inbox) -> Self {
+    /// An odd inbox is that of a process that may poll.
+    pub(super) fn new(target: Target, may_poll: bool, draw: Draw) -> Self {
         Self {
             statements: Statements::new(&target.schema),
             target,
@@ -85,7 +89,9 @@ impl Shared {
             probe: Notify::new(),
             reopen: Notify::new(),
             open: [AtomicUsize::new(0), AtomicUsize::new(0)],
-            inbox: AtomicU32::new(inbox),
+            inbox: AtomicU32::new(draw() & !1 | Inbox::from(may_poll)),
+            draw,
+            channel: Mutex::default(),
         }
     }
 
@@ -96,6 +102,11 @@ impl Shared {
     /// Makes the inbox one of a process that polls, before anybody knows it.
     pub(super) fn poll_inbox(&self) {
         self.inbox.fetch_or(1, Ordering::AcqRel);
+    }
+
+    /// Draws another inbox: this one is that of another process.
+    pub(super) fn draw_inbox(&self) {
+        self.inbox.store((self.draw)() & !1 | self.inbox() & 1, Ordering::Release);
     }
 
     /// Waits until the store is open. After an error, nothing was sent.
@@ -130,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// Records the marks at the end of a row that was asked for at `sent`. Returns them.
+    /// Records the marks at the end of a row that was asked for at `sent`, with the time of the server. Returns them.
     pub(super) fn record(&self, sent: Timestamp, row: &Row) -> Marks {
         let (marks, now) = (Marks::of(row), Timestamp::now());
         {
@@ -139,18 +150,22 @@ impl Shared {
             *removed = Removed { fence: removed.fence.max(marks.fence), count: marks.removals };
         }
         // Others must know that writes of this process can be lost before it writes.
-        let Some(id) = marks.boot.filter(|_| self.target.durable || marks.quick) else {
-            self.reopen.notify_one();
-            return marks;
-        };
+        match marks.boot.filter(|_| self.target.durable || marks.quick) {
+            Some(id) => self.record_boot(id, &marks, now),
+            None => self.reopen.notify_one(),
+        }
+        lock(&self.clock).add(sent, marks.now, now);
+        marks
+    }
+
+    fn record_boot(&self, id: i64, marks: &Marks, now: Timestamp) {
         let mut boot = lock(&self.boot);
         let was_known = boot.id != 0;
-        if boot.record(id, &marks, now) {
+        if boot.record(id, marks, now) {
             if was_known {
                 // Another server may have another clock.
                 *lock(&self.clock) = Clock::default();
             }
-            lock(&self.clock).add(sent, marks.now, now);
             let quiet = boot.epoch(now).quiet;
             drop(boot);
             if let Some(quiet) = quiet {
@@ -160,11 +175,13 @@ impl Shared {
                 ));
             }
         }
-        marks
     }
 
-    pub(super) fn record_time(&self, sent: Timestamp, time: i64) {
-        lock(&self.clock).add(sent, time, Timestamp::now());
+    /// Records the times of the server at which keys were written, by a statement that was sent at `sent`.
+    pub(super) fn record_times(&self, sent: Timestamp, times: impl Iterator<Item = i64>) {
+        let heard = Timestamp::now();
+        let mut clock = lock(&self.clock);
+        times.for_each(|time| clock.add(sent, time, heard));
     }
 
     pub(super) fn probe_message(&self) -> Message {

@@ -5,6 +5,7 @@
 //! does not wait for the disk. They need the row of `locker_boot` that the process knows.
 
 use super::marks;
+use crate::stores::cas::Inbox;
 use tokio_postgres::types::Type;
 
 /// A statement, with the types of its parameters.
@@ -36,7 +37,8 @@ pub(super) struct Writing {
 pub(super) struct Statements {
     pub(super) durable: Writing,
     pub(super) quick: Writing,
-    /// Keys and versions: returns the keys that have another version or none, with the marks.
+    /// Keys and versions: returns the keys that have another version or none, and the marks with each. If there are no
+    /// such keys, a row has the marks alone.
     pub(super) look: Statement,
     /// Inboxes and texts of messages: returns the inboxes that nobody listens to.
     pub(super) send: Statement,
@@ -44,8 +46,10 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// Longest hold, boot: raises the longest hold for good, and returns the present boot.
     pub(super) raise: Statement,
-    /// Returns the marks.
+    /// Inbox: returns its channel, and the marks.
     pub(super) sample: Statement,
+    /// Inbox: returns its channel.
+    pub(super) channel: Statement,
     /// Returns a row if it is this process's turn to sweep.
     pub(super) turn: Statement,
     /// Limit: removes values that are over, and returns how many.
@@ -54,6 +58,26 @@ pub(super) struct Statements {
 
 /// The first number of the advisory locks of listeners: the second is their inbox.
 pub(super) const LOCK_SPACE: i32 = 7465;
+
+/// Returns the name of the channel of `inbox`, from the row `s` of `locker_meta`. A role that may not read that row knows
+/// no channel.
+fn channel(inbox: &str) -> String {
+    format!("'locker_' || left(encode(sha256(convert_to(s.secret || ({inbox})::bigint, 'UTF8')), 'hex'), 32)")
+}
+
+/// Returns a statement that listens to the channel of `inbox`. Unlike `LISTEN` it does not name the channel, which
+/// others might see in the list of statements.
+pub(super) fn listen(schema: &str, inbox: Inbox) -> String {
+    let channel = channel(&inbox.to_string());
+    format!(
+        "DO $$ BEGIN EXECUTE (SELECT format('LISTEN %I', {channel}) FROM \"{schema}\".locker_meta s); END $$"
+    )
+}
+
+/// Returns a statement that tries to lock `inbox` for the session.
+pub(super) fn claim(inbox: Inbox) -> String {
+    format!("SELECT pg_try_advisory_lock({LOCK_SPACE}, ({inbox}::bigint - 2147483648)::int)")
+}
 
 /// The seconds between two sweeps.
 pub(super) const SWEEP_SECONDS: u64 = 60;
@@ -64,11 +88,11 @@ const NO_WAIT_FOR_DISK: &str = "set_config('synchronous_commit', 'off', true) IS
 const WAIT_FOR_DISK: &str = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' \
                              THEN 'on' ELSE current_setting('synchronous_commit') END, true) IS NOT NULL";
 
-/// Inboxes with an odd number belong to processes that poll: whether they live is unknown.
-const SEND: &str =
-    "(SELECT count(pg_notify('locker_' || lpad(to_hex(m.inbox), 8, '0'), m.text)) FROM {messages}),
+/// Inboxes with an odd number belong to processes that poll: whether they live is unknown. The process of an inbox has
+/// an exclusive lock, so those that look for it get a shared one only if there is no process.
+const SEND: &str = "(SELECT count(pg_notify({channel}, m.text)) FROM {meta} s, {messages}),
                     (SELECT array_agg(DISTINCT m.inbox) FILTER (WHERE m.inbox % 2 = 0 AND
-                    pg_try_advisory_xact_lock({space}, (m.inbox - 2147483648)::int)) FROM {messages})";
+                    pg_try_advisory_xact_lock_shared({space}, (m.inbox - 2147483648)::int)) FROM {messages})";
 
 impl Statements {
     pub(super) fn new(schema: &str) -> Self {
@@ -76,6 +100,7 @@ impl Statements {
         let mut statement = |text: &str, types: &'static [Type]| Statement {
             number: numbers.next().expect("numbers do not end"),
             text: text
+                .replace("{channel}", &channel("m.inbox"))
                 .replace("{keys}", &format!("\"{schema}\".locker_keys"))
                 .replace("{marks}", marks::COLUMNS)
                 .replace("{boot}", &format!("\"{schema}\".locker_boot"))
@@ -88,9 +113,10 @@ impl Statements {
             durable: Writing::new(&mut statement, WAIT_FOR_DISK),
             quick: Writing::new(&mut statement, NO_WAIT_FOR_DISK),
             look: statement(
-                "SELECT a.key, k.version, k.state, {marks}
-                 FROM unnest($1, $2) AS a(key, version) LEFT JOIN {keys} k ON k.key = a.key
-                 WHERE k.version IS DISTINCT FROM a.version",
+                "SELECT other.key, other.version, other.state, {marks}
+                 FROM (VALUES (1)) AS one LEFT JOIN (SELECT a.key, k.version, k.state
+                     FROM unnest($1, $2) AS a(key, version) LEFT JOIN {keys} k ON k.key = a.key
+                     WHERE k.version IS DISTINCT FROM a.version) other ON true",
                 &[Type::TEXT_ARRAY, Type::INT8_ARRAY],
             ),
             send: statement(
@@ -102,7 +128,11 @@ impl Statements {
                 "SELECT key, state FROM {keys} WHERE key >= $1 AND key > $2 AND key < $3 ORDER BY key LIMIT $4",
                 &[Type::TEXT, Type::TEXT, Type::TEXT, Type::INT8],
             ),
-            sample: statement("SELECT {marks}", &[]),
+            channel: statement(&format!("SELECT {} FROM {{meta}} s", channel("$1")), &[Type::INT8]),
+            sample: statement(
+                &format!("SELECT (SELECT {} FROM {{meta}} s), {{marks}}", channel("$1")),
+                &[Type::INT8],
+            ),
             raise: statement(
                 &format!(
                     "WITH raised AS (UPDATE {{meta}} SET longest = $1 WHERE longest < $1

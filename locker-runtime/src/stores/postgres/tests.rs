@@ -1,7 +1,9 @@
 //! The backend against real servers.
 
+mod clocks;
 mod failover;
 mod faults;
+mod inboxes;
 mod pool;
 mod refused;
 #[cfg(feature = "postgres-tls")]
@@ -10,6 +12,7 @@ mod transactions;
 
 use super::*;
 use crate::{
+    id::Id,
     key::Key,
     stores::cas::{
         Holder, Version,

@@ -7,7 +7,7 @@ use crate::{
     stores::files::{
         errors::errno,
         folder::{Folder, names, open_file, random},
-        log::{Log, append},
+        log::Log,
         record::{Head, Kind, Record},
     },
 };
@@ -15,9 +15,17 @@ use rustix::{
     fs::{self, AtFlags},
     io::Errno,
 };
+use std::{fs::File, io::Write};
+
+/// From this size on a log is long, if it is also so many times as large as one that is compacted.
+const LONG: u64 = 8 << 20;
+const TIMES: u64 = 4;
 
 /// A log below this size is not compacted because of replaced values.
 const SMALL: u64 = 128 * 1024;
+
+/// A shorter log takes no less room on a disk.
+const PAGE: u64 = 4096;
 
 /// A log of values that are all needed is compacted when it is this many times as large as they are.
 const GROWTH: u64 = 4;
@@ -31,22 +39,56 @@ const HEADROOM: u64 = 1 << 26;
 /// How often a seal is appended if others append before it.
 const SEALS: usize = 100;
 
+/// How large a log is, and the values in it that are needed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stores::files) struct Size {
+    pub(in crate::stores::files) log: u64,
+    pub(in crate::stores::files) needed: u64,
+}
+
+impl Size {
+    fn of(log: &Log) -> Self {
+        Self { log: log.seen, needed: log.needed }
+    }
+
+    /// Returns the size from which on a log mostly contains replaced values.
+    fn limit(self) -> u64 {
+        SMALL.max(GROWTH * self.needed)
+    }
+
+    /// Returns whether something keeps the log from being compacted.
+    pub(in crate::stores::files) fn is_long(self) -> bool {
+        self.log >= LONG.max(TIMES * self.limit())
+    }
+}
+
 impl Shard {
-    /// Lets go of replaced logs, and removes values that are over and what a killed process has left.
+    /// Returns the size of a log that mostly contains replaced values, and again when it has grown.
+    pub(in crate::stores::files) fn outgrown(&mut self) -> Option<Size> {
+        let log = self.log.as_mut()?;
+        let size = Size::of(log);
+        if size.log <= size.limit().max(log.patience) {
+            return None;
+        }
+        log.patience = size.log + SMALL.max(size.log / 4);
+        Some(size)
+    }
+
+    /// Compacts the log if it is worth while, and removes what a killed process has left.
     pub(in crate::stores::files) fn sweep(&mut self, folder: &Folder) -> Result<()> {
-        let is_used = self.log.is_some();
-        if !is_used && fs::statat(&folder.logs, &*self.name, AtFlags::empty()).is_err() {
+        let is_worth_while = |log: &Log, now| is_large(log, now) || has_much_over(log, now);
+        if !self.exists(folder) {
             return Ok(());
         }
         self.catch_up(folder)?;
-        if self.log.as_ref().is_some_and(|log| has_much_over(log, folder.now())) {
-            self.compact(folder, has_much_over)?;
+        if self.log.as_ref().is_some_and(|log| is_worth_while(log, folder.now())) {
+            self.compact(folder, is_worth_while)?;
         }
-        let tidied = self.tidy(folder);
-        if !is_used {
-            self.log = None;
-        }
-        tidied.map_err(|errno| folder.failed("remove files", errno))
+        self.tidy(folder).map_err(|errno| folder.failed("remove files", errno))
+    }
+
+    fn exists(&self, folder: &Folder) -> bool {
+        fs::statat(&folder.logs, &*self.name, AtFlags::empty()).is_ok()
     }
 
     /// Removes logs that were not completed, or not renamed.
@@ -67,35 +109,39 @@ impl Shard {
         Ok(())
     }
 
-    /// Compacts the log if it mostly contains replaced values.
-    pub(super) fn compact_if_large(&mut self, folder: &Folder) {
-        let Some(log) = &self.log else { return };
-        if is_large(log, folder.now()) {
-            // The write itself was carried out.
-            let _ = self.compact(folder, is_large);
-            if let Some(log) = &mut self.log {
-                log.patience = log.seen + SMALL;
-            }
-        }
+    /// Compacts the log if it mostly contains replaced values. Returns `false` if another process keeps it locked.
+    pub(in crate::stores::files) fn compact_if_large(&mut self, folder: &Folder) -> Result<bool> {
+        self.compact(folder, is_large)
     }
 
-    /// Copies the values that are needed to a new log if `is_wanted`, unless another process does so.
-    pub(super) fn compact(&mut self, folder: &Folder, is_wanted: fn(&Log, Timestamp) -> bool) -> Result<()> {
+    /// Compacts the log if a half of it is not needed.
+    pub(in crate::stores::files) fn compact_if_wasteful(&mut self, folder: &Folder) -> Result<()> {
+        let is_wasteful = |log: &Log, now| log.seen > PAGE.max(2 * log.needed) || has_much_over(log, now);
+        if self.exists(folder) {
+            self.compact(folder, is_wasteful)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the values that are needed to a new log if `is_wanted`. Returns `false` if another process keeps it locked.
+    fn compact(&mut self, folder: &Folder, is_wanted: fn(&Log, Timestamp) -> bool) -> Result<bool> {
         let failed = |errno| folder.failed("compact a log", errno);
         let lock = folder.lock(&folder.logs, &format!("{}.lock", self.name)).map_err(failed)?;
-        let Some(_locked) = lock else { return Ok(()) };
+        let Some(_locked) = lock else { return Ok(false) };
         folder.pause("locked");
         self.catch_up(folder)?;
         self.rename(folder).map_err(failed)?;
         let (next, now) = (random(), folder.now());
         // Another process may have done so a moment ago.
-        let Some(log) = self.log.as_ref().filter(|log| is_wanted(log, now)) else { return Ok(()) };
+        let Some(log) = self.log.as_ref().filter(|log| is_wanted(log, now)) else { return Ok(true) };
         let name = format!("{}.{next:016x}", self.name);
         let head = Head { mark: random(), base: log.head.base + (log.seen + HEADROOM).cast_signed() };
         let (mut copied, first) = (log.seen, log.seen);
-        let mut copy = head.bytes().to_vec();
-        log.copy(|value| !value.is_over(now), head.mark, &mut copy).map_err(|error| failed(errno(&error)))?;
-        folder.create(&folder.logs, &name, &copy).map_err(failed)?;
+        let copy = |file: &mut File| {
+            file.write_all(&head.bytes())?;
+            log.copy(|value| !value.is_over(now), head.mark, file)
+        };
+        folder.create(&folder.logs, &name, copy).map_err(failed)?;
         let file = open_file(&folder.logs, &name).map_err(failed)?;
         for _ in 0..SEALS {
             folder.pause("before the seal");
@@ -113,21 +159,18 @@ impl Shard {
             }
             folder.pause("after the seal");
             if matches!(self.find(folder, next)?, Own::Won(_)) {
-                return self.rename(folder).map_err(failed);
+                return self.rename(folder).map(|()| true).map_err(failed);
             }
             let Some(log) = self.log.as_ref().filter(|log| log.seen - first < HEADROOM / 2) else { break };
             let since = log.head.base + copied.cast_signed();
-            copy.clear();
-            log.copy(|value| value.version >= since, head.mark, &mut copy)
-                .map_err(|error| failed(errno(&error)))?;
-            if let Err(errno) = append(&file, &copy) {
+            if let Err(error) = log.copy(|value| value.version >= since, head.mark, &file) {
                 remove(folder, &name);
-                return Err(failed(errno));
+                return Err(failed(errno(&error)));
             }
             copied = log.seen;
         }
         remove(folder, &name);
-        Ok(())
+        Ok(true)
     }
 
     /// Gives the last log the name of the shard. Only with the lock.
@@ -148,7 +191,7 @@ impl Shard {
 
 /// Whether a log mostly contains replaced values.
 fn is_large(log: &Log, _now: Timestamp) -> bool {
-    log.seen > SMALL.max(GROWTH * log.needed).max(log.patience)
+    log.seen > Size::of(log).limit()
 }
 
 /// Whether it is worth while to remove the values that are over.

@@ -1,19 +1,18 @@
 //! Which directories are refused, and what a full disk, a reboot or the end of a resource does.
 
-use super::{Dir, exchange, processes::command, read};
+use super::{Dir, exchange, processes::command, read, sweep};
 use crate::{
     blocking::block_on,
     error::ErrorKind,
     key::Key,
     stores::{
         cas::{Backend, Outcome, contract::write},
-        files::{Files, folder::Host, sweep::sweep},
+        files::{Files, folder::Host},
         opening::Opening,
     },
 };
 use locker_harness::{eventually, missing};
 use std::{
-    collections::HashSet,
     fs::{self, Permissions},
     os::unix::{
         fs::{MetadataExt, PermissionsExt},
@@ -61,7 +60,7 @@ fn a_reboot_ends_all_values_and_fences_rise() {
         assert!(matches!(exchange(&files, &key, version, b"y"), Outcome::Differs { version: 0, .. }));
         let other = dir.open_as(&another_boot(7_200)).unwrap();
         assert!(time(&other).abs_diff(time(&files)) < 60_000_000, "two clocks of one boot");
-        block_on(sweep(&files.0, &mut HashSet::new())).unwrap();
+        sweep(&files).unwrap();
         let boots = fs::read_dir(&dir.0).unwrap();
         let boots = boots.filter(|entry| entry.as_ref().unwrap().file_type().unwrap().is_dir()).count();
         assert_eq!(boots, 1, "the files of the boot before are left");
@@ -83,8 +82,8 @@ fn floors_rise() {
     for _ in 0..5 {
         let (floors, now) = (floors(), time(&files));
         assert!(floors.len() == 1 && floors[0] > now, "{floors:?} at {now}");
-        files.0.folder.pauses.ahead.fetch_add(100_000_000, std::sync::atomic::Ordering::Relaxed);
-        block_on(sweep(&files.0, &mut HashSet::new())).unwrap();
+        files.folder.pauses.ahead.fetch_add(100_000_000, std::sync::atomic::Ordering::Relaxed);
+        sweep(&files).unwrap();
     }
 }
 

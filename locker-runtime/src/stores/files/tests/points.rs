@@ -1,17 +1,15 @@
 //! What other processes do while one is stopped, or after it was killed, at each point of its work.
 
-use super::{Dir, add, exchange, number, read, write};
+use super::{Dir, add, exchange, number, read, settle, sweep, write};
 use crate::{
     blocking::block_on,
     key::Key,
     stores::{
-        cas::{Backend, Outcome},
-        files::{Files, sweep::sweep},
+        cas::{Backend, Outcome, Write},
+        files::Files,
     },
 };
 use std::{
-    collections::HashSet,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -30,11 +28,11 @@ const POINTS: [&str; 7] = [
 const LEN: usize = 1_000;
 
 fn pauses(files: &Files) -> &super::Pauses {
-    &files.0.folder.pauses
+    &files.folder.pauses
 }
 
 fn swept(files: &Files) {
-    block_on(sweep(&files.0, &mut HashSet::new())).unwrap();
+    sweep(files).unwrap();
 }
 
 #[test]
@@ -50,21 +48,26 @@ fn a_stopped_process_delays_nobody_and_loses_nothing() {
             }
             swept(&acting);
         });
-        for _ in 0..300 {
+        let mut added = 1 + 300;
+        while times.load(Ordering::Relaxed) == 0 || added < 1 + 300 + 300 {
             add(&one, &key, LEN);
+            added += 1;
+            assert!(added < 100_000, "{point} was not reached");
         }
-        assert!(times.load(Ordering::Relaxed) > 0, "{point} was not reached");
+        settle(&one);
         for files in [&one, &*other, &dir.open()] {
-            assert_eq!(number(read(files, &key).1.as_deref()), 601, "{point}");
+            assert_eq!(number(read(files, &key).1.as_deref()), added, "{point}");
         }
         for _ in 0..100 {
             add(&other, &key, LEN);
         }
+        settle(&other);
         swept(&other);
         assert_eq!(dir.copies(), 0, "{point}: logs are left");
     }
 }
 
+/// A thread that panics at a point does no more than one whose process was killed.
 #[test]
 fn a_killed_process_leaves_nothing_half_done() {
     for point in POINTS {
@@ -73,14 +76,20 @@ fn a_killed_process_leaves_nothing_half_done() {
         add(&other, &key, LEN);
         let times = pauses(&one).once(point, || panic!("killed by the test"));
         let mut added = 1;
-        while catch_unwind(AssertUnwindSafe(|| add(&one, &key, LEN))).is_ok() {
+        while times.load(Ordering::Relaxed) == 0 {
+            match block_on(one.exchange(next_of(&one, &key))) {
+                Ok(outcome) => assert!(matches!(outcome, Outcome::Matched { .. }), "{outcome:?}"),
+                Err(error) => {
+                    assert!(!error.is_certain(), "{error}");
+                    // The process was killed within this write.
+                    added -= usize::from(point == "before the write");
+                }
+            }
             added += 1;
-            assert!(added < 1_000, "{point} was not reached");
+            assert!(added < 100_000, "{point} was not reached");
         }
-        assert_eq!(times.load(Ordering::Relaxed), 1);
+        settle(&one);
         drop(one);
-        // Whether the last one was carried out depends on the point.
-        added += usize::from(point != "before the write");
         for files in [&other, &dir.open()] {
             assert_eq!(number(read(files, &key).1.as_deref()), added, "{point}");
         }
@@ -88,9 +97,17 @@ fn a_killed_process_leaves_nothing_half_done() {
             add(&other, &key, LEN);
         }
         assert_eq!(number(read(&dir.open(), &key).1.as_deref()), added + 300, "{point}");
+        settle(&other);
         swept(&other);
         assert_eq!(dir.copies(), 0, "{point}: logs are left");
     }
+}
+
+/// Returns the write that adds 1 to the number at a key.
+fn next_of(files: &Files, key: &Key) -> Write {
+    let (version, value) = read(files, key);
+    let next = number(value.as_deref()) + 1;
+    write(key, version, format!("{next} {}", "x".repeat(LEN)).as_bytes())
 }
 
 #[test]

@@ -48,6 +48,7 @@ fn task() {
             Ok(_) => println!("opened"),
             Err(error) => println!("refused {error}"),
         },
+        ["grow", key, mebibytes] => super::sizes::grow(&open().unwrap(), key, mebibytes.parse().unwrap()),
         ["fill"] => super::directories::fill(&open().unwrap()),
         ["use", "files"] => super::directories::use_up_files(&open().unwrap()),
         _ => panic!("unknown task {task}"),

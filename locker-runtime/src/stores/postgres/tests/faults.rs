@@ -24,7 +24,7 @@ async fn write_again(party: &Party<Postgres>, key: &Key) -> Version {
 }
 
 /// Sends to `other` until it hears something.
-async fn hear_again(one: &Party<Postgres>, other: &Party<Postgres>) {
+pub(super) async fn hear_again(one: &Party<Postgres>, other: &Party<Postgres>) {
     let text = Id::random().to_string();
     until("a message", async || {
         let message = Message { to: other.backend.inbox(), text: text.clone() };

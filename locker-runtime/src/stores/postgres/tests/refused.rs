@@ -40,6 +40,40 @@ async fn errors_say_what_to_do() {
     party.write(write(&fresh("guest"), 0, b"x")).await;
 }
 
+/// A name that the database could not store failed the other calls of its batch.
+#[tokio::test]
+async fn database_of_another_encoding_is_refused() {
+    let Some(server) = shared_server() else { return };
+    server.psql("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'");
+    let url = server.url().replace(&format!("{}/locker", server.port()), &format!("{}/latin", server.port()));
+    let error = refused(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Misused, "{error:?}");
+    for part in ["latin", "LATIN1", "CREATE DATABASE", "UTF8"] {
+        assert!(error.message().contains(part), "{part}: {error:?}");
+    }
+}
+
+/// The tables of a former build have no secret.
+#[tokio::test]
+async fn tables_of_another_format_are_refused() {
+    let Some(server) = shared_server() else { return };
+    let (url, schema) = in_new_schema(&server);
+    server.psql(&format!("CREATE SCHEMA {schema}; {}", schema_sql(&schema)));
+    server.psql(&format!("UPDATE {schema}.locker_meta SET format = 3"));
+    let error = refused(&url).await;
+    assert!(error.kind() == ErrorKind::Conflict && error.message().contains("format 3"), "{error:?}");
+    server.psql(&format!(
+        "ALTER TABLE {schema}.locker_meta DROP COLUMN secret; UPDATE {schema}.locker_meta SET format = 1"
+    ));
+    // What an administrator does who wants to mend it.
+    server.psql(&schema_sql(&schema));
+    let error = refused(&url).await;
+    assert!(error.kind() == ErrorKind::Conflict && error.message().contains("format 1"), "{error:?}");
+    let advice = error.message().split('`').nth(1).expect("what to do");
+    server.psql(advice);
+    party(&url).await.write(write(&fresh("anew"), 0, b"x")).await;
+}
+
 #[tokio::test]
 async fn server_without_free_connections_is_named() {
     let settings =
