@@ -38,7 +38,7 @@ pub(super) struct Connector {
     pub(super) channel: String,
     /// The timeout of the first connection.
     pub(super) connect_timeout: Duration,
-    /// The timeout of later connections: holders cannot wait long.
+    /// The timeout of later connections, at least as long: a slow network allowed the first one.
     pub(super) reconnect_timeout: Duration,
     /// The timeout of one reply.
     pub(super) command_timeout: Duration,
@@ -310,8 +310,13 @@ impl Connector {
         self: Arc<Self>,
         server: Arc<Server>,
     ) -> Option<(Arc<Connection>, impl Future<Output = ()>)> {
-        let (multiplexed, broken, round_trip) =
-            self.within(self.reconnect_timeout, self.dial(&server)).await.ok()?;
+        let greeted = async {
+            let (mut multiplexed, broken) = self.dial(&server).await?;
+            let greeting = Timestamp::now();
+            handshake::greet(&mut multiplexed, self.discovery.advice()).await?;
+            Ok((multiplexed, broken, Timestamp::now().since(greeting)))
+        };
+        let (multiplexed, broken, round_trip) = self.within(self.reconnect_timeout, greeted).await.ok()?;
         let until = Arc::clone(&broken);
         let connection = self.connection(server, multiplexed, broken, round_trip);
         Some((connection, async move { until.notified().await }))
@@ -359,10 +364,14 @@ impl Connector {
     }
 
     async fn set_up_with(&self, server: &Arc<Server>) -> Result<Arc<Connection>> {
-        let (mut multiplexed, broken, round_trip) = self.dial(server).await?;
-        self.checks.run(&mut multiplexed, &self.channel, self.discovery.owner()).await?;
-        let loaded = handshake::load_scripts(&mut multiplexed, self.checks.is_strict).await?;
-        self.knows_scripts.store(loaded, Ordering::Release);
+        let (mut multiplexed, broken) = self.dial(server).await?;
+        let (asking, discovery) = (Timestamp::now(), &self.discovery);
+        let missing =
+            self.checks.run(&mut multiplexed, &self.channel, discovery.advice(), discovery.owner()).await?;
+        let round_trip = Timestamp::now().since(asking);
+        let has_all =
+            missing.is_empty() || handshake::load(&mut multiplexed, &missing, self.checks.is_strict).await?;
+        self.knows_scripts.store(has_all, Ordering::Release);
         let subscribing = Timestamp::now();
         multiplexed
             .subscribe(&self.channel)
@@ -373,8 +382,8 @@ impl Connector {
         Ok(self.connection(Arc::clone(server), multiplexed, broken, round_trip))
     }
 
-    /// Connects to a master. Returns the connection, a notification of its end, and the round-trip time.
-    async fn dial(&self, server: &Server) -> Result<(MultiplexedConnection, Arc<Notify>, Duration)> {
+    /// Connects to a server. Returns the connection, and a notification of its end.
+    async fn dial(&self, server: &Server) -> Result<(MultiplexedConnection, Arc<Notify>)> {
         let broken = Arc::new(Notify::new());
         let sink = PushSink::new(&self.receiver, &broken, self.discovery.owner());
         // This module has its own timeouts, which also work under executors other than tokio's.
@@ -384,10 +393,7 @@ impl Connector {
             .set_pipeline_buffer_size(pipeline::MAX_WRITES)
             .set_push_sender(sink);
         let connected = server.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut multiplexed = connected.map_err(|error| handshake::not_connected(server, &error))?;
-        let greeting = Timestamp::now();
-        handshake::greet(&mut multiplexed, self.discovery.advice()).await?;
-        Ok((multiplexed, broken, Timestamp::now().since(greeting)))
+        Ok((connected.map_err(|error| handshake::not_connected(server, &error))?, broken))
     }
 
     fn connection(

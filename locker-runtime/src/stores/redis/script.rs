@@ -73,6 +73,10 @@ impl Script {
         redis::cmd("SCRIPT").arg("LOAD").arg(&self.text(is_strict).body).clone()
     }
 
+    pub(super) fn digest(&self, is_strict: bool) -> &str {
+        &self.text(is_strict).digest
+    }
+
     fn text(&self, is_strict: bool) -> &Text {
         let parts = || self.parts.concat();
         let new = |texts: &[&str]| Box::new(Text::new(texts.concat()));

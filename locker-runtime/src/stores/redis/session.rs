@@ -64,7 +64,7 @@ impl Session {
             discovery,
             channel: of_all.clone(),
             connect_timeout,
-            reconnect_timeout: (command_timeout * 2).clamp(MIN_CONNECT, MAX_CONNECT),
+            reconnect_timeout: (command_timeout * 2).clamp(connect_timeout, MAX_CONNECT),
             command_timeout,
             receiver: Arc::clone(&messages),
             replicas,

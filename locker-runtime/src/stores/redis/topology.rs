@@ -5,6 +5,7 @@
 //! reports it. A node that is cut off from the others has an old view, which takes nothing back.
 
 use super::slots::{NOBODY, NodeNumber, SLOTS};
+use redis::Cmd;
 use std::collections::BTreeSet;
 
 /// The reply of one node to `CLUSTER NODES`.
@@ -22,6 +23,11 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Returns the command that asks for it.
+    pub(super) fn question() -> Cmd {
+        redis::cmd("CLUSTER").arg("NODES").clone()
+    }
+
     /// Returns the id of the node that has replied.
     pub(super) fn id(&self) -> Option<&str> {
         self.myself.and_then(|myself| self.nodes.get(myself)).map(|seen| seen.id.as_str())
