@@ -22,7 +22,6 @@ use crate::{
 };
 use redis::{AsyncConnectionConfig, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
-    mem::replace,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -255,17 +254,16 @@ async fn attempt_ended(status: &mut watch::Receiver<Status>) {
 
 /// Connects, and connects again after each end of the connection.
 async fn keep_connected(connector: Arc<Connector>, status: watch::Sender<Status>) {
-    let (mut backoff, mut is_reconnect, mut epoch) = (Backoff::default(), false, 0);
+    let (mut backoff, mut before) = (Backoff::default(), None::<Arc<Server>>);
     while !status.is_closed() {
         let newest = connector.discovery.newest();
-        match connector.connect(is_reconnect).await {
+        match connector.connect(before.is_some()).await {
             Ok(connection) => {
                 backoff = Backoff::default();
                 set_status(&status, Status::Up(Arc::clone(&connection)));
                 // Before the first connection there is no hold that the server may have lost.
-                let before = replace(&mut epoch, connection.server.epoch);
-                if replace(&mut is_reconnect, true) {
-                    if before != epoch {
+                if let Some(before) = before.replace(Arc::clone(&connection.server)) {
+                    if !before.is_same(&connection.server) {
                         connector.receiver.doubt_holds();
                     }
                     connector.receiver.resync();
@@ -325,7 +323,7 @@ impl Connector {
     /// Waits until another server is the master. Only for servers that may change without an end of the connection.
     async fn replaced(&self, connection: &Connection) {
         tokio::select! {
-            () = self.discovery.newer_than(Some(connection.server.epoch)) => {}
+            () = self.discovery.has_left(&connection.server) => {}
             () = self.demoted(connection), if self.discovery.may_move() => {}
         }
     }
@@ -357,7 +355,7 @@ impl Connector {
         let server = self.discovery.server().await?;
         tokio::select! {
             connected = self.set_up_with(&server) => connected,
-            () = self.discovery.newer_than(Some(server.epoch)) => {
+            () = self.discovery.has_left(&server) => {
                 Err(server.unreachable("another server has become the master"))
             }
         }

@@ -79,6 +79,14 @@ impl Discovery {
         }
     }
 
+    /// Waits until another server than this one is the master, as far as sentinels say so.
+    pub(super) async fn has_left(&self, server: &Server) {
+        match self {
+            Self::Fixed(_) | Self::Node { .. } => pending().await,
+            Self::Sentinels(sentinels) => sentinels.have_left(server).await,
+        }
+    }
+
     /// Follows changes of the server. Does not return.
     pub(super) async fn follow(&self) {
         match self {
