@@ -16,7 +16,7 @@
 //! 8. `pipeline/writer`
 //! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
 //! 10. `script`, with the files in `lua/`
-//! 11. `sentinel`, then `client`, then `errors`; `strict` and `topology`, then `slots` and `url`
+//! 11. `sentinel`, then `client`, then `errors`; `strict` and `topology`, then `slots` and `url`; `watchers`
 //!
 //! The files in `differential/` are tests and are above all others: `bugs` and `batches`, then `comparison`, then
 //! `requests`.
@@ -44,6 +44,7 @@ mod strict;
 mod tests;
 mod topology;
 mod url;
+mod watchers;
 
 use super::opening::{NetworkOptions, Opening};
 use crate::{
@@ -64,6 +65,7 @@ use codec::{
 use handoff::calls::{Handoff, HasHandoff};
 use nodes::Origin;
 use push_receiver::RunMessages;
+use script::Invocation;
 use session::{Session, connect_timeout};
 use std::{
     collections::HashMap,
@@ -137,15 +139,25 @@ impl Redis {
                 let Some(invocation) = primitives::invocation(key, request, &self.session.channel) else {
                     return Ok(Reply::WrongKind);
                 };
-                let reply = self.session.invoke(invocation, by).await?;
-                if let Request::Semaphore(HoldRequest::Acquire { id, .. }) = request
-                    && reply.repeats_message()
-                {
-                    self.session.receiver.record_grant(*id, reply.number(0));
+                let watchers = &self.session.receiver.watchers;
+                let waiter = watchers.before(key, request);
+                let reply = self.invoke(invocation, request, by).await;
+                if let Some(waiter) = waiter {
+                    watchers.after(key, waiter, &reply);
                 }
-                primitives::reply(&reply, request)
+                reply
             }
         }
+    }
+
+    async fn invoke(&self, invocation: Invocation, request: &Request, by: Timestamp) -> Result<Reply> {
+        let reply = self.session.invoke(invocation, by).await?;
+        if let Request::Semaphore(HoldRequest::Acquire { id, .. }) = request
+            && reply.repeats_message()
+        {
+            self.session.receiver.record_grant(*id, reply.number(0));
+        }
+        primitives::reply(&reply, request)
     }
 
     /// Reads the kind of a key, then its state.

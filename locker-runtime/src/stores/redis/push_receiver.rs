@@ -4,6 +4,7 @@ use super::{
     super::recent_grants::RecentGrants,
     codec::lock::{Grant, Run},
     slots::Owner,
+    watchers::Watchers,
 };
 use crate::{
     background,
@@ -87,13 +88,15 @@ pub(super) trait RunMessages: Store {
 #[derive(Debug)]
 pub(super) struct PushReceiver {
     pub(super) mailboxes: Mailboxes,
+    pub(super) watchers: Watchers,
     recent_grants: Mutex<RecentGrants>,
     store: Weak<dyn RunMessages>,
 }
 
 impl PushReceiver {
     pub(super) fn new(store: Weak<dyn RunMessages>) -> Self {
-        Self { mailboxes: Mailboxes::default(), recent_grants: Mutex::default(), store }
+        let (mailboxes, watchers) = (Mailboxes::default(), Watchers::default());
+        Self { mailboxes, watchers, recent_grants: Mutex::default(), store }
     }
 
     /// Makes the waiters of this store send their requests again, at different times.
@@ -127,6 +130,12 @@ impl PushReceiver {
         match message {
             Message::Permits(notification) => self.deliver_permits(notification),
             Message::Hint(notification) => drop(self.mailboxes.deliver(notification)),
+            Message::All(key, signal) => {
+                for id in self.watchers.take(&key) {
+                    // An error means that it no longer waits.
+                    let _ = self.mailboxes.deliver(Notification { key: key.clone(), id, signal });
+                }
+            }
             Message::Run(key, run) => drop(store.map(|store| store.run_granted(&key, &run))),
             Message::Lost(key, grant) => drop(store.map(|store| store.run_lost(&key, grant))),
             Message::Deleted(notification, fence) => {
@@ -174,7 +183,8 @@ impl PushReceiver {
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// A message as the scripts publish it: `<primitive> <signal> <id> <fence> <key>`. A `look` has the microseconds until
-/// the recheck in place of the fence. A `run` has its members in place of the id.
+/// the recheck in place of the fence. A `run` has its members in place of the id, and a message for all waiters of the
+/// process at the key has `-`.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     /// Permits of a semaphore were granted.
@@ -187,12 +197,14 @@ pub(super) enum Message {
     Deleted(Notification, u64),
     /// A waiter should send its request again.
     Hint(Notification),
+    /// The same, or a deletion, for all waiters of this process at a key.
+    All(Key, Signal),
 }
 
 impl Message {
     fn key(&self) -> &Key {
         match self {
-            Self::Run(key, _) | Self::Lost(key, _) => key,
+            Self::Run(key, _) | Self::Lost(key, _) | Self::All(key, _) => key,
             Self::Permits(notification) | Self::Deleted(notification, _) | Self::Hint(notification) => {
                 &notification.key
             }
@@ -206,6 +218,11 @@ impl Message {
         let (fence, key) = (word()?.parse().ok()?, Key::new(word()?));
         if (primitive, signal) == ("lock", "run") {
             return Some(Self::Run(key, Run::read(id, fence)?));
+        }
+        match (signal, id) {
+            ("wake", "-") => return Some(Self::All(key, Signal::Wake)),
+            ("deleted", "-") => return Some(Self::All(key, Signal::Deleted)),
+            _ => {}
         }
         let id = Id::parse(id)?;
         let notification = |signal| Notification { key: key.clone(), id, signal };

@@ -63,8 +63,10 @@ static RATE_BATCH: BatchScript = BatchScript::new(
     &[4, 5, 6],
 );
 static IN_USE: BatchScript = BatchScript::new(&[include_str!("../lua/in_use.lua")], &[0, 1, 3], &[]);
-static INSPECT_DELETE: Script =
-    Script::new(&["q", "w", "a", "b", "y", "f", "x:", "p"], &[include_str!("../lua/inspect_delete.lua")]);
+static INSPECT_DELETE: Script = Script::new(
+    &["q", "w", "a", "b", "y", "f", "x:", "p", "z"],
+    &[include_str!("../lua/inspect_delete.lua")],
+);
 
 /// Returns the call that carries out `request`, or `None` for the lock and requests for all kinds.
 pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Option<Invocation> {
