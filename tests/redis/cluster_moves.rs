@@ -284,3 +284,33 @@ async fn cluster_that_is_created_anew_is_used_again() {
     }
     assert!(hold(&locker, "former").await.fence() > former.fence());
 }
+
+/// A renewal named seven keys, most of which do not exist: the node refused it for as long as the slot moved, and the
+/// holds ended although they were at one node all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_live_through_a_long_move_of_their_slot() {
+    let Some(setup) = shared() else { return };
+    let locker = connect_apart(&setup, 3).await;
+    let name = |kind| setup.name_at(0, &format!("{kind}long "));
+    let (lock, permit) = (format!("long {}", name("lock:")), format!("long {}", name("semaphore:")));
+    let guards = [
+        hold(&locker, &lock).await,
+        in_time("the permit", locker.semaphore(&permit, 2).acquire()).await.unwrap(),
+    ];
+    // A semaphore is kept for a minute longer than its holds.
+    let keys = [(guards[0].key(), 0), (guards[1].key(), 60_000)];
+    keys.iter().for_each(|(key, _)| setup.begin_move(setup.slot(key), 0, 1));
+    let left = |key: &str| setup.servers()[0].ask::<i64>("PTTL", &[key]);
+    for (key, more) in keys {
+        until("a lease that runs", async || left(key) < more + 4_500).await;
+        until("a renewal", async || left(key) > more + 5_000).await;
+    }
+    assert!(guards.iter().all(locker::Guard::is_held));
+    for (key, _) in keys {
+        setup.move_keys(setup.slot(key), 0, 1);
+        setup.end_move(setup.slot(key), 0, 1);
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}

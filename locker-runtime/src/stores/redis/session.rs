@@ -10,6 +10,7 @@ use super::{
     strict::Strict,
 };
 use crate::{clock::Timestamp, error::Result, id::Id, mailboxes::Mailboxes, stores::opening::Opening};
+use redis::Value;
 use std::{
     sync::{Arc, Weak, atomic::AtomicBool},
     time::Duration,
@@ -87,8 +88,14 @@ impl Session {
 
     /// Calls a script. Waits for the reply until `by`.
     pub(super) async fn invoke(&self, invocation: Invocation, by: Timestamp) -> Result<ScriptReply> {
-        let invocation = Arc::new(invocation.strictly(self.strict.as_ref()));
-        ScriptReply::of_call(self.nodes.invoke(&invocation, by).await?)
+        let invocation = invocation.strictly(self.strict.as_ref());
+        if let Some(first) = invocation.first() {
+            match self.nodes.invoke(&Arc::new(first), by).await? {
+                Ok(Value::Nil) => {}
+                reply => return ScriptReply::of_call(reply),
+            }
+        }
+        ScriptReply::of_call(self.nodes.invoke(&Arc::new(invocation), by).await?)
     }
 }
 

@@ -60,7 +60,7 @@ const BUGS: [Bug; 25] = [
 ];
 
 /// Plausible bugs of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 48] = [
+const OTHER_BUGS: [(Draw, Bug); 50] = [
     (
         requests::barrier,
         ("arrivals count after the last round", "if ARGV[6] == '1' and is_closed then", "if false then"),
@@ -129,6 +129,8 @@ const OTHER_BUGS: [(Draw, Bug); 48] = [
     ),
     (requests::semaphore, ("other waiter of the same name resizes", "    know(of, attempts)\n", "")),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
+    (requests::semaphore, ("hold that is over is renewed", "or before <= time or", "or")),
+    (requests::semaphore, ("shorter hold reminds no waiter", "or after < before or", "or")),
     (requests::semaphore, ("expiries are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
     (requests::rate_limiter, ("inspection forgets reservations", "if found[5] then", "if false then")),
     (requests::rate_limiter, ("unused reservation is lost", "  move_up()\n  save()", "  save()")),

@@ -160,14 +160,35 @@ impl Texts {
     }
 }
 
-/// Sends calls in one pipeline, and reads the messages of each call.
+/// Sends calls, and reads the messages of each call. Those whose first script has done nothing go out again.
 pub(super) fn send<'a>(
     connection: &mut Connection,
     texts: &mut Texts,
     calls: impl Iterator<Item = (&'a Side, &'a Request)>,
 ) -> Vec<(Value, Vec<String>)> {
+    let calls: Vec<_> = calls.collect();
+    let whole = |(side, request): (&'a Side, &'a Request)| (side, request, side.invocation(request));
+    let first = |(side, request, call): (&'a Side, &'a Request, Invocation)| {
+        (side, request, call.first().unwrap_or(call))
+    };
+    let mut answers = send_once(connection, texts, calls.iter().copied().map(whole).map(first));
+    let undone: Vec<_> = (0..calls.len()).filter(|at| answers[*at].0 == Value::Nil).collect();
+    if undone.is_empty() {
+        return answers;
+    }
+    let again = send_once(connection, texts, undone.iter().map(|at| whole(calls[*at])));
+    undone.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
+    answers
+}
+
+/// Sends calls in one pipeline.
+fn send_once<'a>(
+    connection: &mut Connection,
+    texts: &mut Texts,
+    calls: impl Iterator<Item = (&'a Side, &'a Request, Invocation)>,
+) -> Vec<(Value, Vec<String>)> {
     let mut pipeline = redis::pipe();
-    for (side, request) in calls {
+    for (side, request, call) in calls {
         let mut command = |call: Invocation| {
             let (by_digest, in_full) = call.changed(&mut |text| texts.change(text), side.now.as_micros());
             if side.history.len() < 10 { in_full } else { by_digest }
@@ -175,7 +196,7 @@ pub(super) fn send<'a>(
         if let Some(inspection) = side.inspection(request) {
             pipeline.add_command(command(inspection)).ignore();
         }
-        pipeline.add_command(command(side.invocation(request)));
+        pipeline.add_command(command(call));
         let notifications = format!("{{{}}}:pushes", side.key);
         pipeline.cmd("LRANGE").arg(&notifications).arg(0).arg(-1).cmd("DEL").arg(&notifications).ignore();
     }
