@@ -1,8 +1,10 @@
 //! Other clients of the same keys: the Python decorator, and clients that write or delete keys.
 
 use crate::support::{
-    GENEROUS, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until, waiting,
+    GENEROUS, clock, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
+    waiting,
 };
+use futures_util::future::join_all;
 use locker::{ErrorKind, KeyFormat, Locker, lock_on_argument};
 use locker_harness::{RedisServer, eventually, missing};
 use std::{
@@ -139,6 +141,42 @@ async fn release_of_a_missing_hold_returns_lost() {
     let guard = hold(&locker, "a").await;
     let _: i64 = server.ask("DEL", &["lock:a"]);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+/// Lua counts exactly up to 2^53. No fence rose above such a record, and one of 20 digits was no fence at all.
+#[tokio::test]
+async fn foreign_fence_above_2_to_53_is_ignored() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for record in ["9007199254740993 x", "9999999999999999", "99999999999999999999 x"] {
+        let names: Vec<_> = (0..8).map(|number| format!("{record} {number}")).collect();
+        for name in &names {
+            let _: String = server.ask("SET", &[&format!("{{lock:{name}}}:f"), record]);
+        }
+        let before = u64::try_from(clock(&server).as_micros()).unwrap();
+        // Some of them in one command.
+        for guard in join_all(names.iter().map(|name| hold(&locker, name))).await {
+            assert!(
+                (before..before + 60_000_000).contains(&guard.fence()),
+                "{} after {record}",
+                guard.fence()
+            );
+            let waiter = tokio::spawn({
+                let (locker, name) = (locker.clone(), guard.key()["lock:".len()..].to_owned());
+                async move { hold(&locker, &name).await }
+            });
+            until("the waiter", async || waiting(&server, guard.key()) == 1).await;
+            let (fence, key) = (guard.fence(), format!("{{{}}}:f", guard.key()));
+            let _: String = server.ask("SET", &[&key, &format!("{record} {}", guard.id())]);
+            guard.release().await.unwrap();
+            let next = in_time("the waiter", waiter).await.unwrap();
+            assert!(
+                (fence + 1..fence + 60_000_000).contains(&next.fence()),
+                "{} after {fence}",
+                next.fence()
+            );
+        }
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@
 //! 8. `pipeline/writer`
 //! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
 //! 10. `script`, with the files in `lua/`
-//! 11. `sentinel`, then `client`, then `errors`; `strict` and `topology`, then `slots` and `url`; `watchers`
+//! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`; `watchers`
 //!
 //! The files in `differential/` are tests and are above all others: `bugs` and `batches`, then `comparison`, then
 //! `requests`.
@@ -35,6 +35,7 @@ mod handshake;
 mod nodes;
 mod pipeline;
 mod push_receiver;
+mod resolver;
 mod script;
 mod sentinel;
 mod session;
@@ -292,6 +293,10 @@ impl RunMessages for Redis {
 
     fn run_lost(&self, key: &Key, grant: Grant) {
         self.handoff.abandon(key, grant);
+    }
+
+    fn runs_doubted(&self) {
+        self.handoff.doubt();
     }
 
     fn run_deleted(&self, key: &Key, grant: Grant) -> bool {

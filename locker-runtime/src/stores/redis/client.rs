@@ -1,6 +1,6 @@
 //! One server, and its client of the `redis` crate, with TLS.
 
-use super::url;
+use super::{resolver, url};
 use crate::{
     error::{Error, ErrorKind, Result},
     stores::opening::NetworkOptions,
@@ -8,6 +8,7 @@ use crate::{
 use redis::{Client, ConnectionAddr, ConnectionInfo};
 use std::{
     fmt,
+    net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -39,6 +40,20 @@ impl Server {
     /// Returns whether both are the same master, as far as its address and the count of the sentinels say.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         (&self.host, self.port, self.epoch) == (&other.host, other.port, other.epoch)
+    }
+
+    /// Returns the addresses that its name has now, or nothing if it has no name.
+    pub(super) async fn addresses(&self) -> Result<Vec<Option<SocketAddr>>> {
+        if self.host.is_empty() {
+            return Ok(vec![None]);
+        }
+        let found = resolver::look_up(&self.host, self.port).await;
+        let found = found.map_err(|error| self.unreachable(&error.to_string()).with_source(error))?;
+        if found.is_empty() {
+            Err(self.unreachable("its name has no address"))
+        } else {
+            Ok(found.into_iter().map(Some).collect())
+        }
     }
 
     /// Leaves the server because another one is the master. From here on its replies count as lost.

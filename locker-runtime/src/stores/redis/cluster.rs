@@ -12,7 +12,7 @@ use super::{
     discovery::Discovery,
     push_receiver::PushReceiver,
     slots::{NodeNumber, Owner, Owners},
-    topology::{Place, Topology, View},
+    topology::{Topology, View},
     url::Clustered,
 };
 use crate::{
@@ -303,8 +303,7 @@ impl Cluster {
         // New connections first: from here on calls find them.
         for number in &masters {
             if !known.links.contains_key(number)
-                && let Some(link) =
-                    known.topology.master(*number).and_then(|(id, place)| self.link(*number, id, place))
+                && let Some(link) = self.link(*number, &known.topology)
             {
                 known.links.insert(*number, link);
             }
@@ -324,7 +323,8 @@ impl Cluster {
         }
     }
 
-    fn link(&self, number: NodeNumber, id: &str, place: &Place) -> Option<Link> {
+    fn link(&self, number: NodeNumber, topology: &Topology) -> Option<Link> {
+        let (id, place) = topology.master(number)?;
         let host = match &place.hostname {
             // Certificates are for names.
             Some(name) if self.seeds.url.has_tls() => name.clone(),
@@ -334,7 +334,8 @@ impl Cluster {
         // The options are those of the seeds, which were accepted.
         let server = Arc::new(Server::new(info, 0, &self.seeds.options).ok()?);
         let owner = Owner { id: id.into(), number, owners: Arc::clone(&self.owners) };
-        let discovery = Discovery::Node { server: Arc::clone(&server), owner };
+        let has_relocated = topology.has_relocated(number);
+        let discovery = Discovery::Node { server: Arc::clone(&server), owner, has_relocated };
         Some(Link { server, handle: ConnectionHandle::open((self.connector)(discovery)) })
     }
 

@@ -11,9 +11,10 @@ use crate::{
     stores::opening::Replicas,
 };
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
-pub(super) use role::{greet, is_replica};
+pub(super) use role::{greet, is_replica, question};
 pub(super) use scripts::load;
-use setting::{EVICTION, STOPS_ALONE};
+pub(super) use setting::EVICTION;
+use setting::{STOPS_ALONE, Setting};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
@@ -59,15 +60,13 @@ impl Checks {
             check_id(answer(), node)?;
         }
         if !self.allow_eviction {
-            let asked = async |command| connection.send_packed_command(&command).await;
-            check_eviction(EVICTION.read(answer(), asked).await.flatten())?;
+            check_eviction(read(&EVICTION, answer().ok(), connection).await.flatten())?;
         }
         if probe.is_some() {
             self.check_permissions(answer(), answer(), node.is_some())?;
         }
         if self.is_replicated {
-            let asked = async |command| connection.send_packed_command(&command).await;
-            self.check_stop(STOPS_ALONE.read(answer(), asked).await.unwrap_or(true));
+            self.check_stop(read(&STOPS_ALONE, answer().ok(), connection).await.unwrap_or(true));
         }
         let missing = scripts::missing(answer());
         if let Some(replicas) = self.replicas {
@@ -182,9 +181,22 @@ fn check_id(reply: RedisResult<Value>, node: &Owner) -> Result<()> {
     Err(Error::new(ErrorKind::Unavailable, message))
 }
 
+/// Reads a setting from the reply to its first question, or asks the second one.
+async fn read<T>(
+    setting: &Setting<T>,
+    reply: Option<Value>,
+    connection: &mut MultiplexedConnection,
+) -> Option<T> {
+    if let Some(value) = setting.read(reply) {
+        return Some(value);
+    }
+    let reply = connection.send_packed_command(&setting.other_question()).await;
+    setting.read_other(reply.and_then(Value::extract_error).ok())
+}
+
 /// Refuses every policy except `noeviction`: Redis then drops keys when its memory is full. `volatile-*` drops exactly
 /// those of locks.
-fn check_eviction(policy: Option<String>) -> Result<()> {
+pub(super) fn check_eviction(policy: Option<String>) -> Result<()> {
     let Some(policy) = policy.filter(|policy| policy != "noeviction") else { return Ok(()) };
     Err(Error::new(
         ErrorKind::Misused,

@@ -80,6 +80,9 @@ pub(super) trait RunMessages: Store {
     /// Handles the forced end of a run.
     fn run_lost(&self, key: &Key, grant: Grant);
 
+    /// Handles a change of the server, which may not know the runs.
+    fn runs_doubted(&self);
+
     /// Handles the deletion of a key. Returns whether the run was known.
     fn run_deleted(&self, key: &Key, grant: Grant) -> bool;
 }
@@ -114,8 +117,10 @@ impl PushReceiver {
     }
 
     /// Requests the renewal of the holds of this store, which are in jeopardy until then: another server is the master.
+    /// Members of runs that have not held yet ask it again.
     pub(super) fn doubt_holds(&self) {
         if let Some(store) = self.store.upgrade() {
+            store.runs_doubted();
             renewals::doubt_all(&*store);
         }
     }
@@ -255,6 +260,8 @@ mod tests {
         fn run_granted(&self, _: &Key, _: &Run) {}
 
         fn run_lost(&self, _: &Key, _: Grant) {}
+
+        fn runs_doubted(&self) {}
 
         fn run_deleted(&self, _: &Key, _: Grant) -> bool {
             false

@@ -22,6 +22,9 @@ const MAX_CONNECT: Duration = Duration::from_secs(5);
 /// The minimum time for connecting, also for callers with shorter timeouts: a few round trips.
 const MIN_CONNECT: Duration = Duration::from_secs(1);
 
+/// The maximum time between two questions for the eviction policy in strict mode. It is at most the longest lease.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(60);
+
 /// A session with one server or cluster.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -51,6 +54,7 @@ impl Session {
         let connect_timeout = (connect_timeout(opening) * 9 / 10).max(MIN_CONNECT);
         let (allow_eviction, prefix) = (opening.network.allow_eviction, opening.prefix.clone());
         let (replicas, is_strict) = (opening.network.replicas, strict.is_some());
+        let eviction_interval = strict.as_ref().map(|strict| strict.longest.min(EVICTION_INTERVAL));
         let (of_all, messages) = (channel.clone(), Arc::clone(&receiver));
         let connector = move |discovery: Discovery| Connector {
             checks: handshake::Checks {
@@ -69,6 +73,7 @@ impl Session {
             command_timeout,
             receiver: Arc::clone(&messages),
             replicas,
+            eviction_interval,
             knows_scripts: AtomicBool::new(false),
         };
         let nodes = Nodes::open(origin, &receiver, connector);

@@ -269,6 +269,13 @@ impl Topology {
         at(&self.masters, number).map(|master| (master.id.as_str(), &master.place))
     }
 
+    /// Returns whether a master was at another place before. It may have come back without its data.
+    pub(super) fn has_relocated(&self, number: NodeNumber) -> bool {
+        let is_same =
+            |master: &Master| at(&self.masters, number).is_some_and(|latest| latest.id == master.id);
+        self.masters.iter().filter(|master| is_same(master)).count() > 1
+    }
+
     /// Returns the latest master at the place that a redirection names.
     pub(super) fn master_at(&self, place: &str) -> Option<NodeNumber> {
         let at = self.masters.iter().rposition(|master| master.place.is(place))?;

@@ -115,14 +115,15 @@ fn node_at_a_new_place_is_another_one() {
     };
     topology.apply(&at(7000));
     let before = topology.masters();
+    assert!(!topology.has_relocated(*before.first().unwrap()));
     assert!(!topology.apply(&at(7001)).has_failed_over);
     let after = topology.masters();
     assert_eq!(after.len(), 1);
     assert_ne!(before, after);
     assert_eq!(topology.master(*after.first().unwrap()).unwrap().1.port, 7001);
+    assert!(topology.has_relocated(*after.first().unwrap()));
 }
 
-/// Its numbers of configurations begin anew.
 /// A container that knows itself by its former address, for example. The others know where it is.
 #[test]
 fn word_of_a_node_about_its_own_place_moves_nothing() {
@@ -152,6 +153,7 @@ fn word_of_a_node_about_its_own_place_moves_nothing() {
     assert_eq!(alone.masters().len(), 3);
 }
 
+/// Its numbers of configurations begin anew.
 #[test]
 fn another_cluster_takes_the_place_of_one_that_is_gone() {
     let mut topology = Topology::default();
