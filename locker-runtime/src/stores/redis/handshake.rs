@@ -69,8 +69,11 @@ impl Checks {
             self.check_stop(read(&STOPS_ALONE, answer().ok(), connection).await.unwrap_or(true));
         }
         let missing = scripts::missing(answer());
-        if let Some(replicas) = self.replicas {
-            self.check_replicas(answer(), replicas)?;
+        let checked = self.replicas.map_or(Ok(()), |replicas| self.check_replicas(answer(), replicas));
+        if let Err(refusal) = checked {
+            // A master that is demoted meanwhile refuses it as well.
+            role::greet(connection, advice).await?;
+            return Err(refusal);
         }
         Ok(missing)
     }
