@@ -26,7 +26,7 @@ use std::{
 ///    [`waiter_ttl`](Store::waiter_ttl) is `Some`, and waiters ask again in time.
 /// 3. A hold ends when its lease is over, even if no request comes.
 /// 4. [`page`](Store::page) lists every key that is in use from the first page to the last.
-/// 5. [`describe`](Store::describe) keeps texts for a day, and [`descriptions`](Store::descriptions) returns them, to
+/// 5. [`describe`](Store::describe) keeps texts for a time, and [`descriptions`](Store::descriptions) returns them, to
 ///    every process that shares the store.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request at `key`.
@@ -57,8 +57,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         ))
     }
 
-    /// Keeps texts about users of keys with this `prefix` for [`DESCRIPTION_TTL`], for operators. A later text of a
-    /// subject replaces an earlier one. Lockers call this in the background, and again in time. By default nothing is
+    /// Keeps texts about users of keys with this `prefix`, each for its time, for operators. A later text of a subject
+    /// replaces an earlier one. Lockers call this in the background, and again every ten minutes. By default nothing is
     /// kept.
     fn describe<'a>(&'a self, _prefix: &'a str, _descriptions: &'a [Description]) -> Answering<'a, ()> {
         Box::pin(ready(Ok(())))
@@ -107,9 +107,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// How long a store keeps a [`Description`] at least: 24 h. Lockers repeat theirs every ten minutes.
-pub const DESCRIPTION_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// A text about a user of the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Description {
@@ -117,6 +114,8 @@ pub struct Description {
     pub subject: String,
     /// The text.
     pub text: String,
+    /// How long the store keeps it at least.
+    pub keep: Duration,
 }
 
 /// Some of the keys of a store.

@@ -2,10 +2,10 @@
 
 use crate::{
     cluster::{connect_apart, fresh, has, queue_at, refused, shared},
-    support::{GENEROUS, connect, hold, holder, in_time, until, waiting},
+    support::{GENEROUS, commands_run, connect, hold, holder, in_time, until, waiting},
 };
 use locker::{ErrorKind, Locker, Quota};
-use locker_harness::{ClusterSetup, Signal};
+use locker_harness::{ClusterSetup, RedisServer, Signal};
 use std::{
     sync::{
         Arc,
@@ -283,4 +283,92 @@ async fn cluster_that_is_created_anew_is_used_again() {
         assert!(has(&setup.servers()[master], &name, &guard), "{name}");
     }
     assert!(hold(&locker, "former").await.fence() > former.fence());
+}
+
+/// A renewal named seven keys, most of which do not exist: the node refused it for as long as the slot moved, and the
+/// holds ended although they were at one node all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_live_through_a_long_move_of_their_slot() {
+    let Some(setup) = shared() else { return };
+    let locker = connect_apart(&setup, 3).await;
+    let name = |kind| setup.name_at(0, &format!("{kind}long "));
+    let (lock, permit) = (format!("long {}", name("lock:")), format!("long {}", name("semaphore:")));
+    let guards = [
+        hold(&locker, &lock).await,
+        in_time("the permit", locker.semaphore(&permit, 2).acquire()).await.unwrap(),
+    ];
+    // A semaphore is kept for a minute longer than its holds.
+    let keys = [(guards[0].key(), 0), (guards[1].key(), 60_000)];
+    for (key, _) in keys {
+        setup.begin_move(setup.slot(key), 0, 1);
+    }
+    let left = |key: &str| setup.servers()[0].ask::<i64>("PTTL", &[key]);
+    for (key, more) in keys {
+        until("a lease that runs", async || left(key) < more + 4_500).await;
+        until("a renewal", async || left(key) > more + 5_000).await;
+    }
+    assert!(guards.iter().all(locker::Guard::is_held));
+    for (key, _) in keys {
+        setup.move_keys(setup.slot(key), 0, 1);
+        setup.end_move(setup.slot(key), 0, 1);
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+/// Each failed call made all nodes be asked at once: 13 times a second with 32 callers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failing_calls_ask_the_nodes_less_and_less() {
+    let Some(setup) = ClusterSetup::start() else { return };
+    let locker = connect(&setup.url()).await;
+    hold(&locker, "a").await.release().await.unwrap();
+    let masters = &setup.servers()[..ClusterSetup::MASTERS];
+    for master in masters {
+        let _: String = master.ask("CONFIG", &["SET", "cluster-require-full-coverage", "yes"]);
+    }
+    for server in setup.servers() {
+        let _: redis::Value = server.ask("CLUSTER", &["DELSLOTS", &setup.slot("lock:nobody").to_string()]);
+    }
+    let is_down = |server: &RedisServer| server.ask::<String>("CLUSTER", &["INFO"]).contains("state:fail");
+    until("refusals", async || masters.iter().all(is_down)).await;
+    // Redis 6.2 does not count subcommands.
+    let asked = || commands_run(&masters[1], |name| matches!(name, "cluster|nodes" | "cluster"));
+    let before = asked();
+    let mut callers = JoinSet::new();
+    for number in 0..32 {
+        let lock = locker.lock(&format!("down {number}")).timeout(Duration::from_secs(5));
+        callers.spawn(async move { lock.acquire().await.map(drop) });
+    }
+    while let Some(refused) = in_time("the callers", callers.join_next()).await {
+        assert_eq!(refused.unwrap().unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+    let asked = asked() - before;
+    assert!((1..25).contains(&asked), "asked {asked} times in 5 s");
+}
+
+/// The claims of the removed master had the highest number, so that its slots stayed there until a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_of_a_removed_master_have_another_owner() {
+    let Some(mut setup) = ClusterSetup::start() else { return };
+    let locker = connect(&setup.url()).await;
+    let name = setup.name_at(2, "lock:");
+    let guard = locker.lock(&name).lease(Duration::from_secs(600)).acquire().await.unwrap();
+    let gone = [2, 2 + ClusterSetup::MASTERS];
+    let ids = gone.map(|node| setup.servers()[node].ask::<String>("CLUSTER", &["MYID"]));
+    for node in gone {
+        setup.kill(node);
+    }
+    let left = |node: &usize| !gone.contains(node);
+    for node in (0..setup.servers().len()).filter(left) {
+        for id in &ids {
+            let _: String = setup.servers()[node].ask("CLUSTER", &["FORGET", id]);
+        }
+    }
+    let slots: Vec<_> = (10_922..16_384).map(|slot| slot.to_string()).collect();
+    let slots: Vec<_> = ["ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+    let _: String = setup.servers()[0].ask("CLUSTER", &slots);
+    let next = hold(&locker, &name).await;
+    assert!(has(&setup.servers()[0], &name, &next));
+    in_time("the loss", guard.lost()).await;
 }

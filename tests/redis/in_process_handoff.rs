@@ -1,7 +1,7 @@
 //! Runs: the lock is granted to several waiters of one process at once, which hand it off to each other.
 
 use crate::support::{
-    builder, connect, grant_at_the_server, hold, holder, in_time, nobody_is_left, until, waiting,
+    builder, clock, connect, grant_at_the_server, hold, holder, in_time, nobody_is_left, until, waiting,
 };
 use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
@@ -471,4 +471,44 @@ async fn shorter_lease_begins_another_run() {
         guard.release().await.unwrap();
     }
     nobody_is_left(&server);
+}
+
+/// Another server has become the master, and lacks the run. Its members began holds even when their process knew that,
+/// until a renewal was answered.
+#[tokio::test]
+async fn no_member_begins_after_a_known_failover() {
+    let (Some(former), Some(next)) = (RedisServer::start(), RedisServer::start()) else { return };
+    let way = Proxy::to(next.port());
+    let names = |port: u16, number: u8| {
+        RedisServer::sentinel(&format!(
+            "sentinel monitor main 127.0.0.1 {port} 1\nsentinel config-epoch main {number}"
+        ))
+    };
+    let (Some(old), Some(new)) = (names(former.port(), 1), names(way.port(), 2)) else { return };
+    let sentinel = Proxy::to(old.port());
+    let locker = connect(&format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port())).await;
+    let (before, mut turns) = (hold(&locker, "a").await, Turns::new());
+    for _ in 0..3 {
+        turns.queue(&former, &locker).await;
+    }
+    before.release().await.unwrap();
+    let first = turns.of(0).await;
+
+    way.set(Fault::HoldRequests);
+    let asked = sentinel.accepted();
+    sentinel.lead_to(new.port());
+    sentinel.set(Fault::Reset);
+    until("another question", async || sentinel.accepted() > asked).await;
+    sentinel.set(Fault::None);
+    let channels = || former.ask::<Vec<String>>("PUBSUB", &["CHANNELS", "locker:push:*"]).len();
+    until("the end of the connection to the former master", async || channels() == 0).await;
+    // The next master does not know the hold, and the run was not ended there either.
+    drop(in_time("the release", first.release()).await);
+    let opened = clock(&next);
+    way.set(Fault::None);
+    for _ in 1..3 {
+        let (_, guard) = turns.next().await;
+        assert!(guard.fence() >= opened.as_micros().try_into().unwrap(), "a grant of the former master");
+        guard.release().await.unwrap();
+    }
 }

@@ -32,3 +32,4 @@ mod strict;
 mod support;
 #[cfg(feature = "redis-tls")]
 mod tls;
+mod watchers;

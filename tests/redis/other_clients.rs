@@ -1,8 +1,10 @@
 //! Other clients of the same keys: the Python decorator, and clients that write or delete keys.
 
 use crate::support::{
-    GENEROUS, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until, waiting,
+    GENEROUS, clock, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
+    waiting,
 };
+use futures_util::future::join_all;
 use locker::{ErrorKind, KeyFormat, Locker, lock_on_argument};
 use locker_harness::{RedisServer, eventually, missing};
 use std::{
@@ -141,6 +143,46 @@ async fn release_of_a_missing_hold_returns_lost() {
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
+/// Lua counts exactly up to 2^53. No fence rose above such a record, and one of 20 digits was no fence at all.
+#[tokio::test]
+async fn foreign_fence_above_2_to_53_is_ignored() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for record in ["9007199254740993 x", "9999999999999999", "99999999999999999999 x"] {
+        let names: Vec<_> = (0..8).map(|number| format!("{record} {number}")).collect();
+        for name in &names {
+            let _: String = server.ask("SET", &[&format!("{{lock:{name}}}:f"), record]);
+        }
+        let before = u64::try_from(clock(&server).as_micros()).unwrap();
+        // Some of them in one command.
+        for guard in join_all(names.iter().map(|name| hold(&locker, name))).await {
+            assert!(
+                (before..before + 60_000_000).contains(&guard.fence()),
+                "{} after {record}",
+                guard.fence()
+            );
+            let waiter = tokio::spawn({
+                let (locker, name) = (locker.clone(), guard.key()["lock:".len()..].to_owned());
+                async move { hold(&locker, &name).await }
+            });
+            until("the waiter", async || waiting(&server, guard.key()) == 1).await;
+            let (fence, key) = (guard.fence(), format!("{{{}}}:f", guard.key()));
+            let _: String = server.ask("SET", &[&key, &format!("{record} {}", guard.id())]);
+            guard.release().await.unwrap();
+            let next = in_time("the waiter", waiter).await.unwrap();
+            assert!(
+                (fence + 1..fence + 60_000_000).contains(&next.fence()),
+                "{} after {fence}",
+                next.fence()
+            );
+        }
+        let _: String = server.ask("SET", &["{semaphore:a}:f", record]);
+        let permit = locker.semaphore("a", 2).try_acquire().await.unwrap().expect("a permit");
+        assert!((before..before + 60_000_000).contains(&permit.fence()), "{} after {record}", permit.fence());
+        permit.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn stolen_hold_is_lost_and_not_taken_back() {
     let (server, _proxy, locker) = server_behind_proxy!();
@@ -196,11 +238,10 @@ async fn deleted_latch_stays_shut_for_its_waiters() {
         async move { latch.wait(GENEROUS).await }
     });
     until("the waiter", async || waiting(&server, "latch:a") == 1).await;
-    let id = server.ask::<Vec<String>>("ZRANGE", &["{latch:a}:q", "0", "0"]).remove(0);
-    let channel: String = server.ask("HGET", &["{latch:a}:w", &id]);
+    let channel = server.ask::<Vec<String>>("ZRANGE", &["{latch:a}:w", "0", "0"]).remove(0);
     let _: i64 = server.ask("DEL", &["latch:a"]);
     let before = scripts_run(&server);
-    let _: i64 = server.ask("PUBLISH", &[&channel, &format!("latch wake {id} 0 latch:a")]);
+    let _: i64 = server.ask("PUBLISH", &[&channel, "latch wake - 0 latch:a"]);
     until("its asking again", async || scripts_run(&server) > before).await;
     assert_eq!(waiting(&server, "latch:a"), 1, "no caller has counted down");
     assert_eq!(latch.count_down().await.unwrap(), 0);

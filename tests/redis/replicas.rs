@@ -226,3 +226,22 @@ async fn acknowledged_hold_survives_its_master() {
     assert_eq!(holder(&setup.servers()[new], "lock:a").as_deref(), Some(guard.id()));
     guard.release().await.unwrap();
 }
+
+/// The check of the command ends with an error when its master is demoted. It was taken for a server that refuses the
+/// command.
+#[tokio::test]
+async fn demotion_during_the_check_is_no_misuse() {
+    let Some(server) = RedisServer::start() else { return };
+    let request =
+        builder(&server.url()).command_timeout(GENEROUS).wait_replicas(1, Duration::from_millis(200));
+    let connecting = tokio::spawn(request.timeout(Duration::from_secs(2)).build());
+    until("a client that waits for replicas", async || {
+        server.ask::<String>("CLIENT", &["LIST"]).lines().any(|client| client.contains("cmd=wait"))
+    })
+    .await;
+    let _: String = server.ask("REPLICAOF", &["127.0.0.1", "1"]);
+    if let Err(error) = in_time("the end of the check", connecting).await.unwrap() {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.is_temporary());
+    }
+}

@@ -235,3 +235,27 @@ async fn every_start_up_check_runs_on_the_new_master() {
     let scripts: String = setup.servers()[master].ask("INFO", &["memory"]);
     assert!(!scripts.contains("number_of_cached_scripts:0"), "{scripts}");
 }
+
+/// Only a higher number moved a process. When the sentinels had lost their state, running processes stayed at the former
+/// master for good, and new ones used the next: two callers held, for as long as both servers lived.
+#[tokio::test]
+async fn sentinels_that_count_anew_are_followed() {
+    let (Some(former), Some(next)) = (RedisServer::start(), RedisServer::start()) else { return };
+    let lines = format!("sentinel monitor main 127.0.0.1 {} 1\nsentinel config-epoch main 7", former.port());
+    let sentinels = (0..3).map(|_| RedisServer::sentinel(&lines)).collect::<Option<Vec<_>>>();
+    let Some(mut sentinels) = sentinels else { return };
+    let places: Vec<_> = sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
+    let locker = connect(&format!("redis+sentinel://{}/main", places.join(","))).await;
+    let guard = hold(&locker, "a").await;
+    assert!(has(&former, &guard));
+    // The third one would tell its number to every process that asks.
+    sentinels[2].kill();
+    for sentinel in &sentinels[..2] {
+        let _: String = sentinel.ask("SENTINEL", &["REMOVE", "main"]);
+        let _: String =
+            sentinel.ask("SENTINEL", &["MONITOR", "main", "127.0.0.1", &next.port().to_string(), "1"]);
+    }
+    in_time("the loss at the next master", guard.lost()).await;
+    let again = hold(&locker, "a").await;
+    assert!(has(&next, &again));
+}

@@ -1,6 +1,7 @@
 //! Round trips that take longer than timeouts and leases.
 
 use crate::support::{GENEROUS, builder, connect, hold, in_time, server_behind_proxy, until};
+use locker::Locker;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,21 @@ async fn slow_network_only_adds_delay() {
     let waiter = tokio::spawn(async move { hold(&other, "a").await.release().await });
     guard.release().await.unwrap();
     in_time("the waiter", waiter).await.unwrap().unwrap();
+}
+
+/// A later connection had less time than the first one, and the checks needed a round trip each: across 600 ms a process
+/// connected once and never again.
+#[tokio::test]
+async fn slow_link_connects_again_after_a_cut() {
+    let Some(server) = RedisServer::start() else { return };
+    let proxy = Proxy::to(server.port());
+    proxy.set(Fault::Delay(Duration::from_millis(300)));
+    let locker = Locker::builder().url(proxy.url()).timeout(GENEROUS).build().await.unwrap();
+    hold(&locker, "a").await.release().await.unwrap();
+    let before = proxy.accepted();
+    assert_eq!(server.ask::<i64>("CLIENT", &["KILL", "TYPE", "pubsub"]), 1);
+    until("another connection", async || proxy.accepted() > before).await;
+    hold(&locker, "a").await.release().await.unwrap();
 }
 
 /// Renewals that no network could answer in time say nothing about the connection, which other calls use as well.

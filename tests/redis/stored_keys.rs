@@ -156,3 +156,30 @@ async fn hold_expiries_outlive_patient_waiters() {
     next.release().await.unwrap();
     in_time("the last waiter", last).await.unwrap().unwrap().release().await.unwrap();
 }
+
+#[lock_on_argument(name = "page", args(number), lease = "6s", locker = locker)]
+async fn write_page(locker: &Locker, number: u64) -> locker::Result<()> {
+    let _ = number;
+    Ok(())
+}
+
+/// It was kept for 24 h: 20 short processes a second left 1.7 million notes.
+#[tokio::test]
+async fn note_ends_half_an_hour_after_its_last_lease() {
+    const MINUTE: i64 = 60_000;
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    write_page(&locker, 7).await.unwrap();
+    let left = |pattern: &str| -> i64 {
+        let keys: Vec<String> = server.ask("KEYS", &[pattern]);
+        keys.first().map_or(0, |key| server.ask("PTTL", &[key]))
+    };
+    let (note, function) = ("{locker}:holder:*", "{locker}:function:*");
+    until("the texts", async || left(note) > 0 && left(function) > 0).await;
+    assert!((29 * MINUTE..=32 * MINUTE).contains(&left(note)), "{} ms", left(note));
+    assert!(left(function) > 23 * 60 * MINUTE, "{} ms", left(function));
+    // A holder without a renewal may be listed for so long after its process.
+    let hours = Duration::from_secs(2 * 3600);
+    locker.lock("a").lease(hours).acquire().await.unwrap().release().await.unwrap();
+    until("a longer note", async || left(note) > 149 * MINUTE).await;
+}

@@ -408,3 +408,23 @@ async fn slots_of_a_cluster_are_closed_one_by_one() {
     }
     in_time("the lock", locker.lock(&names[0]).acquire()).await.unwrap().release().await.unwrap();
 }
+
+/// Without strict mode the policy is read when a connection is made.
+#[tokio::test]
+async fn changed_eviction_policy_is_noticed() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(server.port(), Mode::Strict).await;
+    let set = |policy| drop(server.ask::<String>("CONFIG", &["SET", "maxmemory-policy", policy]));
+    set("allkeys-lru");
+    until("the refusal", async || {
+        let tried = locker.lock("a").try_acquire().await;
+        tried
+            .is_err_and(|error| error.kind() == ErrorKind::Misused && error.message().contains("allkeys-lru"))
+    })
+    .await;
+    set("noeviction");
+    until("a server that is used again", async || {
+        locker.lock("a").try_acquire().await.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+}

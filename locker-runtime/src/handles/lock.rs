@@ -133,7 +133,7 @@ impl LockRequest {
     #[expect(clippy::manual_async_fn, reason = "future size, see locker.rs")]
     pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
         async move {
-            self.locker.introduce();
+            self.locker.introduce(self.settings.lease);
             let id = self.locker.new_id();
             let checked = match self.check() {
                 Ok(()) if any_body() && self.may_wait() => {

@@ -11,6 +11,7 @@ use crate::{
     id::Id,
     key::FunctionDigest,
     process::Process,
+    ranges::LONGEST,
     store::Description,
     sync::{Mutex, lock},
 };
@@ -20,7 +21,7 @@ use std::{
     panic::AssertUnwindSafe,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -28,6 +29,13 @@ use tokio::sync::Notify;
 
 /// The time after which everything is told again.
 const REPEAT_EVERY: Duration = Duration::from_secs(10 * 60);
+
+/// How long the description of a function is kept: also between two runs of a daily job.
+const FUNCTION_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long a note outlives the lease of a hold that is listed with it. Notes of processes that have ended would pile up
+/// otherwise.
+const NOTE_TTL: Duration = Duration::from_secs(30 * 60);
 
 /// The maximum of bytes of a note.
 const LONGEST_NOTE: usize = 120;
@@ -70,9 +78,9 @@ impl Locker {
         self.0.descriptions.function(function, &self.0);
     }
 
-    /// Makes sure that the store knows the note of this locker, which is about to hold something.
-    pub(crate) fn introduce(&self) {
-        self.0.descriptions.introduce(&self.0);
+    /// Makes sure that the store knows the note of this locker, which is about to hold something for `lease`.
+    pub(crate) fn introduce(&self, lease: Duration) {
+        self.0.descriptions.introduce(lease, &self.0);
     }
 }
 
@@ -84,7 +92,8 @@ pub(super) struct Descriptions {
     /// The first half of this locker's ids.
     pub(super) ids: Id,
     note: String,
-    has_introduced: AtomicBool,
+    /// The seconds of the longest lease that the note was told for, 0 before the first.
+    longest_lease: AtomicU64,
     told: Arc<Told>,
     process: &'static Process,
 }
@@ -98,7 +107,8 @@ struct Told {
 
 #[derive(Debug, Default)]
 struct Texts {
-    by_subject: HashMap<String, String>,
+    /// Each text, and how long it is kept.
+    by_subject: HashMap<String, (String, Duration)>,
     /// Whether a task tells them.
     has_task: bool,
     /// Whether the locker is gone.
@@ -111,7 +121,7 @@ impl Descriptions {
         let number = LOCKERS.fetch_add(1, Ordering::Relaxed);
         let bit = u32::try_from(number).ok().and_then(|number| 1_u64.checked_shl(number)).unwrap_or(0);
         let (ids, process) = (id_prefix.map_or_else(Id::random, Id::random_in), Process::this());
-        Self { bit, ids, note, has_introduced: AtomicBool::new(false), told: Arc::default(), process }
+        Self { bit, ids, note, longest_lease: AtomicU64::new(0), told: Arc::default(), process }
     }
 
     /// Tells the store about a function. Costs one load once it is told.
@@ -124,29 +134,40 @@ impl Descriptions {
     #[cold]
     fn tell_function(&self, function: &FunctionDigest, locker: &Arc<Inner>) {
         if let Some(text) = function.description() {
-            self.tell(function_subject(function.as_str()), text, locker);
+            self.tell(function_subject(function.as_str()), text, FUNCTION_TTL, locker);
         }
         function.mark(self.bit);
     }
 
-    /// Tells the store who holds. Costs one load once it is told.
-    pub(super) fn introduce(&self, locker: &Arc<Inner>) {
-        if !self.has_introduced.load(Ordering::Relaxed) && !self.has_introduced.swap(true, Ordering::Relaxed)
-        {
-            self.tell(holder_subject(self.ids.tag()), self.note.clone(), locker);
+    /// Tells the store the note of holds with this lease. Costs one load once it is told for as long a lease.
+    pub(super) fn introduce(&self, lease: Duration, locker: &Arc<Inner>) {
+        let seconds = lease.min(LONGEST).as_secs() + 1;
+        if self.longest_lease.load(Ordering::Relaxed) < seconds {
+            self.tell_note(seconds, locker);
         }
     }
 
-    fn tell(&self, subject: String, text: String, locker: &Arc<Inner>) {
+    #[cold]
+    fn tell_note(&self, seconds: u64, locker: &Arc<Inner>) {
+        // Leases that rise little by little are told a few times, not each time.
+        let told = seconds.next_power_of_two();
+        if self.longest_lease.fetch_max(told, Ordering::Relaxed) < seconds {
+            let keep = NOTE_TTL + Duration::from_secs(told);
+            self.tell(holder_subject(self.ids.tag()), self.note.clone(), keep, locker);
+        }
+    }
+
+    fn tell(&self, subject: String, text: String, keep: Duration, locker: &Arc<Inner>) {
         // The parent of a forked child tells it, and its mutex may be locked in the child for good.
         if !self.process.is_this() {
             return;
         }
         let mut texts = lock(&self.told.texts);
-        if texts.by_subject.get(&subject) == Some(&text) {
+        let told = (text, keep);
+        if texts.by_subject.get(&subject) == Some(&told) {
             return;
         }
-        texts.by_subject.insert(subject, text);
+        texts.by_subject.insert(subject, told);
         if !texts.has_task && background::ready().is_ok() {
             texts.has_task = true;
             background::spawn(tell_all(Arc::clone(&self.told), Arc::downgrade(locker)));
@@ -169,9 +190,10 @@ impl Drop for Descriptions {
 impl Told {
     fn all(&self) -> Vec<Description> {
         let texts = lock(&self.texts);
-        let description = |(subject, text): (&String, &String)| Description {
+        let description = |(subject, (text, keep)): (&String, &(String, Duration))| Description {
             subject: subject.clone(),
             text: text.clone(),
+            keep: *keep,
         };
         texts.by_subject.iter().map(description).collect()
     }

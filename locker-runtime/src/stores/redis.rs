@@ -16,7 +16,7 @@
 //! 8. `pipeline/writer`
 //! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
 //! 10. `script`, with the files in `lua/`
-//! 11. `sentinel`, then `client`, then `errors`; `strict` and `topology`, then `slots` and `url`
+//! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`; `watchers`
 //!
 //! The files in `differential/` are tests and are above all others: `bugs` and `batches`, then `comparison`, then
 //! `requests`.
@@ -35,6 +35,7 @@ mod handshake;
 mod nodes;
 mod pipeline;
 mod push_receiver;
+mod resolver;
 mod script;
 mod sentinel;
 mod session;
@@ -44,6 +45,7 @@ mod strict;
 mod tests;
 mod topology;
 mod url;
+mod watchers;
 
 use super::opening::{NetworkOptions, Opening};
 use crate::{
@@ -137,8 +139,16 @@ impl Redis {
                 let Some(invocation) = primitives::invocation(key, request, &self.session.channel) else {
                     return Ok(Reply::WrongKind);
                 };
-                let reply = self.session.invoke(invocation, by).await?;
-                primitives::reply(&reply, request)
+                let watchers = &self.session.receiver.watchers;
+                let waiter = watchers.before(key, request);
+                let reply = match self.session.invoke(invocation, by).await {
+                    Ok(reply) => primitives::reply(&reply, request),
+                    Err(error) => Err(error),
+                };
+                if let Some(waiter) = waiter {
+                    watchers.after(key, waiter, &reply);
+                }
+                reply
             }
         }
     }
@@ -275,6 +285,10 @@ impl RunMessages for Redis {
 
     fn run_lost(&self, key: &Key, grant: Grant) {
         self.handoff.abandon(key, grant);
+    }
+
+    fn runs_doubted(&self) {
+        self.handoff.doubt();
     }
 
     fn run_deleted(&self, key: &Key, grant: Grant) -> bool {

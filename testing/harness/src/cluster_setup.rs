@@ -265,6 +265,14 @@ impl ClusterSetup {
         self.servers[server].restart();
     }
 
+    /// Kills a node and starts it again at another address, without its keys.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn restart_elsewhere(&mut self, server: usize) {
+        self.servers[server].restart_elsewhere();
+    }
+
     /// Makes a replica take over from its living master.
     ///
     /// # Panics

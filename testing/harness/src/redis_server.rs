@@ -107,6 +107,14 @@ impl RedisServer {
         self.wait_until_up();
     }
 
+    /// Kills the node of a cluster and starts it again on another port, with its files.
+    pub(crate) fn restart_elsewhere(&mut self) {
+        self.kill();
+        self.port = free_pair();
+        self.launch();
+        self.wait_until_up();
+    }
+
     /// Restarts the server without waiting until it is up.
     pub fn restart_unseen(&mut self) {
         self.kill();

@@ -9,7 +9,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::Context,
-    store::{DESCRIPTION_TTL, Description, KeyPage},
+    store::{Description, KeyPage},
 };
 use futures_util::future::try_join_all;
 
@@ -72,7 +72,7 @@ impl<B: Backend> CasStore<B> {
     async fn keep_text(&self, prefix: &str, description: &Description) -> Result<()> {
         let mut write = Write {
             value: Some([&[TEXT], description.text.as_bytes()].concat()),
-            lasts: DESCRIPTION_TTL,
+            lasts: description.keep,
             ..look(prefix, &description.subject)
         };
         write.expected = ABSENT;

@@ -1,9 +1,6 @@
 //! The texts about users of the embedded store.
 
-use crate::{
-    clock::Timestamp,
-    store::{DESCRIPTION_TTL, Description},
-};
+use crate::{clock::Timestamp, store::Description};
 use std::collections::HashMap;
 
 /// The texts by prefix and subject.
@@ -22,8 +19,8 @@ struct Text {
 
 impl Described {
     pub(super) fn keep(&mut self, prefix: &str, descriptions: &[Description], now: Timestamp) {
-        for Description { subject, text } in descriptions {
-            let kept = Text { text: text.clone(), until: now + DESCRIPTION_TTL };
+        for Description { subject, text, keep } in descriptions {
+            let kept = Text { text: text.clone(), until: now + *keep };
             self.texts.insert((prefix.to_owned(), subject.clone()), kept);
         }
         if self.texts.len() > self.room {
@@ -49,11 +46,16 @@ mod tests {
     fn texts_end_and_do_not_pile_up() {
         let (mut described, mut now) = (Described::default(), Timestamp::from_micros(1));
         for number in 0..10_000 {
-            let of = |subject: &str| Description { subject: subject.to_owned(), text: number.to_string() };
-            described.keep("a", &[of(&format!("holder:{number}")), of("stays")], now);
+            let of = |subject: &str, keep: Duration| Description {
+                subject: subject.to_owned(),
+                text: number.to_string(),
+                keep,
+            };
+            let (note, stays) = (format!("holder:{number}"), Duration::from_hours(24));
+            described.keep("a", &[of(&note, Duration::from_mins(30)), of("stays", stays)], now);
             now = now + Duration::from_mins(10);
         }
-        assert!(described.texts.len() < 1_000, "{}", described.texts.len());
+        assert!(described.texts.len() < 100, "{}", described.texts.len());
         let subjects = ["stays".to_owned(), "holder:0".to_owned()];
         assert_eq!(described.texts("a", &subjects), [Some("9999".to_owned()), None]);
         assert_eq!(described.texts("b", &subjects), [None, None]);

@@ -14,7 +14,7 @@ use crate::{
     clock::Timestamp,
     error::Result,
     key::{Key, Named},
-    store::{DESCRIPTION_TTL, Description, FirstKeys, KeyPage},
+    store::{Description, FirstKeys, KeyPage},
 };
 use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, RedisResult, Value};
@@ -146,9 +146,9 @@ async fn looks_together(session: &Session, keys: &[Key]) -> Result<String> {
 /// Keeps texts, each in a key of its own: the text of a process that is gone ends by itself.
 pub(super) async fn describe(session: &Session, prefix: &str, descriptions: &[Description]) -> Result<()> {
     for descriptions in descriptions.chunks(AT_ONCE) {
-        let set = |Description { subject, text }: &Description| {
+        let set = |Description { subject, text, keep }: &Description| {
             let mut command = redis::cmd("SET");
-            command.arg(key_of(prefix, subject)).arg(text).arg("PX").arg(milliseconds(DESCRIPTION_TTL));
+            command.arg(key_of(prefix, subject)).arg(text).arg("PX").arg(milliseconds(*keep));
             call::<Value>(session, prefix, command)
         };
         try_join_all(descriptions.iter().map(set)).await?;

@@ -1,6 +1,6 @@
 //! One server, and its client of the `redis` crate, with TLS.
 
-use super::url;
+use super::{resolver, url};
 use crate::{
     error::{Error, ErrorKind, Result},
     stores::opening::NetworkOptions,
@@ -8,6 +8,7 @@ use crate::{
 use redis::{Client, ConnectionAddr, ConnectionInfo};
 use std::{
     fmt,
+    net::SocketAddr,
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -17,6 +18,7 @@ pub(super) struct Server {
     /// The address without user and password, for messages.
     pub(super) address: String,
     pub(super) host: String,
+    pub(super) port: u16,
     /// How many masters there were before it, by the count of the sentinels. 0 without sentinels.
     pub(super) epoch: u64,
     is_left: AtomicBool,
@@ -25,11 +27,33 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(info: ConnectionInfo, epoch: u64, options: &NetworkOptions) -> Result<Self> {
         let address = url::redacted(&info);
-        let host = match info.addr() {
-            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
-            _ => String::new(),
+        let (host, port) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                (host.clone(), *port)
+            }
+            _ => Default::default(),
         };
-        Ok(Self { client: client(info, options)?, address, host, epoch, is_left: AtomicBool::new(false) })
+        let is_left = AtomicBool::new(false);
+        Ok(Self { client: client(info, options)?, address, host, port, epoch, is_left })
+    }
+
+    /// Returns whether both are the same master, as far as its address and the count of the sentinels say.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (&self.host, self.port, self.epoch) == (&other.host, other.port, other.epoch)
+    }
+
+    /// Returns the addresses that its name has now, or nothing if it has no name.
+    pub(super) async fn addresses(&self) -> Result<Vec<Option<SocketAddr>>> {
+        if self.host.is_empty() {
+            return Ok(vec![None]);
+        }
+        let found = resolver::look_up(&self.host, self.port).await;
+        let found = found.map_err(|error| self.unreachable(&error.to_string()).with_source(error))?;
+        if found.is_empty() {
+            Err(self.unreachable("its name has no address"))
+        } else {
+            Ok(found.into_iter().map(Some).collect())
+        }
     }
 
     /// Leaves the server because another one is the master. From here on its replies count as lost.

@@ -4,6 +4,7 @@
 //! There is a connection to every master, also to those without slots: a slot may come at any time, and the messages
 //! for the waiters of its keys are then counted at its new node.
 
+mod absences;
 mod questions;
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     discovery::Discovery,
     push_receiver::PushReceiver,
     slots::{NodeNumber, Owner, Owners},
-    topology::{Place, Topology, View},
+    topology::{Topology, View},
     url::Clustered,
 };
 use crate::{
@@ -23,6 +24,7 @@ use crate::{
     stores::opening::NetworkOptions,
     sync::{Mutex, lock},
 };
+use absences::Absences;
 use futures_util::future::join_all;
 use questions::{LIMIT, ask_link, ask_place, join_or_grace};
 use std::{
@@ -39,14 +41,15 @@ use tokio::sync::{Notify, watch};
 /// The time between two questions.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The shortest time between two questions, however many calls are redirected.
-const PAUSE: Duration = Duration::from_millis(50);
+/// The time between two questions at first, however many calls are redirected. It doubles up to the interval while the
+/// answers say nothing new.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The shortest time between two moments at which all waiters ask again because slots have moved.
 const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After how long a cluster is taken to be another one, made anew at the same addresses. Every node that answers must
-/// have said so all the time.
+/// After how long a cluster is taken to be another one, made anew at the same addresses, and a master to be removed. Every
+/// node that answers must have said so all the time.
 const REPLACED_AFTER: Duration = Duration::from_secs(5);
 
 /// A URL of a cluster.
@@ -84,6 +87,7 @@ struct Known {
     must_wake: bool,
     /// Since when every view is of another cluster.
     foreign_since: Option<Timestamp>,
+    absences: Absences,
 }
 
 /// The connection to one master.
@@ -106,13 +110,14 @@ impl Cluster {
         receiver: Arc<PushReceiver>,
         connector: impl Fn(Discovery) -> Connector + Send + Sync + 'static,
     ) -> Arc<Self> {
+        let topology = Topology::new(seeds.url.has_tls());
         let cluster = Arc::new(Self {
             address: seeds.url.redacted(),
             seeds,
             connector: Box::new(connector),
             receiver,
             owners: Arc::default(),
-            known: Mutex::default(),
+            known: Mutex::new(Known { topology, ..Known::default() }),
             asked: watch::channel((0, None)).0,
             trouble: Arc::default(),
         });
@@ -219,9 +224,9 @@ impl Cluster {
         }
     }
 
-    /// Asks the next node, or all of them if there is trouble. Returns how long to wait before the next time, and
-    /// whether all is well.
-    async fn ask(&self) -> (Duration, bool) {
+    /// Asks the next node, or all of them if there is trouble.
+    async fn ask(&self) -> Outcome {
+        let before = self.version().0;
         let has_trouble = self.trouble.is_there.swap(false, Ordering::SeqCst);
         let (mut up, is_whole) = self.up();
         let asks_all = has_trouble || !is_whole;
@@ -235,6 +240,9 @@ impl Cluster {
         }
         lock(&self.known).is_moving = views.iter().flatten().any(|view| view.is_moving);
         let is_replaced = self.is_replaced(views.iter().flatten(), asks_all);
+        if asks_all {
+            self.note_absences(&views);
+        }
         let mut errors = Vec::new();
         let mut is_known = false;
         for view in views {
@@ -249,7 +257,8 @@ impl Cluster {
         let error = (!is_known).then(|| self.refusal(&errors));
         self.asked.send_modify(|asked| *asked = (asked.0 + u64::from(asks_all), error));
         let wait = self.wake_waiters_if_due().unwrap_or(ASK_INTERVAL);
-        (wait, is_known && is_whole)
+        let is_news = self.version().0 != before;
+        Outcome { wait, is_well: is_known && is_whole, is_calm: !has_trouble || is_news }
     }
 
     /// Returns the connections that are up, beginning with the next one to ask, and whether all are.
@@ -289,6 +298,16 @@ impl Cluster {
         false
     }
 
+    /// Notes the masters that no node knows: the slots of one that was removed are those of its heirs after a while.
+    fn note_absences(&self, views: &[Result<View>]) {
+        let known = &mut *lock(&self.known);
+        let views: Vec<_> = views.iter().flatten().collect();
+        if !views.is_empty() {
+            let unknown = known.topology.owners_unknown_to(&views);
+            known.topology.set_gone(known.absences.of(unknown, Timestamp::now(), REPLACED_AFTER));
+        }
+    }
+
     fn apply(&self, view: &View, is_replaced: bool) {
         let mut known = lock(&self.known);
         let change = if is_replaced && known.topology.is_foreign(view) {
@@ -303,8 +322,7 @@ impl Cluster {
         // New connections first: from here on calls find them.
         for number in &masters {
             if !known.links.contains_key(number)
-                && let Some(link) =
-                    known.topology.master(*number).and_then(|(id, place)| self.link(*number, id, place))
+                && let Some(link) = self.link(*number, &known.topology)
             {
                 known.links.insert(*number, link);
             }
@@ -324,7 +342,8 @@ impl Cluster {
         }
     }
 
-    fn link(&self, number: NodeNumber, id: &str, place: &Place) -> Option<Link> {
+    fn link(&self, number: NodeNumber, topology: &Topology) -> Option<Link> {
+        let (id, place) = topology.master(number)?;
         let host = match &place.hostname {
             // Certificates are for names.
             Some(name) if self.seeds.url.has_tls() => name.clone(),
@@ -334,7 +353,8 @@ impl Cluster {
         // The options are those of the seeds, which were accepted.
         let server = Arc::new(Server::new(info, 0, &self.seeds.options).ok()?);
         let owner = Owner { id: id.into(), number, owners: Arc::clone(&self.owners) };
-        let discovery = Discovery::Node { server: Arc::clone(&server), owner };
+        let has_relocated = topology.has_relocated(number);
+        let discovery = Discovery::Node { server: Arc::clone(&server), owner, has_relocated };
         Some(Link { server, handle: ConnectionHandle::open((self.connector)(discovery)) })
     }
 
@@ -356,19 +376,32 @@ impl Cluster {
     }
 }
 
+/// The outcome of a question.
+struct Outcome {
+    /// How long to wait before the next one.
+    wait: Duration,
+    is_well: bool,
+    /// Whether no call has failed, or the answers have explained why.
+    is_calm: bool,
+}
+
 /// Keeps the nodes known until the cluster is dropped.
 async fn follow(cluster: Weak<Cluster>, trouble: Arc<Trouble>) {
-    let mut backoff = Backoff::default();
+    let pauses = || Backoff::between(PAUSE, ASK_INTERVAL);
+    let (mut backoff, mut pause) = (Backoff::default(), pauses());
     loop {
         let Some(open) = cluster.upgrade() else { return };
-        let (mut wait, is_well) = open.ask().await;
+        let Outcome { mut wait, is_well, is_calm } = open.ask().await;
         drop(open);
         if is_well {
             backoff = Backoff::default();
         } else {
             wait = wait.min(backoff.next_delay());
         }
-        background::sleep(PAUSE).await;
+        if is_calm {
+            pause = pauses();
+        }
+        background::sleep(pause.next_delay()).await;
         tokio::select! {
             () = background::sleep(wait) => {}
             () = trouble.news.notified() => {}

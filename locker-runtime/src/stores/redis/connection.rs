@@ -3,12 +3,15 @@
 //! The background thread drives the main connection, for commands and messages. In addition, each runtime of callers
 //! has a local connection, for commands only. A message and a reply may overtake each other.
 
+mod lookout;
+
 use super::{
     client::{Server, unreachable},
     discovery::Discovery,
     errors, handshake,
     pipeline::{self, Means, Payload, Pipeline},
     push_receiver::{PushReceiver, PushSink},
+    resolver::Only,
     script::Invocation,
 };
 use crate::{
@@ -20,9 +23,10 @@ use crate::{
     runtimes::PerRuntime,
     stores::opening::Replicas,
 };
+use futures_util::future::select_ok;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
-    mem::replace,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -38,11 +42,13 @@ pub(super) struct Connector {
     pub(super) channel: String,
     /// The timeout of the first connection.
     pub(super) connect_timeout: Duration,
-    /// The timeout of later connections: holders cannot wait long.
+    /// The timeout of later connections, at least as long: a slow network allowed the first one.
     pub(super) reconnect_timeout: Duration,
     /// The timeout of one reply.
     pub(super) command_timeout: Duration,
     pub(super) replicas: Option<Replicas>,
+    /// The time between two questions for the eviction policy, beside those of each new connection.
+    pub(super) eviction_interval: Option<Duration>,
     pub(super) checks: handshake::Checks,
     pub(super) receiver: Arc<PushReceiver>,
     /// Whether the server keeps all scripts, as far as this process knows.
@@ -63,6 +69,8 @@ pub(super) type Replied = Result<RedisResult<Value>>;
 /// A connection.
 pub(super) struct Connection {
     pub(super) server: Arc<Server>,
+    /// The address that it leads to. Its name may have several.
+    address: Option<SocketAddr>,
     pipeline: Pipeline,
     broken: Arc<Notify>,
     since: Timestamp,
@@ -138,9 +146,6 @@ impl Connection {
 /// The minimum life of a connection to a replica.
 const REPLICA_RETRY: Duration = Duration::from_secs(1);
 
-/// The time between two questions for the role of a server that may be demoted.
-const ROLE_INTERVAL: Duration = Duration::from_secs(1);
-
 /// A handle to the current connection.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionHandle {
@@ -167,7 +172,7 @@ impl ConnectionHandle {
     /// Returns the local connection of the caller's runtime, or the [`main`](Self::main) one if there is none.
     pub(super) async fn local(&self, limit: Duration) -> Result<Arc<Connection>> {
         let main = self.main(limit).await?;
-        let open = || Arc::clone(&self.connector).connect_local(Arc::clone(&main.server));
+        let open = || Arc::clone(&self.connector).connect_local(Arc::clone(&main.server), main.address);
         let local = main.local.get(open).await;
         Ok(local.unwrap_or(main))
     }
@@ -255,19 +260,18 @@ async fn attempt_ended(status: &mut watch::Receiver<Status>) {
 
 /// Connects, and connects again after each end of the connection.
 async fn keep_connected(connector: Arc<Connector>, status: watch::Sender<Status>) {
-    let (mut backoff, mut is_reconnect, mut epoch) = (Backoff::default(), false, 0);
+    let (mut backoff, mut before) = (Backoff::default(), None::<Arc<Server>>);
     while !status.is_closed() {
         let newest = connector.discovery.newest();
-        match connector.connect(is_reconnect).await {
+        match connector.connect(before.is_some()).await {
             Ok(connection) => {
                 backoff = Backoff::default();
                 set_status(&status, Status::Up(Arc::clone(&connection)));
-                // Before the first connection there is no hold that the server may have lost.
-                let before = replace(&mut epoch, connection.server.epoch);
-                if replace(&mut is_reconnect, true) {
-                    if before != epoch {
-                        connector.receiver.doubt_holds();
-                    }
+                let former = before.replace(Arc::clone(&connection.server));
+                if former.as_ref().is_some_and(|former| !former.is_same(&connection.server)) {
+                    connector.receiver.doubt_holds();
+                }
+                if former.is_some() || connector.discovery.may_have_lost() {
                     connector.receiver.resync();
                 } else {
                     connector.receiver.wake_waiters();
@@ -275,6 +279,8 @@ async fn keep_connected(connector: Arc<Connector>, status: watch::Sender<Status>
                 tokio::select! {
                     () = connection.broken.notified() => {}
                     () = connector.replaced(&connection) => connector.receiver.doubt_holds(),
+                    // The checks of the next connection refuse the server.
+                    () = connector.evicting(&connection) => {}
                     () = status.closed() => {}
                 }
                 if connector.discovery.may_move() {
@@ -298,6 +304,14 @@ fn set_status(sender: &watch::Sender<Status>, status: Status) {
     panics::contain(|| sender.send_replace(status));
 }
 
+/// A connection that is not checked yet.
+struct Line {
+    multiplexed: MultiplexedConnection,
+    /// Notified of its end.
+    broken: Arc<Notify>,
+    address: Option<SocketAddr>,
+}
+
 impl Connector {
     /// Opens the main connection.
     async fn connect(&self, is_reconnect: bool) -> Result<Arc<Connection>> {
@@ -305,37 +319,23 @@ impl Connector {
         self.within(limit, self.set_up()).await
     }
 
-    /// Opens a local connection on the current runtime. The returned future ends with it.
+    /// Opens a local connection on the current runtime, to the address of the main one. The returned future ends with
+    /// it.
     async fn connect_local(
         self: Arc<Self>,
         server: Arc<Server>,
+        address: Option<SocketAddr>,
     ) -> Option<(Arc<Connection>, impl Future<Output = ()>)> {
-        let (multiplexed, broken, round_trip) =
-            self.within(self.reconnect_timeout, self.dial(&server)).await.ok()?;
-        let until = Arc::clone(&broken);
-        let connection = self.connection(server, multiplexed, broken, round_trip);
+        let greeted = async {
+            let mut line = self.dial_at(&server, address).await?;
+            let greeting = Timestamp::now();
+            handshake::greet(&mut line.multiplexed, self.discovery.advice()).await?;
+            Ok((line, Timestamp::now().since(greeting)))
+        };
+        let (line, round_trip) = self.within(self.reconnect_timeout, greeted).await.ok()?;
+        let until = Arc::clone(&line.broken);
+        let connection = self.connection(server, line, round_trip);
         Some((connection, async move { until.notified().await }))
-    }
-
-    /// Waits until another server is the master. Only for servers that may change without an end of the connection.
-    async fn replaced(&self, connection: &Connection) {
-        tokio::select! {
-            () = self.discovery.newer_than(Some(connection.server.epoch)) => {}
-            () = self.demoted(connection), if self.discovery.may_move() => {}
-        }
-    }
-
-    /// Waits until the server says that it is a replica.
-    async fn demoted(&self, connection: &Connection) {
-        let mut asking = Timestamp::now();
-        loop {
-            asking = (asking + ROLE_INTERVAL).max(Timestamp::now());
-            background::sleep_until(asking).await;
-            let reply = connection.call(redis::cmd("HELLO"), asking + self.command_timeout).await;
-            if reply.is_ok_and(|reply| reply.is_ok_and(handshake::is_replica)) {
-                return;
-            }
-        }
     }
 
     async fn within<T>(&self, limit: Duration, connecting: impl Future<Output = Result<T>>) -> Result<T> {
@@ -352,17 +352,22 @@ impl Connector {
         let server = self.discovery.server().await?;
         tokio::select! {
             connected = self.set_up_with(&server) => connected,
-            () = self.discovery.newer_than(Some(server.epoch)) => {
+            () = self.discovery.has_left(&server) => {
                 Err(server.unreachable("another server has become the master"))
             }
         }
     }
 
     async fn set_up_with(&self, server: &Arc<Server>) -> Result<Arc<Connection>> {
-        let (mut multiplexed, broken, round_trip) = self.dial(server).await?;
-        self.checks.run(&mut multiplexed, &self.channel, self.discovery.owner()).await?;
-        let loaded = handshake::load_scripts(&mut multiplexed, self.checks.is_strict).await?;
-        self.knows_scripts.store(loaded, Ordering::Release);
+        let mut line = self.dial(server).await?;
+        let multiplexed = &mut line.multiplexed;
+        let (asking, discovery) = (Timestamp::now(), &self.discovery);
+        let missing =
+            self.checks.run(multiplexed, &self.channel, discovery.advice(), discovery.owner()).await?;
+        let round_trip = Timestamp::now().since(asking);
+        let has_all =
+            missing.is_empty() || handshake::load(multiplexed, &missing, self.checks.is_strict).await?;
+        self.knows_scripts.store(has_all, Ordering::Release);
         let subscribing = Timestamp::now();
         multiplexed
             .subscribe(&self.channel)
@@ -370,31 +375,37 @@ impl Connector {
             .map_err(|error| handshake::not_connected(server, &error))?;
         // The shorter of two measurements: a busy moment may have delayed one of them.
         let round_trip = round_trip.min(Timestamp::now().since(subscribing));
-        Ok(self.connection(Arc::clone(server), multiplexed, broken, round_trip))
+        Ok(self.connection(Arc::clone(server), line, round_trip))
     }
 
-    /// Connects to a master. Returns the connection, a notification of its end, and the round-trip time.
-    async fn dial(&self, server: &Server) -> Result<(MultiplexedConnection, Arc<Notify>, Duration)> {
+    /// Connects to the first address of a server that accepts.
+    async fn dial(&self, server: &Server) -> Result<Line> {
+        let dialing = server.addresses().await?.into_iter();
+        let first = select_ok(dialing.map(|address| Box::pin(self.dial_at(server, address)))).await?;
+        Ok(first.0)
+    }
+
+    async fn dial_at(&self, server: &Server, address: Option<SocketAddr>) -> Result<Line> {
         let broken = Arc::new(Notify::new());
         let sink = PushSink::new(&self.receiver, &broken, self.discovery.owner());
         // This module has its own timeouts, which also work under executors other than tokio's.
-        let config = AsyncConnectionConfig::new()
+        let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(pipeline::MAX_WRITES)
             .set_push_sender(sink);
+        if let Some(address) = address {
+            config = config.set_dns_resolver(Only(address));
+        }
         let connected = server.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut multiplexed = connected.map_err(|error| handshake::not_connected(server, &error))?;
-        let greeting = Timestamp::now();
-        handshake::greet(&mut multiplexed, self.discovery.advice()).await?;
-        Ok((multiplexed, broken, Timestamp::now().since(greeting)))
+        let multiplexed = connected.map_err(|error| handshake::not_connected(server, &error))?;
+        Ok(Line { multiplexed, broken, address })
     }
 
     fn connection(
         &self,
         server: Arc<Server>,
-        multiplexed: MultiplexedConnection,
-        broken: Arc<Notify>,
+        Line { multiplexed, broken, address }: Line,
         round_trip: Duration,
     ) -> Arc<Connection> {
         let for_replicas = self.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
@@ -404,6 +415,6 @@ impl Connector {
         // The writer runs on the runtime that drives the connection.
         tokio::spawn(writing);
         let (since, local) = (Timestamp::now(), PerRuntime::default());
-        Arc::new(Connection { server, pipeline, broken, since, silence_limit, local })
+        Arc::new(Connection { server, address, pipeline, broken, since, silence_limit, local })
     }
 }

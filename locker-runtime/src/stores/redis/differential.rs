@@ -7,7 +7,7 @@ mod comparison;
 mod requests;
 mod strict;
 
-use comparison::{KEYS, compare_while_set_back, seed};
+use comparison::{KEYS, compare_in_parts, compare_while_set_back, seed};
 use locker_harness::RedisServer;
 use requests::Draw;
 
@@ -30,6 +30,18 @@ fn rate_limiters_agree_after_a_clock_step_back() {
         &[0, 0, 0, 0, 1, 40, 900, 30_000, 90_000],
         400,
     );
+}
+
+/// Former waiters, and dead ones of a barrier, are removed in parts. Those that are left count nowhere.
+#[test]
+fn waiters_that_are_left_change_no_reply() {
+    let Some(server) = RedisServer::start() else { return };
+    for draw in [requests::event, requests::latch, requests::barrier] {
+        let _: String = server.ask("FLUSHALL", &[]);
+        let seed = seed();
+        let compared = compare_in_parts(&server, draw, 150, seed);
+        assert!(compared.is_ok(), "LOCKER_TEST_SEED={seed}: {compared:?}");
+    }
 }
 
 macro_rules! comparisons {

@@ -16,6 +16,8 @@ pub(super) enum Discovery {
     Node {
         server: Arc<Server>,
         owner: Owner,
+        /// Whether it was known at another place.
+        has_relocated: bool,
     },
 }
 
@@ -39,6 +41,12 @@ impl Discovery {
     /// Whether the address may lead to another server without an end of the connection.
     pub(super) fn may_move(&self) -> bool {
         matches!(self, Self::Sentinels(_))
+    }
+
+    /// Whether the server may have lost holds before the first connection to it: a node that has come back at another
+    /// place. Before the first connection to any other server there are no holds.
+    pub(super) fn may_have_lost(&self) -> bool {
+        matches!(self, Self::Node { has_relocated: true, .. })
     }
 
     /// Returns the node of a cluster.
@@ -76,6 +84,14 @@ impl Discovery {
         match self {
             Self::Fixed(_) | Self::Node { .. } => pending().await,
             Self::Sentinels(sentinels) => sentinels.newer_than(epoch).await,
+        }
+    }
+
+    /// Waits until another server than this one is the master, as far as sentinels say so.
+    pub(super) async fn has_left(&self, server: &Server) {
+        match self {
+            Self::Fixed(_) | Self::Node { .. } => pending().await,
+            Self::Sentinels(sentinels) => sentinels.have_left(server).await,
         }
     }
 

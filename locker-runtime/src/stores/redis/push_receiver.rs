@@ -3,6 +3,7 @@
 use super::{
     codec::lock::{Grant, Run},
     slots::Owner,
+    watchers::Watchers,
 };
 use crate::{
     id::Id,
@@ -74,6 +75,9 @@ pub(super) trait RunMessages: Store {
     /// Handles the forced end of a run.
     fn run_lost(&self, key: &Key, grant: Grant);
 
+    /// Handles a change of the server, which may not know the runs.
+    fn runs_doubted(&self);
+
     /// Handles the deletion of a key. Returns whether the run was known.
     fn run_deleted(&self, key: &Key, grant: Grant) -> bool;
 }
@@ -82,12 +86,13 @@ pub(super) trait RunMessages: Store {
 #[derive(Debug)]
 pub(super) struct PushReceiver {
     pub(super) mailboxes: Mailboxes,
+    pub(super) watchers: Watchers,
     store: Weak<dyn RunMessages>,
 }
 
 impl PushReceiver {
     pub(super) fn new(store: Weak<dyn RunMessages>) -> Self {
-        Self { mailboxes: Mailboxes::default(), store }
+        Self { mailboxes: Mailboxes::default(), watchers: Watchers::default(), store }
     }
 
     /// Makes the waiters of this store send their requests again, at different times.
@@ -105,8 +110,10 @@ impl PushReceiver {
     }
 
     /// Requests the renewal of the holds of this store, which are in jeopardy until then: another server is the master.
+    /// Members of runs that have not held yet ask it again.
     pub(super) fn doubt_holds(&self) {
         if let Some(store) = self.store.upgrade() {
+            store.runs_doubted();
             renewals::doubt_all(&*store);
         }
     }
@@ -117,6 +124,11 @@ impl PushReceiver {
             // A waiter that has given up has no mailbox, and its cancel is on its way. A message alone ends nothing.
             Message::Permits(notification) | Message::Hint(notification) => {
                 drop(self.mailboxes.deliver(notification));
+            }
+            Message::All(key, signal) => {
+                for id in self.watchers.take(&key) {
+                    drop(self.mailboxes.deliver(Notification { key: key.clone(), id, signal }));
+                }
             }
             Message::Run(key, run) => drop(store.map(|store| store.run_granted(&key, &run))),
             Message::Lost(key, grant) => drop(store.map(|store| store.run_lost(&key, grant))),
@@ -135,7 +147,8 @@ impl PushReceiver {
 const SPREAD: Duration = Duration::from_millis(100);
 
 /// A message as the scripts publish it: `<primitive> <signal> <id> <fence> <key>`. A `look` has the microseconds until
-/// the recheck in place of the fence. A `run` has its members in place of the id.
+/// the recheck in place of the fence. A `run` has its members in place of the id, and a message for all waiters of the
+/// process at the key has `-`.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     /// Permits of a semaphore were granted.
@@ -148,12 +161,14 @@ pub(super) enum Message {
     Deleted(Notification, u64),
     /// A waiter should send its request again.
     Hint(Notification),
+    /// The same, or a deletion, for all waiters of this process at a key.
+    All(Key, Signal),
 }
 
 impl Message {
     fn key(&self) -> &Key {
         match self {
-            Self::Run(key, _) | Self::Lost(key, _) => key,
+            Self::Run(key, _) | Self::Lost(key, _) | Self::All(key, _) => key,
             Self::Permits(notification) | Self::Deleted(notification, _) | Self::Hint(notification) => {
                 &notification.key
             }
@@ -167,6 +182,11 @@ impl Message {
         let (fence, key) = (word()?.parse().ok()?, Key::new(word()?));
         if (primitive, signal) == ("lock", "run") {
             return Some(Self::Run(key, Run::read(id, fence)?));
+        }
+        match (signal, id) {
+            ("wake", "-") => return Some(Self::All(key, Signal::Wake)),
+            ("deleted", "-") => return Some(Self::All(key, Signal::Deleted)),
+            _ => {}
         }
         let id = Id::parse(id)?;
         let notification = |signal| Notification { key: key.clone(), id, signal };
@@ -199,6 +219,8 @@ mod tests {
         fn run_granted(&self, _: &Key, _: &Run) {}
 
         fn run_lost(&self, _: &Key, _: Grant) {}
+
+        fn runs_doubted(&self) {}
 
         fn run_deleted(&self, _: &Key, _: Grant) -> bool {
             false

@@ -65,12 +65,17 @@ impl Script {
     /// Begins a call for `key`. [`Invocation::argument`] adds its arguments.
     pub(super) fn on(&'static self, key: &Key) -> Invocation {
         let arguments = Vec::with_capacity(12);
-        Invocation { script: self, key: key.clone(), arguments, batch: None, is_promise: false, strict: None }
+        let (key, batch, first, strict) = (key.clone(), None, None, None);
+        Invocation { script: self, key, arguments, batch, first, is_promise: false, strict }
     }
 
     /// Returns the command that makes a server keep the script under its digest.
     pub(super) fn load(&self, is_strict: bool) -> Cmd {
         redis::cmd("SCRIPT").arg("LOAD").arg(&self.text(is_strict).body).clone()
+    }
+
+    pub(super) fn digest(&self, is_strict: bool) -> &str {
+        &self.text(is_strict).digest
     }
 
     fn text(&self, is_strict: bool) -> &Text {
@@ -94,7 +99,7 @@ impl Text {
 }
 
 /// One element of `ARGV`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Argument {
     Number(u64),
     Signed(i64),
@@ -146,6 +151,7 @@ pub(super) struct Invocation {
     key: Key,
     arguments: Vec<Argument>,
     batch: Option<&'static BatchScript>,
+    first: Option<&'static Script>,
     is_promise: bool,
     strict: Option<Arc<Strict>>,
 }
@@ -165,6 +171,25 @@ impl Invocation {
     /// Forbids batching unless `common`: a batched call that is not the common case has to be sent twice.
     pub(super) fn batched_if(self, common: bool) -> Self {
         Self { batch: self.batch.filter(|_| common), ..self }
+    }
+
+    /// Makes the call of `first`, which has the same arguments and fewer keys, come before this one. This one follows if
+    /// `first` returns nothing: it has then done nothing.
+    pub(super) fn after(self, first: &'static Script) -> Self {
+        Self { first: Some(first), ..self }
+    }
+
+    /// Returns the call that comes before this one.
+    pub(super) fn first(&self) -> Option<Self> {
+        self.first.map(|script| Self {
+            script,
+            key: self.key.clone(),
+            arguments: self.arguments.clone(),
+            batch: None,
+            first: None,
+            strict: self.strict.clone(),
+            ..*self
+        })
     }
 
     /// Marks a call whose reply may be that the caller holds something.

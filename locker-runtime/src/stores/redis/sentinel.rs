@@ -5,6 +5,8 @@
 //! view. All sentinels are asked before each connection. Beside that, a connection to each of them receives
 //! `+switch-master` and asks every few seconds, in case a message was lost.
 
+mod views;
+
 use super::{
     client::Server,
     url::{Watched, place},
@@ -12,6 +14,7 @@ use super::{
 use crate::{
     background,
     backoff::Backoff,
+    clock::Timestamp,
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
     stores::opening::NetworkOptions,
@@ -24,6 +27,7 @@ use redis::{
 };
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use tokio::sync::{Notify, watch};
+use views::{View, Views};
 
 /// How long a sentinel may take to reply.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -43,23 +47,15 @@ pub(super) struct Sentinels {
     /// Where the sentinels are.
     places: Vec<Server>,
     options: NetworkOptions,
-    /// What each sentinel says. `None` while it does not answer.
-    views: watch::Sender<Vec<Option<View>>>,
-}
-
-/// What a sentinel says of the master.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct View {
-    epoch: u64,
-    host: String,
-    port: u16,
+    /// What they say.
+    views: watch::Sender<Views>,
 }
 
 impl Sentinels {
     pub(super) fn new(watched: Watched, options: &NetworkOptions) -> Result<Self> {
         let places = watched.sentinels.iter().map(|info| Server::new(info.clone(), 0, options));
         let places = places.collect::<Result<Vec<_>>>()?;
-        let views = watch::channel(vec![None; places.len()]).0;
+        let views = watch::channel(Views::of(places.len())).0;
         Ok(Self { address: watched.redacted(), watched, places, options: options.clone(), views })
     }
 
@@ -98,7 +94,7 @@ impl Sentinels {
                 None => break,
             }
         }
-        let view = newest(&self.views.borrow()).cloned();
+        let view = self.views.borrow().newest().cloned();
         let Some(View { epoch, host, port }) = view else { return Err(self.unknown(&refusals)) };
         let mut server = Server::new(self.watched.server(host, port), epoch, &self.options)?;
         server.address = format!("{} (the master `{}` of the sentinels)", server.address, self.watched.name);
@@ -120,14 +116,20 @@ impl Sentinels {
     }
 
     pub(super) fn newest(&self) -> Option<u64> {
-        newest(&self.views.borrow()).map(|view| view.epoch)
+        self.views.borrow().newest().map(|view| view.epoch)
     }
 
     pub(super) async fn newer_than(&self, epoch: Option<u64>) {
-        let mut views = self.views.subscribe();
-        let is_newer = |views: &Vec<Option<View>>| newest(views).map(|view| view.epoch) > epoch;
+        self.until(|views| views.newest().map(|view| view.epoch) > epoch).await;
+    }
+
+    pub(super) async fn have_left(&self, server: &Server) {
+        self.until(|views| views.have_left(server)).await;
+    }
+
+    async fn until(&self, is_so: impl FnMut(&Views) -> bool) {
         // The sender is of this value: it does not end first.
-        drop(views.wait_for(is_newer).await);
+        drop(self.views.subscribe().wait_for(is_so).await);
     }
 
     pub(super) async fn follow(&self) {
@@ -173,11 +175,7 @@ impl Sentinels {
 
     /// Sets the view of a sentinel. Returns whether it had another one.
     fn set_view(&self, number: usize, view: Option<View>) -> bool {
-        self.views.send_if_modified(|views| {
-            let is_new = views[number] != view;
-            views[number] = view;
-            is_new
-        })
+        self.views.send_if_modified(|views| views.set(number, view, Timestamp::now()))
     }
 
     async fn ask_once(&self, number: usize) -> Asked<View> {
@@ -204,10 +202,6 @@ impl Sentinels {
         let mut answer = || answers.next().unwrap_or(Value::Nil).extract_error();
         read_view(answer(), answer()).map_err(|error| Refusal::new(&error))
     }
-}
-
-fn newest(views: &[Option<View>]) -> Option<&View> {
-    views.iter().flatten().max_by_key(|view| view.epoch)
 }
 
 fn read_view(master: RedisResult<Value>, address: RedisResult<Value>) -> RedisResult<View> {
@@ -293,22 +287,6 @@ impl fmt::Debug for Sentinels {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn view(epoch: u64, port: u16) -> View {
-        View { epoch, host: "127.0.0.1".into(), port }
-    }
-
-    #[test]
-    fn highest_number_counts() {
-        for (views, port) in [
-            (vec![], None),
-            (vec![None, None], None),
-            (vec![None, Some(view(0, 1))], Some(1)),
-            (vec![Some(view(1, 1)), Some(view(2, 2)), Some(view(1, 1))], Some(2)),
-        ] {
-            assert_eq!(newest(&views).map(|view| view.port), port, "{views:?}");
-        }
-    }
 
     #[test]
     fn message_about_another_master_is_no_news() {

@@ -10,6 +10,7 @@ use super::{
     strict::Strict,
 };
 use crate::{clock::Timestamp, error::Result, id::Id, mailboxes::Mailboxes, stores::opening::Opening};
+use redis::Value;
 use std::{
     sync::{Arc, Weak, atomic::AtomicBool},
     time::Duration,
@@ -20,6 +21,9 @@ const MAX_CONNECT: Duration = Duration::from_secs(5);
 
 /// The minimum time for connecting, also for callers with shorter timeouts: a few round trips.
 const MIN_CONNECT: Duration = Duration::from_secs(1);
+
+/// The maximum time between two questions for the eviction policy in strict mode. It is at most the longest lease.
+const EVICTION_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A session with one server or cluster.
 #[derive(Debug)]
@@ -50,6 +54,7 @@ impl Session {
         let connect_timeout = (connect_timeout(opening) * 9 / 10).max(MIN_CONNECT);
         let (allow_eviction, prefix) = (opening.network.allow_eviction, opening.prefix.clone());
         let (replicas, is_strict) = (opening.network.replicas, strict.is_some());
+        let eviction_interval = strict.as_ref().map(|strict| strict.longest.min(EVICTION_INTERVAL));
         let (of_all, messages) = (channel.clone(), Arc::clone(&receiver));
         let connector = move |discovery: Discovery| Connector {
             checks: handshake::Checks {
@@ -64,10 +69,11 @@ impl Session {
             discovery,
             channel: of_all.clone(),
             connect_timeout,
-            reconnect_timeout: (command_timeout * 2).clamp(MIN_CONNECT, MAX_CONNECT),
+            reconnect_timeout: (command_timeout * 2).clamp(connect_timeout, MAX_CONNECT),
             command_timeout,
             receiver: Arc::clone(&messages),
             replicas,
+            eviction_interval,
             knows_scripts: AtomicBool::new(false),
         };
         let nodes = Nodes::open(origin, &receiver, connector);
@@ -87,8 +93,14 @@ impl Session {
 
     /// Calls a script. Waits for the reply until `by`.
     pub(super) async fn invoke(&self, invocation: Invocation, by: Timestamp) -> Result<ScriptReply> {
-        let invocation = Arc::new(invocation.strictly(self.strict.as_ref()));
-        ScriptReply::of_call(self.nodes.invoke(&invocation, by).await?)
+        let invocation = invocation.strictly(self.strict.as_ref());
+        if let Some(first) = invocation.first() {
+            match self.nodes.invoke(&Arc::new(first), by).await? {
+                Ok(Value::Nil) => {}
+                reply => return ScriptReply::of_call(reply),
+            }
+        }
+        ScriptReply::of_call(self.nodes.invoke(&Arc::new(invocation), by).await?)
     }
 }
 

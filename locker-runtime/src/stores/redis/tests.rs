@@ -1,6 +1,7 @@
 use super::{
     Redis,
     handoff::runs::{Next, Place},
+    resolver::test_names,
 };
 use crate::{
     clock::Timestamp,
@@ -11,7 +12,7 @@ use crate::{
 };
 use futures_util::FutureExt;
 use locker_harness::{ClusterSetup, RedisServer, Signal, in_time, until};
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -100,4 +101,21 @@ async fn slots_are_those_of_the_server() {
         let slot: u16 = redis::cmd("CLUSTER").arg("KEYSLOT").arg(&key).query(&mut connection).unwrap();
         assert_eq!(super::slots::slot_of(&key), slot, "{key}");
     }
+}
+
+/// A name that means another server at each look. The connection of the caller's runtime led to another server than the
+/// main one: a hold was lost at its first renewal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_connection_follows_the_main_one() {
+    let (Some(one), Some(other)) = (RedisServer::start(), RedisServer::start()) else { return };
+    let address = |server: &RedisServer| SocketAddr::from(([127, 0, 0, 1], server.port()));
+    test_names::set("two-masters.test", vec![address(&one), address(&other)]);
+    let store = Redis::open("redis://two-masters.test", &Opening::default()).await.unwrap();
+    let (key, id) = (Key::new("lock:a"), Id::random());
+    let call = async move { store.handoff.call(&key, &acquire(id), by()).await.map(|_| store) };
+    let _open = tokio::spawn(call).await.unwrap().unwrap();
+    // The other one is that of the test.
+    let clients = |server: &RedisServer| server.ask::<String>("CLIENT", &["LIST"]).lines().count() - 1;
+    until("the local connection", async || clients(&one) == 2).await;
+    assert_eq!(clients(&other), 0);
 }

@@ -5,6 +5,7 @@
 //! reports it. A node that is cut off from the others has an old view, which takes nothing back.
 
 use super::slots::{NOBODY, NodeNumber, SLOTS};
+use redis::Cmd;
 use std::collections::BTreeSet;
 
 /// The reply of one node to `CLUSTER NODES`.
@@ -22,6 +23,11 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Returns the command that asks for it.
+    pub(super) fn question() -> Cmd {
+        redis::cmd("CLUSTER").arg("NODES").clone()
+    }
+
     /// Returns the id of the node that has replied.
     pub(super) fn id(&self) -> Option<&str> {
         self.myself.and_then(|myself| self.nodes.get(myself)).map(|seen| seen.id.as_str())
@@ -45,7 +51,7 @@ struct Seen {
 }
 
 /// Where a node is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) address: String,
     pub(super) hostname: Option<String>,
@@ -65,6 +71,12 @@ impl Place {
             hostname: hostname.map(str::to_owned),
             port: port.parse().ok().filter(|port| *port != 0)?,
         })
+    }
+
+    /// Returns whether this is what a view says of `known`. Nodes of 6.2 know no names, so a missing one says nothing.
+    fn means(&self, known: &Self, by_name: bool) -> bool {
+        let is_same_name = !by_name || self.hostname.is_none() || self.hostname == known.hostname;
+        (&self.address, self.port) == (&known.address, known.port) && is_same_name
     }
 
     /// Returns whether a redirection to `HOST:PORT` means this place.
@@ -120,6 +132,10 @@ pub(super) struct Topology {
     claims: Vec<Claim>,
     /// The masters without slots.
     idle: BTreeSet<NodeNumber>,
+    /// The masters that have been unknown to all nodes for a while: they were removed from the cluster.
+    gone: BTreeSet<NodeNumber>,
+    /// Whether another name of its host makes a node another one: certificates are for names.
+    by_name: bool,
 }
 
 #[derive(Debug)]
@@ -146,11 +162,15 @@ pub(super) struct Change {
 impl Default for Topology {
     fn default() -> Self {
         let claims = vec![Claim { owner: NOBODY, epoch: 0 }; usize::from(SLOTS)];
-        Self { masters: Vec::new(), claims, idle: BTreeSet::new() }
+        Self { masters: Vec::new(), claims, idle: BTreeSet::new(), gone: BTreeSet::new(), by_name: false }
     }
 }
 
 impl Topology {
+    pub(super) fn new(by_name: bool) -> Self {
+        Self { by_name, ..Self::default() }
+    }
+
     /// Takes in a view. One of another cluster changes nothing.
     pub(super) fn apply(&mut self, view: &View) -> Change {
         if self.is_foreign(view) { Change::default() } else { self.take_in(view) }
@@ -185,7 +205,9 @@ impl Topology {
             let is_later = match (claim.owner, before) {
                 (NOBODY, _) => true,
                 // It was removed from the cluster, unless this view is too old to know it.
-                (_, None) => next.owner != NOBODY && newest > claim.epoch,
+                (_, None) => {
+                    next.owner != NOBODY && (newest > claim.epoch || self.gone.contains(&claim.owner))
+                }
                 (_, Some(_)) if next.epoch > claim.epoch => true,
                 // The same node, perhaps at another place, or one that says itself that it has the slot no more.
                 (_, Some(before)) => *new == Some(before) || view.myself == Some(before),
@@ -218,6 +240,19 @@ impl Topology {
         !self.masters.is_empty() && !view.nodes.iter().any(is_known)
     }
 
+    /// Returns the owners of slots that none of these views knows.
+    pub(super) fn owners_unknown_to(&self, views: &[&View]) -> BTreeSet<NodeNumber> {
+        let owners: BTreeSet<_> = self.claims.iter().map(|claim| claim.owner).collect();
+        let is_known = |id: &str| views.iter().any(|view| view.nodes.iter().any(|seen| seen.id == id));
+        let is_unknown = |owner: &NodeNumber| self.master(*owner).is_some_and(|(id, _)| !is_known(id));
+        owners.into_iter().filter(is_unknown).collect()
+    }
+
+    /// Sets the masters that were removed from the cluster. Other nodes may have their slots with any number.
+    pub(super) fn set_gone(&mut self, gone: BTreeSet<NodeNumber>) {
+        self.gone = gone;
+    }
+
     /// Takes in the view of another cluster, which is there in place of this one.
     pub(super) fn replace(&mut self, view: &View) -> Change {
         self.claims = Self::default().claims;
@@ -238,8 +273,13 @@ impl Topology {
         if !seen.is_master {
             return NOBODY;
         }
-        let known =
-            self.masters.iter().rposition(|master| master.id == seen.id && master.place == seen.place);
+        let known = self
+            .masters
+            .iter()
+            .rposition(|master| master.id == seen.id && seen.place.means(&master.place, self.by_name));
+        if let (Some(known), Some(name)) = (known, &seen.place.hostname) {
+            self.masters[known].place.hostname = Some(name.clone());
+        }
         let at = known.unwrap_or_else(|| {
             self.masters.push(Master { id: seen.id.clone(), place: seen.place.clone() });
             self.masters.len() - 1
@@ -261,6 +301,13 @@ impl Topology {
     /// Returns the id of a master, and where it is.
     pub(super) fn master(&self, number: NodeNumber) -> Option<(&str, &Place)> {
         at(&self.masters, number).map(|master| (master.id.as_str(), &master.place))
+    }
+
+    /// Returns whether a master was at another place before. It may have come back without its data.
+    pub(super) fn has_relocated(&self, number: NodeNumber) -> bool {
+        let is_same =
+            |master: &Master| at(&self.masters, number).is_some_and(|latest| latest.id == master.id);
+        self.masters.iter().filter(|master| is_same(master)).count() > 1
     }
 
     /// Returns the latest master at the place that a redirection names.

@@ -10,7 +10,7 @@ use crate::{
     },
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, RedisError, Value, from_redis_value};
+use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError, Value, from_redis_value};
 use std::{sync::Arc, time::Duration};
 
 /// How long a node may take to reply.
@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Asks a node over the connection to it.
 pub(super) async fn ask_link(connection: Arc<Connection>) -> Result<View> {
     let Server { address, host, .. } = &*connection.server;
-    let reply = connection.call(nodes(), Timestamp::now() + LIMIT).await?;
+    let reply = connection.call(View::question(), Timestamp::now() + LIMIT).await?;
     let mut view = read(reply.map_err(|error| refused(&error, address))?, host)?;
     view.was_reached = true;
     Ok(view)
@@ -35,7 +35,7 @@ pub(super) async fn ask_place(info: &ConnectionInfo, options: &NetworkOptions) -
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connected = server.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connected.map_err(|error| handshake::not_connected(&server, &error))?;
-        let reply = connection.send_packed_command(&nodes()).await.and_then(Value::extract_error);
+        let reply = connection.send_packed_command(&View::question()).await.and_then(Value::extract_error);
         read(reply.map_err(|error| refused(&error, &server.address))?, &server.host)
     };
     tokio::select! {
@@ -65,10 +65,6 @@ pub(super) async fn join_or_grace(
         }
         views.push(view);
     }
-}
-
-fn nodes() -> Cmd {
-    redis::cmd("CLUSTER").arg("NODES").clone()
 }
 
 fn read(reply: Value, host: &str) -> Result<View> {

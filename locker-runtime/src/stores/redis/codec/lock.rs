@@ -20,6 +20,8 @@ static ACQUIRE: Script = Script::with_first(
 /// Without the part for free locks, which knows no names.
 static ACQUIRE_NAMED: Script =
     Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_acquire_slow.lua")]).strict("", "");
+static RENEW_HELD: Script = Script::with_first(&["f"], include_str!("../lua/lock_renew_fast.lua"), &[])
+    .strict(include_str!("../lua/strict_renew.lua"), "");
 static RENEW: Script = Script::with_first(
     HELPERS,
     include_str!("../lua/lock_renew_fast.lua"),
@@ -47,7 +49,7 @@ static RECHECK: Script =
 /// Returns all scripts of the lock.
 pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
     let batches = [ACQUIRE_BATCH.script(), RELEASE_BATCH.script()];
-    let alone = [&ACQUIRE, &ACQUIRE_NAMED, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
+    let alone = [&ACQUIRE, &ACQUIRE_NAMED, &RENEW_HELD, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
     alone.into_iter().chain(batches)
 }
 
@@ -77,7 +79,9 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
             change(key, once, id).argument(milliseconds(lease)).promise()
         }
         HoldRequest::Release { id, once: Some(once), .. } => change(key, once, id),
-        HoldRequest::Renew { id, lease, .. } => on(&RENEW, key, id).argument(milliseconds(lease)).promise(),
+        HoldRequest::Renew { id, lease, .. } => {
+            on(&RENEW, key, id).argument(milliseconds(lease)).promise().after(&RENEW_HELD)
+        }
         HoldRequest::Release { id, tombstone, .. } => {
             let release = on(&RELEASE, key, id).argument(tombstone);
             if tombstone { release } else { release.batched(&RELEASE_BATCH) }

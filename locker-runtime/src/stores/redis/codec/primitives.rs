@@ -34,7 +34,7 @@ macro_rules! scripts {
 
         /// Returns all scripts of these primitives, and the script for all kinds.
         pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
-            [$(&$name,)+ &INSPECT_DELETE, RATE_BATCH.script(), IN_USE.script()].into_iter()
+            [$(&$name,)+ &RENEW_HELD, &INSPECT_DELETE, RATE_BATCH.script(), IN_USE.script()].into_iter()
         }
 
         /// Returns the script of the primitive with this `kind` in its key.
@@ -57,14 +57,17 @@ scripts! {
     COUNTER = "counter": "reply_cache.lua", "counter.lua";
 }
 
+static RENEW_HELD: Script = Script::new(&["a"], &[include_str!("../lua/semaphore_renew.lua")]).strict("", "");
 static RATE_BATCH: BatchScript = BatchScript::new(
     &[include_str!("../lua/rate_limiter_take.lua"), include_str!("../lua/rate_limiter_batch.lua")],
     &[0],
     &[4, 5, 6],
 );
 static IN_USE: BatchScript = BatchScript::new(&[include_str!("../lua/in_use.lua")], &[0, 1, 3], &[]);
-static INSPECT_DELETE: Script =
-    Script::new(&["q", "w", "a", "b", "y", "f", "x:", "p"], &[include_str!("../lua/inspect_delete.lua")]);
+static INSPECT_DELETE: Script = Script::new(
+    &["q", "w", "a", "b", "y", "f", "x:", "p", "z"],
+    &[include_str!("../lua/inspect_delete.lua")],
+);
 
 /// Returns the call that carries out `request`, or `None` for the lock and requests for all kinds.
 pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Option<Invocation> {
@@ -138,7 +141,7 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
             .argument(ask.key)
             .promise(),
         HoldRequest::Renew { id, lease, once: None } => {
-            begin("renew", id, None).argument(lease_argument(lease)).promise()
+            begin("renew", id, None).argument(lease_argument(lease)).promise().after(&RENEW_HELD)
         }
         HoldRequest::Renew { id, lease, once: Some(once) } => {
             by_name(begin("renew", id, None).argument(lease_argument(lease)), 3, false, once).promise()

@@ -64,7 +64,7 @@ const BUGS: [Bug; 25] = [
 ];
 
 /// Plausible bugs of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 44] = [
+const OTHER_BUGS: [(Draw, Bug); 53] = [
     (
         requests::barrier,
         ("arrivals count after the last round", "if ARGV[6] == '1' and is_closed then", "if false then"),
@@ -136,6 +136,8 @@ const OTHER_BUGS: [(Draw, Bug); 44] = [
     ),
     (requests::semaphore, ("other waiter of the same name resizes", "    know(of, attempts)\n", "")),
     (requests::semaphore, ("every copy counts", "if repeated == '1' then", "if false then")),
+    (requests::semaphore, ("hold that is over is renewed", "or before <= time or", "or")),
+    (requests::semaphore, ("shorter hold reminds no waiter", "or after < before or", "or")),
     (requests::semaphore, ("expiries are forgotten before the holds", "keep_all(live)", "keep(key, live)")),
     (requests::rate_limiter, ("inspection forgets reservations", "if found[5] then", "if false then")),
     (requests::rate_limiter, ("unused reservation is lost", "  move_up()\n  save()", "  save()")),
@@ -150,7 +152,30 @@ const OTHER_BUGS: [(Draw, Bug); 44] = [
     (requests::event, ("a late send counts", "if not reply then", "if true then")),
     (requests::event, ("every copy counts", "if ARGV[7] == '1' then", "if false then")),
     (requests::event, ("waiter misses its send", "if told then", "if false then")),
-    (requests::event, ("cancelled waiter keeps its reply", "leave(id)\nforget_answer(id)", "leave(id)")),
+    (requests::event, ("waiter gets the latest send", "rounds, ticket, '+inf'", "rounds, ended, '+inf'")),
+    (
+        requests::event,
+        ("answer outlives its minute", "if round and not is_over(round) then", "if round then"),
+    ),
+    (
+        requests::event,
+        ("answer ends before its minute", "tonumber(ticket) > ended then return end", "true then return end"),
+    ),
+    (requests::event, ("late waiter gets an earlier answer", "or ended) + 1", "or 0) + 1")),
+    (requests::event, ("silent waiters are told", "redis.call('EXISTS', waiters) == 0 and head()", "false")),
+    (
+        requests::event,
+        (
+            "process is told for former waiters",
+            "if not first then\n    redis.call('DEL'",
+            "if false then\n    redis.call('DEL'",
+        ),
+    ),
+    (
+        requests::event,
+        ("cancelled waiter keeps its reply", "withdraw(id)\nif not found[2]", "if not found[2]"),
+    ),
+    (requests::watchdog, ("earlier deadline wakes nobody", "deadline < old then", "false then")),
     (requests::watchdog, ("a late kick counts", "if is_late(kicks, id, ARGV[6]) then", "if false then")),
     (requests::watchdog, ("every copy counts", "if repeated == '1' then", "if false then")),
     (requests::counter, ("every copy counts", "if ARGV[6] == '1' then", "if false then")),
@@ -158,22 +183,18 @@ const OTHER_BUGS: [(Draw, Bug); 44] = [
     (requests::counter, ("rounded sum", "math.abs(by) >= 2 ^ 53 or", "")),
     (
         requests::latch,
-        ("released waiter is held by another count", "if remembers(let_through, id) then", "if false then"),
+        ("released waiter is held by another count", "if answer_for(id) then", "if false then"),
     ),
     (
         requests::barrier,
-        (
-            "late arrivals count",
-            "if ARGV[6] == '1' then\n    remember(passed",
-            "if false then\n    remember(passed",
-        ),
+        ("late arrivals count", "if ARGV[6] == '1' and not has_passed() then", "if false then"),
     ),
     (
         requests::barrier,
         (
             "cancelled arrival may not come back",
-            "if ARGV[6] == '1' then\n    remember(passed",
-            "if true then\n    remember(passed",
+            "elseif ARGV[6] ~= '1' then\n    depart(id)",
+            "else\n    depart(id)\n    remember(passed, id)\n  end\n  if false then",
         ),
     ),
 ];

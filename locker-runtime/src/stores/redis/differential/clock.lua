@@ -1,5 +1,6 @@
 -- The simulated clock of tests, before all other parts. The last of ARGV is the time in microseconds. Keys that would
--- have expired by then are deleted first, and messages are kept in a list instead of being published.
+-- have expired by then are deleted first, and messages are kept in a list, behind their channels,
+-- instead of being published.
 
 local NOW = tonumber(table.remove(ARGV))
 local call = redis.call
@@ -33,6 +34,19 @@ local function expire(key, milliseconds)
 end
 
 local commands = {}
+
+-- A key that is gone has no expiry when it is there again.
+for _, name in ipairs({'DEL', 'ZREM', 'HDEL', 'ZREMRANGEBYSCORE'}) do
+  commands[name] = function(...)
+    local reply = call(name, ...)
+    for _, key in ipairs(name == 'DEL' and {...} or {(...)}) do
+      if call('EXISTS', key) == 0 then
+        call('HDEL', beside(key, 'expiries'), key)
+      end
+    end
+    return reply
+  end
+end
 
 function commands.TIME()
   return {string.format('%.0f', math.floor(NOW / 1000000)), string.format('%.0f', NOW % 1000000)}
@@ -68,7 +82,7 @@ function commands.PTTL(key)
 end
 
 function commands.PUBLISH(channel, message)
-  call('RPUSH', PUSHES, message)
+  call('RPUSH', PUSHES, channel .. ' ' .. message)
   return 1
 end
 

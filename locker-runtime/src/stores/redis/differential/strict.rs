@@ -39,7 +39,7 @@ fn batches_of_locks() {
     assert!(taken > 120 * KEYS / 100, "only {taken} calls were carried out in batches");
 }
 
-const BUGS: [(Draw, Bug); 12] = [
+const BUGS: [(Draw, Bug); 13] = [
     (requests::lock, ("free lock is granted by the fast part", "if not closed() then\n", "if true then\n")),
     (
         requests::lock,
@@ -67,6 +67,7 @@ const BUGS: [(Draw, Bug); 12] = [
         ("hold is granted again", "if held_until > time and op == 'acquire' then", "if false then"),
     ),
     (requests::semaphore, ("doubtful hold is renewed", "is_doubtful(held_until - time)", "false")),
+    (requests::semaphore, ("doubtful hold is extended", "or is_doubtful(before - time)", "")),
 ];
 
 #[test]

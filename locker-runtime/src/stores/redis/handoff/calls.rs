@@ -350,6 +350,13 @@ impl Handoff {
         was_known
     }
 
+    /// Makes the members of all runs that have not held yet send their requests again. A run ends with its holder.
+    pub(crate) fn doubt(&self) {
+        for (key, remains) in self.runs.dismiss() {
+            self.wake_members(&key, Some(remains));
+        }
+    }
+
     fn wake_members(&self, key: &Key, remains: Option<Remains>) {
         self.signal_members(key, remains, Signal::Wake);
     }

@@ -64,7 +64,7 @@ struct Ongoing {
     checked: Timestamp,
 }
 
-/// The members of a run that was removed.
+/// The members of a run that was removed, or a part of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Remains {
     pub(crate) holder: Option<Id>,
@@ -201,6 +201,15 @@ impl Runs {
             Entry::Occupied(entry) if over(entry.get()) => Some(entry.remove().remains()),
             _ => None,
         }
+    }
+
+    /// Removes the members of all runs that have not held yet, and returns them with the holders, which stay.
+    pub(crate) fn dismiss(&self) -> Vec<(Key, Remains)> {
+        let remains = |run: &mut Ongoing| Remains {
+            holder: run.holder.map(|holder| holder.id),
+            waiting: run.waiting.drain(..).map(|member| member.id).collect(),
+        };
+        lock(&self.0).iter_mut().map(|(key, run)| (key.clone(), remains(run))).collect()
     }
 
     /// Returns the runs whose holder has had the lock since before `since`, or whose lease is over.

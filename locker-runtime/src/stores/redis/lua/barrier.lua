@@ -1,8 +1,9 @@
 -- The barrier. A script, because the last arrival of a round must find all others.
 --
 -- K        parties; closed: until when the last round is remembered, if there was one
--- {K}:w    id -> "<channel>"   {K}:b  ids of waiters by live until   {K}:a  ids that have passed,
+-- {K}:b    arrived ids by the end of their lives: later they do not count   {K}:a  ids that have passed,
 --          and cancelled ids whose late copies may still arrive
+-- {K}:z    waits ended by a last arrival
 -- ARGV[5]  parties   ARGV[6]  1: do not count this id from now on; of an arrival, that the round is the last one
 --
 -- {'done'} | {'conflict'}: there was a last round | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
@@ -14,41 +15,58 @@ if not is_of('barrier', found) then
   return {'wrong_kind'}
 end
 
-for _, dead in ipairs(redis.call('ZRANGEBYSCORE', lives, '-inf', text(time))) do
-  leave(dead)
+local function depart(...)
+  withdraw(...)
+  redis.call('ZREM', lives, ...)
 end
-forget(lives)
+
+-- The dead that are left do not count and do not pass.
+local dead = redis.call('ZRANGEBYSCORE', lives, '-inf', text(time), 'LIMIT', 0, PURGE)
+if dead[1] then
+  depart(unpack(dead))
+end
+local life = tonumber(redis.call('ZSCORE', lives, id) or 0)
+if life > 0 and life <= time then
+  depart(id)
+end
 forget(passed)
+
+local function arrived()
+  return redis.call('ZCOUNT', lives, '(' .. text(time), '+inf')
+end
+
+local function has_passed()
+  return remembers(passed, id) or answer_for(id)
+end
 
 if op == 'inspect' then
   local parties = tonumber(redis.call('HGET', key, 'parties') or -1)
-  return {found and 'inspected' or 'unknown', parties, -1, redis.call('ZCARD', queue), -1, is_closed and 1 or 0, 0, 0}
+  return {found and 'inspected' or 'unknown', parties, -1, arrived(), -1, is_closed and 1 or 0, 0, 0}
 elseif op == 'cancel' then
-  leave(id)
-  redis.call('ZREM', lives, id)
-  if ARGV[6] == '1' then
+  if ARGV[6] == '1' and not has_passed() then
     remember(passed, id)
-  else
+    depart(id)
+  elseif ARGV[6] ~= '1' then
+    depart(id)
     redis.call('ZREM', passed, id)
   end
-  if redis.call('EXISTS', queue, passed) == 0 and not is_closed then
+  if arrived() == 0 and redis.call('EXISTS', passed) == 0 and not is_closed then
     redis.call('DEL', key)
   end
   return {'cancelled'}
 end
-if remembers(passed, id) then
+if has_passed() then
   return {'done'}
 end
 
 if ARGV[6] == '1' and is_closed then
-  leave(id)
-  redis.call('ZREM', lives, id)
+  depart(id)
   return {'conflict'}
 end
 
-local is_here = redis.call('ZSCORE', queue, id)
+local is_here = life > time
 local parties = is_here and tonumber(redis.call('HGET', key, 'parties')) or tonumber(ARGV[5])
-local others = redis.call('ZCARD', queue) - (is_here and 1 or 0)
+local others = arrived() - (is_here and 1 or 0)
 if others + 1 >= parties then
   redis.call('HSET', key, 'kind', 'barrier', 'parties', text(parties))
   if ARGV[6] == '1' then
@@ -59,13 +77,11 @@ if others + 1 >= parties then
   else
     expire(key, MINUTE)
   end
-  leave(id)
+  depart(id)
   remember(passed, id)
-  for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-    remember(passed, waiter)
-  end
-  dismiss('wake')
-  redis.call('DEL', lives)
+  dismiss('')
+  redis.call('ZREMRANGEBYSCORE', lives, '(' .. text(time), '+inf')
+  expire(lives, MINUTE + SECOND)
   return {'done'}
 end
 -- The latest arrival sets the number of parties, also if it does not wait.

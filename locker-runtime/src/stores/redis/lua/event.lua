@@ -1,8 +1,8 @@
 -- The event. A script, because only one of many sends may succeed, and a wait must check and join in one step.
 --
 -- K        by, message: id and text of the send; the key lives while the event stays sent
--- {K}:b    waiter's id -> "sent <id of the send>", and that -> message: the event may be over when they ask again;
---          retried sends and resets: "once <id>" -> reply: others may have reset and sent it before the next copy
+-- {K}:b    retried sends and resets, "once <id>" -> reply: others may have reset and sent it before the next copy
+-- {K}:z    the answer is the message: the event may be over when a waiter asks again
 -- ARGV[5]  message   ARGV[6]  milliseconds to keep it
 -- ARGV[7]  1: remember the reply, an earlier copy of this request may still arrive
 --
@@ -19,14 +19,7 @@ local function send()
   end
   redis.call('HSET', key, 'kind', 'event', 'by', id, 'message', ARGV[5])
   expire(key, tonumber(ARGV[6]))
-  local waiting, told = redis.call('ZRANGE', queue, 0, -1), 'sent ' .. id
-  for _, waiter in ipairs(waiting) do
-    remember_answer(waiter, told)
-  end
-  if waiting[1] then
-    remember_answer(told, ARGV[5])
-  end
-  dismiss('wake')
+  dismiss(ARGV[5])
   return 'done'
 end
 
@@ -42,13 +35,13 @@ end
 
 if op == 'inspect' then
   local ends_in = found[2] and math.floor(left(key) * 1000) or -1
-  return {found[1] and 'inspected' or 'unknown', -1, -1, redis.call('ZCARD', queue), ends_in, found[2] and 1 or 0, 0, 0}
+  return {found[1] and 'inspected' or 'unknown', -1, -1, waiting(), ends_in, found[2] and 1 or 0, 0, 0}
 elseif op == 'wait' then
-  local told = answer_to(id)
+  local told = answer_for(id)
   if told then
-    return {'message', answer_to(told)}
+    return {'message', told}
   elseif found[2] then
-    leave(id)
+    withdraw(id)
     return {'message', found[3]}
   end
   if live then
@@ -67,9 +60,8 @@ elseif op == 'send' or op == 'reset' then
   end
   return {reply}
 end
-leave(id)
-forget_answer(id)
-if not found[2] and redis.call('EXISTS', queue, ends) == 0 then
+withdraw(id)
+if not found[2] and waiting() == 0 and redis.call('EXISTS', ends) == 0 then
   redis.call('DEL', key)
 end
 return {'cancelled'}

@@ -2,17 +2,18 @@
 -- one step.
 --
 -- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:y; {K}:f, the fence, which stays for a minute; {K}:x:id: this attempt
---          is refused; {K}:p
+--          is refused; {K}:p; {K}:z of watchers.lua
 -- ARGV[1]  the attempt of a deletion
 -- ARGV[2]  'kind' or 'delete'
 -- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
 -- {'kind', name} | {'inspected', .., holder} of a lock | {'unknown'} | {'deleted'}
 
-local key, queue, waiters, last_fence, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8]
+local key, queue, waiters, last_fence, tombstone, rounds = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8], KEYS[10]
 local found = redis.call('TYPE', key).ok
 local kind = found == 'string' and 'lock' or found == 'hash' and redis.call('HGET', key, 'kind')
-if not kind and redis.call('EXISTS', queue) == 1 then
+-- Former waiters of watchers.lua may outlive their key.
+if not kind and redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', rounds) == 0 then
   kind = 'lock'
 end
 local function bury()
@@ -25,13 +26,32 @@ if not kind or ARGV[2] == 'delete' and redis.call('EXISTS', tombstone) == 1 then
   return {'unknown'}
 end
 
-if ARGV[2] == 'delete' then
+local function notify_each()
   for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
     local channel = string.match(redis.call('HGET', waiters, waiter) or '', '%S+$')
     if channel then
       publish(channel, string.format('%s deleted %s 0 %s', kind, waiter, key))
     end
   end
+  redis.call('DEL', queue)
+end
+
+-- Those whose wait has ended keep their answer.
+local function notify_processes()
+  for _, process in ipairs(redis.call('ZRANGE', waiters, 0, -1)) do
+    publish(process, string.format('%s deleted - 0 %s', kind, key))
+  end
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  if redis.call('EXISTS', rounds) == 0 then
+    redis.call('DEL', queue)
+  elseif last and tonumber(last) > tonumber(redis.call('ZRANGE', rounds, -1, -1, 'WITHSCORES')[2]) then
+    redis.call('ZADD', rounds, last, last .. ' 0 ')
+  end
+end
+
+if ARGV[2] == 'delete' then
+  local is_watched = kind == 'event' or kind == 'latch' or kind == 'barrier' or kind == 'watchdog'
+  if is_watched then notify_processes() else notify_each() end
   -- The process of a run notifies its members.
   local fence, channel, run = string.match(kind == 'lock' and redis.call('GET', last_fence) or '', '^(%d+) %S+ %??(%S+) (%S+)$')
   if run and run == redis.call('GET', key) then
@@ -39,7 +59,7 @@ if ARGV[2] == 'delete' then
   end
   fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
   -- Deletion comes before SET: a script that has deleted something may write at maxmemory.
-  redis.call('DEL', key, queue, waiters, KEYS[6], KEYS[9])
+  redis.call('DEL', key, waiters, KEYS[6], KEYS[9])
   if fence then
     set(last_fence, fence, 60000)
   end

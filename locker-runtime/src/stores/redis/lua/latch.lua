@@ -1,12 +1,13 @@
 -- The latch. A script, because counting, opening and joining the queue must be one step.
 --
 -- K        count: required count-downs; counted: count-downs so far; until: end of their validity
--- {K}:a    ids that have counted   {K}:b  waiters at the opening: the count may differ when they ask again
+-- {K}:a    ids that have counted
+-- {K}:z    waits ended by an opening: the count may differ when a waiter asks again
 -- ARGV[5]  count
 --
 -- {'done'} | {'value', remaining count} | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
 
-local seen, let_through = KEYS[4], KEYS[5]
+local seen = KEYS[4]
 local found = redis.call('HMGET', key, 'kind', 'count', 'counted', 'until')
 if not is_of('latch', found[1]) then
   return {'wrong_kind'}
@@ -16,24 +17,19 @@ if tonumber(found[4] or 0) <= time then
   counted = 0
 end
 forget(seen)
-forget(let_through)
 
 local function save(kept)
   redis.call('HSET', key, 'kind', 'latch', 'count', text(count), 'counted', text(counted))
   keep(key, kept)
   if counted >= count then
-    for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
-      remember(let_through, waiter)
-    end
-    dismiss('wake')
+    dismiss('')
   end
 end
 
 if op == 'inspect' then
-  local waiting = redis.call('ZCARD', queue)
-  return {found[1] and 'inspected' or 'unknown', count, counted, waiting, -1, counted >= count and 1 or 0, 0, 0}
+  return {found[1] and 'inspected' or 'unknown', count, counted, waiting(), -1, counted >= count and 1 or 0, 0, 0}
 elseif op == 'wait' then
-  if remembers(let_through, id) then
+  if answer_for(id) then
     return {'done'}
   end
   -- If the key was deleted, a waiter restores the count.
@@ -41,7 +37,7 @@ elseif op == 'wait' then
     count = tonumber(ARGV[5])
   end
   if counted >= count then
-    leave(id)
+    withdraw(id)
   end
   if live or found[1] then
     save(live or 1)
@@ -61,9 +57,8 @@ elseif op == 'count_down' then
   save(1)
   return {'value', math.max(0, count - counted)}
 end
-leave(id)
-redis.call('ZREM', let_through, id)
-if counted == 0 and redis.call('EXISTS', queue, seen, let_through) == 0 then
+withdraw(id)
+if counted == 0 and waiting() == 0 and redis.call('EXISTS', seen) == 0 then
   redis.call('DEL', key)
 end
 return {'cancelled'}

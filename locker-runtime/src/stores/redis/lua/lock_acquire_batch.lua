@@ -29,7 +29,8 @@ for i = 1, many do
       redis.call('DEL', KEYS[i])
     else
       if before and before >= fence then
-        fence = string.format('%.0f', math.max(fence, (string.match(before, '^%d+') or 0) + 1))
+        local recorded = tonumber(string.match(before, '^%d+') or 0)
+        fence = string.format('%.0f', math.max(fence, recorded < 2 ^ 53 and recorded + 1 or 0))
         redis.call('SET', record, fence .. ' ' .. id, 'PX', kept)
       end
       answers[i] = 'granted ' .. fence

@@ -11,7 +11,9 @@ if redis.call('EXISTS', KEYS[3], KEYS[6]) == 0 and redis.call('SET', KEYS[1], AR
     return before
   end
   if before and before >= fence then
-    fence = string.format('%.0f', math.max(fence, (string.match(before, '^%d+') or 0) + 1))
+    -- A number from 2^53 on is not of this crate: none that Lua counts could rise above it.
+    local last = tonumber(string.match(before, '^%d+') or 0)
+    fence = string.format('%.0f', math.max(fence, last < 2 ^ 53 and last + 1 or 0))
     redis.call('SET', KEYS[2], fence .. ' ' .. ARGV[1], 'PX', ARGV[2] + 60000)
   end
   return 'granted ' .. fence

@@ -1,11 +1,12 @@
 -- Extends the hold to `lease` from now, unless it lasts longer: renewals of a run may overtake each other.
 -- A script, because it must renew only the caller's own hold.
--- This part comes before lock.lua: most renewals end here.
+-- Most renewals end here. This part is a script of its own, which names only keys that exist as long as the hold does:
+-- while a slot moves, a node refuses a script with any other. It also comes before lock.lua.
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  lease in milliseconds
 --
--- 'renewed FENCE' | 'lost'
+-- 'renewed FENCE' | 'lost' | nothing, in the script of its own
 
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then

@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  K      hash: 'kind', and the fields of the primitive
 -- KEYS[2]  {K}:q  waiters' ids by ticket
--- KEYS[3]  {K}:w  id -> record of the waiter
+-- KEYS[3]  {K}:w  id -> record of the waiter; see watchers.lua
 -- KEYS[4]  {K}:a  \
 -- KEYS[5]  {K}:b   > see each primitive
 -- KEYS[6]  {K}:z  /

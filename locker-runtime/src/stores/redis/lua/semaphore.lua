@@ -29,8 +29,9 @@ if not is_of('semaphore', found[1]) then
   return {'wrong_kind'}
 end
 local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
--- A former lock at this key leaves its holder after the fence.
+-- A former lock at this key leaves its holder after the fence. A number from 2^53 on is not of this crate.
 local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
+fence = fence < 2 ^ 53 and fence or 0
 local silent = found[5] or ' '
 -- Whether a hold has ended in this call, or will end before the keys expire.
 local ended = false

@@ -1,7 +1,7 @@
 -- The watchdog. A script, because checking the deadline and joining the queue must be one step.
 --
 -- K        deadline in microseconds; the key lives a day longer
--- {K}:z    refused kicks
+-- {K}:a    refused kicks
 -- ARGV[5]  milliseconds until it expires
 -- ARGV[6]  1: refuse this kick from now on, an earlier copy of it may still arrive
 --
@@ -25,18 +25,18 @@ if op == 'inspect' then
     return {'unknown'}
   end
   local is_over = deadline <= time
-  return {'inspected', -1, -1, redis.call('ZCARD', queue), math.max(0, deadline - time), is_over and 1 or 0, 0, 0}
+  return {'inspected', -1, -1, waiting(), math.max(0, deadline - time), is_over and 1 or 0, 0, 0}
 elseif op == 'wait' then
   if not deadline then
     start(MINUTE)
   end
   if deadline <= time then
-    leave(id)
+    withdraw(id)
     return {'expired'}
   end
   return watch(deadline - time)
 elseif op == 'kick' then
-  local kicks = KEYS[6]
+  local kicks = KEYS[4]
   forget(kicks)
   if is_late(kicks, id, ARGV[6]) then
     return {'done'}
@@ -44,9 +44,9 @@ elseif op == 'kick' then
   local old = deadline
   start(tonumber(ARGV[5]))
   if old and deadline < old then
-    dismiss('wake')
+    dismiss()
   end
   return {'done'}
 end
-leave(id)
+withdraw(id)
 return {'cancelled'}

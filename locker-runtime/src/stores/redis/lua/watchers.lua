@@ -1,20 +1,121 @@
--- Waiters for something that is not held. A notification makes them ask again.
+-- Waiters for something that is not held. A notification makes them ask again. The end of their wait is recorded once
+-- for all of them, and each process gets one message: no script does work for each waiter.
 --
--- {K}:w  id -> "<channel>"
+-- {K}:q  waiters' ids by ticket; those whose wait has ended keep their tickets for a minute
+-- {K}:w  channels of the processes that have waiters; it lives as long as the waiters do without another request
+-- {K}:z  ended waits by their last ticket: "<ticket> <end of their minute> <answer>"; the minute of 0 is over
+
+local rounds = KEYS[6]
+
+-- The maximum of former waiters that one script removes.
+local PURGE = 1000
+
+local function is_over(round)
+  return tonumber(string.match(round, '^%d+ (%d+)')) <= time
+end
+
+local function withdraw(...)
+  return redis.call('ZREM', queue, ...)
+end
+
+local function forget_rounds()
+  local room = PURGE
+  while room > 0 do
+    local round, last = unpack(redis.call('ZRANGE', rounds, 0, 0, 'WITHSCORES'))
+    if not round or not is_over(round) then return end
+    local gone = redis.call('ZRANGEBYSCORE', queue, '-inf', last, 'LIMIT', 0, room)
+    if gone[1] then
+      withdraw(unpack(gone))
+    end
+    if #gone == room then return end
+    room = room - #gone - 1
+    redis.call('ZREM', rounds, round)
+  end
+end
+
+-- The last ticket whose wait has ended.
+local ended = 0
+if redis.call('EXISTS', rounds) == 1 then
+  forget_rounds()
+  ended = tonumber(redis.call('ZRANGE', rounds, -1, -1, 'WITHSCORES')[2] or 0)
+end
+
+local function waiting()
+  return redis.call('ZCOUNT', queue, '(' .. text(ended), '+inf')
+end
+
+-- The ticket of the first waiter.
+local function head()
+  return redis.call('ZRANGEBYSCORE', queue, '(' .. text(ended), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+end
+
+-- Former waiters that lost their round would wait again.
+local function keep_queue(milliseconds)
+  expire(queue, milliseconds)
+  expire(rounds, milliseconds + SECOND)
+end
+
+-- Ends all waits. Without an answer the waiters are forgotten.
+local function finish(answer)
+  local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  redis.call('DEL', waiters)
+  if not answer and ended == 0 then
+    redis.call('DEL', queue)
+  elseif last then
+    ended = tonumber(last)
+    local over = answer and text(time + MINUTE * 1000) or '0'
+    redis.call('ZADD', rounds, last, string.format('%s %s %s', last, over, answer or ''))
+    keep_queue(math.max(left(queue), MINUTE))
+  end
+end
+
+if redis.call('EXISTS', waiters) == 0 and head() then
+  finish()
+end
+
+-- Wakes all waiters. They get the answer when they ask again within a minute.
+local function dismiss(answer)
+  if not head() then return end
+  for _, process in ipairs(redis.call('ZRANGE', waiters, 0, -1)) do
+    publish(process, string.format('%s wake - 0 %s', KIND, key))
+  end
+  finish(answer)
+end
+
+-- The answer that has ended the wait of this id.
+local function answer_for(waiter)
+  local ticket = ended > 0 and redis.call('ZSCORE', queue, waiter)
+  if not ticket or tonumber(ticket) > ended then return end
+  local round = redis.call('ZRANGEBYSCORE', rounds, ticket, '+inf', 'LIMIT', 0, 1)[1]
+  if round and not is_over(round) then
+    return string.match(round, '^%d+ %d+ (.*)$')
+  end
+  withdraw(waiter)
+end
+
+-- Joins at the end, or keeps the place. Returns how many tickets are ahead.
+local function enter()
+  local ticket, first = redis.call('ZSCORE', queue, id), head()
+  if not first then
+    redis.call('DEL', waiters)
+  end
+  if not ticket then
+    ticket = (first and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or ended) + 1
+    redis.call('ZADD', queue, ticket, id)
+  end
+  redis.call('ZADD', waiters, 0, channel)
+  keep(waiters, live)
+  if left(queue) < live then
+    keep_queue(live)
+  end
+  return ticket - (first or ticket)
+end
 
 -- `due`: microseconds until it comes without a call at the earliest, if ever.
 local function watch(due)
   if not live then
-    leave(id)
+    withdraw(id)
     return {'busy', due or 0}
   end
-  return {'queued', join(channel, live), due or -1}
-end
-
-local function dismiss(signal)
-  local all = redis.call('ZRANGE', queue, 0, -1)
-  for _, waiter in ipairs(all) do
-    tell(signal, waiter, redis.call('HGET', waiters, waiter))
-  end
-  redis.call('DEL', queue, waiters)
+  return {'queued', enter(), due or -1}
 end

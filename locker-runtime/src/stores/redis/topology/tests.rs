@@ -115,14 +115,15 @@ fn node_at_a_new_place_is_another_one() {
     };
     topology.apply(&at(7000));
     let before = topology.masters();
+    assert!(!topology.has_relocated(*before.first().unwrap()));
     assert!(!topology.apply(&at(7001)).has_failed_over);
     let after = topology.masters();
     assert_eq!(after.len(), 1);
     assert_ne!(before, after);
     assert_eq!(topology.master(*after.first().unwrap()).unwrap().1.port, 7001);
+    assert!(topology.has_relocated(*after.first().unwrap()));
 }
 
-/// Its numbers of configurations begin anew.
 /// A container that knows itself by its former address, for example. The others know where it is.
 #[test]
 fn word_of_a_node_about_its_own_place_moves_nothing() {
@@ -152,6 +153,7 @@ fn word_of_a_node_about_its_own_place_moves_nothing() {
     assert_eq!(alone.masters().len(), 3);
 }
 
+/// Its numbers of configurations begin anew.
 #[test]
 fn another_cluster_takes_the_place_of_one_that_is_gone() {
     let mut topology = Topology::default();
@@ -174,4 +176,52 @@ fn another_cluster_takes_the_place_of_one_that_is_gone() {
     assert_eq!((owner(&topology, 0).as_str(), owner(&topology, 100).as_str()), ("x", "y"));
     assert_eq!(topology.masters().len(), 2, "the former masters are left");
     assert!(!topology.is_foreign(&other));
+}
+
+/// A node of 6.2 knows no names of hosts, and lists nodes of 7 without them.
+#[test]
+fn name_alone_makes_no_other_place() {
+    let named = |name: &str| {
+        let mut view = view("a", FIRST, SECOND, (3, ""));
+        view.nodes[1].place.hostname = Some(name.to_owned());
+        view
+    };
+    let nameless = view("c", FIRST, SECOND, (3, ""));
+    for (by_name, other_name_counts) in [(false, false), (true, true)] {
+        let mut topology = Topology::new(by_name);
+        topology.apply(&named("one.example"));
+        let before = topology.masters();
+        for view in [&nameless, &named("one.example"), &nameless] {
+            assert_eq!(topology.apply(view), Change::default());
+            assert_eq!(topology.masters(), before);
+        }
+        assert!(topology.master_at("one.example:7098").is_some());
+        topology.apply(&named("other.example"));
+        assert_eq!(topology.masters() != before, other_name_counts);
+        assert!(topology.master_at("other.example:7098").is_some());
+    }
+    // A certificate may be for a name that was not known yet.
+    let mut topology = Topology::new(true);
+    topology.apply(&nameless);
+    let before = topology.masters();
+    topology.apply(&named("one.example"));
+    assert_ne!(topology.masters(), before);
+}
+
+/// It had the highest number when it was removed, so no other node's claim is later.
+#[test]
+fn removed_master_is_left_once_it_is_gone() {
+    let mut topology = Topology::default();
+    topology.apply(&view("a", (1, "0-99"), (9, "100-16383"), (3, "")));
+    let text = "a 127.0.0.1:7097@1 myself,master - 0 0 1 connected 0-99
+c 127.0.0.1:7099@1 master - 0 0 3 connected 100-16383";
+    let without = View::read(text, "h").unwrap();
+    assert_eq!(topology.apply(&without), Change::default());
+    let unknown = topology.owners_unknown_to(&[&without]);
+    assert_eq!(unknown.len(), 1);
+    let with = view("c", (1, "0-99"), (9, "100-16383"), (3, ""));
+    assert!(topology.owners_unknown_to(&[&without, &with]).is_empty(), "one node knows it");
+    topology.set_gone(unknown);
+    assert_eq!(topology.apply(&without), Change { has_moved: true, has_failed_over: true });
+    assert_eq!(owner(&topology, 100), "c");
 }

@@ -48,6 +48,18 @@ fn members_hold_in_their_order() {
 }
 
 #[test]
+fn doubted_run_ends_with_its_holder() {
+    let (runs, key, grant) = begun();
+    runs.taken(&key, grant, None);
+    let first = Some(Id::from(1));
+    let waiting = vec![Id::from(2), Id::from(3)];
+    assert_eq!(runs.dismiss(), [(key.clone(), Remains { holder: first, waiting })]);
+    assert_eq!(runs.place(&key, Id::from(2)), Place::Outside);
+    assert_eq!(runs.place(&key, Id::from(1)), Place::Holds { grant, fence: 7 });
+    assert_eq!(runs.taken(&key, grant, first), Next::Over);
+}
+
+#[test]
 fn next_skips_members_that_have_left() {
     let (runs, key, grant) = begun();
     runs.taken(&key, grant, None);
