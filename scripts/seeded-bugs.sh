@@ -16,7 +16,7 @@ faults() {
 4~$cas/exchange.rs~messages: messages::write\(self\.key, others\)~messages: { drop(others); Vec::new() }~other processes are not told
 5~$cas/exchange.rs~\|request\| Job::own\(request, Some\(version\)\)\)\.collect\(\)~|request| { let _ = version; Job::own(request, None) }).collect()~a grant is taken back although it may have been confirmed
 6~$cas/round.rs~let is_seated = .*~let is_seated = false && seat.is_some_and(|until| until > moment.now + WAITER_TTL / 2);~each request of a waiter writes
-7~$cas/exchange.rs~if !self\.known\.has_value\(\) && self\.must_look~if false && self.must_look~a key that was never seen is taken for one without an earlier value
+7~$cas/exchange.rs~let is_unseen = !self~let is_unseen = false && !self~a key that was never seen is taken for one without an earlier value
 8~$cas/exchange.rs~if round\.changed\.is_none\(\) && self\.knows_enough\(&round\)~if round.changed.is_none()~the known value is not compared before a reply
 9~$cas.rs~lock\(&self\.queues\)\.told\(&first\.key\)~let _ = first~a waiter that was told asks only its own process
 10~$cas/round.rs~let is_handed_off =~let is_handed_off = |_: &Notification| false; let _ =~a hand-off may be lost in a crash
@@ -27,6 +27,7 @@ faults() {
 15~$cas/time.rs~let end = self\.time \+ CAP \+ passed~let end = self.time + passed~a repeated write promises too little
 16~$cas/ticked.rs~\(time > known\.tick\.time\)\.then~(true).then~a clock is written that has not moved on
 17~$cas/ticked.rs~gaps: \(known\.tick\.gaps \+ gap\)\.max\(least\.since\(time\)\)~gaps: known.tick.gaps.max(least.since(time)) + gap - gap~a clock forgets how long it stood still
+18~$cas/exchange.rs~round\.must_be_durable\(\) && self\.was_behind~false && self.was_behind~a grant is kept although the clock was later than the step took it for
 TABLE
 }
 
