@@ -111,7 +111,7 @@ async fn copies_of_messages_change_nothing() {
             // others.
             for from in [0, 1, 2] {
                 fence += 1;
-                let stranger = ghost_run(server, &format!("lock:ghost {ghost}"), fence);
+                let stranger = ghost_run(server, channel, &format!("lock:ghost {ghost}"), fence);
                 let message = if message == "ghost" { &stranger } else { message };
                 let _: i64 = setup.servers()[from].ask("PUBLISH", &[channel, message]);
                 let is_read = || holder(server, &format!("lock:ghost {ghost}")).is_none();

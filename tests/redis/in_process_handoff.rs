@@ -1,7 +1,8 @@
 //! Runs: the lock is granted to several waiters of one process at once, which hand it off to each other.
 
 use crate::support::{
-    builder, clock, connect, grant_at_the_server, hold, holder, in_time, nobody_is_left, until, waiting,
+    builder, clock, commands_run, connect, grant_at_the_server, hold, holder, in_time, nobody_is_left, until,
+    waiting,
 };
 use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};
@@ -511,4 +512,75 @@ async fn no_member_begins_after_a_known_failover() {
         assert!(guard.fence() >= opened.as_micros().try_into().unwrap(), "a grant of the former master");
         guard.release().await.unwrap();
     }
+}
+
+/// A message that ends a run, as a user writes it who may publish, has no right on the keys, and has overheard the grant.
+fn forge(server: &RedisServer, channel: &str, message: &str) {
+    assert_eq!(server.ask::<i64>("PUBLISH", &[channel, message]), 1);
+}
+
+/// Returns the id, the members and the last fence of the run that holds the lock `a`, and its channel.
+fn overhear(server: &RedisServer) -> [String; 4] {
+    let (run, record) = (holder(server, "lock:a").unwrap(), server.ask::<String>("GET", &["{lock:a}:f"]));
+    let [fence, members, channel, id] = record.split(' ').collect::<Vec<_>>()[..] else { panic!("{record}") };
+    assert_eq!(run, id);
+    [id, members, fence, channel].map(str::to_owned)
+}
+
+#[tokio::test]
+async fn forged_end_ends_no_hold() {
+    for word in ["lost", "deleted"] {
+        let Some((server, _proxy, locker, mut turns, first)) = line(2).await else { return };
+        let [run, _, fence, channel] = overhear(&server);
+        forge(&server, &channel, &format!("lock {word} {run} {fence} lock:a"));
+        // The server was asked about the run, and all that was sent before has been replied to.
+        let renewals = || server.ask::<i64>("PTTL", &["lock:a"]);
+        let _: i64 = server.ask("PEXPIRE", &["lock:a", "3000"]);
+        forge(&server, &channel, &format!("lock {word} {run} {fence} lock:a"));
+        until("the question", async || renewals() > 3_000).await;
+        hold(&locker, "another").await.release().await.unwrap();
+        first.check().unwrap();
+        assert!(turns.receiver.try_recv().is_err(), "two hold after a forged message: {word}");
+        first.release().await.unwrap();
+        turns.of(1).await.release().await.unwrap();
+    }
+}
+
+/// The lease is in the message.
+#[tokio::test]
+async fn forged_grant_sets_no_lease() {
+    let Some((server, _proxy, locker, _turns, first)) = line(1).await else { return };
+    let scripts = || commands_run(&server, |name| name == "evalsha");
+    let [run, _, fence, channel] = overhear(&server);
+    let (before, later) = (scripts(), fence.parse::<u64>().unwrap() + 1);
+    forge(&server, &channel, &format!("lock run {run}:86400000 {later} lock:a"));
+    // The renewal of two keys, and after it the one of all.
+    until("the question", async || scripts() >= before + 2).await;
+    assert!(server.ask::<i64>("PTTL", &["lock:a"]) <= 6_000);
+    first.release().await.unwrap();
+    let (next, before) = (hold(&locker, "a").await, scripts());
+    forge(&server, &channel, &format!("lock run {}:86400000 {} lock:a", next.id(), next.fence()));
+    until("the return of the grant", async || scripts() > before).await;
+    assert!(server.ask::<i64>("PTTL", &["lock:a"]) <= 6_000);
+    next.release().await.unwrap();
+}
+
+/// The message names a waiter of another process as a member.
+#[tokio::test]
+async fn forged_run_grants_nothing() {
+    let Some((server, _proxy, _locker, mut turns, first)) = line(2).await else { return };
+    let (other, mut others) = (connect(&server.url()).await, Turns::new());
+    others.queue(&server, &other).await;
+    let [_, members, fence, _] = overhear(&server);
+    let waiters: Vec<String> = server.ask("HGETALL", &["{lock:a}:w"]);
+    let [id, record] = &waiters[..] else { panic!("{waiters:?}") };
+    let channel = record.rsplit(' ').next().unwrap();
+    let (first_member, _) = members.split_once(',').unwrap();
+    forge(&server, channel, &format!("lock run {first_member},{id}:6000 {fence} lock:a"));
+    hold(&other, "another").await.release().await.unwrap();
+    first.check().unwrap();
+    assert!(others.receiver.try_recv().is_err(), "two hold after a forged grant");
+    first.release().await.unwrap();
+    turns.of(1).await.release().await.unwrap();
+    others.of(0).await.release().await.unwrap();
 }

@@ -79,7 +79,7 @@ async fn silent_successor_is_passed_over() {
     direct.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
     let silent = queue_permit(&server, &behind, "silent", MINUTE, GENEROUS).await;
     let next = queue_permit(&server, &direct, "next", MINUTE, GENEROUS).await;
-    proxy.set(Fault::DropReplies);
+    proxy.set(Fault::HoldRequests);
     let released = clock(&server);
     assert!(direct.keyed_semaphore("a").release("first").await.unwrap());
     let grant = in_time("the second waiter", next).await.unwrap().unwrap();
@@ -111,7 +111,7 @@ async fn grant_without_a_waiter_is_released() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let tell = |message: &str| assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], message]), 1);
-    tell(&ghost_run(&server, "lock:ghost", 7));
+    tell(&ghost_run(&server, &channels[0], "lock:ghost", 7));
     until("the ghost's end", async || holder(&server, "lock:ghost").is_none()).await;
     let guard = hold(&connect(&server.url()).await, "a").await;
     let waiter = queue(&server, &locker).await;
@@ -124,7 +124,7 @@ async fn grant_without_a_waiter_is_released() {
         tell(&format!("lock run {id}:6000 {} {key}", fence + 1));
         tell(&format!("lock run {id}:6000,{id}:7000 {} {key}", fence + 2));
     }
-    tell(&ghost_run(&server, "lock:ghost", 8));
+    tell(&ghost_run(&server, &channels[0], "lock:ghost", 8));
     until("a later message having been read", async || holder(&server, "lock:ghost").is_none()).await;
     for (guard, key) in [(&guard, "lock:a"), (&of_another, "lock:b"), (&of_this, "lock:c")] {
         assert_eq!(holder(&server, key).as_deref(), Some(guard.id()));

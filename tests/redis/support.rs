@@ -123,18 +123,19 @@ static NEXT_FENCE: AtomicU64 = AtomicU64::new(1);
 /// Sends a message to the only process that listens, and waits until the process has read it and acted on it.
 pub(crate) async fn tell_late(server: &RedisServer, message: &str) {
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
-    let run = ghost_run(server, "lock:ghost", NEXT_FENCE.fetch_add(1, Ordering::Relaxed));
+    let fence = NEXT_FENCE.fetch_add(1, Ordering::Relaxed);
+    let run = ghost_run(server, &channels[0], "lock:ghost", fence);
     for message in [message, &run] {
         assert_eq!(server.ask::<i64>("PUBLISH", &[&channels[0], message]), 1);
     }
     until("a later message having been read", async || holder(server, "lock:ghost").is_none()).await;
 }
 
-/// Grants a lock at the server to a waiter that nobody knows, and which therefore does not confirm it. Returns the
-/// message about it.
-pub(crate) fn ghost_run(server: &RedisServer, key: &str, fence: u64) -> String {
+/// Grants a lock at the server to a waiter of the process of `channel`, which does not know it and therefore does not
+/// confirm it. Returns the message about it.
+pub(crate) fn ghost_run(server: &RedisServer, channel: &str, key: &str, fence: u64) -> String {
     const GHOST: &str = "0123456789abcdef0123456789abcdef";
-    let record = format!("{fence} {GHOST}:60000 ?locker:push:nobody {GHOST}");
+    let record = format!("{fence} {GHOST}:60000 ?{channel} {GHOST}");
     let _: String = server.ask("SET", &[&format!("{{{key}}}:f"), &record, "PX", "120000"]);
     let _: String = server.ask("SET", &[key, GHOST, "PX", "60000"]);
     format!("lock run {GHOST}:60000 {fence} {key}")

@@ -54,7 +54,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     key::Key,
     mailboxes::Mailboxes,
-    primitives::{HoldRequest, IdempotencyKey, Reply, Request},
+    primitives::{HoldRequest, IdempotencyKey, Reply, Request, Signal},
     process::PerProcess,
     store::{Answering, Calling, Description, KeyPage, Store},
     sync::{Mutex, lock},
@@ -284,7 +284,7 @@ impl RunMessages for Redis {
     }
 
     fn run_lost(&self, key: &Key, grant: Grant) {
-        self.handoff.abandon(key, grant);
+        self.handoff.doubt_run(key, grant, Signal::Wake);
     }
 
     fn runs_doubted(&self) {
@@ -292,6 +292,6 @@ impl RunMessages for Redis {
     }
 
     fn run_deleted(&self, key: &Key, grant: Grant) -> bool {
-        self.handoff.delete(key, grant)
+        self.handoff.doubt_run(key, grant, Signal::Deleted)
     }
 }

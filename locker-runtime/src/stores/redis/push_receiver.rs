@@ -72,13 +72,13 @@ pub(super) trait RunMessages: Store {
     /// Handles the grant of a lock to a run.
     fn run_granted(&self, key: &Key, run: &Run);
 
-    /// Handles the forced end of a run.
+    /// Handles the message that a run was ended.
     fn run_lost(&self, key: &Key, grant: Grant);
 
     /// Handles a change of the server, which may not know the runs.
     fn runs_doubted(&self);
 
-    /// Handles the deletion of a key. Returns whether the run was known.
+    /// Handles the message that the key of a run was deleted. Returns whether the run was known.
     fn run_deleted(&self, key: &Key, grant: Grant) -> bool;
 }
 

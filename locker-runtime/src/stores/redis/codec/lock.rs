@@ -79,9 +79,7 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
             change(key, once, id).argument(milliseconds(lease)).promise()
         }
         HoldRequest::Release { id, once: Some(once), .. } => change(key, once, id),
-        HoldRequest::Renew { id, lease, .. } => {
-            on(&RENEW, key, id).argument(milliseconds(lease)).promise().after(&RENEW_HELD)
-        }
+        HoldRequest::Renew { id, lease, .. } => renewal(key, id, lease).after(&RENEW_HELD),
         HoldRequest::Release { id, tombstone, .. } => {
             let release = on(&RELEASE, key, id).argument(tombstone);
             if tombstone { release } else { release.batched(&RELEASE_BATCH) }
@@ -110,9 +108,18 @@ fn change(key: &Key, IdempotencyKey { attempt, retried }: IdempotencyKey, name: 
     on(&ONCE, key, attempt).argument(name).argument(retried)
 }
 
-/// Returns the call that ends a run, if it has this very fence and is not confirmed.
-pub(crate) fn decline(key: &Key, Grant { run, fence }: Grant) -> Invocation {
-    on(&EVICT, key, run).argument(fence).argument(true)
+fn renewal(key: &Key, id: Id, lease: Duration) -> Invocation {
+    on(&RENEW, key, id).argument(milliseconds(lease)).promise()
+}
+
+/// Returns the renewal that confirms a run of this process, with these very members: a message may be made up.
+pub(crate) fn confirmation(key: &Key, run: &Run, lease: Duration, channel: &str) -> Invocation {
+    renewal(key, run.id(), lease).argument(Arc::from(run.record(channel))).after(&RENEW_HELD)
+}
+
+/// Returns the call that ends a run of this process, if it has these very members and is not confirmed.
+pub(crate) fn decline(key: &Key, run: &Run, channel: &str) -> Invocation {
+    on(&EVICT, key, run.id()).argument(run.fence).argument(Arc::from(run.record(&format!("?{channel}"))))
 }
 
 fn on(script: &'static Script, key: &Key, id: Id) -> Invocation {
@@ -177,6 +184,8 @@ pub(crate) fn is_shared_with_foreigners(reply: &ScriptReply) -> bool {
 pub(crate) struct Run {
     /// The fence of the last member. The other members have the fences before it.
     pub(crate) fence: u64,
+    /// As the scripts write them.
+    text: Arc<str>,
     leases: Vec<(Id, Duration)>,
 }
 
@@ -204,7 +213,17 @@ impl Run {
             let (id, lease) = text.split_once(':')?;
             Some((Id::parse(id)?, Duration::from_millis(lease.parse().ok()?)))
         };
-        Some(Self { fence, leases: members.split(',').map(member).collect::<Option<_>>()? })
+        let leases = members.split(',').map(member).collect::<Option<_>>()?;
+        Some(Self { fence, text: Arc::from(members), leases })
+    }
+
+    pub(crate) fn grant(&self) -> Grant {
+        Grant { run: self.id(), fence: self.fence }
+    }
+
+    /// Returns what the server has recorded about this run.
+    fn record(&self, channel: &str) -> String {
+        format!("{} {} {channel} {}", self.fence, self.text, self.id())
     }
 
     /// Returns the id by which the server knows the run. No member of a run of several has it.

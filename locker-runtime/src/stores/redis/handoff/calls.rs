@@ -25,7 +25,7 @@ use crate::{
     renewals,
     stores::redis::{
         codec::lock::{self, Grant, Run},
-        script::ScriptReply,
+        script::{Invocation, ScriptReply},
         session::Session,
     },
 };
@@ -131,7 +131,16 @@ impl Handoff {
 
     /// Sends a request to the server.
     async fn call_server(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
-        let invocation = lock::invocation(key, request, &self.session.channel);
+        self.invoke(key, request, lock::invocation(key, request, &self.session.channel), by).await
+    }
+
+    async fn invoke(
+        &self,
+        key: &Key,
+        request: &Request,
+        invocation: Invocation,
+        by: Timestamp,
+    ) -> Result<Reply> {
         let reply = self.session.invoke(invocation.batched_if(!self.rechecks.knows(key)), by).await?;
         if lock::has_more(&reply) {
             let remove = |store: Arc<dyn HasHandoff>, key: Key| async move {
@@ -199,11 +208,8 @@ impl Handoff {
     /// Begins a run if it is the holder at the server. Renewing it confirms it.
     async fn verify(&self, key: &Key, run: &Run) {
         let Some(lease) = run.members().next().map(|first| first.lease) else { return };
-        let request = HoldRequest::Renew { id: run.id(), lease, once: None };
         let by = Timestamp::now() + self.session.command_timeout.min(GRANT_WINDOW);
-        if let Ok(Reply::Renewed { fence }) = self.call_server(key, &request, by).await
-            && fence == run.fence
-        {
+        if self.is_kept(key, run.grant(), Some(run), (lease, by)).await.is_ok_and(|kept| kept) {
             self.begin_as(key, run, true);
         }
     }
@@ -214,11 +220,12 @@ impl Handoff {
     }
 
     fn begin_as(&self, key: &Key, run: &Run, is_confirmed: bool) {
-        let Some((grant, before)) = self.runs.begin(key, run) else { return };
+        let Some((_, before)) = self.runs.begin(key, run) else { return };
         self.wake_members(key, before);
         self.rechecks.forget(key, run);
+        let run = run.clone();
         self.in_background(key, move |store, key| async move {
-            store.handoff().confirm(&key, grant, is_confirmed).await;
+            store.handoff().confirm(&key, &run, is_confirmed).await;
         });
         if !self.is_watched.swap(true, Ordering::AcqRel) {
             background::spawn(watch_runs(Weak::clone(&self.store)));
@@ -227,58 +234,91 @@ impl Handoff {
 
     /// Renews the lease for a new run, and passes the lock on to the first member. `is_asked` says whether the server may
     /// have confirmed the run.
-    async fn confirm(&self, key: &Key, grant: Grant, mut is_asked: bool) {
-        let give_up = Timestamp::now() + GRANT_WINDOW;
+    async fn confirm(&self, key: &Key, run: &Run, mut is_asked: bool) {
+        let (grant, give_up) = (run.grant(), Timestamp::now() + GRANT_WINDOW);
         while let Some(lease) = self.runs.lease(key, grant, |id| self.session.mailboxes().is_open(id)) {
             let by = give_up.min(Timestamp::now() + self.session.command_timeout.min(lease / 3));
             is_asked = true;
-            match self.renew(key, grant, lease, by).await {
+            match self.is_kept(key, grant, Some(run), (lease, by)).await {
                 Ok(true) => {
                     if self.pass_on(key, grant, None, |_| true) == Next::Over {
                         break;
                     }
                     return;
                 }
-                Ok(false) => return,
                 Err(_) if Timestamp::now() + RETRY < give_up => background::sleep(RETRY).await,
                 // Renewals were carried out, and did not count: without an end the lock would be taken for a lease.
                 Err(_) if self.session.waits_for_replicas => break,
-                Err(_) => return self.abandon(key, grant),
+                Ok(false) | Err(_) => return self.abandon(key, grant),
             }
         }
         if is_asked {
             // All members have given up, or too few replicas have the grant.
             self.finish_until_certain(key, grant).await;
         } else {
-            self.decline(key, grant, give_up).await;
+            self.decline(key, run, give_up).await;
         }
     }
 
     /// Hands back a run that nobody here waits for, unless it is confirmed: the message may be a late copy, or made up.
-    async fn decline(&self, key: &Key, grant: Grant, give_up: Timestamp) {
-        self.abandon(key, grant);
-        while self.session.invoke(lock::decline(key, grant), give_up).await.is_err()
-            && Timestamp::now() + RETRY < give_up
-        {
+    async fn decline(&self, key: &Key, run: &Run, give_up: Timestamp) {
+        self.abandon(key, run.grant());
+        let decline = || lock::decline(key, run, &self.session.channel);
+        while self.session.invoke(decline(), give_up).await.is_err() && Timestamp::now() + RETRY < give_up {
             background::sleep(RETRY).await;
         }
     }
 
     /// Renews the lease of a run. Returns `false` if the run is lost.
     async fn renew(&self, key: &Key, grant: Grant, lease: Duration, by: Timestamp) -> Result<bool> {
-        let sent = Timestamp::now();
+        let kept = self.is_kept(key, grant, None, (lease, by)).await?;
+        if !kept {
+            self.abandon(key, grant);
+        }
+        Ok(kept)
+    }
+
+    /// Renews the lease of a run, and confirms it if it is given. Returns whether the server has kept it.
+    async fn is_kept(
+        &self,
+        key: &Key,
+        grant: Grant,
+        confirms: Option<&Run>,
+        (lease, by): (Duration, Timestamp),
+    ) -> Result<bool> {
+        let (sent, channel) = (Timestamp::now(), &self.session.channel);
         let request = HoldRequest::Renew { id: grant.run, lease, once: None };
-        let kept = match self.call_server(key, &request, by).await? {
+        let renewal = match confirms {
+            Some(run) => lock::confirmation(key, run, lease, channel),
+            None => lock::invocation(key, &request, channel),
+        };
+        let kept = match self.invoke(key, &request, renewal, by).await? {
             // Another fence belongs to another grant of the same id; 0 is that of a record that is gone.
             Reply::Renewed { fence } => fence == grant.fence || fence == 0,
             _ => false,
         };
         if kept {
             self.runs.confirmed(key, grant, sent, lease);
-        } else {
-            self.abandon(key, grant);
         }
         Ok(kept)
+    }
+
+    /// Asks the server whether a run has ended, because a message says so: a message alone ends nothing. If it has ended,
+    /// its holder renews at once, and its waiting members get `signal`. Returns whether the run is known.
+    pub(crate) fn doubt_run(&self, key: &Key, grant: Grant, signal: Signal) -> bool {
+        if !self.runs.doubt(key, grant) {
+            return false;
+        }
+        let Some(lease) = self.runs.held_lease(key, grant) else { return true };
+        self.in_background(key, move |store, key| async move {
+            let handoff = store.handoff();
+            let by = Timestamp::now() + handoff.session.command_timeout.min(lease / 3);
+            // After an error the holder renews in time, or loses the lock.
+            if let Ok(false) = handoff.is_kept(&key, grant, None, (lease, by)).await {
+                handoff.signal_members(&key, handoff.runs.end(&key, grant, |_| true), signal);
+            }
+        });
+        true
     }
 
     /// Ends the hold of a member. The next member then holds the lock, or the run ends.
@@ -340,14 +380,6 @@ impl Handoff {
     /// again.
     pub(crate) fn abandon(&self, key: &Key, grant: Grant) {
         self.wake_members(key, self.runs.end(key, grant, |_| true));
-    }
-
-    /// Removes the run of a deleted key, and signals that to the waiting members. Returns whether the run was known.
-    pub(crate) fn delete(&self, key: &Key, grant: Grant) -> bool {
-        let remains = self.runs.end(key, grant, |_| true);
-        let was_known = remains.is_some();
-        self.signal_members(key, remains, Signal::Deleted);
-        was_known
     }
 
     /// Makes the members of all runs that have not held yet send their requests again. A run ends with its holder.

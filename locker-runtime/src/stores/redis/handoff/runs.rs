@@ -62,6 +62,8 @@ struct Ongoing {
     until: Option<Timestamp>,
     /// When the latest request with a reply was sent.
     checked: Timestamp,
+    /// Whether a message has called it ended.
+    is_doubted: bool,
 }
 
 /// The members of a run that was removed, or a part of them.
@@ -79,7 +81,7 @@ impl Runs {
     /// Adds a run, unless the known run of this key is the same or a later one. Returns the grant and the members of
     /// the run before.
     pub(crate) fn begin(&self, key: &Key, run: &Run) -> Option<(Grant, Option<Remains>)> {
-        let grant = Grant { run: run.id(), fence: run.fence };
+        let grant = run.grant();
         let begun = Ongoing {
             grant,
             waiting: run.members().collect(),
@@ -88,6 +90,7 @@ impl Runs {
             passed: Timestamp::default(),
             until: None,
             checked: Timestamp::default(),
+            is_doubted: false,
         };
         match lock(&self.0).entry(key.clone()) {
             Entry::Vacant(entry) => {
@@ -160,7 +163,8 @@ impl Runs {
         while let Some(member) = run.waiting.pop_front() {
             if takes(member, until.min(now + member.lease)) {
                 (run.holder, run.passed) = (Some(member), now);
-                let check = run.checked + UNCHECKED < now || until < now + member.lease / 4 * 3;
+                let check =
+                    run.is_doubted || run.checked + UNCHECKED < now || until < now + member.lease / 4 * 3;
                 return Next::Holds { member, check };
             }
         }
@@ -178,6 +182,20 @@ impl Runs {
             run.is_ending |= run.waiting.is_empty();
         }
         run.holder.as_ref().or(run.waiting.front()).map(|member| member.lease)
+    }
+
+    /// Makes the server be asked about a run when the lock is passed on. Returns whether the run is known.
+    pub(crate) fn doubt(&self, key: &Key, grant: Grant) -> bool {
+        let mut runs = lock(&self.0);
+        let run = runs.get_mut(key).filter(|run| run.grant == grant);
+        run.map(|run| run.is_doubted = true).is_some()
+    }
+
+    /// Returns the lease of the holder. A run that is not confirmed has none, nor one that is ending.
+    pub(crate) fn held_lease(&self, key: &Key, grant: Grant) -> Option<Duration> {
+        let runs = lock(&self.0);
+        let run = runs.get(key).filter(|run| run.grant == grant && !run.is_ending)?;
+        run.holder.map(|holder| holder.lease)
     }
 
     /// Records that the server has confirmed the grant for `lease`, in the reply to a request that was `sent` then.

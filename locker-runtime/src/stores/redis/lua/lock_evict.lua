@@ -4,7 +4,7 @@
 -- KEYS     as in lock.lua
 -- ARGV[1]  id; all zeros: any holder
 -- ARGV[2]  the highest fence to end: a copy of the request does not end the hold of the next waiter
--- ARGV[3]  1: end only a run that has this very fence and is not confirmed; may be missing
+-- ARGV[3]  what is recorded about a run that is not confirmed: no other is ended; may be missing
 --
 -- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
 
@@ -14,7 +14,7 @@ local fence = string.match(recorded or '', '^%d+')
 if not holder or holder ~= id and not of_anybody or tonumber(fence or 0) > tonumber(ARGV[2]) then
   return 'not_held'
 end
-if ARGV[3] == '1' and (fence ~= ARGV[2] or not string.find(recorded, ' ?', 1, true)) then
+if ARGV[3] and recorded ~= ARGV[3] then
   return 'not_held'
 end
 check_helpers()

@@ -5,10 +5,15 @@
 --
 -- KEYS     as in lock.lua
 -- ARGV[2]  lease in milliseconds
+-- ARGV[3]  what is recorded about a run that is confirmed: no other is renewed; may be missing
 --
 -- 'renewed FENCE' | 'lost' | nothing, in the script of its own
 
-if redis.call('GET', KEYS[1]) == ARGV[1] then
+local function is_meant()
+  return not ARGV[3] or ARGV[3] == string.gsub(redis.call('GET', KEYS[2]) or '', ' %?', ' ', 1)
+end
+
+if redis.call('GET', KEYS[1]) == ARGV[1] and is_meant() then
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     redis.call('PEXPIRE', KEYS[2], ARGV[2] + 60000)
