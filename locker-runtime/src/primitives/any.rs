@@ -96,10 +96,6 @@ macro_rules! primitives {
                 match self { $(Self::$name(state) => state.lasts_until()),+ }
             }
 
-            pub(crate) fn kept_until(&self) -> Timestamp {
-                match self { $(Self::$name(state) => state.kept_until()),+ }
-            }
-
             pub(crate) fn is_held(&self, name: Id, now: Timestamp) -> bool {
                 match self { $(Self::$name(state) => state.is_held(name, now)),+ }
             }

@@ -97,12 +97,6 @@ impl state::State for State {
         self.waiters.as_ref().map_or(held, |waiters| held.max(waiters.lasts_until()))
     }
 
-    fn kept_until(&self) -> Timestamp {
-        let refused =
-            self.waiters.as_ref().map_or(Timestamp::default(), |waiters| waiters.tombstones.lasts_until());
-        self.held_until().max(refused)
-    }
-
     fn is_held(&self, name: Id, now: Timestamp) -> bool {
         self.holder.is_some_and(|holder| holder.id == name && holder.until > now)
     }
@@ -349,7 +343,7 @@ impl State {
                 let fence = self.grant(id, None, waiter.grant(id, context), is_unconfirmed, context);
                 context.notify(id, waiter.signal(id, fence, context));
             } else {
-                waiters.queue.join(id, waiter.woken(context.now));
+                waiters.queue.join(id, waiter.woken(context));
                 return context.notify(id, Signal::Wake);
             }
         }

@@ -92,10 +92,6 @@ impl state::State for State {
         self.holders.lasts_until().max(self.waiters.lasts_until())
     }
 
-    fn kept_until(&self) -> Timestamp {
-        self.holders.lasts_until().max(self.waiters.tombstones.lasts_until())
-    }
-
     fn is_held(&self, name: Id, now: Timestamp) -> bool {
         self.holders.is_held(name, now)
     }
@@ -337,7 +333,7 @@ impl State {
                 let signal = if is_confirmed { waiter.signal(id, fence, context) } else { granted };
                 context.notify(id, signal);
             } else {
-                self.waiters.queue.join(id, waiter.woken(context.now));
+                self.waiters.queue.join(id, waiter.woken(context));
                 return context.notify(id, Signal::Wake);
             }
         }

@@ -100,12 +100,6 @@ pub trait State: Default {
         Timestamp::NEVER
     }
 
-    /// Returns until when there is something that does not depend on the places of waiters, as
-    /// [`lasts_until`](Self::lasts_until) does.
-    fn kept_until(&self) -> Timestamp {
-        self.lasts_until()
-    }
-
     /// Returns whether there is a hold with this name at `now`.
     fn is_held(&self, _name: Id, _now: Timestamp) -> bool {
         false
@@ -181,10 +175,6 @@ impl<S: State> State for Box<S> {
 
     fn lasts_until(&self) -> Timestamp {
         (**self).lasts_until()
-    }
-
-    fn kept_until(&self) -> Timestamp {
-        (**self).kept_until()
     }
 
     fn is_held(&self, name: Id, now: Timestamp) -> bool {

@@ -35,7 +35,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     stores::cas::{
-        Backend, Basis, Draw, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
+        Backend, Basis, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
         ticker::{self, Ticking},
     },
 };
@@ -184,11 +184,16 @@ impl Etcd {
         let sent = Timestamp::now();
         let by = sent + self.limits.call;
         self.ready().await?;
+        if write.epoch.is_some_and(|epoch| epoch != self.clock.epoch()) {
+            let message = "the cluster was restored from a copy, or is another one";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
         let key = self.keys.key(write.key.as_str());
         let value = write.value.map(Bytes::from);
         let has_value = value.is_some();
         let left = if has_value && write.leaves { self.clock.leave(&write.basis) } else { None };
-        let lasts = (write.lasts_longer || write.expected == 0).then_some(write.lasts);
+        // What is promised needs a lease of its own, however late the ends in the value seem: time may have stood still.
+        let lasts = (!write.only_waits).then_some(write.lasts);
         let mut mails = self.mails(write.messages);
         let mut draft = Draft {
             compare: vec![Compare::is_at(key.clone(), write.expected)],
@@ -378,6 +383,10 @@ impl Backend for Etcd {
 
     fn settle(&self) -> BoxFuture<'_, ()> {
         Box::pin(ticker::settle(&*self.clock))
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch { id: self.clock.epoch(), quiet: None }
     }
 
     fn fence_floor(&self) -> u64 {

@@ -20,6 +20,9 @@ pub(crate) fn recheck(wait: Wait, holder_time_left: Duration, ahead: u64) -> Opt
     wait.live.map(|live| (live / 3).min(holder_time_left.saturating_add(Duration::from_millis(1) + stagger)))
 }
 
+/// How many silent processes are remembered.
+const SILENT: usize = 64;
+
 /// The part of a state that exists only under contention.
 #[derive(Clone, Debug)]
 #[cfg_attr(
@@ -61,6 +64,10 @@ impl<A> WaitQueue<A> {
         let inbox = id.inbox();
         let is_heard = [context.inbox, context.caller].contains(&Some(inbox));
         if !is_heard && !self.queue.is_empty() && !self.silent.contains(&inbox) {
+            // Of the ones before, most have ended.
+            if self.silent.len() == SILENT {
+                self.silent.remove(0);
+            }
             self.silent.push(inbox);
         }
     }
@@ -91,9 +98,10 @@ impl<A> WaitQueue<A> {
         self.queue.lasts_until().max(self.tombstones.lasts_until())
     }
 
-    /// Returns when a waiter is skipped unless it asks again.
+    /// Returns when a waiter is skipped unless it asks again. One of a silent process is skipped any time.
     pub(crate) fn place(&self, id: Id) -> Option<Timestamp> {
-        self.queue.get(id).map(|waiter| waiter.live_until)
+        let waiter = self.queue.get(id).filter(|_| !self.silent.contains(&id.inbox()));
+        waiter.map(|waiter| waiter.live_until)
     }
 
     /// Returns when the first waiter is skipped unless it asks again.
@@ -157,8 +165,8 @@ impl<A> Waiter<A> {
 
     /// Returns the waiter with the grant window to ask again, as long as a grant would last. Its process may be paused,
     /// or the task that should poll it may wait for another waiter behind it. Asking again restores its lifetime.
-    pub(crate) fn woken(self, now: Timestamp) -> Self {
-        Self { live_until: self.live_until.min(now + GRANT_WINDOW), is_woken: true, ..self }
+    pub(crate) fn woken(self, context: &Context<'_>) -> Self {
+        Self { live_until: self.live_until.min(context.until(GRANT_WINDOW)), is_woken: true, ..self }
     }
 
     /// Returns the signal for a grant. The process of a waiter that is here counts the lease from the start of the

@@ -45,7 +45,6 @@ struct Seen {
     inspected: Inspection,
     next_tick: Option<Timestamp>,
     lasts_until: Timestamp,
-    kept_until: Timestamp,
     places: Vec<Option<Timestamp>>,
     holder: Option<(u64, Timestamp)>,
     last_fence: u64,
@@ -82,7 +81,6 @@ impl Machine {
             inspected: *inspected,
             next_tick: state.next_tick(),
             lasts_until: state.lasts_until(),
-            kept_until: state.kept_until(),
             places: ids().map(|id| state.place(id)).collect(),
             holder: state.exclusive_holder(),
             last_fence: state.last_fence(),
@@ -127,7 +125,6 @@ proptest! {
             let seen = machine.act(act);
             let until = seen.lasts_until;
             prop_assert!(!seen.is_in_use || !seen.is_idle, "an idle state is not in use");
-            prop_assert!(seen.kept_until <= until, "{} is later than the state", seen.kept_until);
             if until < Timestamp::NEVER {
                 let mut later = Machine { state: machine.state.clone(), now: until };
                 let tick = Act { request: None, ..act.clone() }.at_once();

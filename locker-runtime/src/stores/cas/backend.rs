@@ -121,9 +121,9 @@ pub(crate) struct Write {
     pub(crate) epoch: Option<i64>,
     /// What the clock must show. Otherwise the write or comparison fails with [`Outcome::Ticked`].
     pub(crate) basis: Basis,
-    /// Whether a hold or anything else that does not depend on a waiter lasts longer than all of that in the replaced
-    /// value. Otherwise the backend may remove the value when it would have removed the replaced one.
-    pub(crate) lasts_longer: bool,
+    /// Whether the write changes nothing but the places of waiters. The backend may then remove the value when it would
+    /// have removed the replaced one.
+    pub(crate) only_waits: bool,
     /// Whether the caller has ended a hold or a wait, and may end itself now.
     pub(crate) leaves: bool,
 }
@@ -142,7 +142,7 @@ impl Write {
             holds: Duration::ZERO,
             epoch: None,
             basis: Basis::Served,
-            lasts_longer: true,
+            only_waits: false,
             leaves: false,
         }
     }

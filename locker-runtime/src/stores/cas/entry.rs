@@ -212,11 +212,6 @@ impl Entry {
         self.state.as_ref().map_or(0, AnyState::last_fence).max(self.last_fence)
     }
 
-    /// Returns until when there is something that does not depend on the places of waiters.
-    pub(super) fn kept_until(&self) -> Timestamp {
-        self.state.as_ref().map_or(Timestamp::default(), AnyState::kept_until)
-    }
-
     /// Returns how long the value matters after `now` if no request comes.
     pub(super) fn lasts(&self, now: Timestamp) -> Duration {
         match self.state.as_ref().map_or(now, AnyState::lasts_until) {

@@ -150,10 +150,15 @@ impl<B: Backend> Exchanges<'_, B> {
         };
         match outcome {
             Outcome::Matched { version, gone } => Ok(Some(self.written(round, stored, version, &gone))),
-            Outcome::Differs { version, value } => self.conflict(version, value).await,
+            Outcome::Differs { version, value } => {
+                let is_locked = self.is_fresh && version == self.known.version;
+                self.known.learn(version, read(version, value).await?, round.moment.local);
+                self.is_fresh = true;
+                self.try_again(is_locked).await
+            }
             Outcome::Ticked(found) => {
                 self.found = found;
-                Ok(None)
+                self.try_again(false).await
             }
         }
     }
@@ -167,14 +172,15 @@ impl<B: Backend> Exchanges<'_, B> {
 
     /// Reads the value of the key.
     async fn look(&mut self) -> Result<()> {
+        // Before the request: a message may overtake the answer.
+        let sent = Timestamp::now();
         let outcome = self.store.compare(Write::look(self.key.clone())).await?;
         let (version, value) = match outcome {
             Outcome::Differs { version, value } => (version, value),
             Outcome::Matched { version, .. } => (version, None),
             Outcome::Ticked(_) => return Err(busy()),
         };
-        let (seen, stored) = (Timestamp::now(), read(version, value).await?);
-        self.known.learn(version, stored, seen);
+        self.known.learn(version, read(version, value).await?, sent);
         self.is_fresh = true;
         Ok(())
     }
@@ -236,6 +242,7 @@ impl<B: Backend> Exchanges<'_, B> {
             Stored { entry, body, stamp: now, nonce }
         });
         let (before, present) = (&known.stored.entry, &stored.as_ref().unwrap_or(&known.stored).entry);
+        let same_holds = known.version != ABSENT && before.holds_for(now) == present.holds_for(now);
         let others = round.notifications.iter().filter(|notification| notification.id.inbox() != inbox);
         let write = Write {
             key: self.key.clone(),
@@ -248,7 +255,7 @@ impl<B: Backend> Exchanges<'_, B> {
             holds: present.holds_for(now),
             epoch: Some(round.moment.epoch.id),
             basis,
-            lasts_longer: known.version == ABSENT || present.kept_until() > before.kept_until(),
+            only_waits: same_holds && round.only_waits(&self.jobs),
             leaves: self.jobs.iter().all(|job| is_end(&job.request)),
         };
         (write, stored)
@@ -291,15 +298,12 @@ impl<B: Backend> Exchanges<'_, B> {
         (Some(take(&mut self.known)), first)
     }
 
-    /// Takes over the value of another process, which was faster.
-    async fn conflict(&mut self, version: Version, value: Option<Vec<u8>>) -> Result<Option<Done>> {
-        let (now, is_locked) = (Timestamp::now(), self.is_fresh && version == self.known.version);
-        let stored = read(version, value).await?;
-        self.known.learn(version, stored, now);
-        (self.is_fresh, self.conflicts) = (true, self.conflicts + 1);
+    /// Prepares another turn: another process was faster, or the clock has ticked.
+    async fn try_again(&mut self, is_locked: bool) -> Result<Option<Done>> {
+        self.conflicts += 1;
         // Nobody waits for the callers that have given up.
         self.jobs.retain(Job::is_wanted);
-        if now > self.started + self.store.command_timeout * GIVE_UP_AFTER {
+        if Timestamp::now() > self.started + self.store.command_timeout * GIVE_UP_AFTER {
             return Err(busy());
         }
         if is_locked || self.conflicts.is_multiple_of(CONFLICTS_PER_PAUSE) {

@@ -38,21 +38,18 @@ impl Queue {
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     by_key: HashMap<Key, Queue, foldhash::fast::RandomState>,
-    /// The bytes of the values at keys without a request.
-    idle_bytes: usize,
+    /// How many values are remembered at keys without a request, and their bytes.
+    idle: (usize, usize),
 }
 
 impl Queues {
     /// Adds a request. Returns whether a task must be started for it.
     pub(super) fn add(&mut self, key: &Key, job: Job) -> bool {
-        if self.by_key.len() >= REMEMBERED && !self.by_key.contains_key(key) {
-            self.forget_idle();
-        }
         let queue = self.by_key.entry(key.clone()).or_default();
         queue.jobs.push(job);
         let starts = !std::mem::replace(&mut queue.is_served, true);
-        if starts {
-            self.idle_bytes -= queue.bytes();
+        if starts && queue.known.is_some() {
+            self.idle = (self.idle.0 - 1, self.idle.1 - queue.bytes());
         }
         starts
     }
@@ -76,10 +73,12 @@ impl Queues {
             return Some((take(&mut queue.jobs), queue.known.take()));
         }
         queue.is_served = false;
-        self.idle_bytes += queue.bytes();
         if queue.known.is_none() {
             self.by_key.remove(key);
-        } else if self.idle_bytes > REMEMBERED_BYTES || self.by_key.len() > 2 * REMEMBERED {
+            return None;
+        }
+        self.idle = (self.idle.0 + 1, self.idle.1 + queue.bytes());
+        if self.idle.0 > REMEMBERED || self.idle.1 > REMEMBERED_BYTES {
             self.forget_idle();
         }
         None
@@ -99,7 +98,7 @@ impl Queues {
     /// Forgets the values of keys without a request: any value can be read again.
     fn forget_idle(&mut self) {
         self.by_key.retain(|_, queue| queue.is_served);
-        self.idle_bytes = 0;
+        self.idle = (0, 0);
     }
 }
 
@@ -120,5 +119,43 @@ impl Gone {
         let now = Timestamp::now();
         self.0.retain(|_, until| *until > now);
         self.0.keys().copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{primitives::Request, stores::cas::entry::Stored};
+
+    fn key(number: usize) -> Key {
+        Key::new(&number.to_string())
+    }
+
+    /// Lets the task of a key carry out its requests.
+    fn serve(queues: &mut Queues, key: &Key) {
+        while queues.take(key).is_some() {
+            let mut known = Known::default();
+            known.learn(1, Stored::default(), Timestamp::now());
+            queues.put_back(key, Some(known), Vec::new());
+        }
+    }
+
+    /// However many keys have requests at the moment, their number is no reason to look through all of them.
+    #[test]
+    fn requests_at_many_keys_forget_no_value() {
+        let mut queues = Queues::default();
+        queues.add(&key(0), Job::own(Request::Inspect, None));
+        serve(&mut queues, &key(0));
+        for number in 1..=3 * REMEMBERED {
+            assert!(queues.add(&key(number), Job::own(Request::Inspect, None)));
+        }
+        assert_eq!((queues.idle, queues.len()), ((1, 0), 3 * REMEMBERED + 1));
+        for number in 1..REMEMBERED {
+            serve(&mut queues, &key(number));
+        }
+        assert_eq!((queues.idle, queues.len()), ((REMEMBERED, 0), 3 * REMEMBERED + 1));
+        serve(&mut queues, &key(REMEMBERED));
+        assert_eq!((queues.idle, queues.len()), ((0, 0), 2 * REMEMBERED));
+        assert!(queues.add(&key(1), Job::own(Request::Inspect, None)), "it was forgotten");
     }
 }

@@ -194,6 +194,8 @@ impl Round {
             has_changed |= !changes_nothing;
             // A write shows whether the epoch is still the known one, which a comparison does not.
             must_write |= matches!(reply, Reply::Granted { .. }) && request.hold_name().is_some();
+            // The store may soon remove a value that was made long ago by a clock that has not stood still since.
+            must_write |= moment.basis != Basis::Served && is_promise(&reply);
             replies.push(match moment.epoch.quiet {
                 Some(left) if entry.would_grant(request, &reply) => Err(Error::nothing_is_granted(left)),
                 _ => Ok(reply),
@@ -210,11 +212,25 @@ impl Round {
         self.changed.is_none() && self.notifications.is_empty() && self.replies.iter().all(is_queued)
     }
 
+    /// Returns whether the requests only came to wait, or left a queue.
+    pub(super) fn only_waits(&self, jobs: &[Job]) -> bool {
+        let grants = |notification: &Notification| {
+            matches!(notification.signal, Signal::Granted { .. } | Signal::HandedOff { .. })
+        };
+        let waits = |(job, reply): (&Job, &Result<Reply>)| match job.request {
+            Request::Lock(HoldRequest::Acquire { .. }) | Request::Semaphore(HoldRequest::Acquire { .. }) => {
+                matches!(reply, Err(_) | Ok(Reply::Queued { .. } | Reply::Busy { .. }))
+            }
+            Request::Lock(HoldRequest::Cancel { tombstone, .. })
+            | Request::Semaphore(HoldRequest::Cancel { tombstone, .. }) => !tombstone,
+            _ => false,
+        };
+        !self.notifications.iter().any(grants) && jobs.iter().zip(&self.replies).all(waits)
+    }
+
     /// Returns whether callers rely on an end that the round has found, and not only on the value.
     pub(super) fn promises(&self) -> bool {
-        let is_promise =
-            |reply: &Result<Reply>| matches!(reply, Ok(Reply::Granted { .. } | Reply::Renewed { .. }));
-        self.replies.iter().any(is_promise)
+        self.replies.iter().flatten().any(is_promise)
     }
 
     /// Returns whether a caller or a waiter relies on the value as soon as it is told: then a crash of the server must
@@ -241,6 +257,11 @@ impl Round {
             |notification: &Notification| matches!(notification.signal, Signal::HandedOff { .. });
         self.replies.iter().any(is_relied_on) || self.notifications.iter().any(is_handed_off)
     }
+}
+
+/// Returns whether a caller relies on an end.
+fn is_promise(reply: &Reply) -> bool {
+    matches!(reply, Reply::Granted { .. } | Reply::Renewed { .. })
 }
 
 fn context<'a>(moment: &Moment, place: &'a Place, notifications: &'a mut Vec<Notification>) -> Context<'a> {

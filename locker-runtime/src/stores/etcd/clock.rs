@@ -24,7 +24,10 @@ use prost::bytes::Bytes;
 use std::{
     fmt,
     str::from_utf8,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -43,6 +46,8 @@ pub(super) struct EtcdClock {
     gauge: Gauge,
     /// When a write has last left the time behind.
     left: Mutex<Timestamp>,
+    /// How often the cluster has gone back to an earlier state.
+    epoch: AtomicI64,
 }
 
 /// A tick that comes with a write.
@@ -87,7 +92,20 @@ impl Text {
 impl EtcdClock {
     pub(super) fn new(client: Arc<Client>, keys: Keys, limits: Limits) -> Self {
         let gauge = Gauge::new(Arc::clone(&client));
-        Self { client, keys, limits, clock: Clock::default(), gauge, left: Mutex::default() }
+        let (clock, left, epoch) = Default::default();
+        Self { client, keys, limits, clock, gauge, left, epoch }
+    }
+
+    /// Returns a number that changes when the cluster goes back to an earlier state, as far as this process knows. What
+    /// was seen before is then not compared any more: another value may have the same revision.
+    pub(super) fn epoch(&self) -> i64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Forgets everything: the cluster is another one, or was restored from a copy.
+    pub(super) fn went_back(&self) {
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        self.clock.forget();
     }
 
     /// Returns the operation that reads the clock.
@@ -109,13 +127,14 @@ impl EtcdClock {
     /// Takes over the clock as a write was refused that named `basis` and was sent at `sent`.
     pub(super) fn refused(&self, kv: &KeyValue, basis: &Basis, sent: Timestamp) -> Result<Found, Failure> {
         let tick = self.read(kv)?;
-        if let Basis::Tick { life, version } = basis
-            && let Some(named) = Text::read(version)
-            && *life == tick.life
-            && tick.time < named.next.time
-        {
+        let named = match basis {
+            Basis::Tick { life, version } => Text::read(version).map(|text| (*life, text.next.time)),
+            Basis::Life(life) => Some((*life, Timestamp::default())),
+            Basis::Served => None,
+        };
+        if named.is_some_and(|named| (tick.life, tick.time) < named) {
             // A restored snapshot: `now` begins anew.
-            self.clock.forget();
+            self.went_back();
         }
         self.find(kv, Source::Read, sent)
     }

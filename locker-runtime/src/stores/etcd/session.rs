@@ -294,7 +294,7 @@ impl Session {
             let what = format!("the key {} of etcd holds no number", self.keys.base_text());
             return Err(Failure { meaning: Meaning::Refused, error: Error::new(ErrorKind::Conflict, what) });
         };
-        self.shared.base.store(base, Ordering::Release);
+        let before = self.shared.base.swap(base, Ordering::AcqRel);
         self.shared.saw(revision);
         let nested = |answer: &TxnAnswer, place: usize| answer.responses.get(place)?.txn.clone();
         let is_new = nested(&answer, 2).is_some_and(|txn| txn.succeeded);
@@ -303,10 +303,10 @@ impl Session {
             return Ok(false);
         }
         let was_there = own.and_then(|txn| nested(&txn, 0)).is_some_and(|txn| txn.succeeded);
-        let is_other =
-            self.state.meet(answer.header.map_or(0, |header| header.cluster_id), revision, was_there, seen);
-        if is_other {
-            self.clock.clock().forget();
+        let cluster = answer.header.map_or(0, |header| header.cluster_id);
+        let has_new_base = before != 0 && before != base;
+        if self.state.meet(cluster, revision, was_there, seen) || has_new_base {
+            self.clock.went_back();
         }
         self.clock.clock().doubt();
         self.clock.ensure(answer.read(3)).await.map(|()| true)

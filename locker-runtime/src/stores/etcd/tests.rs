@@ -107,6 +107,10 @@ impl Seen {
         let kv = self.0.split_once(r#""kvs""#)?.1;
         kv.split_once(&format!(r#""{name}":""#))?.1.split('"').next()
     }
+
+    fn number(&self, name: &str) -> i64 {
+        self.word(name).expect(name).parse().expect(name)
+    }
 }
 
 fn delete(server: &EtcdServer, key: &str) {

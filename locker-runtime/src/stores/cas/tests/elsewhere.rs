@@ -89,3 +89,34 @@ fn keys_that_were_used_once_are_forgotten() {
         assert!(remembered <= 20_000, "{clock}: {remembered} keys");
     }
 }
+
+/// A waiter asks, and the answer to it is on its way for so long that the message about the release is there before.
+#[test]
+fn message_counts_beside_an_older_answer() {
+    let world = world();
+    let delay = Duration::from_millis(200);
+    let [slow, quick] =
+        [delay, Duration::ZERO].map(|delay| store(&world, &format!("delay={}ms", delay.as_millis())));
+    let key = Key::new("hot");
+    let (holder, request) = acquire(&quick, WAIT);
+    fence(call(&quick, &key, &request));
+    let id = Id::random_in(slow.backend.inbox());
+    let waits = HoldKind::Lock.acquire_named(id, Some(Id::random()), LEASE, WAIT);
+    let mailbox = slow.mailboxes().subscribe(id);
+    assert!(matches!(call(&slow, &key, &waits), Ok(Reply::Queued { .. })));
+    // What the slow process knows is too old to be used, and wrong: another one joins, which it is not told of.
+    thread::sleep(Duration::from_millis(600));
+    assert!(matches!(call(&quick, &key, &acquire(&quick, WAIT).1), Ok(Reply::Queued { .. })));
+    thread::scope(|scope| {
+        scope.spawn(|| call(&slow, &key, &waits));
+        // In the middle of the way back.
+        thread::sleep(delay * 3 / 4);
+        call(&quick, &key, &release(holder)).unwrap();
+    });
+    assert_eq!(next(mailbox), Signal::Wake);
+    let reply = call(&slow, &key, &waits).unwrap();
+    assert!(
+        matches!(reply, Reply::Granted { .. }),
+        "a woken waiter is told to wait on, though the lock is free: {reply:?}"
+    );
+}

@@ -121,3 +121,26 @@ fn silent_process_with_many_permits_costs_one_window() {
     let waited = Scene::held_as("served", semaphore(8), semaphore(1), 20).serves_after();
     assert!(waited < most("served"), "{waited:?}");
 }
+
+/// The waiter that asks is not the one that was granted something: it has its place, and is told so.
+#[test]
+fn process_that_asks_again_is_not_silent() {
+    for clock in ["served", "ticked"] {
+        let scene = Scene::new(clock, HoldKind::Lock, 1);
+        let Scene { living, silent, key, next, .. } = &scene;
+        let (id, behind) = acquire(silent, WAIT);
+        assert!(matches!(call(silent, key, &behind), Ok(Reply::Queued { .. })));
+        scene.serves_after();
+        // The process goes on. A request that only says that it waits is not the first one after the value was read.
+        let waits = || assert!(matches!(call(silent, key, &behind), Ok(Reply::Queued { .. })));
+        waits();
+        let mailbox = silent.mailboxes().subscribe(id);
+        waits();
+        assert_eq!(call(living, key, &release(next.0)).unwrap(), Reply::Released);
+        let signal = self::next(mailbox);
+        assert!(
+            matches!(signal, Signal::Granted { .. }),
+            "the lock is free, and its only waiter has spoken: {signal:?}"
+        );
+    }
+}

@@ -4,7 +4,7 @@ use super::*;
 use crate::{Guard, Locker, Quota, blocking::block_on};
 use contract::processes::{self, process};
 use locker_harness::EtcdCluster;
-use std::time::Instant;
+use std::{path::Path, process::Command, time::Instant};
 
 const CLOCK: &str = "locker/clock";
 
@@ -217,4 +217,75 @@ fn release_ticks() {
     guard.release_blocking().unwrap();
     let after = Seen::of(&server, CLOCK).word("value").map(str::to_owned);
     assert_ne!(before, after);
+}
+
+/// Makes writes of another application until the cluster has this revision.
+fn reach(server: &EtcdServer, revision: i64) {
+    let put = format!(r#"{{"key":"{}","value":""}}"#, base64("other"));
+    let next = || {
+        let answer = server.ask("kv/put", &put).expect("a write of the gateway");
+        answer.split_once(r#""revision":""#)?.1.split('"').next()?.parse::<i64>().ok()
+    };
+    let mut present = next().unwrap();
+    assert!(present <= revision, "{present} is beyond {revision}");
+    while present < revision {
+        present = next().unwrap();
+    }
+}
+
+/// The directory of a member is replaced by a copy, without new numbers for its revisions. Another process then writes
+/// a value that has the very revision of the one that this process remembers.
+#[tokio::test]
+async fn values_of_before_a_copy_are_not_believed() {
+    let Some(mut server) = EtcdServer::start() else { return };
+    let (one, two) = (process(&server.url(), 1).await, process(&server.url(), 2).await);
+    let lease = Duration::from_secs(30);
+    let use_again = async |locker: &Locker, name: &str| {
+        until("the cluster", async || {
+            let guard = locker.lock(name).timeout(Duration::from_secs(2)).acquire().await;
+            let Ok(guard) = guard else { return false };
+            guard.release().await.is_ok()
+        })
+        .await;
+    };
+    use_again(&one, "a").await;
+    use_again(&two, "b").await;
+    let copies = server.directory().with_extension("copies");
+    let copy = |from: &Path, to: &Path| {
+        let _ = std::fs::remove_dir_all(to);
+        assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+    };
+    server.kill();
+    copy(server.directory(), &copies);
+    server.restart();
+    use_again(&one, "a").await;
+    let revision_of = |server: &EtcdServer, name: &str| {
+        Seen::of(server, &format!("locker/key/lock:{name}")).number("mod_revision")
+    };
+    let (mut remembered, mut last) = (Vec::new(), revision_of(&server, "a"));
+    for name in ["c", "d", "e", "f", "g", "h", "i", "j"] {
+        // The processes make some writes when they connect again.
+        reach(&server, last + 100);
+        hold(&one, name, lease).await.release().await.unwrap();
+        last = revision_of(&server, name);
+        remembered.push((name, last));
+    }
+    server.kill();
+    copy(&copies, server.directory());
+    server.restart();
+    for (locker, name) in [(&one, "a"), (&two, "b"), (&one, "a")] {
+        use_again(locker, name).await;
+    }
+    let mut same = 0;
+    for (name, revision) in remembered {
+        reach(&server, revision - 1);
+        let guard = hold(&two, name, lease).await;
+        // Unless a tick of the clock came in between.
+        same += usize::from(revision_of(&server, name) == revision);
+        let other = one.lock(name).lease(lease).try_acquire().await;
+        assert!(!matches!(other, Ok(Some(_))), "two hold {name}");
+        guard.release().await.unwrap();
+    }
+    assert!(same > 0, "no value had the revision of the one before the copy");
+    std::fs::remove_dir_all(&copies).unwrap();
 }

@@ -1,11 +1,33 @@
 //! How long values, inboxes and leases live.
 
 use super::*;
+use crate::primitives::HoldKind;
+use contract::processes::process;
 use std::time::Instant;
 
 fn leases(server: &EtcdServer) -> usize {
     let answer = server.ask("kv/lease/leases", "{}").expect("an answer of the gateway");
     answer.matches(r#""ID""#).count()
+}
+
+/// Returns a number in the answer to a question about a lease.
+fn ask_lease(server: &EtcdServer, path: &str, body: &str, word: &str) -> Option<i64> {
+    let answer = server.ask(path, body).expect("an answer of the gateway");
+    answer.split_once(&format!(r#""{word}":""#))?.1.split('"').next()?.parse().ok()
+}
+
+/// Returns the seconds that are left of the lease of a key, or `None` if it has none.
+fn left(server: &EtcdServer, key: &str) -> Option<i64> {
+    let lease = Seen::of(server, key).word("lease")?.to_owned();
+    ask_lease(server, "lease/timetolive", &format!(r#"{{"ID":"{lease}"}}"#), "TTL")
+}
+
+/// Puts a value under a lease of 2 s, as much as may be left of an old one. Returns the lease.
+fn age(server: &EtcdServer, key: &str) -> i64 {
+    let lease = ask_lease(server, "lease/grant", r#"{"TTL":"2"}"#, "ID").unwrap();
+    let put = format!(r#"{{"key":"{}","lease":"{lease}","ignore_value":true}}"#, base64(key));
+    server.ask("kv/put", &put).expect("a write of the gateway");
+    lease
 }
 
 #[tokio::test]
@@ -120,4 +142,45 @@ async fn fences_rise_above_those_of_removed_values() {
     assert!(other.backend.fence_floor() >= one.backend.fence_floor());
     let wall = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros();
     assert!(u128::from(first) > wall - 60_000_000, "{first}");
+}
+
+/// The clock may have stood still for so long that little is left of the lease of the value, though the ends in it are
+/// later than what is promised now.
+#[tokio::test]
+async fn promised_hold_does_not_end_with_an_old_lease() {
+    let Some(server) = EtcdServer::start() else { return };
+    let (one, two) = (process(&server.url(), 1).await, process(&server.url(), 2).await);
+    let cancel = HoldKind::Lock.cancel(one.new_id(), true);
+    one.store().call(&Key::new("lock:refused"), &cancel).await.unwrap();
+    let minute = Duration::from_secs(60);
+    one.keyed_semaphore("held").acquire(2, "ann", minute, Duration::ZERO).await.unwrap();
+    one.keyed_lock("held").acquire("ann", minute, Duration::ZERO).await.unwrap();
+    let keys = ["lock:refused", "semaphore:held", "lock:held"].map(|key| format!("locker/key/{key}"));
+    let leases = keys.clone().map(|key| age(&server, &key));
+    let lease = Duration::from_secs(30);
+    let guards = [
+        two.lock("refused").lease(lease).acquire().await.unwrap(),
+        two.semaphore("held", 2).lease(lease).acquire().await.unwrap(),
+    ];
+    assert!(two.keyed_lock("held").renew("ann", lease).await.unwrap());
+    for old in leases {
+        let ends =
+            || ask_lease(&server, "lease/timetolive", &format!(r#"{{"ID":"{old}"}}"#), "TTL") == Some(-1);
+        until("the end of the old lease", async || ends()).await;
+    }
+    let removed: Vec<_> = keys.iter().filter(|key| Seen::of(&server, key).word("value").is_none()).collect();
+    assert_eq!(removed, [""; 0], "removed while they were held");
+    assert!(guards.iter().all(|guard| guard.check().is_ok()));
+}
+
+#[tokio::test]
+async fn released_value_is_removed_soon() {
+    let Some(server) = EtcdServer::start() else { return };
+    let one = process(&server.url(), 1).await;
+    for (name, expires) in [("never", Duration::MAX), ("year", Duration::from_secs(365 * 24 * 3600))] {
+        one.keyed_semaphore(name).acquire(1, "ann", expires, Duration::ZERO).await.unwrap();
+        assert!(one.keyed_semaphore(name).release("ann").await.unwrap());
+        let left = left(&server, &format!("locker/key/semaphore:{name}"));
+        assert!(left.is_some_and(|left| left < 300), "{name}: {left:?} s left");
+    }
 }
