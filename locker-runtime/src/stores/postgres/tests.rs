@@ -6,6 +6,7 @@ mod faults;
 mod inboxes;
 mod pool;
 mod refused;
+mod strangers;
 #[cfg(feature = "postgres-tls")]
 mod tls;
 mod transactions;
