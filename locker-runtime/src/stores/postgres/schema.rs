@@ -87,7 +87,8 @@ async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::E
         if is_new { format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";") } else { String::new() };
     // Two processes that run `CREATE .. IF NOT EXISTS` at once fail without the lock.
     let sql = format!(
-        "BEGIN; SELECT pg_catalog.pg_advisory_xact_lock({LOCK}); {schema_line} {}; COMMIT",
+        "BEGIN; SET LOCAL lock_timeout TO '{LOCK_LIMIT}'; SELECT pg_catalog.pg_advisory_xact_lock({LOCK}); \
+         {schema_line} {}; COMMIT",
         schema_sql(schema).trim_end().trim_end_matches(';')
     );
     let created = session.run(&sql).await;
@@ -98,8 +99,11 @@ async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::E
     created
 }
 
-/// The advisory lock of processes that make the tables or the row of `locker_boot`: `locker` in ASCII.
-pub(super) const LOCK: u64 = 0x6c6f_636b_6572;
+/// The advisory lock of processes that make the tables: `locker` in ASCII.
+const LOCK: u64 = 0x6c6f_636b_6572;
+
+/// How long a process waits for that lock, which any role may have taken: opening fails before its own limit.
+const LOCK_LIMIT: &str = "3s";
 
 fn unknown_format(schema: &str, format: i32) -> Error {
     let what_to_do = if format > FORMAT {

@@ -1,6 +1,7 @@
 //! Roles that may connect to the database, or make functions in it, and have no right on the tables.
 
 use super::*;
+use std::process::{Child, Stdio};
 
 /// Makes a schema of operators over all pairs of types, and one of functions for up to three arguments, which fail.
 /// The search path of `app` has the functions before the built-in ones. It has the operators behind them, where
@@ -100,4 +101,47 @@ async fn many_writes_with_messages(one: &Party<Postgres>, other: &Party<Postgres
         versions = futures_util::future::join_all(writes).await;
     }
     until("all messages", async || (0..keys.len()).all(|at| other.texts().contains(&at.to_string()))).await;
+}
+
+/// A session that has run the statement and stays open, as a role without rights on the tables.
+async fn session_of_a_stranger(server: &PostgresServer, sql: &str, is_ready: &str) -> Child {
+    let mut psql = server.psql_command();
+    psql.arg("-c").arg(format!("SET ROLE stranger; {sql}; SELECT pg_sleep(600)"));
+    let child = psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the session", async || tokio::task::block_in_place(|| server.psql(is_ready)) == "1").await;
+    child
+}
+
+fn end(server: &PostgresServer, mut session: Child) {
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    tokio::task::block_in_place(|| server.psql(end));
+    session.wait().unwrap();
+}
+
+const LOCKS_OF_STRANGERS: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE l.locktype = 'advisory' AND a.application_name = 'psql'";
+
+/// An advisory lock needs no right. Every write failed after a crash as long as a stranger had that of `locker_boot`.
+#[tokio::test(flavor = "multi_thread")]
+async fn stranger_stops_no_write_after_a_crash() {
+    let Some(server) = PostgresServer::with(&["fsync=off"]) else { return };
+    server.psql("CREATE ROLE stranger LOGIN");
+    let store = party(&server.url()).await;
+    store.write(write(&fresh("before"), 0, b"x")).await;
+    let lock = "SELECT pg_advisory_lock(119225665152370)";
+    let stranger = session_of_a_stranger(&server, lock, LOCKS_OF_STRANGERS).await;
+    // As a crash does.
+    server.psql("DELETE FROM locker_boot");
+    until("a write", async || {
+        let written = store.backend.exchange(write(&fresh("after"), 0, b"y")).await;
+        matches!(written, Ok(Outcome::Matched { .. }))
+    })
+    .await;
+    // Only the tables are made under that lock.
+    let (url, _) = in_new_schema(&server);
+    let opened = in_time("an error", Postgres::open(&url, &Opening::default())).await;
+    let error = opened.map(drop).unwrap_err();
+    assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("lock timeout"), "{error}");
+    end(&server, stranger);
+    party(&url).await;
 }
