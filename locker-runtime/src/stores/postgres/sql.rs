@@ -103,10 +103,12 @@ const WAIT_FOR_DISK: &str = "pg_catalog.set_config('synchronous_commit',
     ELSE pg_catalog.current_setting('synchronous_commit') END, true) IS NOT NULL";
 
 /// Inboxes with an odd number belong to processes that poll: whether they live is unknown. The process of an inbox has
-/// an exclusive lock, so those that look for it get a shared one only if there is no process.
-const SEND: &str = "(SELECT pg_catalog.count(pg_catalog.pg_notify({channel}, m.text)) FROM {meta} s, {messages}),
+/// an exclusive lock, and a sender that looks for it gets an exclusive one for its transaction only if nobody has any:
+/// a lock of another role makes a process look alive, never gone. So do two senders that look at the same time.
+const SEND: &str =
+    "(SELECT pg_catalog.count(pg_catalog.pg_notify({channel}, m.text)) FROM {meta} s, {messages}),
     (SELECT pg_catalog.array_agg(DISTINCT m.inbox) FILTER (WHERE m.inbox % 2::bigint = 0::bigint AND
-    pg_catalog.pg_try_advisory_xact_lock_shared({space}, (m.inbox - 2147483648::bigint)::int)) FROM {messages})";
+    pg_catalog.pg_try_advisory_xact_lock({space}, (m.inbox - 2147483648::bigint)::int)) FROM {messages})";
 
 impl Statements {
     pub(super) fn new(schema: &str) -> Self {

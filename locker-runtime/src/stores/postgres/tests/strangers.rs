@@ -145,3 +145,28 @@ async fn stranger_stops_no_write_after_a_crash() {
     end(&server, stranger);
     party(&url).await;
 }
+
+/// A shared lock of a stranger let others have one, too, so that they took the process for gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn stranger_makes_no_process_gone() {
+    let Some(server) = PostgresServer::with(&["fsync=off"]) else { return };
+    server.psql("CREATE ROLE stranger LOGIN");
+    let (one, other) = pair(&server.url()).await;
+    let inbox = one.backend.inbox();
+    let lock = format!("SELECT pg_advisory_lock_shared(7465, ({inbox}::bigint - 2147483648)::int)");
+    let waits = "SELECT count(*) FROM pg_locks WHERE classid = 7465 AND NOT granted";
+    let stranger = session_of_a_stranger(&server, &lock, waits).await;
+    super::inboxes::end_listening(&server, &one);
+    until("the lock of the stranger", async || {
+        tokio::task::block_in_place(|| server.psql(LOCKS_OF_STRANGERS)) == "1"
+            && tokio::task::block_in_place(|| server.psql(waits)) == "0"
+    })
+    .await;
+    for at in 0..20 {
+        let text = format!("m{at}");
+        let message = vec![Message { to: inbox, text: text.clone() }];
+        assert_eq!(other.backend.send(message).await.unwrap(), [], "{text}");
+    }
+    super::faults::hear_again(&other, &one).await;
+    end(&server, stranger);
+}
