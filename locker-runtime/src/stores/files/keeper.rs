@@ -61,6 +61,7 @@ impl Keeper {
     /// Sweeps, unless another process does so.
     pub(super) fn sweep(&mut self) -> Result<()> {
         let folder = &*self.folder;
+        folder.check_place()?;
         folder.raise_floor()?;
         let sweeps = folder.lock_sweep().map_err(|errno| folder.failed("lock a file", errno))?;
         let Some(sweeps) = sweeps else { return Ok(()) };
