@@ -78,7 +78,7 @@ impl Slow {
                 fs::remove_file(entry.path()).unwrap();
             }
         }
-        files.keeper.send(|keeper| drop(keeper.sweep()));
+        files.keeper.send(|keeper| drop(keeper.sweep(Duration::ZERO)));
         files
     }
 }
