@@ -11,6 +11,8 @@ pub mod memory;
 pub(crate) mod opening;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(any(feature = "files", feature = "postgres"))]
+pub(crate) mod queue;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 

@@ -1,6 +1,6 @@
 //! The backend of `file:///DIR`: the processes of one host that share a directory, without a server.
 //!
-//! - Values are in logs that all processes append to (`files/shard.rs`): a write takes two system calls.
+//! - Values are in logs that all processes append to (`files/shard.rs`): a write takes three system calls.
 //! - Messages are datagrams between sockets in the directory (`files/inbox.rs`).
 //! - The clock is that of the host, which advances during suspend (`files/folder.rs`).
 //!
@@ -20,7 +20,8 @@
 //! (time namespaces); a sandbox or a virtual machine with a kernel of its own has another boot id, and is refused while
 //! processes of the other kernel use the directory, if their file locks meet.
 //!
-//! Removing the directory while processes use it ends their stores: each call reports `Unavailable`.
+//! Removing the directory while processes use it, moving it, or mounting over it, ends their stores: each call reports
+//! `Unavailable`. A call looks after its write whether the path still leads to the directory (`files/folder/place.rs`).
 
 mod errors;
 mod folder;

@@ -122,12 +122,16 @@ impl Postgres {
     async fn ask<T>(&self, durable: bool, job: impl FnOnce(oneshot::Sender<Result<T>>) -> Job) -> Result<T> {
         self.shared.is_used.store(true, Ordering::Release);
         self.shared.opened().await?;
-        let (sender, answer) = oneshot::channel();
         let queue = if durable { &self.queues.durable } else { &self.queues.quick };
-        drop(queue.send(job(sender)));
+        let waiting = queue.waiting();
+        let (sender, answer) = oneshot::channel();
+        queue.send(job(sender));
         tokio::select! {
             biased;
-            answer = answer => answer.unwrap_or_else(|_| Err(lanes::given_up())),
+            answer = answer => {
+                waiting.end();
+                answer.unwrap_or_else(|_| Err(lanes::given_up()))
+            }
             () = background::sleep(pipeline::STATEMENT_LIMIT) => Err(lanes::given_up()),
         }
     }

@@ -20,7 +20,7 @@ pub(super) fn failed(doing: &str, dir: &Path, errno: Errno) -> Error {
         }
         Errno::ROFS => (ErrorKind::Misused, ": it must be writable"),
         Errno::NOTDIR => (ErrorKind::Misused, ": it is not a directory"),
-        Errno::NOENT => (ErrorKind::Unavailable, ": it was removed; open the store anew"),
+        Errno::NOENT => (ErrorKind::Unavailable, ": it was removed or moved; open the store anew"),
         _ => (ErrorKind::Unavailable, ""),
     };
     let message = format!("cannot {doing} in the directory {}{hint}: {errno}", dir.display());

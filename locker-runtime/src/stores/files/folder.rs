@@ -15,6 +15,7 @@
 
 mod host;
 mod modes;
+mod place;
 
 use super::errors::{errno, failed};
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
 pub(super) use host::Host;
 use modes::{Modes, open_folder};
 pub(super) use modes::{names, open_file};
+use place::Place;
 use rustix::{
     fd::OwnedFd,
     fs::{self, AtFlags, FlockOperation},
@@ -53,6 +55,7 @@ pub(super) struct Folder {
     /// The folder of this boot. Its lock says that a process uses it.
     of_boot: OwnedFd,
     pub(super) logs: OwnedFd,
+    place: Place,
     pub(super) inbox: OwnedFd,
     new: OwnedFd,
     modes: Modes,
@@ -78,11 +81,14 @@ impl Folder {
             .map_err(|errno| fail("lock a folder", errno))?;
         let (logs, inbox, new) =
             (folder(&of_boot, "logs")?, folder(&of_boot, "inbox")?, folder(&of_boot, "new")?);
+        let place = Place::new(path.join(&host.boot).join("logs"), &logs)
+            .map_err(|errno| fail("look at a folder", errno))?;
         let mut this = Self {
             boot: host.boot.clone(),
             of_boot,
             root,
             logs,
+            place,
             inbox,
             new,
             modes,
@@ -114,6 +120,11 @@ impl Folder {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns an error if the path leads to other files now, which processes that come later would use.
+    pub(super) fn check_place(&self) -> Result<()> {
+        self.place.check(&self.path)
     }
 
     /// Returns the path of a log, for messages.

@@ -48,7 +48,14 @@ impl Io {
         let (key, number) = (write.key.as_str(), shard_of(write.key.as_str()));
         let value = write.value.as_deref().map(|bytes| NewValue { bytes, lasts: write.lasts });
         let exchanged = self.with(number, |shard, folder| shard.exchange(folder, key, write.expected, value));
-        Ok(match exchanged.map_err(|error| error.with_key(key))? {
+        let exchanged = exchanged.map_err(|error| error.with_key(key))?;
+        // After the write: a process that is stopped before it is granted nothing in a directory that was moved.
+        self.folder.check_place().map_err(|error| {
+            let error = error.with_key(key);
+            let is_written = value.is_some() && matches!(exchanged, Exchanged::Matched(_));
+            if is_written { error.unknown() } else { error }
+        })?;
+        Ok(match exchanged {
             Exchanged::Full(error) => Written::Full(error.with_key(key)),
             Exchanged::Differs(version, value) => Written::unchanged(Outcome::Differs { version, value }),
             Exchanged::Matched(version) if value.is_none() => {
@@ -68,7 +75,9 @@ impl Io {
         range: &Range,
         before: Option<&str>,
     ) -> Result<Vec<(String, Vec<u8>)>> {
-        self.with(number, |shard, folder| shard.list(folder, range, before))
+        let found = self.with(number, |shard, folder| shard.list(folder, range, before))?;
+        self.folder.check_place()?;
+        Ok(found)
     }
 
     /// Reads what was appended to a log that this process uses, so that it lets go of one that was replaced.

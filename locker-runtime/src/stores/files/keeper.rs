@@ -7,7 +7,7 @@ use super::{
     shard::{Shard, Size},
 };
 use crate::{diagnostics, error::Result};
-use std::{collections::HashSet, path::PathBuf, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 /// The directory, on the thread that may wait for the disk. It has shards of its own, as another process would.
 #[derive(Debug)]
@@ -58,12 +58,13 @@ impl Keeper {
         ));
     }
 
-    /// Sweeps, unless another process does so.
-    pub(super) fn sweep(&mut self) -> Result<()> {
+    /// Sweeps, unless another process does so, or one has done so within this time.
+    pub(super) fn sweep(&mut self, unless_within: Duration) -> Result<()> {
         let folder = &*self.folder;
+        folder.check_place()?;
         folder.raise_floor()?;
         let sweeps = folder.lock_sweep().map_err(|errno| folder.failed("lock a file", errno))?;
-        let Some(sweeps) = sweeps else { return Ok(()) };
+        let Some(sweeps) = sweeps.filter(|_| !folder.swept_within(unless_within)) else { return Ok(()) };
         for number in 0..SHARDS {
             Shard::new(number).sweep(folder)?;
         }

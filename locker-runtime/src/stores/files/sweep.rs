@@ -9,7 +9,8 @@ use super::{
 use crate::{background, error::Result};
 use std::time::Duration;
 
-const INTERVAL: Duration = Duration::from_secs(60);
+/// The time between two sweeps of one process, and of all.
+pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Sweeps until the threads have ended.
 pub(super) fn start(io: &Worker<Io>, keeper: &Worker<Keeper>) {
@@ -24,16 +25,20 @@ pub(super) fn start(io: &Worker<Io>, keeper: &Worker<Keeper>) {
             background::sleep(wait).await;
             wait = INTERVAL;
             // A disk that is full, for example: the next sweep may succeed.
-            if sweep(&io, &keeper).await.is_none() {
+            if sweep(&io, &keeper, INTERVAL).await.is_none() {
                 return;
             }
         }
     });
 }
 
-/// Sweeps once. Returns `None` if the threads have ended.
-pub(super) async fn sweep(io: &WeakWorker<Io>, keeper: &WeakWorker<Keeper>) -> Option<Result<()>> {
-    let swept = keeper.upgrade()?.run(Keeper::sweep).await.flatten();
+/// Sweeps, unless a process has done so within this time. Returns `None` if the threads have ended.
+pub(super) async fn sweep(
+    io: &WeakWorker<Io>,
+    keeper: &WeakWorker<Keeper>,
+    unless_within: Duration,
+) -> Option<Result<()>> {
+    let swept = keeper.upgrade()?.run(move |keeper| keeper.sweep(unless_within)).await.flatten();
     for number in 0..SHARDS {
         // Calls come in between.
         io.upgrade()?.run(move |io| io.follow(number)).await.ok()?;

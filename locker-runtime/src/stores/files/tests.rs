@@ -27,6 +27,7 @@ use std::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     thread,
+    time::{Duration, SystemTime},
 };
 
 type Act = Arc<dyn Fn(&'static str) + Send + Sync>;
@@ -107,6 +108,22 @@ impl Dir {
         block_on(Files::open_at(self.0.clone(), move || Ok(host)))
     }
 
+    fn sweep_lock(&self) -> PathBuf {
+        self.0.join(Host::this().unwrap().boot).join("sweep.lock")
+    }
+
+    /// Sets the time of the last sweep.
+    fn swept_before(&self, time: Duration) {
+        let file = std::fs::File::options().write(true).open(self.sweep_lock()).unwrap();
+        file.set_modified(SystemTime::now() - time).unwrap();
+    }
+
+    /// Returns a path of a socket without a process, which a sweep removes.
+    fn socket_of_the_dead(&self) -> PathBuf {
+        let inbox = format!("{:08x}", super::folder::random() >> 32);
+        self.0.join(Host::this().unwrap().boot).join("inbox").join(inbox)
+    }
+
     /// Returns the names of logs, each twice if it has two.
     fn logs(&self) -> Vec<String> {
         let boot = Host::this().unwrap().boot;
@@ -130,7 +147,8 @@ impl Drop for Dir {
 /// Sweeps once.
 fn sweep(files: &Files) -> Result<()> {
     let (io, keeper) = (files.io.downgrade(), files.keeper.downgrade());
-    block_on(super::sweep::sweep(&io, &keeper)).expect("the threads live as long as the store")
+    block_on(super::sweep::sweep(&io, &keeper, Duration::ZERO))
+        .expect("the threads live as long as the store")
 }
 
 /// Waits until the keeper has done what it was asked for.
@@ -243,15 +261,12 @@ fn the_first_after_a_pause_sweeps() {
     let (dir, key) = (Dir::new(), Key::new("key"));
     let files = dir.open();
     exchange(&files, &key, 0, b"x");
-    let dead = format!("{:08x}", super::folder::random() >> 32);
-    let boot = dir.0.join(Host::this().unwrap().boot);
-    let (socket, lock) = (boot.join("inbox").join(dead), boot.join("sweep.lock"));
+    let (socket, lock) = (dir.socket_of_the_dead(), dir.sweep_lock());
     drop(dir.open());
     std::fs::write(&socket, "").unwrap();
     drop(dir.open());
     assert!(socket.exists(), "swept although another process had opened the directory just now");
-    let file = std::fs::File::options().write(true).open(&lock).unwrap();
-    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(3_600)).unwrap();
+    dir.swept_before(Duration::from_secs(3_600));
     let opened = dir.open();
     eventually("the sweep", || (!socket.exists()).then_some(()));
     eventually("its time", || {
@@ -259,4 +274,23 @@ fn the_first_after_a_pause_sweeps() {
     });
     assert_eq!(dir.logs().len(), 1, "logs were created for the sweep");
     drop(opened);
+}
+
+/// Each process swept every minute.
+#[test]
+fn one_process_of_all_sweeps_in_a_minute() {
+    let dir = Dir::new();
+    let (one, other) = (dir.open(), dir.open());
+    let socket = dir.socket_of_the_dead();
+    let is_swept_by = |files: &Files| {
+        std::fs::write(&socket, "").unwrap();
+        block_on(files.keeper.run(|keeper| keeper.sweep(super::sweep::INTERVAL))).flatten().unwrap();
+        !socket.exists()
+    };
+    dir.swept_before(Duration::from_secs(61));
+    assert!(is_swept_by(&one));
+    assert!(!is_swept_by(&other) && !is_swept_by(&one));
+    dir.swept_before(Duration::from_secs(61));
+    assert!(is_swept_by(&other));
+    assert!(!is_swept_by(&one));
 }

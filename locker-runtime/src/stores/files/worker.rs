@@ -2,35 +2,51 @@
 //!
 //! A call of the system may wait for a slow disk. The caller awaits the result, and blocks no thread of its own.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    blocking::block_on,
+    error::{Error, ErrorKind, Result},
+    stores::queue::{Call, Receiver, Sender, WeakSender, queue},
+};
 use std::{
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     thread,
 };
-use tokio::sync::{
-    mpsc::{self, UnboundedReceiver, UnboundedSender, WeakUnboundedSender},
-    oneshot,
-};
+use tokio::sync::oneshot;
 
 /// The queue of a thread, which ends after the last worker is dropped.
-pub(super) struct Worker<T>(UnboundedSender<Work<T>>);
+pub(super) struct Worker<T>(Sender<Work<T>>);
 
 /// A worker that does not keep its thread.
-pub(super) struct WeakWorker<T>(WeakUnboundedSender<Work<T>>);
+pub(super) struct WeakWorker<T>(WeakSender<Work<T>>);
 
-type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
+type Work<T> = Box<dyn Piece<T>>;
+
+/// A piece of work.
+trait Piece<T>: Send {
+    fn is_given_up(&self) -> bool;
+    fn act(self: Box<Self>, value: &mut T);
+}
+
+/// Work whose result a caller awaits.
+struct Asked<W, R> {
+    work: W,
+    answer: oneshot::Sender<R>,
+}
+
+/// Work that is done in any case.
+struct Told<W>(W);
 
 impl<T: 'static> Worker<T> {
     /// Starts a thread, which makes the value.
     pub(super) async fn start(name: &str, make: impl FnOnce() -> Result<T> + Send + 'static) -> Result<Self> {
-        let ((sender, work), (answer, started)) = (mpsc::unbounded_channel(), oneshot::channel());
+        let ((sender, work), (answer, started)) = (queue(), oneshot::channel());
         let serve = move || {
             let (value, outcome) =
                 make().map_or_else(|error| (None, Err(error)), |value| (Some(value), Ok(())));
             let is_awaited = answer.send(outcome).is_ok();
             if let Some(value) = value.filter(|_| is_awaited) {
-                serve(value, work);
+                serve(value, &work);
             }
         };
         thread::Builder::new().name(name.into()).spawn(serve).map_err(|error| {
@@ -46,19 +62,23 @@ impl<T: 'static> Worker<T> {
         &self,
         work: impl FnOnce(&mut T) -> R + Send + 'static,
     ) -> Result<R> {
+        let waiting = self.0.waiting();
         let (answer, result) = oneshot::channel();
-        self.send(move |value| {
-            if !answer.is_closed() {
-                drop(answer.send(work(value)));
-            }
-        });
-        result.await.map_err(|_| failed().unknown())
+        self.0.send(Box::new(Asked { work, answer }));
+        let result = result.await;
+        waiting.end();
+        result.map_err(|_| failed().unknown())
     }
 
     /// Has some work done on the thread.
     pub(super) fn send(&self, work: impl FnOnce(&mut T) + Send + 'static) {
-        // The thread lives as long as this.
-        drop(self.0.send(Box::new(work)));
+        self.0.send(Box::new(Told(work)));
+    }
+
+    /// The number of pieces of work that wait.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 
     pub(super) fn downgrade(&self) -> WeakWorker<T> {
@@ -72,10 +92,36 @@ impl<T> WeakWorker<T> {
     }
 }
 
-fn serve<T>(mut value: T, mut queue: UnboundedReceiver<Work<T>>) {
-    while let Some(work) = queue.blocking_recv() {
+impl<T, R: Send, W: FnOnce(&mut T) -> R + Send> Piece<T> for Asked<W, R> {
+    fn is_given_up(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    fn act(self: Box<Self>, value: &mut T) {
+        drop(self.answer.send((self.work)(value)));
+    }
+}
+
+impl<T, W: FnOnce(&mut T) + Send> Piece<T> for Told<W> {
+    fn is_given_up(&self) -> bool {
+        false
+    }
+
+    fn act(self: Box<Self>, value: &mut T) {
+        (self.0)(value);
+    }
+}
+
+impl<T> Call for Work<T> {
+    fn is_given_up(&self) -> bool {
+        (**self).is_given_up()
+    }
+}
+
+fn serve<T>(mut value: T, queue: &Receiver<Work<T>>) {
+    while let Some(work) = block_on(queue.recv()) {
         // The caller of work that panics gets an error.
-        drop(catch_unwind(AssertUnwindSafe(|| work(&mut value))));
+        drop(catch_unwind(AssertUnwindSafe(|| work.act(&mut value))));
     }
 }
 

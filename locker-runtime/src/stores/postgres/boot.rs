@@ -1,6 +1,6 @@
 //! The row of `locker_boot`, which is gone after anything that may have lost writes.
 
-use super::{errors, marks::SLACK, schema::LOCK, session::Session, url::Target};
+use super::{errors, marks::SLACK, session::Session, sql::NOW, url::Target};
 use crate::{error::Result, id::Id};
 
 /// Makes the row unless it is there. If writes may have been lost, a quiet time begins: until the longest hold that was
@@ -28,16 +28,19 @@ pub(super) async fn ensure(session: &Session, target: &Target) -> Result<()> {
 ///
 /// A crash keeps durable writes, and the timeline. A promoted standby has another timeline. The quiet time is kept with
 /// the timeline: a crash within it does not end it.
+///
+/// The lock is a row of the tables: an advisory lock would let any role that may connect stop all writes after a crash.
 fn boot_sql(schema: &str, id: u64) -> String {
     format!(
         "DO $$ BEGIN
              IF EXISTS (SELECT FROM \"{schema}\".locker_boot) THEN RETURN; END IF;
-             PERFORM set_config('synchronous_commit', 'local', true), set_config('lock_timeout', '5s', true);
-             PERFORM pg_advisory_xact_lock({LOCK});
+             PERFORM pg_catalog.set_config('synchronous_commit', 'local', true),
+                 pg_catalog.set_config('lock_timeout', '5s', true);
+             PERFORM FROM \"{schema}\".locker_meta FOR UPDATE;
              IF EXISTS (SELECT FROM \"{schema}\".locker_boot) THEN RETURN; END IF;
              UPDATE \"{schema}\".locker_meta SET timeline = \"{schema}\".locker_timeline(), quiet_until =
                  CASE WHEN timeline = \"{schema}\".locker_timeline() AND NOT quick THEN quiet_until
-                 ELSE greatest(quiet_until, extract(epoch FROM clock_timestamp()) * 1000000 + longest + {SLACK}) END;
+                 ELSE greatest(quiet_until, {NOW} + longest + {SLACK}::bigint) END;
              IF FOUND THEN
                  INSERT INTO \"{schema}\".locker_boot (id) VALUES ({id}) ON CONFLICT DO NOTHING;
              END IF;

@@ -21,10 +21,17 @@ pub(super) struct Clock(VecDeque<Sample>);
 struct Sample {
     first: Timestamp,
     last: Timestamp,
-    least: i64,
-    most: i64,
+    least: Bound,
+    most: Bound,
     /// The time that the quickest answer took.
     quickest: i64,
+}
+
+/// A bound, and since when it drifts.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    ahead: i64,
+    at: Timestamp,
 }
 
 impl Clock {
@@ -32,7 +39,15 @@ impl Clock {
     pub(super) fn add(&mut self, sent: Timestamp, time: i64, heard: Timestamp) {
         // Each clock has shown its number for up to a microsecond.
         let (least, most) = (time - micros(heard) - 1, time - micros(sent) + 1);
-        let sample = Sample { first: heard, last: heard, least, most, quickest: most - least };
+        let sample = Sample {
+            first: heard,
+            last: heard,
+            least: Bound { ahead: least, at: heard },
+            // The server may have read its clock as soon as it was asked.
+            most: Bound { ahead: most, at: sent },
+            quickest: most - least,
+        };
+        let (least, most) = sample.bounds(heard);
         self.0.retain(|sample| heard.since(sample.last) <= KEPT);
         match self.bounds(heard) {
             // One of the clocks was set, or this one stood still.
@@ -70,16 +85,29 @@ impl Clock {
 
 impl Sample {
     fn bounds(&self, now: Timestamp) -> (i64, i64) {
-        let age = u64::try_from(now.since(self.last).as_micros()).unwrap_or(u64::MAX);
-        let drift = i64::try_from(age / DRIFT).unwrap_or(i64::MAX);
-        (self.least.saturating_sub(drift), self.most.saturating_add(drift))
+        let Self { least, most, .. } = self;
+        (least.ahead.saturating_sub(least.drift(now)), most.ahead.saturating_add(most.drift(now)))
     }
 
     /// Takes over a later sample that does not contradict this one.
     fn merge(&mut self, later: Self) {
-        let (least, most) = self.bounds(later.last);
-        (self.least, self.most) = (least.max(later.least), most.min(later.most));
-        (self.last, self.quickest) = (self.last.max(later.last), self.quickest.min(later.quickest));
+        self.last = self.last.max(later.last);
+        self.quickest = self.quickest.min(later.quickest);
+        let (present, new) = (self.bounds(self.last), later.bounds(self.last));
+        if new.0 > present.0 {
+            self.least = later.least;
+        }
+        if new.1 < present.1 {
+            self.most = later.most;
+        }
+    }
+}
+
+impl Bound {
+    /// Returns how much the clocks may have drifted apart since, rounded up.
+    fn drift(&self, now: Timestamp) -> i64 {
+        let age = u64::try_from(now.since(self.at).as_micros()).unwrap_or(u64::MAX);
+        i64::try_from(age.div_ceil(DRIFT)).unwrap_or(i64::MAX)
     }
 }
 
@@ -159,5 +187,32 @@ mod tests {
         assert!(now <= 60_011_000 - 30_000 && now + spread >= 60_011_100 + 30_000, "{now} {spread}");
         clock.add(at(70_000_000), 70_001_050, at(70_000_100));
         assert!(served(&clock, 70_000_100).1 < 110);
+    }
+
+    /// A merged sample forgot the drift: each merge came so early that it rounded to nothing.
+    #[test]
+    fn merged_samples_bound_a_faster_clock() {
+        let (mut clock, mut worst) = (Clock::default(), 0);
+        // The server's clock gains 500 parts per million. An answer each millisecond; only the first one is quick.
+        let server = |local: u64| local + 1_000 + local * 500 / 1_000_000;
+        for n in 0..990_u64 {
+            let sent = 10_000_000 + n * 1_000;
+            let way = if n == 0 { 20 } else { 450 };
+            clock.add(at(sent), i64::try_from(server(sent + way)).unwrap(), at(sent + 2 * way));
+            let now = sent + 2 * way;
+            let (least, spread) = served(&clock, now);
+            worst = worst.max(server(now).saturating_sub(least + spread));
+        }
+        assert_eq!(worst, 0, "the upper bound is too low by so many microseconds");
+    }
+
+    /// A sample counted from its answer, although the server may have read its clock long before.
+    #[test]
+    fn slow_answer_bounds_a_faster_clock() {
+        let mut clock = Clock::default();
+        // The server's clock gains 500 microseconds while its answer is under way for a second.
+        clock.add(at(10_000_000), 10_001_000, at(11_000_000));
+        let (least, spread) = served(&clock, 11_000_000);
+        assert!(least + spread >= 11_001_500, "{least} {spread}");
     }
 }

@@ -12,22 +12,22 @@ use crate::{
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, Result},
-    stores::cas::{Inbox, Message},
+    stores::{
+        cas::{Inbox, Message},
+        queue::{Call, Receiver, Sender, queue},
+    },
     sync::lock,
 };
 use std::{
     collections::{HashSet, VecDeque},
+    iter,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
-use tokio::sync::{
-    Mutex,
-    mpsc::{self, UnboundedReceiver, UnboundedSender},
-    oneshot, watch,
-};
+use tokio::sync::{oneshot, watch};
 
 /// What a connection is to do.
 pub(super) enum Job {
@@ -51,8 +51,8 @@ pub(super) struct List {
 
 /// The queues before the connections.
 pub(super) struct Queues {
-    pub(super) durable: UnboundedSender<Job>,
-    pub(super) quick: UnboundedSender<Job>,
+    pub(super) durable: Sender<Job>,
+    pub(super) quick: Sender<Job>,
 }
 
 /// How many connections of a lane may be left to statements that hang.
@@ -67,10 +67,9 @@ const MAX_BYTES: usize = 1 << 20;
 /// Opens the connections. They end when `closed` does, or the queues.
 pub(super) fn start(shared: &Arc<Shared>, closed: &watch::Receiver<()>) -> Queues {
     let [durable, quick] = [(true, shared.target.lanes), (false, 1)].map(|(durable, count)| {
-        let (sender, jobs) = mpsc::unbounded_channel();
-        let jobs = Arc::new(Mutex::new(jobs));
+        let (sender, jobs) = queue();
         for _ in 0..count {
-            let (shared, jobs) = (Arc::clone(shared), Arc::clone(&jobs));
+            let (shared, jobs) = (Arc::clone(shared), jobs.clone());
             let lane = Lane { shared, durable, jobs, waiting: VecDeque::new(), stuck: Arc::default() };
             let mut closed = closed.clone();
             background::spawn(async move {
@@ -89,7 +88,7 @@ pub(super) fn start(shared: &Arc<Shared>, closed: &watch::Receiver<()>) -> Queue
 struct Lane {
     shared: Arc<Shared>,
     durable: bool,
-    jobs: Arc<Mutex<UnboundedReceiver<Job>>>,
+    jobs: Receiver<Job>,
     /// Jobs that were taken from the queue and do not fit into the last batch.
     waiting: VecDeque<Job>,
     /// The number of connections that were given up although their server may still be busy with a statement.
@@ -129,11 +128,7 @@ impl Lane {
     fn refuse(&mut self, error: &Error) {
         let mut refused: Vec<_> = self.waiting.drain(..).collect();
         if self.shared.open[usize::from(self.durable)].load(Ordering::Acquire) == 0 {
-            // A lane that has just been opened may wait for jobs.
-            let mut jobs = self.jobs.try_lock().ok();
-            while let Some(job) = jobs.as_mut().and_then(|jobs| jobs.try_recv().ok()) {
-                refused.push(job);
-            }
+            refused.extend(iter::from_fn(|| self.jobs.try_recv()));
         }
         let error = error.clone().unsent();
         for job in refused {
@@ -212,23 +207,19 @@ impl Lane {
         if !pause.is_zero() {
             background::sleep(pause).await;
         }
-        let jobs = Arc::clone(&self.jobs);
-        if !self.waiting.is_empty() {
-            return Some(self.take_batch(jobs.try_lock().ok().as_deref_mut()));
+        if self.waiting.is_empty() {
+            let first = self.jobs.recv().await?;
+            self.waiting.push_back(first);
         }
-        let mut jobs = jobs.lock().await;
-        let first = jobs.recv().await?;
-        self.waiting.push_back(first);
-        Some(self.take_batch(Some(&mut jobs)))
+        Some(self.take_batch())
     }
 
     /// Takes jobs for one batch: exchanges of different keys, or one other job.
-    fn take_batch(&mut self, mut jobs: Option<&mut UnboundedReceiver<Job>>) -> Vec<Job> {
+    fn take_batch(&mut self) -> Vec<Job> {
         let (mut batch, mut keys, mut bytes) = (Vec::new(), HashSet::new(), 0);
         while batch.len() < MAX_BATCH {
-            let queued = || jobs.as_mut()?.try_recv().ok();
-            let Some(job) = self.waiting.pop_front().or_else(queued) else { break };
-            if job.is_abandoned() {
+            let Some(job) = self.waiting.pop_front().or_else(|| self.jobs.try_recv()) else { break };
+            if job.is_given_up() {
                 continue;
             }
             let fits = match &job {
@@ -291,9 +282,8 @@ async fn do_jobs(shared: Arc<Shared>, durable: bool, session: Arc<Session>, jobs
     if exchanges.is_empty() { is_good } else { is_good & batch.carry_out(exchanges).await }
 }
 
-impl Job {
-    /// Returns whether nobody waits for the answer.
-    fn is_abandoned(&self) -> bool {
+impl Call for Job {
+    fn is_given_up(&self) -> bool {
         match self {
             Self::Exchange(exchange) => exchange.answer.is_closed(),
             Self::Send(_, answer) => answer.is_closed(),
@@ -301,7 +291,9 @@ impl Job {
             Self::Raise(_, _, answer) => answer.is_closed(),
         }
     }
+}
 
+impl Job {
     fn fail(self, error: &Error) {
         match self {
             Self::Exchange(exchange) => drop(exchange.answer.send(Err(error.clone()))),

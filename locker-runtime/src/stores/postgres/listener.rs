@@ -16,7 +16,10 @@ use crate::{
     diagnostics,
     error::Result,
     id::Id,
-    stores::cas::{Inbox, Received},
+    stores::{
+        cas::{Inbox, Received},
+        queue::WeakSender,
+    },
     sync::lock,
 };
 use futures_util::FutureExt;
@@ -25,7 +28,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use tokio::sync::{mpsc::WeakUnboundedSender, oneshot};
+use tokio::sync::oneshot;
 
 /// The time between two samples of the clock while the store is in use.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +44,7 @@ const MAX_LATE: u32 = 10;
 pub(super) struct Listener {
     shared: Arc<Shared>,
     /// The queue over which the probe is sent.
-    lanes: WeakUnboundedSender<Job>,
+    lanes: WeakSender<Job>,
     /// Whether the inbox may still become that of a process that polls.
     may_poll: bool,
     /// Whether a connection was heard, so that the inbox belongs to this process.
@@ -55,7 +58,7 @@ pub(super) struct Listener {
 type ProbeAnswer = oneshot::Receiver<Result<Vec<Inbox>>>;
 
 impl Listener {
-    pub(super) fn new(shared: Arc<Shared>, lanes: WeakUnboundedSender<Job>, may_poll: bool) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, lanes: WeakSender<Job>, may_poll: bool) -> Self {
         Self { shared, lanes, may_poll, is_direct: false, polls: false, late: (0, None) }
     }
 
@@ -209,7 +212,9 @@ impl Listener {
     fn send_probe(&self) -> ProbeAnswer {
         let (answer, sent) = oneshot::channel();
         if let Some(lanes) = self.lanes.upgrade() {
-            drop(lanes.send(Job::Send(vec![self.shared.probe_message()], answer)));
+            // The probe before this one counts no more.
+            lanes.give_up();
+            lanes.send(Job::Send(vec![self.shared.probe_message()], answer));
         }
         sent
     }

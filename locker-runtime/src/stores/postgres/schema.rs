@@ -44,7 +44,9 @@ pub(super) async fn ensure(session: &Session, schema: &str, user: &str) -> Resul
 
 /// Refuses a database that cannot store every name: one such name would fail all calls that share its statement.
 async fn refuse_encoding(session: &Session) -> Result<()> {
-    let rows = session.query_once("SELECT current_database()::text, getdatabaseencoding()::text", &[]).await;
+    let rows = session
+        .query_once("SELECT pg_catalog.current_database()::text, pg_catalog.getdatabaseencoding()::text", &[])
+        .await;
     let rows = rows.map_err(|error| errors::of_statement(&error).error)?;
     match rows.first().map(|row| (row.get(0), row.get(1))) {
         None | Some((_, "UTF8")) => Ok(()),
@@ -65,9 +67,9 @@ async fn is_there(
 ) -> Result<Option<(i32, Option<String>)>, tokio_postgres::Error> {
     let asked = format!(
         "SELECT format, CASE
-             WHEN NOT has_table_privilege('\"{schema}\".locker_boot', 'INSERT')
+             WHEN NOT pg_catalog.has_table_privilege('\"{schema}\".locker_boot', 'INSERT')
                  THEN 'permission denied to insert into table locker_boot'
-             WHEN NOT has_function_privilege('\"{schema}\".locker_timeline()', 'EXECUTE')
+             WHEN NOT pg_catalog.has_function_privilege('\"{schema}\".locker_timeline()', 'EXECUTE')
                  THEN 'permission denied for function locker_timeline'
          END FROM \"{schema}\".locker_meta"
     );
@@ -77,14 +79,16 @@ async fn is_there(
 
 async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::Error> {
     let name = format!("\"{schema}\"");
-    let found = session.query_once("SELECT to_regnamespace($1) IS NULL", &[(&name, Type::TEXT)]).await?;
+    let found =
+        session.query_once("SELECT pg_catalog.to_regnamespace($1) IS NULL", &[(&name, Type::TEXT)]).await?;
     // `CREATE SCHEMA IF NOT EXISTS` needs a permission also if the schema exists.
     let is_new: bool = found.first().is_some_and(|row| row.get(0));
     let schema_line =
         if is_new { format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\";") } else { String::new() };
     // Two processes that run `CREATE .. IF NOT EXISTS` at once fail without the lock.
     let sql = format!(
-        "BEGIN; SELECT pg_advisory_xact_lock({LOCK}); {schema_line} {}; COMMIT",
+        "BEGIN; SET LOCAL lock_timeout TO '{LOCK_LIMIT}'; SELECT pg_catalog.pg_advisory_xact_lock({LOCK}); \
+         {schema_line} {}; COMMIT",
         schema_sql(schema).trim_end().trim_end_matches(';')
     );
     let created = session.run(&sql).await;
@@ -95,8 +99,11 @@ async fn create(session: &Session, schema: &str) -> Result<(), tokio_postgres::E
     created
 }
 
-/// The advisory lock of processes that make the tables or the row of `locker_boot`: `locker` in ASCII.
-pub(super) const LOCK: u64 = 0x6c6f_636b_6572;
+/// The advisory lock of processes that make the tables: `locker` in ASCII.
+const LOCK: u64 = 0x6c6f_636b_6572;
+
+/// How long a process waits for that lock, which any role may have taken: opening fails before its own limit.
+const LOCK_LIMIT: &str = "3s";
 
 fn unknown_format(schema: &str, format: i32) -> Error {
     let what_to_do = if format > FORMAT {

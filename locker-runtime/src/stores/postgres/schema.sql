@@ -14,10 +14,11 @@ CREATE TABLE IF NOT EXISTS {schema}.locker_keys (
 -- Values of some kilobytes stay in the row, where an update replaces them without another table's garbage.
 ALTER TABLE {schema}.locker_keys ALTER state SET STORAGE MAIN;
 -- Returns the cluster and its timeline, which changes when a standby is promoted. NULL if the server does not tell.
-CREATE OR REPLACE FUNCTION {schema}.locker_timeline() RETURNS text LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {schema}.locker_timeline() RETURNS text LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT system_identifier FROM pg_control_system()) || '/' ||
-        substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8);
+    RETURN (SELECT system_identifier FROM pg_catalog.pg_control_system())::text || '/' ||
+        pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8);
 EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END
@@ -37,10 +38,11 @@ CREATE TABLE IF NOT EXISTS {schema}.locker_meta (
     quick boolean NOT NULL DEFAULT false,
     timeline text,
     quiet_until bigint NOT NULL DEFAULT 0,
-    secret text NOT NULL DEFAULT gen_random_uuid()::text
+    secret text NOT NULL DEFAULT pg_catalog.gen_random_uuid()::text
 );
 INSERT INTO {schema}.locker_meta (format, fence, removals, swept, timeline)
-    VALUES (2, 0, extract(epoch FROM clock_timestamp()) * 1000000, 0, {schema}.locker_timeline())
+    VALUES (2, 0, (extract(epoch FROM pg_catalog.clock_timestamp())::double precision
+        * 1000000::double precision)::bigint, 0, {schema}.locker_timeline())
     ON CONFLICT DO NOTHING;
 -- PostgreSQL empties this table after a crash and on a promoted standby. Every write needs its row.
 CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.locker_boot (
@@ -52,28 +54,31 @@ CREATE TABLE IF NOT EXISTS {schema}.locker_fences (
     fence bigint NOT NULL
 );
 -- Call it in a transaction that writes under a lock of any store: effects take place in the order of fences.
-CREATE OR REPLACE FUNCTION {schema}.locker_fence(name text, fence bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {schema}.locker_fence(name text, fence bigint) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
     INSERT INTO {schema}.locker_fences AS f (name, fence) VALUES ($1, $2)
         ON CONFLICT (name) DO UPDATE SET fence = $2 WHERE f.fence <= $2;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = 'LK001',
-            MESSAGE = format('fence %s of %s is stale: a later holder has written', $2, $1);
+            MESSAGE = pg_catalog.format('fence %s of %s is stale: a later holder has written', $2, $1);
     END IF;
 END
 $$;
 -- Call it last in a transaction that writes under a lock of this store: nobody gets the lock before the commit.
-CREATE OR REPLACE FUNCTION {schema}.locker_held(key text, fence bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION {schema}.locker_held(key text, fence bigint) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     held {schema}.locker_keys.held_until%TYPE;
 BEGIN
     SELECT k.held_until INTO held FROM {schema}.locker_keys AS k WHERE k.key = $1 AND k.fence = $2 FOR SHARE;
     -- The wait for the row may have taken time: the clock is read after it.
-    IF held IS NULL OR held <= extract(epoch FROM clock_timestamp()) * 1000000 THEN
+    IF held IS NULL OR held <= (extract(epoch FROM pg_catalog.clock_timestamp())::double precision
+        * 1000000::double precision)::bigint THEN
         RAISE EXCEPTION USING ERRCODE = 'LK002',
-            MESSAGE = format('%s is not held with fence %s', $1, $2);
+            MESSAGE = pg_catalog.format('%s is not held with fence %s', $1, $2);
     END IF;
 END
 $$;

@@ -3,6 +3,10 @@
 //! Writes name the version that they replace. They set what applies to their own transaction only, because a pool gives
 //! the connection to others afterwards: a wait for a row ends after 50 ms, and a commit that need not survive a crash
 //! does not wait for the disk. They need the row of `locker_boot` that the process knows.
+//!
+//! Another role may have made functions and operators in a schema of the search path, which PostgreSQL would take if
+//! their types match better. So each function has its schema, and each operator has a built-in one for exactly its
+//! types. `unnest` with several arrays, `extract`, `coalesce` and `greatest` are not looked up by name.
 
 use super::marks;
 use crate::stores::cas::Inbox;
@@ -62,7 +66,10 @@ pub(super) const LOCK_SPACE: i32 = 7465;
 /// Returns the name of the channel of `inbox`, from the row `s` of `locker_meta`. A role that may not read that row knows
 /// no channel.
 fn channel(inbox: &str) -> String {
-    format!("'locker_' || left(encode(sha256(convert_to(s.secret || ({inbox})::bigint, 'UTF8')), 'hex'), 32)")
+    format!(
+        "'locker_'::text || pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(
+             s.secret || ({inbox})::bigint::text, 'UTF8')), 'hex'), 32)"
+    )
 }
 
 /// Returns a statement that listens to the channel of `inbox`. Unlike `LISTEN` it does not name the channel, which
@@ -70,29 +77,38 @@ fn channel(inbox: &str) -> String {
 pub(super) fn listen(schema: &str, inbox: Inbox) -> String {
     let channel = channel(&inbox.to_string());
     format!(
-        "DO $$ BEGIN EXECUTE (SELECT format('LISTEN %I', {channel}) FROM \"{schema}\".locker_meta s); END $$"
+        "DO $$ BEGIN
+             EXECUTE (SELECT pg_catalog.format('LISTEN %I', {channel}) FROM \"{schema}\".locker_meta s);
+         END $$"
     )
 }
 
 /// Returns a statement that tries to lock `inbox` for the session.
 pub(super) fn claim(inbox: Inbox) -> String {
-    format!("SELECT pg_try_advisory_lock({LOCK_SPACE}, ({inbox}::bigint - 2147483648)::int)")
+    format!(
+        "SELECT pg_catalog.pg_try_advisory_lock({LOCK_SPACE}, ({inbox}::bigint - 2147483648::bigint)::int)"
+    )
 }
 
 /// The seconds between two sweeps.
 pub(super) const SWEEP_SECONDS: u64 = 60;
 
-const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-const SHORT_WAIT: &str = "set_config('lock_timeout', '50ms', true) IS NOT NULL";
-const NO_WAIT_FOR_DISK: &str = "set_config('synchronous_commit', 'off', true) IS NOT NULL";
-const WAIT_FOR_DISK: &str = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' \
-                             THEN 'on' ELSE current_setting('synchronous_commit') END, true) IS NOT NULL";
+/// The time of the server in microseconds. `extract` returns another type before PostgreSQL 14.
+pub(super) const NOW: &str = "(extract(epoch FROM pg_catalog.clock_timestamp())::double precision \
+                              * 1000000::double precision)::bigint";
+const SHORT_WAIT: &str = "pg_catalog.set_config('lock_timeout', '50ms', true) IS NOT NULL";
+const NO_WAIT_FOR_DISK: &str = "pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL";
+const WAIT_FOR_DISK: &str = "pg_catalog.set_config('synchronous_commit',
+    CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off'::text THEN 'on'
+    ELSE pg_catalog.current_setting('synchronous_commit') END, true) IS NOT NULL";
 
 /// Inboxes with an odd number belong to processes that poll: whether they live is unknown. The process of an inbox has
-/// an exclusive lock, so those that look for it get a shared one only if there is no process.
-const SEND: &str = "(SELECT count(pg_notify({channel}, m.text)) FROM {meta} s, {messages}),
-                    (SELECT array_agg(DISTINCT m.inbox) FILTER (WHERE m.inbox % 2 = 0 AND
-                    pg_try_advisory_xact_lock_shared({space}, (m.inbox - 2147483648)::int)) FROM {messages})";
+/// an exclusive lock, and a sender that looks for it gets an exclusive one for its transaction only if nobody has any:
+/// a lock of another role makes a process look alive, never gone. So do two senders that look at the same time.
+const SEND: &str =
+    "(SELECT pg_catalog.count(pg_catalog.pg_notify({channel}, m.text)) FROM {meta} s, {messages}),
+    (SELECT pg_catalog.array_agg(DISTINCT m.inbox) FILTER (WHERE m.inbox % 2::bigint = 0::bigint AND
+    pg_catalog.pg_try_advisory_xact_lock({space}, (m.inbox - 2147483648::bigint)::int)) FROM {messages})";
 
 impl Statements {
     pub(super) fn new(schema: &str) -> Self {
@@ -143,7 +159,7 @@ impl Statements {
             ),
             turn: statement(
                 &format!(
-                    "UPDATE {{meta}} SET swept = {{now}} WHERE swept <= {{now}} - {SWEEP_SECONDS}000000
+                    "UPDATE {{meta}} SET swept = {{now}} WHERE swept <= {{now}} - {SWEEP_SECONDS}000000::bigint
                      AND {NO_WAIT_FOR_DISK} AND {SHORT_WAIT} RETURNING swept"
                 ),
                 &[],
@@ -154,10 +170,10 @@ impl Statements {
                     "WITH over AS MATERIALIZED (SELECT key, fence FROM {{keys}} WHERE over_at < {{now}} LIMIT $1
                          FOR UPDATE SKIP LOCKED),
                      gone AS (DELETE FROM {{keys}} k USING over WHERE k.key = over.key RETURNING k.key),
-                     raised AS (UPDATE {{meta}} SET removals = greatest(removals + 1, {{now}}),
-                         fence = greatest(fence, {{now}}, (SELECT max(fence) FROM over))
+                     raised AS (UPDATE {{meta}} SET removals = greatest(removals + 1::bigint, {{now}}),
+                         fence = greatest(fence, {{now}}, (SELECT pg_catalog.max(fence) FROM over))
                          WHERE EXISTS (SELECT FROM over) AND {SHORT_WAIT})
-                     SELECT count(*) FROM gone"
+                     SELECT pg_catalog.count(*) FROM gone"
                 ),
                 &[Type::INT8],
             ),
@@ -173,7 +189,7 @@ impl Statements {
 impl Writing {
     fn new(statement: &mut impl FnMut(&str, &'static [Type]) -> Statement, mode: &str) -> Self {
         const UPDATE: &str =
-            "UPDATE {keys} SET version = greatest($2 + 1, {now}), state = $3, over_at = {now} + $4,
+            "UPDATE {keys} SET version = greatest($2 + 1::bigint, {now}), state = $3, over_at = {now} + $4,
                               fence = greatest(fence, $5), held_until = $6 WHERE key = $1 AND version = $2
                               AND EXISTS (SELECT FROM {boot} WHERE id = $7)";
         // Rows are locked without waiting, so that two statements never wait for each other.
@@ -184,12 +200,12 @@ impl Writing {
                  AND EXISTS (SELECT FROM {{boot}} b WHERE b.id = a.boot)),
              there AS MATERIALIZED (SELECT k.key FROM {{keys}} k JOIN asked a
                  ON k.key = a.key AND k.version = a.version FOR UPDATE OF k SKIP LOCKED),
-             changed AS (UPDATE {{keys}} k SET version = greatest(a.version + 1, {{now}}), state = a.state,
+             changed AS (UPDATE {{keys}} k SET version = greatest(a.version + 1::bigint, {{now}}), state = a.state,
                  over_at = {{now}} + a.lasts, fence = greatest(k.fence, a.fence), held_until = a.held_until
                  FROM asked a JOIN there t ON t.key = a.key WHERE k.key = a.key RETURNING k.key, k.version),
              made AS (INSERT INTO {{keys}} AS k (key, version, state, over_at, fence, held_until)
                  SELECT a.key, {{now}}, a.state, {{now}} + a.lasts, a.fence, a.held_until
-                 FROM asked a, {{meta}} m WHERE a.version = 0 AND m.removals = a.removals
+                 FROM asked a, {{meta}} m WHERE a.version = 0::bigint AND m.removals = a.removals
                  AND NOT EXISTS (SELECT FROM {{keys}} k WHERE k.key = a.key) ORDER BY a.key COLLATE \"C\"
                  ON CONFLICT DO NOTHING RETURNING k.key, k.version),
              done AS (SELECT key, version FROM changed UNION ALL SELECT key, version FROM made)"

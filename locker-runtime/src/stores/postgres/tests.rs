@@ -6,6 +6,7 @@ mod faults;
 mod inboxes;
 mod pool;
 mod refused;
+mod strangers;
 #[cfg(feature = "postgres-tls")]
 mod tls;
 mod transactions;
@@ -193,7 +194,7 @@ async fn late_insert_after_a_removal_does_nothing() {
         let (answer, outcome) = oneshot::channel();
         let boot = lock(&one.backend.shared.boot).id;
         let exchange = Exchange { write: Write { durable, ..insert.clone() }, removals: late, boot, answer };
-        assert!(one.backend.queues.durable.send(Job::Exchange(exchange)).is_ok());
+        one.backend.queues.durable.send(Job::Exchange(exchange));
         assert_eq!(outcome.await.unwrap().unwrap(), Outcome::Differs { version: 0, value: None });
     }
     let again = one.write(write(&key, 0, b"again")).await;

@@ -6,7 +6,7 @@ use crate::{
     error::ErrorKind,
     key::Key,
     stores::{
-        cas::{Backend, Outcome, contract::write},
+        cas::{Backend, Outcome, Write, contract::write},
         files::{Files, folder::Host},
         opening::Opening,
     },
@@ -169,6 +169,47 @@ fn a_removed_directory_is_noticed() {
         let error = block_on(files.exchange(written)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.message().contains("removed"), "{error}");
+    }
+}
+
+/// Two processes with one path had two stores, and each held what the other one held.
+#[test]
+fn a_moved_directory_is_noticed() {
+    for point in [None, Some("before the write"), Some("after the write")] {
+        let (dir, key) = (Dir::new(), Key::new("key"));
+        let (files, moved) = (dir.open(), Dir(dir.0.with_extension("moved")));
+        exchange(&files, &key, 0, b"held by one");
+        let (from, to) = (dir.0.clone(), moved.0.clone());
+        let act = move || fs::rename(&from, &to).unwrap();
+        match point {
+            Some(point) => drop(files.folder.pauses.once(point, act)),
+            None => act(),
+        }
+        let error = block_on(files.exchange(write(&Key::new("next"), 0, b"x"))).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Unavailable && error.message().contains("moved"),
+            "{point:?} {error}"
+        );
+        assert!(!error.is_certain(), "{point:?} {error}");
+        let second = dir.open();
+        exchange(&second, &key, 0, b"held by another");
+        for value in [None, Some(b"y".to_vec())] {
+            let renewal = Write { value, ..write(&key, 0, b"") };
+            let error = block_on(files.exchange(renewal)).unwrap_err();
+            assert!(
+                error.kind() == ErrorKind::Unavailable && error.message().contains("another one"),
+                "{error}"
+            );
+        }
+        assert!(sweep(&files).is_err());
+        drop(second);
+        fs::remove_dir_all(&dir.0).unwrap();
+        fs::rename(&moved.0, &dir.0).unwrap();
+        assert_eq!(
+            read(&files, &key).1.as_deref(),
+            Some(&b"held by one"[..]),
+            "a directory that was moved back"
+        );
     }
 }
 

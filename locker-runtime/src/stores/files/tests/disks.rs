@@ -1,21 +1,22 @@
 //! Disks that are slow: what waits for them delays no call and no renewal, in this store or in another one.
 
-use super::{Dir, exchange, settle, sweep};
+use super::{Dir, exchange, read, settle, sweep, write};
 use crate::{
     Guard, Locker, background,
     blocking::block_on,
     key::Key,
     stores::{
-        cas::{Backend, Message, Received},
+        cas::{Backend, Message, Outcome, Received},
         files::{Files, folder::Host, io::shard_of},
     },
     sync::lock,
 };
+use futures_util::FutureExt;
 use locker_harness::eventually;
 use std::{
     fs,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
@@ -77,7 +78,7 @@ impl Slow {
                 fs::remove_file(entry.path()).unwrap();
             }
         }
-        files.keeper.send(|keeper| drop(keeper.sweep()));
+        files.keeper.send(|keeper| drop(keeper.sweep(Duration::ZERO)));
         files
     }
 }
@@ -146,4 +147,27 @@ fn files_are_not_used_on_the_background_thread() {
         assert!(seen.iter().any(|(reached, _)| *reached == point), "{point} in {seen:?}");
     }
     assert!(seen.iter().all(|(_, thread)| thread.starts_with("locker-")), "{seen:?}");
+}
+
+/// While a disk hangs, every call that was given up stayed in the queue with its value.
+#[test]
+fn given_up_calls_leave_the_queue() {
+    let dir = Dir::new();
+    let (files, (goes_on, waits)) = (dir.open(), std::sync::mpsc::channel::<()>());
+    let waits = Mutex::new(waits);
+    let reached = files.folder.pauses.once("before the write", move || {
+        let _ = lock(&waits).recv();
+    });
+    let (first, key) = (write(&Key::new("first"), 0, b"x"), Key::new("key"));
+    let mut hangs = files.exchange(first);
+    assert!((&mut hangs).now_or_never().is_none());
+    eventually("the disk to hang", || (reached.load(Ordering::Relaxed) > 0).then_some(()));
+    for at in 0..1_000 {
+        assert!(files.exchange(write(&key, 0, &vec![7; 100_000])).now_or_never().is_none());
+        let len = files.io.len();
+        assert!(len <= 2, "{len} calls after {at}");
+    }
+    drop(goes_on);
+    assert!(matches!(block_on(hangs).unwrap(), Outcome::Matched { .. }));
+    assert_eq!(read(&files, &key), (0, None));
 }

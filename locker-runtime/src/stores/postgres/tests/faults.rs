@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::stores::postgres::pipeline::STATEMENT_LIMIT;
+use futures_util::FutureExt;
 use locker_harness::{Fault, Proxy, eventually};
 use std::{process::Stdio, time::Instant};
 
@@ -297,4 +298,36 @@ async fn hanging_statements_do_not_use_up_the_connections() {
     locker.wait().unwrap();
     assert!(most <= 2 * 6, "{most} connections");
     party.write(contract::write(&fresh("z"), 0, b"z")).await;
+}
+
+/// While a table was locked, every call that was given up stayed in the queue with its value.
+#[tokio::test(flavor = "multi_thread")]
+async fn given_up_calls_leave_the_queue() {
+    let Some(server) = PostgresServer::with(&["fsync=off"]) else { return };
+    let store = party(&format!("{}?lanes=1", server.url())).await;
+    let mut psql = server.psql_command();
+    psql.arg("-c").arg("BEGIN; LOCK TABLE locker_keys; SELECT pg_sleep(600)");
+    let mut lock = psql.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let count = |condition: &str| {
+        let count = format!("SELECT count(*) FROM pg_stat_activity WHERE {condition}");
+        tokio::task::block_in_place(|| server.psql(&count))
+    };
+    until("the lock", async || count("wait_event = 'PgSleep'") == "1").await;
+    let waiting = store.backend.exchange(write(&fresh("waiting"), 0, b"x"));
+    let give_up = async {
+        until("a lane that hangs", async || count("wait_event_type = 'Lock'") == "1").await;
+        for at in 0..1_000 {
+            let key = fresh(&at.to_string());
+            let call = store.backend.exchange(write(&key, 0, &vec![7; 100_000]));
+            assert!(call.now_or_never().is_none());
+            let len = store.backend.queues.durable.len();
+            assert!(len <= 2, "{len} calls after {at}");
+        }
+    };
+    tokio::select! {
+        answer = waiting => panic!("{answer:?}"),
+        () = give_up => {}
+    }
+    lock.kill().unwrap();
+    lock.wait().unwrap();
 }

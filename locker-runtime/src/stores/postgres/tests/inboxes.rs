@@ -118,7 +118,7 @@ fn owner(server: &PostgresServer, party: &Party<Postgres>) -> Option<String> {
 }
 
 /// Ends the listening connection, and returns the process at the server that it had.
-fn end_listening(server: &PostgresServer, party: &Party<Postgres>) -> String {
+pub(super) fn end_listening(server: &PostgresServer, party: &Party<Postgres>) -> String {
     let former = owner(server, party).expect("a process with an inbox has a connection");
     tokio::task::block_in_place(|| server.psql(&format!("SELECT pg_terminate_backend({former})")));
     former
