@@ -209,7 +209,7 @@ impl Backend for Files {
         let receiver = Arc::new(receiver);
         let gaps =
             Gaps { receiver: Arc::clone(&receiver), io: self.io.downgrade(), is_asked: Arc::default() };
-        inbox::listen(socket, receiver, move || gaps.look(), end);
+        inbox::listen(socket, self.folder.path().to_owned(), receiver, move || gaps.look(), end);
     }
 
     fn max_value_len(&self) -> usize {

@@ -10,7 +10,7 @@ use super::{
     folder::{Folder, names},
 };
 use crate::{
-    background,
+    background, diagnostics,
     error::Result,
     stores::cas::{Inbox, Message, Received, random_inbox},
 };
@@ -22,6 +22,7 @@ use rustix::{
 use std::{
     io::{self, ErrorKind as IoErrorKind},
     os::unix::net::UnixDatagram,
+    path::PathBuf,
     sync::Arc,
 };
 use tokio::{select, sync::oneshot};
@@ -133,22 +134,37 @@ pub(super) fn sweep(folder: &Folder) -> Result<(), Errno> {
 }
 
 /// Receives until the sender of `end` is dropped. Each time that the queue is empty, `look` looks for a file of a sender
-/// that found it full.
+/// that found it full. A socket that cannot be read is kept, since others would take a process without one for gone.
 pub(super) fn listen(
     socket: UnixDatagram,
+    dir: PathBuf,
     receiver: Arc<Receiver>,
     look: impl Fn() + Send + Sync + 'static,
     mut end: oneshot::Receiver<()>,
 ) {
     background::spawn(async move {
-        let Ok(socket) = tokio::net::UnixDatagram::from_std(socket) else {
-            return receiver(Received::Gap);
+        let kept = socket.try_clone();
+        let deaf = async |error: io::Error, end: &mut oneshot::Receiver<()>| {
+            diagnostics::warn_aloud(&format!(
+                "messages are not heard in the directory {}, because the socket cannot be watched: {error}; waiters \
+                 ask again instead; raise fs.epoll.max_user_watches and open the store anew",
+                dir.display()
+            ));
+            receiver(Received::Gap);
+            let _ = end.await;
         };
+        let socket = match tokio::net::UnixDatagram::from_std(socket) {
+            Ok(socket) => socket,
+            Err(error) => return deaf(error, &mut end).await,
+        };
+        drop(kept);
         let mut buffer = vec![0; LONGEST + 1].into_boxed_slice();
         loop {
             select! {
                 _ = &mut end => return,
-                readable = socket.readable() => if readable.is_err() { return receiver(Received::Gap) },
+                readable = socket.readable() => if let Err(error) = readable {
+                    return deaf(error, &mut end).await;
+                },
             }
             receive(&socket, &mut buffer, &receiver).await;
             look();

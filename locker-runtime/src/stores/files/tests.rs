@@ -294,3 +294,29 @@ fn one_process_of_all_sweeps_in_a_minute() {
     assert!(is_swept_by(&other));
     assert!(!is_swept_by(&one));
 }
+
+/// Puts a file in the place of the socket, which no more than a socket beyond the limit of watches can be watched.
+fn listen_in_vain(files: &Files) {
+    let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+    let socket = std::os::unix::net::UnixDatagram::from(std::os::fd::OwnedFd::from(file));
+    socket.set_nonblocking(true).unwrap();
+    let bound = lock(&files.bound).replace(socket);
+    let heard = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&heard);
+    files.listen(Box::new(move |received| {
+        counted.fetch_add(usize::from(received == Received::Gap), Ordering::Relaxed);
+    }));
+    eventually("a gap", || (heard.load(Ordering::Relaxed) == 1).then_some(()));
+    drop(bound);
+}
+
+/// A process that could not watch its socket was deaf, and nobody learned why.
+#[test]
+fn socket_that_cannot_be_watched_is_reported() {
+    let dir = Dir::new();
+    let mut started = processes::command("listen in vain", &dir.0);
+    let output = started.stderr(std::process::Stdio::piped()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told.matches("max_user_watches").count(), 1, "{told}");
+}

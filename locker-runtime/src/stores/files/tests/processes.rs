@@ -49,6 +49,7 @@ fn task() {
             Err(error) => println!("refused {error}"),
         },
         ["grow", key, mebibytes] => super::sizes::grow(&open().unwrap(), key, mebibytes.parse().unwrap()),
+        ["listen", "in", "vain"] => super::listen_in_vain(&open().unwrap()),
         ["fill"] => super::directories::fill(&open().unwrap()),
         ["use", "files"] => super::directories::use_up_files(&open().unwrap()),
         _ => panic!("unknown task {task}"),
