@@ -77,16 +77,19 @@ fn time_of_a_busy_key_goes_on() {
 fn keys_that_were_used_once_are_forgotten() {
     for clock in ["served", "ticked"] {
         let store = store(&world(), &format!("clock={clock}"));
-        let keys: Vec<_> = (0..25_000).map(|at| Key::new(&format!("event {at}"))).collect();
+        let keys: Vec<_> = (0..12_000).map(|at| Key::new(&format!("event {at}"))).collect();
         let send = |_: &Key| {
             let once = crate::primitives::IdempotencyKey { attempt: Id::random(), retried: false };
             let keep = Duration::from_secs(24 * 3600);
             Request::Event(crate::primitives::event::Request::Send { once, message: "done".into(), keep })
         };
         let sends: Vec<_> = keys.iter().map(send).collect();
-        block_on(join_all(keys.iter().zip(&sends).map(|(key, send)| store.call(key, send))));
+        // All at once would keep the background thread from other tests.
+        for some in keys.iter().zip(&sends).collect::<Vec<_>>().chunks(100) {
+            block_on(join_all(some.iter().map(|(key, send)| store.call(key, send))));
+        }
         let remembered = lock(&store.queues).len();
-        assert!(remembered <= 20_000, "{clock}: {remembered} keys");
+        assert!(remembered <= 10_000, "{clock}: {remembered} keys");
     }
 }
 
