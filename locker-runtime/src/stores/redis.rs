@@ -18,8 +18,8 @@
 //! 10. `script`, with the files in `lua/`
 //! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`; `watchers`
 //!
-//! The files in `differential/` are tests and are above all others: `bugs` and `batches`, then `comparison`, then
-//! `requests`.
+//! The files in `differential/` are tests and are above all others: `bugs`, `batches` and `silence`, then `comparison`,
+//! then `requests`.
 
 mod catalog;
 mod client;

@@ -76,11 +76,11 @@ const OTHER_BUGS: [(Draw, Bug); 53] = [
     ),
     (
         requests::named_lock,
-        ("cancel keeps the hold of its name", "attempt_of(holder, read_record()) == id", "false"),
+        ("cancel keeps the hold of its name", "attempt_of(holder, recorded) == id", "false"),
     ),
     (
         requests::named_lock,
-        ("cancel ends the hold of another attempt", "attempt_of(holder, read_record()) == id", "true"),
+        ("cancel ends the hold of another attempt", "attempt_of(holder, recorded) == id", "true"),
     ),
     (
         requests::named_lock,

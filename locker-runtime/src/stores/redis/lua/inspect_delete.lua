@@ -53,15 +53,20 @@ if ARGV[2] == 'delete' then
   local is_watched = kind == 'event' or kind == 'latch' or kind == 'barrier' or kind == 'watchdog'
   if is_watched then notify_processes() else notify_each() end
   -- The process of a run notifies its members.
-  local fence, channel, run = string.match(kind == 'lock' and redis.call('GET', last_fence) or '', '^(%d+) %S+ %??(%S+) (%S+)$')
-  if run and run == redis.call('GET', key) then
+  local record = kind == 'lock' and redis.call('GET', last_fence) or ''
+  local fence, members, mark, channel, run = string.match(record, '^(%d+) (%S+) (%??)(%S+) (%S+)$')
+  local is_run = run and run == redis.call('GET', key)
+  if is_run then
     publish(channel, string.format('lock deleted %s %s %s', run, fence, key))
   end
-  fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
+  local of_semaphore = kind == 'semaphore' and redis.call('HGET', key, 'fence')
   -- Deletion comes before SET: a script that has deleted something may write at maxmemory.
   redis.call('DEL', key, waiters, KEYS[6], KEYS[9])
-  if fence then
-    set(last_fence, fence, 60000)
+  if of_semaphore then
+    set(last_fence, of_semaphore, 60000)
+  elseif is_run and mark == '?' then
+    -- As in `end_hold` of lock.lua.
+    redis.call('SET', last_fence, string.format('%s %s %s %s', fence, members, channel, run), 'KEEPTTL')
   end
   -- Data that refuses late copies stays for its minute.
   if kind == 'semaphore' or kind == 'rate' then
