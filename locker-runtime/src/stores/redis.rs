@@ -142,7 +142,12 @@ impl Redis {
                 let watchers = &self.session.receiver.watchers;
                 let waiter = watchers.before(key, request);
                 let reply = match self.session.invoke(invocation, by).await {
-                    Ok(reply) => primitives::reply(&reply, request),
+                    Ok(reply) => {
+                        if let Request::Semaphore(_) = request {
+                            self.handoff.go_on_after(&reply, key, primitives::removal);
+                        }
+                        primitives::reply(&reply, request)
+                    }
                     Err(error) => Err(error),
                 };
                 if let Some(waiter) = waiter {

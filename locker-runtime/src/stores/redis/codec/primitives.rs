@@ -157,6 +157,11 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
     }
 }
 
+/// Returns a call that only removes dead waiters of a semaphore and serves the next ones.
+pub(crate) fn removal(key: &Key, channel: &Arc<str>) -> Invocation {
+    of_semaphore(&HoldRequest::Cancel { id: Id::ZERO, tombstone: false }, Start { key, channel })
+}
+
 /// Adds `missing` placeholders, then whether the server refuses the id from now on.
 fn with_tombstone(call: Invocation, missing: usize, tombstone: bool) -> Invocation {
     without(call, missing).argument(tombstone)
