@@ -62,7 +62,8 @@ local function read_record()
 end
 
 -- The channels of processes that have let a grant or a wake-up pass: a host that is gone, or a process that is stopped.
--- Their waiters are passed over until one of them asks, so that such a process delays the others only once.
+-- Their waiters that come up are removed until one of them asks, so that such a process delays the others only once.
+-- They join again at the end.
 local silent
 -- The channel of the process that asks, which is not silent.
 local asking
