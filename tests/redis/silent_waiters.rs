@@ -134,32 +134,38 @@ async fn grant_without_a_waiter_is_released() {
     }
 }
 
-#[tokio::test]
-async fn dead_waiters_are_removed_a_thousand_at_a_time() {
-    const DEAD: usize = 50_000;
-    let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
-    let guard = hold(&locker, "a").await;
-    let now: (u64, u64) = server.ask("TIME", &[]);
-    let waiter = format!("10000 {} fair locker:push:gone", (now.0 + 600) * 1_000_000);
+const DEAD: i64 = 50_000;
+
+/// Adds dead waiters before the queue of `key`. Their process receives nothing.
+fn add_dead(server: &RedisServer, key: &str, record: &str) {
+    let (queue, waiters) = (format!("{{{key}}}:q"), format!("{{{key}}}:w"));
     let mut connection = server.connection();
     for thousand in 0..DEAD / 1_000 {
         let mut pipe = redis::pipe();
         for number in 0..1_000 {
             let number = thousand * 1_000 + number;
             let id = format!("{number:032x}");
-            pipe.cmd("ZADD").arg("{lock:a}:q").arg(number + 1).arg(&id).ignore();
-            pipe.cmd("HSET").arg("{lock:a}:w").arg(&id).arg(&waiter).ignore();
+            pipe.cmd("ZADD").arg(&queue).arg(number - DEAD).arg(&id).ignore();
+            pipe.cmd("HSET").arg(&waiters).arg(&id).arg(record).ignore();
         }
         pipe.exec(&mut connection).unwrap();
     }
-    let next = tokio::spawn(locker.lock("a").acquire());
-    until("the place behind them", async || waiting(&server, "lock:a") == DEAD + 1).await;
+}
+
+#[tokio::test]
+async fn dead_waiters_are_removed_a_thousand_at_a_time() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    let guard = hold(&locker, "a").await;
+    let now: (u64, u64) = server.ask("TIME", &[]);
+    let waiter = format!("10000 {} fair locker:push:gone", (now.0 + 600) * 1_000_000);
+    let next = queue(&server, &locker).await;
+    add_dead(&server, "lock:a", &waiter);
     let removals = |server: &RedisServer| commands_run(server, |name| name == "zrem");
     let (before, scripts) = (removals(&server), scripts_run(&server));
     let messages = commands_run(&server, |name| name == "publish");
     guard.release().await.unwrap();
-    let next = in_time("the living waiter", next).await.unwrap().unwrap();
+    let next = in_time("the living waiter", next).await.unwrap();
     assert_eq!(waiting(&server, "lock:a"), 0);
     let (removals, scripts) = (removals(&server) - before, scripts_run(&server) - scripts);
     assert!(scripts >= 50, "{scripts} calls");
@@ -167,4 +173,29 @@ async fn dead_waiters_are_removed_a_thousand_at_a_time() {
     let messages = commands_run(&server, |name| name == "publish") - messages;
     assert!(messages <= scripts + 1, "{messages} messages in {scripts} calls");
     next.release().await.unwrap();
+}
+
+/// The release removed them all, and stopped the server for 0.7 s.
+#[tokio::test]
+async fn dead_waiters_for_permits_are_removed_in_parts() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect(&server.url()).await;
+    for (end, channel) in [(1, "locker:push:dead"), (u64::MAX >> 12, "locker:push:gone")] {
+        let guard = locker.semaphore("a", 1).lease(MINUTE).acquire().await.unwrap();
+        let request = locker.semaphore("a", 1).timeout(GENEROUS).retry_delay(GENEROUS);
+        let next = tokio::spawn(request.acquire());
+        until("a waiter", async || waiting(&server, "semaphore:a") == 1).await;
+        add_dead(&server, "semaphore:a", &format!("10000 {end} fair 1 1 {end} {channel}"));
+        let removals = || commands_run(&server, |name| name == "zrem");
+        let messages = || commands_run(&server, |name| name == "publish");
+        let before = (scripts_run(&server), removals(), messages());
+        guard.release().await.unwrap();
+        let next = in_time("the living waiter", next).await.unwrap().unwrap();
+        assert_eq!(waiting(&server, "semaphore:a"), 0);
+        let (scripts, removals) = (scripts_run(&server) - before.0, removals() - before.1);
+        assert!(scripts >= 50, "{removals} in {scripts} calls");
+        let messages = messages() - before.2;
+        assert!(messages <= scripts + 1, "{messages} messages in {scripts} calls");
+        next.release().await.unwrap();
+    }
 }

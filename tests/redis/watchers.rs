@@ -102,3 +102,36 @@ async fn waiters_that_never_ask_are_removed_in_parts() {
     locker.event("a").send("go").await.unwrap();
     assert_eq!(in_time("the message", waiter).await.unwrap().unwrap(), "go");
 }
+
+/// They stayed as long as one waiter lived: 100,000 killed processes left 100,000 ids and channels.
+#[tokio::test]
+async fn dead_watchers_are_removed_while_one_lives() {
+    let Some(server) = RedisServer::start() else { return };
+    let locker = connect_patiently(&server.url()).await;
+    let wait = |timeout| {
+        let locker = locker.clone();
+        tokio::spawn(async move { locker.event("a").wait(timeout).await })
+    };
+    let waiter = wait(GENEROUS);
+    until("the waiter", async || waiting(&server, "event:a") == 1).await;
+    let mut pipe = redis::pipe();
+    for number in 1..=2_500 {
+        pipe.zadd("{event:a}:q", format!("{number:032x}"), -number).ignore();
+        pipe.zadd("{event:a}:e", format!("{number:032x}"), number).ignore();
+        pipe.zadd("{event:a}:w", format!("locker:push:{number}"), number).ignore();
+    }
+    pipe.exec(&mut server.connection()).unwrap();
+    let admin = locker.admin();
+    let seen = admin.inspect(&admin.key("event", "a")).await.unwrap().unwrap();
+    assert_eq!(seen.waiting, 1);
+    for _ in 0..3 {
+        assert_eq!(wait(Duration::from_millis(1)).await.unwrap().unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+    until("the cancels", async || waiting(&server, "event:a") == 1).await;
+    let channels: usize = server.ask("ZCARD", &["{event:a}:w"]);
+    assert_eq!(channels, 1);
+    let messages = commands_run(&server, |name| name == "publish");
+    locker.event("a").send("go").await.unwrap();
+    assert_eq!(in_time("the message", waiter).await.unwrap().unwrap(), "go");
+    assert_eq!(commands_run(&server, |name| name == "publish") - messages, 1);
+}

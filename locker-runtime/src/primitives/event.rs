@@ -69,7 +69,7 @@ struct Sent {
 
 impl State {
     fn forget(&mut self, now: Timestamp) {
-        self.watchers.forget_until(now);
+        self.watchers.forget_dead(now);
         self.notified.forget_until(now);
         self.answered.forget_until(now);
         if self.sent.as_ref().is_some_and(|sent| sent.until <= now) {

@@ -92,7 +92,7 @@ impl State {
     }
 
     fn forget(&mut self, now: Timestamp) {
-        self.watchers.forget_until(now);
+        self.watchers.forget_dead(now);
         self.seen.forget_until(now);
         self.let_through.forget_until(now);
         if self.until <= now {

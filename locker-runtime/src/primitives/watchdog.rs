@@ -75,7 +75,7 @@ impl State {
     }
 
     fn forget(&mut self, now: Timestamp) {
-        self.watchers.forget_until(now);
+        self.watchers.forget_dead(now);
         self.tombstones.forget_until(now);
         if self.forgotten_at().is_some_and(|end| end <= now) {
             self.deadline = None;

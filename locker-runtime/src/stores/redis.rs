@@ -18,8 +18,8 @@
 //! 10. `script`, with the files in `lua/`
 //! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`; `watchers`
 //!
-//! The files in `differential/` are tests and are above all others: `bugs` and `batches`, then `comparison`, then
-//! `requests`.
+//! The files in `differential/` are tests and are above all others: `bugs`, `batches` and `silence`, then `comparison`,
+//! then `requests`.
 
 mod catalog;
 mod client;
@@ -142,7 +142,12 @@ impl Redis {
                 let watchers = &self.session.receiver.watchers;
                 let waiter = watchers.before(key, request);
                 let reply = match self.session.invoke(invocation, by).await {
-                    Ok(reply) => primitives::reply(&reply, request),
+                    Ok(reply) => {
+                        if let Request::Semaphore(_) = request {
+                            self.handoff.go_on_after(&reply, key, primitives::removal);
+                        }
+                        primitives::reply(&reply, request)
+                    }
                     Err(error) => Err(error),
                 };
                 if let Some(waiter) = waiter {

@@ -74,11 +74,6 @@ impl Watchers {
         self.0.leave(id);
     }
 
-    /// Forgets all watchers if none of them asked in time.
-    pub(crate) fn forget_until(&mut self, now: Timestamp) {
-        self.0.forget_until(now);
-    }
-
     /// Forgets each watcher that did not ask in time.
     pub(crate) fn forget_dead(&mut self, now: Timestamp) {
         if self.0.has_expiring() {

@@ -5,6 +5,7 @@ mod batches;
 mod bugs;
 mod comparison;
 mod requests;
+mod silence;
 mod strict;
 
 use comparison::{KEYS, compare_in_parts, compare_while_set_back, seed};

@@ -153,9 +153,15 @@ pub(crate) fn closed(reply: &ScriptReply) -> Error {
     Error::nothing_is_granted(Duration::from_millis(reply.number(0)))
 }
 
-/// Returns whether a script that ended a hold has left dead waiters for another call.
+/// Returns whether a script of a lock or semaphore has left dead waiters for another call.
 pub(crate) fn has_more(reply: &ScriptReply) -> bool {
-    matches!(reply.word(), "released" | "cancelled" | "lost") && reply.number(0) == 1
+    let is_of_lock = matches!(reply.word(), "released" | "cancelled" | "lost") && reply.number(0) == 1;
+    is_of_lock || reply.text() == "more"
+}
+
+/// Returns a call that only removes dead waiters and serves the next one.
+pub(crate) fn removal(key: &Key, _: &Arc<str>) -> Invocation {
+    on(&CANCEL, key, Id::ZERO).argument(false)
 }
 
 fn queued(reply: &ScriptReply, request: &Request) -> Reply {

@@ -19,11 +19,12 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 const HELPERS: &[&str] = &["q", "w", "a", "b", "z", "f"];
+const WATCHED: &[&str] = &["q", "w", "a", "b", "z", "e"];
 
 macro_rules! scripts {
-    ($($name:ident = $kind:literal: $(strict $before:literal,)? $(first $($first:literal)+,)? $($file:literal),+;)+) => {
+    ($($name:ident($helpers:ident) = $kind:literal: $(strict $before:literal,)? $(first $($first:literal)+,)? $($file:literal),+;)+) => {
         $(static $name: Script = Script::with_first(
-            HELPERS,
+            $helpers,
             concat!($($(include_str!(concat!("../lua/", $first))),+)?),
             &[
                 concat!("local KIND = '", $kind, "'\n"),
@@ -48,13 +49,13 @@ macro_rules! scripts {
 }
 
 scripts! {
-    SEMAPHORE = "semaphore": strict "", "semaphore.lua";
-    RATE = "rate": first "rate_limiter_take.lua" "rate_limiter_fast.lua", "rate_limiter_slow.lua";
-    EVENT = "event": "watchers.lua", "reply_cache.lua", "event.lua";
-    WATCHDOG = "watchdog": "watchers.lua", "watchdog.lua";
-    BARRIER = "barrier": "watchers.lua", "barrier.lua";
-    LATCH = "latch": "watchers.lua", "latch.lua";
-    COUNTER = "counter": "reply_cache.lua", "counter.lua";
+    SEMAPHORE(HELPERS) = "semaphore": strict "", "semaphore.lua";
+    RATE(HELPERS) = "rate": first "rate_limiter_take.lua" "rate_limiter_fast.lua", "rate_limiter_slow.lua";
+    EVENT(WATCHED) = "event": "watchers.lua", "reply_cache.lua", "event.lua";
+    WATCHDOG(WATCHED) = "watchdog": "watchers.lua", "watchdog.lua";
+    BARRIER(WATCHED) = "barrier": "watchers.lua", "barrier.lua";
+    LATCH(WATCHED) = "latch": "watchers.lua", "latch.lua";
+    COUNTER(HELPERS) = "counter": "reply_cache.lua", "counter.lua";
 }
 
 static RENEW_HELD: Script = Script::new(&["a"], &[include_str!("../lua/semaphore_renew.lua")]).strict("", "");
@@ -65,7 +66,7 @@ static RATE_BATCH: BatchScript = BatchScript::new(
 );
 static IN_USE: BatchScript = BatchScript::new(&[include_str!("../lua/in_use.lua")], &[0, 1, 3], &[]);
 static INSPECT_DELETE: Script = Script::new(
-    &["q", "w", "a", "b", "y", "f", "x:", "p", "z"],
+    &["q", "w", "a", "b", "y", "f", "x:", "p", "z", "e"],
     &[include_str!("../lua/inspect_delete.lua")],
 );
 
@@ -155,6 +156,11 @@ fn of_semaphore(request: &semaphore::Request, start: Start<'_>) -> Invocation {
         HoldRequest::Cancel { id, tombstone } => with_tombstone(begin("cancel", id, None), 5, tombstone),
         HoldRequest::Evict { of, up_to } => begin("evict", of.unwrap_or(Id::ZERO), None).argument(up_to),
     }
+}
+
+/// Returns a call that only removes dead waiters of a semaphore and serves the next ones.
+pub(crate) fn removal(key: &Key, channel: &Arc<str>) -> Invocation {
+    of_semaphore(&HoldRequest::Cancel { id: Id::ZERO, tombstone: false }, Start { key, channel })
 }
 
 /// Adds `missing` placeholders, then whether the server refuses the id from now on.

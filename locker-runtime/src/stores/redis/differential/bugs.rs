@@ -64,7 +64,7 @@ const BUGS: [Bug; 25] = [
 ];
 
 /// Plausible bugs of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 53] = [
+const OTHER_BUGS: [(Draw, Bug); 55] = [
     (
         requests::barrier,
         ("arrivals count after the last round", "if ARGV[6] == '1' and is_closed then", "if false then"),
@@ -76,11 +76,11 @@ const OTHER_BUGS: [(Draw, Bug); 53] = [
     ),
     (
         requests::named_lock,
-        ("cancel keeps the hold of its name", "attempt_of(holder, read_record()) == id", "false"),
+        ("cancel keeps the hold of its name", "attempt_of(holder, recorded) == id", "false"),
     ),
     (
         requests::named_lock,
-        ("cancel ends the hold of another attempt", "attempt_of(holder, read_record()) == id", "true"),
+        ("cancel ends the hold of another attempt", "attempt_of(holder, recorded) == id", "true"),
     ),
     (
         requests::named_lock,
@@ -162,18 +162,23 @@ const OTHER_BUGS: [(Draw, Bug); 53] = [
         ("answer ends before its minute", "tonumber(ticket) > ended then return end", "true then return end"),
     ),
     (requests::event, ("late waiter gets an earlier answer", "or ended) + 1", "or 0) + 1")),
-    (requests::event, ("silent waiters are told", "redis.call('EXISTS', waiters) == 0 and head()", "false")),
+    (requests::event, ("silent waiters are told", "redis.call('EXISTS', lives) == 0 and head()", "false")),
     (
         requests::event,
         (
             "process is told for former waiters",
-            "if not first then\n    redis.call('DEL'",
-            "if false then\n    redis.call('DEL'",
+            "if not first then\n    redis.call('UNLINK'",
+            "if false then\n    redis.call('UNLINK'",
         ),
     ),
     (
         requests::event,
         ("cancelled waiter keeps its reply", "withdraw(id)\nif not found[2]", "if not found[2]"),
+    ),
+    (requests::event, ("dead waiter gets an answer", "if dead[1] then", "if false then")),
+    (
+        requests::latch,
+        ("dead waiter counts", "'ZRANGEBYSCORE', name, '-inf'", "'ZRANGEBYSCORE', name, 'inf'"),
     ),
     (requests::watchdog, ("earlier deadline wakes nobody", "deadline < old then", "false then")),
     (requests::watchdog, ("a late kick counts", "if is_late(kicks, id, ARGV[6]) then", "if false then")),
@@ -193,8 +198,8 @@ const OTHER_BUGS: [(Draw, Bug); 53] = [
         requests::barrier,
         (
             "cancelled arrival may not come back",
-            "elseif ARGV[6] ~= '1' then\n    depart(id)",
-            "else\n    depart(id)\n    remember(passed, id)\n  end\n  if false then",
+            "elseif ARGV[6] ~= '1' then\n    withdraw(id)",
+            "else\n    withdraw(id)\n    remember(passed, id)\n  end\n  if false then",
         ),
     ),
 ];

@@ -36,10 +36,10 @@ end
 local commands = {}
 
 -- A key that is gone has no expiry when it is there again.
-for _, name in ipairs({'DEL', 'ZREM', 'HDEL', 'ZREMRANGEBYSCORE'}) do
+for _, name in ipairs({'DEL', 'UNLINK', 'ZREM', 'HDEL', 'ZREMRANGEBYSCORE'}) do
   commands[name] = function(...)
     local reply = call(name, ...)
-    for _, key in ipairs(name == 'DEL' and {...} or {(...)}) do
+    for _, key in ipairs((name == 'DEL' or name == 'UNLINK') and {...} or {(...)}) do
       if call('EXISTS', key) == 0 then
         call('HDEL', beside(key, 'expiries'), key)
       end

@@ -48,6 +48,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The time until the next recheck if waiters have lost their places, until all others have been checked.
 const SOON: Duration = Duration::from_millis(10);
 
+/// Makes a call that only removes dead waiters at a key, for the process of a channel.
+type Removal = fn(&Key, &Arc<str>) -> Invocation;
+
 /// The store of a hand-off. Background tasks of the hand-off keep it alive.
 pub(crate) trait HasHandoff: Send + Sync + 'static {
     fn handoff(&self) -> &Handoff;
@@ -142,12 +145,7 @@ impl Handoff {
         by: Timestamp,
     ) -> Result<Reply> {
         let reply = self.session.invoke(invocation.batched_if(!self.rechecks.knows(key)), by).await?;
-        if lock::has_more(&reply) {
-            let remove = |store: Arc<dyn HasHandoff>, key: Key| async move {
-                store.handoff().remove_dead_waiters(&key).await;
-            };
-            self.in_background(key, remove);
-        }
+        self.go_on_after(&reply, key, lock::removal);
         lock::reply(&reply, request)
     }
 
@@ -428,15 +426,21 @@ impl Handoff {
         self.rechecks.schedule(key, rechecks::next(&reply, interval));
     }
 
-    /// Removes dead waiters at the server, a limited number per call, until none are left or a live one has the lock.
-    async fn remove_dead_waiters(&self, key: &Key) {
-        let request = HoldRequest::Cancel { id: Id::ZERO, tombstone: false };
-        let more = async || {
-            let by = Timestamp::now() + self.session.command_timeout;
-            let reply = self.session.invoke(lock::invocation(key, &request, &self.session.channel), by).await;
-            reply.is_ok_and(|reply| lock::has_more(&reply))
-        };
-        while more().await {}
+    /// Removes dead waiters at the server in the background, if `reply` says that some were left: a limited number per
+    /// call, until none are left or a live one is served.
+    pub(crate) fn go_on_after(&self, reply: &ScriptReply, key: &Key, removal: Removal) {
+        if !lock::has_more(reply) {
+            return;
+        }
+        self.in_background(key, move |store, key| async move {
+            let session = &store.handoff().session;
+            let more = async || {
+                let by = Timestamp::now() + session.command_timeout;
+                let reply = session.invoke(removal(&key, &session.channel), by).await;
+                reply.is_ok_and(|reply| lock::has_more(&reply))
+            };
+            while more().await {}
+        });
     }
 
     fn in_background<F>(&self, key: &Key, task: impl FnOnce(Arc<dyn HasHandoff>, Key) -> F)

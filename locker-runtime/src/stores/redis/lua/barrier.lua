@@ -1,39 +1,20 @@
 -- The barrier. A script, because the last arrival of a round must find all others.
 --
 -- K        parties; closed: until when the last round is remembered, if there was one
--- {K}:b    arrived ids by the end of their lives: later they do not count   {K}:a  ids that have passed,
---          and cancelled ids whose late copies may still arrive
+-- {K}:a    ids that have passed, and cancelled ids whose late copies may still arrive
 -- {K}:z    waits ended by a last arrival
 -- ARGV[5]  parties   ARGV[6]  1: do not count this id from now on; of an arrival, that the round is the last one
 --
 -- {'done'} | {'conflict'}: there was a last round | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
 
-local passed, lives = KEYS[4], KEYS[5]
+local passed = KEYS[4]
 local fields = redis.call('HMGET', key, 'kind', 'closed')
 local found, is_closed = fields[1], tonumber(fields[2] or 0) > time
 if not is_of('barrier', found) then
   return {'wrong_kind'}
 end
 
-local function depart(...)
-  withdraw(...)
-  redis.call('ZREM', lives, ...)
-end
-
--- The dead that are left do not count and do not pass.
-local dead = redis.call('ZRANGEBYSCORE', lives, '-inf', text(time), 'LIMIT', 0, PURGE)
-if dead[1] then
-  depart(unpack(dead))
-end
-local life = tonumber(redis.call('ZSCORE', lives, id) or 0)
-if life > 0 and life <= time then
-  depart(id)
-end
 forget(passed)
-
-local function arrived()
-  return redis.call('ZCOUNT', lives, '(' .. text(time), '+inf')
-end
 
 local function has_passed()
   return remembers(passed, id) or answer_for(id)
@@ -41,16 +22,16 @@ end
 
 if op == 'inspect' then
   local parties = tonumber(redis.call('HGET', key, 'parties') or -1)
-  return {found and 'inspected' or 'unknown', parties, -1, arrived(), -1, is_closed and 1 or 0, 0, 0}
+  return {found and 'inspected' or 'unknown', parties, -1, waiting(), -1, is_closed and 1 or 0, 0, 0}
 elseif op == 'cancel' then
   if ARGV[6] == '1' and not has_passed() then
     remember(passed, id)
-    depart(id)
+    withdraw(id)
   elseif ARGV[6] ~= '1' then
-    depart(id)
+    withdraw(id)
     redis.call('ZREM', passed, id)
   end
-  if arrived() == 0 and redis.call('EXISTS', passed) == 0 and not is_closed then
+  if waiting() == 0 and redis.call('EXISTS', passed) == 0 and not is_closed then
     redis.call('DEL', key)
   end
   return {'cancelled'}
@@ -60,13 +41,13 @@ if has_passed() then
 end
 
 if ARGV[6] == '1' and is_closed then
-  depart(id)
+  withdraw(id)
   return {'conflict'}
 end
 
-local is_here = life > time
+local is_here = redis.call('ZSCORE', lives, id)
 local parties = is_here and tonumber(redis.call('HGET', key, 'parties')) or tonumber(ARGV[5])
-local others = arrived() - (is_here and 1 or 0)
+local others = waiting() - (is_here and 1 or 0)
 if others + 1 >= parties then
   redis.call('HSET', key, 'kind', 'barrier', 'parties', text(parties))
   if ARGV[6] == '1' then
@@ -77,22 +58,14 @@ if others + 1 >= parties then
   else
     expire(key, MINUTE)
   end
-  depart(id)
+  withdraw(id)
   remember(passed, id)
   dismiss('')
-  redis.call('ZREMRANGEBYSCORE', lives, '(' .. text(time), '+inf')
-  expire(lives, MINUTE + SECOND)
   return {'done'}
 end
 -- The latest arrival sets the number of parties, also if it does not wait.
 if live or found then
   redis.call('HSET', key, 'kind', 'barrier', 'parties', text(parties))
   keep(key, live or 1)
-end
-if live then
-  redis.call('ZADD', lives, text(time + live * 1000), id)
-  keep(lives, live)
-else
-  redis.call('ZREM', lives, id)
 end
 return watch()

@@ -2,7 +2,7 @@
 -- one step.
 --
 -- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:y; {K}:f, the fence, which stays for a minute; {K}:x:id: this attempt
---          is refused; {K}:p; {K}:z of watchers.lua
+--          is refused; {K}:p; {K}:z and {K}:e of watchers.lua
 -- ARGV[1]  the attempt of a deletion
 -- ARGV[2]  'kind' or 'delete'
 -- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
@@ -38,12 +38,13 @@ end
 
 -- Those whose wait has ended keep their answer.
 local function notify_processes()
-  for _, process in ipairs(redis.call('ZRANGE', waiters, 0, -1)) do
+  for _, process in ipairs(redis.call('ZRANGEBYSCORE', waiters, string.format('(%.0f', now()), '+inf')) do
     publish(process, string.format('%s deleted - 0 %s', kind, key))
   end
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+  redis.call('UNLINK', waiters, KEYS[11])
   if redis.call('EXISTS', rounds) == 0 then
-    redis.call('DEL', queue)
+    redis.call('UNLINK', queue)
   elseif last and tonumber(last) > tonumber(redis.call('ZRANGE', rounds, -1, -1, 'WITHSCORES')[2]) then
     redis.call('ZADD', rounds, last, last .. ' 0 ')
   end
@@ -53,21 +54,24 @@ if ARGV[2] == 'delete' then
   local is_watched = kind == 'event' or kind == 'latch' or kind == 'barrier' or kind == 'watchdog'
   if is_watched then notify_processes() else notify_each() end
   -- The process of a run notifies its members.
-  local fence, channel, run = string.match(kind == 'lock' and redis.call('GET', last_fence) or '', '^(%d+) %S+ %??(%S+) (%S+)$')
-  if run and run == redis.call('GET', key) then
+  local record = kind == 'lock' and redis.call('GET', last_fence) or ''
+  local fence, members, mark, channel, run = string.match(record, '^(%d+) (%S+) (%??)(%S+) (%S+)$')
+  local is_run = run and run == redis.call('GET', key)
+  if is_run then
     publish(channel, string.format('lock deleted %s %s %s', run, fence, key))
   end
-  fence = kind == 'semaphore' and redis.call('HGET', key, 'fence')
+  local of_semaphore = kind == 'semaphore' and redis.call('HGET', key, 'fence')
   -- Deletion comes before SET: a script that has deleted something may write at maxmemory.
   redis.call('DEL', key, waiters, KEYS[6], KEYS[9])
-  if fence then
-    set(last_fence, fence, 60000)
+  if of_semaphore then
+    set(last_fence, of_semaphore, 60000)
+  elseif is_run and mark == '?' then
+    -- As in `end_hold` of lock.lua.
+    redis.call('SET', last_fence, string.format('%s %s %s %s', fence, members, channel, run), 'KEEPTTL')
   end
   -- Data that refuses late copies stays for its minute.
   if kind == 'semaphore' or kind == 'rate' then
     redis.call('DEL', KEYS[4], KEYS[5])
-  elseif kind == 'barrier' then
-    redis.call('DEL', KEYS[5])
   end
   bury()
   return {'deleted'}

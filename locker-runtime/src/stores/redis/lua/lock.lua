@@ -62,7 +62,8 @@ local function read_record()
 end
 
 -- The channels of processes that have let a grant or a wake-up pass: a host that is gone, or a process that is stopped.
--- Their waiters are passed over until one of them asks, so that such a process delays the others only once.
+-- Their waiters that come up are removed until one of them asks, so that such a process delays the others only once.
+-- They join again at the end.
 local silent
 -- The channel of the process that asks, which is not silent.
 local asking
@@ -98,12 +99,28 @@ local function hear(channel)
   end
 end
 
+-- The channel of a run that is not confirmed, and its record without the mark.
+local function unconfirmed(recorded)
+  local first, channel, last = string.match(recorded or '', '^(%d+ %S+ )%?(%S+)( %S+)$')
+  return channel, channel and first .. channel .. last
+end
+
 -- The hold has ended by itself. If it was granted to a run that has not confirmed it, the process is silent.
 local function note_silence(recorded)
-  local first, channel, last = string.match(recorded or '', '^(%d+ %S+ )%?(%S+)( %S+)$')
+  local channel, settled = unconfirmed(recorded)
   if channel then
     silence(channel)
-    redis.call('SET', record, first .. channel .. last, 'KEEPTTL')
+    redis.call('SET', record, settled, 'KEEPTTL')
+  end
+end
+
+-- Ends the hold because of a request: a run that is not confirmed says nothing about its process any more.
+-- The removal allows the write at maxmemory.
+local function end_hold(recorded)
+  local _, settled = unconfirmed(recorded)
+  redis.call('DEL', lock)
+  if settled then
+    redis.call('SET', record, settled, 'KEEPTTL')
   end
 end
 

@@ -7,10 +7,10 @@
 
 check_helpers()
 leave(id)
-local holder = redis.call('GET', lock)
-local is_its = holder == id or holder and attempt_of(holder, read_record()) == id
+local holder, recorded = redis.call('GET', lock), read_record()
+local is_its = holder == id or holder and attempt_of(holder, recorded) == id
 if is_its then
-  redis.call('DEL', lock)
+  end_hold(recorded)
 end
 if is_its or not holder then
   hand_over(is_its)

@@ -18,7 +18,7 @@ if ARGV[3] and recorded ~= ARGV[3] then
   return 'not_held'
 end
 check_helpers()
-redis.call('DEL', lock)
+end_hold(recorded)
 local _, channel = run_of(holder, recorded)
 if of_anybody and channel then
   publish(channel, string.format('lock lost %s %s %s', holder, fence, lock))

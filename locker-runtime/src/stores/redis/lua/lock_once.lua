@@ -32,7 +32,7 @@ elseif lease then
 elseif is_late or holder ~= name then
   reply = 'not_held'
 else
-  redis.call('DEL', lock)
+  end_hold(read_record())
   hand_over(true)
   reply = answer('released')
 end

@@ -3,7 +3,7 @@
 local held = redis.call('GET', lock) == id
 if held then
   check_helpers()
-  redis.call('DEL', lock)
+  end_hold(read_record())
   hand_over(true)
 end
 if ARGV[2] == '1' then

@@ -17,6 +17,7 @@
 -- | {'queued', ahead, microseconds until the next hold or the time of the first waiter ends, -1: never}
 -- | {'busy', microseconds} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'}
 -- | {'wrong_kind'} | {'closed', milliseconds for which nothing is granted}
+-- each followed by 'more' if there are more dead waiters to remove
 
 local ends, names, tombstones, last_fence = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
@@ -35,6 +36,9 @@ fence = fence < 2 ^ 53 and fence or 0
 local silent = found[5] or ' '
 -- Whether a hold has ended in this call, or will end before the keys expire.
 local ended = false
+-- The maximum of waiters that one call removes or serves, and whether some were left for the next call.
+local PURGE = 1000
+local room, more = PURGE, false
 
 local function holder(of)
   local record = redis.call('HGET', key, 'h:' .. of)
@@ -115,6 +119,9 @@ local function done(reply)
   elseif ended then
     keep_no_longer()
   end
+  if more then
+    reply[#reply + 1] = 'more'
+  end
   return reply
 end
 
@@ -186,11 +193,13 @@ end
 -- Serves live waiters at the head while there are permits. An unfair waiter is only woken, and so is one that never
 -- fits: its next request is refused, so that it does not resize. Waiters whose names are held go into `served`.
 local function serve(served)
-  while true do
+  local gone = {}
+  while room > 0 do
+    room = room - 1
     local waiter, waiter_lease, live_until, how, permits, of, looks_at, to = head()
     if not waiter then return end
     permits = tonumber(permits)
-    if tonumber(live_until) <= time or is_silent(to) then
+    if tonumber(live_until) <= time or gone[to] or is_silent(to) then
       leave(waiter)
       if how == 'woken' and tonumber(live_until) <= time then
         silence(to)
@@ -213,6 +222,8 @@ local function serve(served)
       leave(waiter)
       if tell('granted', waiter, to, text(math.max(fence + 1, time))) > 0 then
         grant(waiter, of, permits, math.min(tonumber(waiter_lease), GRANT_WINDOW), to)
+      else
+        gone[to] = true
       end
     elseif tell('wake', waiter, to) > 0 then
       -- It must ask within the grant window: its process may be paused.
@@ -221,8 +232,10 @@ local function serve(served)
       return
     else
       leave(waiter)
+      gone[to] = true
     end
   end
+  more = redis.call('EXISTS', queue) == 1
 end
 
 -- Writing the list once per waiter would cost the square of the queue.
@@ -296,7 +309,10 @@ local function take(overtakes)
   local ends_in = next_end()
   local looks_at = time + math.min(math.floor(live * 1000 / 3), ends_in or math.huge)
   local record = place(ARGV[5], time + live * 1000, mode, permits, name, looks_at, channel)
-  local first, _, first_lives_until = head()
+  local first, _, first_lives_until
+  if not more then
+    first, _, first_lives_until = head()
+  end
   local frees_in = math.min(ends_in or math.huge, closed() or math.huge,
     first and first ~= id and math.max(tonumber(first_lives_until) - time, 0) or math.huge)
   return {'queued', join(record, live), frees_in < math.huge and frees_in or -1}
@@ -417,7 +433,7 @@ end
 local operations = {acquire = acquire, renew = renew, release = release, cancel = cancel, evict = evict,
   inspect = inspect}
 local reply = operations[op]()
-if op ~= 'inspect' then
+if op ~= 'inspect' and not more then
   remind()
 end
 return done(reply)

@@ -2,12 +2,13 @@
 -- for all of them, and each process gets one message: no script does work for each waiter.
 --
 -- {K}:q  waiters' ids by ticket; those whose wait has ended keep their tickets for a minute
--- {K}:w  channels of the processes that have waiters; it lives as long as the waiters do without another request
+-- {K}:w  channels of the processes that have waiters, by the end of the longest life of one
 -- {K}:z  ended waits by their last ticket: "<ticket> <end of their minute> <answer>"; the minute of 0 is over
+-- {K}:e  waiters' ids by the end of their lives without another request: later they do not count
 
-local rounds = KEYS[6]
+local rounds, lives = KEYS[6], KEYS[7]
 
--- The maximum of former waiters that one script removes.
+-- The maximum of former waiters, of dead ones, and of channels that one script removes.
 local PURGE = 1000
 
 local function is_over(round)
@@ -15,7 +16,12 @@ local function is_over(round)
 end
 
 local function withdraw(...)
-  return redis.call('ZREM', queue, ...)
+  redis.call('ZREM', queue, ...)
+  redis.call('ZREM', lives, ...)
+end
+
+local function dead_in(name)
+  return redis.call('ZRANGEBYSCORE', name, '-inf', text(time), 'LIMIT', 0, PURGE)
 end
 
 local function forget_rounds()
@@ -40,8 +46,17 @@ if redis.call('EXISTS', rounds) == 1 then
   ended = tonumber(redis.call('ZRANGE', rounds, -1, -1, 'WITHSCORES')[2] or 0)
 end
 
+-- The dead that are left do not count. The one that asks is not left.
+local dead = dead_in(lives)
+if dead[1] then
+  withdraw(unpack(dead))
+  if #dead == PURGE and tonumber(redis.call('ZSCORE', lives, id) or math.huge) <= time then
+    withdraw(id)
+  end
+end
+
 local function waiting()
-  return redis.call('ZCOUNT', queue, '(' .. text(ended), '+inf')
+  return redis.call('ZCOUNT', lives, '(' .. text(time), '+inf')
 end
 
 -- The ticket of the first waiter.
@@ -58,9 +73,16 @@ end
 -- Ends all waits. Without an answer the waiters are forgotten.
 local function finish(answer)
   local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-  redis.call('DEL', waiters)
+  redis.call('UNLINK', waiters)
+  if redis.call('ZCOUNT', lives, '-inf', text(time)) == 0 then
+    redis.call('UNLINK', lives)
+  else
+    -- The dead that are left get no answer.
+    redis.call('ZREMRANGEBYSCORE', lives, '(' .. text(time), '+inf')
+    keep(lives, MINUTE + SECOND)
+  end
   if not answer and ended == 0 then
-    redis.call('DEL', queue)
+    redis.call('UNLINK', queue)
   elseif last then
     ended = tonumber(last)
     local over = answer and text(time + MINUTE * 1000) or '0'
@@ -69,14 +91,14 @@ local function finish(answer)
   end
 end
 
-if redis.call('EXISTS', waiters) == 0 and head() then
+if redis.call('EXISTS', lives) == 0 and head() then
   finish()
 end
 
 -- Wakes all waiters. They get the answer when they ask again within a minute.
 local function dismiss(answer)
   if not head() then return end
-  for _, process in ipairs(redis.call('ZRANGE', waiters, 0, -1)) do
+  for _, process in ipairs(redis.call('ZRANGEBYSCORE', waiters, '(' .. text(time), '+inf')) do
     publish(process, string.format('%s wake - 0 %s', KIND, key))
   end
   finish(answer)
@@ -97,14 +119,21 @@ end
 local function enter()
   local ticket, first = redis.call('ZSCORE', queue, id), head()
   if not first then
-    redis.call('DEL', waiters)
+    redis.call('UNLINK', waiters)
+  end
+  local gone = dead_in(waiters)
+  if gone[1] then
+    redis.call('ZREM', waiters, unpack(gone))
   end
   if not ticket then
     ticket = (first and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or ended) + 1
     redis.call('ZADD', queue, ticket, id)
   end
-  redis.call('ZADD', waiters, 0, channel)
+  local life = text(time + live * 1000)
+  redis.call('ZADD', waiters, 'GT', life, channel)
+  redis.call('ZADD', lives, life, id)
   keep(waiters, live)
+  keep(lives, live)
   if left(queue) < live then
     keep_queue(live)
   end

@@ -1,0 +1,138 @@
+//! Processes that are silent, and processes that only seem to be, call by call at a simulated time.
+
+use super::{comparison::Texts, requests::START};
+use crate::{
+    clock::Timestamp,
+    id::Id,
+    key::Key,
+    primitives::{HoldRequest, IdempotencyKey, Wait, lock::Request},
+    stores::redis::{
+        codec::{lock, primitives},
+        script::{Invocation, ScriptReply},
+    },
+};
+use locker_harness::RedisServer;
+use redis::Connection;
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A server whose time stands still. Every process that it tells something is there.
+struct Scene {
+    connection: Connection,
+    texts: Texts,
+    now: Timestamp,
+    key: Key,
+}
+
+impl Scene {
+    fn new(server: &RedisServer) -> Self {
+        let texts = Texts { bug: None, known: HashMap::new(), seeded: false };
+        Self { connection: server.connection(), texts, now: START, key: Key::new("lock:a") }
+    }
+
+    fn invoke(&mut self, call: Invocation) -> ScriptReply {
+        let (_, in_full) = call.changed(&mut |text| self.texts.change(text), self.now.as_micros());
+        ScriptReply::read(in_full.query(&mut self.connection).unwrap()).unwrap()
+    }
+
+    fn call(&mut self, channel: &str, request: &Request) -> ScriptReply {
+        self.invoke(lock::invocation(&self.key, request, &Arc::from(channel)))
+    }
+
+    fn acquire(&mut self, channel: &str, id: Id) -> ScriptReply {
+        let wait = Some(Wait { live: Some(MINUTE), fair: true });
+        self.call(channel, &HoldRequest::Acquire { id, lease: MINUTE, wait, ask: None })
+    }
+
+    fn recheck(&mut self, channel: &str) {
+        self.invoke(lock::recheck(&self.key, &Arc::from(channel), &[]));
+    }
+
+    fn text(&mut self, command: &str, key: &str) -> Option<String> {
+        redis::cmd(command).arg(key).query(&mut self.connection).unwrap()
+    }
+
+    fn holder(&mut self) -> Option<Id> {
+        self.text("GET", "lock:a").as_deref().and_then(Id::parse)
+    }
+}
+
+/// Ends the hold of a process that has not confirmed it yet, while a foreign client uses the lock, so that it stays free
+/// until a waiter asks. Checks that the next waiter of the process holds.
+fn check_end_in_time(end: impl FnOnce(&mut Scene, Id)) {
+    let Some(server) = RedisServer::start() else { return };
+    let (mut scene, [first, one, two, other]) = (Scene::new(&server), [1, 2, 3, 4].map(Id::from));
+    for (channel, id) in [("p", first), ("p", one), ("p", two), ("q", other)] {
+        scene.acquire(channel, id);
+    }
+    let _: String = server.ask("SET", &["{lock:a}:y", "1"]);
+    scene.call("p", &HoldRequest::Release { id: first, tombstone: false, once: None });
+    scene.recheck("q");
+    assert_eq!(scene.holder(), Some(one));
+    let record = scene.text("GET", "{lock:a}:f").unwrap();
+    assert!(record.contains(" ?p "), "{record}");
+    scene.now = scene.now + Duration::from_millis(5);
+    end(&mut scene, one);
+    assert_eq!(scene.holder(), None);
+    scene.recheck("q");
+    assert_eq!(scene.holder(), Some(two));
+}
+
+/// It was marked silent, and all of its waiters lost their places.
+#[test]
+fn cancel_in_time_is_no_silence() {
+    check_end_in_time(|scene, id| {
+        scene.call("p", &HoldRequest::Cancel { id, tombstone: true });
+    });
+}
+
+#[test]
+fn release_in_time_is_no_silence() {
+    check_end_in_time(|scene, id| {
+        scene.call("p", &HoldRequest::Release { id, tombstone: true, once: None });
+    });
+}
+
+#[test]
+fn declined_run_is_no_silence() {
+    check_end_in_time(|scene, id| {
+        let record = scene.text("GET", "{lock:a}:f").unwrap();
+        let fence = record.split(' ').next().unwrap().parse().unwrap();
+        let run = lock::Run::read(&format!("{id}:60000"), fence).unwrap();
+        scene.invoke(lock::decline(&scene.key, &run, "p"));
+    });
+}
+
+/// The waiters were removed with the key, and ask again.
+#[test]
+fn deleted_hold_is_no_silence() {
+    let Some(server) = RedisServer::start() else { return };
+    let (mut scene, [first, one]) = (Scene::new(&server), [1, 2].map(Id::from));
+    for id in [first, one] {
+        scene.acquire("p", id);
+    }
+    scene.call("p", &HoldRequest::Release { id: first, tombstone: false, once: None });
+    assert_eq!(scene.holder(), Some(one));
+    let deletion = IdempotencyKey { attempt: Id::from(9), retried: false };
+    scene.invoke(primitives::delete(&scene.key, deletion));
+    let record = scene.text("GET", "{lock:a}:f").unwrap();
+    assert!(record.contains(" p "), "{record}");
+}
+
+/// The grant has passed without a word.
+#[test]
+fn grant_that_passes_is_silence() {
+    let Some(server) = RedisServer::start() else { return };
+    let (mut scene, [first, one, two, other]) = (Scene::new(&server), [1, 2, 3, 4].map(Id::from));
+    for (channel, id) in [("p", first), ("p", one), ("q", other), ("p", two)] {
+        scene.acquire(channel, id);
+    }
+    scene.call("p", &HoldRequest::Release { id: first, tombstone: false, once: None });
+    assert_eq!(scene.holder(), Some(one));
+    scene.now = scene.now + Duration::from_secs(3);
+    scene.recheck("q");
+    assert_eq!(scene.holder(), Some(other));
+    let silent: String = server.ask("HGET", &["{lock:a}:w", "!"]);
+    assert_eq!(silent, " p ");
+}
