@@ -48,6 +48,8 @@ struct Rules {
     begins_at_stamp: bool,
     /// In another life `now` begins anew.
     begins_anew: bool,
+    /// Whatever promises something is a write, after which the store keeps the value for as long in real time.
+    keeps_anew: bool,
 }
 
 const RULES: Rules = Rules {
@@ -64,6 +66,7 @@ const RULES: Rules = Rules {
     adds_no_gap: true,
     begins_at_stamp: true,
     begins_anew: true,
+    keeps_anew: true,
 };
 
 /// A rule that is broken, with the number of a random course in which a promise then ends early.
@@ -113,13 +116,14 @@ fn is_full() -> bool {
 #[test]
 fn no_promise_ends_early_in_any_small_course() {
     let most = if is_full() { 12_000_000 } else { 40_000 };
-    let size = Size { processes: 2, permits: 1, until: 3, visits: false, most };
+    let size = Size { processes: 2, permits: 1, until: 3, visits: false, removes: false, most };
     let alone = Rules { repeats: false, ..RULES };
     for (what, rules, size) in [
         ("a lock", alone, Size { until: 6, ..size }),
         ("a lock, writes that are repeated", RULES, size),
         ("a lock, visits", alone, Size { until: 5, visits: true, ..size }),
         ("two permits", alone, Size { processes: 3, permits: 2, ..size }),
+        ("a value that is removed", alone, Size { permits: 2, until: 5, removes: true, ..size }),
     ] {
         let explored = small::explore(&rules, &size);
         assert!(!explored.is_early, "{what}: {explored:?}");
@@ -127,6 +131,10 @@ fn no_promise_ends_early_in_any_small_course() {
         println!("{what}: {explored:?}");
     }
 }
+
+/// Where broken rules are looked for.
+const BROKEN: Size =
+    Size { processes: 2, permits: 1, until: 6, visits: false, removes: false, most: 3_000_000 };
 
 /// A tick without a version needs longer courses: the random ones find it.
 #[test]
@@ -136,10 +144,15 @@ fn small_courses_find_broken_rules() {
             continue;
         }
         let rules = Rules { repeats: !rules.adds_passed, ..rules };
-        let size = Size { processes: 2, permits: 1, until: 6, visits: false, most: 3_000_000 };
-        let explored = small::explore(&rules, &size);
+        let explored = small::explore(&rules, &BROKEN);
         assert!(explored.is_early, "{what}: {explored:?}");
     }
+    let rules = Rules { keeps_anew: false, repeats: false, ..RULES };
+    let explored = small::explore(&rules, &Size { permits: 2, removes: true, ..BROKEN });
+    assert!(
+        explored.is_early,
+        "a value is kept as long as its latest end, on a clock that stands still: {explored:?}"
+    );
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(super) struct Size {
     pub(super) until: i8,
     /// Whether processes end, and others come in their places.
     pub(super) visits: bool,
+    /// Whether the store removes a value as soon as it may.
+    pub(super) removes: bool,
     /// The most states to explore.
     pub(super) most: usize,
 }
@@ -61,6 +63,8 @@ struct State {
     ticks: Vec<Tick>,
     version: u8,
     promises: Vec<Promise>,
+    /// The real time from which on the store may remove the value.
+    kept_until: i8,
     processes: Vec<Process>,
 }
 
@@ -84,6 +88,8 @@ struct Ask {
     version: u8,
     tick: Option<u8>,
     value: Option<Vec<Written>>,
+    /// Until when the value is kept in real time. `None` to leave that as it is.
+    kept_until: Option<i8>,
     deadline: i8,
     sent: i8,
 }
@@ -95,6 +101,7 @@ pub(super) fn explore(rules: &Rules, size: &Size) -> Explored {
         ticks: vec![Tick { time: 0, written: 0, by: 255, sent: 0 }],
         version: 0,
         promises: Vec::new(),
+        kept_until: 0,
         processes: vec![Process::default(); usize::from(size.processes)],
     };
     let (mut seen, mut queue) = (HashSet::from([hasher.hash_one(&first)]), VecDeque::from([first]));
@@ -191,6 +198,7 @@ impl Explorer<'_> {
         if self.state.real < self.size.until {
             self.add(|state| state.real += 1);
         }
+        self.remove()?;
         for me in 0..self.state.processes.len() {
             for tick in self.state.processes[me].tick + 1..=self.state.latest() {
                 let rules = self.rules;
@@ -205,6 +213,19 @@ impl Explorer<'_> {
             }
         }
         Some(self.next)
+    }
+
+    /// Returns `None` if this ends a promise early.
+    fn remove(&mut self) -> Option<()> {
+        let State { real, kept_until, promises, .. } = self.state;
+        if !self.size.removes || promises.is_empty() || kept_until > real {
+            return Some(());
+        }
+        self.add(|state| {
+            state.version += 1;
+            (state.promises, state.kept_until) = (Vec::new(), 0);
+        });
+        promises.iter().all(|promise| promise.deadline <= *real).then_some(())
     }
 
     fn add(&mut self, change: impl FnOnce(&mut State)) {
@@ -293,7 +314,8 @@ impl Explorer<'_> {
                 let (mut value, mut is_changed) = (left.clone(), true);
                 match left.iter().position(|(of, _)| *of == owner) {
                     Some(at) if left[at].1 >= end => {
-                        (is_changed, tick) = (false, tick.filter(|_| rules.compares_unchanged));
+                        is_changed = self.size.removes && rules.keeps_anew;
+                        tick = tick.filter(|_| is_changed || rules.compares_unchanged);
                     }
                     Some(at) => value[at].1 = end,
                     None if left.len() < self.size.permits => {
@@ -303,8 +325,12 @@ impl Explorer<'_> {
                     None => continue,
                 }
                 let (version, sent) = (process.version, state.real);
+                let last = |value: &[Written]| value.iter().map(|(_, end)| *end).max();
+                let is_later = rules.keeps_anew || last(&value) > last(&process.promises);
+                let kept_until = last(&value).map(|last| sent + last - now).filter(|_| is_later);
+                let kept_until = kept_until.filter(|_| self.size.removes);
                 let value = is_changed.then_some(value);
-                let ask = Ask { version, tick, value, deadline: sent + lease, sent };
+                let ask = Ask { version, tick, value, kept_until, deadline: sent + lease, sent };
                 self.add(|state| state.processes[me].asking = Some(ask));
             }
         }
@@ -344,6 +370,7 @@ impl Explorer<'_> {
                 state.processes[me].asking = None;
                 state.version += 1;
                 state.promises = promises;
+                state.kept_until = ask.kept_until.unwrap_or(state.kept_until);
             });
         }
         Some(())
