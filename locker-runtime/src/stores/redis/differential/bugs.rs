@@ -64,7 +64,7 @@ const BUGS: [Bug; 25] = [
 ];
 
 /// Plausible bugs of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 55] = [
+const OTHER_BUGS: [(Draw, Bug); 54] = [
     (
         requests::barrier,
         ("arrivals count after the last round", "if ARGV[6] == '1' and is_closed then", "if false then"),
@@ -163,14 +163,6 @@ const OTHER_BUGS: [(Draw, Bug); 55] = [
     ),
     (requests::event, ("late waiter gets an earlier answer", "or ended) + 1", "or 0) + 1")),
     (requests::event, ("silent waiters are told", "redis.call('EXISTS', lives) == 0 and head()", "false")),
-    (
-        requests::event,
-        (
-            "process is told for former waiters",
-            "if not first then\n    redis.call('UNLINK'",
-            "if false then\n    redis.call('UNLINK'",
-        ),
-    ),
     (
         requests::event,
         ("cancelled waiter keeps its reply", "withdraw(id)\nif not found[2]", "if not found[2]"),
