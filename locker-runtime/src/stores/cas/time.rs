@@ -42,6 +42,7 @@ impl Time {
     }
 
     /// A time of which nothing is known.
+    #[cfg(any(test, feature = "etcd", feature = "postgres", feature = "_fake"))]
     pub(crate) fn unknown() -> Self {
         Self::served(Timestamp::default(), Duration::MAX)
     }
@@ -53,6 +54,10 @@ pub(crate) enum Basis {
     /// Nothing: the time is that of a clock that goes by itself.
     Served,
     /// This tick, in this life of the clock.
+    #[cfg_attr(
+        not(any(test, feature = "etcd", feature = "_fake")),
+        expect(dead_code, reason = "the clocks of the other stores go by themselves")
+    )]
     Tick { life: i64, version: Arc<[u8]> },
     /// Any tick of this life.
     Life(i64),
