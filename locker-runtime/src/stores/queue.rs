@@ -96,15 +96,16 @@ impl<T: Call> Receiver<T> {
     pub(crate) async fn recv(&self) -> Option<T> {
         loop {
             let next = self.try_recv();
-            let is_closed = {
+            let is_over = {
                 let calls = lock(&self.0.calls);
                 if calls.is_closed || !calls.waiting.is_empty() {
                     // The next receiver is woken in any case.
                     self.0.changed.notify_one();
                 }
-                calls.is_closed
+                // A call may have come just before the end.
+                calls.is_closed && calls.waiting.is_empty()
             };
-            if next.is_some() || is_closed {
+            if next.is_some() || is_over {
                 return next;
             }
             self.0.changed.notified().await;
