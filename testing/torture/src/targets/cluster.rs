@@ -14,7 +14,9 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn start() -> Option<Self> {
-        Some(Self { setup: ClusterSetup::start()?, moved: BTreeMap::new() })
+        // For twice this time a node gives no second vote about the same master, and a promotion is waited for 30 s.
+        let setup = ClusterSetup::with(&["--cluster-node-timeout", "10000"])?;
+        Some(Self { setup, moved: BTreeMap::new() })
     }
 
     /// Returns the master and the replica of a pair.
