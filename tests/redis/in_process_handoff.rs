@@ -514,7 +514,7 @@ async fn no_member_begins_after_a_known_failover() {
     }
 }
 
-/// A message that ends a run, as a user writes it who may publish, has no right on the keys, and has overheard the grant.
+/// Sends a message as a user does that may publish and has no right on the keys. It has overheard the grant.
 fn forge(server: &RedisServer, channel: &str, message: &str) {
     assert_eq!(server.ask::<i64>("PUBLISH", &[channel, message]), 1);
 }

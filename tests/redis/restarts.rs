@@ -100,7 +100,8 @@ async fn server_without_scripts_gets_them_again() {
 }
 
 /// Only holds at a node that is reached again were renewed at once. One that came back empty at another address, as a
-/// container does, was asked after a third of the lease. (It refuses calls for 2 s, and is asked again after a twelfth.)
+/// container does, was asked after a third of the lease. (It refuses calls for 2 s, and is asked again after a
+/// twelfth.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn node_that_is_empty_elsewhere_loses_its_holds() {
     let Some(mut setup) = ClusterSetup::start() else { return };

@@ -236,8 +236,8 @@ async fn every_start_up_check_runs_on_the_new_master() {
     assert!(!scripts.contains("number_of_cached_scripts:0"), "{scripts}");
 }
 
-/// Only a higher number moved a process. When the sentinels had lost their state, running processes stayed at the former
-/// master for good, and new ones used the next: two callers held, for as long as both servers lived.
+/// Only a higher number moved a process. When the sentinels had lost their state, running processes stayed at the
+/// former master for good, and new ones used the next: two callers held, for as long as both servers lived.
 #[tokio::test]
 async fn sentinels_that_count_anew_are_followed() {
     let (Some(former), Some(next)) = (RedisServer::start(), RedisServer::start()) else { return };

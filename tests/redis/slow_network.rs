@@ -16,8 +16,8 @@ async fn slow_network_only_adds_delay() {
     in_time("the waiter", waiter).await.unwrap().unwrap();
 }
 
-/// A later connection had less time than the first one, and the checks needed a round trip each: across 600 ms a process
-/// connected once and never again.
+/// A later connection had less time than the first one, and the checks needed a round trip each: across 600 ms a
+/// process connected once and never again.
 #[tokio::test]
 async fn slow_link_connects_again_after_a_cut() {
     let Some(server) = RedisServer::start() else { return };

@@ -33,8 +33,8 @@ const REPEAT_EVERY: Duration = Duration::from_secs(10 * 60);
 /// How long the description of a function is kept: also between two runs of a daily job.
 const FUNCTION_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a note outlives the lease of a hold that is listed with it. Notes of processes that have ended would pile up
-/// otherwise.
+/// How long a note outlives the lease of a hold that is listed with it. Notes of processes that have ended would pile
+/// up otherwise.
 const NOTE_TTL: Duration = Duration::from_secs(30 * 60);
 
 /// The maximum of bytes of a note.
@@ -139,7 +139,8 @@ impl Descriptions {
         function.mark(self.bit);
     }
 
-    /// Tells the store the note of holds with this lease. Costs one load once it is told for as long a lease.
+    /// Tells the store the note of this locker, which is about to hold something for `lease`. Costs one load if the note
+    /// was told before for as long a lease.
     pub(super) fn introduce(&self, lease: Duration, locker: &Arc<Inner>) {
         let seconds = lease.min(LONGEST).as_secs() + 1;
         if self.longest_lease.load(Ordering::Relaxed) < seconds {
@@ -149,7 +150,7 @@ impl Descriptions {
 
     #[cold]
     fn tell_note(&self, seconds: u64, locker: &Arc<Inner>) {
-        // Leases that rise little by little are told a few times, not each time.
+        // If leases rise little by little, the note is told a few times, and not for each of them.
         let told = seconds.next_power_of_two();
         if self.longest_lease.fetch_max(told, Ordering::Relaxed) < seconds {
             let keep = NOTE_TTL + Duration::from_secs(told);

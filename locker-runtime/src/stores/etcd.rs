@@ -192,7 +192,8 @@ impl Etcd {
         let value = write.value.map(Bytes::from);
         let has_value = value.is_some();
         let left = if has_value && write.leaves { self.clock.leave(&write.basis) } else { None };
-        // What is promised needs a lease of its own, however late the ends in the value seem: time may have stood still.
+        // What is promised needs a lease of its own, however late the ends in the value seem: time may have stood
+        // still.
         let lasts = (!write.only_waits).then_some(write.lasts);
         let mut mails = self.mails(write.messages);
         let mut draft = Draft {

@@ -16,7 +16,8 @@
 //! 8. `pipeline/writer`
 //! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
 //! 10. `script`, with the files in `lua/`
-//! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`; `watchers`
+//! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`;
+//!     `watchers`
 //!
 //! The files in `differential/` are tests and are above all others: `bugs`, `batches` and `silence`, then `comparison`,
 //! then `requests`.

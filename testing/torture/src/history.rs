@@ -105,7 +105,8 @@ impl History {
     }
 
     /// Judges everything else. The order of service is judged only for the calm time before the first fault, among
-    /// callers that asked more than `clearly` apart. `losses`, and that its clock `gains`, are not held against the store.
+    /// callers that asked more than `clearly` apart. `losses`, and that its clock `gains`, are not held against the
+    /// store.
     pub(crate) fn judge(
         &self,
         calm_until: u64,

@@ -322,8 +322,8 @@ impl<B: Backend> Exchanges<'_, B> {
         (Some(take(&mut self.known)), first)
     }
 
-    /// Delivers notifications to the waiters of this process. Those whose ends come too early have no moment: the waiters
-    /// confirm what they were granted.
+    /// Delivers notifications to the waiters of this process. Those whose ends come too early have no moment: the
+    /// waiters confirm what they were granted.
     fn deliver(&self, notifications: Vec<Notification>, moment: Option<&Moment>) {
         let inbox = self.store.backend.inbox();
         for mut notification in notifications.into_iter().filter(|own| own.id.inbox() == inbox) {
@@ -409,8 +409,8 @@ impl<B: Backend> CasStore<B> {
         Error::new(ErrorKind::Unavailable, message).unknown()
     }
 
-    /// Delivers a notification to a waiter of this process. A waiter that has given up has no mailbox, and its cancel is
-    /// on its way: that ends a grant which came too late. A message alone ends nothing.
+    /// Delivers a notification to a waiter of this process. A waiter that has given up has no mailbox, and its cancel
+    /// is on its way: that ends a grant which came too late. A message alone ends nothing.
     pub(super) fn deliver(&self, notification: Notification) {
         drop(self.mailboxes.deliver(notification));
     }

@@ -34,8 +34,8 @@ impl Time {
         (now, latest.since(now))
     }
 
-    /// Returns whether it is later than `latest`, the latest that it could be `passed` ago on the clock of this process:
-    /// that clock stood still meanwhile, or the shared one was set.
+    /// Returns whether it is later than `latest`, the latest that it could be `passed` ago on the clock of this
+    /// process: that clock stood still meanwhile, or the shared one was set.
     pub(super) fn is_beyond(&self, latest: Timestamp, passed: Duration) -> bool {
         // Two clocks may drift apart, and each has shown its number for up to a microsecond.
         self.basis == Basis::Served && self.now > latest + passed + passed / 1000 + Duration::from_micros(2)

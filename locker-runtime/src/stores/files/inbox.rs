@@ -133,8 +133,9 @@ pub(super) fn sweep(folder: &Folder) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Receives until the sender of `end` is dropped. Each time that the queue is empty, `look` looks for a file of a sender
-/// that found it full. A socket that cannot be read is kept, since others would take a process without one for gone.
+/// Receives until the sender of `end` is dropped. Each time that the queue is empty, `look` looks for a file of a
+/// sender that found it full. A socket that cannot be read is kept, since others would take a process without one for
+/// gone.
 pub(super) fn listen(
     socket: UnixDatagram,
     dir: PathBuf,

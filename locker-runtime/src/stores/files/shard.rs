@@ -32,8 +32,8 @@
 //! A process that is stopped with the lock keeps the others from compacting this shard, but from nothing else: the log
 //! grows in the meantime.
 //!
-//! A process compacts with a shard of its own beside the one that it uses for calls. The calls go on meanwhile, and meet
-//! the seal as those of other processes do.
+//! A process compacts with a shard of its own beside the one that it uses for calls. The calls go on meanwhile, and
+//! meet the seal as those of other processes do.
 
 mod compaction;
 

@@ -1,7 +1,7 @@
 //! The inbox of this process at the server.
 //!
-//! Its number is in the ids of waiters, and everybody can see it in `pg_locks`: the process has an exclusive lock on it,
-//! so that no other process draws it, and others notice when the process has ended. The name of its channel has a
+//! Its number is in the ids of waiters, and everybody can see it in `pg_locks`: the process has an exclusive lock on
+//! it, so that no other process draws it, and others notice when the process has ended. The name of its channel has a
 //! secret of the tables as well, so that only a role that may read these can listen to a process or send to it.
 
 use super::{errors, session::Session, shared::Shared, sql};

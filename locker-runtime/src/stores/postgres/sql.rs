@@ -63,8 +63,8 @@ pub(super) struct Statements {
 /// The first number of the advisory locks of listeners: the second is their inbox.
 pub(super) const LOCK_SPACE: i32 = 7465;
 
-/// Returns the name of the channel of `inbox`, from the row `s` of `locker_meta`. A role that may not read that row knows
-/// no channel.
+/// Returns the name of the channel of `inbox`, from the row `s` of `locker_meta`. A role that may not read that row
+/// knows no channel.
 fn channel(inbox: &str) -> String {
     format!(
         "'locker_'::text || pg_catalog.left(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(

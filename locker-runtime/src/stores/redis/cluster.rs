@@ -48,8 +48,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The shortest time between two moments at which all waiters ask again because slots have moved.
 const WAKE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// After how long a cluster is taken to be another one, made anew at the same addresses, and a master to be removed. Every
-/// node that answers must have said so all the time.
+/// After how long a cluster is taken to be another one, made anew at the same addresses, and a master to be removed.
+/// Every node that answers must have said so all the time.
 const REPLACED_AFTER: Duration = Duration::from_secs(5);
 
 /// A URL of a cluster.

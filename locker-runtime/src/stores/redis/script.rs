@@ -173,8 +173,8 @@ impl Invocation {
         Self { batch: self.batch.filter(|_| common), ..self }
     }
 
-    /// Makes the call of `first`, which has the same arguments and fewer keys, come before this one. This one follows if
-    /// `first` returns nothing: it has then done nothing.
+    /// Makes the call of `first`, which has the same arguments and fewer keys, come before this one. This one follows
+    /// if `first` returns nothing: it has then done nothing.
     pub(super) fn after(self, first: &'static Script) -> Self {
         Self { first: Some(first), ..self }
     }

@@ -1,5 +1,5 @@
-//! The waiters of this process for events, watchdogs, barriers and latches. One message of the server is for all of them
-//! that wait at a key.
+//! The waiters of this process for events, watchdogs, barriers and latches. One message of the server is for all of
+//! them that wait at a key.
 
 use crate::{
     error::Result,

@@ -75,7 +75,8 @@ pub(crate) async fn short_visits_do_not_keep_a_dead_holder(url: &str) {
     }
 }
 
-/// A waiter whose process has just seen the value asks the store when another process tells of the key.
+/// One process waits, and has just seen the value. When another process sends a message about the key, the waiters ask
+/// the store in spite of that.
 pub(crate) async fn waiters_hear_of_other_processes(url: &str) {
     let [one, two] = [process(url, 1).await, process(url, 2).await];
     let (event, latch) = (one.event("told"), one.latch("told", 1));

@@ -123,7 +123,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Copies the values that are needed to a new log if `is_wanted`. Returns `false` if another process keeps it locked.
+    /// Copies the values that are needed to a new log if `is_wanted`. Returns `false` if another process keeps it
+    /// locked.
     fn compact(&mut self, folder: &Folder, is_wanted: fn(&Log, Timestamp) -> bool) -> Result<bool> {
         let failed = |errno| folder.failed("compact a log", errno);
         let lock = folder.lock(&folder.logs, &format!("{}.lock", self.name)).map_err(failed)?;

@@ -47,7 +47,8 @@ const GUESSES: &str = "
     FROM (SELECT (((objid::bigint << 32 >> 32)::bit(32)::int::bigint + 2147483648)) AS n
           FROM pg_locks WHERE locktype = 'advisory' AND classid = 7465) inboxes";
 
-/// A role that may connect, and has no right on the tables, listened to a process and sent it what it had not asked for.
+/// A role that may connect, and has no right on the tables, listened to a process and sent it what it had not asked
+/// for.
 #[tokio::test(flavor = "multi_thread")]
 async fn stranger_neither_hears_nor_reaches_a_process() {
     let Some(server) = PostgresServer::start() else { return };

@@ -47,7 +47,8 @@ pub(super) struct Side {
     pub(super) strict: Option<SideStrict>,
     /// The waiters that were queued since all of them were told last. Each is a process of its own.
     told_together: HashSet<Id>,
-    /// Whether dead waiters may be left at the server. They count in the places of others, and their processes are told.
+    /// Whether dead waiters may be left at the server. They count in the places of others, and their processes are
+    /// told.
     has_dead: bool,
 }
 

@@ -58,8 +58,8 @@ impl Scene {
     }
 }
 
-/// Ends the hold of a process that has not confirmed it yet, while a foreign client uses the lock, so that it stays free
-/// until a waiter asks. Checks that the next waiter of the process holds.
+/// Ends the hold of a process that has not confirmed it yet, while a foreign client uses the lock, so that it stays
+/// free until a waiter asks. Checks that the next waiter of the process holds.
 fn check_end_in_time(end: impl FnOnce(&mut Scene, Id)) {
     let Some(server) = RedisServer::start() else { return };
     let (mut scene, [first, one, two, other]) = (Scene::new(&server), [1, 2, 3, 4].map(Id::from));

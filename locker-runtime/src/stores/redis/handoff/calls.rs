@@ -230,8 +230,8 @@ impl Handoff {
         }
     }
 
-    /// Renews the lease for a new run, and passes the lock on to the first member. `is_asked` says whether the server may
-    /// have confirmed the run.
+    /// Renews the lease for a new run, and passes the lock on to the first member. `is_asked` says whether the server
+    /// may have confirmed the run.
     async fn confirm(&self, key: &Key, run: &Run, mut is_asked: bool) {
         let (grant, give_up) = (run.grant(), Timestamp::now() + GRANT_WINDOW);
         while let Some(lease) = self.runs.lease(key, grant, |id| self.session.mailboxes().is_open(id)) {
@@ -301,8 +301,8 @@ impl Handoff {
         Ok(kept)
     }
 
-    /// Asks the server whether a run has ended, because a message says so: a message alone ends nothing. If it has ended,
-    /// its holder renews at once, and its waiting members get `signal`. Returns whether the run is known.
+    /// Asks the server whether a run has ended, because a message says so: a message alone ends nothing. If it has
+    /// ended, its holder renews at once, and its waiting members get `signal`. Returns whether the run is known.
     pub(crate) fn doubt_run(&self, key: &Key, grant: Grant, signal: Signal) -> bool {
         if !self.runs.doubt(key, grant) {
             return false;

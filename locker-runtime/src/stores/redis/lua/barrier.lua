@@ -5,7 +5,8 @@
 -- {K}:z    waits ended by a last arrival
 -- ARGV[5]  parties   ARGV[6]  1: do not count this id from now on; of an arrival, that the round is the last one
 --
--- {'done'} | {'conflict'}: there was a last round | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'} | {'wrong_kind'}
+-- {'done'} | {'conflict'}: there was a last round | {'queued', ahead, -1} | {'busy', 0} | {'cancelled'}
+-- | {'wrong_kind'}
 
 local passed = KEYS[4]
 local fields = redis.call('HMGET', key, 'kind', 'closed')

@@ -27,8 +27,8 @@ local GRANT_WINDOW, MINUTE = 2000, 60000
 local RUN, PURGE = 32, 1000
 local WOKEN = {unfair = 'woken', named = 'called'}
 
--- The time is ahead of all fences, so that a fence lost with the data is followed by a higher one. A number from 2^53 on
--- is not of this crate: none that Lua counts could rise above it.
+-- The time is ahead of all fences, so that a fence lost with the data is followed by a higher one. A number from 2^53
+-- on is not of this crate: none that Lua counts could rise above it.
 local function fence_after(recorded, time)
   local last = recorded and tonumber(string.match(recorded, '^%d+')) or 0
   return math.max(last < 2 ^ 53 and last + 1 or 0, time)

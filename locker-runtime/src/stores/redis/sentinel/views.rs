@@ -2,8 +2,8 @@
 //!
 //! The highest number counts. Sentinels that have lost their state count anew, though, and would never be followed: so
 //! another address counts with any number if most sentinels name it for a while, and none with a higher number names
-//! another one. That is what a new process believes as well. Most sentinels lag for a moment behind the one that has led
-//! a failover, but that one has the highest number.
+//! another one. That is what a new process believes as well. Most sentinels lag for a moment behind the one that has
+//! led a failover, but that one has the highest number.
 
 use super::ASK_INTERVAL;
 use crate::{clock::Timestamp, stores::redis::client::Server};
