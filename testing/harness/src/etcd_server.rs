@@ -1,7 +1,7 @@
 //! Real etcd clusters on free ports of this machine.
 
-use crate::{Fault, Proxy, eventually, missing, redis_server::free_port};
-use rustix::process::{Pid, Signal, kill_process};
+use crate::{Fault, Proxy, eventually, missing, redis_server::free_port, signals};
+use rustix::process::{Pid, Signal};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
@@ -263,10 +263,7 @@ impl Member {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid {
-            // A server that is gone needs no signal.
-            let _ = kill_process(pid, signal);
-        }
+        signals::send(self.pid, signal);
     }
 
     fn kill(&mut self) {

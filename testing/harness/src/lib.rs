@@ -11,6 +11,7 @@ mod proxy;
 mod redis_server;
 mod sentinel_setup;
 mod shared;
+mod signals;
 mod slow_disk;
 
 pub use cluster_setup::ClusterSetup;

@@ -1,7 +1,7 @@
 //! A real PostgreSQL server on a free port of this machine.
 
-use crate::{GENEROUS, Signal, eventually, eventually_within, free_port, missing};
-use rustix::process::{Pid, getuid, kill_process};
+use crate::{GENEROUS, Signal, eventually, eventually_within, free_port, missing, signals};
+use rustix::process::{Pid, getuid};
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -181,10 +181,7 @@ impl PostgresServer {
 
     /// Sends a signal to the main process of the server, such as `Signal::STOP`. The connections continue.
     pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid {
-            // A server that is gone needs no signal.
-            let _ = kill_process(pid, signal);
-        }
+        signals::send(self.pid, signal);
     }
 
     /// Returns the processes of the server: the main one, and those that it has started so far.

@@ -1,9 +1,9 @@
 //! A real `redis-server` on a free port of this machine.
 
-use crate::{eventually, missing};
+use crate::{eventually, missing, signals};
 use redis::{Client, Connection, FromRedisValue};
+use rustix::process::Pid;
 pub use rustix::process::Signal;
-use rustix::process::{Pid, kill_process};
 use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
@@ -133,10 +133,7 @@ impl RedisServer {
 
     /// Sends a signal, such as `Signal::STOP`.
     pub fn signal(&self, signal: Signal) {
-        if let Some(pid) = self.pid {
-            // A server that is gone needs no signal.
-            let _ = kill_process(pid, signal);
-        }
+        signals::send(self.pid, signal);
     }
 
     /// Returns the process of the server, while it runs.
