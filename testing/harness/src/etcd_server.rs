@@ -1,14 +1,17 @@
 //! Real etcd clusters on free ports of this machine.
 
-use crate::{Fault, Proxy, eventually, missing, redis_server::free_port, signals};
+use crate::{Fault, GENEROUS, Proxy, eventually, missing, redis_server::free_port, signals};
 use rustix::process::{Pid, Signal};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
+
+/// How long before the end of a wait its failure is explained.
+const SHORTLY: Duration = Duration::from_secs(3);
 
 /// A running cluster. Dropping it kills its members and deletes their files.
 #[derive(Debug)]
@@ -98,11 +101,19 @@ impl EtcdCluster {
             "http" => (0..size).any(|member| self.leads(member)),
             _ => TcpStream::connect(("127.0.0.1", self.port(0))).is_ok(),
         };
+        let log = |member: usize| {
+            std::fs::read_to_string(self.directory().join(format!("m{member}.log"))).unwrap_or_default()
+        };
+        let started = Instant::now();
         let is_up = eventually("the cluster", || {
-            let has_port = (0..size).all(|member| {
-                let log = std::fs::read_to_string(self.directory().join(format!("m{member}.log")));
-                !log.is_ok_and(|log| log.contains("address already in use"))
-            });
+            let has_port = (0..size).all(|member| !log(member).contains("address already in use"));
+            // Without the logs nobody knows why.
+            let is_late = started.elapsed() + SHORTLY > GENEROUS;
+            assert!(
+                !is_late,
+                "the cluster is not up:\n{}",
+                (0..size).map(log).collect::<Vec<_>>().join("\n")
+            );
             (!has_port || is_up()).then_some(has_port)
         });
         if !is_up {
