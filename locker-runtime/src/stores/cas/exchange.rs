@@ -25,8 +25,9 @@ use crate::{
     primitives::{HoldRequest, Notification, Reply, Request, Signal},
     sync::lock,
 };
+use foldhash::fast::FixedState;
 use futures_util::FutureExt;
-use std::{mem::take, panic::AssertUnwindSafe, time::Duration};
+use std::{hash::BuildHasher, mem::take, panic::AssertUnwindSafe, time::Duration};
 
 /// How long it is relied on that a key has no value. Values are kept for longer after their last use, so a key whose
 /// value was made and removed in between is noticed.
@@ -51,8 +52,12 @@ const GIVE_UP_AFTER: u32 = 10;
 const FRESH_FOR: Duration = Duration::from_millis(500);
 
 /// When a waiter for a hold asks again at the latest, and how much later each waiter behind it. Messages may be lost,
-/// and the process that was granted the hold before it may be silent.
-const ASKS_AGAIN: [Duration; 2] = [Duration::from_millis(1_500), Duration::from_micros(500)];
+/// and the process that was granted the hold before it may be silent. Up to [`TOGETHER`] is added.
+const ASKS_AGAIN: [Duration; 2] = [Duration::from_millis(1_250), Duration::from_micros(500)];
+
+/// The waiters of a process at one key ask again at multiples of this time, a tenth of all keys at once.
+const TOGETHER: Duration = Duration::from_millis(500);
+const PARTS: u64 = 10;
 
 /// How soon a waiter asks again at the soonest: the time of the store may stand still until its clock ticks.
 const SOONEST: Duration = Duration::from_millis(10);
@@ -316,7 +321,7 @@ impl<B: Backend> Exchanges<'_, B> {
     fn finish(&mut self, round: Round, first: Vec<Job>) -> Done {
         self.deliver(round.notifications, Some(&round.moment));
         for (job, reply) in take(&mut self.jobs).into_iter().zip(round.replies) {
-            let reply = reply.map(|reply| asking_again(reply, &job.request));
+            let reply = reply.map(|reply| asking_again(reply, &job.request, self.key));
             job.answer(reply.map_err(|error| error.with_key(self.key.as_str())));
         }
         (Some(take(&mut self.known)), first)
@@ -448,15 +453,23 @@ async fn read(version: Version, value: Option<Vec<u8>>) -> Result<Stored> {
 }
 
 /// Returns the reply with the time after which a waiter for a hold asks again.
-fn asking_again(reply: Reply, request: &Request) -> Reply {
+fn asking_again(reply: Reply, request: &Request, key: &Key) -> Reply {
     match (reply, request) {
         (Reply::Queued { ahead, recheck_after: Some(after) }, Request::Lock(_) | Request::Semaphore(_)) => {
             let [least, more] = ASKS_AGAIN;
             let latest = least + more.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+            let latest = latest + until_together(Timestamp::now() + latest, key);
             Reply::Queued { ahead, recheck_after: Some(after.min(latest).max(SOONEST)) }
         }
         (reply, _) => reply,
     }
+}
+
+/// Returns how long after `due` the waiters at a key ask.
+fn until_together(due: Timestamp, key: &Key) -> Duration {
+    let interval = u64::try_from(TOGETHER.as_micros()).unwrap_or(u64::MAX);
+    let part = FixedState::default().hash_one(key) % PARTS * (interval / PARTS);
+    Duration::from_micros((part + interval - due.as_micros() % interval) % interval)
 }
 
 /// Returns whether a request ends a hold or a wait of its caller.
@@ -476,5 +489,29 @@ fn busy() -> Error {
 fn fail(jobs: Vec<Job>, error: &Error) {
     for job in jobs {
         job.answer(Err(error.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_at_a_key_ask_together() {
+        let one = Key::new("one");
+        let at = |micros: u64, key: &Key| {
+            let due = Timestamp::from_micros(micros);
+            let late = until_together(due, key);
+            assert!(late < TOGETHER, "{late:?}");
+            (due + late).as_micros()
+        };
+        let first = at(10_000_000, &one);
+        for due in [first - 1, first - 499_999] {
+            assert_eq!(at(due, &one), first);
+        }
+        assert_eq!(at(first + 1, &one), first + 500_000);
+        let is_at_once = |number: &u32| at(first, &Key::new(&number.to_string())) == first;
+        let at_once = (0..1_000).filter(is_at_once).count();
+        assert!((50..200).contains(&at_once), "{at_once} of 1,000 keys at once");
     }
 }

@@ -191,10 +191,16 @@ impl Fake {
     /// Lets time stand still for that long, as it does while no process is connected.
     #[cfg(test)]
     pub(super) fn add_gap(&self, gap: Duration) {
-        self.world.clock.add_gap(gap);
+        self.world.clock.move_on(Duration::from_micros(1), gap);
         if let Some(ticked) = &self.ticked {
             ticked.find(Timestamp::now());
         }
+    }
+
+    /// Lets other processes move the time on, of which this one is not told.
+    #[cfg(test)]
+    pub(super) fn move_time_on(&self, by: Duration) {
+        self.world.clock.move_on(by, Duration::ZERO);
     }
 
     /// Begins an epoch, of which processes learn from their next answer.

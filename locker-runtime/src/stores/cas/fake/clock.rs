@@ -49,10 +49,9 @@ impl WorldClock {
     }
 
     #[cfg(test)]
-    pub(super) fn add_gap(&self, gap: Duration) {
+    pub(super) fn move_on(&self, by: Duration, gap: Duration) {
         if let Some(tick) = &mut *lock(&self.tick) {
-            let (version, time) = (new_version(), tick.time + Duration::from_micros(1));
-            *tick = Tick { version, time, gaps: tick.gaps + gap, ..*tick };
+            *tick = Tick { version: new_version(), time: tick.time + by, gaps: tick.gaps + gap, ..*tick };
         }
     }
 

@@ -36,6 +36,19 @@ fn grant_by_a_clock_that_is_behind_is_unknown() {
     assert_eq!(call(&store, &key, &renewal(holder)).unwrap(), Reply::Renewed { fence });
 }
 
+/// A renewal counts from the time of the store, even if this process has missed a part of it.
+#[test]
+fn promise_counts_from_a_tick_that_was_missed() {
+    let (store, key) = (store(&world(), "clock=ticked"), Key::new("lock"));
+    let (holder, request) = acquire(&store, None);
+    let fence = fence(call(&store, &key, &request));
+    let stamp = || Stored::from_bytes(&store.backend.value(key.as_str()).1).unwrap().stamp;
+    let granted = stamp();
+    store.backend.move_time_on(BEHIND);
+    assert_eq!(call(&store, &key, &renewal(holder)).unwrap(), Reply::Renewed { fence });
+    assert!(stamp() > granted + BEHIND / 2, "{:?} later", stamp().since(granted));
+}
+
 /// A waiter of the same process is not told of an end that it would rely on.
 #[test]
 fn hand_off_by_a_clock_that_is_behind_is_a_grant() {
