@@ -107,7 +107,6 @@ impl EtcdCluster {
         let started = Instant::now();
         let is_up = eventually("the cluster", || {
             let has_port = (0..size).all(|member| !log(member).contains("address already in use"));
-            // Without the logs nobody knows why.
             let is_late = started.elapsed() + SHORTLY > GENEROUS;
             assert!(
                 !is_late,

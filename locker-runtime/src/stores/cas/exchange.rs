@@ -55,8 +55,11 @@ const FRESH_FOR: Duration = Duration::from_millis(500);
 /// and the process that was granted the hold before it may be silent. Up to [`TOGETHER`] is added.
 const ASKS_AGAIN: [Duration; 2] = [Duration::from_millis(1_250), Duration::from_micros(500)];
 
-/// The waiters of a process at one key ask again at multiples of this time, a tenth of all keys at once.
+/// The waiters of a process at one key ask again together, once in this time: their requests become one round, and
+/// those that renew their places one write.
 const TOGETHER: Duration = Duration::from_millis(500);
+
+/// How many groups of keys ask again at different times: small enough for full batches, and large enough for no burst.
 const PARTS: u64 = 10;
 
 /// How soon a waiter asks again at the soonest: the time of the store may stand still until its clock ticks.
