@@ -116,10 +116,10 @@ pub(crate) async fn files() -> Option<Opened> {
     Opened::connect(&format!("file://{}", directory.path().display()), directory).await
 }
 
-/// A name that no other test uses.
+/// A name that no other test uses and that is no prefix of another test's name.
 pub(crate) fn fresh_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("test {} {}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!("test {} {:05}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Starts a call that has to wait at a name, and returns when the store has it in the queue there.

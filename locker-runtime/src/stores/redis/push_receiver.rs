@@ -126,7 +126,7 @@ impl PushReceiver {
                 drop(self.mailboxes.deliver(notification));
             }
             Message::All(key, signal) => {
-                for id in self.watchers.take(&key) {
+                for id in self.watchers.told(&key, signal) {
                     drop(self.mailboxes.deliver(Notification { key: key.clone(), id, signal }));
                 }
             }

@@ -5,7 +5,7 @@ use crate::{
     error::Result,
     id::{Id, IdSet},
     key::Key,
-    primitives::{Reply, Request, barrier, event, latch, watchdog},
+    primitives::{Reply, Request, Signal, barrier, event, latch, watchdog},
     sync::{Mutex, lock},
 };
 use std::collections::HashMap;
@@ -36,9 +36,12 @@ impl Watchers {
         }
     }
 
-    /// Removes and returns the waiters at a key. They ask again.
-    pub(super) fn take(&self, key: &Key) -> IdSet {
-        lock(&self.0).remove(key).unwrap_or_default()
+    /// Returns the waiters at a key that a signal is for. They stay unless their key was deleted: that may be said
+    /// before those that were woken ask again.
+    pub(super) fn told(&self, key: &Key, signal: Signal) -> IdSet {
+        let mut all = lock(&self.0);
+        let told = if signal == Signal::Deleted { all.remove(key) } else { all.get(key).cloned() };
+        told.unwrap_or_default()
     }
 
     fn remove(&self, key: &Key, id: Id) {
@@ -82,7 +85,7 @@ mod tests {
         if let Some(id) = watchers.before(&key, &request) {
             watchers.after(&key, id, reply);
         }
-        watchers.take(&key).contains(&id)
+        watchers.told(&key, Signal::Deleted).contains(&id)
     }
 
     #[test]
@@ -99,6 +102,17 @@ mod tests {
         ] {
             assert_eq!(stays_after(wait, &reply), stays, "{wait:?} {reply:?}");
         }
+    }
+
+    #[test]
+    fn deletion_reaches_waiters_that_were_woken() {
+        let (watchers, key, id) = (Watchers::default(), Key::new("barrier:a"), Id::from(1));
+        let wait = Some(Wait { live: None, fair: true });
+        watchers.before(&key, &Request::Event(event::Request::Wait { id, wait }));
+        for signal in [Signal::Wake, Signal::Wake, Signal::Deleted] {
+            assert!(watchers.told(&key, signal).contains(&id), "{signal:?}");
+        }
+        assert!(lock(&watchers.0).is_empty());
     }
 
     #[test]
