@@ -25,7 +25,8 @@ log=$(mktemp)
 reason=$(mktemp)
 building=$(mktemp)
 interleavings=$(mktemp)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -f "$log" "$reason" "$building" "$interleavings"' EXIT
+beside=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$log" "$reason" "$building" "$interleavings" "$beside"' EXIT
 
 say "to be installed (as $(id -un))"
 for setup in scripts/setup-*.sh; do
@@ -89,8 +90,19 @@ say "tests and documentation examples"
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
 target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${target}_RUNNER=$PWD/scripts/run-test.sh"
+tests=(${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast)
 status=0
-${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast -- "$@" 2>&1 | tee -a "$log" || status=1
+# The two longest programs run beside all others, and are shown when those have ended.
+"${tests[@]}" --test redis -- "$@" >"$beside/redis" 2>&1 &
+redis=$!
+"${tests[@]}" --lib -- "$@" >"$beside/lib" 2>&1 &
+lib=$!
+LOCKER_TESTS_BESIDE=redis "${tests[@]}" --bins --examples --test '*' -- "$@" 2>&1 | tee -a "$log" || status=1
+"${tests[@]}" --doc -- "$@" 2>&1 | tee -a "$log" || status=1
+wait $lib || status=1
+tee -a "$log" <"$beside/lib"
+wait $redis || status=1
+tee -a "$log" <"$beside/redis"
 
 say "the Python package"
 python_tests() {
