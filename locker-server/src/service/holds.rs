@@ -13,14 +13,13 @@ impl ActionCall<'_> {
         if self.action.takes_hold() {
             self.acquire_hold().await
         } else if self.action.renews_hold() {
-            if self.renew().await? { Ok(Answer::done()) } else { Box::pin(self.take_back()).await }
+            self.renew().await.map(done_if_held)
         } else {
-            self.remember_release().await;
-            self.release(self.key()).await.map(|held| if held { Answer::done() } else { Answer::not_held() })
+            self.release().await.map(done_if_held)
         }
     }
 
-    pub(super) async fn acquire_hold(&self) -> Result<Answer> {
+    async fn acquire_hold(&self) -> Result<Answer> {
         // Drawn only for clients without a key, because that is a system call. Written out only briefly, because
         // every waiting call reserves space for it.
         let own = if self.params.key.is_some() { uuid::Uuid::nil() } else { uuid::Uuid::new_v4() };
@@ -54,7 +53,7 @@ impl ActionCall<'_> {
         self.shared.holds.refusal(self.params.size, error).filter(|_| has_size)
     }
 
-    pub(super) async fn renew(&self) -> Result<bool> {
+    async fn renew(&self) -> Result<bool> {
         match self.resource() {
             Resource::Semaphore => self.semaphore().renew(self.key(), self.expires()).await,
             Resource::RwLock => self.rwlock().renew(self.key(), self.expires()).await,
@@ -62,11 +61,11 @@ impl ActionCall<'_> {
         }
     }
 
-    pub(super) async fn release(&self, key: &str) -> Result<bool> {
+    async fn release(&self) -> Result<bool> {
         match self.resource() {
-            Resource::Semaphore => self.semaphore().release(key).await,
-            Resource::RwLock => self.rwlock().release(key).await,
-            _ => self.lock().release(key).await,
+            Resource::Semaphore => self.semaphore().release(self.key()).await,
+            Resource::RwLock => self.rwlock().release(self.key()).await,
+            _ => self.lock().release(self.key()).await,
         }
     }
 
@@ -86,7 +85,7 @@ impl ActionCall<'_> {
         self.params.key.as_deref().map_or_else(|| own.to_string(), str::to_owned)
     }
 
-    pub(super) fn key(&self) -> &str {
+    fn key(&self) -> &str {
         self.params.key.as_deref().unwrap_or_default()
     }
 
@@ -97,4 +96,8 @@ impl ActionCall<'_> {
             _ => self.params.expires.unwrap_or(MAX_TIME).min(MAX_TIME),
         }
     }
+}
+
+fn done_if_held(held: bool) -> Answer {
+    if held { Answer::done() } else { Answer::not_held() }
 }
