@@ -17,7 +17,7 @@ pub use admin::{Admin, Filter, FunctionSource, Listed, Page};
 pub use barrier::Barrier;
 pub use counter::Counter;
 pub use event::Event;
-pub use keyed::{Grant, KeyedLock, KeyedRwLock, KeyedSemaphore};
+pub use keyed::{Grant, KeyedHold};
 pub use latch::Latch;
 pub use lock::LockRequest;
 pub use lock_all::{Guards, LockAllRequest};

@@ -69,8 +69,8 @@ pub use clock::Timestamp;
 pub use error::{Error, ErrorKind, Result};
 pub use global::{global, set_global, try_global};
 pub use handles::{
-    Admin, Admission, Barrier, Counter, Event, Filter, FunctionSource, Grant, Guards, KeyedLock, KeyedRwLock,
-    KeyedSemaphore, Latch, Listed, LockAllRequest, LockRequest, Page, RateLimiter, Watchdog,
+    Admin, Admission, Barrier, Counter, Event, Filter, FunctionSource, Grant, Guards, KeyedHold, Latch,
+    Listed, LockAllRequest, LockRequest, Page, RateLimiter, Watchdog,
 };
 pub use id::Id;
 pub use key::{Key, KeyFormat, KeyPart, Named};

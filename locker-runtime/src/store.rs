@@ -46,17 +46,6 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Box::pin(ready(Err(Error::new(ErrorKind::Misused, "this store cannot list its keys"))))
     }
 
-    /// Makes the next fence at `key` higher than `fence`, for holds of an earlier process that are taken back.
-    ///
-    /// # Errors
-    /// `Misused`, unless the store is in this process.
-    fn raise_fence(&self, _key: &Key, _fence: u64) -> Result<()> {
-        Err(Error::new(
-            ErrorKind::Misused,
-            "this store keeps its fences over a restart: they cannot be raised",
-        ))
-    }
-
     /// Keeps texts about users of keys with this `prefix`, each for its time, for operators. A later text of a subject
     /// replaces an earlier one. Lockers call this in the background, and again every ten minutes. By default nothing is
     /// kept.

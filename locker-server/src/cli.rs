@@ -10,7 +10,9 @@ use crate::{
 };
 use clap::{Arg, ArgGroup, Args, Parser, Subcommand, builder::BoolishValueParser};
 use locker_runtime::Named;
-use std::{ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    convert::Infallible, ffi::OsString, net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration,
+};
 
 /// Distributed locks, rate limits and coordination for every language
 #[derive(Debug, Parser)]
@@ -65,10 +67,9 @@ pub(crate) struct Serve {
     pub(crate) store: String,
     #[command(flatten)]
     pub(crate) eviction: Eviction,
-    /// With memory://: how long nothing that is held is granted after the start, so that clients of a restarted server
-    /// can renew their holds. Give the longest `expires` in use
-    #[arg(long, env = "LOCKER_RESTART_GRACE", default_value = "0s", value_name = "TIME", value_parser = duration)]
-    pub(crate) restart_grace: Duration,
+    /// Removed: its error names the replacement
+    #[arg(long = "restart-grace", env = "LOCKER_RESTART_GRACE", hide = true, value_name = "TIME", value_parser = gone)]
+    pub(crate) _restart_grace: Option<Infallible>,
     #[command(flatten)]
     pub(crate) prefix: Prefix,
     /// How many requests the time-slot limiter (ZeroMQ) answers with `go` per slot
@@ -173,8 +174,7 @@ Calls: GET or POST /v1/<kind>/<name>/<action>
   lock/by-key: acquire, renew, release of an attribute's lock, by its key
 GET /v1/<kind>/<name> shows a name, ../stats what was counted, DELETE forgets it.
 GET /v1 lists the keys in use, /openapi.json describes the API.
-Parameters: size, interval, expires, maxwait (times in ms), key, fence, mode, message, amount,
-value.
+Parameters: size, interval, expires, maxwait (times in ms), key, mode, message, amount, value.
 
 LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
 
@@ -447,6 +447,10 @@ fn bytes(text: &str) -> Result<usize, String> {
     }
 }
 
+fn gone(_: &str) -> Result<Infallible, &'static str> {
+    Err("this option is gone: use --store file:///DIR, which keeps holds over a restart of the server")
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || "give a number of seconds greater than 0 and at most 10 years, such as 0.8".to_owned();
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
@@ -484,11 +488,6 @@ impl Cli {
         let Command::Serve(serve) = &self.command else { return Ok(()) };
         if serve.curve_clients_file.is_some() && serve.curve_key_file.is_none() {
             return Err("--curve-clients-file needs --curve-key-file");
-        }
-        if !serve.restart_grace.is_zero() && !serve.store.starts_with("memory:") {
-            return Err(
-                "--restart-grace is for memory:// only: any other store keeps its holds over a restart",
-            );
         }
         match (serve.http.as_str(), serve.zmq.as_str()) {
             ("off", "off") => Err("--http off and --zmq off: nothing is left to serve"),

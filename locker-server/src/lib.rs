@@ -20,7 +20,6 @@ mod caps;
 mod log_throttle;
 mod name_registry;
 mod open_files;
-mod restart_grace;
 
 mod cli;
 

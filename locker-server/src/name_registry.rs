@@ -218,7 +218,7 @@ mod tests {
         let locker = Locker::memory();
         let names = NameRegistry::new(locker.admin(), 1);
         assert_eq!(names.admit(Resource::Semaphore, "{a}", FOREVER).await, None);
-        locker.keyed_semaphore("{a}").acquire(1, "k", Duration::MAX, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore("{a}", 1).acquire("k", Duration::MAX, Duration::ZERO).await.unwrap();
         assert_eq!(names.admit(Resource::Semaphore, "b", FOREVER).await.unwrap().status, 429);
         assert_eq!(names.spellings(Resource::Semaphore).into_values().collect::<Vec<_>>(), ["{a}"]);
     }
@@ -229,11 +229,11 @@ mod tests {
         let names = NameRegistry::new(locker.admin(), 2);
         for name in ["a", "b", "a"] {
             assert_eq!(names.admit(Resource::Semaphore, name, FOREVER).await, None);
-            locker.keyed_semaphore(name).acquire(1, name, Duration::MAX, Duration::ZERO).await.unwrap();
+            locker.keyed_semaphore(name, 1).acquire(name, Duration::MAX, Duration::ZERO).await.unwrap();
         }
         let refused = names.admit(Resource::Event, "a", FOREVER).await.unwrap();
         assert_eq!(refused.status, 429);
-        assert!(locker.keyed_semaphore("b").release("b").await.unwrap());
+        assert!(locker.keyed_semaphore("b", 1).release("b").await.unwrap());
         lock(&names.listing).next = None;
         assert_eq!(names.admit(Resource::Event, "a", FOREVER).await, None);
         assert_eq!(names.count.load(Ordering::Relaxed), 2);

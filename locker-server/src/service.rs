@@ -1,7 +1,6 @@
 //! The service below all transports: answers calls with calls of the library.
 
 mod action;
-mod after_restart;
 mod holds;
 mod signals;
 
@@ -17,7 +16,6 @@ use crate::{
     log_throttle::{LogEvent, LogThrottle},
     name_registry::NameRegistry,
     ranges::MAX_TIME,
-    restart_grace::RestartGrace,
 };
 use action::{ActionCall, Shared};
 use locker_runtime::{Error, ErrorKind, Key, Listed, Locker, Named, Result};
@@ -42,9 +40,6 @@ impl Service {
             locker,
             holds: HoldCap::new(options.max_holds),
             counts: Counts::new(),
-            restart_grace: Some(options.restart_grace)
-                .filter(|grace| !grace.is_zero())
-                .map(RestartGrace::start),
             event_ttl: options.event_ttl.min(MAX_TIME),
         };
         Self { shared, log_throttle: LogThrottle::default() }

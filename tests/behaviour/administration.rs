@@ -140,7 +140,7 @@ pub(crate) async fn holds_have_the_note_of_their_locker(locker: Locker) {
         locker.semaphore(&name, 2).acquire().await.unwrap(),
         locker.read_lock(&name).acquire().await.unwrap(),
     );
-    let client = locker.keyed_semaphore(&name).acquire(2, "a client", MINUTE, Duration::ZERO).await.unwrap();
+    let client = locker.keyed_semaphore(&name, 2).acquire("a client", MINUTE, Duration::ZERO).await.unwrap();
     let process = format!(":{}", std::process::id());
     for (kind, fence) in [("lock", 0), ("semaphore", 0), ("semaphore", client.fence), ("rwlock", 0)] {
         let key = admin.key(kind, &name);

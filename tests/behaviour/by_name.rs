@@ -9,47 +9,47 @@ use std::time::Duration;
 /// A holder that acquires again under its own name keeps its hold, its fence and its expiry.
 pub(crate) async fn repeated_acquire_keeps_hold_and_expiry(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
-    let first = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, Duration::ZERO).await.unwrap();
-    let again = locker.keyed_semaphore(&name).acquire(2, "me", MINUTE * 10, Duration::ZERO).await.unwrap();
+    let first = locker.keyed_semaphore(&name, 2).acquire("me", MINUTE, Duration::ZERO).await.unwrap();
+    let again = locker.keyed_semaphore(&name, 2).acquire("me", MINUTE * 10, Duration::ZERO).await.unwrap();
     assert_eq!(first.fence, again.fence);
     let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     assert_eq!((state.size, state.used, state.waiting, state.holders.len()), (Some(2), Some(1), 0, 1));
     let holder = &state.holders[0];
     assert!(holder.time_left.is_some_and(|left| left <= MINUTE_LEFT && left > MINUTE / 2), "{holder:?}");
     assert!(holder.fence == first.fence && holder.age.is_some_and(|age| age < MINUTE / 2), "{holder:?}");
-    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
-    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("me").await.unwrap());
+    assert!(!locker.keyed_semaphore(&name, 1).release("me").await.unwrap());
 }
 
 /// A wait that times out or is dropped does not end the other waits of the same holder.
 pub(crate) async fn waits_of_one_holder_are_independent(locker: Locker) {
     let name = fresh_name();
-    locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
-    let impatient = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, SHORT);
+    locker.keyed_semaphore(&name, 1).acquire("other", MINUTE, Duration::ZERO).await.unwrap();
+    let impatient = locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, SHORT);
     let patient =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, GENEROUS))
             .await;
     assert_eq!(in_time("the time-out", impatient).await.unwrap_err().kind(), ErrorKind::TimedOut);
     let dropped =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, GENEROUS))
             .await;
     let third =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, GENEROUS))
             .await;
     drop(dropped);
-    assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("other").await.unwrap());
     let fence = in_time("the patient wait", patient).await.unwrap().fence;
     assert_eq!(in_time("the other wait", third).await.unwrap().fence, fence);
-    assert!(locker.keyed_semaphore(&name).renew("me", MINUTE).await.unwrap());
-    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).renew("me", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("me").await.unwrap());
 }
 
 /// A wait for a hold without expiry times out or is dropped: it never holds later.
 pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
     let name = fresh_name();
-    locker.keyed_semaphore(&name).acquire(1, "holder", Duration::MAX, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore(&name, 1).acquire("holder", Duration::MAX, Duration::ZERO).await.unwrap();
     let late =
-        in_time("the time-out", locker.keyed_semaphore(&name).acquire(1, "late", Duration::MAX, SHORT)).await;
+        in_time("the time-out", locker.keyed_semaphore(&name, 1).acquire("late", Duration::MAX, SHORT)).await;
     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
     waiting_at(&locker, "semaphore", &name, 0).await;
     drop(
@@ -57,7 +57,7 @@ pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
             &locker,
             "semaphore",
             &name,
-            locker.keyed_semaphore(&name).acquire(1, "dropped", Duration::MAX, GENEROUS),
+            locker.keyed_semaphore(&name, 1).acquire("dropped", Duration::MAX, GENEROUS),
         )
         .await,
     );
@@ -66,28 +66,28 @@ pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
         &locker,
         "semaphore",
         &name,
-        locker.keyed_semaphore(&name).acquire(1, "next", Duration::MAX, GENEROUS),
+        locker.keyed_semaphore(&name, 1).acquire("next", Duration::MAX, GENEROUS),
     )
     .await;
-    assert!(locker.keyed_semaphore(&name).release("holder").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("holder").await.unwrap());
     in_time("the next", next).await.unwrap();
     for gone in ["late", "dropped"] {
-        assert!(!locker.keyed_semaphore(&name).release(gone).await.unwrap(), "{gone} holds nothing");
+        assert!(!locker.keyed_semaphore(&name, 1).release(gone).await.unwrap(), "{gone} holds nothing");
     }
-    assert!(locker.keyed_semaphore(&name).release("next").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("next").await.unwrap());
 }
 
 /// One grant serves two waits of the same holder. Dropping the first one keeps the hold that the second one returned.
 pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
-    locker.keyed_semaphore(&name).acquire(1, "other", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore(&name, 1).acquire("other", MINUTE, Duration::ZERO).await.unwrap();
     let first =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, GENEROUS))
             .await;
     let second =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, GENEROUS))
             .await;
-    assert!(locker.keyed_semaphore(&name).release("other").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("other").await.unwrap());
     let fence = in_time("the second wait", second).await.unwrap().fence;
     drop(first);
     // The cancel of the dropped wait is sent before this.
@@ -95,16 +95,16 @@ pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
         &locker,
         "semaphore",
         &name,
-        locker.keyed_semaphore(&name).acquire(1, "third", MINUTE, GENEROUS),
+        locker.keyed_semaphore(&name, 1).acquire("third", MINUTE, GENEROUS),
     )
     .await;
-    let again = locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    let again = locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, Duration::ZERO).await.unwrap();
     assert_eq!(again.fence, fence);
     let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     let left = state.holders[0].time_left.unwrap();
     assert!(left > MINUTE / 2, "the second wait has confirmed it: {left:?}");
     drop(probe);
-    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("me").await.unwrap());
 }
 
 /// A waiter that is served later does not restore the size that it asked with.
@@ -112,32 +112,32 @@ pub(crate) async fn granted_waiter_keeps_the_current_size(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let size = async || admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap().size;
     for holder in ["one", "two"] {
-        locker.keyed_semaphore(&name).acquire(2, holder, MINUTE, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name, 2).acquire(holder, MINUTE, Duration::ZERO).await.unwrap();
     }
     let third = queued(
         &locker,
         "semaphore",
         &name,
-        locker.keyed_semaphore(&name).acquire(2, "three", MINUTE, GENEROUS),
+        locker.keyed_semaphore(&name, 2).acquire("three", MINUTE, GENEROUS),
     )
     .await;
-    locker.keyed_semaphore(&name).acquire(1, "four", MINUTE, Duration::ZERO).await.unwrap_err();
+    locker.keyed_semaphore(&name, 1).acquire("four", MINUTE, Duration::ZERO).await.unwrap_err();
     for holder in ["one", "two"] {
-        assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
+        assert!(locker.keyed_semaphore(&name, 1).release(holder).await.unwrap());
     }
     in_time("the third", third).await.unwrap();
     assert_eq!(size().await, Some(1), "it was lowered");
 
-    locker.keyed_semaphore(&name).acquire(0, "four", MINUTE, Duration::ZERO).await.unwrap_err();
-    assert!(locker.keyed_semaphore(&name).release("three").await.unwrap());
+    locker.keyed_semaphore(&name, 0).acquire("four", MINUTE, Duration::ZERO).await.unwrap_err();
+    assert!(locker.keyed_semaphore(&name, 1).release("three").await.unwrap());
     let parked = queued(
         &locker,
         "semaphore",
         &name,
-        locker.keyed_semaphore(&name).acquire(0, "five", MINUTE, GENEROUS),
+        locker.keyed_semaphore(&name, 0).acquire("five", MINUTE, GENEROUS),
     )
     .await;
-    let raising = locker.keyed_semaphore(&name).acquire(2, "six", MINUTE, GENEROUS);
+    let raising = locker.keyed_semaphore(&name, 2).acquire("six", MINUTE, GENEROUS);
     let (parked, raising) = in_time("both", async { tokio::join!(parked, raising) }).await;
     assert!(parked.is_ok() && raising.is_ok(), "{parked:?} {raising:?}");
     assert_eq!(size().await, Some(2), "it was raised");
@@ -148,25 +148,25 @@ pub(crate) async fn waits_of_one_holder_keep_the_current_size(locker: Locker) {
     let admin = locker.admin();
     for first_comes_first in [true, false] {
         let name = fresh_name();
-        locker.keyed_semaphore(&name).acquire(2, "one", MINUTE, Duration::ZERO).await.unwrap();
-        locker.keyed_semaphore(&name).acquire(2, "two", MINUTE, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name, 2).acquire("one", MINUTE, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name, 2).acquire("two", MINUTE, Duration::ZERO).await.unwrap();
         let first = queued(
             &locker,
             "semaphore",
             &name,
-            locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS),
+            locker.keyed_semaphore(&name, 2).acquire("me", MINUTE, GENEROUS),
         )
         .await;
         let second = queued(
             &locker,
             "semaphore",
             &name,
-            locker.keyed_semaphore(&name).acquire(2, "me", MINUTE, GENEROUS),
+            locker.keyed_semaphore(&name, 2).acquire("me", MINUTE, GENEROUS),
         )
         .await;
-        locker.keyed_semaphore(&name).acquire(1, "three", MINUTE, Duration::ZERO).await.unwrap_err();
+        locker.keyed_semaphore(&name, 1).acquire("three", MINUTE, Duration::ZERO).await.unwrap_err();
         for holder in ["one", "two"] {
-            assert!(locker.keyed_semaphore(&name).release(holder).await.unwrap());
+            assert!(locker.keyed_semaphore(&name, 1).release(holder).await.unwrap());
         }
         let waits = if first_comes_first { [first, second] } else { [second, first] };
         for wait in waits {
@@ -174,32 +174,32 @@ pub(crate) async fn waits_of_one_holder_keep_the_current_size(locker: Locker) {
         }
         let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
         assert_eq!((state.size, state.used), (Some(1), Some(1)), "it was lowered");
-        assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+        assert!(locker.keyed_semaphore(&name, 1).release("me").await.unwrap());
     }
 }
 
 pub(crate) async fn a_hold_without_expiry_lasts(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
-    locker.keyed_semaphore(&name).acquire(1, "me", Duration::MAX, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore(&name, 1).acquire("me", Duration::MAX, Duration::ZERO).await.unwrap();
     let state = admin.inspect(&admin.key("semaphore", &name)).await.unwrap().unwrap();
     assert_eq!(state.holders[0].time_left, None);
-    assert!(!locker.keyed_semaphore(&name).renew("you", MINUTE).await.unwrap());
-    assert!(locker.keyed_semaphore(&name).release("me").await.unwrap());
+    assert!(!locker.keyed_semaphore(&name, 1).renew("you", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("me").await.unwrap());
 }
 
 pub(crate) async fn hold_with_expiry_ends_automatically(locker: Locker) {
     let name = fresh_name();
-    locker.keyed_semaphore(&name).acquire(1, "me", SHORT, Duration::ZERO).await.unwrap();
-    let next = locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
+    locker.keyed_semaphore(&name, 1).acquire("me", SHORT, Duration::ZERO).await.unwrap();
+    let next = locker.keyed_semaphore(&name, 1).acquire("you", MINUTE, GENEROUS);
     in_time("the next holder", next).await.unwrap();
-    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap());
-    assert!(locker.keyed_semaphore(&name).release("you").await.unwrap());
+    assert!(!locker.keyed_semaphore(&name, 1).release("me").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("you").await.unwrap());
 }
 
 /// Every waiter at a deleted name gets `Conflict`.
 pub(crate) async fn deleting_a_name_fails_its_waiters(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
-    locker.keyed_semaphore(&name).acquire(1, "me", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore(&name, 1).acquire("me", MINUTE, Duration::ZERO).await.unwrap();
     let parked = Quota::token_bucket(0, MINUTE);
     let event = locker.event(&name);
     let watchdog = locker.watchdog(&name);
@@ -218,7 +218,7 @@ pub(crate) async fn deleting_a_name_fails_its_waiters(locker: Locker) {
         )+};
     }
     check! {
-        "semaphore": locker.keyed_semaphore(&name).acquire(1, "you", MINUTE, GENEROUS);
+        "semaphore": locker.keyed_semaphore(&name, 1).acquire("you", MINUTE, GENEROUS);
         "rate": limiter.acquire();
         "event": event.wait(GENEROUS);
         "watchdog": watchdog.wait(GENEROUS);
@@ -227,7 +227,7 @@ pub(crate) async fn deleting_a_name_fails_its_waiters(locker: Locker) {
         "lock": locker.lock(&name).timeout(GENEROUS).acquire();
     }
     assert_eq!(lock.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert!(!locker.keyed_semaphore(&name).release("me").await.unwrap(), "its hold went with the name");
+    assert!(!locker.keyed_semaphore(&name, 1).release("me").await.unwrap(), "its hold went with the name");
 }
 
 /// An evicted holder learns of its loss, and its late release does not end the next hold.
@@ -256,16 +256,16 @@ pub(crate) async fn evicting_a_semaphore_serves_its_waiters(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let key = admin.key("semaphore", &name);
     for holder in ["a", "b"] {
-        locker.keyed_semaphore(&name).acquire(2, holder, Duration::MAX, Duration::ZERO).await.unwrap();
+        locker.keyed_semaphore(&name, 2).acquire(holder, Duration::MAX, Duration::ZERO).await.unwrap();
     }
     let first =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(2, "c", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 2).acquire("c", MINUTE, GENEROUS))
             .await;
     let second =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(2, "d", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 2).acquire("d", MINUTE, GENEROUS))
             .await;
     let third =
-        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name).acquire(2, "e", MINUTE, GENEROUS))
+        queued(&locker, "semaphore", &name, locker.keyed_semaphore(&name, 2).acquire("e", MINUTE, GENEROUS))
             .await;
     assert!(admin.evict(&key).await.unwrap());
     let fences = [
@@ -274,12 +274,12 @@ pub(crate) async fn evicting_a_semaphore_serves_its_waiters(locker: Locker) {
     ];
     assert!(fences[0] < fences[1]);
     for evicted in ["a", "b"] {
-        assert!(!locker.keyed_semaphore(&name).renew(evicted, MINUTE).await.unwrap(), "{evicted}");
-        assert!(!locker.keyed_semaphore(&name).release(evicted).await.unwrap(), "{evicted}");
+        assert!(!locker.keyed_semaphore(&name, 1).renew(evicted, MINUTE).await.unwrap(), "{evicted}");
+        assert!(!locker.keyed_semaphore(&name, 1).release(evicted).await.unwrap(), "{evicted}");
     }
     let state = admin.inspect(&key).await.unwrap().unwrap();
     assert_eq!((state.used, state.waiting), (Some(2), 1));
-    assert!(locker.keyed_semaphore(&name).release("c").await.unwrap());
+    assert!(locker.keyed_semaphore(&name, 1).release("c").await.unwrap());
     in_time("the third waiter", third).await.unwrap();
 }
 

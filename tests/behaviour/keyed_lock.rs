@@ -206,22 +206,21 @@ pub(crate) async fn two_never_hold_at_once(locker: Locker) {
 pub(crate) async fn named_readers_share_and_a_writer_is_alone(locker: Locker) {
     use locker::Mode::{Read, Write};
     let name = fresh_name();
-    let lock = locker.keyed_rwlock(&name);
+    let (readers, lone) = (locker.keyed_rwlock(&name, Read), locker.keyed_rwlock(&name, Write));
     for reader in ["one", "two"] {
-        lock.clone().acquire(Read, reader, MINUTE, Duration::ZERO).await.unwrap();
+        readers.clone().acquire(reader, MINUTE, Duration::ZERO).await.unwrap();
     }
     let guard = locker.read_lock(&name).acquire().await.unwrap();
-    let writer =
-        queued(&locker, "rwlock", &name, lock.clone().acquire(Write, "writer", MINUTE, GENEROUS)).await;
-    lock.clone().acquire(Read, "three", MINUTE, Duration::ZERO).await.unwrap_err();
+    let writer = queued(&locker, "rwlock", &name, lone.clone().acquire("writer", MINUTE, GENEROUS)).await;
+    readers.clone().acquire("three", MINUTE, Duration::ZERO).await.unwrap_err();
     guard.release().await.unwrap();
-    assert!(lock.renew("one", MINUTE).await.unwrap());
+    assert!(readers.renew("one", MINUTE).await.unwrap());
     for reader in ["one", "two"] {
-        assert!(lock.release(reader).await.unwrap());
+        assert!(readers.release(reader).await.unwrap());
     }
     in_time("the writer", writer).await.unwrap();
     assert!(locker.read_lock(&name).try_acquire().await.unwrap().is_none());
-    assert!(lock.release("writer").await.unwrap());
+    assert!(lone.release("writer").await.unwrap());
     until("it is idle", async || {
         let admin = locker.admin();
         admin.inspect(&admin.key("rwlock", &name)).await.unwrap().is_none()

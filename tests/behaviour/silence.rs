@@ -116,8 +116,8 @@ const KINDS: [&str; 3] = ["lock", "rwlock", "semaphore"];
 async fn take(locker: Locker, kind: &'static str, name: String, waiter: usize) {
     // Every second one, as a server does for its clients.
     if kind == "semaphore" && waiter % 2 == 1 {
-        let (permits, holder) = (locker.keyed_semaphore(&name), waiter.to_string());
-        permits.clone().acquire(1, &holder, HOUR, HOUR).await.unwrap();
+        let (permits, holder) = (locker.keyed_semaphore(&name, 1), waiter.to_string());
+        permits.clone().acquire(&holder, HOUR, HOUR).await.unwrap();
         assert!(permits.release(&holder).await.unwrap());
     } else {
         let request = request(&locker, kind, &name, waiter.is_multiple_of(3));

@@ -132,7 +132,7 @@ async fn older_notification_spares_the_hold() {
 async fn late_notification_spares_a_keyed_hold() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 1).acquire("first", MINUTE, Duration::ZERO).await.unwrap();
     let second = queue_permit(&server, &locker, "second", MINUTE, GENEROUS).await;
     let attempt = server.ask::<Vec<String>>("ZRANGE", &["{semaphore:a}:q", "0", "0"]).remove(0);
     let keys: Vec<String> = server.ask("KEYS", &["*semaphore:a*"]);
@@ -141,6 +141,6 @@ async fn late_notification_spares_a_keyed_hold() {
     let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("semaphore wake {attempt} 0 semaphore:a")]);
     in_time("the reply to the recheck", second).await.unwrap().unwrap();
     tell_late(&server, &format!("semaphore granted {attempt} 1 semaphore:a")).await;
-    let third = locker.keyed_semaphore("a").acquire(1, "third", MINUTE, Duration::ZERO).await;
+    let third = locker.keyed_semaphore("a", 1).acquire("third", MINUTE, Duration::ZERO).await;
     assert_eq!(third.unwrap_err().kind(), ErrorKind::TimedOut);
 }

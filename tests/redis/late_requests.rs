@@ -29,10 +29,10 @@ async fn late_keyed_acquire_holds_nothing() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
     proxy.set_for_open(Fault::HoldRequests);
-    in_time("a new connection", behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS))
+    in_time("a new connection", behind.keyed_semaphore("a", 1).acquire("holder", Duration::MAX, GENEROUS))
         .await
         .unwrap();
-    assert!(behind.keyed_semaphore("a").release("holder").await.unwrap());
+    assert!(behind.keyed_semaphore("a", 1).release("holder").await.unwrap());
     in_time("the background calls", behind.settled()).await;
     let_the_late_copy_through(&server, &proxy).await;
     let free = direct.semaphore("a", 1).try_acquire().await.unwrap();
@@ -121,40 +121,40 @@ async fn lost_grant_of_a_keyed_lock_is_returned() {
 async fn late_keyed_release_spares_the_next_hold() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let direct = connect(&server.url()).await;
-    behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap();
+    behind.keyed_semaphore("a", 1).acquire("holder", Duration::MAX, GENEROUS).await.unwrap();
     proxy.set_for_open(Fault::HoldRequests);
-    assert!(in_time("a new connection", behind.keyed_semaphore("a").release("holder")).await.unwrap());
-    let next = behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap();
+    assert!(in_time("a new connection", behind.keyed_semaphore("a", 1).release("holder")).await.unwrap());
+    let next = behind.keyed_semaphore("a", 1).acquire("holder", Duration::MAX, GENEROUS).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
     assert!(direct.semaphore("a", 1).try_acquire().await.unwrap().is_none(), "two hold at once");
     assert_eq!(
-        behind.keyed_semaphore("a").acquire(1, "holder", Duration::MAX, GENEROUS).await.unwrap(),
+        behind.keyed_semaphore("a", 1).acquire("holder", Duration::MAX, GENEROUS).await.unwrap(),
         next
     );
     assert!(
-        behind.keyed_semaphore("a").release("holder").await.unwrap(),
+        behind.keyed_semaphore("a", 1).release("holder").await.unwrap(),
         "another release is another attempt"
     );
-    assert!(!behind.keyed_semaphore("a").release("holder").await.unwrap());
+    assert!(!behind.keyed_semaphore("a", 1).release("holder").await.unwrap());
 }
 
 #[tokio::test]
 async fn late_keyed_renewal_keeps_the_new_expiry() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let admin = behind.admin();
-    behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
+    behind.keyed_semaphore("a", 1).acquire("holder", MINUTE, GENEROUS).await.unwrap();
     proxy.set_for_open(Fault::HoldRequests);
     assert!(
-        in_time("a new connection", behind.keyed_semaphore("a").renew("holder", Duration::MAX))
+        in_time("a new connection", behind.keyed_semaphore("a", 1).renew("holder", Duration::MAX))
             .await
             .unwrap()
     );
-    assert!(behind.keyed_semaphore("a").renew("holder", MINUTE).await.unwrap());
+    assert!(behind.keyed_semaphore("a", 1).renew("holder", MINUTE).await.unwrap());
     let_the_late_copy_through(&server, &proxy).await;
     let state = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
     assert!(state.holders[0].time_left.is_some_and(|left| left <= MINUTE), "{state:?}");
     assert!(
-        behind.keyed_semaphore("a").renew("holder", Duration::MAX).await.unwrap(),
+        behind.keyed_semaphore("a", 1).renew("holder", Duration::MAX).await.unwrap(),
         "another renewal is another attempt"
     );
     let state = admin.inspect(&admin.key("semaphore", "a")).await.unwrap().unwrap();
@@ -182,25 +182,25 @@ async fn late_send_does_not_undo_a_reset() {
 async fn late_copies_do_nothing_after_a_deletion() {
     let Some((server, proxy, behind)) = through_a_proxy().await else { return };
     let admin = behind.admin();
-    behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
+    behind.keyed_semaphore("a", 1).acquire("holder", MINUTE, GENEROUS).await.unwrap();
     proxy.set_for_open(Fault::HoldRequests);
     let (event, counter) = (behind.event("a"), behind.counter("a"));
-    let permits = behind.keyed_semaphore("a");
+    let permits = behind.keyed_semaphore("a", 1);
     let both = async { tokio::join!(event.send("x"), counter.add(1), permits.release("holder")) };
     let (sent, added, released) = in_time("a new connection", both).await;
     assert!(sent.is_ok() && added.is_ok() && released.unwrap());
     for kind in ["event", "counter"] {
         assert!(admin.delete(&admin.key(kind, "a")).await.unwrap(), "{kind}");
     }
-    behind.keyed_semaphore("a").acquire(1, "other", MINUTE, GENEROUS).await.unwrap();
+    behind.keyed_semaphore("a", 1).acquire("other", MINUTE, GENEROUS).await.unwrap();
     assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap());
-    let held = behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
+    let held = behind.keyed_semaphore("a", 1).acquire("holder", MINUTE, GENEROUS).await.unwrap();
     let before = scripts_run(&server);
     proxy.set_for_open(Fault::None);
     until("all three", async || scripts_run(&server) >= before + 3).await;
     assert_eq!(event.wait(Duration::ZERO).await.unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(counter.get().await.unwrap(), 0);
-    assert_eq!(behind.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap(), held);
+    assert_eq!(behind.keyed_semaphore("a", 1).acquire("holder", MINUTE, GENEROUS).await.unwrap(), held);
 }
 
 #[tokio::test]
@@ -249,7 +249,7 @@ async fn late_deletion_spares_a_new_hold() {
     let proxy = Proxy::to(server.port());
     let slow = builder(&proxy.url()).command_timeout(Duration::from_secs(2)).build().await.unwrap();
     let (admin, direct) = (slow.admin(), connect(&server.url()).await);
-    slow.keyed_semaphore("a").acquire(1, "old", Duration::MAX, GENEROUS).await.unwrap();
+    slow.keyed_semaphore("a", 1).acquire("old", Duration::MAX, GENEROUS).await.unwrap();
     // Two calls read the kind of the key and that it is in use. The third one deletes it.
     let before = scripts_run(&server);
     proxy.set(Fault::Delay(Duration::from_millis(400)));
@@ -260,7 +260,7 @@ async fn late_deletion_spares_a_new_hold() {
     until("both reads", async || scripts_run(&server) == before + 2).await;
     proxy.set_for_open(Fault::HoldRequests);
     assert!(in_time("a new connection", deleting).await.unwrap().unwrap());
-    slow.keyed_semaphore("a").acquire(1, "new", Duration::MAX, GENEROUS).await.unwrap();
+    slow.keyed_semaphore("a", 1).acquire("new", Duration::MAX, GENEROUS).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
     assert!(direct.semaphore("a", 1).try_acquire().await.unwrap().is_none(), "two hold at once");
     assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap(), "another deletion is another attempt");
@@ -272,9 +272,9 @@ async fn only_repeated_requests_leave_records() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
     let (admin, event) = (locker.admin(), locker.event("a"));
-    locker.keyed_semaphore("a").acquire(1, "holder", MINUTE, GENEROUS).await.unwrap();
-    assert!(locker.keyed_semaphore("a").renew("holder", MINUTE).await.unwrap());
-    assert!(locker.keyed_semaphore("a").release("holder").await.unwrap());
+    locker.keyed_semaphore("a", 1).acquire("holder", MINUTE, GENEROUS).await.unwrap();
+    assert!(locker.keyed_semaphore("a", 1).renew("holder", MINUTE).await.unwrap());
+    assert!(locker.keyed_semaphore("a", 1).release("holder").await.unwrap());
     event.send("x").await.unwrap();
     assert!(admin.delete(&admin.key("event", "a")).await.unwrap());
     event.send("x").await.unwrap();

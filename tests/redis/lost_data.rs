@@ -66,14 +66,14 @@ async fn lost_data_admits_one_extra_size_by_name() {
         let Some(mut server) = RedisServer::start() else { return };
         let locker = connect(&server.url()).await;
         let acquire = async |name: &str| {
-            locker.keyed_semaphore("a").acquire(1, name, MINUTE, Duration::ZERO).await.is_ok()
+            locker.keyed_semaphore("a", 1).acquire(name, MINUTE, Duration::ZERO).await.is_ok()
         };
         assert!(acquire("before").await && !acquire("second").await);
         lose(&mut server, restart, &[&locker]).await;
         assert!(acquire("after").await && !acquire("second").await, "one extra size");
-        assert!(!locker.keyed_semaphore("a").renew("before", MINUTE).await.unwrap());
-        assert!(!locker.keyed_semaphore("a").release("before").await.unwrap());
-        assert!(locker.keyed_semaphore("a").release("after").await.unwrap());
+        assert!(!locker.keyed_semaphore("a", 1).renew("before", MINUTE).await.unwrap());
+        assert!(!locker.keyed_semaphore("a", 1).release("before").await.unwrap());
+        assert!(locker.keyed_semaphore("a", 1).release("after").await.unwrap());
     }
 }
 

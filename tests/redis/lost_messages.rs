@@ -114,9 +114,9 @@ async fn latch_waiter_asks_again_within_5_s() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_by_name_asks_again_within_2_s() {
     let Some(lockers) = Lockers::new().await else { return };
-    let permits = lockers.other.keyed_semaphore("a");
-    permits.clone().acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
-    let wait = lockers.deaf.keyed_semaphore("a").acquire(1, "second", MINUTE, MINUTE);
+    let permits = lockers.other.keyed_semaphore("a", 1);
+    permits.clone().acquire("first", MINUTE, Duration::ZERO).await.unwrap();
+    let wait = lockers.deaf.keyed_semaphore("a", 1).acquire("second", MINUTE, MINUTE);
     lockers.check("semaphore:a", Duration::from_secs(2), wait, permits.release("first")).await;
 }
 

@@ -42,7 +42,7 @@ async fn abandoned_endless_acquire_is_cancelled() {
     let (server, proxy, locker) = server_behind_proxy!();
     let direct = connect(&server.url()).await;
     for (patience, dropped) in [(Duration::from_millis(700), false), (MINUTE, true)] {
-        let acquire = locker.keyed_semaphore("a").acquire(1, "lost", Duration::MAX, patience);
+        let acquire = locker.keyed_semaphore("a", 1).acquire("lost", Duration::MAX, patience);
         proxy.set(Fault::DropReplies);
         let call = tokio::spawn(acquire);
         until("the hold", async || server.ask::<i64>("ZCARD", &["{semaphore:a}:a"]) == 1).await;
@@ -52,9 +52,9 @@ async fn abandoned_endless_acquire_is_cancelled() {
             in_time("the time-out", call).await.unwrap().unwrap_err();
         }
         proxy.set(Fault::None);
-        let next = direct.keyed_semaphore("a").acquire(1, "next", MINUTE, MINUTE);
+        let next = direct.keyed_semaphore("a", 1).acquire("next", MINUTE, MINUTE);
         in_time("the permit", next).await.unwrap();
-        assert!(direct.keyed_semaphore("a").release("next").await.unwrap());
+        assert!(direct.keyed_semaphore("a", 1).release("next").await.unwrap());
         in_time("the end of the calls", locker.settled()).await;
     }
 }

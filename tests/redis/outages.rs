@@ -91,14 +91,14 @@ async fn timeout_at_a_frozen_server_is_unavailable() {
     let waiters = {
         let (locker, parked, reserved) = (locker.clone(), limiter("b", 0), limiter("a", 1));
         let started = async move {
-            let permits = locker.keyed_semaphore("a");
+            let permits = locker.keyed_semaphore("a", 1);
             let (event, watchdog) = (locker.event("a"), locker.watchdog("a"));
             let (barrier, latch) = (locker.barrier("a", 2), locker.latch("a", 1));
             tokio::join!(
                 locker.lock("a").acquire().map_ok(drop),
                 locker.semaphore("a", 1).acquire().map_ok(drop),
                 locker.write_lock("a").acquire().map_ok(drop),
-                permits.acquire(1, "holder", Duration::MAX, patience).map_ok(drop),
+                permits.acquire("holder", Duration::MAX, patience).map_ok(drop),
                 event.wait(patience).map_ok(drop),
                 watchdog.wait(patience),
                 barrier.wait(patience),

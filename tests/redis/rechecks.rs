@@ -114,10 +114,10 @@ async fn grant_by_a_recheck_lasts() {
     let (server, _proxy, locker) = server_behind_proxy!();
     for _ in 0..10 {
         let (short, long) = (Duration::from_millis(60), LEASE);
-        locker.keyed_semaphore("a").acquire(1, "first", short, GENEROUS).await.unwrap();
-        locker.keyed_semaphore("a").acquire(1, "second", long, GENEROUS).await.unwrap();
+        locker.keyed_semaphore("a", 1).acquire("first", short, GENEROUS).await.unwrap();
+        locker.keyed_semaphore("a", 1).acquire("second", long, GENEROUS).await.unwrap();
         hold(&locker, "later").await.release().await.unwrap();
-        assert!(locker.keyed_semaphore("a").release("second").await.unwrap());
+        assert!(locker.keyed_semaphore("a", 1).release("second").await.unwrap());
     }
     assert_eq!(eternal_keys(&server), [""; 0]);
 }
@@ -149,11 +149,11 @@ async fn recheck_of_a_deleted_name_leaves_no_place() {
 async fn shorter_hold_ends_for_the_waiter_behind() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect_patiently(&server.url()).await;
-    locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 1).acquire("first", MINUTE, Duration::ZERO).await.unwrap();
     let brief = Duration::from_millis(300);
     let second = queue_permit(&server, &locker, "second", brief, GENEROUS).await;
     let third = queue_permit(&server, &locker, "third", MINUTE, PROMPT).await;
-    assert!(locker.keyed_semaphore("a").release("first").await.unwrap());
+    assert!(locker.keyed_semaphore("a", 1).release("first").await.unwrap());
     in_time("the second", second).await.unwrap().unwrap();
     in_time("the third", third).await.unwrap().unwrap();
 }
@@ -163,8 +163,8 @@ async fn shorter_hold_ends_for_the_waiter_behind() {
 async fn shortened_hold_ends_for_the_waiter_behind() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect_patiently(&server.url()).await;
-    locker.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 1).acquire("first", MINUTE, Duration::ZERO).await.unwrap();
     let second = queue_permit(&server, &locker, "second", MINUTE, PROMPT).await;
-    assert!(locker.keyed_semaphore("a").renew("first", Duration::from_millis(300)).await.unwrap());
+    assert!(locker.keyed_semaphore("a", 1).renew("first", Duration::from_millis(300)).await.unwrap());
     in_time("the second", second).await.unwrap().unwrap();
 }

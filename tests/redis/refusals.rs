@@ -284,12 +284,12 @@ async fn maxmemory_allows_inspect_and_release() {
     let (admin, key) = (locker.admin(), locker.admin().key("semaphore", "a"));
     for holder in ["released", "evicted", "deleted"] {
         set(&server, "maxmemory", "0");
-        locker.keyed_semaphore("a").acquire(1, holder, Duration::MAX, GENEROUS).await.unwrap();
+        locker.keyed_semaphore("a", 1).acquire(holder, Duration::MAX, GENEROUS).await.unwrap();
         set(&server, "maxmemory", "1");
-        assert!(locker.keyed_semaphore("a").renew(holder, GENEROUS).await.unwrap());
+        assert!(locker.keyed_semaphore("a", 1).renew(holder, GENEROUS).await.unwrap());
         assert_eq!(admin.inspect(&key).await.unwrap().unwrap().used, Some(1));
         assert!(match holder {
-            "released" => locker.keyed_semaphore("a").release(holder).await.unwrap(),
+            "released" => locker.keyed_semaphore("a", 1).release(holder).await.unwrap(),
             "evicted" => admin.evict(&key).await.unwrap(),
             _ => admin.delete(&key).await.unwrap(),
         });

@@ -76,12 +76,12 @@ async fn silent_successor_is_passed_over() {
     let Some(server) = RedisServer::start() else { return };
     let proxy = Proxy::to(server.port());
     let (behind, direct) = (connect(&proxy.url()).await, connect(&server.url()).await);
-    direct.keyed_semaphore("a").acquire(1, "first", MINUTE, Duration::ZERO).await.unwrap();
+    direct.keyed_semaphore("a", 1).acquire("first", MINUTE, Duration::ZERO).await.unwrap();
     let silent = queue_permit(&server, &behind, "silent", MINUTE, GENEROUS).await;
     let next = queue_permit(&server, &direct, "next", MINUTE, GENEROUS).await;
     proxy.set(Fault::HoldRequests);
     let released = clock(&server);
-    assert!(direct.keyed_semaphore("a").release("first").await.unwrap());
+    assert!(direct.keyed_semaphore("a", 1).release("first").await.unwrap());
     let grant = in_time("the second waiter", next).await.unwrap().unwrap();
     within_the_grant_window(released, grant.fence);
     silent.abort();

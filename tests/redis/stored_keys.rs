@@ -83,15 +83,15 @@ async fn waits_of_one_holder_cost_linear_work() {
         size.parse::<u64>().unwrap()
     };
     let locker = connect(&server.url()).await;
-    locker.keyed_semaphore("a").acquire(1, "other", GENEROUS, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 1).acquire("other", GENEROUS, Duration::ZERO).await.unwrap();
     let wait = |_| {
-        let permits = locker.keyed_semaphore("a");
-        tokio::spawn(async move { permits.acquire(1, "me", GENEROUS, GENEROUS).await })
+        let permits = locker.keyed_semaphore("a", 1);
+        tokio::spawn(async move { permits.acquire("me", GENEROUS, GENEROUS).await })
     };
     let waits: Vec<_> = (0..CROWD).map(wait).collect();
     until("the crowd", async || waiting(&server, "semaphore:a") as u64 == CROWD).await;
     let before = written();
-    assert!(locker.keyed_semaphore("a").release("other").await.unwrap());
+    assert!(locker.keyed_semaphore("a", 1).release("other").await.unwrap());
     for wait in waits {
         in_time("a wait", wait).await.unwrap().unwrap();
     }
@@ -106,15 +106,15 @@ async fn keys_expire_after_an_endless_hold() {
     let minute = Duration::from_secs(60);
     let keys = ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"];
     let times_to_live = || keys.map(|key| server.ask::<i64>("PTTL", &[key]));
-    locker.keyed_semaphore("a").acquire(3, "short", minute, Duration::ZERO).await.unwrap();
-    locker.keyed_semaphore("a").acquire(3, "endless", Duration::MAX, Duration::ZERO).await.unwrap();
-    locker.keyed_semaphore("a").acquire(3, "other", Duration::MAX, Duration::ZERO).await.unwrap();
-    assert!(locker.keyed_semaphore("a").release("endless").await.unwrap());
+    locker.keyed_semaphore("a", 3).acquire("short", minute, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 3).acquire("endless", Duration::MAX, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 3).acquire("other", Duration::MAX, Duration::ZERO).await.unwrap();
+    assert!(locker.keyed_semaphore("a", 1).release("endless").await.unwrap());
     assert!(times_to_live().iter().all(|left| *left > 1_000_000), "an endless hold is left");
-    assert!(locker.keyed_semaphore("a").release("other").await.unwrap());
+    assert!(locker.keyed_semaphore("a", 1).release("other").await.unwrap());
     let left = times_to_live();
     assert!(left.iter().all(|left| (100_000..=120_000).contains(left)), "{left:?}");
-    assert!(locker.keyed_semaphore("a").release("short").await.unwrap());
+    assert!(locker.keyed_semaphore("a", 1).release("short").await.unwrap());
 }
 
 /// A hold without expiry is given one: the keys are kept no longer than that.
@@ -122,10 +122,10 @@ async fn keys_expire_after_an_endless_hold() {
 async fn keys_expire_after_a_shortened_hold() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server.url()).await;
-    locker.keyed_semaphore("a").acquire(2, "first", Duration::MAX, Duration::ZERO).await.unwrap();
-    locker.keyed_semaphore("a").acquire(2, "second", MINUTE * 60, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 2).acquire("first", Duration::MAX, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 2).acquire("second", MINUTE * 60, Duration::ZERO).await.unwrap();
     for (holder, most) in [("first", MINUTE * 61), ("second", MINUTE * 2)] {
-        assert!(locker.keyed_semaphore("a").renew(holder, MINUTE).await.unwrap());
+        assert!(locker.keyed_semaphore("a", 1).renew(holder, MINUTE).await.unwrap());
         for key in ["semaphore:a", "{semaphore:a}:a", "{semaphore:a}:b"] {
             let left = Duration::from_millis(server.ask("PTTL", &[key]));
             assert!(left <= most && left + MINUTE > most, "{holder}: {key} {left:?}");
@@ -143,14 +143,14 @@ async fn hold_expiries_outlive_patient_waiters() {
         let (ends, names, key) = (left("{semaphore:a}:a"), left("{semaphore:a}:b"), left("semaphore:a"));
         assert!(ends >= key && (names >= key || names == -2), "{ends} and {names} of {key}");
     };
-    locker.keyed_semaphore("a").acquire(1, "holder", MINUTE, Duration::ZERO).await.unwrap();
+    locker.keyed_semaphore("a", 1).acquire("holder", MINUTE, Duration::ZERO).await.unwrap();
     let patient = || locker.semaphore("a", 1).timeout(MINUTE).max_retry(3).retry_delay(MINUTE * 5);
     let next = tokio::spawn(patient().acquire());
     until("the next waiter in the queue", async || waiting(&server, "semaphore:a") == 1).await;
     let last = tokio::spawn(patient().acquire());
     until("the last waiter in the queue", async || waiting(&server, "semaphore:a") == 2).await;
     ends_are_known();
-    assert!(locker.keyed_semaphore("a").release("holder").await.unwrap());
+    assert!(locker.keyed_semaphore("a", 1).release("holder").await.unwrap());
     let next = in_time("the next waiter", next).await.unwrap().unwrap();
     ends_are_known();
     next.release().await.unwrap();

@@ -317,11 +317,11 @@ async fn longer_leases_are_refused() {
     open(&server, LONGEST);
     let locker = connect(server.port(), Mode::Strict).await;
     let longer = LONGEST + Duration::from_millis(1);
-    let keyed = locker.keyed_semaphore("a");
+    let keyed = locker.keyed_semaphore("a", 1);
     for error in [
         locker.lock("a").lease(longer).acquire().await.unwrap_err(),
         locker.semaphore("a", 1).lease(longer).try_acquire().await.unwrap_err(),
-        keyed.acquire(1, "me", Duration::MAX, Duration::ZERO).await.unwrap_err(),
+        keyed.acquire("me", Duration::MAX, Duration::ZERO).await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::Misused, "{error}");
         assert!(error.message().contains("longer than strict mode allows, which is 6s here"), "{error}");
@@ -335,16 +335,16 @@ async fn name_gets_no_hold_again_in_the_closed_time() {
     let Some(server) = RedisServer::start() else { return };
     open(&server, LONGEST);
     let locker = connect(server.port(), Mode::Strict).await;
-    let (keyed, now) = (|| locker.keyed_semaphore("a"), Duration::ZERO);
+    let (keyed, now) = (|| locker.keyed_semaphore("a", 1), Duration::ZERO);
     for _ in 0..2 {
-        keyed().acquire(1, "me", LONGEST, now).await.unwrap();
+        keyed().acquire("me", LONGEST, now).await.unwrap();
     }
     let _: i64 = server.ask("DEL", &[RECORD]);
-    assert!(is_closed(&keyed().acquire(1, "me", LONGEST, now).await.unwrap_err()));
+    assert!(is_closed(&keyed().acquire("me", LONGEST, now).await.unwrap_err()));
     // It lasts longer than a former master would go on.
     assert!(keyed().renew("me", LONGEST).await.unwrap());
     assert!(keyed().release("me").await.unwrap());
-    assert!(is_closed(&keyed().acquire(1, "you", LONGEST, now).await.unwrap_err()));
+    assert!(is_closed(&keyed().acquire("you", LONGEST, now).await.unwrap_err()));
 }
 
 #[tokio::test]

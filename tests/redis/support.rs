@@ -58,8 +58,8 @@ pub(crate) async fn queue_permit(
     expires: Duration,
     timeout: Duration,
 ) -> JoinHandle<locker::Result<Grant>> {
-    let (permits, before) = (locker.keyed_semaphore("a"), waiting(server, "semaphore:a"));
-    let joined = tokio::spawn(async move { permits.acquire(1, holder, expires, timeout).await });
+    let (permits, before) = (locker.keyed_semaphore("a", 1), waiting(server, "semaphore:a"));
+    let joined = tokio::spawn(async move { permits.acquire(holder, expires, timeout).await });
     until("its place in the queue", async || waiting(server, "semaphore:a") > before).await;
     joined
 }

@@ -13,7 +13,6 @@ mod openapi;
 mod outages;
 mod peers;
 mod primitives;
-mod restart;
 mod run;
 mod run_shared;
 mod shared;

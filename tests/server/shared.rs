@@ -2,7 +2,7 @@
 
 use crate::{
     stores::{Store, on_each_store},
-    support::in_time,
+    support::{Answer, in_time},
 };
 use locker_harness::Signal;
 use std::time::Duration;
@@ -16,6 +16,7 @@ on_each_store!(
     tokens_are_shared,
     events_reach_waiters_of_other_servers,
     cap_on_holds_is_shared,
+    holds_outlive_a_restart,
     holds_outlive_their_killed_server,
     waiter_of_a_killed_server_is_skipped,
     caps_on_waits_refuse_only_waits,
@@ -154,6 +155,36 @@ async fn cap_on_holds_is_shared(store: &Store) {
     assert_eq!((number(200), number(429)), (5, 35), "{statuses:?}");
     let state = servers[0].get("/v1/semaphore/s").await.body;
     assert_eq!(state.matches("\"fence\"").count(), 5, "{state}");
+}
+
+/// A store without a server of its own keeps holds, too.
+async fn holds_outlive_a_restart(store: &Store) {
+    let holds = [
+        "semaphore/s",
+        "lock/l",
+        "lock/by-key/e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1",
+        "rwlock/r",
+    ];
+    let fence = |answer: &Answer| answer.header("locker-fence").unwrap().parse::<u64>().unwrap();
+    let mut killed = store.server(&[]);
+    let mut granted = Vec::new();
+    for hold in holds {
+        granted.push(killed.post(&format!("/v1/{hold}/acquire?mode=write&key=a")).await);
+    }
+    killed.signal(Signal::KILL);
+    killed.ended();
+    let server = store.server(&[]);
+    for (hold, granted) in holds.into_iter().zip(granted) {
+        let (acquire, before) = (format!("/v1/{hold}/acquire?mode=write"), fence(&granted));
+        assert_eq!(server.post(&format!("{acquire}&key=b&maxwait=0")).await.status, 408, "{hold}");
+        assert_eq!(server.post(&format!("/v1/{hold}/renew?key=a")).await.status, 204, "{hold}");
+        assert_eq!(fence(&server.post(&format!("{acquire}&key=a")).await), before, "{hold}");
+        let waiter = server.queue(&format!("{acquire}&key=b"), hold, 0).await;
+        assert_eq!(server.post(&format!("/v1/{hold}/release?key=a")).await.status, 204, "{hold}");
+        let next = in_time("the waiter", waiter).await.unwrap();
+        assert!(next.body == "b" && fence(&next) > before, "{hold}: {next:?}");
+        assert_eq!(server.post(&format!("/v1/{hold}/renew?key=a")).await.status, 409, "{hold}");
+    }
 }
 
 async fn holds_outlive_their_killed_server(store: &Store) {

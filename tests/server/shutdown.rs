@@ -219,6 +219,7 @@ fn wrong_options_are_named() {
         (&["--zmq", "off", "--peer", "tcp://127.0.0.1:1"], "--peer"),
         (&["--config", "/nowhere/file"], "/nowhere/file"),
         (&["--curve-clients-file", "x"], "--curve-key-file"),
+        (&["--restart-grace", "60s"], "use --store file:///DIR"),
     ] {
         let mut process = binary();
         // The default ports may be in use on this machine.

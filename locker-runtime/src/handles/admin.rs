@@ -4,11 +4,10 @@ mod listing;
 
 use super::request_with_retry;
 use crate::{
-    error::{Error, ErrorKind, Result},
+    error::Result,
     key::{Key, KeyPart, Named},
     locker::Locker,
     primitives::{HoldRequest, IdempotencyKey, Reply, Request, inspection::Inspection},
-    ranges::MAX_COUNT,
 };
 use futures_util::future::join_all;
 pub use listing::{Filter, FunctionSource, Listed, Page};
@@ -148,18 +147,6 @@ impl Admin {
         };
         let settled = request_with_retry(&self.0, key, request).await?;
         Ok(settled.reply == Reply::Released || settled.retried)
-    }
-
-    /// Makes the next fence of a name higher than `fence`: for a server that takes holds of its predecessor back.
-    /// `fence` is at most 2^53-1.
-    ///
-    /// # Errors
-    /// `Misused` if the store is not in this process, or if `fence` is out of range.
-    pub fn raise_fence(&self, key: &Key, fence: u64) -> Result<()> {
-        if fence > MAX_COUNT {
-            return Err(Error::new(ErrorKind::Misused, format!("the fence is {fence}: give at most 2^53-1")));
-        }
-        self.0.store().raise_fence(key, fence)
     }
 
     /// Deletes a name with its holds and its use. Its waiters get `Conflict`. Returns `false` if the name was not in

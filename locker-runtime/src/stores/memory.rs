@@ -127,11 +127,6 @@ impl Store for Memory {
         Box::pin(ready(Ok(lock(&self.0.described).texts(prefix, subjects))))
     }
 
-    fn raise_fence(&self, key: &Key, fence: u64) -> Result<()> {
-        lock(self.0.shard(key)).raise_fence(key, fence);
-        Ok(())
-    }
-
     fn mailboxes(&self) -> &Mailboxes {
         &self.0.mailboxes
     }

@@ -106,7 +106,7 @@ pub(crate) const ROWS: [Row; 23] = [
         resource: Resource::Semaphore,
         segment: "renew",
         summary: "extends the hold to `expires` from now",
-        parameters: &["key", "expires", "size", "fence"],
+        parameters: &["key", "expires"],
         answers: &[("204", "renewed"), NOT_HELD],
     },
     Row {
@@ -167,7 +167,7 @@ pub(crate) const ROWS: [Row; 23] = [
         resource: Resource::Lock,
         segment: "renew",
         summary: "extends the hold to `expires` from now",
-        parameters: &["key", "expires", "fence"],
+        parameters: &["key", "expires"],
         answers: &[("204", "renewed"), NOT_HELD],
     },
     Row {
@@ -191,7 +191,7 @@ pub(crate) const ROWS: [Row; 23] = [
         resource: Resource::LockByKey,
         segment: "renew",
         summary: "extends the hold to `expires` from now",
-        parameters: &["key", "expires", "fence"],
+        parameters: &["key", "expires"],
         answers: &[("204", "renewed"), NOT_HELD],
     },
     Row {
@@ -215,7 +215,7 @@ pub(crate) const ROWS: [Row; 23] = [
         resource: Resource::RwLock,
         segment: "renew",
         summary: "extends the hold to `expires` from now",
-        parameters: &["key", "expires", "mode", "fence"],
+        parameters: &["key", "expires"],
         answers: &[("204", "renewed"), NOT_HELD],
     },
     Row {
@@ -324,7 +324,6 @@ impl Action {
         let held = self.row().resource;
         match parameter {
             "interval" => Some(1),
-            "fence" => Some(0),
             "size" => Some(i64::from(self == Self::WaitBarrier)),
             "expires" => Some(i64::from(held != Resource::Semaphore)),
             "amount" | "value" => Some(-MAX_VALUE),

@@ -275,9 +275,6 @@ fn text(name: &str) -> &'static str {
         "maxwait" => {
             "milliseconds to wait; a negative value or more than 10 years means indefinitely, 0 does not wait"
         }
-        "fence" => {
-            "the fence of a hold that is taken back after a restart (--restart-grace); 0 if it is not known"
-        }
         "key" => "the name of the hold; a random UUID if it is left out",
         "message" => "the message for the waiters",
         "mode" => "read or write",
@@ -293,13 +290,13 @@ fn default(name: &str, action: Action) -> Option<i64> {
         "interval" => Some(1000),
         "expires" => Some(60_000),
         "maxwait" => Some(-1),
-        "fence" | "value" => Some(0),
+        "value" => Some(0),
         _ => None,
     }
 }
 
 fn schema(name: &str, action: Action) -> RefOr<Schema> {
-    let most = if let "amount" | "value" | "fence" = name { MAX_VALUE } else { i64::MAX };
+    let most = if let "amount" | "value" = name { MAX_VALUE } else { i64::MAX };
     match default(name, action) {
         None if name == "mode" => {
             ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["read", "write"])).into()
@@ -348,10 +345,8 @@ mod tests {
         assert_eq!(min("/v1/semaphore/{name}/acquire", "expires"), Some(0.0));
         assert_eq!(min("/v1/lock/by-key/{name}/acquire", "expires"), Some(1.0));
         assert_eq!(min("/v1/barrier/{name}/wait", "size"), Some(1.0));
-        let renew = &document["paths"]["/v1/lock/{name}/renew"]["post"];
-        let fence =
-            renew["parameters"].as_array().unwrap().iter().find(|one| one["name"] == "fence").unwrap();
-        assert_eq!(fence["schema"]["maximum"].as_f64(), Some(9_007_199_254_740_991.0));
+        let amount = &document["paths"]["/v1/counter/{name}/count"]["post"]["parameters"][1];
+        assert_eq!(amount["schema"]["maximum"].as_f64(), Some(9_007_199_254_740_991.0), "{amount}");
         assert_eq!(min("/v1/tokenbucket/{name}/acquire", "interval"), Some(1.0));
     }
 }

@@ -13,7 +13,6 @@ use std::{borrow::Cow, time::Duration};
 pub struct RawParams {
     pub(super) amount: Option<i64>,
     pub(super) expires: Option<i64>,
-    pub(super) fence: Option<u64>,
     pub(super) id: Option<Box<str>>,
     pub(super) interval: Option<i64>,
     pub(super) key: Option<Box<str>>,
@@ -24,8 +23,8 @@ pub struct RawParams {
     pub(super) value: Option<i64>,
 }
 
-const NAMES: [&str; 11] =
-    ["amount", "expires", "fence", "id", "interval", "key", "maxwait", "message", "mode", "size", "value"];
+const NAMES: [&str; 10] =
+    ["amount", "expires", "id", "interval", "key", "maxwait", "message", "mode", "size", "value"];
 
 impl RawParams {
     /// Parses a query and a form. A parameter in both is given twice.
@@ -57,7 +56,6 @@ impl RawParams {
             "expires" => once(name, &mut self.expires, integer(name, &value)?),
             "interval" => once(name, &mut self.interval, integer(name, &value)?),
             "maxwait" => once(name, &mut self.maxwait, integer(name, &value)?),
-            "fence" => once(name, &mut self.fence, natural(name, &value)?),
             "size" => once(name, &mut self.size, natural(name, &value)?),
             "id" => once(name, &mut self.id, value.into()),
             "key" => once(name, &mut self.key, value.into()),
@@ -77,8 +75,6 @@ pub(crate) struct Params {
     pub(crate) maxwait: Duration,
     /// The lifetime of a hold or a watchdog. `None` means that it never expires.
     pub(crate) expires: Option<Duration>,
-    /// The fence of a hold that is taken back after a restart; 0 if the client does not know it.
-    pub(crate) fence: u64,
     /// The name of a hold.
     pub(crate) key: Option<Box<str>>,
     /// The message for the waiters of an event.
@@ -89,15 +85,11 @@ pub(crate) struct Params {
     pub(crate) number: i64,
 }
 
-/// The greatest fence that a client may claim. Later fences must be higher.
-const MAX_FENCE: u64 = (1 << 53) - 1;
-
 const DEFAULT_EXPIRES: Duration = Duration::from_mins(1);
 
 impl Params {
     pub(super) fn new(action: Action, raw: RawParams) -> Result<Self, Answer> {
-        let RawParams { amount, expires, fence, interval, key, maxwait, message, mode, size, value, id: _ } =
-            raw;
+        let RawParams { amount, expires, interval, key, maxwait, message, mode, size, value, id: _ } = raw;
         if key.is_none() && action.needs_key() {
             return Err(bad("key is missing: give the key that acquire returned".into()));
         }
@@ -129,12 +121,6 @@ impl Params {
             expires: match least("expires", expires, " (ms)")? {
                 Some(..=0) => None,
                 expires => Some(expires.map_or(DEFAULT_EXPIRES, millis)),
-            },
-            fence: match fence.unwrap_or(0) {
-                fence if fence > MAX_FENCE && action.renews_hold() => {
-                    return Err(bad(format!("fence is {fence}: give that of the hold, at most 2^53-1")));
-                }
-                fence => fence,
             },
             key,
             message,
@@ -212,7 +198,6 @@ mod tests {
         let expected = RawParams {
             amount: Some(-2),
             expires: Some(0),
-            fence: None,
             id: Some("x".into()),
             interval: Some(50),
             key: Some("a b+".into()),
@@ -240,7 +225,6 @@ mod tests {
             "size=1&size=1",
             "size=1&SIZE=2",
             "size=-1",
-            "fence=-1",
             "size=1.5",
             "size=a",
             "size=+1",

@@ -112,13 +112,11 @@ fn without_line_text(error: &toml::de::Error, text: &str) -> String {
 
 fn set(command: Command, name: &str, value: &Value) -> Result<Command, String> {
     let serve = command.find_subcommand("serve").ok_or("no such command")?;
-    let options: Vec<_> =
-        serve.get_arguments().filter_map(Arg::get_long).filter(|&long| long != "config").collect();
-    if !options.contains(&name) {
-        return Err(format!("unknown option {name}: known are {}", options.join(", ")));
-    }
-    let option =
-        serve.get_arguments().find(|option| option.get_long() == Some(name)).ok_or("no such option")?;
+    let options = || serve.get_arguments().filter(|option| option.get_long() != Some("config"));
+    let Some(option) = options().find(|option| option.get_long() == Some(name)) else {
+        let known = options().filter(|option| !option.is_hide_set()).filter_map(Arg::get_long);
+        return Err(format!("unknown option {name}: known are {}", known.collect::<Vec<_>>().join(", ")));
+    };
     let (id, many) = (option.get_id().clone(), option.get_value_delimiter().is_some());
     let values = match value {
         Value::Boolean(value) if !option.get_action().takes_values() => vec![value.to_string()],
@@ -247,6 +245,7 @@ mod tests {
             ("header-size = 10\n", "8192"),
             ("max-zmq-bytes = 65536\n", "at least 1048576"),
             ("allow-eviction = \"yes\"\n", "allow-eviction: give true or false"),
+            ("restart-grace = \"60s\"\n", "gone: use --store file:///DIR"),
         ] {
             let error = parse(file, &[]).unwrap_err();
             assert!(error.contains(expected), "{file}: {error}");

@@ -6,7 +6,6 @@ use crate::{
     counts::Counts,
     name_registry::NameRegistry,
     ranges::MAX_TIME,
-    restart_grace::RestartGrace,
 };
 use locker_runtime::{Admin, Key, Locker, Result};
 use std::{sync::Arc, time::Duration};
@@ -19,7 +18,6 @@ pub(super) struct Shared {
     pub(super) names: Arc<NameRegistry>,
     pub(super) holds: HoldCap,
     pub(super) counts: Counts,
-    pub(super) restart_grace: Option<Arc<RestartGrace>>,
     /// How long a sent event is remembered.
     pub(super) event_ttl: Duration,
 }
@@ -48,17 +46,14 @@ impl ActionCall<'_> {
             return Ok(refusal);
         }
         let counting = self.shared.counts.begin(self.action, self.name, &self.shared.names);
-        let answer = match &self.shared.restart_grace {
-            Some(grace) if self.action.takes_hold() => Box::pin(self.run_after(grace)).await,
-            _ => self.run().await,
-        };
+        let answer = self.run().await;
         if let Some(counting) = counting {
             counting.end(self.action, self.params, &answer);
         }
         answer
     }
 
-    pub(super) async fn run(&self) -> Result<Answer> {
+    async fn run(&self) -> Result<Answer> {
         match self.resource() {
             Resource::TokenBucket => self.acquire_token().await,
             Resource::Semaphore | Resource::Lock | Resource::LockByKey | Resource::RwLock => {

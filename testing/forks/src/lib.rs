@@ -82,13 +82,13 @@ impl Locker {
     fn try_other_calls(&self, own: &str) -> Vec<locker::Result<()>> {
         let (locker, second) = (&self.0, Duration::from_secs(1));
         let (admin, key) = (locker.admin(), Key::new(&format!("lock:{own}")));
-        let permits = locker.keyed_semaphore(own);
+        let permits = locker.keyed_semaphore(own, 2);
         vec![
             locker.semaphore(own, 2).acquire_blocking().map(drop),
             locker.read_lock(own).acquire_blocking().map(drop),
             locker.rate_limiter(own, Quota::gcra(100, second)).acquire_blocking().map(drop),
             locker.rate_limiter(own, Quota::gcra(100, second)).try_acquire_blocking().map(drop),
-            run(permits.clone().acquire(2, "me", second, second)).map(drop),
+            run(permits.clone().acquire("me", second, second)).map(drop),
             run(permits.renew("me", second)).map(drop),
             run(permits.release("me")).map(drop),
             run(locker.event(own).reset()),

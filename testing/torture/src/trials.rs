@@ -220,7 +220,7 @@ impl Trials {
         let held = held?;
         let size = held.len() as u64 + 1;
         let free =
-            around(|| wait(locker.keyed_semaphore(name).acquire(size, "dead", lease, Duration::ZERO)))?;
+            around(|| wait(locker.keyed_semaphore(name, size).acquire("dead", lease, Duration::ZERO)))?;
         let next = ask(locker).acquire_blocking()?;
         let at = Instant::now();
         for guard in held.into_iter().chain([next]) {

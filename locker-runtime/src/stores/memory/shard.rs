@@ -22,7 +22,7 @@ pub(super) struct Shard {
     /// The due times of keys with waiters. Other keys are found by sweeping.
     alarms: BTreeSet<Alarm>,
     sweep_at: Timestamp,
-    /// The highest fence of all forgotten keys, and of all holds of an earlier process.
+    /// The highest fence of all forgotten keys.
     fence_floor: u64,
     /// The latest time that a limiter has seen. Their coarse clock may go back by microseconds between threads.
     limiters_at: Timestamp,
@@ -102,14 +102,6 @@ impl Shard {
 
     pub(super) fn users(&self) -> usize {
         self.keys.values().map(|entry| entry.state.users()).sum()
-    }
-
-    /// Makes the next fence at `key` higher than `fence`, and those of keys that are used later.
-    pub(super) fn raise_fence(&mut self, key: &Key, fence: u64) {
-        self.fence_floor = self.fence_floor.max(fence);
-        if let Some(entry) = self.keys.get_mut(key) {
-            entry.state.raise_fence(fence);
-        }
     }
 
     pub(super) fn next_due(&self) -> Timestamp {
@@ -273,19 +265,6 @@ mod tests {
             now = now + lease;
         }
         assert_eq!(shard.len(), 1);
-    }
-
-    /// With and without state at the key, whatever the clock says.
-    #[test]
-    fn raised_fence_is_exceeded() {
-        let (mut shard, key, mut notifications) = (Shard::default(), Key::new("one"), Vec::new());
-        let (lease, now) = (Duration::from_secs(1), Timestamp::from_micros(1_000_000_000));
-        for raised in [5_000_000_000, 6_000_000_000] {
-            shard.raise_fence(&key, raised);
-            let kind = HoldKind::Semaphore { size: 2, permits: 1 };
-            let reply = shard.step(&key, &kind.acquire(Id::random(), lease, None), now, &mut notifications);
-            assert_eq!(reply, Reply::Granted { fence: raised + 1 });
-        }
     }
 
     /// The sweep's time may be ahead of a limiter's by microseconds.

@@ -60,7 +60,6 @@ fn defaults_are_those_of_bouncer() {
         interval: Duration::from_secs(1),
         maxwait: Duration::MAX,
         expires: Some(Duration::from_mins(1)),
-        fence: 0,
         key: None,
         message: None,
         mode: Mode::Write,

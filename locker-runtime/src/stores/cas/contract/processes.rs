@@ -39,7 +39,7 @@ pub(crate) async fn permit_of_a_dead_holder_comes_back(url: &str) {
     const BUSY: u64 = 8;
     let lease = secs(3.0);
     let dead = process(url, 1).await;
-    dead.keyed_semaphore("busy").acquire(BUSY + 1, "dead", lease, Duration::ZERO).await.unwrap();
+    dead.keyed_semaphore("busy", BUSY + 1).acquire("dead", lease, Duration::ZERO).await.unwrap();
     let (died, mut guards) = (Instant::now(), Vec::new());
     for number in 0..BUSY {
         let locker = process(url, 2 + number).await;

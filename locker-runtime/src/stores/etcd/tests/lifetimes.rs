@@ -153,7 +153,7 @@ async fn promised_hold_does_not_end_with_an_old_lease() {
     let cancel = HoldKind::Lock.cancel(one.new_id(), true);
     one.store().call(&Key::new("lock:refused"), &cancel).await.unwrap();
     let minute = Duration::from_secs(60);
-    one.keyed_semaphore("held").acquire(2, "ann", minute, Duration::ZERO).await.unwrap();
+    one.keyed_semaphore("held", 2).acquire("ann", minute, Duration::ZERO).await.unwrap();
     one.keyed_lock("held").acquire("ann", minute, Duration::ZERO).await.unwrap();
     let keys = ["lock:refused", "semaphore:held", "lock:held"].map(|key| format!("locker/key/{key}"));
     let leases = keys.clone().map(|key| age(&server, &key));
@@ -178,8 +178,8 @@ async fn released_value_is_removed_soon() {
     let Some(server) = EtcdServer::start() else { return };
     let one = process(&server.url(), 1).await;
     for (name, expires) in [("never", Duration::MAX), ("year", Duration::from_secs(365 * 24 * 3600))] {
-        one.keyed_semaphore(name).acquire(1, "ann", expires, Duration::ZERO).await.unwrap();
-        assert!(one.keyed_semaphore(name).release("ann").await.unwrap());
+        one.keyed_semaphore(name, 1).acquire("ann", expires, Duration::ZERO).await.unwrap();
+        assert!(one.keyed_semaphore(name, 1).release("ann").await.unwrap());
         let left = left(&server, &format!("locker/key/semaphore:{name}"));
         assert!(left.is_some_and(|left| left < 300), "{name}: {left:?} s left");
     }
