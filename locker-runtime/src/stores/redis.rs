@@ -101,9 +101,8 @@ impl Redis {
     }
 
     fn shared(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+        let prefix = strict::read(&url::read(url)?, opening.network.strict)?.map(|_| opening.prefix.clone());
         let mut open = lock(OPEN.cell().get_or_init(Mutex::default));
-        let (_, strict) = strict::read(url, opening.network.strict)?;
-        let prefix = strict.map(|_| opening.prefix.clone());
         let name = (url.to_owned(), opening.network.clone(), prefix);
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
@@ -209,14 +208,15 @@ struct Read {
 
 impl Read {
     fn of(url: &str, opening: &Opening) -> Result<Self> {
-        let (url, opening) = url::with_replicas(url, opening)?;
-        let (url, strict) = strict::read(&url, opening.network.strict)?;
+        let url = url::read(url)?;
+        let opening = url::with_replicas(&url, opening)?;
+        let strict = strict::read(&url, opening.network.strict)?;
         if strict.is_some() && opening.network.allow_eviction {
             let message =
                 "strict mode excludes allow_eviction: a server that evicts keys gives away what is held";
             return Err(Error::new(ErrorKind::Misused, message));
         }
-        let origin = Origin::read(&url, &opening.network)?;
+        let origin = Origin::new(&url, &opening.network)?;
         Ok(Self { origin, strict, opening })
     }
 }

@@ -14,7 +14,7 @@ use super::{
     push_receiver::PushReceiver,
     script::Invocation,
     slots::slot_of,
-    url,
+    url::Clustered,
 };
 use crate::{
     background,
@@ -22,7 +22,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    stores::opening::NetworkOptions,
+    stores::{opening::NetworkOptions, url::StoreUrl},
 };
 use redis::{Cmd, RedisError};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -44,12 +44,12 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// Reads a URL. Nothing is asked yet.
-    pub(super) fn read(url: &str, options: &NetworkOptions) -> Result<Self> {
-        Ok(match url::read_clustered(url) {
-            Some(url) => Self::Cluster(Seeds { url: url?, options: options.clone() }),
-            None => Self::One(Discovery::new(url, options)?),
-        })
+    /// Returns what a URL says. Nothing is asked yet.
+    pub(super) fn new(url: &StoreUrl, options: &NetworkOptions) -> Result<Self> {
+        if url.scheme.ends_with("+cluster") {
+            return Ok(Self::Cluster(Seeds { url: Clustered::of(url)?, options: options.clone() }));
+        }
+        Discovery::new(url, options).map(Self::One)
     }
 
     pub(super) fn is_cluster(&self) -> bool {

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn most_sentinels_move_a_process_in_time() {
         let start = Timestamp::from_micros(1);
-        let server = url::read("redis://127.0.0.1:1").unwrap();
+        let server = url::server(&url::read("redis://127.0.0.1:1").unwrap()).unwrap();
         let server = Server::new(server, 7, &NetworkOptions::default()).unwrap();
         for (all, at_once, later) in [
             ([view(8, 2), None, None], true, true),
