@@ -87,7 +87,7 @@ impl Postgres {
     async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Self> {
         let target = url::read(url, opening)?;
         background::ready()?;
-        // Nobody knows yet whether a store that is opened lazily must poll.
+        // A store that is opened lazily finds out later whether it hears messages, and must poll if it does not.
         let may_poll = opening.lazy && target.listen.is_none();
         let shared = Arc::new(Shared::new(target, may_poll, draw));
         let (closed, ending) = watch::channel(());

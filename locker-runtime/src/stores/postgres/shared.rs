@@ -74,7 +74,7 @@ const PROBE: &str = "\u{1}probe";
 const MAX_MESSAGE: usize = 8_000;
 
 impl Shared {
-    /// An odd inbox is that of a process that may poll.
+    /// The number of the inbox is odd if the process may poll, so that senders do not take it for dead.
     pub(super) fn new(target: Target, may_poll: bool, draw: Draw) -> Self {
         Self {
             statements: Statements::new(&target.schema),

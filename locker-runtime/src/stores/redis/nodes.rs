@@ -1,9 +1,9 @@
 //! The way to the node that has a key: the only server, or a master of a cluster.
 //!
 //! A node that does not have the slot of a key refuses with `MOVED` and names the owner. While a slot moves, its owner
-//! refuses with `ASK` what it no longer has, and the next owner accepts that only right behind `ASKING`; both refuse
-//! with `TRYAGAIN` a script whose keys they have in part. In all these cases nothing was done, and the same call goes
-//! to the other node or is repeated.
+//! refuses a call for a key that it no longer has with `ASK`, and the next owner accepts that call only right behind
+//! `ASKING`. Both refuse a script with `TRYAGAIN` if they have only some of its keys. A refused call has had no effect:
+//! it goes to the other node or is repeated.
 
 use super::{
     cluster::{Cluster, Seeds},
