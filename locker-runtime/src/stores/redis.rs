@@ -10,20 +10,19 @@
 //!    process.
 //! 3. `handoff/runs`, `handoff/rechecks`
 //! 4. `session`: the connections, mailboxes and settings of one server or cluster.
-//! 5. `nodes`: the way to the server that has a key; then `cluster`: the masters and their slots.
+//! 5. `router`: the way to the server that has a key; then `cluster`: the masters and their slots.
 //! 6. `connection`
 //! 7. `push_receiver`, `pipeline`, `handshake`, `discovery`
 //! 8. `pipeline/writer`
 //! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
 //! 10. `script`, with the files in `lua/`
-//! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`;
+//! 11. `sentinel`, then `server`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`;
 //!     `watchers`
 //!
 //! The files in `differential/` are tests and are above all others: `bugs`, `batches` and `silence`, then `comparison`,
 //! then `requests`.
 
 mod catalog;
-mod client;
 mod cluster;
 mod codec;
 mod connection;
@@ -33,12 +32,13 @@ mod discovery;
 mod errors;
 mod handoff;
 mod handshake;
-mod nodes;
 mod pipeline;
 mod push_receiver;
 mod resolver;
+mod router;
 mod script;
 mod sentinel;
+mod server;
 mod session;
 mod slots;
 mod strict;
@@ -65,8 +65,8 @@ use codec::{
     primitives,
 };
 use handoff::calls::{Handoff, HasHandoff};
-use nodes::Origin;
 use push_receiver::RunMessages;
+use router::Origin;
 use session::{Session, connect_timeout};
 use std::{
     collections::HashMap,
@@ -95,7 +95,7 @@ impl Redis {
         check_braces(&opening.prefix)?;
         let store = Self::shared(url, opening)?;
         if !opening.lazy {
-            store.session.nodes.ready(connect_timeout(opening)).await?;
+            store.session.router.ready(connect_timeout(opening)).await?;
         }
         Ok(store)
     }
@@ -262,15 +262,15 @@ impl Store for Redis {
     }
 
     fn outage(&self, key: &Key) -> Option<Error> {
-        self.session.nodes.outage(key.as_str())
+        self.session.router.outage(key.as_str())
     }
 
     fn has_replied_since(&self, key: &Key, time: Timestamp) -> bool {
-        self.session.nodes.link_of(key.as_str()).is_some_and(|link| link.has_replied_since(time))
+        self.session.router.link_of(key.as_str()).is_some_and(|link| link.has_replied_since(time))
     }
 
     fn expected_rtt(&self, key: &Key) -> Duration {
-        self.session.nodes.link_of(key.as_str()).map_or(Duration::ZERO, |link| link.expected_rtt())
+        self.session.router.link_of(key.as_str()).map_or(Duration::ZERO, |link| link.expected_rtt())
     }
 
     fn waiter_ttl(&self) -> Option<Duration> {

@@ -8,7 +8,7 @@
 //! their types match better. So each function has its schema, and each operator has a built-in one for exactly its
 //! types. `unnest` with several arrays, `extract`, `coalesce` and `greatest` are not looked up by name.
 
-use super::marks;
+use super::store_state;
 use crate::stores::cas::Inbox;
 use tokio_postgres::types::Type;
 
@@ -41,8 +41,8 @@ pub(super) struct Writing {
 pub(super) struct Statements {
     pub(super) durable: Writing,
     pub(super) quick: Writing,
-    /// Keys and versions: returns the keys that have another version or none, and the marks with each. If there are no
-    /// such keys, a row has the marks alone.
+    /// Keys and versions: returns the keys that have another version or none, and the state of the store with each. If
+    /// there are no such keys, a row has the state of the store alone.
     pub(super) look: Statement,
     /// Inboxes and texts of messages: returns the inboxes that nobody listens to.
     pub(super) send: Statement,
@@ -50,7 +50,7 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// Longest hold, boot: raises the longest hold for good, and returns the present boot.
     pub(super) raise: Statement,
-    /// Inbox: returns its channel, and the marks.
+    /// Inbox: returns its channel, and the state of the store.
     pub(super) sample: Statement,
     /// Inbox: returns its channel.
     pub(super) channel: Statement,
@@ -135,7 +135,7 @@ fn filled(text: &str, schema: &str) -> String {
     text.replace("{channel}", &channel("m.inbox"))
         .replace("{own_channel}", &channel("$1"))
         .replace("{keys}", &format!("\"{schema}\".locker_keys"))
-        .replace("{marks}", marks::COLUMNS)
+        .replace("{store_state}", store_state::COLUMNS)
         .replace("{boot}", &format!("\"{schema}\".locker_boot"))
         .replace("{meta}", &format!("\"{schema}\".locker_meta"))
         .replace("{now}", NOW)
@@ -154,7 +154,7 @@ impl Statements {
             durable: Writing::new(&mut statement, WAIT_FOR_DISK),
             quick: Writing::new(&mut statement, NO_WAIT_FOR_DISK),
             look: statement(
-                "SELECT other.key, other.version, other.state, {marks}
+                "SELECT other.key, other.version, other.state, {store_state}
                  FROM (VALUES (1)) AS one LEFT JOIN (SELECT a.key, k.version, k.state
                      FROM unnest($1, $2) AS a(key, version) LEFT JOIN {keys} k ON k.key = a.key
                      WHERE k.version IS DISTINCT FROM a.version) other ON true",
@@ -170,7 +170,7 @@ impl Statements {
                 &[Type::TEXT, Type::TEXT, Type::TEXT, Type::INT8],
             ),
             channel: statement("SELECT {own_channel} FROM {meta} s", &[Type::INT8]),
-            sample: statement("SELECT (SELECT {own_channel} FROM {meta} s), {marks}", &[Type::INT8]),
+            sample: statement("SELECT (SELECT {own_channel} FROM {meta} s), {store_state}", &[Type::INT8]),
             raise: statement(
                 &format!(
                     "WITH raised AS (UPDATE {{meta}} SET longest = $1 WHERE longest < $1

@@ -3,7 +3,7 @@
 //! The connecting loop asks before each connection of the background thread. Connections of callers' runtimes lead to
 //! the same server as that one.
 
-use super::{client::Server, sentinel::Sentinels, slots::Owner, url};
+use super::{sentinel::Sentinels, server::Server, slots::Owner, url};
 use crate::{
     error::Result,
     stores::{opening::NetworkOptions, url::StoreUrl},

@@ -6,7 +6,7 @@
 //! led a failover, but that one has the highest number.
 
 use super::ASK_INTERVAL;
-use crate::{clock::Timestamp, stores::redis::client::Server};
+use crate::{clock::Timestamp, stores::redis::server::Server};
 
 /// What a sentinel says of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]

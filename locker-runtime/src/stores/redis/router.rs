@@ -32,7 +32,7 @@ const MAX_REDIRECTS: usize = 4;
 
 /// The servers of a store.
 #[derive(Debug)]
-pub(super) enum Nodes {
+pub(super) enum Router {
     One(ConnectionHandle),
     Cluster(Arc<Cluster>),
 }
@@ -73,7 +73,7 @@ enum Call<'a> {
     Command(&'a Cmd),
 }
 
-impl Nodes {
+impl Router {
     /// Starts to connect in the background.
     pub(super) fn open(
         origin: Origin,
