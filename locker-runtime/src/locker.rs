@@ -8,7 +8,7 @@
 
 mod attempt;
 mod descriptions;
-mod origin;
+mod fork_check;
 mod refusals;
 #[cfg(test)]
 mod tests;
@@ -30,11 +30,11 @@ use crate::{
 };
 use descriptions::Descriptions;
 pub(crate) use descriptions::{check_note, default_note, function_subject, holder_subject};
+use fork_check::made_before_a_fork;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
 };
-use origin::made_before_a_fork;
 pub(crate) use refusals::{Limited, Refusal, Refusals};
 use std::{
     fmt,

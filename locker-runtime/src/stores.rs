@@ -15,6 +15,8 @@ pub(crate) mod postgres;
 pub(crate) mod queue;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "_network")]
+pub(crate) mod url;
 
 use crate::{
     error::{Error, ErrorKind, Result},
@@ -224,8 +226,6 @@ mod tests {
             "redis://u:1?sekret=x@h",
             "redis://u:1?sekret@h",
             "redis://u:1#sekret@h",
-            "redis://u:1/sekret@h",
-            "redis://u:sekret/@h",
             "redis://:sekret",
             "redis://u:sekret",
             "redis://:sekret/1",
@@ -233,7 +233,7 @@ mod tests {
             "redis:sekret",
             ":sekret",
             "unix:/s?pass=sekret",
-            "unix:///s?db=0&sekret=1",
+            "unix:///s?db=0&pass=a&sekret=1",
         ] {
             let error = block_on(open(url, &Opening::default())).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Misused, "{url}");

@@ -105,7 +105,7 @@ pub trait State: Default {
         false
     }
 
-    /// Returns whether what is asked for is free.
+    /// Returns whether `request` could be granted if it were the first in the queue.
     fn is_free_for(&self, _request: &Self::Request) -> bool {
         false
     }

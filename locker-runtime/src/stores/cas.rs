@@ -3,7 +3,7 @@
 //!
 //! The floors of this folder, from the top. Each file imports only from the lines below its own:
 //!
-//! 1. `fake`: a backend for tests; `cas`: the store; `exchange`, `catalog`: its parts.
+//! 1. `fake`: a backend for tests; `cas`: the store; `engine`, `catalog`: its parts.
 //! 2. `round`
 //! 3. `entry`
 //! 4. `messages`, `health`, `ticker`: the clock of a store that has none, and who moves it on
@@ -18,8 +18,8 @@ mod backend;
 mod catalog;
 #[cfg(test)]
 pub(crate) mod contract;
+mod engine;
 mod entry;
-mod exchange;
 #[cfg(any(test, feature = "_fake"))]
 pub(crate) mod fake;
 mod health;

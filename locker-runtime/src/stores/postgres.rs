@@ -13,7 +13,7 @@
 //! 6. `batch`: the statements of what waited for one connection; `pipeline`: batches without an answer yet
 //! 7. `session`: one connection; `shared`: what the connections of one store share.
 //! 8. `clock`, `errors`, `sql`, `url`
-//! 9. `tls`; `marks`: what answers tell about the whole store
+//! 9. `tls`; `store_state`: what answers tell about the whole store
 
 mod batch;
 mod boot;
@@ -22,12 +22,12 @@ mod errors;
 mod inbox;
 mod lanes;
 mod listener;
-mod marks;
 mod pipeline;
 mod schema;
 mod session;
 mod shared;
 mod sql;
+mod store_state;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -87,7 +87,7 @@ impl Postgres {
     async fn open_drawing(draw: Draw, url: &str, opening: &Opening) -> Result<Self> {
         let target = url::read(url, opening)?;
         background::ready()?;
-        // Nobody knows yet whether a store that is opened lazily must poll.
+        // A store that is opened lazily finds out later whether it hears messages, and must poll if it does not.
         let may_poll = opening.lazy && target.listen.is_none();
         let shared = Arc::new(Shared::new(target, may_poll, draw));
         let (closed, ending) = watch::channel(());
@@ -144,9 +144,9 @@ impl Backend for Postgres {
         let known = *lock(&self.shared.boot);
         Box::pin(async move {
             check(&write)?;
-            let (boot, hold) = (write.epoch.unwrap_or(known.id), marks::counted(write.holds));
+            let (boot, hold) = (write.epoch.unwrap_or(known.id), store_state::counted(write.holds));
             if write.value.is_some() && hold > if boot == known.id { known.longest } else { 0 } {
-                let raise = |answer| Job::Raise(marks::rounded_up(hold), boot, answer);
+                let raise = |answer| Job::Raise(store_state::rounded_up(hold), boot, answer);
                 self.ask(true, raise).await.map_err(Error::certain)?;
             }
             let durable = write.durable && write.value.is_some();

@@ -10,20 +10,19 @@
 //!    process.
 //! 3. `handoff/runs`, `handoff/rechecks`
 //! 4. `session`: the connections, mailboxes and settings of one server or cluster.
-//! 5. `nodes`: the way to the server that has a key; then `cluster`: the masters and their slots.
+//! 5. `router`: the way to the server that has a key; then `cluster`: the masters and their slots.
 //! 6. `connection`
 //! 7. `push_receiver`, `pipeline`, `handshake`, `discovery`
 //! 8. `pipeline/writer`
 //! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
 //! 10. `script`, with the files in `lua/`
-//! 11. `sentinel`, then `client`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`;
+//! 11. `sentinel`, then `server`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`;
 //!     `watchers`
 //!
 //! The files in `differential/` are tests and are above all others: `bugs`, `batches` and `silence`, then `comparison`,
 //! then `requests`.
 
 mod catalog;
-mod client;
 mod cluster;
 mod codec;
 mod connection;
@@ -33,12 +32,13 @@ mod discovery;
 mod errors;
 mod handoff;
 mod handshake;
-mod nodes;
 mod pipeline;
 mod push_receiver;
 mod resolver;
+mod router;
 mod script;
 mod sentinel;
+mod server;
 mod session;
 mod slots;
 mod strict;
@@ -65,8 +65,8 @@ use codec::{
     primitives,
 };
 use handoff::calls::{Handoff, HasHandoff};
-use nodes::Origin;
 use push_receiver::RunMessages;
+use router::Origin;
 use session::{Session, connect_timeout};
 use std::{
     collections::HashMap,
@@ -95,15 +95,14 @@ impl Redis {
         check_braces(&opening.prefix)?;
         let store = Self::shared(url, opening)?;
         if !opening.lazy {
-            store.session.nodes.ready(connect_timeout(opening)).await?;
+            store.session.router.ready(connect_timeout(opening)).await?;
         }
         Ok(store)
     }
 
     fn shared(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+        let prefix = strict::read(&url::read(url)?, opening.network.strict)?.map(|_| opening.prefix.clone());
         let mut open = lock(OPEN.cell().get_or_init(Mutex::default));
-        let (_, strict) = strict::read(url, opening.network.strict)?;
-        let prefix = strict.map(|_| opening.prefix.clone());
         let name = (url.to_owned(), opening.network.clone(), prefix);
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
@@ -209,14 +208,15 @@ struct Read {
 
 impl Read {
     fn of(url: &str, opening: &Opening) -> Result<Self> {
-        let (url, opening) = url::with_replicas(url, opening)?;
-        let (url, strict) = strict::read(&url, opening.network.strict)?;
+        let url = url::read(url)?;
+        let opening = url::with_replicas(&url, opening)?;
+        let strict = strict::read(&url, opening.network.strict)?;
         if strict.is_some() && opening.network.allow_eviction {
             let message =
                 "strict mode excludes allow_eviction: a server that evicts keys gives away what is held";
             return Err(Error::new(ErrorKind::Misused, message));
         }
-        let origin = Origin::read(&url, &opening.network)?;
+        let origin = Origin::new(&url, &opening.network)?;
         Ok(Self { origin, strict, opening })
     }
 }
@@ -262,15 +262,15 @@ impl Store for Redis {
     }
 
     fn outage(&self, key: &Key) -> Option<Error> {
-        self.session.nodes.outage(key.as_str())
+        self.session.router.outage(key.as_str())
     }
 
     fn has_replied_since(&self, key: &Key, time: Timestamp) -> bool {
-        self.session.nodes.link_of(key.as_str()).is_some_and(|link| link.has_replied_since(time))
+        self.session.router.link_of(key.as_str()).is_some_and(|link| link.has_replied_since(time))
     }
 
     fn expected_rtt(&self, key: &Key) -> Duration {
-        self.session.nodes.link_of(key.as_str()).map_or(Duration::ZERO, |link| link.expected_rtt())
+        self.session.router.link_of(key.as_str()).map_or(Duration::ZERO, |link| link.expected_rtt())
     }
 
     fn waiter_ttl(&self) -> Option<Duration> {

@@ -29,8 +29,8 @@ pub(crate) fn random_inbox() -> Inbox {
     getrandom::u32().expect("the operating system has no random numbers")
 }
 
-/// A time in which a store has lost no write that was answered, and in which nothing need be feared to be granted twice
-/// once `quiet` is over.
+/// A time in which a store has lost no write that it had answered. Once `quiet` is over, no hold of an earlier epoch can
+/// be granted a second time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pub(crate) id: i64,

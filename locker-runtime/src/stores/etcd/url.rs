@@ -1,10 +1,19 @@
 //! Reads the URL of a cluster.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::Result,
+    stores::url::{Form, Hosts, StoreUrl},
+};
 use std::fmt;
 
-const ACCEPTED: &str = "accepted are etcd://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]..][?PARAMETERS] and etcds:// for \
-                        TLS, with the parameters prefix=TEXT, tls=true|false, ca=FILE, cert=FILE and key=FILE";
+const FORM: Form = Form {
+    store: "etcd",
+    accepted: "etcd://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]..][?PARAMETERS] and etcds:// for TLS, with the \
+               parameters prefix=TEXT, tls=true|false, ca=FILE, cert=FILE and key=FILE",
+    hosts: Hosts::Several,
+    parameters: &["prefix", "tls", "ca", "cert", "key"],
+    logins: &[],
+};
 
 const PORT: u16 = 2379;
 
@@ -49,134 +58,63 @@ impl fmt::Debug for Url {
     }
 }
 
-/// Reads a URL. No error message shows it, because it may contain a password.
-pub(super) fn read(url: &str) -> Result<Url> {
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| misused("the etcd URL has no `://`"))?;
-    let secure = match &*scheme.to_ascii_lowercase() {
-        "etcd" => false,
-        "etcds" => true,
-        _ => return Err(misused("the scheme of the etcd URL is neither etcd nor etcds")),
-    };
-    if rest.contains('#') {
-        return Err(misused("the etcd URL has a `#`: write %23 in a password"));
+/// Reads a URL.
+pub(super) fn read(text: &str) -> Result<Url> {
+    let url = StoreUrl::read(text, &FORM)?;
+    if !url.path()?.is_empty() {
+        return Err(
+            url.wrong("path", "is not supported: write `?prefix=` before what the keys should begin with")
+        );
     }
-    let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-    if parameters.contains('@') {
-        return Err(misused(
-            "the etcd URL has a `@` after its `?`: write %3F in a password and %40 in a parameter",
-        ));
-    }
-    let (login, hosts) = match place.rsplit_once('@') {
-        Some((login, hosts)) => (Some(read_login(login)?), hosts),
-        None => (None, place),
-    };
-    let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
-    if hosts.contains('/') {
-        return Err(misused(
-            "the etcd URL has a path: write `?prefix=` before what the keys should begin with",
-        ));
-    }
-    let hosts = hosts.split(',').map(read_host).collect::<Result<_>>()?;
-    let mut url = Url { hosts, login, prefix: "locker".into(), tls: secure, ..Url::default() };
-    let mut tls = None;
-    for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let value = decode(value).filter(|value| !value.is_empty()).ok_or_else(|| {
-            misused(&format!("a parameter of the etcd URL has no valid value: {}", known(name)))
-        })?;
-        match name {
-            "prefix" => url.prefix = value,
-            "ca" => url.ca = Some(value),
-            "cert" => url.cert = Some(value),
-            "key" => url.key = Some(value),
-            "tls" => {
-                tls = Some(
-                    value.parse().map_err(|_| misused("tls in the etcd URL is neither true nor false"))?,
-                );
-            }
-            _ => return Err(misused(&format!("the etcd URL has an unknown parameter: {}", known(name)))),
+    let secure = url.scheme == "etcds";
+    let tls = match url.parameter("tls") {
+        None => secure,
+        Some("true") => true,
+        Some("false") if secure => {
+            return Err(url.wrong_parameter("tls", "is false, but etcds:// is for TLS"));
         }
-    }
-    if secure && tls == Some(false) {
-        return Err(misused("etcds:// is for TLS, but the URL says tls=false"));
-    }
-    url.tls = tls.unwrap_or(secure);
-    check_files(&url)?;
-    Ok(url)
-}
-
-fn check_files(url: &Url) -> Result<()> {
-    let files = [("ca", &url.ca), ("cert", &url.cert), ("key", &url.key)];
-    if let Some((name, _)) = files.iter().find(|(_, file)| file.is_some() && !url.tls) {
-        return Err(misused(&format!("{name} in the etcd URL is for TLS: write etcds:// or tls=true")));
-    }
-    if url.cert.is_some() != url.key.is_some() {
-        return Err(misused("the etcd URL needs both cert and key, or none of them"));
-    }
-    if url.tls && !cfg!(feature = "etcd-tls") {
-        return Err(misused("this build does not support TLS: enable the Cargo feature `etcd-tls`"));
-    }
-    if url.prefix.starts_with('/') || url.prefix.ends_with('/') {
-        return Err(misused("prefix in the etcd URL begins or ends with a slash: leave it out"));
-    }
-    Ok(())
-}
-
-/// Returns the name of a parameter for messages. A part of a password that is not encoded may look like one.
-fn known(name: &str) -> &str {
-    let is_plain =
-        name.len() <= 20 && name.chars().all(|letter| letter.is_ascii_lowercase() || "_-".contains(letter));
-    if is_plain && !name.is_empty() { name } else { "its name has other characters than a to z, - and _" }
-}
-
-fn read_login(login: &str) -> Result<Login> {
-    let encoded = || misused("user or password in the etcd URL is not encoded: write %25 for a percent sign");
-    let (user, password) =
-        login.split_once(':').ok_or_else(|| misused("the etcd URL has a user, but no password"))?;
-    let (user, password) = (decode(user).ok_or_else(encoded)?, decode(password).ok_or_else(encoded)?);
-    if user.is_empty() {
-        return Err(misused("the etcd URL has a password, but no user"));
-    }
-    Ok(Login { user, password })
-}
-
-fn read_host(host: &str) -> Result<String> {
-    let port_at = host.rfind(':').filter(|at| !host[*at..].contains(']'));
-    let (name, port) = port_at.map_or((host, None), |at| (&host[..at], Some(&host[at + 1..])));
-    let port = match port.map(str::parse::<u16>) {
-        None => PORT,
-        Some(Ok(port)) if port > 0 => port,
-        Some(_) => return Err(misused("a port in the etcd URL is not a number from 1 to 65535")),
+        Some("false") => false,
+        Some(_) => return Err(url.wrong_parameter("tls", "is neither true nor false")),
     };
-    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
-    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
-    let is_valid = match address {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !name.is_empty() && name.chars().all(is_name),
-    };
-    if !is_valid {
-        return Err(misused("a host in the etcd URL is missing or not valid"));
+    if tls && !cfg!(feature = "etcd-tls") {
+        return Err(url.wrong("scheme", "or `tls` needs TLS: enable the Cargo feature `etcd-tls`"));
     }
-    Ok(format!("{name}:{port}"))
+    let prefix = url.parameter("prefix").unwrap_or("locker");
+    if prefix.starts_with('/') || prefix.ends_with('/') {
+        return Err(url.wrong_parameter("prefix", "begins or ends with a slash: leave it out"));
+    }
+    let [ca, cert, key] = files(&url, tls)?;
+    Ok(Url {
+        hosts: url.hosts.iter().map(|host| host.place(PORT)).collect(),
+        login: login(&url)?,
+        prefix: prefix.to_owned(),
+        tls,
+        ca,
+        cert,
+        key,
+    })
 }
 
-/// Replaces `%` and two hexadecimal digits by the byte that they name.
-fn decode(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
+fn files(url: &StoreUrl, tls: bool) -> Result<[Option<String>; 3]> {
+    let names = ["ca", "cert", "key"];
+    let files = names.map(|name| url.parameter(name).map(str::to_owned));
+    if let Some(at) = files.iter().position(Option::is_some).filter(|_| !tls) {
+        return Err(url.wrong_parameter(names[at], "is for TLS: write etcds:// or tls=true"));
     }
-    String::from_utf8(bytes).ok()
+    match files {
+        [_, Some(_), None] => Err(url.wrong_parameter("cert", "needs `key` beside it")),
+        [_, None, Some(_)] => Err(url.wrong_parameter("key", "needs `cert` beside it")),
+        files => Ok(files),
+    }
 }
 
-fn misused(what: &str) -> Error {
-    Error::new(ErrorKind::Misused, format!("{what}; {ACCEPTED}"))
+fn login(url: &StoreUrl) -> Result<Option<Login>> {
+    match (url.user.clone(), url.password.clone()) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) => Ok(Some(Login { user, password })),
+        (Some(_), None) => Err(url.wrong("user", "has no password")),
+        (None, Some(_)) => Err(url.wrong("password", "has no user")),
+    }
 }
 
 #[cfg(test)]
@@ -206,42 +144,22 @@ mod tests {
     }
 
     #[test]
-    fn errors_never_show_the_url() {
-        for (url, reason) in [
-            ("etcd://", "host"),
-            ("etcd:/h", "://"),
-            ("etcd://u:secret@", "host"),
-            ("etcd://secret@h", "no password"),
-            ("etcd://:secret@h", "no user"),
-            ("etcd://u:secret", "port"),
-            ("etcd://u:secret@h:0", "port"),
-            ("etcd://u:secret@h:99999", "port"),
-            ("etcd://u:secret@h,", "host"),
-            ("etcd://u:secret@h,,g", "host"),
-            ("etcd://u:secret@h g", "host"),
-            ("etcd://u:secret@[::g]", "host"),
-            ("etcd://u:secret@h/1", "path"),
-            ("etcd://u:se%cret@h", "encoded"),
-            ("etcd://u:secret%4@h", "encoded"),
-            ("etcd://u:secret@h?poll=1", "unknown parameter: poll"),
-            ("etcd://u:1?secret=x&T=secret@h", "%3F"),
-            ("etcd://u@secret?Secret=x", "no password"),
-            ("etcd://u:secret@h?tls=yes", "tls"),
-            ("etcd://u:secret@h?prefix=", "prefix"),
-            ("etcd://u:secret@h?prefix", "prefix"),
-            ("etcd://u:secret@h?prefix=/a", "slash"),
-            ("etcd://u:secret@h?ca=/f", "ca in"),
-            ("etcd://u:secret@h?tls=false&cert=/f", "cert in"),
-            ("etcds://u:secret@h?tls=false", "tls=false"),
-            ("etcd://u:secret@h#secret", "#"),
-            ("http://u:secret@h", "scheme"),
+    fn wrong_urls_are_refused_by_part() {
+        for (url, part) in [
+            ("etcd://secret@h", "the user"),
+            ("etcd://:secret@h", "the password"),
+            ("etcd://u:secret@h/1", "the path"),
+            ("etcd://u:secret@h?tls=yes", "the parameter `tls`"),
+            ("etcds://u:secret@h?tls=false", "the parameter `tls`"),
+            ("etcd://u:secret@h?prefix=/a", "the parameter `prefix`"),
+            ("etcd://u:secret@h?ca=/f", "the parameter `ca`"),
+            ("etcd://u:secret@h?tls=false&cert=/f", "the parameter `cert`"),
+            ("etcd://u:secret@h?tls=true&key=/f", "the parameter `key`"),
         ] {
             let error = read(url).expect_err(url);
-            assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
             let text = format!("{error} {error:?}");
-            assert!(text.contains("accepted are") && !text.contains("ecret"), "{url}: {text}");
-            let own = error.message().split("; accepted").next().unwrap();
-            assert!(own.contains(reason), "{url}: {own}");
+            assert!(error.message().starts_with(&format!("{part} in the etcd URL")), "{url}: {text}");
+            assert!(!text.contains("secret"), "{url}: {text}");
         }
     }
 }

@@ -75,7 +75,7 @@ impl Folder {
         let folder =
             |of: &OwnedFd, name: &str| modes.folder(of, name).map_err(|errno| fail("create a folder", errno));
         let of_boot = folder(&root, &host.boot)?;
-        // Also keeps programs that clean directories of temporary files away.
+        // `systemd-tmpfiles` removes nothing from a directory that is locked.
         let _ = fs::flock(&root, FlockOperation::NonBlockingLockShared);
         fs::flock(&of_boot, FlockOperation::NonBlockingLockShared)
             .map_err(|errno| fail("lock a folder", errno))?;

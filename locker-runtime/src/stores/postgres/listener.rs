@@ -225,8 +225,8 @@ impl Listener {
         let rows = session.query(&self.shared.statements.sample, &[&inbox]).await;
         let rows = rows.map_err(|error| errors::of_statement(&error).error)?;
         let Some(row) = rows.first() else { return Err(errors::lost("a sample has no row")) };
-        let marks = self.shared.record(sent, row);
-        if marks.removals < 0 {
+        let state = self.shared.record(sent, row);
+        if state.removals < 0 {
             return Err(errors::lost("the table locker_meta is empty"));
         }
         let channel: Option<&str> = row.get(0);

@@ -163,7 +163,7 @@ impl Session {
         let prepared = if let Some(prepared) = known {
             prepared
         } else {
-            let prepared = self.client.prepare_typed(&statement.text, statement.types).await?;
+            let prepared = self.client.prepare_typed(&statement.text, &statement.types).await?;
             lock(&self.prepared).insert(statement.number, prepared.clone());
             prepared
         };

@@ -2,8 +2,8 @@
 
 use super::{
     clock::Clock,
-    marks::{Boot, Marks},
     sql::Statements,
+    store_state::{Boot, StoreState},
     url::Target,
 };
 use crate::{
@@ -74,7 +74,7 @@ const PROBE: &str = "\u{1}probe";
 const MAX_MESSAGE: usize = 8_000;
 
 impl Shared {
-    /// An odd inbox is that of a process that may poll.
+    /// The number of the inbox is odd if the process may poll, so that senders do not take it for dead.
     pub(super) fn new(target: Target, may_poll: bool, draw: Draw) -> Self {
         Self {
             statements: Statements::new(&target.schema),
@@ -141,27 +141,27 @@ impl Shared {
         }
     }
 
-    /// Records the marks at the end of a row that was asked for at `sent`, with the time of the server. Returns them.
-    pub(super) fn record(&self, sent: Timestamp, row: &Row) -> Marks {
-        let (marks, now) = (Marks::of(row), Timestamp::now());
+    /// Records the state of the store at the end of a row that was asked for at `sent`. Returns it.
+    pub(super) fn record(&self, sent: Timestamp, row: &Row) -> StoreState {
+        let (state, now) = (StoreState::of(row), Timestamp::now());
         {
             let mut removed = lock(&self.removed);
             // Not the highest count: a restored backup has a lower one.
-            *removed = Removed { fence: removed.fence.max(marks.fence), count: marks.removals };
+            *removed = Removed { fence: removed.fence.max(state.fence), count: state.removals };
         }
         // Others must know that writes of this process can be lost before it writes.
-        match marks.boot.filter(|_| self.target.durable || marks.quick) {
-            Some(id) => self.record_boot(id, &marks, now),
+        match state.boot.filter(|_| self.target.durable || state.quick) {
+            Some(id) => self.record_boot(id, &state, now),
             None => self.reopen.notify_one(),
         }
-        lock(&self.clock).add(sent, marks.now, now);
-        marks
+        lock(&self.clock).add(sent, state.now, now);
+        state
     }
 
-    fn record_boot(&self, id: i64, marks: &Marks, now: Timestamp) {
+    fn record_boot(&self, id: i64, state: &StoreState, now: Timestamp) {
         let mut boot = lock(&self.boot);
         let was_known = boot.id != 0;
-        if boot.record(id, marks, now) {
+        if boot.record(id, state, now) {
             if was_known {
                 // Another server may have another clock.
                 *lock(&self.clock) = Clock::default();

@@ -8,7 +8,7 @@
 //! their types match better. So each function has its schema, and each operator has a built-in one for exactly its
 //! types. `unnest` with several arrays, `extract`, `coalesce` and `greatest` are not looked up by name.
 
-use super::marks;
+use super::store_state;
 use crate::stores::cas::Inbox;
 use tokio_postgres::types::Type;
 
@@ -18,7 +18,7 @@ pub(super) struct Statement {
     /// Different for each statement of a store.
     pub(super) number: usize,
     pub(super) text: String,
-    pub(super) types: &'static [Type],
+    pub(super) types: Vec<Type>,
 }
 
 /// The statements that write, in one of two modes.
@@ -41,8 +41,8 @@ pub(super) struct Writing {
 pub(super) struct Statements {
     pub(super) durable: Writing,
     pub(super) quick: Writing,
-    /// Keys and versions: returns the keys that have another version or none, and the marks with each. If there are no
-    /// such keys, a row has the marks alone.
+    /// Keys and versions: returns the keys that have another version or none, and the state of the store with each. If
+    /// there are no such keys, a row has the state of the store alone.
     pub(super) look: Statement,
     /// Inboxes and texts of messages: returns the inboxes that nobody listens to.
     pub(super) send: Statement,
@@ -50,7 +50,7 @@ pub(super) struct Statements {
     pub(super) list: Statement,
     /// Longest hold, boot: raises the longest hold for good, and returns the present boot.
     pub(super) raise: Statement,
-    /// Inbox: returns its channel, and the marks.
+    /// Inbox: returns its channel, and the state of the store.
     pub(super) sample: Statement,
     /// Inbox: returns its channel.
     pub(super) channel: Statement,
@@ -110,26 +110,51 @@ const SEND: &str =
     (SELECT pg_catalog.array_agg(DISTINCT m.inbox) FILTER (WHERE m.inbox % 2::bigint = 0::bigint AND
     pg_catalog.pg_try_advisory_xact_lock({space}, (m.inbox - 2147483648::bigint)::int)) FROM {messages})";
 
+/// The start of `update`.
+const UPDATE: &str =
+    "UPDATE {keys} SET version = greatest($2 + 1::bigint, {now}), state = $3, over_at = {now} + $4,
+    fence = greatest(fence, $5), held_until = $6 WHERE key = $1 AND version = $2
+    AND EXISTS (SELECT FROM {boot} WHERE id = $7)";
+
+/// The parameters of `update`, and of `many`.
+const ROW: [Type; 7] = [Type::TEXT, Type::INT8, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8, Type::INT8];
+const ROWS: [Type; 8] = [
+    Type::TEXT_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BYTEA_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+    Type::INT8_ARRAY,
+];
+const MESSAGES: [Type; 2] = [Type::INT8_ARRAY, Type::TEXT_ARRAY];
+
+/// Returns the text of a statement with values for the names in braces.
+fn filled(text: &str, schema: &str) -> String {
+    text.replace("{channel}", &channel("m.inbox"))
+        .replace("{own_channel}", &channel("$1"))
+        .replace("{keys}", &format!("\"{schema}\".locker_keys"))
+        .replace("{store_state}", store_state::COLUMNS)
+        .replace("{boot}", &format!("\"{schema}\".locker_boot"))
+        .replace("{meta}", &format!("\"{schema}\".locker_meta"))
+        .replace("{now}", NOW)
+        .replace("{space}", &LOCK_SPACE.to_string())
+}
+
 impl Statements {
     pub(super) fn new(schema: &str) -> Self {
         let mut numbers = 0..;
-        let mut statement = |text: &str, types: &'static [Type]| Statement {
+        let mut statement = |text: &str, types: &[Type]| Statement {
             number: numbers.next().expect("numbers do not end"),
-            text: text
-                .replace("{channel}", &channel("m.inbox"))
-                .replace("{keys}", &format!("\"{schema}\".locker_keys"))
-                .replace("{marks}", marks::COLUMNS)
-                .replace("{boot}", &format!("\"{schema}\".locker_boot"))
-                .replace("{meta}", &format!("\"{schema}\".locker_meta"))
-                .replace("{now}", NOW)
-                .replace("{space}", &LOCK_SPACE.to_string()),
-            types,
+            text: filled(text, schema),
+            types: types.to_vec(),
         };
         Self {
             durable: Writing::new(&mut statement, WAIT_FOR_DISK),
             quick: Writing::new(&mut statement, NO_WAIT_FOR_DISK),
             look: statement(
-                "SELECT other.key, other.version, other.state, {marks}
+                "SELECT other.key, other.version, other.state, {store_state}
                  FROM (VALUES (1)) AS one LEFT JOIN (SELECT a.key, k.version, k.state
                      FROM unnest($1, $2) AS a(key, version) LEFT JOIN {keys} k ON k.key = a.key
                      WHERE k.version IS DISTINCT FROM a.version) other ON true",
@@ -138,17 +163,14 @@ impl Statements {
             send: statement(
                 &format!("SELECT {SEND} WHERE {NO_WAIT_FOR_DISK}")
                     .replace("{messages}", "unnest($1, $2) AS m(inbox, text)"),
-                &[Type::INT8_ARRAY, Type::TEXT_ARRAY],
+                &MESSAGES,
             ),
             list: statement(
                 "SELECT key, state FROM {keys} WHERE key >= $1 AND key > $2 AND key < $3 ORDER BY key LIMIT $4",
                 &[Type::TEXT, Type::TEXT, Type::TEXT, Type::INT8],
             ),
-            channel: statement(&format!("SELECT {} FROM {{meta}} s", channel("$1")), &[Type::INT8]),
-            sample: statement(
-                &format!("SELECT (SELECT {} FROM {{meta}} s), {{marks}}", channel("$1")),
-                &[Type::INT8],
-            ),
+            channel: statement("SELECT {own_channel} FROM {meta} s", &[Type::INT8]),
+            sample: statement("SELECT (SELECT {own_channel} FROM {meta} s), {store_state}", &[Type::INT8]),
             raise: statement(
                 &format!(
                     "WITH raised AS (UPDATE {{meta}} SET longest = $1 WHERE longest < $1
@@ -187,11 +209,7 @@ impl Statements {
 }
 
 impl Writing {
-    fn new(statement: &mut impl FnMut(&str, &'static [Type]) -> Statement, mode: &str) -> Self {
-        const UPDATE: &str =
-            "UPDATE {keys} SET version = greatest($2 + 1::bigint, {now}), state = $3, over_at = {now} + $4,
-                              fence = greatest(fence, $5), held_until = $6 WHERE key = $1 AND version = $2
-                              AND EXISTS (SELECT FROM {boot} WHERE id = $7)";
+    fn new(statement: &mut impl FnMut(&str, &[Type]) -> Statement, mode: &str) -> Self {
         // Rows are locked without waiting, so that two statements never wait for each other.
         let many = format!(
             "WITH asked AS MATERIALIZED (SELECT a.* FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
@@ -211,27 +229,14 @@ impl Writing {
              done AS (SELECT key, version FROM changed UNION ALL SELECT key, version FROM made)"
         );
         Self {
-            update: statement(
-                &format!("{UPDATE} AND {SHORT_WAIT} AND {mode} RETURNING key, version"),
-                &[Type::TEXT, Type::INT8, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
-            ),
+            update: statement(&format!("{UPDATE} AND {SHORT_WAIT} AND {mode} RETURNING key, version"), &ROW),
             update_and_send: statement(
                 &format!(
                     "WITH u AS ({UPDATE} AND {SHORT_WAIT} AND {mode} RETURNING key, version)
                      SELECT key, version, {SEND} FROM u"
                 )
                 .replace("{messages}", "unnest($8, $9) AS m(inbox, text)"),
-                &[
-                    Type::TEXT,
-                    Type::INT8,
-                    Type::BYTEA,
-                    Type::INT8,
-                    Type::INT8,
-                    Type::INT8,
-                    Type::INT8,
-                    Type::INT8_ARRAY,
-                    Type::TEXT_ARRAY,
-                ],
+                &[&ROW[..], &MESSAGES].concat(),
             ),
             // The row is looked for in the snapshot that has the removals: a removal that commits later refuses.
             insert: statement(
@@ -244,37 +249,13 @@ impl Writing {
                 ),
                 &[Type::TEXT, Type::BYTEA, Type::INT8, Type::INT8, Type::INT8, Type::INT8, Type::INT8],
             ),
-            many: statement(
-                &format!("{many} SELECT key, version FROM done"),
-                &[
-                    Type::TEXT_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::BYTEA_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                ],
-            ),
+            many: statement(&format!("{many} SELECT key, version FROM done"), &ROWS),
             many_and_send: statement(
                 &format!("{many} SELECT key, version, {SEND} FROM done").replace(
                     "{messages}",
                     "unnest($9, $10, $11) AS m(key, inbox, text) WHERE m.key = done.key",
                 ),
-                &[
-                    Type::TEXT_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::BYTEA_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::TEXT_ARRAY,
-                    Type::INT8_ARRAY,
-                    Type::TEXT_ARRAY,
-                ],
+                &[&ROWS[..], &[Type::TEXT_ARRAY], &MESSAGES].concat(),
             ),
         }
     }

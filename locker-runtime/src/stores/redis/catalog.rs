@@ -4,7 +4,7 @@ use super::{
     codec::primitives,
     connection::{Connection, ConnectionHandle},
     errors,
-    nodes::Nodes,
+    router::Router,
     script::milliseconds,
     session::Session,
 };
@@ -60,9 +60,9 @@ async fn scan_all(session: &Session, prefix: &str, mut first: FirstKeys<'_>) -> 
 }
 
 async fn scan_each(session: &Session, prefix: &str, first: &mut FirstKeys<'_>) -> Result<()> {
-    let links = session.nodes.links();
+    let links = session.router.links();
     if links.is_empty() {
-        return Err(session.nodes.outage(prefix).unwrap_or_else(|| errors::lost("no server is known")));
+        return Err(session.router.outage(prefix).unwrap_or_else(|| errors::lost("no server is known")));
     }
     for link in links {
         scan(session, &link, prefix, first).await?;
@@ -72,7 +72,7 @@ async fn scan_each(session: &Session, prefix: &str, first: &mut FirstKeys<'_>) -
 
 /// Returns the version of the slots of a cluster, and whether some are moving.
 async fn version(session: &Session) -> Option<(u64, bool)> {
-    let Nodes::Cluster(cluster) = &session.nodes else { return None };
+    let Router::Cluster(cluster) = &session.router else { return None };
     cluster.ask_all().await;
     Some(cluster.version())
 }
@@ -120,7 +120,7 @@ fn is_same(one: Option<&Arc<Connection>>, other: Option<&Arc<Connection>>) -> bo
 
 /// Returns `1` for each key that is in use.
 async fn looks(session: &Session, keys: &[Key]) -> Result<Vec<u8>> {
-    let groups = session.nodes.groups(keys);
+    let groups = session.router.groups(keys);
     let found = try_join_all(groups.iter().map(async |places| {
         let keys: Vec<_> = places.iter().map(|place| keys[*place].clone()).collect();
         looks_together(session, &keys).await
@@ -190,10 +190,10 @@ enum At<'a> {
 
 impl At<'_> {
     /// Returns whether the servers still have it: another one may have become the master.
-    fn is_known(self, nodes: &Nodes) -> bool {
+    fn is_known(self, router: &Router) -> bool {
         match self {
             Self::Key(_) => true,
-            Self::Link(link) => nodes.links().iter().any(|other| other.is_same(link)),
+            Self::Link(link) => router.links().iter().any(|other| other.is_same(link)),
         }
     }
 }
@@ -216,7 +216,7 @@ async fn ask(session: &Session, at: At<'_>, command: Cmd) -> Result<RedisResult<
             Err(error) => error.clone(),
         };
         let delay = backoff.next_delay();
-        if !error.is_temporary() || !at.is_known(&session.nodes) || Timestamp::now() + delay >= give_up {
+        if !error.is_temporary() || !at.is_known(&session.router) || Timestamp::now() + delay >= give_up {
             return Err(error);
         }
         background::sleep(delay).await;
@@ -226,7 +226,7 @@ async fn ask(session: &Session, at: At<'_>, command: Cmd) -> Result<RedisResult<
 async fn ask_once(session: &Session, at: At<'_>, command: Cmd) -> Result<RedisResult<Value>> {
     let timeout = session.command_timeout;
     match at {
-        At::Key(key) => session.nodes.command(key, &command, Timestamp::now() + timeout * 2).await,
+        At::Key(key) => session.router.command(key, &command, Timestamp::now() + timeout * 2).await,
         At::Link(link) => {
             let connection = link.main(timeout).await?;
             connection.call(command, Timestamp::now() + timeout).await

@@ -8,10 +8,10 @@ mod absences;
 mod questions;
 
 use super::{
-    client::Server,
     connection::{Connection, ConnectionHandle, Connector},
     discovery::Discovery,
     push_receiver::PushReceiver,
+    server::Server,
     slots::{NodeNumber, Owner, Owners},
     topology::{Topology, View},
     url::Clustered,

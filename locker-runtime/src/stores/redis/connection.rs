@@ -6,13 +6,13 @@
 mod lookout;
 
 use super::{
-    client::{Server, unreachable},
     discovery::Discovery,
     errors, handshake,
     pipeline::{self, Means, Payload, Pipeline},
     push_receiver::{PushReceiver, PushSink},
     resolver::Only,
     script::Invocation,
+    server::{Server, unreachable},
 };
 use crate::{
     background,

@@ -3,8 +3,11 @@
 //! The connecting loop asks before each connection of the background thread. Connections of callers' runtimes lead to
 //! the same server as that one.
 
-use super::{client::Server, sentinel::Sentinels, slots::Owner, url};
-use crate::{error::Result, stores::opening::NetworkOptions};
+use super::{sentinel::Sentinels, server::Server, slots::Owner, url};
+use crate::{
+    error::Result,
+    stores::{opening::NetworkOptions, url::StoreUrl},
+};
 use std::{future::pending, sync::Arc};
 
 /// Says where the server is.
@@ -22,12 +25,13 @@ pub(super) enum Discovery {
 }
 
 impl Discovery {
-    /// Reads a URL. Nothing is asked yet.
-    pub(super) fn new(url: &str, options: &NetworkOptions) -> Result<Self> {
-        match url::read_watched(url) {
-            Some(watched) => Ok(Self::Sentinels(Box::new(Sentinels::new(watched?, options)?))),
-            None => Ok(Self::Fixed(Arc::new(Server::new(url::read(url)?, 0, options)?))),
+    /// Returns what a URL says that is not of a cluster. Nothing is asked yet.
+    pub(super) fn new(url: &StoreUrl, options: &NetworkOptions) -> Result<Self> {
+        if url.scheme.ends_with("+sentinel") {
+            let watched = url::Watched::of(url)?;
+            return Ok(Self::Sentinels(Box::new(Sentinels::new(watched, options)?)));
         }
+        Ok(Self::Fixed(Arc::new(Server::new(url::server(url)?, 0, options)?)))
     }
 
     /// Returns the address without users and passwords, for messages.

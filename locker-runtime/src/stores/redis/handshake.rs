@@ -4,7 +4,7 @@ mod role;
 mod scripts;
 mod setting;
 
-use super::{client::Server, errors, script::Script, slots::Owner, topology::View};
+use super::{errors, script::Script, server::Server, slots::Owner, topology::View};
 use crate::{
     diagnostics::warning,
     error::{Error, ErrorKind, Result},

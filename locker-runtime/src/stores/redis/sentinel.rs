@@ -8,7 +8,7 @@
 mod views;
 
 use super::{
-    client::Server,
+    server::Server,
     url::{Watched, place},
 };
 use crate::{

@@ -4,8 +4,8 @@ use super::{
     connection::Connector,
     discovery::Discovery,
     handshake,
-    nodes::{Nodes, Origin},
     push_receiver::{PushReceiver, RunMessages},
+    router::{Origin, Router},
     script::{Invocation, ScriptReply},
     strict::Strict,
 };
@@ -28,7 +28,7 @@ const EVICTION_INTERVAL: Duration = Duration::from_secs(60);
 /// A session with one server or cluster.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) nodes: Nodes,
+    pub(super) router: Router,
     pub(super) receiver: Arc<PushReceiver>,
     pub(super) channel: Arc<str>,
     pub(super) command_timeout: Duration,
@@ -76,9 +76,9 @@ impl Session {
             eviction_interval,
             knows_scripts: AtomicBool::new(false),
         };
-        let nodes = Nodes::open(origin, &receiver, connector);
+        let router = Router::open(origin, &receiver, connector);
         Self {
-            nodes,
+            router,
             receiver,
             channel: channel.into(),
             command_timeout,
@@ -95,12 +95,12 @@ impl Session {
     pub(super) async fn invoke(&self, invocation: Invocation, by: Timestamp) -> Result<ScriptReply> {
         let invocation = invocation.strictly(self.strict.as_ref());
         if let Some(first) = invocation.first() {
-            match self.nodes.invoke(&Arc::new(first), by).await? {
+            match self.router.invoke(&Arc::new(first), by).await? {
                 Ok(Value::Nil) => {}
                 reply => return ScriptReply::of_call(reply),
             }
         }
-        ScriptReply::of_call(self.nodes.invoke(&Arc::new(invocation), by).await?)
+        ScriptReply::of_call(self.router.invoke(&Arc::new(invocation), by).await?)
     }
 }
 

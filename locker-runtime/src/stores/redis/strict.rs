@@ -8,15 +8,13 @@ mod model;
 #[cfg(test)]
 pub(super) mod reference;
 
-use super::{
-    slots::{SLOTS, slot_of},
-    url,
-};
+use super::slots::{SLOTS, slot_of};
 use crate::{
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::{HoldRequest, Request},
     ranges::{SHORTEST, check_range},
+    stores::url::StoreUrl,
 };
 use std::time::Duration;
 
@@ -97,18 +95,17 @@ fn numbers(prefix: &str) -> Vec<u32> {
     numbers
 }
 
-/// Takes the parameter `strict` out of a URL. Returns the rest, and the longest lease in strict mode.
-pub(super) fn read(url: &str, option: Option<Duration>) -> Result<(String, Option<Duration>)> {
-    let (rest, [value]) = url::take(url, ["strict"])?;
-    let Some(value) = value else { return Ok((rest, option)) };
-    let longest = humantime::parse_duration(&value).map_err(|_| {
-        misused("strict in the redis URL is not a duration: give the longest lease, as in strict=60s")
+/// Returns the longest lease in strict mode, as the URL or the option says.
+pub(super) fn read(url: &StoreUrl, option: Option<Duration>) -> Result<Option<Duration>> {
+    let Some(value) = url.parameter("strict") else { return Ok(option) };
+    let longest = humantime::parse_duration(value).map_err(|_| {
+        url.wrong_parameter("strict", "is not a duration: give the longest lease, as in strict=60s")
     })?;
     check_range("strict", longest, SHORTEST)?;
     if option.is_some_and(|option| option != longest) {
-        return Err(misused("strict in the redis URL differs from that of the builder"));
+        return Err(url.wrong_parameter("strict", "differs from that of the builder"));
     }
-    Ok((rest, Some(longest)))
+    Ok(Some(longest))
 }
 
 fn misused(message: impl Into<String>) -> Error {
@@ -118,20 +115,24 @@ fn misused(message: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::redis::url;
+
+    fn longest(url: &str, option: Option<Duration>) -> Result<Option<Duration>> {
+        read(&url::read(url)?, option)
+    }
 
     #[test]
     fn url_has_the_longest_lease() {
         let minute = Some(Duration::from_secs(60));
-        for (url, option, rest, longest) in [
-            ("redis://h", None, "redis://h", None),
-            ("redis://h", minute, "redis://h", minute),
-            ("redis://h:1/2?strict=60s", None, "redis://h:1/2", minute),
-            ("redis://h?strict=1m", minute, "redis://h", minute),
-            ("unix:///s?db=1&strict=60s&user=a", None, "unix:///s?db=1&user=a", minute),
-            ("redis+sentinel://a,b/main?strict=60s&db=2", None, "redis+sentinel://a,b/main?db=2", minute),
-            ("redis://u:p?strict=60s@h", None, "redis://u:p?strict=60s@h", None),
+        for (url, option, expected) in [
+            ("redis://h", None, None),
+            ("redis://h", minute, minute),
+            ("redis://h:1/2?strict=60s", None, minute),
+            ("redis://h?strict=1m", minute, minute),
+            ("unix:///s?db=1&strict=60s&user=a", None, minute),
+            ("redis+sentinel://a,b/main?strict=60s&db=2", None, minute),
         ] {
-            assert_eq!(read(url, option).unwrap(), (rest.to_owned(), longest), "{url}");
+            assert_eq!(longest(url, option).unwrap(), expected, "{url}");
         }
     }
 
@@ -148,10 +149,9 @@ mod tests {
 
     #[test]
     fn wrong_limits_are_refused() {
-        for url in ["redis://h?strict", "redis://h?strict=", "redis://h?strict=7", "redis://h?strict=0s"] {
-            assert_eq!(read(url, None).unwrap_err().kind(), ErrorKind::Misused, "{url}");
+        for url in ["redis://h?strict=7", "redis://h?strict=0s"] {
+            assert_eq!(longest(url, None).unwrap_err().kind(), ErrorKind::Misused, "{url}");
         }
-        assert!(read("redis://h?strict=1s&strict=1s", None).is_err());
-        assert!(read("redis://h?strict=1s", Some(Duration::from_secs(2))).is_err());
+        assert!(longest("redis://h?strict=1s", Some(Duration::from_secs(2))).is_err());
     }
 }

@@ -81,13 +81,13 @@ async fn command_follows_a_slot_that_moves() {
     let (key, slot) = (format!("text {name}"), setup.slot(&format!("text {name}")));
     let set = |text: &str| redis::cmd("SET").arg(&key).arg(text).arg("PX").arg(60_000).clone();
     setup.begin_move(slot, 0, 1);
-    let reply = store.session.nodes.command(&key, &set("next"), by()).await.unwrap();
+    let reply = store.session.router.command(&key, &set("next"), by()).await.unwrap();
     assert_eq!(reply, Ok(redis::Value::Okay));
     // The next owner has it, and shows it only behind ASKING.
     let keys = |server: usize| -> Vec<String> { setup.servers()[server].ask("KEYS", &["text *"]) };
     assert_eq!((keys(0), keys(1)), (vec![], vec![key.clone()]));
     setup.end_move(slot, 0, 1);
-    let read = store.session.nodes.command(&key, redis::cmd("GET").arg(&key), by()).await.unwrap();
+    let read = store.session.router.command(&key, redis::cmd("GET").arg(&key), by()).await.unwrap();
     assert_eq!(read, Ok(redis::Value::BulkString(b"next".to_vec())));
 }
 

@@ -1,67 +1,169 @@
-//! The URLs of one server; in `sentinels`, of a master that sentinels watch; in `clusters`, of a cluster.
+//! The URLs of one server, of a master that sentinels watch, and of a cluster.
 
 mod clusters;
-mod parameters;
 mod replicas;
 mod sentinels;
 
-pub(super) use clusters::{Clustered, read_clustered};
-pub(super) use parameters::take;
+pub(super) use clusters::Clustered;
 pub(super) use replicas::with_replicas;
-pub(super) use sentinels::{Watched, place, read_watched};
+pub(super) use sentinels::Watched;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    stores::url::{self, Form, Hosts, StoreUrl},
+};
 use redis::{
-    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
-const ACCEPTED: &str = "accepted are redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, \
-                        unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD], \
-                        redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT],../MASTER[?db=DATABASE], and \
-                        redis+cluster://[USER:PASSWORD@]NODE[:PORT],.., each also with the parameters \
-                        wait_replicas=NUMBER and wait_timeout=DURATION";
+const PORT: u16 = 6379;
 
-/// Reads a URL. No error message shows it, because it may contain a password.
-pub(super) fn read(url: &str) -> Result<ConnectionInfo> {
-    let parsed = redis::parse_redis_url(url).ok_or_else(|| invalid(url))?;
-    let is_unix = matches!(parsed.scheme(), "unix" | "redis+unix");
-    for (name, _) in parsed.query_pairs() {
-        if !(is_unix && matches!(&*name, "db" | "user" | "pass")) {
-            return Err(misused("the redis URL has an unknown parameter"));
-        }
+const SERVER: Form = Form {
+    store: "redis",
+    accepted: "redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss:// for TLS, \
+               unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD], \
+               redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT],../MASTER[?db=DATABASE], and \
+               redis+cluster://[USER:PASSWORD@]NODE[:PORT],.., each also with the parameters strict=DURATION, \
+               wait_replicas=NUMBER and wait_timeout=DURATION",
+    hosts: Hosts::One,
+    parameters: &["strict", "wait_replicas", "wait_timeout"],
+    logins: &[],
+};
+const SOCKET: Form = Form {
+    hosts: Hosts::None,
+    parameters: &["db", "user", "pass", "strict", "wait_replicas", "wait_timeout"],
+    logins: &["user", "pass"],
+    ..SERVER
+};
+const SENTINELS: Form = Form {
+    hosts: Hosts::Several,
+    parameters: &[
+        "db",
+        "sentinel_user",
+        "sentinel_password",
+        "sentinel_tls",
+        "strict",
+        "wait_replicas",
+        "wait_timeout",
+    ],
+    logins: &["sentinel_user", "sentinel_password"],
+    ..SERVER
+};
+const CLUSTER: Form = Form { hosts: Hosts::Several, ..SERVER };
+
+/// Reads a URL.
+pub(super) fn read(url: &str) -> Result<StoreUrl> {
+    let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
+    let form = match &*scheme {
+        "unix" | "redis+unix" => &SOCKET,
+        "redis+sentinel" | "rediss+sentinel" => &SENTINELS,
+        "redis+cluster" | "rediss+cluster" => &CLUSTER,
+        _ => &SERVER,
+    };
+    let url = StoreUrl::read(url, form)?;
+    if !cfg!(feature = "redis-tls") && has_tls(&url) {
+        return Err(url.wrong("scheme", "needs TLS: enable the Cargo feature `redis-tls`"));
     }
-    if parsed.fragment().is_some() {
-        return Err(misused("the redis URL has a fragment (#..), which is not supported"));
-    }
-    if !cfg!(feature = "redis-tls") && parsed.scheme() == "rediss" {
-        return Err(misused("this build does not support TLS: enable the Cargo feature `redis-tls`"));
-    }
-    let info = parsed.into_connection_info().map_err(|error| misused(&lower(&error.to_string())))?;
-    if info.redis_settings().db() < 0 {
-        return Err(misused("the database number in the redis URL is negative"));
-    }
-    if matches!(info.addr(), ConnectionAddr::Tcp(_, 0) | ConnectionAddr::TcpTls { port: 0, .. }) {
-        return Err(misused("the port in the redis URL is 0, which is not valid"));
-    }
-    let settings = info
-        .redis_settings()
-        .clone()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_lib_name("locker", env!("CARGO_PKG_VERSION"));
-    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp()))
+    Ok(url)
 }
 
-/// Returns the error for a URL that cannot be parsed, which names a wrong port.
-fn invalid(url: &str) -> Error {
-    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-    let place = rest.split(['/', '?', '#']).next().and_then(|authority| authority.rsplit(['@', ']']).next());
-    match place.and_then(|place| place.rsplit_once(':')) {
-        Some((_, port)) if port.parse::<u16>().is_err() => {
-            misused("the port in the redis URL is not a number from 1 to 65535")
+fn has_tls(url: &StoreUrl) -> bool {
+    url.scheme.starts_with("rediss")
+}
+
+/// Returns how to connect to the only server of a URL.
+pub(super) fn server(url: &StoreUrl) -> Result<ConnectionInfo> {
+    if url.hosts.is_empty() {
+        let path = url.path()?;
+        if path.is_empty() {
+            return Err(url.wrong("path", "is missing"));
         }
-        _ => misused("the redis URL is not valid"),
+        let settings = settings(url.parameter("user"), url.parameter("pass"), database(url)?);
+        return info(ConnectionAddr::Unix(format!("/{path}").into()), &settings);
+    }
+    let path = url.path()?.trim_matches('/');
+    let db = if path.is_empty() { 0 } else { number(path).ok_or_else(|| url.wrong("path", NO_DATABASE))? };
+    let settings = settings(url.user.as_deref(), url.password.as_deref(), db);
+    Ok(hosts(url, has_tls(url), &settings, PORT)?.remove(0))
+}
+
+const NO_DATABASE: &str = "is not the number of a database";
+
+/// Returns the parameter `db`.
+fn database(url: &StoreUrl) -> Result<i64> {
+    let Some(text) = url.parameter("db") else { return Ok(0) };
+    number(text).ok_or_else(|| url.wrong_parameter("db", NO_DATABASE))
+}
+
+fn number(text: &str) -> Option<i64> {
+    text.parse().ok().filter(|db| *db >= 0)
+}
+
+/// Returns how to connect to each host of a URL.
+fn hosts(
+    url: &StoreUrl,
+    has_tls: bool,
+    settings: &RedisConnectionInfo,
+    default_port: u16,
+) -> Result<Vec<ConnectionInfo>> {
+    let of_host = |host: &url::Host| {
+        let (host, port) = (host.name.clone(), host.port.unwrap_or(default_port));
+        if host == "0.0.0.0" || host == "::" {
+            return Err(url.wrong("host", "is a wildcard address, to which no client can connect"));
+        }
+        info(
+            if has_tls {
+                ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+            } else {
+                ConnectionAddr::Tcp(host, port)
+            },
+            settings,
+        )
+    };
+    url.hosts.iter().map(of_host).collect()
+}
+
+fn settings(user: Option<&str>, password: Option<&str>, db: i64) -> RedisConnectionInfo {
+    let settings = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_lib_name("locker", env!("CARGO_PKG_VERSION"))
+        .set_db(db);
+    let settings = user.into_iter().fold(settings, RedisConnectionInfo::set_username);
+    password
+        .filter(|password| !password.is_empty())
+        .into_iter()
+        .fold(settings, RedisConnectionInfo::set_password)
+}
+
+fn info(addr: ConnectionAddr, settings: &RedisConnectionInfo) -> Result<ConnectionInfo> {
+    const PROBE: Duration = Duration::from_secs(10);
+    let keepalive = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE);
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    let info =
+        addr.into_connection_info().map_err(|error| Error::new(ErrorKind::Misused, error.to_string()))?;
+    Ok(info.set_redis_settings(settings.clone()).set_tcp_settings(tcp))
+}
+
+/// Returns what is needed to connect to this place with login and TLS of `like`.
+fn server_at(like: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
+    let addr = match like.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure: *insecure, tls_params: tls_params.clone() }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    like.clone().set_addr(addr)
+}
+
+/// Returns host and port.
+pub(super) fn place(info: &ConnectionInfo) -> String {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            url::place(host, *port)
+        }
+        other => other.to_string(),
     }
 }
 
@@ -69,96 +171,58 @@ fn invalid(url: &str) -> Error {
 pub(super) fn redacted(info: &ConnectionInfo) -> String {
     let db = info.redis_settings().db();
     match info.addr() {
-        ConnectionAddr::Tcp(host, port) => format!("redis://{}:{port}/{db}", bracketed(host)),
-        ConnectionAddr::TcpTls { host, port, .. } => format!("rediss://{}:{port}/{db}", bracketed(host)),
+        ConnectionAddr::Tcp(..) => format!("redis://{}/{db}", place(info)),
+        ConnectionAddr::TcpTls { .. } => format!("rediss://{}/{db}", place(info)),
         ConnectionAddr::Unix(path) => format!("unix://{}?db={db}", path.display()),
         _ => "redis".into(),
     }
-}
-
-/// Returns a host as in a URL: an IPv6 address has brackets.
-fn bracketed(host: &str) -> Cow<'_, str> {
-    if host.contains(':') { Cow::Owned(format!("[{host}]")) } else { Cow::Borrowed(host) }
-}
-
-fn tcp() -> TcpSettings {
-    const PROBE: Duration = Duration::from_secs(10);
-    TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(TcpKeepalive::new().with_time(PROBE).with_interval(PROBE))
-}
-
-fn misused(what: &str) -> Error {
-    Error::new(ErrorKind::Misused, format!("{what}; {ACCEPTED}"))
-}
-
-fn lower(text: &str) -> String {
-    let text = text.strip_suffix(" - InvalidClientConfig").unwrap_or(text);
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn errors_never_show_the_url() {
-        for url in [
-            "redis://",
-            "redis://:secret@",
-            "redis://h:secret",
-            "redis://u:secret@h:99999",
-            "redis://u:secret@h/one",
-            "redis://u:secret@h/-1",
-            "redis://u:secret@h:0",
-            "redis://u:secret@h/?x=1",
-            "redis://u:secret@h/#insecure",
-            "redis://u:secret@0.0.0.0",
-            "unix://",
-            "unix:///s?pass=secret&db=x",
-        ] {
-            let error = read(url).expect_err(url);
-            assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
-            let text = format!("{error} {error:?}");
-            assert!(text.contains("accepted are") && !text.contains("secret"), "{url}: {text}");
-        }
-    }
-
-    #[test]
-    fn redacted_url_has_no_login() {
-        for (url, expected) in [
-            ("redis://u:secret@h:7/3", "redis://h:7/3"),
-            ("redis://:secret@[::1]", "redis://[::1]:6379/0"),
-            ("unix:///s?db=1&pass=secret", "unix:///s?db=1"),
-        ] {
-            assert_eq!(redacted(&read(url).unwrap()), expected);
-        }
-    }
-
-    #[test]
-    fn error_names_a_wrong_port() {
-        for url in
-            ["redis://h:99999", "redis://h:abc/1", "redis://u:p@h:-1", "redis://[::1]:x", "redis://h:0"]
-        {
-            let error = read(url).expect_err(url);
-            assert!(error.message().starts_with("the port in the redis URL is"), "{url}: {error}");
-        }
-        for url in ["redis://", "redis://a b", "redis://[::1"] {
-            let error = read(url).expect_err(url);
-            assert!(!error.message().contains("port in"), "{url}: {error}");
-        }
+    fn one(url: &str) -> Result<ConnectionInfo> {
+        server(&read(url)?)
     }
 
     #[test]
     fn url_has_user_password_database_and_socket() {
-        let info = read("redis://ann:p%40ss@example.org:7000/3").unwrap();
+        let info = one("redis://ann:p%40ss@example.org:7000/3").unwrap();
         let settings = info.redis_settings();
         assert_eq!((settings.username(), settings.password(), settings.db()), (Some("ann"), Some("p@ss"), 3));
-        assert_eq!(redacted(&info), "redis://example.org:7000/3");
         assert!(info.tcp_settings().nodelay());
-        for url in ["unix:///run/redis.sock?db=2", "redis+unix:///run/redis.sock?db=2"] {
-            assert_eq!(redacted(&read(url).unwrap()), "unix:///run/redis.sock?db=2");
+        for (url, redacted_url, user, password) in [
+            ("redis://u:secret@h:7/3", "redis://h:7/3", Some("u"), Some("secret")),
+            ("redis://:secret@[::1]", "redis://[::1]:6379/0", None, Some("secret")),
+            ("redis://u:@h", "redis://h:6379/0", Some("u"), None),
+            ("unix:///run/s@1?db=1&pass=a@b", "unix:///run/s@1?db=1", None, Some("a@b")),
+            ("redis+unix:///s?user=u&pass=%25", "unix:///s?db=0", Some("u"), Some("%")),
+        ] {
+            let info = one(url).unwrap();
+            let settings = info.redis_settings();
+            assert_eq!((settings.username(), settings.password()), (user, password), "{url}");
+            assert_eq!(redacted(&info), redacted_url, "{url}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_by_part() {
+        for (url, part) in [
+            ("redis://u:secret@h/one", "the path"),
+            ("redis://u:secret@h/-1", "the path"),
+            ("redis://u:secret@0.0.0.0", "the host"),
+            ("redis://u:secret@[::]", "the host"),
+            ("redis://u:secret@h,g", "the host"),
+            ("redis://h/?db=1", "the parameter `db`"),
+            ("unix://", "the path"),
+            ("unix:///", "the path"),
+            ("unix:///s?pass=secret&db=x", "the parameter `db`"),
+        ] {
+            let error = one(url).expect_err(url);
+            let text = format!("{error} {error:?}");
+            assert!(error.message().starts_with(&format!("{part} in the redis URL")), "{url}: {text}");
+            assert!(!text.contains("secret"), "{url}: {text}");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     stores::{
         opening::NetworkOptions,
-        redis::{client::Server, connection::Connection, errors, handshake, topology::View},
+        redis::{connection::Connection, errors, handshake, server::Server, topology::View},
     },
 };
 use futures_util::{StreamExt, stream::FuturesUnordered};

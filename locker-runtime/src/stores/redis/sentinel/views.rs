@@ -6,7 +6,7 @@
 //! led a failover, but that one has the highest number.
 
 use super::ASK_INTERVAL;
-use crate::{clock::Timestamp, stores::redis::client::Server};
+use crate::{clock::Timestamp, stores::redis::server::Server};
 
 /// What a sentinel says of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn most_sentinels_move_a_process_in_time() {
         let start = Timestamp::from_micros(1);
-        let server = url::read("redis://127.0.0.1:1").unwrap();
+        let server = url::server(&url::read("redis://127.0.0.1:1").unwrap()).unwrap();
         let server = Server::new(server, 7, &NetworkOptions::default()).unwrap();
         for (all, at_once, later) in [
             ([view(8, 2), None, None], true, true),

@@ -1,13 +1,8 @@
 //! The `redis+cluster://` URL.
 
-use super::{
-    misused,
-    sentinels::{login_of, one, place, server_at},
-};
-use crate::error::{Error, Result};
+use super::{PORT, hosts, place, server_at, settings};
+use crate::{error::Result, stores::url::StoreUrl};
 use redis::{ConnectionAddr, ConnectionInfo};
-
-const PORT: u16 = 6379;
 
 /// Some nodes of a cluster, with user and password.
 #[derive(Clone)]
@@ -16,6 +11,14 @@ pub(in super::super) struct Clustered {
 }
 
 impl Clustered {
+    pub(in super::super) fn of(url: &StoreUrl) -> Result<Self> {
+        if !url.path()?.is_empty() {
+            return Err(url.wrong("path", "is a database, and a cluster has only database 0: use a prefix"));
+        }
+        let settings = settings(url.user.as_deref(), url.password.as_deref(), 0);
+        Ok(Self { seeds: hosts(url, super::has_tls(url), &settings, PORT)? })
+    }
+
     /// Returns the URL without user and password, for messages.
     pub(in super::super) fn redacted(&self) -> String {
         let scheme = if self.has_tls() { "rediss+cluster" } else { "redis+cluster" };
@@ -33,56 +36,12 @@ impl Clustered {
     }
 }
 
-/// Reads a URL of a cluster. Returns `None` for other schemes. No error message shows the URL, because it may contain
-/// a password.
-pub(in super::super) fn read_clustered(url: &str) -> Option<Result<Clustered>> {
-    let (scheme, rest) = url.split_once("://")?;
-    match &*scheme.to_ascii_lowercase() {
-        "redis+cluster" => Some(read_rest(rest, false)),
-        "rediss+cluster" => Some(read_rest(rest, true)),
-        _ => None,
-    }
-}
-
-fn read_rest(rest: &str, tls: bool) -> Result<Clustered> {
-    if rest.contains('#') {
-        return Err(wrong("has a fragment (#..), which is not supported: write %23 in a password"));
-    }
-    let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
-    if let Some(parameter) = parameters.split('&').find(|parameter| !parameter.is_empty()) {
-        return Err(match parameter.split('=').next() {
-            Some("db") => has_database(),
-            _ => wrong("has an unknown parameter (known are wait_replicas, wait_timeout and strict)"),
-        });
-    }
-    let (login, place) = place.rsplit_once('@').map_or(("", place), |(login, place)| (login, place));
-    let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
-    if !path.is_empty() {
-        return Err(has_database());
-    }
-    if hosts.is_empty() || hosts.split(',').any(|host| host.is_empty() || host.starts_with(':')) {
-        return Err(wrong("has no host of a node, or an empty one"));
-    }
-    let login = login_of(login);
-    let seeds = hosts.split(',').map(|host| one(tls, &login, host, PORT, "0")).collect::<Result<_>>()?;
-    Ok(Clustered { seeds })
-}
-
-fn has_database() -> Error {
-    wrong("has a database, and a cluster has only database 0: use a prefix")
-}
-
-fn wrong(what: &str) -> Error {
-    misused(&format!("the URL of the cluster {what}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::error::ErrorKind;
+    use super::{super::read, *};
 
     fn clustered(url: &str) -> Result<Clustered> {
-        read_clustered(url).expect("a URL of a cluster")
+        Clustered::of(&read(url)?)
     }
 
     #[test]
@@ -97,7 +56,6 @@ mod tests {
                 assert_eq!((settings.username(), settings.password()), (Some("ann"), Some("p@s:s")));
             }
         }
-        assert!(read_clustered("redis://h").is_none());
     }
 
     #[cfg(feature = "redis-tls")]
@@ -109,26 +67,10 @@ mod tests {
     }
 
     #[test]
-    fn wrong_urls_are_refused_by_name() {
-        for (url, reason) in [
-            ("redis+cluster://", "no host"),
-            ("redis+cluster://u:secret@", "no host"),
-            ("redis+cluster://u:secret@:6379", "no host"),
-            ("redis+cluster://u:secret@h,", "no host"),
-            ("redis+cluster://u:secret@h/0", "database"),
-            ("redis+cluster://u:secret@h/3", "database"),
-            ("redis+cluster://u:secret@h?db=0", "database"),
-            ("redis+cluster://u:secret@h/?secret=1", "unknown parameter"),
-            ("redis+cluster://u:secret@h:0", "port"),
-            ("redis+cluster://u:secret@h:99999", "port"),
-            ("redis+cluster://u:secret@h a", "not valid"),
-            ("redis+cluster://u:secret@h#x", "fragment"),
-        ] {
-            let error = clustered(url).err().expect(url);
-            assert_eq!(error.kind(), ErrorKind::Misused, "{url}");
-            let text = format!("{error} {error:?}");
-            assert!(text.contains(reason) && text.contains("redis+cluster://["), "{url}: {text}");
-            assert!(!text.contains("secret"), "{url}: {text}");
+    fn databases_are_refused() {
+        for (end, part) in [("/0", "the path"), ("/3", "the path"), ("?db=0", "the parameter `db`")] {
+            let error = clustered(&format!("redis+cluster://u:secret@h{end}")).err().expect(end);
+            assert!(error.message().starts_with(&format!("{part} in the redis URL")), "{end}: {error}");
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::{clock::Timestamp, stores::cas::Epoch};
 use std::time::Duration;
 use tokio_postgres::Row;
 
-/// The columns: those of [`Marks`].
+/// The columns: those of [`StoreState`].
 pub(super) const COLUMNS: &str = "{now}, coalesce((SELECT fence FROM {meta}), 0), \
      coalesce((SELECT removals FROM {meta}), -1), coalesce((SELECT longest FROM {meta}), 0), \
      coalesce((SELECT quick FROM {meta}), false), coalesce((SELECT quiet_until FROM {meta}), 0), \
@@ -17,7 +17,7 @@ pub(super) const SLACK: i64 = 1_000_000;
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Times are on the clock of the server, in microseconds.
-pub(super) struct Marks {
+pub(super) struct StoreState {
     pub(super) now: i64,
     /// At least as high as the fences of all keys that were removed.
     pub(super) fence: i64,
@@ -31,7 +31,7 @@ pub(super) struct Marks {
     pub(super) boot: Option<i64>,
 }
 
-impl Marks {
+impl StoreState {
     pub(super) fn of(row: &Row) -> Self {
         let first = row.len() - 7;
         Self {
@@ -58,12 +58,12 @@ pub(super) struct Boot {
 }
 
 impl Boot {
-    /// Records marks that have just come. Returns whether they are of another boot.
-    pub(super) fn record(&mut self, id: i64, marks: &Marks, now: Timestamp) -> bool {
+    /// Records a state that has just come. Returns whether it is of another boot.
+    pub(super) fn record(&mut self, id: i64, state: &StoreState, now: Timestamp) -> bool {
         // Not longer than it was at its beginning: the clock of the server may have been ahead then.
-        let left = marks.quiet_until.saturating_sub(marks.now).min(marks.longest.saturating_add(SLACK));
+        let left = state.quiet_until.saturating_sub(state.now).min(state.longest.saturating_add(SLACK));
         let left = u64::try_from(left).unwrap_or(0);
-        let (longest, quiet_until) = (marks.longest, now + Duration::from_micros(left));
+        let (longest, quiet_until) = (state.longest, now + Duration::from_micros(left));
         if self.id != id {
             *self = Self { id, longest, quiet_until };
             return true;
@@ -94,15 +94,23 @@ pub(super) fn rounded_up(hold: i64) -> i64 {
 mod tests {
     use super::*;
 
-    fn marks(longest: i64, quiet_until: i64) -> Marks {
-        Marks { now: 1_000_000_000, fence: 0, removals: 0, longest, quick: false, quiet_until, boot: Some(1) }
+    fn state(longest: i64, quiet_until: i64) -> StoreState {
+        StoreState {
+            now: 1_000_000_000,
+            fence: 0,
+            removals: 0,
+            longest,
+            quick: false,
+            quiet_until,
+            boot: Some(1),
+        }
     }
 
     /// The clock of the server was a day ahead when the quiet time began.
     #[test]
     fn quiet_time_is_no_longer_than_the_longest_hold() {
         let (mut boot, now) = (Boot::default(), Timestamp::now());
-        assert!(boot.record(1, &marks(11_000_000, 87_400_000_000), now));
+        assert!(boot.record(1, &state(11_000_000, 87_400_000_000), now));
         assert_eq!(boot.epoch(now).quiet, Some(Duration::from_secs(12)));
     }
 
@@ -110,7 +118,7 @@ mod tests {
     fn a_lowered_longest_hold_is_raised_again() {
         let (mut boot, now) = (Boot::default(), Timestamp::now());
         for longest in [67_000_000, 11_000_000] {
-            boot.record(1, &marks(longest, 0), now);
+            boot.record(1, &state(longest, 0), now);
             assert_eq!(boot.longest, longest);
         }
     }

@@ -1,9 +1,9 @@
 //! The way to the node that has a key: the only server, or a master of a cluster.
 //!
 //! A node that does not have the slot of a key refuses with `MOVED` and names the owner. While a slot moves, its owner
-//! refuses with `ASK` what it no longer has, and the next owner accepts that only right behind `ASKING`; both refuse
-//! with `TRYAGAIN` a script whose keys they have in part. In all these cases nothing was done, and the same call goes
-//! to the other node or is repeated.
+//! refuses a call for a key that it no longer has with `ASK`, and the next owner accepts that call only right behind
+//! `ASKING`. Both refuse a script with `TRYAGAIN` if they have only some of its keys. A refused call has had no effect:
+//! it goes to the other node or is repeated.
 
 use super::{
     cluster::{Cluster, Seeds},
@@ -14,7 +14,7 @@ use super::{
     push_receiver::PushReceiver,
     script::Invocation,
     slots::slot_of,
-    url,
+    url::Clustered,
 };
 use crate::{
     background,
@@ -22,7 +22,7 @@ use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    stores::opening::NetworkOptions,
+    stores::{opening::NetworkOptions, url::StoreUrl},
 };
 use redis::{Cmd, RedisError};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -32,7 +32,7 @@ const MAX_REDIRECTS: usize = 4;
 
 /// The servers of a store.
 #[derive(Debug)]
-pub(super) enum Nodes {
+pub(super) enum Router {
     One(ConnectionHandle),
     Cluster(Arc<Cluster>),
 }
@@ -44,12 +44,12 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// Reads a URL. Nothing is asked yet.
-    pub(super) fn read(url: &str, options: &NetworkOptions) -> Result<Self> {
-        Ok(match url::read_clustered(url) {
-            Some(url) => Self::Cluster(Seeds { url: url?, options: options.clone() }),
-            None => Self::One(Discovery::new(url, options)?),
-        })
+    /// Returns what a URL says. Nothing is asked yet.
+    pub(super) fn new(url: &StoreUrl, options: &NetworkOptions) -> Result<Self> {
+        if url.scheme.ends_with("+cluster") {
+            return Ok(Self::Cluster(Seeds { url: Clustered::of(url)?, options: options.clone() }));
+        }
+        Discovery::new(url, options).map(Self::One)
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -73,7 +73,7 @@ enum Call<'a> {
     Command(&'a Cmd),
 }
 
-impl Nodes {
+impl Router {
     /// Starts to connect in the background.
     pub(super) fn open(
         origin: Origin,

@@ -29,8 +29,8 @@ use foldhash::fast::FixedState;
 use futures_util::FutureExt;
 use std::{hash::BuildHasher, mem::take, panic::AssertUnwindSafe, time::Duration};
 
-/// How long it is relied on that a key has no value. Values are kept for longer after their last use, so a key whose
-/// value was made and removed in between is noticed.
+/// How long a process assumes that a key has no value, after it has found none. A backend keeps a value for longer than
+/// this after its last use, so no value is made and removed unnoticed meanwhile.
 const ABSENT_FOR: Duration = Duration::from_secs(30);
 
 /// The most that may be unknown about the store's clock. Holds last longer by what is unknown.
