@@ -129,8 +129,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "LOCKER_MAX_ZMQ_BYTES", default_value = "67108864", value_name = "BYTES", help_heading = LIMITS)]
     #[arg(value_parser = bytes)]
     pub(crate) max_zmq_bytes: usize,
-    /// How many bytes of long HTTP answers may be unread in total. Beyond it the connections whose clients have read
-    /// nothing for the longest time are closed
+    /// How many bytes of long HTTP answers may be unread in total. Beyond it further long answers are replaced by 503
     #[arg(long, env = "LOCKER_MAX_UNREAD_BYTES", default_value = "67108864", value_name = "BYTES")]
     #[arg(value_parser = bytes, help_heading = LIMITS)]
     pub(crate) max_unread_bytes: usize,

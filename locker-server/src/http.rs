@@ -1,16 +1,11 @@
 //! HTTP/1.1: the listener.
 
 mod access;
-mod conn_state;
 mod connection;
 mod handler;
-mod leftover;
-mod rejections;
 mod response;
 mod stream;
-mod timer;
 mod tokens;
-mod unread;
 
 pub(crate) use access::AccessPolicy;
 pub(crate) use handler::Handler;
@@ -36,6 +31,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Http {
     handler: Arc<Handler>,
+    router: axum::Router,
     /// Connections beyond the cap that are getting a 503.
     refusing: Arc<Cap>,
 }
@@ -43,7 +39,8 @@ pub(crate) struct Http {
 impl Http {
     /// `refusing` limits how many connections beyond the cap get a 503 at a time.
     pub(crate) fn new(handler: Handler, refusing: usize) -> Self {
-        Self { handler: Arc::new(handler), refusing: Arc::new(Cap::new(refusing)) }
+        let handler = Arc::new(handler);
+        Self { router: handler::router(&handler), handler, refusing: Arc::new(Cap::new(refusing)) }
     }
 
     /// Serves until the server shuts down. Answers that are being sent are completed.
@@ -83,7 +80,7 @@ impl Http {
         };
         set_options(&stream);
         // Boxed, because tokio rounds the size of a task up.
-        connections.spawn(Box::pin(connection::serve(permit, stream)));
+        connections.spawn(Box::pin(connection::serve(permit, self.router.clone(), stream)));
     }
 }
 

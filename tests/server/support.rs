@@ -164,6 +164,24 @@ impl Server {
         rest(&mut stream)
     }
 
+    /// Makes the list of names some 400 KB long.
+    pub(crate) fn fill_the_list(&self) {
+        let mut stream = self.connect();
+        let name = "%22".repeat(190);
+        let send =
+            |number| format!("POST /v1/event/{name}{number:03}/send HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        // Without a pause: these servers close a connection after a short idle time.
+        stream.write_all((0..1000).map(send).collect::<String>().as_bytes()).unwrap();
+        assert_eq!(rest(&mut stream).matches("HTTP/1.1 204 ").count(), 1000);
+    }
+
+    /// Requests the list of names this many times, often enough to fill all buffers of the system.
+    pub(crate) fn asking_for_much(&self, times: usize) -> TcpStream {
+        let mut asking = self.connect();
+        asking.write_all("GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(times).as_bytes()).unwrap();
+        asking
+    }
+
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.http()).unwrap();
         stream.set_read_timeout(Some(GENEROUS)).unwrap();

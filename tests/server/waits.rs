@@ -201,6 +201,25 @@ async fn pipelined_requests_are_answered_in_order() {
     assert!(answers.find("\r\n\r\none").unwrap() < answers.find("\"sent\":true").unwrap(), "{answers}");
 }
 
+/// The end of the connection would stay behind bytes for which the server has no room.
+#[tokio::test]
+async fn many_unread_bytes_end_a_wait() {
+    let server = Server::start(&[]);
+    let requests = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(500);
+    let last = format!("{requests}GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let mut waiter = hanging(&server, "/v1/event/e/wait", last.as_bytes(), "event/e", 1).await;
+    assert_eq!(server.post("/v1/event/e/send").await.status, 204);
+    assert_eq!(rest(&mut waiter).matches("HTTP/1.1 20").count(), 502, "some are served after the wait");
+
+    assert_eq!(server.post("/v1/lock/l/acquire").await.status, 200);
+    let mut endless = hanging(&server, "/v1/lock/l/acquire", b"", "lock/l", 1).await;
+    endless.set_nonblocking(true).unwrap();
+    while endless.write(requests.as_bytes()).is_ok() {}
+    server.until_waiting("lock/l", 0).await;
+    endless.set_nonblocking(false).unwrap();
+    assert_eq!(rest(&mut endless), "");
+}
+
 /// The body of a `GET` is ignored. It is not a request, even if it arrives while the call waits.
 #[tokio::test]
 async fn late_body_is_not_a_request() {

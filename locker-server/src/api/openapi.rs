@@ -202,7 +202,7 @@ fn response(status: &str, text: &str, body: &Body) -> Response {
     {
         response = response.header(name, header(kind, text));
     }
-    if status == "204" {
+    if let "204" | "431" = status {
         return response.build();
     }
     let (kind, schema) = match body {

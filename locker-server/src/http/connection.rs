@@ -1,43 +1,14 @@
 //! One connection.
-//!
-//! The HTTP library keeps some 16 KiB per connection. A call that has to wait is therefore taken out of it: the
-//! library's connection is dropped, and only the socket and the call remain. When the answer is ready, a new library
-//! connection reads a synthetic request, gets the answer as its response, and continues with the client's next bytes.
 
-use super::{
-    conn_state::{ConnState, ParkedCall},
-    handler::Handler,
-    timer::Timer,
+use super::{handler::Handler, stream::Stream};
+use axum::Router;
+use hyper::{Request, body::Incoming, server::conn::http1, service::Service, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
 };
-use hyper::{server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
-use std::{
-    future::{Future, poll_fn},
-    sync::Arc,
-    task::Poll,
-};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
-
-const KEEP_ALIVE: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
-const CLOSE: &[u8] = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
-
-/// Serves one connection until it ends.
-pub(super) fn serve(permit: ConnectionPermit, stream: TcpStream) -> impl Future<Output = ()> + Send {
-    let local = stream.local_addr().map(|address| address.ip());
-    let timeout = permit.0.header_timeout();
-    let state = local.map(|local| ConnState::new(stream, local, timeout));
-    // Not an `async fn`, which would store its arguments twice for every connection.
-    async move {
-        let (handler, Ok(state), mut resumed) = (&permit.0, &state, false) else { return };
-        while let Some(ParkedCall { work, keep_alive }) = run_http(handler, state, resumed).await {
-            let Some(answer) = work.await else { return };
-            let last = !keep_alive || handler.server().shutdown.is_cancelled();
-            state.set_answer(answer);
-            state.stream.prepend(if last { CLOSE } else { KEEP_ALIVE });
-            resumed = true;
-        }
-    }
-}
 
 /// A permit for one connection, returned on drop.
 #[derive(Debug)]
@@ -56,34 +27,81 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Runs the HTTP library until the connection ends (`None`) or a call is parked.
-async fn run_http(handler: &Handler, state: &ConnState, resumed: bool) -> Option<ParkedCall> {
-    let service = service_fn(async |request| handler.respond(request, state).await);
-    let connection = http1::Builder::new()
-        // A client that has closed its sending side may still read. Calls that wait watch for the close themselves.
-        .half_close(true)
-        .timer(Timer::default())
-        .header_read_timeout(handler.header_timeout())
-        .max_buf_size(handler.header_size())
-        .serve_connection(TokioIo::new(state.stream.clone()), service);
-    let mut connection = Box::pin(connection);
-    let mut shutdown = Box::pin(handler.server().shutdown.cancelled());
-    let mut notified = resumed && handler.server().shutdown.is_cancelled();
-    poll_fn(|context| {
-        if !notified && shutdown.as_mut().poll(context).is_ready() {
-            notified = true;
+/// Serves one connection until it ends.
+pub(super) async fn serve(permit: ConnectionPermit, router: Router, stream: TcpStream) {
+    let handler = &permit.0;
+    let Ok(stream) = Stream::new(stream, handler.header_timeout()) else { return };
+    let (client, router) = (stream.client().clone(), TowerToHyperService::new(router));
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client.clone());
+        router.call(request)
+    });
+    let builder = builder(handler.header_size(), handler.header_timeout());
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = handler.server().shutdown.cancelled() => {
+            client.drain();
             connection.as_mut().graceful_shutdown();
+            connection.await
         }
-        let ended = connection.as_mut().poll(context);
-        if let Some(parked) = state.take_parked() {
-            return Poll::Ready(Some(parked));
-        }
-        ended.map(|ended| {
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended with an error");
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// `header_timeout` also closes idle connections.
+fn builder(header_size: usize, header_timeout: Duration) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        // A client that has closed its sending side may still read. Calls that wait watch for the close themselves,
+        // and the bytes behind them stay with the system.
+        .half_close(true)
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_buf_size(header_size)
+        // A long answer is not copied, and counts as unread until it is written.
+        .writev(true);
+    builder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{future::poll_fn, io, sync::atomic::AtomicUsize, sync::atomic::Ordering};
+    use tokio::{io::AsyncWriteExt, net::TcpListener, sync::Notify};
+
+    /// The paused clock moves on to the next timer of any task.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_call_sleeps_until_the_client_closes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let timeout = Duration::from_secs(5);
+        let stream = Stream::new(listener.accept().await.unwrap().0, timeout).unwrap();
+        let (peer, called) = (stream.client().clone(), Arc::new(Notify::new()));
+        let calls = called.clone();
+        let service = service_fn(move |_| {
+            let (peer, calls) = (peer.clone(), calls.clone());
+            async move {
+                calls.notify_one();
+                peer.disconnected().await;
+                Err::<hyper::Response<String>, _>(io::Error::other("disconnected"))
             }
-            None
-        })
-    })
-    .await
+        });
+        let mut connection = Box::pin(builder(8192, timeout).serve_connection(TokioIo::new(stream), service));
+        let polls = Arc::new(AtomicUsize::new(0));
+        let counted = polls.clone();
+        let connection = tokio::spawn(poll_fn(move |context| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            connection.as_mut().poll(context)
+        }));
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        called.notified().await;
+        let before = polls.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(polls.load(Ordering::Relaxed), before);
+        drop(client);
+        assert!(connection.await.unwrap().is_err());
+    }
 }

@@ -1,31 +1,38 @@
 //! From an HTTP request to its response.
 //!
-//! There is no router: [`api`](crate::api) parses the paths, because ZeroMQ needs the same parser, and because `HEAD`
-//! must be answered 405, while routers answer it themselves.
+//! The paths of calls have no routes: [`api`](crate::api) parses them, because ZeroMQ needs the same parser.
 
 use super::{
     access::AccessPolicy,
-    conn_state::{ClientGone, ConnState},
-    response::{HttpResponse, response},
-    unread::{AnswerBody, UnreadAnswers},
+    response::{Unread, response},
+    stream::Client,
 };
 use crate::{
     api::{Answer, CallKind, Method, ParsedCall, openapi},
+    caps::Cap,
     log_throttle::LogEvent,
     metrics::Transport,
-    server::{Request, Server},
+    server::{Request as CallRequest, Server},
 };
-use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
-use hyper::{
-    body::Incoming,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING},
-    http::request::Parts,
+use axum::{
+    Extension, Router,
+    body::Body,
+    extract::{Request, State},
+    middleware::{Next, from_fn_with_state},
+    response::Response,
+    routing::{MethodRouter, get},
 };
-use std::{net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use http_body_util::BodyExt;
+use hyper::{header::CONTENT_TYPE, http::request::Parts};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 /// The size limit of forms.
 const MAX_BODY: usize = 8 * 1024;
+
+const INCOMPLETE: &str = "the body is incomplete";
+
+/// The bytes of longer answers count as unread until they are sent.
+const LONG: usize = 16 * 1024;
 
 /// The path at which bouncer says that it is ready.
 const BOUNCER_READY: &str = "/.well-known/ready";
@@ -37,7 +44,8 @@ pub(crate) struct Handler {
     access: AccessPolicy,
     header_size: usize,
     header_timeout: Duration,
-    unread: Arc<UnreadAnswers>,
+    /// The bytes of long answers that were not yet sent.
+    unread: Arc<Cap>,
 }
 
 impl Handler {
@@ -51,7 +59,7 @@ impl Handler {
         header_timeout: Duration,
         max_unread: usize,
     ) -> Self {
-        Self { server, access, header_size, header_timeout, unread: UnreadAnswers::new(max_unread) }
+        Self { server, access, header_size, header_timeout, unread: Arc::new(Cap::new(max_unread)) }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
@@ -66,66 +74,29 @@ impl Handler {
         self.header_timeout
     }
 
-    pub(super) async fn respond(
-        &self,
-        request: hyper::Request<Incoming>,
-        state: &ConnState,
-    ) -> Result<HttpResponse, ClientGone> {
-        let answer = match state.take_answer() {
-            Some(answer) => answer,
-            None => self.answer(request, state).await?,
-        };
-        Ok(response(answer, |body| self.body(body, state)))
-    }
-
-    /// Returns the body of an answer, or `None` if clients leave too much unread.
-    fn body(&self, body: Bytes, state: &ConnState) -> Option<AnswerBody> {
-        let admitted = self.unread.body(body, &state.stream);
-        if admitted.is_none() && self.server.log_throttle.is_due(LogEvent::UnreadAnswers) {
+    async fn respond(&self, answer: Answer) -> Response {
+        let length = answer.body.len();
+        if length <= LONG {
+            return response(answer, None);
+        }
+        // The HTTP library serves pipelined requests without a pause.
+        tokio::task::yield_now().await;
+        if let Some(unread) = Unread::new(&self.unread, length) {
+            return response(answer, Some(unread));
+        }
+        if self.server.log_throttle.is_due(LogEvent::UnreadAnswers) {
             tracing::warn!("--max-unread-bytes is reached: long answers are replaced by 503");
         }
-        admitted
+        response(Answer::too_much_unread(), None)
     }
 
-    async fn answer(
-        &self,
-        request: hyper::Request<Incoming>,
-        state: &ConnState,
-    ) -> Result<Answer, ClientGone> {
+    /// Parses the request. `Err` contains the answer if there is nothing to carry out.
+    async fn parse(&self, request: Request) -> Result<ParsedCall, Answer> {
         let (head, body) = request.into_parts();
-        let parsed = self.parse(&head, body, state.local).await;
-        // For every request: otherwise a body that arrives later would count as part of the next request.
-        let alone = state.stream.is_drained(body_length(&head));
-        match parsed {
-            Ok(parsed) => {
-                let (server, stream) = (self.server.clone(), state.stream.clone());
-                let work = async move {
-                    server.answer(Transport::Http, &parsed, pin!(stream.closed_by_peer()), None).await
-                };
-                state.wait_for(Box::pin(work), &head, alone).await
-            }
-            Err(answer) => Ok(answer),
-        }
-    }
-
-    /// Checks access and parses the request. `Err` contains the answer if there is nothing to carry out.
-    async fn parse(&self, head: &Parts, body: Incoming, local: IpAddr) -> Result<ParsedCall, Answer> {
-        self.access.check_origin(head, local).map_err(|answer| self.refused(head, answer))?;
-        let path = head.uri.path();
-        if let "/healthz" | "/readyz" | BOUNCER_READY | "/openapi.json" = path {
-            return Err(self.about_server(&head.method, path).await);
-        }
-        self.access.check_token(&head.headers).map_err(|answer| self.refused(head, answer))?;
-        if path == "/metrics" {
-            return Err(self.about_server(&head.method, path).await);
-        }
-        let form = self.form(head, body).await.map_err(|answer| self.refused(head, answer))?;
-        let Ok(form) = std::str::from_utf8(&form) else {
-            return Err(self.refused(head, Answer::bad_request("the body is not UTF-8")));
-        };
+        let form = self.form(&head, body).await.map_err(|answer| self.refused(&head, answer))?;
         let query = head.uri.query().unwrap_or_default();
-        let (transport, method) = (Transport::Http, method(&head.method));
-        self.server.parse(Request { transport, method, path, query, form })
+        let (transport, method, path) = (Transport::Http, method(&head.method), head.uri.path());
+        self.server.parse(CallRequest { transport, method, path, query, form: &form })
     }
 
     /// Counts the answer to a request that was refused before it was parsed as a call.
@@ -135,54 +106,114 @@ impl Handler {
         answer
     }
 
-    /// Answers requests about the server itself.
-    async fn about_server(&self, method: &hyper::Method, path: &str) -> Answer {
-        if method != hyper::Method::GET {
-            return Answer::wrong_method("GET");
+    /// Returns the form in the body. Bodies of other methods than `POST` are ignored.
+    async fn form(&self, head: &Parts, body: Body) -> Result<String, Answer> {
+        if head.method != hyper::Method::POST {
+            return Ok(String::new());
         }
-        match path {
-            "/healthz" => Answer::text("ok"),
-            "/readyz" => self.server.service.ready("ready").await,
-            BOUNCER_READY => self.server.service.ready("I'm ready!\n").await,
-            "/metrics" => Answer::text(self.server.render_metrics()),
-            _ => {
-                openapi::document().map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json)
-            }
+        let read = tokio::time::timeout(self.header_timeout, self.read(body)).await;
+        let form = read.unwrap_or_else(|_| {
+            Err(Answer::bad_request("the body did not arrive within --header-timeout"))
+        })?;
+        if !form.is_empty() && !is_form(head) {
+            return Err(Answer::wrong_type());
         }
+        String::from_utf8(form).map_err(|_| Answer::bad_request("the body is not UTF-8"))
     }
 
-    async fn form(&self, head: &Parts, body: Incoming) -> Result<Bytes, Answer> {
-        use hyper::body::Body;
-        if head.method != hyper::Method::POST || body.is_end_stream() {
-            return Ok(Bytes::new());
-        }
-        if body.size_hint().lower() > MAX_BODY as u64 {
+    /// Copies the body, so that the buffers of the HTTP library are free again.
+    async fn read(&self, mut body: Body) -> Result<Vec<u8>, Answer> {
+        let (mut read, announced) = (Vec::new(), hyper::body::Body::size_hint(&body).lower());
+        if announced > MAX_BODY as u64 {
             return Err(Answer::too_large(MAX_BODY));
         }
-        let collected = Limited::new(body, MAX_BODY).collect();
-        match tokio::time::timeout(self.header_timeout, collected).await {
-            Ok(Ok(body)) => {
-                let body = body.to_bytes();
-                if body.is_empty() || is_form(head) { Ok(body) } else { Err(Answer::wrong_type()) }
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else {
+                let ends = self.server.shutdown.is_cancelled();
+                return Err(if ends { Answer::shutting_down() } else { Answer::bad_request(INCOMPLETE) });
+            };
+            read.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+            if read.len() > MAX_BODY {
+                return Err(Answer::too_large(MAX_BODY));
             }
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                Err(Answer::too_large(MAX_BODY))
-            }
-            Ok(Err(_)) => Err(Answer::bad_request("the body is incomplete")),
-            Err(_) => Err(Answer::bad_request("the body did not arrive within --header-timeout")),
         }
+        Ok(read)
     }
 }
 
-/// Returns the length of the body as sent. If the head does not state it, returns a length that no body has.
-fn body_length(head: &Parts) -> usize {
-    match (head.headers.get(CONTENT_LENGTH), head.headers.contains_key(TRANSFER_ENCODING)) {
-        (Some(length), false) => {
-            length.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX)
-        }
-        (None, false) => 0,
-        _ => usize::MAX,
+/// Returns the routes. The check of a layer applies to the routes before it.
+pub(super) fn router(handler: &Arc<Handler>) -> Router {
+    let ready =
+        |text| page(move |handler: Arc<Handler>| async move { handler.server.service.ready(text).await });
+    Router::new()
+        .route("/metrics", page(async |handler| Answer::text(handler.server.render_metrics())))
+        .fallback(call)
+        .layer(from_fn_with_state(handler.clone(), check_token))
+        .route("/healthz", page(async |_| Answer::text("ok")))
+        .route("/readyz", ready("ready"))
+        .route(BOUNCER_READY, ready("I'm ready!\n"))
+        .route("/openapi.json", page(async |_| openapi_document()))
+        .layer(from_fn_with_state(handler.clone(), check_origin))
+        .with_state(handler.clone())
+}
+
+type HandlerState = State<Arc<Handler>>;
+
+/// Returns a page about the server itself. `HEAD` is refused like all methods but `GET`.
+fn page<F>(answer: impl Fn(Arc<Handler>) -> F + Clone + Send + Sync + 'static) -> MethodRouter<Arc<Handler>>
+where
+    F: Future<Output = Answer> + Send + 'static,
+{
+    let page = async move |State(handler): HandlerState| handler.respond(answer(handler.clone()).await).await;
+    get(page).head(wrong_method).fallback(wrong_method)
+}
+
+async fn wrong_method() -> Response {
+    response(Answer::wrong_method("GET"), None)
+}
+
+fn openapi_document() -> Answer {
+    openapi::document().map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json)
+}
+
+async fn check_origin(
+    State(handler): HandlerState,
+    Extension(client): Extension<Client>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (head, body) = request.into_parts();
+    if let Err(answer) = handler.access.check_origin(&head, client.local()) {
+        return handler.respond(handler.refused(&head, answer)).await;
     }
+    next.run(Request::from_parts(head, body)).await
+}
+
+async fn check_token(State(handler): HandlerState, request: Request, next: Next) -> Response {
+    if let Err(answer) = handler.access.check_token(request.headers()) {
+        let (head, _) = request.into_parts();
+        return handler.respond(handler.refused(&head, answer)).await;
+    }
+    next.run(request).await
+}
+
+async fn call(
+    State(handler): HandlerState,
+    Extension(client): Extension<Client>,
+    request: Request,
+) -> Response {
+    let answer = match handler.parse(request).await {
+        Ok(parsed) => {
+            handler.server.answer(Transport::Http, &parsed, pin!(client.disconnected()), None).await
+        }
+        Err(answer) => Some(answer),
+    };
+    if let Some(answer) = answer {
+        return handler.respond(answer).await;
+    }
+    client.close();
+    // The client does not get it.
+    Response::default()
 }
 
 fn is_form(head: &Parts) -> bool {

@@ -1,29 +1,61 @@
 //! Answers as HTTP responses.
 
-use super::unread::AnswerBody;
-use crate::api::Answer;
+use crate::{api::Answer, caps::Cap};
+use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use hyper::{
-    HeaderMap, Response, StatusCode,
+    HeaderMap, StatusCode,
     header::{
         ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, RETRY_AFTER, WWW_AUTHENTICATE,
         X_CONTENT_TYPE_OPTIONS,
     },
 };
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 const FENCE: HeaderName = HeaderName::from_static("locker-fence");
 
-pub(super) type HttpResponse = Response<AnswerBody>;
+/// Bytes of an answer in the cap on those that were not yet sent, until they are dropped.
+#[derive(Debug)]
+pub(super) struct Unread {
+    cap: Arc<Cap>,
+    bytes: usize,
+}
 
-/// Turns an answer into a response. `admit` returns the body, or `None` if too much is unread.
-pub(super) fn response(mut answer: Answer, admit: impl FnOnce(Bytes) -> Option<AnswerBody>) -> HttpResponse {
-    let body = admit(take_body(&mut answer)).unwrap_or_else(|| {
-        answer = Answer::too_much_unread();
-        AnswerBody::uncounted(take_body(&mut answer))
-    });
+impl Unread {
+    /// Returns `None` if the cap is reached.
+    pub(super) fn new(cap: &Arc<Cap>, bytes: usize) -> Option<Self> {
+        cap.try_add(bytes).then(|| Self { cap: cap.clone(), bytes })
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.cap.subtract(self.bytes);
+    }
+}
+
+/// A body that the HTTP library drops when it is sent.
+struct CountedBody {
+    text: Cow<'static, str>,
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    unread: Unread,
+}
+
+impl AsRef<[u8]> for CountedBody {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+/// Turns an answer into a response. `unread` counts until the body was sent.
+pub(super) fn response(mut answer: Answer, unread: Option<Unread>) -> Response {
+    let body = match (std::mem::take(&mut answer.body), unread) {
+        (text, Some(unread)) => Bytes::from_owner(CountedBody { text, unread }),
+        (Cow::Borrowed(text), None) => Bytes::from_static(text.as_bytes()),
+        (Cow::Owned(text), None) => Bytes::from(text),
+    };
     let content_type = answer.content_type();
-    let mut response = Response::new(body);
+    let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -41,13 +73,6 @@ pub(super) fn response(mut answer: Answer, admit: impl FnOnce(Bytes) -> Option<A
         add_refusal_headers(headers, answer.status, answer.retry_after, answer.allow);
     }
     response
-}
-
-fn take_body(answer: &mut Answer) -> Bytes {
-    match std::mem::take(&mut answer.body) {
-        Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
-        Cow::Owned(text) => Bytes::from(text),
-    }
 }
 
 fn add_refusal_headers(

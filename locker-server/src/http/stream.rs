@@ -1,156 +1,154 @@
-//! A TCP stream that can be watched for a disconnect while a call waits.
+//! The TCP stream of a connection: it cuts off slow readers, and calls that wait notice a disconnect.
 
-use super::{leftover::Leftover, rejections};
-use crate::sync::lock;
 use std::{
-    future::{Future, poll_fn},
-    io,
+    io::{self, IoSlice},
+    net::IpAddr,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
-    net::TcpStream,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
     time::Sleep,
 };
 
 /// The interval of checks for a disconnect while unread bytes of the client are pending.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How many unread bytes of a client may be pending while a call waits. Behind more, the system might have no room for
+/// the end of the connection.
+const MAX_PENDING: u64 = 32 * 1024;
+
 /// How long a client may read nothing of its answer, as a multiple of the timeout of a request.
 const WRITE_TIMEOUT_FACTOR: u32 = 12;
 
-/// A stream that the HTTP library reads and writes. Its clones observe when the peer disconnects.
+/// A stream that the HTTP library reads and writes.
+#[derive(Debug)]
+pub(super) struct Stream {
+    reader: OwnedReadHalf,
+    client: Client,
+    write_timeout: Duration,
+    /// Set while the client reads nothing: the end of its time.
+    write_deadline: Option<Pin<Box<Sleep>>>,
+}
+
+/// The client of a connection, for the calls on it.
 #[derive(Clone, Debug)]
-pub(super) struct Stream(Arc<Inner>);
+pub(super) struct Client(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    stream: TcpStream,
-    write_timeout: Duration,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Bytes to be read before those of the client.
-    prepended: &'static [u8],
-    /// Bytes still to be written in place of the library's own.
-    pending: &'static [u8],
-    leftover: Leftover,
-    /// Set while the peer reads nothing: the end of its time.
-    write_deadline: Option<Pin<Box<Sleep>>>,
+    writer: OwnedWriteHalf,
+    local: IpAddr,
+    drained: AtomicBool,
 }
 
 impl Stream {
     /// `timeout` is that of a request.
-    pub(super) fn new(stream: TcpStream, timeout: Duration) -> Self {
-        Self(Arc::new(Inner {
-            stream,
-            write_timeout: timeout * WRITE_TIMEOUT_FACTOR,
-            state: Mutex::default(),
-        }))
+    ///
+    /// # Errors
+    /// The connection is already closed.
+    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
+        let local = stream.local_addr()?.ip();
+        let (reader, writer) = stream.into_split();
+        let client = Client(Arc::new(Inner { writer, local, drained: AtomicBool::new(false) }));
+        Ok(Self { reader, client, write_timeout: timeout * WRITE_TIMEOUT_FACTOR, write_deadline: None })
     }
 
-    /// Returns `true` if the library has read one whole request with a body of `length` bytes and nothing more. Must be
-    /// called once per request.
-    pub(super) fn is_drained(&self, length: usize) -> bool {
-        self.state().leftover.is_exactly(length)
+    pub(super) fn client(&self) -> &Client {
+        &self.client
     }
 
-    /// Makes the library read `bytes` before the client's next bytes.
-    pub(super) fn prepend(&self, bytes: &'static [u8]) {
-        self.state().prepended = bytes;
+    /// Completes when the client has read nothing for too long.
+    fn poll_write_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let until = || Box::pin(tokio::time::sleep(self.write_timeout));
+        self.write_deadline.get_or_insert_with(until).as_mut().poll(context)
+    }
+}
+
+impl Client {
+    /// The address at which the client reached the server.
+    pub(super) fn local(&self) -> IpAddr {
+        self.0.local
     }
 
-    /// Closes both directions. Whoever reads or writes gets an error.
+    /// Reads only what has already arrived, and then the end of the stream.
+    pub(super) fn drain(&self) {
+        self.0.drained.store(true, Ordering::Relaxed);
+    }
+
+    /// Closes both directions. The HTTP library gets an error when it reads or writes.
     pub(super) fn close(&self) {
-        if let Err(error) = socket2::SockRef::from(&self.0.stream).shutdown(std::net::Shutdown::Both) {
+        self.shut_down(std::net::Shutdown::Both);
+    }
+
+    fn shut_down(&self, how: std::net::Shutdown) {
+        if let Err(error) = socket2::SockRef::from(self.socket()).shutdown(how) {
             tracing::debug!(%error, "the connection was already closed");
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.0.state)
+    fn socket(&self) -> &TcpStream {
+        self.0.writer.as_ref()
     }
 
-    /// Completes when the peer has closed its end, even if unread bytes precede the close: otherwise a client that
-    /// pipelines requests and disconnects would keep its place in a queue.
+    /// Completes when the client has closed its end, even if unread bytes precede the close: otherwise a client that
+    /// pipelines requests and disconnects would keep its place in a queue. Completes also if too many bytes are unread.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn closed_by_peer(&self) {
+    pub(super) async fn disconnected(&self) {
         // `poll_fn` takes no space in the waiting call; the boxed futures are rare.
-        while poll_fn(|context| self.0.stream.poll_read_ready(context)).await.is_ok() {
-            match Box::pin(self.0.stream.ready(Interest::READABLE)).await {
-                Ok(ready) if !ready.is_read_closed() => Box::pin(tokio::time::sleep(CHECK_INTERVAL)).await,
-                _ => return,
+        while std::future::poll_fn(|context| self.socket().poll_read_ready(context)).await.is_ok() {
+            let ready = Box::pin(self.socket().ready(Interest::READABLE)).await;
+            let few = rustix::io::ioctl_fionread(self.socket()).is_ok_and(|pending| pending <= MAX_PENDING);
+            if !few || ready.map_or(true, tokio::io::Ready::is_read_closed) {
+                return;
             }
+            Box::pin(tokio::time::sleep(CHECK_INTERVAL)).await;
         }
     }
 }
 
 impl AsyncRead for Stream {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let prepended = std::mem::take(&mut self.state().prepended);
-        if !prepended.is_empty() {
-            buffer.put_slice(prepended);
-            return Poll::Ready(Ok(()));
-        }
-        loop {
-            ready!(self.0.stream.poll_read_ready(context))?;
-            if let Some(read) = self.read(buffer)? {
-                let filled = buffer.filled();
-                self.state().leftover.add(&filled[filled.len() - read..]);
-                return Poll::Ready(Ok(()));
-            }
+        match Pin::new(&mut self.reader).poll_read(context, buffer) {
+            Poll::Pending if self.client.0.drained.load(Ordering::Relaxed) => Poll::Ready(Ok(())),
+            read => read,
         }
     }
 }
 
-impl Stream {
-    /// Returns the number of bytes read, or `None` if none are available yet.
-    ///
-    /// After a short read no more bytes are available: the readiness is cleared without another system call. Both
-    /// happen within one `try_io`, which clears only the readiness from before the read.
-    fn read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<Option<usize>> {
-        let (room, mut short) = (buffer.remaining(), None);
-        let read = self.0.stream.try_io(Interest::READABLE, || {
-            let read = self.0.stream.try_read_buf(buffer)?;
-            if read > 0 && read < room {
-                short = Some(read);
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            Ok(read)
-        });
-        match read {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(short),
-            read => read.map(Some),
-        }
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    /// Returns `true` if the library rejects a request on its own. Another answer is then written instead.
-    fn replaces(&self, written: &[u8]) -> bool {
-        let Some(replacement) = rejections::replacement(written) else { return false };
-        self.state().pending = replacement;
-        true
-    }
-
-    fn write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         loop {
-            let room = self.0.stream.poll_write_ready(context)?.is_ready();
+            let room = self.client.socket().poll_write_ready(context)?.is_ready();
             let written = if room {
-                self.0.stream.try_write(bytes)
+                self.client.socket().try_write_vectored(pieces)
             } else {
                 ready!(self.poll_write_deadline(context));
                 // The system reports room only when there is much of it: a slow reader may have made a little.
-                socket2::SockRef::from(&self.0.stream).send(bytes)
+                socket2::SockRef::from(self.client.socket()).send_vectored(pieces)
             };
             match written {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && room => {}
@@ -158,45 +156,23 @@ impl Stream {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }
                 written => {
-                    self.state().write_deadline = None;
+                    self.write_deadline = None;
                     return Poll::Ready(written);
                 }
             }
         }
     }
 
-    /// Completes when the peer has read nothing for too long.
-    fn poll_write_deadline(&self, context: &mut Context<'_>) -> Poll<()> {
-        let until = || Box::pin(tokio::time::sleep(self.0.write_timeout));
-        self.state().write_deadline.get_or_insert_with(until).as_mut().poll(context)
-    }
-}
-
-/// Not vectored: answers are short, and copying them into one piece is cheaper than writing two.
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.replaces(bytes) {
-            return Poll::Ready(Ok(bytes.len()));
-        }
-        self.write(context, bytes)
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let pending = self.state().pending;
-            if pending.is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-            let written = ready!(self.write(context, pending))?;
-            self.state().pending = &pending[written..];
-        }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.as_mut().poll_flush(context))?;
-        Poll::Ready(match socket2::SockRef::from(&self.0.stream).shutdown(std::net::Shutdown::Write) {
-            Err(error) if error.kind() != io::ErrorKind::NotConnected => Err(error),
-            _ => Ok(()),
-        })
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.client.shut_down(std::net::Shutdown::Write);
+        Poll::Ready(Ok(()))
     }
 }
