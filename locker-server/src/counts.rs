@@ -38,6 +38,8 @@ struct NameCounts {
     /// Calls under a key that held already.
     again: AtomicU64,
     released: AtomicU64,
+    /// Releases under a key that held nothing.
+    released_late: AtomicU64,
     timed_out: AtomicU64,
     /// In milliseconds.
     wait_time: AtomicU64,
@@ -102,11 +104,11 @@ impl Counts {
         self.purge_at.store(FIRST_PURGE.max(2 * self.count.load(Relaxed)), Relaxed);
     }
 
-    /// Forgets a name that was deleted.
-    pub(crate) fn forget(&self, resource: Resource, name: &str) {
-        if self.of(resource).remove(name).is_some() {
-            self.count.fetch_sub(1, Relaxed);
-        }
+    /// Forgets a name that was deleted. Returns whether it was known.
+    pub(crate) fn forget(&self, resource: Resource, name: &str) -> bool {
+        let known = self.of(resource).remove(name).is_some();
+        self.count.fetch_sub(usize::from(known), Relaxed);
+        known
     }
 
     /// Returns the counts of a name and its state as a body, or `None` if this server does not know the name.
@@ -134,6 +136,7 @@ impl Counting {
         };
         let answer = match result {
             Ok(answer) if answer.status < 300 => answer,
+            Ok(answer) if answer.status == 409 && action.releases_hold() => return add(&counts.released_late),
             Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Limited) => {
                 return add(&counts.timed_out);
             }
@@ -147,11 +150,8 @@ impl Counting {
                 add(&counts.triggered);
                 counts.last_kick.store(seconds(SystemTime::now()), Relaxed);
             }
-            _ if action.needs_key() => {
-                if action.row().segment == "release" {
-                    add(&counts.released);
-                }
-            }
+            _ if action.releases_hold() => add(&counts.released),
+            _ if action.renews_hold() => {}
             _ if answer.fence.is_some_and(|fence| fence <= fence_before) => add(&counts.again),
             _ => {
                 add(&counts.passed);
@@ -169,6 +169,7 @@ impl NameCounts {
             passed: AtomicU64::new(0),
             again: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            released_late: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
             wait_time: AtomicU64::new(0),
             triggered: AtomicU64::new(0),
@@ -193,13 +194,14 @@ impl NameCounts {
         let is = |kinds: &[Counted]| kinds.contains(&resource.counted());
         let some = |counter: &AtomicU64, kinds: &[Counted]| is(kinds).then(|| counter.load(Relaxed));
         let (passed, wait_time) = (self.passed.load(Relaxed), self.wait_time.load(Relaxed));
+        let (released, late) = (self.released.load(Relaxed), self.released_late.load(Relaxed));
         let held = state.map_or(0, |state| state.holders.len() as u64);
         let waits = !is(&[Counted::Watchdog, Counted::Counter]);
         StatsBody {
             acquired: some(&self.passed, &[Counted::Holds, Counted::Tokens]),
             reacquired: some(&self.again, &[Counted::Holds]),
-            released: some(&self.released, &[Counted::Holds]),
-            expired: some(&self.released, &[Counted::Holds]).map(|ended| passed.saturating_sub(ended + held)),
+            released: is(&[Counted::Holds]).then_some(released + late),
+            expired: is(&[Counted::Holds]).then(|| passed.saturating_sub(released + held)),
             max_ever_held: some(&self.most_held, &[Counted::Holds]),
             waiting: is(&[Counted::Barrier]).then(|| state.map_or(0, |state| state.waiting)),
             size: is(&[Counted::Barrier]).then(|| state.and_then(|state| state.size).unwrap_or(0)),
@@ -265,7 +267,7 @@ mod tests {
         assert!(counts.body(Resource::Event, "kept", None).is_some());
         assert!(counts.body(Resource::Event, "0", None).is_none());
         assert_eq!(counts.of(Resource::Event).len(), counts.count.load(Relaxed));
-        counts.forget(Resource::Event, "kept");
+        assert!(counts.forget(Resource::Event, "kept") && !counts.forget(Resource::Event, "kept"));
         assert!(counts.body(Resource::Event, "kept", None).is_none());
         assert!(counts.begin(Action::ReleaseSlot, "never used", &names).is_none());
     }

@@ -113,9 +113,10 @@ impl Service {
         }
     }
 
+    /// Deletes a name. As in bouncer, an idle one that was used here counts as deleted, too.
     async fn delete(&self, resource: Resource, name: &str) -> Result<Answer> {
-        let deleted = self.shared.admin.delete(&self.shared.key(resource, name)).await?;
-        self.shared.counts.forget(resource, name);
+        let in_use = self.shared.admin.delete(&self.shared.key(resource, name)).await?;
+        let deleted = self.shared.counts.forget(resource, name) || in_use;
         tracing::info!(kind = resource.segment(), name = %quoted(name), deleted, "delete");
         Ok(if deleted { Answer::done() } else { Answer::no_such_name(name) })
     }

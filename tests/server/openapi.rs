@@ -185,6 +185,49 @@ async fn answers_are_those_of_the_document() {
     assert_eq!(*document.seen.borrow(), document.all(), "all that is declared was answered");
 }
 
+/// A generator of requests read the document, and the server refused some of what it allows.
+#[tokio::test]
+async fn bounds_of_the_document_are_the_servers() {
+    let server = Server::start(&["--max-waits-per-name", "0"]);
+    let (document, client, mut checked) = (Document::of(&server).await, client(), 0);
+    let key = "e7d1e70120eddf339445617f6b481243:lock%7C3733c69536a04d53d3607351a4d1c8c1";
+    for (path, operations) in document.root["paths"].as_object().unwrap() {
+        let declared = operations["get"]["parameters"].as_array().into_iter().flatten();
+        let declared: Vec<_> = declared.filter(|one| one["in"] == "query").collect();
+        let place = path.replace("{name}", if path.contains("by-key") { key } else { "n" });
+        for parameter in &declared {
+            let tested = parameter["name"].as_str().unwrap();
+            let others = declared.iter().filter(|one| one["name"] != tested && one["required"] == true);
+            let others: String =
+                others.map(|one| format!("&{}={}", one["name"].as_str().unwrap(), "read")).collect();
+            for (value, is_allowed) in edges(&parameter["schema"]) {
+                let url = server.url(&format!("{place}?{tested}={value}{others}"));
+                let given = answer(client.get(url)).await;
+                assert_eq!(given.status != 400, is_allowed, "{place} {tested}={value}: {}", given.body);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 100, "{checked}");
+}
+
+/// Values at the edges of a schema, and whether it allows them.
+fn edges(schema: &Value) -> Vec<(String, bool)> {
+    let edge = |bound: &str, beyond: i128| {
+        let number = schema[bound].as_i64().map(i128::from);
+        number
+            .into_iter()
+            .flat_map(move |number| [(number.to_string(), true), ((number + beyond).to_string(), false)])
+    };
+    let numbers = edge("minimum", -1).chain(edge("maximum", 1));
+    let known =
+        schema["enum"].as_array().into_iter().flatten().map(|one| (one.as_str().unwrap().to_owned(), true));
+    let unknown = schema["enum"].as_array().map(|_| ("other".to_owned(), false));
+    let text = schema["type"] == "string" && schema["enum"].is_null();
+    let empty = text.then(|| (String::new(), schema["minLength"].is_null()));
+    numbers.chain(known).chain(unknown).chain(empty).collect()
+}
+
 /// Answers of every kind that needs a cap, a token or a malformed request.
 async fn refusals() -> Vec<(&'static str, &'static str, Answer)> {
     let full = Server::start(&["--max-waits-per-name", "1", "--max-waits", "2"]);

@@ -224,10 +224,11 @@ async fn stats_have_the_fields_of_bouncer() {
     server.get("/semaphore/n/release?key=unknown").await;
     server.get("/semaphore/n/acquire?size=2&key=short&expires=1").await;
     server.get("/semaphore/n/acquire?size=2&key=d&maxwait=5000").await;
+    assert_eq!(server.get("/semaphore/n/release?key=short").await.status, 409);
     let expected = [
         ("acquired", 4),
         ("reacquired", 1),
-        ("released", 1),
+        ("released", 3),
         ("expired", 1),
         ("timed_out", 1),
         ("max_ever_held", 2),

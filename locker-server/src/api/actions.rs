@@ -303,6 +303,11 @@ impl Action {
         self.row().answers.first() == Some(&HELD)
     }
 
+    /// Returns `true` if the action ends a hold.
+    pub(crate) fn releases_hold(self) -> bool {
+        self.needs_key() && !self.renews_hold()
+    }
+
     /// Returns `true` if the action extends a hold.
     pub(crate) fn renews_hold(self) -> bool {
         self.needs_key() && self.row().parameters.contains(&"expires")

@@ -57,7 +57,7 @@ impl Answer {
     }
 
     /// 200 with JSON.
-    pub(crate) fn json(body: String) -> Self {
+    pub(crate) fn json(body: impl Into<Cow<'static, str>>) -> Self {
         Self { json: true, ..Self::new(200, body) }
     }
 

@@ -10,7 +10,7 @@ use locker_runtime::{Filter, Named};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The most entries of one answer to a list with a limit.
-const MOST: usize = 1_000;
+pub(super) const MOST: usize = 1_000;
 
 const NAMES: [&str; 5] = ["prefix", "kind", "after", "limit", "id"];
 

@@ -1,21 +1,22 @@
 //! The OpenAPI document, generated from the table of actions.
 
+mod parameters;
+
 use super::{
-    actions::{Action, ROWS, Row},
+    actions::{ROWS, Row},
     answer::{JSON, TEXT},
     resource::Resource,
     state::{Function, Holder, KeyInUse, State},
     stats::StatsBody,
 };
-use locker_runtime::primitives::counter::MAX_VALUE;
+use std::sync::LazyLock;
 use utoipa::{
     PartialSchema,
     openapi::{
         Components, ComponentsBuilder, ContentBuilder, Header, HeaderBuilder, HttpMethod, InfoBuilder,
-        KnownFormat, ObjectBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, RefOr, Required,
-        Response, ResponseBuilder, ResponsesBuilder, SchemaFormat, Type,
-        path::{Operation, OperationBuilder, Parameter, ParameterBuilder, ParameterIn, PathItemBuilder},
-        request_body::{RequestBody, RequestBodyBuilder},
+        ObjectBuilder, OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, RefOr, Response,
+        ResponseBuilder, ResponsesBuilder, Type,
+        path::{Operation, OperationBuilder, Parameter, PathItemBuilder},
         schema::{ArrayBuilder, Schema},
         security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     },
@@ -31,20 +32,33 @@ const HEADERS: [(&str, Type, &[&str], &str); 3] = [
     ("WWW-Authenticate", Type::String, &["401"], "Bearer"),
 ];
 
-const EVERYWHERE: [(&str, &str); 9] = [
+/// The answers that every call may get.
+const EVERYWHERE: [(&str, &str); 6] = [
     ("400", "the request is malformed; the body has the reason"),
     ("401", "the token is missing or wrong"),
     ("403", "a web page sent the request, or the Host is unknown"),
     ("405", "the path does not accept the method: see Allow"),
-    ("413", "the body is too large"),
-    ("415", "the body is not a form"),
     ("431", "the request line with its headers is too large"),
-    ("429", "too many calls wait for this name, it has too many holds, or too many names are in use"),
     ("503", "the store is unavailable, too many calls wait, or the server is shutting down"),
 ];
 
+const TOO_MANY: (&str, &str) =
+    ("429", "too many calls wait for this name, it has too many holds, or too many names are in use");
+
+/// The answers to wrong bodies of a POST.
+const WRONG_BODY: [(&str, &str); 2] = [("413", "the body is too large"), ("415", "the body is not a form")];
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// The document as JSON, or the reason why there is none.
+static DOCUMENT: LazyLock<Result<String, serde_json::Error>> = LazyLock::new(|| build().to_pretty_json());
+
 /// Returns the document as JSON.
-pub(crate) fn document() -> Result<String, serde_json::Error> {
+pub(crate) fn document() -> Result<&'static str, &'static serde_json::Error> {
+    DOCUMENT.as_deref()
+}
+
+fn build() -> OpenApi {
     let mut paths = PathsBuilder::new();
     for row in &ROWS {
         let path = format!("/v1/{}/{{name}}/{}", row.resource.segment(), row.segment);
@@ -62,7 +76,7 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
         ("/metrics", "counters for Prometheus", Body::Text),
         ("/openapi.json", "this document", Body::Json(|| ObjectBuilder::new().into())),
     ] {
-        let parameters = if path == "/v1" { of_list() } else { Vec::new() };
+        let parameters: Vec<_> = parameters::of_list().filter(|_| path == "/v1").collect();
         let mut get = operation(path, summary, parameters, &[("200", summary)], &body);
         if let "/healthz" | "/readyz" | "/.well-known/ready" | "/openapi.json" = path {
             get.security = Some(vec![SecurityRequirement::default()]);
@@ -73,14 +87,13 @@ pub(crate) fn document() -> Result<String, serde_json::Error> {
     let info = InfoBuilder::new().title("locker").description(Some(ABOUT)).version(env!("CARGO_PKG_VERSION"));
     let bearer = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
     let needs_token = SecurityRequirement::new("token", [""; 0]);
-    let document: OpenApi = OpenApiBuilder::new()
+    OpenApiBuilder::new()
         .info(info.build())
         .paths(paths.build())
         .components(Some(components(bearer)))
         // A server without a token file needs no token.
         .security(Some([SecurityRequirement::default(), needs_token]))
-        .build();
-    document.to_pretty_json()
+        .build()
 }
 
 fn components(bearer: SecurityScheme) -> Components {
@@ -99,54 +112,33 @@ fn keys() -> RefOr<Schema> {
 }
 
 fn action(row: &Row) -> PathItem {
-    let parameters = || {
-        let needed = |name: &str| name == "key" && row.action.needs_key() || name == "mode";
-        std::iter::once(name())
-            .chain(
-                row.parameters.iter().map(move |parameter| query(parameter, needed(parameter), row.action)),
-            )
-            .chain([query("id", false, row.action)])
-    };
     let id = format!("{}-{}", row.resource.segment(), row.segment);
     let body = if row.action.takes_hold() { Body::Key } else { Body::Text };
-    let mut post = operation(&id, row.summary, parameters(), row.answers, &body);
-    post.request_body = Some(form(row).into());
-    PathItemBuilder::new()
-        .operation(HttpMethod::Post, post)
-        .operation(
-            HttpMethod::Get,
-            operation(&format!("{id}-get"), row.summary, parameters(), row.answers, &body),
-        )
-        .build()
-}
-
-/// Describes the parameters as a form.
-fn form(row: &Row) -> RequestBody {
-    let fields = row.parameters.iter().chain(&["id"]);
-    let object =
-        fields.fold(ObjectBuilder::new(), |object, name| object.property(*name, schema(name, row.action)));
-    RequestBodyBuilder::new()
-        .description(Some("the parameters may be sent as a form instead"))
-        .content(
-            "application/x-www-form-urlencoded",
-            ContentBuilder::new().schema(Some(object.build())).build(),
-        )
-        .build()
+    let mut answers = row.answers.to_vec();
+    if row.action.uses_name() {
+        answers.push(TOO_MANY);
+    }
+    let parameters = std::iter::once(parameters::name(row.resource)).chain(parameters::query(row));
+    let get = operation(&format!("{id}-get"), row.summary, parameters, &answers, &body);
+    answers.extend(WRONG_BODY);
+    let mut post = operation(&id, row.summary, [parameters::name(row.resource)], &answers, &body);
+    post.request_body = Some(parameters::form(row).into());
+    PathItemBuilder::new().operation(HttpMethod::Post, post).operation(HttpMethod::Get, get).build()
 }
 
 fn thing(resource: Resource) -> PathItem {
-    let (resource, unknown) = (resource.segment(), ("404", "the name is not in use"));
-    let (show, state) =
-        ([("200", "the state"), unknown], Body::Json(|| Ref::from_schema_name("State").into()));
-    let delete = [("204", "forgotten; waiting calls get 409"), unknown];
+    let (kind, name) = (resource.segment(), || [parameters::name(resource)]);
+    let show = [("200", "the state"), ("404", "the name is not in use")];
+    let state = Body::Json(|| Ref::from_schema_name("State").into());
+    let delete = [
+        ("204", "forgotten; waiting calls get 409"),
+        ("404", "not in use, and this server does not know it"),
+    ];
     PathItemBuilder::new()
-        .operation(
-            HttpMethod::Get,
-            operation(&format!("{resource}-state"), "the state", [name()], &show, &state),
-        )
+        .operation(HttpMethod::Get, operation(&format!("{kind}-state"), "the state", name(), &show, &state))
         .operation(
             HttpMethod::Delete,
-            operation(&format!("{resource}-delete"), "forgets the name", [name()], &delete, &Body::Text),
+            operation(&format!("{kind}-delete"), "forgets the name", name(), &delete, &Body::Text),
         )
         .build()
 }
@@ -156,7 +148,8 @@ fn stats(resource: Resource) -> PathItem {
         (format!("{}-stats", resource.segment()), ("404", "this server does not know the name"));
     let counted = [("200", "what this server has counted"), unknown];
     let body = Body::Json(|| Ref::from_schema_name("Stats").into());
-    PathItem::new(HttpMethod::Get, operation(&id, "counts of this server", [name()], &counted, &body))
+    let name = [parameters::name(resource)];
+    PathItem::new(HttpMethod::Get, operation(&id, "counts of this server", name, &counted, &body))
 }
 
 fn operation(
@@ -221,132 +214,74 @@ fn string() -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::String).into()
 }
 
-fn name() -> Parameter {
-    ParameterBuilder::new()
-        .name("name")
-        .parameter_in(ParameterIn::Path)
-        .required(Required::True)
-        .description(Some(
-            "1 to 200 bytes, printable, percent-encoded; of lock/by-key the whole key of an attribute",
-        ))
-        .schema(Some(string()))
-        .build()
-}
-
-/// Describes the parameters of a list.
-fn of_list() -> Vec<Parameter> {
-    let parameter = |(name, text)| {
-        let schema = if name == "limit" {
-            ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(1_000)).into()
-        } else {
-            string()
-        };
-        let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Query);
-        parameter.required(Required::False).description(Some(text)).schema(Some(schema)).build()
-    };
-    let parameters = [
-        ("prefix", "only names that begin with this text"),
-        ("kind", "only keys of this kind"),
-        ("after", "only keys after this one, in the order of their bytes"),
-        ("limit", "at most this many keys; the header Link has the next page"),
-        ("id", "written to the log"),
-    ];
-    parameters.into_iter().map(parameter).collect()
-}
-
-fn query(name: &str, needed: bool, action: Action) -> Parameter {
-    ParameterBuilder::new()
-        .name(name)
-        .parameter_in(ParameterIn::Query)
-        .required(if needed { Required::True } else { Required::False })
-        .description(Some(text(name)))
-        .schema(Some(schema(name, action)))
-        .build()
-}
-
-fn text(name: &str) -> &'static str {
-    match name {
-        "amount" => "what to add, negative to subtract; up to 2^53-1",
-        "size" => "tokens, slots, callers of a round or count-downs; clamped to 2^53-1",
-        "interval" => "milliseconds between two refills, at least 1; clamped to 10 years",
-        "expires" => {
-            "milliseconds; 0 means never (semaphores only); beyond 10 years: never for a semaphore, 10 years otherwise"
-        }
-        "maxwait" => {
-            "milliseconds to wait; a negative value or more than 10 years means indefinitely, 0 does not wait"
-        }
-        "key" => "the name of the hold; a random UUID if it is left out",
-        "message" => "the message for the waiters",
-        "mode" => "read or write",
-        "value" => "the new value; up to 2^53-1",
-        _ => "written to the log",
-    }
-}
-
-fn default(name: &str, action: Action) -> Option<i64> {
-    match name {
-        "amount" => Some(1),
-        "size" => i64::try_from(action.default_size()).ok(),
-        "interval" => Some(1000),
-        "expires" => Some(60_000),
-        "maxwait" => Some(-1),
-        "value" => Some(0),
-        _ => None,
-    }
-}
-
-fn schema(name: &str, action: Action) -> RefOr<Schema> {
-    let most = if let "amount" | "value" = name { MAX_VALUE } else { i64::MAX };
-    match default(name, action) {
-        None if name == "mode" => {
-            ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["read", "write"])).into()
-        }
-        None => string(),
-        Some(default) => ObjectBuilder::new()
-            .schema_type(Type::Integer)
-            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
-            .minimum(action.min(name))
-            .maximum(Some(most))
-            .default(Some(default.into()))
-            .into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+
+    fn parsed() -> Value {
+        serde_json::from_str(document().unwrap()).unwrap()
+    }
+
+    /// Returns the schemas of a parameter in the query of a GET and in the form of a POST.
+    fn schemas<'a>(operations: &'a Value, name: &str) -> [&'a Value; 2] {
+        let query = operations["get"]["parameters"].as_array().unwrap();
+        let query = query.iter().find(|one| one["name"] == name).unwrap();
+        let form = &operations["post"]["requestBody"]["content"][FORM]["schema"];
+        let is_needed = form["required"].as_array().is_some_and(|needed| needed.contains(&name.into()));
+        assert_eq!(query["required"], is_needed, "{name}: {operations}");
+        [&query["schema"], &form["properties"][name]]
+    }
 
     #[test]
     fn has_every_path_of_the_table() {
-        let document: serde_json::Value = serde_json::from_str(&document().unwrap()).unwrap();
+        let document = parsed();
         for row in &ROWS {
             let path = format!("/v1/{}/{{name}}/{}", row.resource.segment(), row.segment);
-            let post = &document["paths"][&path]["post"];
+            let operations = &document["paths"][&path];
             for (status, _) in row.answers {
-                assert!(post["responses"][*status].is_object(), "{path} {status}: {post}");
+                assert!(operations["post"]["responses"][*status].is_object(), "{path} {status}");
             }
-            let given: Vec<_> =
-                post["parameters"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
-            for parameter in row.parameters {
-                assert!(given.contains(&(*parameter).into()), "{path} {parameter}");
+            for parameter in row.parameters.iter().chain(&["id"]) {
+                let [query, form] = schemas(operations, parameter);
+                assert!(query.is_object() && query == form, "{path} {parameter}");
+            }
+            for status in ["413", "415"] {
+                assert!(operations["get"]["responses"][status].is_null(), "{path} {status}");
             }
         }
         assert!(document["paths"]["/v1/event/{name}"]["delete"].is_object());
-        let min = |path: &str, name: &str| {
-            let given = document["paths"][path]["post"]["parameters"].as_array().unwrap();
-            given.iter().find(|one| one["name"] == name).unwrap()["schema"]["minimum"].as_f64()
-        };
-        let kick = &document["paths"]["/v1/watchdog/{name}/kick"]["post"];
-        let fields =
-            &kick["requestBody"]["content"]["application/x-www-form-urlencoded"]["schema"]["properties"];
-        assert_eq!(fields["expires"]["minimum"].as_f64(), Some(1.0));
         assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
-        assert_eq!(min("/v1/watchdog/{name}/kick", "expires"), Some(1.0));
-        assert_eq!(min("/v1/semaphore/{name}/acquire", "expires"), Some(0.0));
-        assert_eq!(min("/v1/lock/by-key/{name}/acquire", "expires"), Some(1.0));
-        assert_eq!(min("/v1/barrier/{name}/wait", "size"), Some(1.0));
-        let amount = &document["paths"]["/v1/counter/{name}/count"]["post"]["parameters"][1];
-        assert_eq!(amount["schema"]["maximum"].as_f64(), Some(9_007_199_254_740_991.0), "{amount}");
-        assert_eq!(min("/v1/tokenbucket/{name}/acquire", "interval"), Some(1.0));
+    }
+
+    #[test]
+    fn says_what_is_refused() {
+        let document = parsed();
+        let schema = |path: &str, name: &str| schemas(&document["paths"][path], name)[0].clone();
+        for (path, name, rule, expected) in [
+            ("/v1/watchdog/{name}/kick", "expires", "minimum", 1.into()),
+            ("/v1/semaphore/{name}/acquire", "expires", "minimum", 0.into()),
+            ("/v1/semaphore/{name}/acquire", "key", "minLength", 1.into()),
+            ("/v1/lock/by-key/{name}/acquire", "expires", "minimum", 1.into()),
+            ("/v1/counter/{name}/count", "amount", "maximum", 9_007_199_254_740_991_i64.into()),
+            ("/v1/barrier/{name}/wait", "size", "minimum", 1.into()),
+            ("/v1/barrier/{name}/wait", "maxwait", "minimum", i64::MIN.into()),
+            ("/v1/tokenbucket/{name}/acquire", "interval", "minimum", 1.into()),
+            ("/v1/tokenbucket/{name}/acquire", "interval", "maximum", i64::MAX.into()),
+            ("/v1/event/{name}/send", "id", "minLength", 1.into()),
+            ("/v1/event/{name}/send", "message", "minLength", Value::Null),
+            ("/v1/rwlock/{name}/acquire", "mode", "enum", ["read", "write"].into()),
+        ] {
+            assert_eq!(schema(path, name)[rule], expected, "{path} {name}");
+        }
+        let form = |path: &str| &document["paths"][path]["post"]["requestBody"]["content"][FORM]["schema"];
+        assert_eq!(form("/v1/rwlock/{name}/acquire")["required"], Value::from(["mode"]));
+        assert_eq!(form("/v1/rwlock/{name}/renew")["required"], Value::from(["key"]));
+        assert_eq!(form("/v1/event/{name}/send")["additionalProperties"], false);
+    }
+
+    #[test]
+    fn is_made_once() {
+        assert!(std::ptr::eq(document().unwrap(), document().unwrap()));
     }
 }

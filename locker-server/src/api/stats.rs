@@ -16,6 +16,7 @@ pub(crate) struct StatsBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) reacquired: Option<u64>,
+    /// Releases, also under a key whose hold had ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub(crate) released: Option<u64>,
