@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 copy=target/seeded
 cas=locker-runtime/src/stores/cas
-primitives=locker-runtime/src/primitives
+primitives=locker-core/src/primitives
 
 # Number, file, regular expression of the line, its replacement, what goes wrong.
 faults() {

@@ -1,7 +1,7 @@
 //! The background thread, which runs timers, renewals, releases of dropped guards, and connections. A busy executor of
 //! the application cannot starve them.
 
-pub(crate) mod alarm;
+pub mod alarm;
 mod timers;
 
 use crate::{
@@ -16,7 +16,7 @@ use std::{
     thread,
     time::Duration,
 };
-pub(crate) use timers::Sleep;
+pub use timers::Sleep;
 use tokio::runtime::{Builder, EnterGuard, Handle};
 
 /// The maximum of threads for work that takes long, and how long they wait for more of it.
@@ -58,12 +58,12 @@ fn start() -> io::Result<Handle> {
 ///
 /// # Errors
 /// `Unavailable` if the system has no resources for the thread. A later call tries again.
-pub(crate) fn ready() -> Result<()> {
+pub fn ready() -> Result<()> {
     runtime().map(drop)
 }
 
 /// Runs `future` on the background thread.
-pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     drop(runtime().map(|runtime| runtime.spawn(future)));
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
 /// # Panics
 /// If the work panics.
 #[cfg(feature = "_cas")]
-pub(crate) async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let runtime = runtime().expect("every call to a store begins with `ready`");
     match runtime.spawn_blocking(work).await {
         Ok(result) => result,
@@ -91,18 +91,21 @@ fn enter() -> EnterGuard<'static> {
 }
 
 /// Waits for `duration`, under any executor.
-pub(crate) fn sleep(duration: Duration) -> Sleep {
+#[must_use]
+pub fn sleep(duration: Duration) -> Sleep {
     let now = Timestamp::now();
     Sleep::new(now, now + duration)
 }
 
 /// Waits until `time` on the clock of [`Timestamp::now`], under any executor. A suspend of the machine counts.
 #[cfg(feature = "redis")]
-pub(crate) fn sleep_until(time: Timestamp) -> Sleep {
+#[must_use]
+pub fn sleep_until(time: Timestamp) -> Sleep {
     Sleep::new(Timestamp::now(), time)
 }
 
 /// Waits until `time`, for callers that have just read the clock as `now`.
-pub(crate) fn sleep_from(now: Timestamp, time: Timestamp) -> Sleep {
+#[must_use]
+pub fn sleep_from(now: Timestamp, time: Timestamp) -> Sleep {
     Sleep::new(now, time)
 }

@@ -23,16 +23,13 @@ use tokio::{
 /// thread. A thread outside of any runtime may borrow a pooled runtime and drive a connection itself. Inside of a
 /// runtime it never uses that runtime's connections, because their driver may be waiting for this thread.
 #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is not general over the lifetime")]
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     block_on_within(future, |rest| rest.run())
 }
 
 /// Does what [`block_on`] does. If the future is not ready at its first poll, `around` is called to run the rest of it:
 /// for callers that have something to let go of while they wait.
-pub(crate) fn block_on_within<F: Future>(
-    future: F,
-    around: impl FnOnce(Rest<'_, F>) -> F::Output,
-) -> F::Output {
+pub fn block_on_within<F: Future>(future: F, around: impl FnOnce(Rest<'_, F>) -> F::Output) -> F::Output {
     // Inside a task, tokio's cooperative budget would run out, because a blocked thread cannot yield.
     let mut future = pin!(unconstrained(future));
     let scope = DriverScope::begin();
@@ -89,7 +86,7 @@ impl<F> fmt::Debug for Rest<'_, F> {
 
 /// The driver of the futures that a thread polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Driver {
+pub enum Driver {
     /// The executor of the thread, if there is one.
     Executor,
     /// [`block_on`] at its first poll, before the future has requested a driver.
@@ -107,7 +104,9 @@ thread_local! {
 }
 
 impl Driver {
-    pub(crate) fn of_this_thread() -> Self {
+    /// Returns what drives the futures that this thread waits for.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
         DRIVER.get()
     }
 

@@ -108,7 +108,8 @@ fn uptime() -> u64 {
 /// Returns the time at which a lease that was requested at `sent` ends for its holder.
 ///
 /// It is a thousandth of the lease earlier than on the store's clock, because the two clocks may drift apart.
-pub(crate) fn lease_deadline(sent: Timestamp, lease: Duration) -> Timestamp {
+#[must_use]
+pub fn lease_deadline(sent: Timestamp, lease: Duration) -> Timestamp {
     sent + lease.saturating_sub(lease / 1000)
 }
 

@@ -4,30 +4,51 @@
 
 use std::io::{self, Write, stderr};
 
-macro_rules! event {
+#[cfg(feature = "tracing")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __event {
     ($level:ident, $hold:expr, $message:literal $(, $field:ident = $value:expr)*) => {{
-        #[cfg(feature = "tracing")]
         $crate::panics::contain(|| {
-            tracing::event!(target: "locker", tracing::Level::$level, key = $hold.key.as_str(),
+            $crate::diagnostics::tracing::event!(target: "locker", $crate::diagnostics::tracing::Level::$level, key = $hold.key.as_str(),
                 function = $hold.function $(, $field = %$value)*, $message);
         });
-        #[cfg(not(feature = "tracing"))]
-        { let _ = (&$hold.key, &$hold.function $(, &$value)*); }
     }};
 }
 
-macro_rules! warning {
+#[cfg(not(feature = "tracing"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __event {
+    ($level:ident, $hold:expr, $message:literal $(, $field:ident = $value:expr)*) => {{
+        let _ = (&$hold.key, &$hold.function $(, &$value)*);
+    }};
+}
+
+#[cfg(feature = "tracing")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __warning {
     ($($message:tt)*) => {{
-        #[cfg(feature = "tracing")]
-        $crate::panics::contain(|| tracing::warn!(target: "locker", $($message)*));
+        $crate::panics::contain(|| $crate::diagnostics::tracing::warn!(target: "locker", $($message)*));
     }};
 }
 
-pub(crate) use {event, warning};
+#[cfg(not(feature = "tracing"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __warning {
+    ($($message:tt)*) => {{}};
+}
+
+#[cfg(feature = "tracing")]
+#[doc(hidden)]
+pub use tracing;
+pub use {__event as event, __warning as warning};
 
 /// Logs a warning, or writes it to standard error if this thread has no subscriber. A subscriber that drops the event
 /// does so by the application's choice.
-pub(crate) fn warn_aloud(message: &str) {
+pub fn warn_aloud(message: &str) {
     warning!("{message}");
     if !has_subscriber() {
         // In one piece, so that the output of other threads does not come in between.

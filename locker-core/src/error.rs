@@ -2,7 +2,7 @@
 
 mod cause;
 
-pub(crate) use cause::Cause;
+pub use cause::Cause;
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
 
@@ -58,7 +58,7 @@ struct Inner {
 /// # Examples
 ///
 /// ```
-/// # use locker_runtime as locker;
+/// # use locker_core::error as locker;
 /// use locker::{Error, ErrorKind};
 ///
 /// /// The HTTP status of a request that failed with `error`.
@@ -155,7 +155,8 @@ impl Error {
     }
 
     /// The error of a call in a forked child on something that its parent made.
-    pub(crate) fn made_before_a_fork(what: &str, cure: &str) -> Self {
+    #[must_use]
+    pub fn made_before_a_fork(what: &str, cure: &str) -> Self {
         Self::new(ErrorKind::Misused, format!("{what} before a fork, for the parent process: {cure}"))
     }
 
@@ -167,14 +168,16 @@ impl Error {
     }
 
     /// Sets the annotated function that failed, if there is one.
-    pub(crate) fn of_function(mut self, function: Option<&'static str>) -> Self {
+    #[must_use]
+    pub fn of_function(mut self, function: Option<&'static str>) -> Self {
         self.0.function = function;
         self
     }
 
     /// Returns the error for what would be granted at another time than after a failure of the store.
     #[cfg(feature = "_network")]
-    pub(crate) fn nothing_is_granted(left: Duration) -> Self {
+    #[must_use]
+    pub fn nothing_is_granted(left: Duration) -> Self {
         let message = format!(
             "the store may have lost grants in a failure or failover: nothing is granted for another {:.1} s",
             left.as_secs_f64()
@@ -182,7 +185,9 @@ impl Error {
         Self::new(ErrorKind::Unavailable, message).with_retry_after(left)
     }
 
-    pub(crate) fn with_message(mut self, message: impl Into<String>) -> Self {
+    /// Replaces the message.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.0.message = message.into();
         self
     }
@@ -213,27 +218,32 @@ impl Error {
 
     /// Marks that the request was not carried out.
     #[cfg(feature = "_cas")]
-    pub(crate) fn certain(mut self) -> Self {
+    #[must_use]
+    pub fn certain(mut self) -> Self {
         self.0.certain = true;
         self
     }
 
     /// Marks that the request was not sent because there was no connection: a later attempt may succeed, whatever the
     /// kind.
-    #[cfg(any(feature = "redis", feature = "postgres", test))]
-    pub(crate) fn unsent(mut self) -> Self {
+    #[cfg(any(feature = "_network", test))]
+    #[must_use]
+    pub fn unsent(mut self) -> Self {
         self.0.unsent = true;
         self
     }
 
     /// Marks that the store has said why, although the outcome is unknown.
     #[cfg(any(feature = "redis", test))]
-    pub(crate) fn answered(mut self) -> Self {
+    #[must_use]
+    pub fn answered(mut self) -> Self {
         self.0.answered = true;
         self
     }
 
-    pub(crate) fn is_unsent(&self) -> bool {
+    /// Returns whether [`unsent`](Self::unsent) marked the error.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
         self.0.unsent
     }
 

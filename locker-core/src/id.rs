@@ -21,7 +21,8 @@ pub struct Id {
 }
 
 impl Id {
-    pub(crate) const ZERO: Self = Self { high: 0, low: 0 };
+    /// The id whose bits are all zero, which no attempt has.
+    pub const ZERO: Self = Self { high: 0, low: 0 };
 
     /// Creates a random id (UUID version 4, RFC 9562).
     ///
@@ -41,7 +42,8 @@ impl Id {
     ///
     /// # Panics
     /// As [`random`](Self::random).
-    pub(crate) fn random_of(locker: Self) -> Self {
+    #[must_use]
+    pub fn random_of(locker: Self) -> Self {
         let mut bytes = [0; 8];
         // The low half comes from the operating system for every id, for the same reason. 62 random bits under 60
         // random bits of a locker are enough: ids meet only at one key within some minutes, and a billion ids of
@@ -55,13 +57,15 @@ impl Id {
     ///
     /// # Panics
     /// As [`random`](Self::random).
-    pub(crate) fn random_in(inbox: u32) -> Self {
+    #[must_use]
+    pub fn random_in(inbox: u32) -> Self {
         let Self { high, low } = Self::random();
         Self { high: u64::from(inbox) << 32 | high & 0xffff_ffff, low }
     }
 
     /// Returns the address of the process that the id was drawn for: its first 32 bits.
-    pub(crate) fn inbox(self) -> u32 {
+    #[must_use]
+    pub fn inbox(self) -> u32 {
         (self.high >> 32) as u32
     }
 
@@ -70,7 +74,7 @@ impl Id {
     ///
     /// It does not ask the operating system, which would double the cost of a call that completes inline. A forked
     /// process may create the same ids, but it does not share the state that they name.
-    pub(crate) fn local_of(locker: Self) -> Self {
+    pub fn local_of(locker: Self) -> Self {
         static FIRST: OnceBox<Id> = OnceBox::new();
         static NEXT: AtomicU64 = AtomicU64::new(0);
         // The multiplier is odd, so that all ids differ, and large, so that all of their bits vary.
@@ -82,7 +86,8 @@ impl Id {
 
     /// Returns the half that the ids of one locker share, without the version digit: a run on Redis has the id of its
     /// first member with another one. It is not enough to end a hold.
-    pub(crate) fn tag(self) -> u64 {
+    #[must_use]
+    pub fn tag(self) -> u64 {
         self.high & !0xf000
     }
 
@@ -159,10 +164,11 @@ pub(crate) type IdMap<V> = std::collections::HashMap<Id, V, BuildHasherDefault<L
 
 /// A set of ids.
 #[cfg(feature = "redis")]
-pub(crate) type IdSet = std::collections::HashSet<Id, BuildHasherDefault<LowHalf>>;
+pub type IdSet = std::collections::HashSet<Id, BuildHasherDefault<LowHalf>>;
 
+/// The hasher of ids: its result is the low half of the id.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LowHalf(u64);
+pub struct LowHalf(u64);
 
 impl Hasher for LowHalf {
     fn finish(&self) -> u64 {
@@ -181,7 +187,9 @@ impl Hasher for LowHalf {
 }
 
 impl Id {
-    pub(crate) fn to_bytes(self) -> [u8; 16] {
+    /// Returns the 16 bytes of the id, the highest first.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
         u128::from(self).to_be_bytes()
     }
 
@@ -192,12 +200,14 @@ impl Id {
 
     /// Returns the low half, of which 62 bits are random.
     #[cfg(feature = "_cas")]
-    pub(crate) fn low_half(self) -> u64 {
+    #[must_use]
+    pub fn low_half(self) -> u64 {
         self.low
     }
 
     /// Returns a number below `bound` that varies between ids: jitter without another source of randomness.
-    pub(crate) fn jitter(self, bound: u32) -> u32 {
+    #[must_use]
+    pub fn jitter(self, bound: u32) -> u32 {
         ((self.low & 0xffff) as u32 * bound) >> 16
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// The number of calls in flight. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InFlight(Arc<Count>);
+pub struct InFlight(Arc<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
@@ -22,11 +22,12 @@ struct Count {
 
 /// One call in flight; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlightCall(Arc<Count>);
+pub struct InFlightCall(Arc<Count>);
 
 impl InFlight {
     /// Counts a call until the returned value is dropped.
-    pub(crate) fn begin(&self) -> InFlightCall {
+    #[must_use]
+    pub fn begin(&self) -> InFlightCall {
         self.0.calls.fetch_add(1, Ordering::AcqRel);
         InFlightCall(Arc::clone(&self.0))
     }
@@ -35,7 +36,7 @@ impl InFlight {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn done(&self) {
+    pub async fn done(&self) {
         loop {
             let mut none = pin!(self.0.none.notified());
             none.as_mut().enable();

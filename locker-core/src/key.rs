@@ -90,7 +90,9 @@ impl fmt::Display for Key {
 /// 128 bits (a digest or an id) as lower-case hexadecimal digits.
 type Hex = [u8; 32];
 
-pub(crate) fn hex(digest: &[u8]) -> Hex {
+/// Returns a digest as hexadecimal digits.
+#[must_use]
+pub fn hex(digest: &[u8]) -> Hex {
     let mut text = [0; 32];
     for (pair, byte) in text.chunks_exact_mut(2).zip(digest) {
         pair[0] = b"0123456789abcdef"[usize::from(byte >> 4)];

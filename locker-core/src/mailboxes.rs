@@ -69,7 +69,10 @@ impl Mailboxes {
 
     /// Delivers a notification and returns the waker of its waiter, for callers that hold a lock: an executor may poll
     /// a task as soon as it is woken.
-    pub(crate) fn put(&self, notification: Notification) -> Result<Option<Waker>, Notification> {
+    ///
+    /// # Errors
+    /// Returns the notification if no waiter of this process has its id.
+    pub fn put(&self, notification: Notification) -> Result<Option<Waker>, Notification> {
         let mut shard = lock(self.shard(notification.id));
         match shard.entry(notification.id) {
             Entry::Occupied(mut slot) => Ok(slot.get_mut().accept(notification.signal)),
@@ -79,7 +82,7 @@ impl Mailboxes {
 
     /// Makes every waiter ask again within `spread`, at times that vary by id, because signals may have been lost.
     #[cfg(feature = "_network")]
-    pub(crate) fn wake_within(&self, spread: Duration) {
+    pub fn wake_within(&self, spread: Duration) {
         for shard in self.shards.iter() {
             let recheck = |(id, slot): (&Id, &mut Slot)| {
                 slot.accept(Signal::Recheck { within: spread / 1024 * id.jitter(1024) })
@@ -92,7 +95,8 @@ impl Mailboxes {
     /// Revokes a hand-off that the waiter `id` has not read yet and makes it ask again. Returns `false` if there is
     /// none.
     #[cfg(feature = "redis")]
-    pub(crate) fn take_back(&self, id: Id) -> bool {
+    #[must_use]
+    pub fn take_back(&self, id: Id) -> bool {
         let mut shard = lock(self.shard(id));
         let slot = shard.get_mut(&id).filter(|slot| matches!(slot.signal, Some(Signal::HandedOff { .. })));
         slot.map(|slot| slot.signal = Some(Signal::Wake)).is_some()
@@ -117,7 +121,8 @@ impl Mailboxes {
     }
 
     /// The calls in flight that return unclaimed grants.
-    pub(crate) fn in_flight(&self) -> &InFlight {
+    #[must_use]
+    pub fn in_flight(&self) -> &InFlight {
         &self.in_flight
     }
 
@@ -170,13 +175,13 @@ impl Mailbox<'_> {
     }
 
     /// Opens the mailbox again after a hand-off has closed it. Call it before asking the store again.
-    pub(crate) fn reopen(&mut self) {
+    pub fn reopen(&mut self) {
         lock(self.mailboxes.shard(self.id)).entry(self.id).or_default();
         self.open = true;
     }
 
     /// Closes the mailbox: later notifications for its id are refused.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         if !std::mem::take(&mut self.open) || !self.mailboxes.process.is_this() {
             return;
         }
@@ -189,7 +194,8 @@ impl Mailbox<'_> {
         drop(mailbox);
     }
 
-    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
+    /// Returns the next signal, in a forked child at once a wake-up.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Signal> {
         if !self.mailboxes.process.is_this() {
             return Poll::Ready(Signal::Wake);
         }

@@ -11,7 +11,7 @@ use std::{
 /// They wait on a mutex: the cells of the standard library and of `once_cell` may park the thread, which takes the
 /// unpark token that an outer executor has left for it.
 #[derive(Debug)]
-pub(crate) struct Once<T> {
+pub struct Once<T> {
     value: OnceBox<T>,
     making: Mutex<()>,
 }
@@ -21,27 +21,36 @@ impl<T> Once<T> {
         Self { value: OnceBox::new(), making: Mutex::new(()) }
     }
 
+    /// Returns the value, unless it is still to be made.
     #[inline]
-    pub(crate) fn get(&self) -> Option<&T> {
+    pub fn get(&self) -> Option<&T> {
         self.value.get()
     }
 
     /// Sets the value, or returns it if the cell has one.
-    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+    ///
+    /// # Errors
+    /// Returns the value that was given if the cell has one.
+    pub fn set(&self, value: T) -> Result<(), T> {
         let mut value = Some(value);
-        self.get_or_init(|| value.take().expect("a cell makes one value"));
+        // The cell asks once, if it is empty.
+        let _: Result<_, ()> = self.get_or_try_init(|| value.take().ok_or(()));
         value.map_or(Ok(()), Err)
     }
 
+    /// Returns the value, which `make` makes unless there is one.
     #[inline]
-    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         let value: Result<_, Infallible> = self.get_or_try_init(|| Ok(make()));
         value.unwrap_or_else(|never| match never {})
     }
 
     /// Returns the value, which `make` makes unless there is one. After an error the cell is as before.
+    ///
+    /// # Errors
+    /// Those of `make`.
     #[inline]
-    pub(crate) fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         match self.get() {
             Some(value) => Ok(value),
             None => self.make(make),

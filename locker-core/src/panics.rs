@@ -9,12 +9,12 @@ use std::{
 };
 
 /// Returns the result of `call`, or `None` if it panicked. The process's panic hook has then reported the panic.
-pub(crate) fn contain<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub fn contain<T>(call: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
 /// Wakes a task and contains a panic of its waker.
-pub(crate) fn wake(waker: Waker) {
+pub fn wake(waker: Waker) {
     contain(|| waker.wake());
 }
 

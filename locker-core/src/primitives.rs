@@ -30,13 +30,11 @@ mod protocol;
 
 pub mod inspection;
 
-pub(crate) use any::AnyState;
+pub use any::AnyState;
 pub use any::Request;
 pub use hold_kind::HoldKind;
-#[cfg(feature = "_cas")]
-pub(crate) use parts::tombstones::Tombstones;
+pub use parts::tombstones::Tombstones;
 pub use parts::{hold_request::HoldRequest, idempotency::IdempotencyKey};
-#[cfg(feature = "redis")]
-pub(crate) use parts::{wait_queue::recheck, watchers};
+pub use parts::{wait_queue::recheck, watchers};
 pub use protocol::{GRANT_WINDOW, KEEP, Notification, Reply, Signal, TOMBSTONE, Wait};
 pub use state::{Context, State};

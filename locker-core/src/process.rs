@@ -20,7 +20,7 @@ use std::{
 };
 
 /// A process that has used this crate: this one, or one that it was forked from.
-pub(crate) struct Process {
+pub struct Process {
     /// Detects forks by the C library.
     guard: Guard,
     /// The number of other forks that had been reported.
@@ -39,7 +39,8 @@ static REPORTED: AtomicUsize = AtomicUsize::new(0);
 
 impl Process {
     /// Returns the process that calls.
-    pub(crate) fn this() -> &'static Self {
+    #[must_use]
+    pub fn this() -> &'static Self {
         let mut place = &FIRST;
         loop {
             let process = place.get_or_init(|| Box::new(Self::new()));
@@ -57,7 +58,7 @@ impl Process {
 
     /// Returns whether this process is the one that calls. This costs two loads from memory.
     #[inline]
-    pub(crate) fn is_this(&self) -> bool {
+    pub fn is_this(&self) -> bool {
         !self.guard.clone().detected_fork() && self.reported == REPORTED.load(Ordering::Relaxed)
     }
 }
@@ -77,15 +78,15 @@ impl fmt::Debug for Process {
 ///
 /// # In a forked child
 ///
-/// - [`global`](crate::global()), [`Locker::connect`](crate::Locker::connect),
-///   [`Locker::memory`](crate::Locker::memory) and the attributes work: the child has a background thread, connections
-///   and a memory store of its own. The child must call [`set_global`](crate::set_global) again if its parent has
+/// - `global`, `Locker::connect`,
+///   `Locker::memory` and the attributes work: the child has a background thread, connections
+///   and a memory store of its own. The child must call `set_global` again if its parent has
 ///   called it; until then calls on the global locker return `Misused`.
 /// - Every call on a locker that was made before the fork returns `Misused` at once, whatever its store.
 /// - The parent keeps what it holds and waits for. Guards, futures and lockers that the child has copied end nothing of
 ///   the parent when the child drops them, exits or is killed. In the child such a guard holds nothing:
-///   [`check`](crate::Guard::check) and [`release`](crate::Guard::release) return `Misused`, and
-///   [`lost`](crate::Guard::lost) returns at once.
+///   `check` and `release` return `Misused`, and
+///   `lost` returns at once.
 ///
 /// The child cannot hold the memory of its parent: locks on `memory://` exclude callers of one process only.
 ///
@@ -106,7 +107,7 @@ pub fn forked() {
 
 /// A static of which each process has its own. A forked child begins with an empty one, and keeps its parent's without
 /// dropping it.
-pub(crate) struct PerProcess<T>(OnceBox<Own<T>>);
+pub struct PerProcess<T>(OnceBox<Own<T>>);
 
 struct Own<T> {
     process: &'static Process,
@@ -114,14 +115,22 @@ struct Own<T> {
     next: PerProcess<T>,
 }
 
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// Creates a cell that is empty in every process.
+    #[must_use]
+    pub const fn new() -> Self {
         Self(OnceBox::new())
     }
 
     /// Returns the cell of this process.
     #[inline]
-    pub(crate) fn cell(&self) -> &Once<T> {
+    pub fn cell(&self) -> &Once<T> {
         match self.0.get() {
             Some(own) if own.process.is_this() => &own.value,
             _ => self.find(),
@@ -140,7 +149,7 @@ impl<T> PerProcess<T> {
     }
 
     /// Returns the values of the processes that this one was forked from.
-    pub(crate) fn inherited(&self) -> impl Iterator<Item = &T> {
+    pub fn inherited(&self) -> impl Iterator<Item = &T> {
         let all = successors(self.0.get(), |own| own.next.0.get());
         all.filter(|own| !own.process.is_this()).filter_map(|own| own.value.get())
     }
@@ -153,13 +162,15 @@ impl<T> fmt::Debug for PerProcess<T> {
 }
 
 /// A future that a forked child neither polls nor drops.
-pub(crate) struct OfProcess<F> {
+#[derive(Debug)]
+pub struct OfProcess<F> {
     process: &'static Process,
     future: Option<F>,
 }
 
 impl<F> OfProcess<F> {
-    pub(crate) fn new(future: F) -> Self {
+    /// Makes a future one of this process.
+    pub fn new(future: F) -> Self {
         Self { process: Process::this(), future: Some(future) }
     }
 }

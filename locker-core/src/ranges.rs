@@ -4,21 +4,27 @@ use crate::error::{Error, ErrorKind, Result};
 use std::time::Duration;
 
 /// The shortest lease, `max_hold` and `retry_delay`.
-pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
+pub const SHORTEST: Duration = Duration::from_millis(1);
 
 /// The longest of all durations: ten years.
-pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+pub const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
 /// The greatest count: 2^53 - 1, up to which every store counts exactly.
-pub(crate) const MAX_COUNT: u64 = (1 << 53) - 1;
+pub const MAX_COUNT: u64 = (1 << 53) - 1;
 
 /// Returns an error of kind `Misused`.
-pub(crate) fn misused<T>(message: impl Into<String>) -> Result<T> {
+///
+/// # Errors
+/// Always.
+pub fn misused<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(ErrorKind::Misused, message))
 }
 
 /// Checks that a duration is not shorter than `shortest` and not longer than ten years.
-pub(crate) fn check_range(name: &str, value: Duration, shortest: Duration) -> Result<()> {
+///
+/// # Errors
+/// `Misused`, with the name of the setting.
+pub fn check_range(name: &str, value: Duration, shortest: Duration) -> Result<()> {
     let shown = humantime::format_duration(value);
     if value < shortest {
         return misused(format!("{name} {shown} is too short: give at least {shortest:?}"));
@@ -30,7 +36,10 @@ pub(crate) fn check_range(name: &str, value: Duration, shortest: Duration) -> Re
 }
 
 /// Checks that `number` is not greater than [`MAX_COUNT`].
-pub(crate) fn check_count(name: &str, number: u64) -> Result<()> {
+///
+/// # Errors
+/// `Misused`, with the name of the setting.
+pub fn check_count(name: &str, number: u64) -> Result<()> {
     if number <= MAX_COUNT {
         return Ok(());
     }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 /// The holds that a store wants renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub enum Wanted {
     /// All holds of the store at this address.
     OfStore(usize),
     /// As `OfStore`. They are in jeopardy until they are renewed.
@@ -29,12 +29,12 @@ pub(crate) enum Wanted {
 
 impl Wanted {
     /// All holds of `store`.
-    pub(crate) fn all_of(store: &dyn Store) -> Self {
+    pub fn all_of(store: &dyn Store) -> Self {
         Self::OfStore(address_of(store))
     }
 
     /// Whether a hold is meant.
-    pub(crate) fn includes(self, store: &dyn Store, id: Id) -> bool {
+    pub fn includes(self, store: &dyn Store, id: Id) -> bool {
         match self {
             Self::OfStore(address) | Self::Doubted(address) => address == address_of(store),
             Self::One(wanted) => wanted == id,
@@ -58,29 +58,30 @@ fn renewals() -> &'static Renewals {
 }
 
 /// Requests the renewal of every hold of `store`.
-pub(crate) fn renew_all(store: &dyn Store) {
+pub fn renew_all(store: &dyn Store) {
     renewals().request(Wanted::all_of(store));
 }
 
 /// Requests the renewal of every hold of `store`, because another server decides from now on. Until then the holds are
 /// in jeopardy.
 #[cfg(feature = "redis")]
-pub(crate) fn doubt_all(store: &dyn Store) {
+pub fn doubt_all(store: &dyn Store) {
     renewals().request(Wanted::Doubted(address_of(store)));
 }
 
 /// Requests the renewal of the hold with this id.
-pub(crate) fn renew(id: Id) {
+pub fn renew(id: Id) {
     renewals().request(Wanted::One(id));
 }
 
 /// Makes requests wait for [`requested`]. Before that there is no hold, and [`latest`] is enough for the first.
-pub(crate) fn serve() {
+pub fn serve() {
     renewals().is_served.store(true, Ordering::SeqCst);
 }
 
 /// When the latest request came. A hold that was requested from the store before must be renewed from then on.
-pub(crate) fn latest() -> Timestamp {
+#[must_use]
+pub fn latest() -> Timestamp {
     Timestamp::from_micros(renewals().latest.load(Ordering::SeqCst))
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn latest() -> Timestamp {
 ///
 /// # Cancel safety
 /// Cancel safe: requests are taken only when they are returned.
-pub(crate) async fn requested() -> Vec<Wanted> {
+pub async fn requested() -> Vec<Wanted> {
     let renewals = renewals();
     loop {
         let wanted = take(&mut *lock(&renewals.wanted));

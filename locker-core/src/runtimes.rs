@@ -28,7 +28,7 @@ const MAX_RUNTIMES: usize = 16;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// One `T` for each runtime of callers, opened by the first call. A `T` ends with its runtime, or with this.
-pub(crate) struct PerRuntime<T>(Arc<Slots<T>>);
+pub struct PerRuntime<T>(Arc<Slots<T>>);
 
 type Slots<T> = Mutex<Vec<Slot<T>>>;
 
@@ -42,7 +42,7 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
     /// Returns the item of the caller's runtime. Returns `None` if the caller is not in a suitable runtime, or if there
     /// is no item yet: then `open` is called on that runtime. It returns the `T`, and a future that ends when the `T`
     /// becomes useless.
-    pub(crate) async fn get<O, E>(&self, open: impl FnOnce() -> O) -> Option<Arc<T>>
+    pub async fn get<O, E>(&self, open: impl FnOnce() -> O) -> Option<Arc<T>>
     where
         O: Future<Output = Option<(Arc<T>, E)>> + Send + 'static,
         E: Future<Output = ()> + Send + 'static,

@@ -1,4 +1,7 @@
-//! The trait of stores.
+//! The trait of stores, what opens one, and the embedded store.
+
+pub mod memory;
+pub mod opening;
 
 use crate::{
     clock::Timestamp,
@@ -132,7 +135,7 @@ pub type Answering<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>
 
 /// The first keys after a text, picked from keys that come in no order.
 #[derive(Debug)]
-pub(crate) struct FirstKeys<'a> {
+pub struct FirstKeys<'a> {
     after: Option<&'a str>,
     limit: usize,
     keys: BTreeSet<Key>,
@@ -140,12 +143,14 @@ pub(crate) struct FirstKeys<'a> {
 }
 
 impl<'a> FirstKeys<'a> {
-    pub(crate) fn new(after: Option<&'a str>, limit: usize) -> Self {
+    /// Begins with no key. At least one is taken, whatever `limit` is.
+    #[must_use]
+    pub fn new(after: Option<&'a str>, limit: usize) -> Self {
         Self { after, limit: limit.max(1), keys: BTreeSet::new(), has_more: false }
     }
 
     /// Returns whether a key with this text may be one of the first.
-    pub(crate) fn takes(&mut self, text: &str) -> bool {
+    pub fn takes(&mut self, text: &str) -> bool {
         if self.after.is_some_and(|after| text <= after) {
             return false;
         }
@@ -156,14 +161,16 @@ impl<'a> FirstKeys<'a> {
     }
 
     /// Adds a key for which [`takes`](Self::takes) has returned `true`.
-    pub(crate) fn add(&mut self, key: Key) {
+    pub fn add(&mut self, key: Key) {
         if self.keys.insert(key) && self.keys.len() > self.limit {
             self.keys.pop_last();
             self.has_more = true;
         }
     }
 
-    pub(crate) fn page(self) -> KeyPage {
+    /// Returns the page of the keys that were added.
+    #[must_use]
+    pub fn page(self) -> KeyPage {
         let next = self.keys.last().filter(|_| self.has_more).map(|last| last.as_str().to_owned());
         KeyPage { keys: self.keys.into_iter().collect(), next }
     }

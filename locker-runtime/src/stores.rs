@@ -7,8 +7,6 @@ pub(crate) mod etcd;
 pub(crate) mod failing;
 #[cfg(feature = "files")]
 pub(crate) mod files;
-pub mod memory;
-pub(crate) mod opening;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(any(feature = "files", feature = "postgres"))]
@@ -16,13 +14,14 @@ pub(crate) mod queue;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
-use crate::{
+pub use locker_core::store::memory::{self, Memory};
+pub(crate) use locker_core::store::opening;
+use opening::Opening;
+use locker_core::{
     error::{Error, ErrorKind, Result},
     process::OfProcess,
     store::Store,
 };
-pub use memory::Memory;
-use opening::Opening;
 use std::sync::Arc;
 
 /// Opens the store that `url` names.
@@ -203,7 +202,7 @@ fn misused(message: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking::block_on;
+    use locker_core::blocking::block_on;
 
     #[test]
     fn mistyped_urls_show_no_password() {

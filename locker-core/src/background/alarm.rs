@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// The earliest of many due times. One task waits for it.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub struct Alarm {
     /// In microseconds.
     next: AtomicU64,
     earlier: Notify,
@@ -28,7 +28,7 @@ impl Alarm {
     }
 
     /// Sets the alarm to `due` unless it is set to an earlier time.
-    pub(crate) fn set(&self, due: Timestamp) {
+    pub fn set(&self, due: Timestamp) {
         let due = due.as_micros();
         if due < self.next.load(Ordering::SeqCst) && due < self.next.fetch_min(due, Ordering::SeqCst) {
             self.earlier.notify_one();
@@ -36,7 +36,7 @@ impl Alarm {
     }
 
     /// Clears the alarm. The waiting task calls it before it collects the due times and sets the alarm again.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.next.store(Timestamp::NEVER.as_micros(), Ordering::SeqCst);
     }
 
@@ -44,7 +44,7 @@ impl Alarm {
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(crate) async fn due<S: Future<Output = ()>>(&self, sleep: impl Fn(Timestamp, Timestamp) -> S) {
+    pub async fn due<S: Future<Output = ()>>(&self, sleep: impl Fn(Timestamp, Timestamp) -> S) {
         loop {
             let (next, now) = (self.next(), Timestamp::now());
             if next <= now {

@@ -29,7 +29,7 @@ const SHARDS: usize = 8;
 /// A future that completes at a time on the clock of [`Timestamp::now`], under any executor. In a forked child it
 /// completes at once.
 #[derive(Debug)]
-pub(crate) struct Sleep {
+pub struct Sleep {
     until: Timestamp,
     state: State,
     process: &'static Process,

@@ -5,11 +5,11 @@ use super::Error;
 /// The last error of a request that is retried in which the store said why. It is added to later errors of unknown
 /// outcome, so that the caller sees why the request was refused before its reply was lost.
 #[derive(Debug, Default)]
-pub(crate) struct Cause(Option<Error>);
+pub struct Cause(Option<Error>);
 
 impl Cause {
     /// Remembers `error` if it says why; otherwise adds the remembered error to it.
-    pub(crate) fn explain(&mut self, mut error: Error) -> Error {
+    pub fn explain(&mut self, mut error: Error) -> Error {
         if error.is_certain() || error.0.answered {
             self.0 = Some(error.clone());
         } else if let Some(before) = &self.0 {

@@ -47,12 +47,8 @@ struct Arguments {
 }
 
 impl<'a> KeyBuilder<'a> {
-    pub(crate) fn new(
-        prefix: &'a str,
-        format: KeyFormat,
-        function: &'a FunctionDigest,
-        kind: &'static str,
-    ) -> Self {
+    /// Begins the key of a call of `function`.
+    pub fn new(prefix: &'a str, format: KeyFormat, function: &'a FunctionDigest, kind: &'static str) -> Self {
         Self { prefix, function, kind, arguments: Arguments { md5: Md5::new(), format, first: true } }
     }
 
@@ -107,7 +103,7 @@ impl Write for Arguments {
 
 impl Key {
     /// Returns the key of `#[lock_on_argument(name = "..", args(..))]` for these arguments.
-    pub(crate) fn on(prefix: &str, format: KeyFormat, name: &str, parts: &[&dyn KeyPart]) -> Self {
+    pub fn on(prefix: &str, format: KeyFormat, name: &str, parts: &[&dyn KeyPart]) -> Self {
         let function = FunctionDigest::of(&[name]);
         let mut key = KeyBuilder::new(prefix, format, &function, ":lock|");
         for part in parts {

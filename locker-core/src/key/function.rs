@@ -51,7 +51,7 @@ impl Function {
     }
 
     /// Returns module and name, such as `bank::api::withdraw`, or the name given: for errors and events.
-    pub(crate) fn path(&'static self) -> &'static str {
+    pub fn path(&'static self) -> &'static str {
         if self.module.is_empty() {
             return self.name;
         }
@@ -103,28 +103,29 @@ impl FunctionDigest {
     }
 
     /// Returns the digest of these paths, which operators read with a line of a file beside it.
-    pub(crate) fn described(paths: &[&str], file: &str, line: u32) -> Self {
+    #[must_use]
+    pub fn described(paths: &[&str], file: &str, line: u32) -> Self {
         let description = format!("{}\n{file}\n{line}", joined(paths));
         Self { description: Some(description), ..Self::of(paths) }
     }
 
     /// Returns the digest in hexadecimal digits.
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         text(&self.hex)
     }
 
     /// Returns the name, the file and the line, each on a line of its own.
-    pub(crate) fn description(&self) -> Option<String> {
+    pub fn description(&self) -> Option<String> {
         self.description.clone()
     }
 
     /// Returns whether the locker with this bit has heard of the function.
-    pub(crate) fn is_marked(&self, bit: u64) -> bool {
+    pub fn is_marked(&self, bit: u64) -> bool {
         self.heard.load(Ordering::Relaxed) & bit != 0
     }
 
     /// Marks that the locker with this bit has heard of the function.
-    pub(crate) fn mark(&self, bit: u64) {
+    pub fn mark(&self, bit: u64) {
         self.heard.fetch_or(bit, Ordering::Relaxed);
     }
 }

@@ -16,7 +16,7 @@ const NOTHING: &str = "d41d8cd98f00b204e9800998ecf8427e";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Named {
-    /// The primitive that [`Locker::lock`](crate::Locker::lock) and the methods beside it name.
+    /// The primitive that `Locker::lock` and the methods beside it name.
     #[non_exhaustive]
     Kind {
         /// The kind, one of [`Named::KINDS`].
@@ -24,7 +24,7 @@ pub enum Named {
         /// The name, or its MD5 digest if a key cannot spell it.
         name: String,
     },
-    /// The lock, the semaphore or the rate limit of an annotated function. [`Locker::lock_on`](crate::Locker::lock_on)
+    /// The lock, the semaphore or the rate limit of an annotated function. `Locker::lock_on`
     /// and the Python decorator make keys of this form, too.
     #[non_exhaustive]
     Function {
@@ -83,7 +83,7 @@ mod tests {
     fn named_reads_the_keys_that_are_made_here() {
         let named = Named::of("app/", &Key::named("app/", "rate", "a:b|c"));
         assert_eq!(named, Some(Named::Kind { kind: "rate", name: "a:b|c".into() }));
-        for (parts, has_arguments) in [(&[&1 as &dyn crate::KeyPart][..], true), (&[], false)] {
+        for (parts, has_arguments) in [(&[&1 as &dyn crate::key::KeyPart][..], true), (&[], false)] {
             let key = Key::on("app/", KeyFormat::Escaped, "bank.withdraw", parts);
             let Some(Named::Function { digest, part, arguments }) = Named::of("app/", &key) else {
                 panic!("{key}")

@@ -16,7 +16,6 @@ macro_rules! primitives {
     ($($(#[$doc:meta])* $name:ident($module:ident, $state:ty)),+ $(,)?) => {
         /// A request to any primitive: plain data, which a store may carry out anywhere.
         #[derive(Clone, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         pub enum Request {
             $($(#[$doc])* $name($module::Request),)+
@@ -30,20 +29,24 @@ macro_rules! primitives {
         /// The state of one key, of any primitive. Stores keep it in this form: append only.
         #[derive(Clone, Debug)]
         #[cfg_attr(feature = "_cas", derive(serde::Serialize, serde::Deserialize))]
-        pub(crate) enum AnyState {
-            $($name($state)),+
+        pub enum AnyState {
+            $(
+                #[doc = concat!("Of `", stringify!($module), "`.")]
+                $name($state)
+            ),+
         }
 
         impl AnyState {
             /// Returns the state that a request creates; those about any kind create none.
-            pub(crate) fn for_request(request: &Request) -> Option<Self> {
+            pub fn for_request(request: &Request) -> Option<Self> {
                 match request {
                     $(Request::$name(_) => Some(Self::$name(Default::default())),)+
                     Request::Inspect | Request::Delete(_) => None,
                 }
             }
 
-            pub(crate) fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
+            /// Carries out a request on the state.
+            pub fn step(&mut self, request: &Request, context: &mut Context<'_>) -> Reply {
                 match (self, request) {
                     $((Self::$name(state), Request::$name(request)) => state.step(request, context),)+
                     $((Self::$name(state), Request::Inspect) => {
@@ -57,7 +60,8 @@ macro_rules! primitives {
                 }
             }
 
-            pub(crate) fn tick(&mut self, context: &mut Context<'_>) {
+            /// Ends what is over, and serves who waited for it.
+            pub fn tick(&mut self, context: &mut Context<'_>) {
                 match self { $(Self::$name(state) => state.tick(context)),+ }
             }
 
@@ -73,49 +77,59 @@ macro_rules! primitives {
                 match self { $(Self::$name(state) => state.users()),+ }
             }
 
-            pub(crate) fn is_idle(&self) -> bool {
+            /// Returns whether the state is as good as none.
+            pub fn is_idle(&self) -> bool {
                 match self { $(Self::$name(state) => state.is_idle()),+ }
             }
 
-            pub(crate) fn last_fence(&self) -> u64 {
+            /// Returns the fence of the latest grant.
+            pub fn last_fence(&self) -> u64 {
                 match self { $(Self::$name(state) => state.last_fence()),+ }
             }
 
-            pub(crate) fn raise_fence(&mut self, fence: u64) {
+            /// Makes the next fence higher than `fence`.
+            pub fn raise_fence(&mut self, fence: u64) {
                 match self { $(Self::$name(state) => state.raise_fence(fence)),+ }
             }
         }
 
         #[cfg(feature = "_cas")]
         impl AnyState {
-            pub(crate) fn is_in_use(&self) -> bool {
+            /// Returns whether somebody holds, waits or counts.
+            pub fn is_in_use(&self) -> bool {
                 match self { $(Self::$name(state) => state.is_in_use()),+ }
             }
 
-            pub(crate) fn lasts_until(&self) -> Timestamp {
+            /// Returns when the state is idle without another request.
+            pub fn lasts_until(&self) -> Timestamp {
                 match self { $(Self::$name(state) => state.lasts_until()),+ }
             }
 
-            pub(crate) fn is_held(&self, name: Id, now: Timestamp) -> bool {
+            /// Returns whether the hold `name` lasts at `now`.
+            pub fn is_held(&self, name: Id, now: Timestamp) -> bool {
                 match self { $(Self::$name(state) => state.is_held(name, now)),+ }
             }
 
-            pub(crate) fn is_free_for(&self, request: &Request) -> bool {
+            /// Returns whether the request would be granted at once.
+            pub fn is_free_for(&self, request: &Request) -> bool {
                 match (self, request) {
                     $((Self::$name(state), Request::$name(request)) => state.is_free_for(request),)+
                     _ => false,
                 }
             }
 
-            pub(crate) fn place(&self, id: Id) -> Option<Timestamp> {
+            /// Returns until when the waiter `id` keeps its place, if it has one.
+            pub fn place(&self, id: Id) -> Option<Timestamp> {
                 match self { $(Self::$name(state) => state.place(id)),+ }
             }
 
-            pub(crate) fn held_until(&self) -> Timestamp {
+            /// Returns when the last hold ends without a renewal.
+            pub fn held_until(&self) -> Timestamp {
                 match self { $(Self::$name(state) => state.held_until()),+ }
             }
 
-            pub(crate) fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
+            /// Returns the fence and the end of the only possible hold, if the state has one.
+            pub fn exclusive_holder(&self) -> Option<(u64, Timestamp)> {
                 match self { $(Self::$name(state) => state.exclusive_holder()),+ }
             }
         }
@@ -145,14 +159,15 @@ primitives! {
 impl AnyState {
     /// Returns whether the time counts in which no process is connected: for what nobody holds or watches, such as the
     /// refill of a limit.
-    pub(crate) fn counts_gaps(&self) -> bool {
+    #[must_use]
+    pub fn counts_gaps(&self) -> bool {
         !matches!(self, Self::Lock(_) | Self::Semaphore(_) | Self::Watchdog(_))
     }
 }
 
 impl Request {
     /// Marks a request with an idempotency key as a retry: an earlier copy may still arrive.
-    pub(crate) fn set_retried(&mut self) {
+    pub fn set_retried(&mut self) {
         let once = match self {
             Self::Lock(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. })
             | Self::Semaphore(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. }) => {
@@ -171,13 +186,15 @@ impl Request {
 
     /// Returns [`AnyState::counts_gaps`] of the state that this request creates, if it creates one.
     #[cfg(feature = "_cas")]
-    pub(crate) fn counts_gaps(&self) -> Option<bool> {
+    #[must_use]
+    pub fn counts_gaps(&self) -> Option<bool> {
         AnyState::for_request(self).map(|state| state.counts_gaps())
     }
 
     /// Returns the name of the hold that is asked for, if a client has chosen it.
     #[cfg(feature = "_cas")]
-    pub(crate) fn hold_name(&self) -> Option<Id> {
+    #[must_use]
+    pub fn hold_name(&self) -> Option<Id> {
         match *self {
             Self::Lock(HoldRequest::Acquire { ask, .. }) => ask,
             Self::Semaphore(HoldRequest::Acquire { id, ask, .. }) => Some(ask.key).filter(|name| *name != id),
@@ -187,7 +204,8 @@ impl Request {
 
     /// Returns the waiter that this request gives a place in a queue, or whose place it keeps.
     #[cfg(feature = "_cas")]
-    pub(crate) fn waiter(&self) -> Option<Id> {
+    #[must_use]
+    pub fn waiter(&self) -> Option<Id> {
         match *self {
             Self::Lock(HoldRequest::Acquire { id, wait: Some(_), .. })
             | Self::Semaphore(HoldRequest::Acquire { id, wait: Some(_), .. })

@@ -46,13 +46,14 @@ pub struct State {
 }
 
 /// The id of additions that are not repeated.
-pub(crate) const ONCE: Id = Id::ZERO;
+pub const ONCE: Id = Id::ZERO;
 
 /// The greatest value, positive or negative, that every store represents exactly.
 pub const MAX_VALUE: i64 = MAX_COUNT.cast_signed();
 
 /// Returns whether every store represents the number exactly.
-pub(crate) fn is_exact(number: i64) -> bool {
+#[must_use]
+pub fn is_exact(number: i64) -> bool {
     number.unsigned_abs() <= MAX_COUNT
 }
 

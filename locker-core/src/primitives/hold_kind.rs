@@ -33,7 +33,10 @@ pub enum HoldKind {
 
 impl HoldKind {
     /// Rejects a number of permits that can never be granted.
-    pub(crate) fn check(self) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Misused`.
+    pub fn check(self) -> Result<()> {
         match self {
             Self::Semaphore { permits: 0, .. } => misused("permits 0: take at least 1"),
             Self::Semaphore { size, permits } if size > 0 && permits > size => {
@@ -44,7 +47,7 @@ impl HoldKind {
     }
 
     /// Whether it cannot be granted at a key while all of `held` are held there.
-    pub(crate) fn waits_for(self, mut held: impl Iterator<Item = Self>) -> bool {
+    pub fn waits_for(self, mut held: impl Iterator<Item = Self>) -> bool {
         match self {
             Self::Lock => held.any(|held| held == Self::Lock),
             Self::ReadWrite(mode) => held.any(|held| match held {
@@ -65,7 +68,8 @@ impl HoldKind {
     }
 
     /// Returns the error for a reply that is not a grant.
-    pub(crate) fn refusal(self, reply: &Reply) -> Error {
+    #[must_use]
+    pub fn refusal(self, reply: &Reply) -> Error {
         match (self, reply) {
             (Self::Semaphore { permits, .. }, Reply::Cancelled) => Error::new(
                 ErrorKind::Misused,
@@ -84,42 +88,45 @@ impl HoldKind {
         }
     }
 
-    pub(crate) fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
+    /// Returns the request for a hold.
+    #[must_use]
+    pub fn acquire(self, id: Id, lease: Duration, wait: Option<Wait>) -> Request {
         self.acquire_named(id, None, lease, wait)
     }
 
     /// Returns the request of the attempt `id` for a hold with a name of its own.
-    pub(crate) fn acquire_named(
-        self,
-        id: Id,
-        name: Option<Id>,
-        lease: Duration,
-        wait: Option<Wait>,
-    ) -> Request {
+    #[must_use]
+    pub fn acquire_named(self, id: Id, name: Option<Id>, lease: Duration, wait: Option<Wait>) -> Request {
         match self.permits(name.unwrap_or(id)) {
             None => Request::Lock(HoldRequest::Acquire { id, lease, wait, ask: name }),
             Some(ask) => Request::Semaphore(HoldRequest::Acquire { id, lease, wait, ask }),
         }
     }
 
-    pub(crate) fn renew(self, id: Id, lease: Duration) -> Request {
+    /// Returns the request that prolongs a hold.
+    #[must_use]
+    pub fn renew(self, id: Id, lease: Duration) -> Request {
         self.renew_once(id, lease, None)
     }
 
     /// Returns the renewal of a hold that may be held again and again under its name.
-    pub(crate) fn renew_once(self, id: Id, lease: Duration, once: Option<IdempotencyKey>) -> Request {
+    #[must_use]
+    pub fn renew_once(self, id: Id, lease: Duration, once: Option<IdempotencyKey>) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Renew { id, lease, once }),
             _ => Request::Semaphore(HoldRequest::Renew { id, lease, once }),
         }
     }
 
-    pub(crate) fn release(self, id: Id, tombstone: bool) -> Request {
+    /// Returns the request that ends a hold.
+    #[must_use]
+    pub fn release(self, id: Id, tombstone: bool) -> Request {
         self.release_with(id, tombstone, None)
     }
 
     /// Returns the release of a hold that may be held again and again under its name.
-    pub(crate) fn release_once(self, id: Id, once: Option<IdempotencyKey>) -> Request {
+    #[must_use]
+    pub fn release_once(self, id: Id, once: Option<IdempotencyKey>) -> Request {
         self.release_with(id, false, once)
     }
 
@@ -130,7 +137,9 @@ impl HoldKind {
         }
     }
 
-    pub(crate) fn cancel(self, id: Id, tombstone: bool) -> Request {
+    /// Returns the request that ends an attempt.
+    #[must_use]
+    pub fn cancel(self, id: Id, tombstone: bool) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Cancel { id, tombstone }),
             _ => Request::Semaphore(HoldRequest::Cancel { id, tombstone }),

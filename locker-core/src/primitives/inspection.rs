@@ -36,10 +36,19 @@ pub struct Held {
     pub fence: u64,
     /// The number of permits.
     pub permits: u64,
-    /// What the holder says about itself: [`LockerBuilder::note`](crate::LockerBuilder::note), by default host and
+    /// What the holder says about itself: `LockerBuilder::note`, by default host and
     /// process. `None` if it is not known, such as for clients of a server.
     pub note: Option<String>,
     /// The part of the id that the holder's locker gives to all of its ids. It leads to the note.
     #[cfg_attr(feature = "serde", serde(skip))]
-    pub(crate) tag: Option<u64>,
+    pub tag: Option<u64>,
+}
+
+impl Held {
+    /// Creates what is known of every hold.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(fence: u64, permits: u64) -> Self {
+        Self { age: None, time_left: None, fence, permits, note: None, tag: None }
+    }
 }

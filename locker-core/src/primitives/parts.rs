@@ -2,7 +2,7 @@
 
 // From the top: a file uses only files below its own line.
 pub(super) mod wait_queue;
-pub(crate) mod watchers;
+pub mod watchers;
 
 pub(super) mod tombstones;
 

@@ -44,7 +44,6 @@ impl Wait {
 
 /// The reply of a store to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Reply {
     /// The caller holds it.
@@ -120,7 +119,8 @@ pub enum Reply {
 
 impl Reply {
     /// Returns the error for a reply that the caller did not expect.
-    pub(crate) fn into_error(self) -> Error {
+    #[must_use]
+    pub fn into_error(self) -> Error {
         match self {
             Self::WrongKind => {
                 Error::new(ErrorKind::Conflict, "the key is in use by another kind of primitive")
@@ -143,7 +143,6 @@ pub struct Notification {
 
 /// The content of a notification. A hint only: a waiter that misses it learns the truth from its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Signal {
     /// The waiter holds the key for the grant window and confirms the hold by renewing it.
     Granted {

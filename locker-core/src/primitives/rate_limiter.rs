@@ -11,10 +11,7 @@ use super::{
 };
 use crate::{clock::Timestamp, id::Id};
 use meter::{Meter, Rate};
-#[cfg(feature = "redis")]
-pub(crate) use quota::NO_BURST;
-pub(crate) use quota::SHORTEST;
-pub use quota::{Algorithm, Quota};
+pub use quota::{Algorithm, NO_BURST, Quota, SHORTEST};
 use reservations::{Reservation, Reservations};
 use std::time::Duration;
 
@@ -287,7 +284,8 @@ fn queued_reply(wait: Wait, ahead: u64) -> Reply {
 }
 
 /// Returns when a caller without a known time asks again.
-pub(crate) fn recheck(wait: Wait) -> Option<Duration> {
+#[must_use]
+pub fn recheck(wait: Wait) -> Option<Duration> {
     wait.live.map(|live| (live / 3).min(GRANT_WINDOW))
 }
 

@@ -5,36 +5,43 @@ use crate::ranges::misused;
 use crate::{
     error::Result,
     ranges::{SHORTEST, check_range},
-    settings::COMMAND_TIMEOUT,
 };
 use std::time::Duration;
+
+/// The default limit of the wait for one reply of a store.
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The options for opening any store.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some stores need no option"))]
-pub(crate) struct Opening {
+pub struct Opening {
     /// How long opening may take.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// The prefix of every key.
-    pub(crate) prefix: String,
+    pub prefix: String,
     /// Whether opening returns before the store has answered. Calls then report its errors.
-    pub(crate) lazy: bool,
-    pub(crate) network: NetworkOptions,
+    pub lazy: bool,
+    /// The options of stores that other processes share.
+    pub network: NetworkOptions,
 }
 
 /// The options of stores that other processes share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct NetworkOptions {
+pub struct NetworkOptions {
+    /// Whether a server may evict keys when its memory is full.
     #[cfg(feature = "redis")]
-    pub(crate) allow_eviction: bool,
+    pub allow_eviction: bool,
+    /// The replicas that must have a grant.
     #[cfg(feature = "redis")]
-    pub(crate) replicas: Option<Replicas>,
+    pub replicas: Option<Replicas>,
     /// The longest lease in strict mode.
     #[cfg(feature = "redis")]
-    pub(crate) strict: Option<Duration>,
-    pub(crate) command_timeout: Duration,
+    pub strict: Option<Duration>,
+    /// How long a reply may take.
+    pub command_timeout: Duration,
+    /// The certificates that are trusted, in PEM format. `None`: those of the system.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some stores have no TLS"))]
-    pub(crate) tls_ca: Option<Vec<u8>>,
+    pub tls_ca: Option<Vec<u8>>,
 }
 
 impl Default for NetworkOptions {
@@ -54,7 +61,10 @@ impl Default for NetworkOptions {
 
 impl NetworkOptions {
     /// Checks that each option is within its range.
-    pub(crate) fn check(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Misused`, with the name of the option.
+    pub fn check(&self) -> Result<()> {
         check_range("command_timeout", self.command_timeout, SHORTEST)?;
         #[cfg(feature = "redis")]
         if let Some(replicas) = self.replicas {
@@ -71,9 +81,11 @@ impl NetworkOptions {
 /// How many replicas must have a grant, and how long to wait for them.
 #[cfg(feature = "redis")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Replicas {
-    pub(crate) count: u32,
-    pub(crate) timeout: Duration,
+pub struct Replicas {
+    /// How many replicas.
+    pub count: u32,
+    /// How long to wait for them.
+    pub timeout: Duration,
 }
 
 #[cfg(feature = "redis")]

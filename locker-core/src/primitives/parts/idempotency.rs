@@ -15,7 +15,9 @@ pub struct IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    pub(crate) fn new(attempt: Id) -> Self {
+    /// Creates the key of the first copy of a request.
+    #[must_use]
+    pub fn new(attempt: Id) -> Self {
         Self { attempt, retried: false }
     }
 }

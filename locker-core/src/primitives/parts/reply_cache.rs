@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
     derive(serde::Deserialize),
     serde(try_from = "Stored<V>", bound = "V: Clone + serde::Deserialize<'de>")
 )]
-pub(crate) struct ReplyCache<V> {
+pub struct ReplyCache<V> {
     /// Each value with the number of its place.
     known: HashMap<Id, (u64, V)>,
     /// The ids by their ends. The place of an id that was forgotten earlier is dropped when it reaches the front.
@@ -51,7 +51,7 @@ impl<V> ReplyCache<V> {
         }
     }
 
-    pub(crate) fn forget_until(&mut self, now: Timestamp) {
+    pub fn forget_until(&mut self, now: Timestamp) {
         self.drop_front(|end| end <= now);
     }
 

@@ -3,7 +3,8 @@
 use super::{idempotency::IdempotencyKey, reply_cache::ReplyCache};
 use crate::{clock::Timestamp, id::Id};
 
-pub(crate) type Tombstones = ReplyCache<()>;
+/// Rejected ids, and when each may be forgotten.
+pub type Tombstones = ReplyCache<()>;
 
 impl Tombstones {
     pub(crate) fn add(&mut self, id: Id, now: Timestamp) {
@@ -11,7 +12,7 @@ impl Tombstones {
     }
 
     /// Returns whether an earlier copy of this request was a retry; every copy after a retry is late.
-    pub(crate) fn is_late(&mut self, once: Option<IdempotencyKey>, now: Timestamp) -> bool {
+    pub fn is_late(&mut self, once: Option<IdempotencyKey>, now: Timestamp) -> bool {
         let Some(IdempotencyKey { attempt, retried }) = once else { return false };
         let late = self.has(attempt);
         if retried {

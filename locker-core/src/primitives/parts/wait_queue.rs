@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// Returns when a waiter of another process asks again: within a third of its lifetime, and soon after the current
 /// lease expires. Later waiters ask a little later, so that the first in the queue comes first.
-pub(crate) fn recheck(wait: Wait, holder_time_left: Duration, ahead: u64) -> Option<Duration> {
+#[must_use]
+pub fn recheck(wait: Wait, holder_time_left: Duration, ahead: u64) -> Option<Duration> {
     const STAGGER: Duration = Duration::from_millis(3);
     const STAGGERED: u64 = 100;
     let stagger = STAGGER * u32::try_from(ahead.min(STAGGERED)).unwrap_or(u32::MAX);

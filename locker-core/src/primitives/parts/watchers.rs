@@ -15,7 +15,8 @@ use std::time::Duration;
 const RECHECK: Duration = Duration::from_secs(5);
 
 /// Returns when a watcher asks again without a signal: at `due` at the latest.
-pub(crate) fn recheck(wait: Wait, due: Option<Duration>) -> Option<Duration> {
+#[must_use]
+pub fn recheck(wait: Wait, due: Option<Duration>) -> Option<Duration> {
     let lost = wait.live.map(|live| RECHECK.min(live / 3));
     lost.into_iter().chain(due).min()
 }

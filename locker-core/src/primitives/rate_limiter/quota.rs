@@ -20,10 +20,23 @@ pub enum Algorithm {
     Gcra,
 }
 
+impl Algorithm {
+    /// Returns the letter by which scripts know the algorithm.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn letter(self) -> char {
+        match self {
+            Self::FixedWindow => 'w',
+            Self::TokenBucket => 'b',
+            Self::Gcra => 'g',
+        }
+    }
+}
+
 /// The settings of a rate limiter. Every request carries them, and the most recent ones apply to all callers.
 ///
 /// ```
-/// # use locker_runtime as locker;
+/// # use locker_core::primitives::rate_limiter as locker;
 /// use {locker::Quota, std::time::Duration};
 /// let five_per_window = Quota::fixed_window(5, Duration::from_millis(800));
 /// let hundred_a_second = Quota::gcra(100, Duration::from_secs(1)).burst(10);
@@ -32,12 +45,14 @@ pub enum Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(any(feature = "serde", feature = "_cas"), derive(serde::Serialize, serde::Deserialize))]
 pub struct Quota {
-    pub(crate) algorithm: Algorithm,
-    pub(crate) count: u64,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// How many tokens an interval has.
+    pub count: u64,
     /// In microseconds.
-    pub(crate) interval: u64,
+    pub interval: u64,
     /// [`NO_BURST`] if none is set.
-    pub(crate) burst: u64,
+    pub burst: u64,
 }
 
 /// Admits nothing.
@@ -99,7 +114,8 @@ impl Quota {
     }
 
     /// Returns how much longer this many more tokens take once the limit is used up.
-    pub(crate) fn time_of(&self, tokens: u64) -> Duration {
+    #[must_use]
+    pub fn time_of(&self, tokens: u64) -> Duration {
         if self.algorithm != Algorithm::Gcra {
             return Duration::ZERO;
         }
@@ -109,7 +125,8 @@ impl Quota {
 
     /// Returns the long-run rate as a count and its time. The count is at least the number admitted at once.
     #[cfg(feature = "tower")]
-    pub(crate) fn per_window(&self) -> (u64, Duration) {
+    #[must_use]
+    pub fn per_window(&self) -> (u64, Duration) {
         let most = self.count.max(self.size());
         (most, if most == self.count { self.interval() } else { self.time_of(most) })
     }
@@ -122,7 +139,10 @@ impl Quota {
     }
 
     /// Rejects values out of range, naming the option.
-    pub(crate) fn check(&self, tokens: u64) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Misused`.
+    pub fn check(&self, tokens: u64) -> Result<()> {
         if self.interval == 0 {
             return misused(format!("interval is too short: give at least {SHORTEST:?}"));
         }
@@ -156,6 +176,8 @@ impl Quota {
 /// In whole seconds, so that no interval up to it is too long.
 const LONGEST_MICROS: u64 = LONGEST.as_secs() * 1_000_000;
 
-pub(crate) const SHORTEST: Duration = Duration::from_micros(1);
+/// The shortest interval.
+pub const SHORTEST: Duration = Duration::from_micros(1);
 
-pub(crate) const NO_BURST: u64 = u64::MAX;
+/// The burst of a quota that sets none.
+pub const NO_BURST: u64 = u64::MAX;

@@ -9,6 +9,7 @@
 //!   own.
 
 use super::{Act, Machine, decode, encode, requests::id};
+use crate::id::Id;
 use crate::primitives::{
     any::Request,
     barrier, counter, event, latch,
@@ -22,7 +23,7 @@ use std::{fmt::Write, path::PathBuf, time::Duration};
 
 const LEASE: Duration = Duration::from_millis(10_500);
 const WAIT: Option<Wait> = Some(Wait { live: Some(Duration::from_secs(30)), fair: true });
-const RETRIED: IdempotencyKey = IdempotencyKey { attempt: crate::Id::ZERO, retried: true };
+const RETRIED: IdempotencyKey = IdempotencyKey { attempt: Id::ZERO, retried: true };
 
 /// A lock or a semaphore with a hold, two waiters with a gap between them, a tombstone and a late copy.
 fn held<A: Copy>(ask: impl Fn(u8) -> A, request: fn(HoldRequest<A>) -> Request) -> Vec<Request> {
@@ -45,7 +46,7 @@ fn held<A: Copy>(ask: impl Fn(u8) -> A, request: fn(HoldRequest<A>) -> Request) 
 }
 
 /// The name under which an attempt holds.
-fn name(number: u8) -> Option<crate::Id> {
+fn name(number: u8) -> Option<Id> {
     (number == 4).then(|| id(30))
 }
 
