@@ -4,7 +4,7 @@
 //! the same server as that one.
 
 use super::{client::Server, sentinel::Sentinels, slots::Owner, url};
-use crate::{error::Result, stores::opening::NetworkOptions};
+use locker_core::{error::Result, store::opening::NetworkOptions};
 use std::{future::pending, sync::Arc};
 
 /// Says where the server is.

@@ -16,13 +16,13 @@ use super::{
     slots::slot_of,
     url,
 };
-use crate::{
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    stores::opening::NetworkOptions,
+    store::opening::NetworkOptions,
 };
 use redis::{Cmd, RedisError};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

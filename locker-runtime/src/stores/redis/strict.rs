@@ -12,7 +12,7 @@ use super::{
     slots::{SLOTS, slot_of},
     url,
 };
-use crate::{
+use locker_core::{
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::{HoldRequest, Request},

@@ -10,7 +10,7 @@ pub(super) use parameters::take;
 pub(super) use replicas::with_replicas;
 pub(super) use sentinels::{Watched, place, read_watched};
 
-use crate::error::{Error, ErrorKind, Result};
+use locker_core::error::{Error, ErrorKind, Result};
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},

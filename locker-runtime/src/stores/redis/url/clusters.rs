@@ -4,7 +4,7 @@ use super::{
     misused,
     sentinels::{login_of, one, place, server_at},
 };
-use crate::error::{Error, Result};
+use locker_core::error::{Error, Result};
 use redis::{ConnectionAddr, ConnectionInfo};
 
 const PORT: u16 = 6379;
@@ -79,7 +79,7 @@ fn wrong(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use locker_core::error::ErrorKind;
 
     fn clustered(url: &str) -> Result<Clustered> {
         read_clustered(url).expect("a URL of a cluster")

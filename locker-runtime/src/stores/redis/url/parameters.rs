@@ -1,7 +1,7 @@
 //! Parameters that every URL may have. The readers of the schemes do not see them.
 
 use super::misused;
-use crate::error::Result;
+use locker_core::error::Result;
 
 /// Takes the parameters with these names out of a URL. Returns the rest, and their values.
 pub(in super::super) fn take<const N: usize>(

@@ -1,9 +1,9 @@
 //! The parameters of a URL for the replicas that must have a grant.
 
 use super::{misused, parameters::take};
-use crate::{
+use locker_core::{
     error::{Error, Result},
-    stores::opening::{NetworkOptions, Opening, Replicas},
+    store::opening::{NetworkOptions, Opening, Replicas},
 };
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn wrong(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use locker_core::error::ErrorKind;
 
     #[test]
     fn parameters_are_taken_out_of_any_url() {

@@ -1,7 +1,7 @@
 //! The `redis+sentinel://` URL.
 
 use super::{bracketed, misused, read};
-use crate::error::{Error, Result};
+use locker_core::error::{Error, Result};
 use redis::{ConnectionAddr, ConnectionInfo};
 
 const PORT: u16 = 26_379;
@@ -168,7 +168,7 @@ fn wrong(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use locker_core::error::ErrorKind;
 
     fn watched(url: &str) -> Result<Watched> {
         read_watched(url).expect("a URL of sentinels")
