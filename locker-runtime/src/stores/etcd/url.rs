@@ -1,6 +1,6 @@
 //! Reads the URL of a cluster.
 
-use crate::error::{Error, ErrorKind, Result};
+use locker_core::error::{Error, ErrorKind, Result};
 use std::fmt;
 
 const ACCEPTED: &str = "accepted are etcd://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]..][?PARAMETERS] and etcds:// for \

@@ -1,6 +1,6 @@
 //! The `file://` URL.
 
-use crate::error::{Error, ErrorKind, Result};
+use locker_core::error::{Error, ErrorKind, Result};
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
 
 const ACCEPTED: &str =

@@ -1,8 +1,8 @@
 //! The `postgres://` URL.
 
-use crate::{
+use locker_core::{
     error::{Error, ErrorKind, Result},
-    stores::opening::Opening,
+    store::opening::Opening,
 };
 use std::time::Duration;
 use tokio_postgres::{
