@@ -24,12 +24,6 @@ pub mod stores;
 
 mod settings;
 
-// Until all imports name the crate.
-use locker_core::{
-    backoff, background, blocking, clock, diagnostics, error, id, in_flight, key, mailboxes, once, panics, process,
-    ranges, renewals, runtimes, sync,
-};
-
 pub use builder::LockerBuilder;
 pub use global::{global, set_global, try_global};
 pub use handles::{

@@ -15,8 +15,7 @@ pub(crate) mod queue;
 pub(crate) mod redis;
 
 pub use locker_core::store::memory::{self, Memory};
-pub(crate) use locker_core::store::opening;
-use opening::Opening;
+use locker_core::store::opening::Opening;
 use locker_core::{
     error::{Error, ErrorKind, Result},
     process::OfProcess,

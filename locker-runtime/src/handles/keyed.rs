@@ -3,14 +3,14 @@
 mod attempt;
 
 use super::request_with_retry;
-use crate::{
+use crate::locker::Locker;
+use attempt::Attempt;
+use locker_core::{
     error::Result,
     key::Key,
-    locker::Locker,
     primitives::{HoldKind, IdempotencyKey, Reply, rwlock::Mode},
     ranges::{SHORTEST, check_range},
 };
-use attempt::Attempt;
 use std::time::Duration;
 
 /// A lock whose holder is a name that a client chooses: for servers, whose clients have no guard. Created by
