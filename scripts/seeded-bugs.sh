@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 copy=target/seeded
 cas=locker-runtime/src/stores/cas
-primitives=locker-runtime/src/primitives
+primitives=locker-core/src/primitives
 
 # Number, file, regular expression of the line, its replacement, what goes wrong.
 faults() {
@@ -31,11 +31,13 @@ faults() {
 TABLE
 }
 
-# Runs the tests whose names contain the argument.
+# Runs the tests whose names contain the second argument, of the package and with the features that the first names.
 run() {
-    (cd "$copy" && CARGO_TARGET_DIR="$PWD/../seeded-build" cargo test --quiet -p locker-runtime --features _fake \
-        --lib "$1" </dev/null >../seeded.log 2>&1)
+    (cd "$copy" && CARGO_TARGET_DIR="$PWD/../seeded-build" cargo test --quiet -p $1 --lib "$2" \
+        </dev/null >../seeded.log 2>&1)
 }
+engine="locker-runtime --features _fake"
+steps="locker-core --features _cas"
 
 # Also over the fault of a run that was interrupted.
 git ls-files -z | while IFS= read -r -d '' file; do
@@ -53,14 +55,14 @@ while IFS='~' read -r number file line replacement what; do
         continue
     fi
     touch "$copy/$file"
-    if ! run --no-run; then
+    if ! { run "$engine" --no-run && run "$steps" --no-run; }; then
         echo "ADAPT $number: it does not compile: $(grep -m 1 '^error' target/seeded.log)"
         missed=$((missed + 1))
         cp "$file" "$copy/$file"
         continue
     fi
     # Most are found by the quick tests.
-    if run stores::cas && run primitives::; then
+    if run "$engine" stores::cas && run "$steps" primitives::; then
         echo "MISSED $number: $what"
         missed=$((missed + 1))
     else

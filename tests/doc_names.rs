@@ -52,7 +52,7 @@ fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
 
 /// The pages for readers, by their path from the root: `docs`, and all Markdown files at the root and in packages.
 fn pages() -> BTreeMap<String, String> {
-    let folders = ["", "clients/python", "locker-macros", "locker-runtime", "locker-server"];
+    let folders = ["", "clients/python", "locker-core", "locker-macros", "locker-runtime", "locker-server"];
     let beside = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let beside = beside
         .map(|entry| entry.unwrap().path())
@@ -252,7 +252,8 @@ fn is_of_another_package(link: &str) -> bool {
     let package = packages.iter().find_map(|registry| link.strip_prefix(registry)?.split('/').next());
     package.is_some_and(|name| {
         name.starts_with("locker")
-            && !["locker-rs", "locker-runtime", "locker-macros", "locker-server"].contains(&name)
+            && !["locker-rs", "locker-core", "locker-runtime", "locker-macros", "locker-server"]
+                .contains(&name)
     })
 }
 

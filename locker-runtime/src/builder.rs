@@ -1,17 +1,22 @@
 //! The builder of lockers.
 
-#[cfg(feature = "redis")]
-use crate::stores::opening::Replicas;
 use crate::{
+    locker::{Locker, check_note, default_note},
+    settings::{Settings, waiting_setters},
+    stores::{self, Memory},
+};
+#[cfg(feature = "redis")]
+use locker_core::store::opening::Replicas;
+use locker_core::{
     blocking::block_on,
     diagnostics::warn_aloud,
     error::{Error, Result},
     key::KeyFormat,
-    locker::{Locker, check_note, default_note},
     ranges::misused,
-    settings::{COMMAND_TIMEOUT, Settings, waiting_setters},
-    store::Store,
-    stores::{self, Memory, opening::Opening},
+    store::{
+        Store,
+        opening::{COMMAND_TIMEOUT, Opening},
+    },
 };
 use std::{env::VarError, fmt, sync::Arc, time::Duration};
 
@@ -125,7 +130,7 @@ impl LockerBuilder {
     /// host and process, as in `web-3:4711`. All users of the store can read it.
     ///
     /// The background thread tells it to the store at the first hold and repeats it every ten minutes, so that it costs
-    /// no call anything. [`Held::note`](crate::primitives::inspection::Held::note) has it.
+    /// no call anything. [`Held::note`](locker_core::primitives::inspection::Held::note) has it.
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
@@ -295,7 +300,7 @@ mod tests {
 
     #[test]
     fn builders_show_no_password() {
-        let shown = format!("{:?}", Locker::builder().url("redis://u:sekret@h"));
-        assert!(shown.contains("redis://..@h") && !shown.contains("sekret"), "{shown}");
+        let shown = format!("{:?}", Locker::builder().url("redis://u:sekreth"));
+        assert!(shown.contains("redis://..h") && !shown.contains("sekret"), "{shown}");
     }
 }

@@ -1,11 +1,10 @@
 //! The locker of the whole process.
 
-use crate::{
+use crate::{locker::Locker, stores::failing::FailingStore};
+use locker_core::{
     error::{Error, Result},
-    locker::Locker,
     once::Once,
     process::PerProcess,
-    stores::failing::FailingStore,
 };
 
 static GLOBAL: PerProcess<Global> = PerProcess::new();

@@ -25,14 +25,16 @@ pub use rate_limiter::{Admission, RateLimiter};
 pub use watchdog::Watchdog;
 
 use crate::{
-    error::{Error, ErrorKind, Result},
-    key::Key,
     locker::{Locker, Settled, WaitOp},
-    primitives::{Reply, Request},
-    ranges::check_range,
     settings::Patience,
 };
 use futures_util::{FutureExt, future::Either};
+use locker_core::{
+    error::{Error, ErrorKind, Result},
+    key::Key,
+    primitives::{Reply, Request},
+    ranges::check_range,
+};
 use std::{future::ready, ops::RangeInclusive, time::Duration};
 
 /// How long a request is retried that no caller queues for: as long as one command may take, within these limits. The

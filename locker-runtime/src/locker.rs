@@ -14,7 +14,15 @@ mod refusals;
 mod tests;
 mod wait_op;
 
-use crate::{
+use crate::settings::Settings;
+use descriptions::Descriptions;
+pub(crate) use descriptions::{check_note, default_note, function_subject, holder_subject};
+use fork_check::made_before_a_fork;
+use futures_util::{
+    FutureExt,
+    future::{BoxFuture, Either},
+};
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
@@ -25,15 +33,7 @@ use crate::{
     panics,
     primitives::{Reply, Request},
     process::{OfProcess, Process},
-    settings::Settings,
     store::{Calling, Store},
-};
-use descriptions::Descriptions;
-pub(crate) use descriptions::{check_note, default_note, function_subject, holder_subject};
-use fork_check::made_before_a_fork;
-use futures_util::{
-    FutureExt,
-    future::{BoxFuture, Either},
 };
 pub(crate) use refusals::{Limited, Refusal, Refusals};
 use std::{

@@ -7,12 +7,7 @@ mod entry;
 mod outcome;
 mod scope;
 
-pub use crate::{
-    global::global,
-    handles::LockRequest,
-    key::{Function, FunctionDigest, KeyBuilder},
-    primitives::rate_limiter::Quota,
-};
+pub use crate::{global::global, handles::LockRequest};
 pub use consts::{
     LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, check_timeout, checked_interval,
     checked_max_retry, checked_size, checked_time, checked_timeout,
@@ -30,13 +25,18 @@ pub use core::{
 };
 pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_key};
 pub use entry::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
+pub use locker_core::{
+    key::{Function, FunctionDigest, KeyBuilder},
+    primitives::rate_limiter::Quota,
+};
 pub use outcome::{FromLocker, Outcome, never};
 pub use scope::{
     AsyncScope, BlockingScope, acquire, acquire_blocking, call, cancel_on_lost, capture, leave,
     leave_checked, run,
 };
 
-use crate::{key::Key, locker::Locker, primitives::HoldKind};
+use crate::locker::Locker;
+use locker_core::{key::Key, primitives::HoldKind};
 use std::ops::Deref;
 
 /// A value of the option `locker = ..`.

@@ -1,6 +1,6 @@
 //! The settings of a call, and their defaults.
 
-use crate::{
+use locker_core::{
     error::Result,
     ranges::{self, check_range, misused},
 };
@@ -34,9 +34,6 @@ impl Default for Settings {
 
 /// The default time between two attempts.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(2);
-
-/// The default limit of the wait for one reply of a store.
-pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Settings {
     /// Checks that each setting is in its range and that they do not contradict each other.

@@ -7,8 +7,6 @@ pub(crate) mod etcd;
 pub(crate) mod failing;
 #[cfg(feature = "files")]
 pub(crate) mod files;
-pub mod memory;
-pub(crate) mod opening;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(any(feature = "files", feature = "postgres"))]
@@ -18,13 +16,13 @@ pub(crate) mod redis;
 #[cfg(feature = "_network")]
 pub(crate) mod url;
 
-use crate::{
+pub use locker_core::store::memory::{self, Memory};
+use locker_core::store::opening::Opening;
+use locker_core::{
     error::{Error, ErrorKind, Result},
     process::OfProcess,
     store::Store,
 };
-pub use memory::Memory;
-use opening::Opening;
 use std::sync::Arc;
 
 /// Opens the store that `url` names.
@@ -205,7 +203,7 @@ fn misused(message: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blocking::block_on;
+    use locker_core::blocking::block_on;
 
     #[test]
     fn mistyped_urls_show_no_password() {

@@ -34,8 +34,9 @@ fn take_ready<S: Clone>(service: &mut S) -> S {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{handles::LockRequest, locker::Locker, primitives::rate_limiter::Quota};
+    use crate::{handles::LockRequest, locker::Locker};
     use http::Request;
+    use locker_core::primitives::rate_limiter::Quota;
     use std::time::Duration;
     use tower_layer::Layer;
 

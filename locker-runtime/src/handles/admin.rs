@@ -3,14 +3,14 @@
 mod listing;
 
 use super::request_with_retry;
-use crate::{
-    error::Result,
-    key::{Key, KeyPart, Named},
-    locker::Locker,
-    primitives::{HoldRequest, IdempotencyKey, Reply, Request, inspection::Inspection},
-};
+use crate::locker::Locker;
 use futures_util::future::join_all;
 pub use listing::{Filter, FunctionSource, Listed, Page};
+use locker_core::{
+    error::Result,
+    key::{Key, KeyPart, Named},
+    primitives::{HoldRequest, IdempotencyKey, Reply, Request, inspection::Inspection},
+};
 use std::borrow::Cow;
 
 /// Lists, inspects, evicts and deletes keys of every kind: names, and functions with attributes. Created by
@@ -178,8 +178,8 @@ impl Admin {
         let mut names: Vec<_> = keys
             .iter()
             .filter_map(|key| match self.named(key)? {
-                Named::Kind { kind, name } => Some((kind.to_owned(), name)),
-                Named::Function { .. } => None,
+                Named::Kind { kind, name, .. } => Some((kind.to_owned(), name)),
+                _ => None,
             })
             .collect();
         names.sort();

@@ -1,12 +1,12 @@
 //! The barrier.
 
 use super::wait;
-use crate::{
+use crate::locker::{Locker, WaitOp};
+use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Locker, WaitOp},
     primitives::{Request, Wait, barrier},
     ranges::check_count,
 };

@@ -1,11 +1,11 @@
 //! The counter.
 
 use super::request_with_retry;
-use crate::{
+use crate::locker::Locker;
+use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
     key::Key,
-    locker::Locker,
     primitives::{
         IdempotencyKey, Reply, Request,
         counter::{self, MAX_VALUE, is_exact},

@@ -1,12 +1,12 @@
 //! The event.
 
 use super::{change, expect, request_with_retry, wait};
-use crate::{
+use crate::locker::{Locker, WaitOp};
+use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Locker, WaitOp},
     primitives::{IdempotencyKey, KEEP, Reply, Request, Wait, event},
     ranges::check_range,
 };

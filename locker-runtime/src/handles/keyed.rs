@@ -3,14 +3,14 @@
 mod attempt;
 
 use super::request_with_retry;
-use crate::{
+use crate::locker::Locker;
+use attempt::Attempt;
+use locker_core::{
     error::Result,
     key::Key,
-    locker::Locker,
     primitives::{HoldKind, IdempotencyKey, Reply, rwlock::Mode},
     ranges::{SHORTEST, check_range},
 };
-use attempt::Attempt;
 use std::time::Duration;
 
 /// A lock, a read/write lock or a semaphore whose holders are names that clients choose: for servers, whose clients have

@@ -1,12 +1,12 @@
 //! The latch.
 
 use super::{change, wait};
-use crate::{
+use crate::locker::{Locker, WaitOp};
+use locker_core::{
     blocking::block_on,
     error::{Error, Result},
     id::Id,
     key::Key,
-    locker::{Locker, WaitOp},
     primitives::{Reply, Request, Wait, latch},
     ranges::check_count,
 };

@@ -1,15 +1,17 @@
 //! Requests for locks, permits and read/write locks.
 
 use crate::{
+    lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds},
+    locker::{Acquired, Locker, WaitOp},
+    settings::{RETRY_DELAY, Settings, hold_setters, waiting_setters},
+};
+use locker_core::{
     blocking::block_on,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     id::Id,
     key::{Key, KeyPart},
-    lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds},
-    locker::{Acquired, Locker, WaitOp},
     primitives::{HoldKind, Reply, Request, Wait, rwlock::Mode},
-    settings::{RETRY_DELAY, Settings, hold_setters, waiting_setters},
 };
 use std::{
     fmt,

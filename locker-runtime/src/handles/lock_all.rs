@@ -2,16 +2,18 @@
 
 use super::LockRequest;
 use crate::{
+    lease::{Guard, release_all},
+    locker::Locker,
+    settings::{Settings, hold_setters, waiting_setters},
+};
+use futures_util::future::{join_all, select_all};
+use locker_core::{
     blocking::block_on,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    lease::{Guard, release_all},
-    locker::Locker,
     primitives::HoldKind,
-    settings::{Settings, hold_setters, waiting_setters},
 };
-use futures_util::future::{join_all, select_all};
 use std::time::Duration;
 
 /// A request for several locks. Created by [`Locker::lock_all`].

@@ -1,18 +1,20 @@
 //! The rate limiter.
 
 use crate::{
+    locker::{Acquired, Limited, Locker, Refusal, WaitOp},
+    settings::Patience,
+};
+use locker_core::{
     blocking::block_on,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Acquired, Limited, Locker, Refusal, WaitOp},
     primitives::{
         Reply, Request, Wait,
         rate_limiter::{self, Quota},
     },
     ranges::check_range,
-    settings::Patience,
 };
 use std::time::Duration;
 

@@ -1,12 +1,12 @@
 //! The watchdog.
 
 use super::{change, wait};
-use crate::{
+use crate::locker::{Locker, WaitOp};
+use locker_core::{
     blocking::block_on,
     error::Result,
     id::Id,
     key::Key,
-    locker::{Locker, WaitOp},
     primitives::{IdempotencyKey, Request, Wait, watchdog},
     ranges::check_range,
 };

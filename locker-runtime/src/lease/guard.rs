@@ -1,11 +1,11 @@
 //! The guard of a hold.
 
 use super::{hold::Hold, renewer::Renewer};
-use crate::{
+use futures_util::future::join_all;
+use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
 };
-use futures_util::future::join_all;
 use once_cell::race::OnceBox;
 use std::{
     fmt,

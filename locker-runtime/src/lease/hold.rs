@@ -1,16 +1,18 @@
 //! A hold and its states.
 
 use crate::{
+    locker::{Acquired, Locker, Settled},
+    settings::Settings,
+};
+use locker_core::{
     clock::{Timestamp, lease_deadline},
     diagnostics::event,
     error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::{Acquired, Locker, Settled},
     panics,
     primitives::{HoldKind, Reply, Request, TOMBSTONE},
     process::OfProcess,
-    settings::Settings,
 };
 use std::{
     pin::pin,

@@ -1,7 +1,8 @@
 //! The one renewing task.
 
 use super::hold::Hold;
-use crate::{
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use locker_core::{
     background::{self, alarm::Alarm},
     clock::Timestamp,
     error::{Error, ErrorKind},
@@ -10,7 +11,6 @@ use crate::{
     renewals::{self, Wanted},
     sync::{Mutex, lock},
 };
-use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use slab::Slab;
 use std::sync::Arc;
 

@@ -5,11 +5,11 @@
 //! is inside all bodies that are listed, unless an executor inside a body polls another task: see `Caller::is_inside`.
 
 use super::{Guard, guard::Release, hold::Hold};
-use crate::{
+use crate::locker::Locker;
+use locker_core::{
     blocking::Driver,
     error::{Error, ErrorKind, Result},
     key::Key,
-    locker::Locker,
     primitives::HoldKind,
 };
 use std::{

@@ -3,16 +3,18 @@ use super::{
     renewer::{Renewer, Watched},
 };
 use crate::{
+    locker::{Acquired, Locker},
+    settings::Settings,
+};
+use locker_core::{
     clock::{Timestamp, lease_deadline},
     id::Id,
     key::Key,
-    locker::{Acquired, Locker},
     primitives::{HoldKind, Reply},
     renewals::{self, Wanted},
-    settings::Settings,
 };
 #[cfg(feature = "redis")]
-use crate::{
+use locker_core::{
     mailboxes::Mailboxes,
     primitives::Request,
     store::{Calling, Store},
@@ -21,7 +23,7 @@ use std::{sync::Arc, time::Duration};
 
 #[test]
 fn lost_lease_does_not_hide_behind_other_errors() {
-    use crate::error::{Error, ErrorKind};
+    use locker_core::error::{Error, ErrorKind};
     let error = |kind: ErrorKind, message: &'static str| Err(Error::new(kind, message));
     let worst = |results: Vec<_>| super::worst(results).map_err(|error| error.message().to_owned());
     assert_eq!(worst(vec![Ok(()), Ok(())]), Ok(()));

@@ -25,7 +25,9 @@ use super::{
     Locker, Settled,
     wait_op::{Acquired, WaitOp},
 };
-use crate::{
+use crate::settings::Patience;
+use futures_util::{FutureExt, future::Either};
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
@@ -33,9 +35,7 @@ use crate::{
     key::Key,
     mailboxes::Mailbox,
     primitives::{GRANT_WINDOW, Reply, Signal, TOMBSTONE, Wait},
-    settings::Patience,
 };
-use futures_util::{FutureExt, future::Either};
 use std::{future::poll_fn, task::Poll, time::Duration};
 use tokio::sync::oneshot;
 

@@ -4,7 +4,8 @@
 //! texts end in the store, and a store may lose its data.
 
 use super::{Inner, Locker};
-use crate::{
+use futures_util::FutureExt;
+use locker_core::{
     background,
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
@@ -15,7 +16,6 @@ use crate::{
     store::Description,
     sync::{Mutex, lock},
 };
-use futures_util::FutureExt;
 use std::{
     collections::HashMap,
     panic::AssertUnwindSafe,

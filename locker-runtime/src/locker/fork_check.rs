@@ -1,7 +1,7 @@
 //! The process that made a locker: no other one can use it.
 
 use super::{Inner, Locker};
-use crate::{
+use locker_core::{
     background,
     error::{Error, Result},
     key::Key,

@@ -1,6 +1,6 @@
 //! Cached refusals: calls that a store across a network would refuse again.
 
-use crate::{
+use locker_core::{
     clock::Timestamp,
     key::Key,
     primitives::rate_limiter::Quota,

@@ -1,8 +1,8 @@
 use super::Locker;
-use crate::{
+use crate::stores::failing::FailingStore;
+use locker_core::{
     error::{Error, ErrorKind},
     id::Id,
-    stores::failing::FailingStore,
 };
 
 /// A fork would copy a counter.

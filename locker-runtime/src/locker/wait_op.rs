@@ -1,9 +1,9 @@
 //! One operation that may wait, as the waiting loop sees it.
 
-use crate::{
+use crate::locker::Locker;
+use locker_core::{
     clock::Timestamp,
     id::Id,
-    locker::Locker,
     primitives::{GRANT_WINDOW, Reply, Request, Wait},
 };
 use std::time::Duration;

@@ -3,22 +3,25 @@
 //! A binding has futures that outlive the borrow of a guard, callers that have something to let go of while they wait,
 //! lockers that are opened at their first use, and processes that fork.
 
+pub use crate::stores::without_login;
 use crate::{
-    background,
-    blocking::block_on_within,
     builder::LockerBuilder,
-    error::{Error, Result},
     handles::{LockRequest, RateLimiter, lock_all::acquire_in_order},
-    key::{FunctionDigest, Key, KeyBuilder, KeyFormat},
     lease::{Guard, Hold, release_all, worst},
     locker::Locker,
-    primitives::{HoldKind, rate_limiter::Quota},
-    process::{OfProcess, PerProcess, Process},
 };
-pub use crate::{blocking::Rest, stores::without_login};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},
+};
+pub use locker_core::blocking::Rest;
+use locker_core::{
+    background,
+    blocking::block_on_within,
+    error::{Error, Result},
+    key::{FunctionDigest, Key, KeyBuilder, KeyFormat},
+    primitives::{HoldKind, rate_limiter::Quota},
+    process::{OfProcess, PerProcess, Process},
 };
 use std::{
     fmt,
@@ -292,7 +295,8 @@ pub fn release(guards: Vec<Guard>) -> impl Future<Output = Result<()>> + Send + 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{blocking::block_on as block, error::ErrorKind, private::Function};
+    use crate::private::Function;
+    use locker_core::{blocking::block_on as block, error::ErrorKind};
     use std::{sync::mpsc, thread, time::Duration};
 
     fn lock(locker: &Locker, name: &str) -> LockRequest {

@@ -1,7 +1,7 @@
 //! Range checks of options that are constants. They are evaluated at compile time, so a value out of range is a compile
 //! error.
 
-use crate::{primitives::rate_limiter, ranges};
+use locker_core::{primitives::rate_limiter, ranges};
 use std::time::Duration;
 
 /// The shortest lease, `max_hold` and `retry_delay`.

@@ -2,15 +2,17 @@
 
 use super::scope::{AsyncScope, BlockingScope};
 use crate::{
-    blocking::block_on,
-    error::{Error, ErrorKind, Result},
     handles::{
         LockRequest,
         lock_all::{acquire_in_order, in_order},
     },
-    key::{FunctionDigest, Key, KeyBuilder, KeyPart},
     lease::Guard,
     locker::Locker,
+};
+use locker_core::{
+    blocking::block_on,
+    error::{Error, ErrorKind, Result},
+    key::{FunctionDigest, Key, KeyBuilder, KeyPart},
 };
 use std::fmt;
 

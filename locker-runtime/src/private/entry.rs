@@ -1,10 +1,12 @@
 //! The semaphores, read/write locks and rate limits of attributes.
 
 use crate::{
-    error::Result,
     handles::{Admission, LockRequest, RateLimiter},
-    key::{Function, FunctionDigest, Key, KeyBuilder},
     locker::Locker,
+};
+use locker_core::{
+    error::Result,
+    key::{Function, FunctionDigest, Key, KeyBuilder},
     primitives::{HoldKind, rate_limiter::Quota, rwlock::Mode},
 };
 

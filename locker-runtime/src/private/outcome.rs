@@ -1,6 +1,6 @@
 //! The return value of a function that did not acquire its lock.
 
-use crate::error::Error;
+use locker_core::error::Error;
 
 /// A return type of functions without `on_error`.
 #[diagnostic::on_unimplemented(

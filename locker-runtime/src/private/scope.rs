@@ -1,16 +1,18 @@
 //! The scope of an attribute: the guards that are held while the body of a function runs, and their release.
 
 use crate::{
-    blocking::block_on,
-    diagnostics::warning,
-    error::{Error, ErrorKind, Result},
     handles::LockRequest,
     lease::{AsyncBody, Guard, Held, PlainBody, release_all, while_held},
-    panics,
 };
 use futures_util::{
     FutureExt, TryFutureExt,
     future::{Either, ready},
+};
+use locker_core::{
+    blocking::block_on,
+    diagnostics::warning,
+    error::{Error, ErrorKind, Result},
+    panics,
 };
 use std::{
     future::{Future, poll_fn},

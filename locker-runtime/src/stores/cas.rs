@@ -34,8 +34,16 @@ pub(crate) mod ticked;
 pub(crate) mod ticker;
 mod time;
 
-use super::opening::{NetworkOptions, Opening};
-use crate::{
+#[cfg_attr(
+    not(all(feature = "postgres", feature = "etcd")),
+    allow(unused_imports, reason = "each backend uses a part of the trait")
+)]
+pub(crate) use backend::{
+    Backend, Draw, Epoch, Holder, Inbox, Message, Outcome, Received, Version, Write, random_inbox,
+};
+use health::Health;
+use locker_core::store::opening::{NetworkOptions, Opening};
+use locker_core::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
@@ -46,14 +54,6 @@ use crate::{
     store::{Answering, Calling, Description, KeyPage, Store},
     sync::{Mutex, lock},
 };
-#[cfg_attr(
-    not(all(feature = "postgres", feature = "etcd")),
-    allow(unused_imports, reason = "each backend uses a part of the trait")
-)]
-pub(crate) use backend::{
-    Backend, Draw, Epoch, Holder, Inbox, Message, Outcome, Received, Version, Write, random_inbox,
-};
-use health::Health;
 use queues::{Gone, Queues};
 use round::{Job, WAITER_TTL};
 use std::{

@@ -29,15 +29,9 @@ mod tests;
 mod url;
 mod watch;
 
-use super::opening::Opening;
-use crate::{
-    background,
-    clock::Timestamp,
-    error::{Error, ErrorKind, Result},
-    stores::cas::{
-        Backend, Basis, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
-        ticker::{self, Ticking},
-    },
+use crate::stores::cas::{
+    Backend, Basis, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
+    ticker::{self, Ticking},
 };
 use client::{Client, Limits, Repeat};
 use clock::EtcdClock;
@@ -46,6 +40,12 @@ use errors::{Failure, Meaning};
 use futures_util::future::BoxFuture;
 use keys::{Keys, end_of_prefix, successor};
 use leases::Leases;
+use locker_core::store::opening::Opening;
+use locker_core::{
+    background,
+    clock::Timestamp,
+    error::{Error, ErrorKind, Result},
+};
 use mails::Mails;
 use messages::{Compare, KeyValue, Op, Range, RangeAnswer, Txn, TxnAnswer};
 use prost::bytes::Bytes;

@@ -1,6 +1,6 @@
 //! A store that fails every call, in place of one whose URL is invalid.
 
-use crate::{
+use locker_core::{
     error::Error,
     key::Key,
     mailboxes::Mailboxes,

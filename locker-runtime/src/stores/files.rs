@@ -39,20 +39,18 @@ mod tests;
 mod url;
 mod worker;
 
-use crate::{
-    background,
-    error::{Error, ErrorKind, Result},
-    stores::{
-        cas::{Backend, Inbox, Message, Outcome, Received, Time, Write},
-        opening::Opening,
-    },
-    sync::{Mutex, lock},
-};
+use crate::stores::cas::{Backend, Inbox, Message, Outcome, Received, Time, Write};
 use folder::{Folder, Host};
 use futures_util::future::BoxFuture;
 use gaps::Gaps;
 use io::{Io, Written};
 use keeper::Keeper;
+use locker_core::{
+    background,
+    error::{Error, ErrorKind, Result},
+    store::opening::Opening,
+    sync::{Mutex, lock},
+};
 use record::{MAX_KEY, MAX_VALUE};
 use shard::{Range, Size};
 use std::{

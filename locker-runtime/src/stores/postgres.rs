@@ -35,20 +35,18 @@ mod tests;
 mod tls;
 mod url;
 
-use super::{
-    cas::{Backend, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Write, random_inbox},
-    opening::Opening,
-};
-use crate::{
-    background,
-    clock::Timestamp,
-    error::{Error, ErrorKind, Result},
-    sync::lock,
-};
+use super::cas::{Backend, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Write, random_inbox};
 use batch::Exchange;
 use futures_util::future::BoxFuture;
 use lanes::{Job, List, Queues};
 use listener::Listener;
+use locker_core::{
+    background,
+    clock::Timestamp,
+    error::{Error, ErrorKind, Result},
+    store::opening::Opening,
+    sync::lock,
+};
 pub(crate) use schema::{grants_sql, schema_sql};
 use shared::Shared;
 use std::{

@@ -1,6 +1,6 @@
 //! A queue of calls. Calls that were given up leave it, even while the thread or connection that takes them hangs.
 
-use crate::sync::{Mutex, lock};
+use locker_core::sync::{Mutex, lock};
 use std::{
     collections::VecDeque,
     mem::take,

@@ -48,8 +48,13 @@ mod topology;
 mod url;
 mod watchers;
 
-use super::opening::{NetworkOptions, Opening};
-use crate::{
+use codec::{
+    lock::{Grant, Run},
+    primitives,
+};
+use handoff::calls::{Handoff, HasHandoff};
+use locker_core::store::opening::{NetworkOptions, Opening};
+use locker_core::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
@@ -60,11 +65,6 @@ use crate::{
     store::{Answering, Calling, Description, KeyPage, Store},
     sync::{Mutex, lock},
 };
-use codec::{
-    lock::{Grant, Run},
-    primitives,
-};
-use handoff::calls::{Handoff, HasHandoff};
 use push_receiver::RunMessages;
 use router::Origin;
 use session::{Session, connect_timeout};

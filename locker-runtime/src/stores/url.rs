@@ -8,7 +8,7 @@
     allow(dead_code, reason = "each store needs other parts")
 )]
 
-use crate::error::{Error, ErrorKind, Result};
+use locker_core::error::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, net::Ipv6Addr};
 

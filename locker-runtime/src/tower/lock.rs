@@ -1,13 +1,9 @@
 //! A layer that holds a lock or a permit while a request is served.
 
 use super::{ResponseFuture, response, take_ready};
-use crate::{
-    error::{Error, ErrorKind},
-    handles::LockRequest,
-    lease::while_held,
-    locker::Locker,
-};
+use crate::{handles::LockRequest, lease::while_held, locker::Locker};
 use http::{Request, Response};
+use locker_core::error::{Error, ErrorKind};
 use std::{
     fmt,
     pin::pin,
@@ -162,7 +158,7 @@ fn lost() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
+    use locker_core::clock::Timestamp;
     use std::{
         convert::Infallible,
         sync::{

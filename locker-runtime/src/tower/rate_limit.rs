@@ -1,8 +1,9 @@
 //! A layer that limits the rate of requests.
 
 use super::{ResponseFuture, response, take_ready};
-use crate::{error::Error, locker::Locker, primitives::rate_limiter::Quota};
+use crate::locker::Locker;
 use http::{Request, Response};
+use locker_core::{error::Error, primitives::rate_limiter::Quota};
 use std::{
     fmt,
     task::{Context, Poll},

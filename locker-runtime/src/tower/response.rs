@@ -1,11 +1,11 @@
 //! HTTP responses to refused requests: the status of each kind of error, and the rate limit fields.
 
-use crate::{
+use crate::handles::Admission;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::RETRY_AFTER};
+use locker_core::{
     error::{Error, ErrorKind},
-    handles::Admission,
     primitives::rate_limiter::Quota,
 };
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header::RETRY_AFTER};
 use std::time::Duration;
 
 /// Returns the response to a request that failed with `error`. It has no body.

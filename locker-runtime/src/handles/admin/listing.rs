@@ -1,10 +1,10 @@
 //! Pages of keys in use, with the names of functions and the notes of holders.
 
 use super::{Admin, KEYS_AT_A_TIME};
-use crate::{
+use crate::locker::{function_subject, holder_subject};
+use locker_core::{
     error::{Error, ErrorKind, Result},
     key::{Key, Named},
-    locker::{function_subject, holder_subject},
     primitives::inspection::{Held, Inspection},
 };
 use std::collections::HashMap;
@@ -180,7 +180,7 @@ impl Admin {
             .iter()
             .filter_map(|one| match &one.named {
                 Named::Function { digest, .. } => Some(digest.clone()),
-                Named::Kind { .. } => None,
+                _ => None,
             })
             .collect();
         digests.sort_unstable();

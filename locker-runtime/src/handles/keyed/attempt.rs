@@ -1,12 +1,14 @@
 //! One attempt to hold under a name that other attempts may use as well.
 
 use crate::{
+    locker::{Locker, WaitOp},
+    settings::{Patience, RETRY_DELAY},
+};
+use locker_core::{
     error::Result,
     id::Id,
     key::Key,
-    locker::{Locker, WaitOp},
     primitives::{HoldKind, Reply, Request, TOMBSTONE, Wait},
-    settings::{Patience, RETRY_DELAY},
 };
 use std::time::Duration;
 

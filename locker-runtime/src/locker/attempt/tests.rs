@@ -1,13 +1,13 @@
 use super::*;
-use crate::{
+use crate::stores::Memory;
+use futures_util::FutureExt;
+use locker_core::{
     id::Id,
     mailboxes::Mailboxes,
     primitives::{HoldRequest, Notification, Request, barrier},
     store::{Calling, Store},
-    stores::Memory,
     sync::{Mutex, lock},
 };
-use futures_util::FutureExt;
 use std::{fmt, sync::Arc};
 
 /// A store across a network that replies to some calls in its own way, and records its requests.

@@ -1,8 +1,8 @@
 //! The trait of a backend: values that can be compared and set, and messages between processes.
 
 use super::time::{Basis, Found, Time};
-use crate::{clock::Timestamp, error::Result, key::Key};
 use futures_util::future::BoxFuture;
+use locker_core::{clock::Timestamp, error::Result, key::Key};
 use std::{fmt, future::ready, time::Duration};
 
 /// The version of a value, which is different after every write: above zero, or [`ABSENT`].

@@ -5,13 +5,13 @@ use super::{
     backend::{ABSENT, Backend, Outcome, Write},
     entry::Stored,
 };
-use crate::{
+use futures_util::future::try_join_all;
+use locker_core::{
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::Context,
     store::{Description, KeyPage},
 };
-use futures_util::future::try_join_all;
 
 /// The first byte of the value of a text.
 const TEXT: u8 = b'T';

@@ -6,8 +6,8 @@
 pub(crate) mod processes;
 
 use super::{Backend, Inbox, Message, Outcome, Received, Version, Write};
-use crate::{id::Id, key::Key, sync::lock};
 use futures_util::future::join_all;
+use locker_core::{id::Id, key::Key, sync::lock};
 use locker_harness::{in_time, until};
 use std::{
     sync::{Arc, Mutex},

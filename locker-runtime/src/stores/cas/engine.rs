@@ -15,7 +15,9 @@ use super::{
     round::{Job, Known, Moment, Place, Round},
     time::{Basis, Found},
 };
-use crate::{
+use foldhash::fast::FixedState;
+use futures_util::FutureExt;
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
@@ -25,8 +27,6 @@ use crate::{
     primitives::{HoldRequest, Notification, Reply, Request, Signal},
     sync::lock,
 };
-use foldhash::fast::FixedState;
-use futures_util::FutureExt;
 use std::{hash::BuildHasher, mem::take, panic::AssertUnwindSafe, time::Duration};
 
 /// How long a process assumes that a key has no value, after it has found none. A backend keeps a value for longer than

@@ -1,7 +1,7 @@
 //! The value of one key: its state, and what outlives the state.
 
 use super::messages::Holds;
-use crate::{
+use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     id::Id,

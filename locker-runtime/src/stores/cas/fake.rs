@@ -9,18 +9,18 @@ use super::{
     ticker::{self, Ticking},
     time::Time,
 };
-use crate::{
+use clock::{FakeClock, WorldClock};
+use futures_util::future::BoxFuture;
+use locker_core::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     id::Id,
     process::PerProcess,
     ranges::misused,
-    stores::opening::Opening,
+    store::opening::Opening,
     sync::{Mutex, lock},
 };
-use clock::{FakeClock, WorldClock};
-use futures_util::future::BoxFuture;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,

@@ -1,6 +1,6 @@
 //! What is known about the backend from its latest answers.
 
-use crate::{
+use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     sync::{Mutex, lock},

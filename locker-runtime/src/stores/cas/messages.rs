@@ -1,7 +1,7 @@
 //! Notifications as texts, for the waiters of other processes.
 
 use super::backend::{Inbox, Message};
-use crate::{
+use locker_core::{
     id::Id,
     key::Key,
     primitives::{HoldRequest, Notification, Request, Signal},
@@ -108,7 +108,7 @@ fn unescaped(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::Timestamp;
+    use locker_core::clock::Timestamp;
 
     #[test]
     fn each_process_gets_its_notifications() {

@@ -4,7 +4,7 @@ use super::{
     backend::Inbox,
     round::{Job, Known},
 };
-use crate::{clock::Timestamp, key::Key};
+use locker_core::{clock::Timestamp, key::Key};
 use std::{collections::HashMap, mem::take, time::Duration};
 
 /// How many values this process remembers of keys without a request.
@@ -125,7 +125,8 @@ impl Gone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{primitives::Request, stores::cas::entry::Stored};
+    use crate::stores::cas::entry::Stored;
+    use locker_core::primitives::Request;
 
     fn key(number: usize) -> Key {
         Key::new(&number.to_string())

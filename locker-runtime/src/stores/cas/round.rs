@@ -5,7 +5,7 @@ use super::{
     entry::{Entry, Stored},
     time::Basis,
 };
-use crate::{
+use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,

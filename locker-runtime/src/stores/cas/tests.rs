@@ -12,23 +12,22 @@ use super::{
     fake,
     fake::Fake,
 };
-use crate::{
+use crate::locker::Locker;
+use futures_util::future::join_all;
+use locker_core::{
     blocking::block_on,
     clock::Timestamp,
     error::{ErrorKind, Result},
     id::Id,
     key::Key,
-    locker::Locker,
     mailboxes::Mailbox,
     primitives::{
         GRANT_WINDOW, HoldKind, HoldRequest, Reply, Request, Signal, Wait, counter,
         rate_limiter::{self, Quota},
     },
-    store::Store,
-    stores::opening::Opening,
+    store::{Store, opening::Opening},
     sync::lock,
 };
-use futures_util::future::join_all;
 use locker_harness::eventually;
 use std::{
     sync::{

@@ -23,7 +23,7 @@
 mod model;
 
 use super::time::{Basis, CAP, Time};
-use crate::clock::Timestamp;
+use locker_core::clock::Timestamp;
 use std::{sync::Arc, time::Duration};
 
 /// How long after its own tick a process writes the next one.

@@ -4,13 +4,13 @@ use super::{
     ticked::{Next, Source, Tick, Ticked},
     time::Time,
 };
-use crate::{
+use futures_util::future::BoxFuture;
+use locker_core::{
     background,
     clock::Timestamp,
     id::Id,
     sync::{Mutex, lock},
 };
-use futures_util::future::BoxFuture;
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,

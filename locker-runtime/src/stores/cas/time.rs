@@ -1,6 +1,6 @@
 //! The time of a step, and what a write must find at the store's clock for that time to count.
 
-use crate::clock::Timestamp;
+use locker_core::clock::Timestamp;
 use std::{sync::Arc, time::Duration};
 
 /// How far a `now` may go on without a tick.

@@ -6,16 +6,16 @@ use super::{
     messages::{Authenticate, AuthenticateAnswer},
     url::Login,
 };
-use crate::{
+use futures_util::{
+    FutureExt, Stream,
+    future::{BoxFuture, Shared},
+};
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     sync::{Mutex, lock},
-};
-use futures_util::{
-    FutureExt, Stream,
-    future::{BoxFuture, Shared},
 };
 use prost::Message;
 use std::{

@@ -8,18 +8,18 @@ use super::{
     leases,
     messages::{Compare, KeyValue, Op, Range, RangeAnswer, Txn, TxnAnswer},
 };
-use crate::{
+use crate::stores::cas::{
+    Basis, Found, Stamped,
+    ticked::{Next, Source, Tick},
+    ticker::{Clock, Ticking},
+};
+use futures_util::future::BoxFuture;
+use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind},
     id::Id,
-    stores::cas::{
-        Basis, Found, Stamped,
-        ticked::{Next, Source, Tick},
-        ticker::{Clock, Ticking},
-    },
     sync::{Mutex, lock},
 };
-use futures_util::future::BoxFuture;
 use prost::bytes::Bytes;
 use std::{
     fmt,

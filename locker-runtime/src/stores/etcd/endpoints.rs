@@ -1,7 +1,7 @@
 //! The members of a cluster, and which of them is asked.
 
 use super::url::Url;
-use crate::{
+use locker_core::{
     background,
     error::{Error, ErrorKind, Result},
     id::Id,

@@ -1,6 +1,6 @@
 //! The table from answers of etcd to errors for callers.
 
-use crate::error::{Error, ErrorKind};
+use locker_core::error::{Error, ErrorKind};
 use std::error::Error as StdError;
 use tonic::{Code, ConnectError, Status};
 

@@ -9,7 +9,7 @@ use super::{
     messages::{LeaseId, TimeToLiveAnswer},
     watch::keep_alive,
 };
-use crate::{
+use locker_core::{
     clock::Timestamp,
     sync::{Mutex, lock},
 };

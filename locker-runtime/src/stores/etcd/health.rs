@@ -6,7 +6,7 @@ use super::{
     keys::Keys,
     messages::{Empty, Range, RangeAnswer, StatusAnswer},
 };
-use crate::diagnostics;
+use locker_core::diagnostics;
 use std::sync::Arc;
 
 /// How many revisions a cluster with compaction keeps at most.

@@ -8,13 +8,13 @@ use super::{
     errors::Failure,
     messages::{Empty, LeaseGrant, LeaseGrantAnswer, LeaseId},
 };
-use crate::{
+use futures_util::FutureExt;
+use locker_core::{
     background,
     clock::Timestamp,
     error::Result,
     sync::{Mutex, lock},
 };
-use futures_util::FutureExt;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 /// The leases of one process.

@@ -12,18 +12,18 @@ use super::{
     messages::{Compare, Op, Txn, TxnAnswer},
     watch::{Watch, keep_alive},
 };
-use crate::{
+use crate::stores::cas::{
+    Draw, Inbox, Received,
+    ticked::Source,
+    ticker::{self, Ticking},
+};
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind},
     id::Id,
     panics,
-    stores::cas::{
-        Draw, Inbox, Received,
-        ticked::Source,
-        ticker::{self, Ticking},
-    },
 };
 use prost::bytes::Bytes;
 use std::{

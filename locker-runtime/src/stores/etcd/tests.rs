@@ -8,16 +8,14 @@ mod partitions;
 mod tls;
 
 use super::{Etcd, health};
-use crate::{
+use crate::stores::cas::{
+    Backend, Inbox, Message, Outcome, Version, Write,
+    contract::{self, Party},
+};
+use locker_core::{
     error::{ErrorKind, Result},
     key::Key,
-    stores::{
-        cas::{
-            Backend, Inbox, Message, Outcome, Version, Write,
-            contract::{self, Party},
-        },
-        opening::Opening,
-    },
+    store::opening::Opening,
 };
 use locker_harness::{EtcdServer, Fault, Proxy, free_port, in_time, until};
 use std::time::Duration;

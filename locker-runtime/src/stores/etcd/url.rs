@@ -1,9 +1,7 @@
 //! Reads the URL of a cluster.
 
-use crate::{
-    error::Result,
-    stores::url::{Form, Hosts, StoreUrl},
-};
+use crate::stores::url::{Form, Hosts, StoreUrl};
+use locker_core::error::Result;
 use std::fmt;
 
 const FORM: Form = Form {

@@ -6,8 +6,8 @@ use super::{
     errors::{Failure, Meaning},
     messages::{KeepAliveAnswer, KeyValue, LeaseId, NO_DELETIONS, WatchAnswer, WatchCreate, WatchRequest},
 };
-use crate::error::{Error, ErrorKind};
 use futures_util::{StreamExt, stream};
+use locker_core::error::{Error, ErrorKind};
 use prost::bytes::Bytes;
 use std::sync::Arc;
 use tonic::Streaming;

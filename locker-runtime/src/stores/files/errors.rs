@@ -1,6 +1,6 @@
 //! Errors of files.
 
-use crate::error::{Error, ErrorKind};
+use locker_core::error::{Error, ErrorKind};
 use rustix::io::Errno;
 use std::{io, path::Path};
 

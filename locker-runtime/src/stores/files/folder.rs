@@ -18,11 +18,11 @@ mod modes;
 mod place;
 
 use super::errors::{errno, failed};
-use crate::{
+pub(super) use host::Host;
+use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
 };
-pub(super) use host::Host;
 use modes::{Modes, open_folder};
 pub(super) use modes::{names, open_file};
 use place::Place;

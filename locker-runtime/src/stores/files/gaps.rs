@@ -1,7 +1,8 @@
 //! Looks for messages that this process has missed.
 
 use super::{inbox::Receiver, io::Io, worker::WeakWorker};
-use crate::{background, stores::cas::Received};
+use crate::stores::cas::Received;
+use locker_core::background;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},

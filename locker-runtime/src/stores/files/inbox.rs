@@ -9,11 +9,8 @@ use super::{
     errors::errno,
     folder::{Folder, names},
 };
-use crate::{
-    background, diagnostics,
-    error::Result,
-    stores::cas::{Inbox, Message, Received, random_inbox},
-};
+use crate::stores::cas::{Inbox, Message, Received, random_inbox};
+use locker_core::{background, diagnostics, error::Result};
 use rustix::{
     fd::AsRawFd,
     fs::{self, AtFlags},

@@ -7,10 +7,8 @@ use super::{
     record,
     shard::{Exchanged, NewValue, Range, Shard, Size},
 };
-use crate::{
-    error::{Error, Result},
-    stores::cas::{Outcome, Write},
-};
+use crate::stores::cas::{Outcome, Write};
+use locker_core::error::{Error, Result};
 use std::{mem::replace, sync::Arc};
 
 /// The logs and the socket of this process, on the thread that uses them for calls. Nothing here syncs or copies a log.

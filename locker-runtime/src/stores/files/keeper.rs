@@ -6,7 +6,7 @@ use super::{
     inbox,
     shard::{Shard, Size},
 };
-use crate::{diagnostics, error::Result};
+use locker_core::{diagnostics, error::Result};
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Duration};
 
 /// The directory, on the thread that may wait for the disk. It has shards of its own, as another process would.

@@ -6,10 +6,10 @@ use super::{
     pieces::{Piece, Pieces},
     record::{self, HEAD, Head, Kind, Record},
 };
-use crate::{
+use crate::stores::cas::Version;
+use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
-    stores::cas::Version,
 };
 use rustix::io::Errno;
 use std::{

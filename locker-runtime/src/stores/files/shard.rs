@@ -43,11 +43,9 @@ use super::{
     log::{Log, Own, append},
     record::{Kind, Record},
 };
-use crate::{
-    error::{Error, Result},
-    stores::cas::Version,
-};
+use crate::stores::cas::Version;
 pub(super) use compaction::Size;
+use locker_core::error::{Error, Result};
 use rustix::{fs, io::Errno};
 use std::{ops::Bound, time::Duration};
 

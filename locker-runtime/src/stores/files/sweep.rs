@@ -6,7 +6,7 @@ use super::{
     keeper::Keeper,
     worker::{WeakWorker, Worker},
 };
-use crate::{background, error::Result};
+use locker_core::{background, error::Result};
 use std::time::Duration;
 
 /// The time between two sweeps of one process, and of all.

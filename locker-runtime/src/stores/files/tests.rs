@@ -7,16 +7,11 @@ mod processes;
 mod sizes;
 
 use super::{Files, folder::Host};
-use crate::{
-    blocking::block_on,
-    error::Result,
-    key::Key,
-    stores::cas::{
-        Backend, Message, Outcome, Received, Version,
-        contract::{self, Party, write},
-    },
-    sync::lock,
+use crate::stores::cas::{
+    Backend, Message, Outcome, Received, Version,
+    contract::{self, Party, write},
 };
+use locker_core::{blocking::block_on, error::Result, key::Key, sync::lock};
 use locker_harness::eventually;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,9 +1,7 @@
 //! The `file://` URL.
 
-use crate::{
-    error::Result,
-    stores::url::{Form, Hosts, StoreUrl},
-};
+use crate::stores::url::{Form, Hosts, StoreUrl};
+use locker_core::error::Result;
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
 
 const FORM: Form = Form {

@@ -2,10 +2,10 @@
 //!
 //! A call of the system may wait for a slow disk. The caller awaits the result, and blocks no thread of its own.
 
-use crate::{
+use crate::stores::queue::{Call, Receiver, Sender, WeakSender, queue};
+use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
-    stores::queue::{Call, Receiver, Sender, WeakSender, queue},
 };
 use std::{
     fmt,

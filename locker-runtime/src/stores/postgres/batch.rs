@@ -5,13 +5,8 @@ use super::{
     session::{Parameter, Session},
     shared::{Shared, as_parameters, gone},
 };
-use crate::{
-    background,
-    clock::Timestamp,
-    error::Result,
-    stores::cas::{Holder, Inbox, Message, Outcome, Version, Write},
-    sync::lock,
-};
+use crate::stores::cas::{Holder, Inbox, Message, Outcome, Version, Write};
+use locker_core::{background, clock::Timestamp, error::Result, sync::lock};
 use std::{collections::HashMap, time::Duration};
 use tokio::sync::oneshot;
 use tokio_postgres::Row;

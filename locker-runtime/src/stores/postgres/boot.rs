@@ -1,7 +1,7 @@
 //! The row of `locker_boot`, which is gone after anything that may have lost writes.
 
 use super::{errors, session::Session, sql::NOW, store_state::SLACK, url::Target};
-use crate::{error::Result, id::Id};
+use locker_core::{error::Result, id::Id};
 
 /// Makes the row unless it is there. If writes may have been lost, a quiet time begins: until the longest hold that was
 /// ever granted is over. Several processes may try at once.

@@ -1,6 +1,7 @@
 //! The bounds of the server's clock, from samples of it.
 
-use crate::{clock::Timestamp, stores::cas::Time};
+use crate::stores::cas::Time;
+use locker_core::clock::Timestamp;
 use std::{collections::VecDeque, time::Duration};
 
 /// How long a sample counts, unless it is the last one.

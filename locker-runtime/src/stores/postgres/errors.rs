@@ -1,6 +1,6 @@
 //! The table from errors of PostgreSQL to errors for callers.
 
-use crate::error::{Error, ErrorKind};
+use locker_core::error::{Error, ErrorKind};
 use std::error::Error as _;
 use tokio_postgres::error::Severity;
 

@@ -5,7 +5,7 @@
 //! secret of the tables as well, so that only a role that may read these can listen to a process or send to it.
 
 use super::{errors, session::Session, shared::Shared, sql};
-use crate::{
+use locker_core::{
     background,
     backoff::Backoff,
     error::{Error, Result},

@@ -7,15 +7,15 @@ use super::{
     session::Session,
     shared::Shared,
 };
-use crate::{
+use crate::stores::{
+    cas::{Inbox, Message},
+    queue::{Call, Receiver, Sender, queue},
+};
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, Result},
-    stores::{
-        cas::{Inbox, Message},
-        queue::{Call, Receiver, Sender, queue},
-    },
     sync::lock,
 };
 use std::{

@@ -9,20 +9,14 @@ use super::{
     shared::{Shared, Status},
     sweep,
 };
-use crate::{
-    background,
-    backoff::Backoff,
-    clock::Timestamp,
-    diagnostics,
-    error::Result,
-    id::Id,
-    stores::{
-        cas::{Inbox, Received},
-        queue::WeakSender,
-    },
-    sync::lock,
+use crate::stores::{
+    cas::{Inbox, Received},
+    queue::WeakSender,
 };
 use futures_util::FutureExt;
+use locker_core::{
+    background, backoff::Backoff, clock::Timestamp, diagnostics, error::Result, id::Id, sync::lock,
+};
 use std::{
     future::pending,
     sync::{Arc, atomic::Ordering},

@@ -4,8 +4,8 @@
 //! would leave the server idle for most of a round trip, so the next batch is sent as soon as the server is done with
 //! the one before, by what it has needed lately.
 
-use crate::{background, clock::Timestamp, settings::COMMAND_TIMEOUT};
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use locker_core::{background, clock::Timestamp, store::opening::COMMAND_TIMEOUT};
 use std::time::Duration;
 
 /// How long a connection may be silent while it has statements. The callers' own limits are shorter.

@@ -1,7 +1,7 @@
 //! The tables and functions of the store, made at its first use.
 
 use super::{errors, session::Session};
-use crate::error::{Error, ErrorKind, Result};
+use locker_core::error::{Error, ErrorKind, Result};
 use tokio_postgres::types::Type;
 
 /// The format of the tables.

@@ -1,15 +1,15 @@
 //! One connection to the server.
 
 use super::{errors, sql::Statement, url::Target};
-use crate::{
+use futures_util::{
+    StreamExt,
+    stream::{self, FuturesUnordered},
+};
+use locker_core::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     sync::{Mutex, lock},
-};
-use futures_util::{
-    StreamExt,
-    stream::{self, FuturesUnordered},
 };
 use std::{
     collections::HashMap,

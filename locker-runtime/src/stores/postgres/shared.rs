@@ -6,12 +6,12 @@ use super::{
     store_state::{Boot, StoreState},
     url::Target,
 };
-use crate::{
+use crate::stores::cas::{Draw, Inbox, Message, Received};
+use locker_core::{
     clock::Timestamp,
     diagnostics,
     error::{Error, Result},
     panics,
-    stores::cas::{Draw, Inbox, Message, Received},
     sync::{Mutex, lock},
 };
 use std::sync::{

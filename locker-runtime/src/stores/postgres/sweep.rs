@@ -7,7 +7,7 @@ use super::{
     shared::Shared,
     sql::SWEEP_SECONDS,
 };
-use crate::{background, diagnostics, error::Result};
+use locker_core::{background, diagnostics, error::Result};
 use std::{sync::Arc, time::Duration};
 
 /// The time between two attempts.

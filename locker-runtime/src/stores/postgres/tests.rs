@@ -12,14 +12,11 @@ mod tls;
 mod transactions;
 
 use super::*;
-use crate::{
-    id::Id,
-    key::Key,
-    stores::cas::{
-        Holder, Version,
-        contract::{self, Party, comparison, fresh, write},
-    },
+use crate::stores::cas::{
+    Holder, Version,
+    contract::{self, Party, comparison, fresh, write},
 };
+use locker_core::{id::Id, key::Key};
 use locker_harness::{Fault, PostgresServer, Proxy, in_time, until};
 use std::sync::{Mutex, Weak};
 

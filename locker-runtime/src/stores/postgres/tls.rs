@@ -1,6 +1,6 @@
 //! TLS, with the certificate authorities of the system or of the caller.
 
-use crate::error::{Error, ErrorKind, Result};
+use locker_core::error::{Error, ErrorKind, Result};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject},

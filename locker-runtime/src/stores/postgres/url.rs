@@ -1,12 +1,7 @@
 //! The `postgres://` URL.
 
-use crate::{
-    error::Result,
-    stores::{
-        opening::Opening,
-        url::{Form, Host, Hosts, StoreUrl},
-    },
-};
+use crate::stores::url::{Form, Host, Hosts, StoreUrl};
+use locker_core::{error::Result, store::opening::Opening};
 use std::time::Duration;
 use tokio_postgres::{
     Config,

@@ -8,7 +8,8 @@ use super::{
     script::milliseconds,
     session::Session,
 };
-use crate::{
+use futures_util::future::try_join_all;
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
@@ -16,7 +17,6 @@ use crate::{
     key::{Key, Named},
     store::{Description, FirstKeys, KeyPage},
 };
-use futures_util::future::try_join_all;
 use redis::{Cmd, FromRedisValue, RedisResult, Value};
 use std::{sync::Arc, time::Duration};
 

@@ -16,16 +16,16 @@ use super::{
     topology::{Topology, View},
     url::Clustered,
 };
-use crate::{
+use absences::Absences;
+use futures_util::future::join_all;
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
-    stores::opening::NetworkOptions,
+    store::opening::NetworkOptions,
     sync::{Mutex, lock},
 };
-use absences::Absences;
-use futures_util::future::join_all;
 use questions::{LIMIT, ask_link, ask_place, join_or_grace};
 use std::{
     collections::BTreeMap,

@@ -14,16 +14,16 @@ use super::{
     script::Invocation,
     server::{Server, unreachable},
 };
-use crate::{
+use futures_util::future::select_ok;
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     panics,
     runtimes::PerRuntime,
-    stores::opening::Replicas,
+    store::opening::Replicas,
 };
-use futures_util::future::select_ok;
 use redis::{AsyncConnectionConfig, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     net::SocketAddr,

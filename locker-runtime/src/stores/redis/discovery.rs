@@ -4,10 +4,8 @@
 //! the same server as that one.
 
 use super::{sentinel::Sentinels, server::Server, slots::Owner, url};
-use crate::{
-    error::Result,
-    stores::{opening::NetworkOptions, url::StoreUrl},
-};
+use crate::stores::url::StoreUrl;
+use locker_core::{error::Result, store::opening::NetworkOptions};
 use std::{future::pending, sync::Arc};
 
 /// Says where the server is.

@@ -1,6 +1,6 @@
 //! The table from errors of Redis to errors for callers.
 
-use crate::error::{Error, ErrorKind};
+use locker_core::error::{Error, ErrorKind};
 use redis::RedisError;
 
 /// Returns the error of a call. Unless Redis itself refused the call, Redis may have carried it out, or may still do

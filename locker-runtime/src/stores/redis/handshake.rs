@@ -4,11 +4,12 @@ mod role;
 mod scripts;
 mod setting;
 
+use super::pipeline::replicas;
 use super::{errors, script::Script, server::Server, slots::Owner, topology::View};
-use crate::{
+use locker_core::{
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
-    stores::opening::Replicas,
+    store::opening::Replicas,
 };
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 pub(super) use role::{greet, is_replica, question};
@@ -91,7 +92,7 @@ impl Checks {
             probe.map(|_| redis::cmd("EVALSHA").arg("0".repeat(40)).arg(0).clone()),
             self.is_replicated.then(|| STOPS_ALONE.question()),
             Some(scripts::question(self.is_strict)),
-            self.replicas.map(|replicas| for_replicas(replicas).command()),
+            self.replicas.map(|replicas| replicas::wait(for_replicas(replicas))),
         ];
         let mut pipeline = redis::pipe();
         for question in questions.into_iter().flatten() {
@@ -111,7 +112,7 @@ impl Checks {
 
     /// Checks how many replicas have answered. Too few of them may be more later: then only grants fail.
     fn check_replicas(&self, reply: RedisResult<Value>, replicas: Replicas) -> Result<()> {
-        let number = reply.and_then(Replicas::acknowledged).map_err(|error| {
+        let number = reply.and_then(replicas::acknowledged).map_err(|error| {
             let why = format!("wait_replicas needs the command WAIT, which the server refuses: {error}");
             Error::new(ErrorKind::Misused, why).with_source(error)
         })?;

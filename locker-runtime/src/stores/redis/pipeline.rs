@@ -8,11 +8,11 @@
 //! gathered.
 
 mod queue;
-mod replicas;
+pub(super) mod replicas;
 mod writer;
 
 use super::errors;
-use crate::{clock::Timestamp, stores::opening::Replicas};
+use locker_core::{clock::Timestamp, store::opening::Replicas};
 use queue::{Call, LastReply, Queue};
 pub(super) use queue::{Means, Payload};
 use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};
@@ -100,7 +100,7 @@ impl Pipeline {
         let asks = !pipeline.is_empty();
         pipeline.add_command(payload.command());
         if let Some(replicas) = replicas {
-            pipeline.add_command(replicas.command());
+            pipeline.add_command(replicas::wait(replicas));
         }
         let replies = self.connection.clone().send_packed_commands(&pipeline, 0, pipeline.len()).await?;
         let mut replies = replies.into_iter();
@@ -112,7 +112,7 @@ impl Pipeline {
             asking?;
         }
         match replicas {
-            Some(replicas) => replicas.accept(reply, &Replicas::acknowledged(next())),
+            Some(replicas) => replicas::accept(replicas, reply, &replicas::acknowledged(next())),
             None => reply,
         }
     }

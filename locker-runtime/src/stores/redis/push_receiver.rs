@@ -5,7 +5,7 @@ use super::{
     slots::Owner,
     watchers::Watchers,
 };
-use crate::{
+use locker_core::{
     id::Id,
     key::Key,
     mailboxes::Mailboxes,

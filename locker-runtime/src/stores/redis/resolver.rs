@@ -31,7 +31,7 @@ impl AsyncDNSResolver for Only {
 /// Names that tests give to servers. Each look finds the next address.
 #[cfg(test)]
 pub(super) mod test_names {
-    use crate::sync::{Mutex, lock};
+    use locker_core::sync::{Mutex, lock};
     use std::{collections::HashMap, net::SocketAddr};
 
     static NAMES: Mutex<Option<HashMap<String, Vec<SocketAddr>>>> = Mutex::new(None);

@@ -16,13 +16,14 @@ use super::{
     slots::slot_of,
     url::Clustered,
 };
-use crate::{
+use crate::stores::url::StoreUrl;
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    stores::{opening::NetworkOptions, url::StoreUrl},
+    store::opening::NetworkOptions,
 };
 use redis::{Cmd, RedisError};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -1,7 +1,7 @@
 //! Lua scripts, their calls and their replies.
 
 use super::{errors, strict::Strict};
-use crate::{
+use locker_core::{
     error::{Error, Result},
     id::Id,
     key::{Key, hex},

@@ -11,15 +11,15 @@ use super::{
     server::Server,
     url::{Watched, place},
 };
-use crate::{
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
+use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
-    stores::opening::NetworkOptions,
+    store::opening::NetworkOptions,
 };
-use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use redis::{
     AsyncConnectionConfig, FromRedisValue, PushInfo, PushKind, RedisError, RedisResult, Value,
     aio::{AsyncPushSender, MultiplexedConnection, SendError},

@@ -1,9 +1,9 @@
 //! One server, and its client of the `redis` crate, with TLS.
 
 use super::{resolver, url};
-use crate::{
+use locker_core::{
     error::{Error, ErrorKind, Result},
-    stores::opening::NetworkOptions,
+    store::opening::NetworkOptions,
 };
 use redis::{Client, ConnectionAddr, ConnectionInfo};
 use std::{

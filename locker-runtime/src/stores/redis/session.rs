@@ -9,7 +9,7 @@ use super::{
     script::{Invocation, ScriptReply},
     strict::Strict,
 };
-use crate::{clock::Timestamp, error::Result, id::Id, mailboxes::Mailboxes, stores::opening::Opening};
+use locker_core::{clock::Timestamp, error::Result, id::Id, mailboxes::Mailboxes, store::opening::Opening};
 use redis::Value;
 use std::{
     sync::{Arc, Weak, atomic::AtomicBool},

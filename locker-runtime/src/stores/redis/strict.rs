@@ -9,12 +9,12 @@ mod model;
 pub(super) mod reference;
 
 use super::slots::{SLOTS, slot_of};
-use crate::{
+use crate::stores::url::StoreUrl;
+use locker_core::{
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::{HoldRequest, Request},
     ranges::{SHORTEST, check_range},
-    stores::url::StoreUrl,
 };
 use std::time::Duration;
 

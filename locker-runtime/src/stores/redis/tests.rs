@@ -3,14 +3,14 @@ use super::{
     handoff::runs::{Next, Place},
     resolver::test_names,
 };
-use crate::{
+use futures_util::FutureExt;
+use locker_core::{
     clock::Timestamp,
     id::Id,
     key::Key,
     primitives::{HoldRequest, Reply, Wait, lock::Request},
-    stores::opening::Opening,
+    store::opening::Opening,
 };
-use futures_util::FutureExt;
 use locker_harness::{ClusterSetup, RedisServer, Signal, in_time, until};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

@@ -8,10 +8,8 @@ pub(super) use clusters::Clustered;
 pub(super) use replicas::with_replicas;
 pub(super) use sentinels::Watched;
 
-use crate::{
-    error::{Error, ErrorKind, Result},
-    stores::url::{self, Form, Hosts, StoreUrl},
-};
+use crate::stores::url::{self, Form, Hosts, StoreUrl};
+use locker_core::error::{Error, ErrorKind, Result};
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},

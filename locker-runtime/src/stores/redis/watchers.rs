@@ -1,7 +1,7 @@
 //! The waiters of this process for events, watchdogs, barriers and latches. One message of the server is for all of
 //! them that wait at a key.
 
-use crate::{
+use locker_core::{
     error::Result,
     id::{Id, IdSet},
     key::Key,
@@ -73,7 +73,7 @@ pub(super) fn waiter(request: &Request) -> Option<(Id, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use locker_core::{
         error::{Error, ErrorKind},
         primitives::Wait,
     };

@@ -1,18 +1,18 @@
 //! The clock of a world that its processes move on.
 
 use super::{Fake, World, random};
-use crate::{
+use crate::stores::cas::{
+    ticked::{Next, Source, Tick},
+    ticker::{self, Clock, Ticking},
+    time::{Basis, Found},
+};
+use futures_util::future::BoxFuture;
+use locker_core::{
     background,
     clock::Timestamp,
     error::Result,
-    stores::cas::{
-        ticked::{Next, Source, Tick},
-        ticker::{self, Clock, Ticking},
-        time::{Basis, Found},
-    },
     sync::{Mutex, lock},
 };
-use futures_util::future::BoxFuture;
 use std::{
     future::ready,
     sync::{Arc, Weak},
@@ -160,5 +160,5 @@ impl Ticking for FakeClock {
 }
 
 fn new_version() -> Arc<[u8]> {
-    u128::from(crate::id::Id::random()).to_be_bytes().into()
+    u128::from(locker_core::id::Id::random()).to_be_bytes().into()
 }

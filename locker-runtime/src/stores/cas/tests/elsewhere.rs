@@ -79,9 +79,13 @@ fn keys_that_were_used_once_are_forgotten() {
         let store = store(&world(), &format!("clock={clock}"));
         let keys: Vec<_> = (0..12_000).map(|at| Key::new(&format!("event {at}"))).collect();
         let send = |_: &Key| {
-            let once = crate::primitives::IdempotencyKey { attempt: Id::random(), retried: false };
+            let once = locker_core::primitives::IdempotencyKey { attempt: Id::random(), retried: false };
             let keep = Duration::from_secs(24 * 3600);
-            Request::Event(crate::primitives::event::Request::Send { once, message: "done".into(), keep })
+            Request::Event(locker_core::primitives::event::Request::Send {
+                once,
+                message: "done".into(),
+                keep,
+            })
         };
         let sends: Vec<_> = keys.iter().map(send).collect();
         // All at once would keep the background thread from other tests.

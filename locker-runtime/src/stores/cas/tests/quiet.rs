@@ -1,7 +1,7 @@
 //! What goes on, and what does not, while the store may have lost grants.
 
 use super::*;
-use crate::primitives::{HoldRequest, counter, semaphore::Permits};
+use locker_core::primitives::{HoldRequest, counter, semaphore::Permits};
 use std::future::Future;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -69,13 +69,13 @@ fn large_values_delay_no_renewal() {
     let (holding, key) = (Holding::new("largest=4000000"), Key::new("large"));
     let message: Arc<str> = "x".repeat(3 << 20).into();
     let send = || {
-        let once = crate::primitives::IdempotencyKey { attempt: Id::random(), retried: false };
+        let once = locker_core::primitives::IdempotencyKey { attempt: Id::random(), retried: false };
         let (message, keep) = (Arc::clone(&message), Duration::from_secs(600));
-        Request::Event(crate::primitives::event::Request::Send { once, message, keep })
+        Request::Event(locker_core::primitives::event::Request::Send { once, message, keep })
     };
     let reset = || {
-        let once = crate::primitives::IdempotencyKey { attempt: Id::random(), retried: false };
-        Request::Event(crate::primitives::event::Request::Reset { once })
+        let once = locker_core::primitives::IdempotencyKey { attempt: Id::random(), retried: false };
+        Request::Event(locker_core::primitives::event::Request::Reset { once })
     };
     holding.lives_through(|| {
         holding.call_all(&key, &[send()]);

@@ -1,8 +1,9 @@
 //! The clock that the processes move on, on real members.
 
 use super::*;
-use crate::{Guard, Locker, Quota, blocking::block_on};
+use crate::{Guard, Locker, Quota};
 use contract::processes::{self, process};
+use locker_core::blocking::block_on;
 use locker_harness::EtcdCluster;
 use std::{path::Path, process::Command, time::Instant};
 

@@ -1,8 +1,8 @@
 //! How long values, inboxes and leases live.
 
 use super::*;
-use crate::primitives::HoldKind;
 use contract::processes::process;
+use locker_core::primitives::HoldKind;
 use std::time::Instant;
 
 fn leases(server: &EtcdServer) -> usize {

@@ -1,9 +1,7 @@
 //! What distinguishes a host and its boot, and which file systems are of one host.
 
-use crate::{
-    error::{Error, ErrorKind, Result},
-    stores::files::errors::failed,
-};
+use crate::stores::files::errors::failed;
+use locker_core::error::{Error, ErrorKind, Result};
 use rustix::{fd::OwnedFd, fs};
 use std::{
     fs::{read_link, read_to_string},

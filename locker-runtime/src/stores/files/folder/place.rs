@@ -1,9 +1,7 @@
 //! Whether the path of a directory still leads to it.
 
-use crate::{
-    error::{Error, ErrorKind, Result},
-    stores::files::errors::failed,
-};
+use crate::stores::files::errors::failed;
+use locker_core::error::{Error, ErrorKind, Result};
 use rustix::{
     fd::OwnedFd,
     fs::{self, Stat},

@@ -1,16 +1,13 @@
 //! Copying what is needed of a log to a new one.
 
 use super::{Own, Shard};
-use crate::{
-    clock::Timestamp,
-    error::Result,
-    stores::files::{
-        errors::errno,
-        folder::{Folder, names, open_file, random},
-        log::Log,
-        record::{Head, Kind, Record},
-    },
+use crate::stores::files::{
+    errors::errno,
+    folder::{Folder, names, open_file, random},
+    log::Log,
+    record::{Head, Kind, Record},
 };
+use locker_core::{clock::Timestamp, error::Result};
 use rustix::{
     fs::{self, AtFlags},
     io::Errno,

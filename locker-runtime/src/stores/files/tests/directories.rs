@@ -1,16 +1,11 @@
 //! Which directories are refused, and what a full disk, a reboot or the end of a resource does.
 
 use super::{Dir, exchange, processes::command, read, sweep};
-use crate::{
-    blocking::block_on,
-    error::ErrorKind,
-    key::Key,
-    stores::{
-        cas::{Backend, Outcome, Write, contract::write},
-        files::{Files, folder::Host},
-        opening::Opening,
-    },
+use crate::stores::{
+    cas::{Backend, Outcome, Write, contract::write},
+    files::{Files, folder::Host},
 };
+use locker_core::{blocking::block_on, error::ErrorKind, key::Key, store::opening::Opening};
 use locker_harness::{eventually, missing};
 use std::{
     fs::{self, Permissions},

@@ -2,16 +2,14 @@
 
 use super::{Dir, exchange, read, settle, sweep, write};
 use crate::{
-    Guard, Locker, background,
-    blocking::block_on,
-    key::Key,
+    Guard, Locker,
     stores::{
         cas::{Backend, Message, Outcome, Received},
         files::{Files, folder::Host, io::shard_of},
     },
-    sync::lock,
 };
 use futures_util::FutureExt;
+use locker_core::{background, blocking::block_on, key::Key, sync::lock};
 use locker_harness::eventually;
 use std::{
     fs,

@@ -1,14 +1,11 @@
 //! What other processes do while one is stopped, or after it was killed, at each point of its work.
 
 use super::{Dir, add, exchange, number, read, settle, sweep, write};
-use crate::{
-    blocking::block_on,
-    key::Key,
-    stores::{
-        cas::{Backend, Outcome, Write},
-        files::Files,
-    },
+use crate::stores::{
+    cas::{Backend, Outcome, Write},
+    files::Files,
 };
+use locker_core::{blocking::block_on, key::Key};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,

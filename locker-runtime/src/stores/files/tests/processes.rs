@@ -1,7 +1,8 @@
 //! Several processes: this program, started again.
 
 use super::{Dir, add, number, read};
-use crate::{blocking::block_on, key::Key, stores::files::Files, stores::opening::Opening};
+use crate::stores::files::Files;
+use locker_core::{blocking::block_on, key::Key, store::opening::Opening};
 use locker_harness::eventually;
 use std::{
     collections::BTreeMap,

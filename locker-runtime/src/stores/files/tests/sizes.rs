@@ -1,16 +1,14 @@
 //! Logs that have grown because nobody could compact them.
 
 use super::{Dir, exchange, processes::command, read, settle};
-use crate::{
-    key::Key,
-    stores::{
-        cas::Outcome,
-        files::{
-            Files,
-            folder::{Host, Locked},
-        },
+use crate::stores::{
+    cas::Outcome,
+    files::{
+        Files,
+        folder::{Host, Locked},
     },
 };
+use locker_core::key::Key;
 use std::{process::Stdio, sync::atomic::Ordering};
 
 const MIB: usize = 1 << 20;

@@ -1,10 +1,10 @@
 //! What a process knows about the clock of the server, and what it must not rely on.
 
 use super::*;
-use crate::{
+use crate::stores::{cas::CasStore, postgres::clock::Clock};
+use locker_core::{
     primitives::{HoldKind, HoldRequest, Reply, Request},
     store::Store,
-    stores::{cas::CasStore, postgres::clock::Clock},
 };
 use locker_harness::{Fault, Proxy};
 

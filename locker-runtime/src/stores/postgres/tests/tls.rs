@@ -1,7 +1,7 @@
 //! Connections with TLS.
 
 use super::*;
-use crate::stores::opening::NetworkOptions;
+use locker_core::store::opening::NetworkOptions;
 use std::{fs, path::Path, process::Command};
 
 const SETTINGS: &str = "[req]\ndistinguished_name = name\nx509_extensions = extensions\nprompt = no\n\

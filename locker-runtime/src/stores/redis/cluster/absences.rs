@@ -1,6 +1,7 @@
 //! Masters that no node knows.
 
-use crate::{clock::Timestamp, stores::redis::slots::NodeNumber};
+use crate::stores::redis::slots::NodeNumber;
+use locker_core::clock::Timestamp;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,

@@ -1,15 +1,13 @@
 //! Questions to the nodes of a cluster.
 
-use crate::{
+use crate::stores::redis::{connection::Connection, errors, handshake, server::Server, topology::View};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use locker_core::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
-    stores::{
-        opening::NetworkOptions,
-        redis::{connection::Connection, errors, handshake, server::Server, topology::View},
-    },
+    store::opening::NetworkOptions,
 };
-use futures_util::{StreamExt, stream::FuturesUnordered};
 use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError, Value, from_redis_value};
 use std::{sync::Arc, time::Duration};
 

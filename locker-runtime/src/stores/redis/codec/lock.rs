@@ -1,11 +1,11 @@
 //! The exclusive lock: its requests as calls of scripts, and their replies.
 
-use crate::{
+use crate::stores::redis::script::{BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds};
+use locker_core::{
     error::{Error, Result},
     id::Id,
     key::Key,
     primitives::{self, HoldRequest, IdempotencyKey, Reply, Wait, lock::Request},
-    stores::redis::script::{BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
 };
 use std::{sync::Arc, time::Duration};
 

@@ -1,6 +1,10 @@
 //! Every primitive except the lock: its requests as calls of scripts, and their replies.
 
-use crate::{
+use crate::stores::redis::{
+    codec::lock::closed,
+    script::{Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
+};
+use locker_core::{
     error::Result,
     id::Id,
     key::Key,
@@ -8,12 +12,8 @@ use crate::{
         self, HoldRequest, IdempotencyKey, Reply, Request, Wait, barrier, counter, event,
         inspection::{Held, Inspection},
         latch,
-        rate_limiter::{self, Algorithm, NO_BURST, Quota},
+        rate_limiter::{self, NO_BURST, Quota},
         semaphore, watchdog,
-    },
-    stores::redis::{
-        codec::lock::closed,
-        script::{Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
     },
 };
 use std::{sync::Arc, time::Duration};
@@ -197,11 +197,7 @@ fn of_rate_limiter(request: &rate_limiter::Request, start: Start<'_>) -> Invocat
 
 /// Returns the settings of a limiter as the script reads them.
 fn words(Quota { algorithm, count, interval, burst }: Quota) -> Arc<str> {
-    let letter = match algorithm {
-        Algorithm::FixedWindow => 'w',
-        Algorithm::TokenBucket => 'b',
-        Algorithm::Gcra => 'g',
-    };
+    let letter = algorithm.letter();
     if burst == NO_BURST {
         format!("{letter} {count} {interval} -").into()
     } else {
@@ -331,25 +327,21 @@ fn with_ttl(wait: Wait) -> Wait {
 fn inspection(reply: &ScriptReply) -> Inspection {
     const HEAD: usize = 7;
     let micros = |index| reply.natural(index).map(Duration::from_micros);
-    let held = |(index, id): (usize, &str)| Held {
-        age: micros(index),
-        time_left: micros(index + 1),
-        fence: reply.number(index + 2),
-        permits: reply.number(index + 3),
-        note: None,
-        tag: Id::parse(id).map(Id::tag),
+    let held = |(index, id): (usize, &str)| {
+        let mut held = Held::new(reply.number(index + 2), reply.number(index + 3));
+        (held.age, held.time_left) = (micros(index), micros(index + 1));
+        held.tag = Id::parse(id).map(Id::tag);
+        held
     };
     // The text has the id of each holder.
     let ids = reply.text().split(' ').chain(std::iter::repeat(""));
     let mut holders: Vec<_> = (HEAD..reply.len()).step_by(4).zip(ids).map(held).collect();
     holders.sort_by_key(|held| held.fence);
-    Inspection {
-        size: reply.natural(0),
-        used: reply.natural(1),
-        holders,
-        waiting: reply.number(2),
-        resets_in: micros(3),
-        fired: reply.natural(4).map(|fired| fired == 1),
-        value: (reply.number(5) == 1).then(|| reply.integer(6)),
-    }
+    let mut seen = Inspection::default();
+    (seen.size, seen.used) = (reply.natural(0), reply.natural(1));
+    (seen.holders, seen.waiting) = (holders, reply.number(2));
+    seen.resets_in = micros(3);
+    seen.fired = reply.natural(4).map(|fired| fired == 1);
+    seen.value = (reply.number(5) == 1).then(|| reply.integer(6));
+    seen
 }

@@ -4,7 +4,7 @@ use super::{
     comparison::{Bug, KEYS, Run, seed, send, shows},
     requests::{self, Draw, START, milliseconds},
 };
-use crate::primitives::Request;
+use locker_core::primitives::Request;
 use locker_harness::RedisServer;
 use redis::Value;
 use std::{collections::HashSet, ptr};

@@ -1,26 +1,26 @@
-//! The comparison of scripts on a server with [`State::step`](crate::primitives::State::step).
+//! The comparison of scripts on a server with [`State::step`](locker_core::primitives::State::step).
 
 use super::requests::{Draw, START, milliseconds};
-use crate::{
+use crate::stores::redis::{
+    codec::{
+        lock::{self, Member},
+        primitives,
+    },
+    push_receiver::Message,
+    script::{Invocation, ScriptReply},
+    strict::{
+        SLACK, Strict,
+        reference::{Answer, Record, Rules},
+    },
+    watchers::waiter,
+};
+use fastrand::Rng;
+use locker_core::{
     clock::Timestamp,
     id::Id,
     key::Key,
     primitives::{AnyState, Context, HoldRequest, Notification, Reply, Request, Signal},
-    stores::redis::{
-        codec::{
-            lock::{self, Member},
-            primitives,
-        },
-        push_receiver::Message,
-        script::{Invocation, ScriptReply},
-        strict::{
-            SLACK, Strict,
-            reference::{Answer, Record, Rules},
-        },
-        watchers::waiter,
-    },
 };
-use fastrand::Rng;
 use locker_harness::RedisServer;
 use redis::{Connection, Value};
 use std::{

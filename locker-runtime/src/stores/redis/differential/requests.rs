@@ -1,6 +1,7 @@
 //! Random requests for each primitive.
 
-use crate::{
+use fastrand::Rng;
+use locker_core::{
     clock::Timestamp,
     id::Id,
     primitives::{
@@ -10,7 +11,6 @@ use crate::{
         watchdog,
     },
 };
-use fastrand::Rng;
 use std::time::Duration;
 
 /// The time of the first request.

@@ -1,15 +1,15 @@
 //! Processes that are silent, and processes that only seem to be, call by call at a simulated time.
 
 use super::{comparison::Texts, requests::START};
-use crate::{
+use crate::stores::redis::{
+    codec::{lock, primitives},
+    script::{Invocation, ScriptReply},
+};
+use locker_core::{
     clock::Timestamp,
     id::Id,
     key::Key,
     primitives::{HoldRequest, IdempotencyKey, Wait, lock::Request},
-    stores::redis::{
-        codec::{lock, primitives},
-        script::{Invocation, ScriptReply},
-    },
 };
 use locker_harness::RedisServer;
 use redis::Connection;

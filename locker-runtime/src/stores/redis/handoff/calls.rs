@@ -14,7 +14,12 @@ use super::{
     rechecks::{self, Rechecks},
     runs::{Due, Next, Place, Remains, Runs},
 };
-use crate::{
+use crate::stores::redis::{
+    codec::lock::{self, Grant, Run},
+    script::{Invocation, ScriptReply},
+    session::Session,
+};
+use locker_core::{
     background,
     clock::Timestamp,
     error::Result,
@@ -23,11 +28,6 @@ use crate::{
     panics,
     primitives::{GRANT_WINDOW, HoldRequest, Notification, Reply, Signal, TOMBSTONE, lock::Request},
     renewals,
-    stores::redis::{
-        codec::lock::{self, Grant, Run},
-        script::{Invocation, ScriptReply},
-        session::Session,
-    },
 };
 use std::{
     fmt,
@@ -153,7 +153,7 @@ impl Handoff {
     fn member_reply(&self, key: &Key, id: Id, waits: bool) -> Option<Reply> {
         let now = Timestamp::now();
         let takes = || {
-            self.session.mailboxes().take_back(id);
+            let _ = self.session.mailboxes().take_back(id);
         };
         match self.runs.place_of_member(key, id, takes) {
             Place::Outside => None,

@@ -3,16 +3,16 @@
 //! One call rechecks all waiters of this process at one key, so that the cost of waiting depends on the number of keys
 //! and not of waiters.
 
-use crate::{
+use crate::stores::redis::{
+    codec::lock::{Run, held_for, is_shared_with_foreigners},
+    script::{ScriptReply, WAITER_TTL},
+};
+use locker_core::{
     background,
     clock::Timestamp,
     id::{Id, IdSet},
     key::Key,
     primitives::GRANT_WINDOW,
-    stores::redis::{
-        codec::lock::{Run, held_for, is_shared_with_foreigners},
-        script::{ScriptReply, WAITER_TTL},
-    },
     sync::{Mutex, lock},
 };
 use std::{

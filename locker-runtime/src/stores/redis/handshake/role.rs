@@ -1,10 +1,8 @@
 //! What a server says of itself: its version and its role. Every user may call `HELLO`.
 
 use super::explain;
-use crate::{
-    error::{Error, ErrorKind, Result},
-    stores::redis::errors,
-};
+use crate::stores::redis::errors;
+use locker_core::error::{Error, ErrorKind, Result};
 use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use std::collections::HashMap;
 

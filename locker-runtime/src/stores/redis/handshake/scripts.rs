@@ -1,13 +1,11 @@
 //! The scripts that a server keeps, so that they can be called by digest.
 
-use crate::{
-    error::Result,
-    stores::redis::{
-        codec::{lock, primitives},
-        errors,
-        script::Script,
-    },
+use crate::stores::redis::{
+    codec::{lock, primitives},
+    errors,
+    script::Script,
 };
+use locker_core::error::Result;
 use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use std::iter::repeat;
 

@@ -1,13 +1,11 @@
 //! Calls on their way to the writer of a connection.
 
-use crate::{
+use crate::stores::redis::script::{BatchScript, Invocation};
+use locker_core::{
     clock::Timestamp,
     key::Key,
     panics,
-    stores::{
-        opening::Replicas,
-        redis::script::{BatchScript, Invocation},
-    },
+    store::opening::Replicas,
     sync::{Mutex, lock},
 };
 use redis::{Cmd, RedisResult, Value};

@@ -3,42 +3,38 @@
 //! `WAIT` follows in the same write, on the same connection: it is about everything that the server has written until
 //! then. One `WAIT` at the end of a write is for all calls in it.
 
-use crate::stores::{
-    opening::Replicas,
-    redis::{
-        errors,
-        script::{ScriptReply, milliseconds},
-    },
+use crate::stores::redis::{
+    errors,
+    script::{ScriptReply, milliseconds},
 };
+use locker_core::store::opening::Replicas;
 use redis::{Cmd, RedisResult, Value, from_redis_value};
 
-impl Replicas {
-    /// Returns the command that waits for the replicas.
-    pub(in crate::stores::redis) fn command(self) -> Cmd {
-        redis::cmd("WAIT").arg(self.count).arg(milliseconds(self.timeout)).clone()
-    }
+/// Returns the command that waits for the replicas.
+pub(in crate::stores::redis) fn wait(replicas: Replicas) -> Cmd {
+    redis::cmd("WAIT").arg(replicas.count).arg(milliseconds(replicas.timeout)).clone()
+}
 
-    /// Returns how many replicas the reply to that command names.
-    pub(in crate::stores::redis) fn acknowledged(reply: Value) -> RedisResult<u32> {
-        Ok(from_redis_value(reply.extract_error()?)?)
-    }
+/// Returns how many replicas the reply to that command names.
+pub(in crate::stores::redis) fn acknowledged(reply: Value) -> RedisResult<u32> {
+    Ok(from_redis_value(reply.extract_error()?)?)
+}
 
-    /// Returns the reply to a call, or an error if it is of a hold that too few replicas have.
-    pub(super) fn accept(
-        self,
-        reply: RedisResult<Value>,
-        acknowledged: &RedisResult<u32>,
-    ) -> RedisResult<Value> {
-        let is_of_a_hold = reply.as_ref().is_ok_and(ScriptReply::is_of_a_hold);
-        match acknowledged {
-            Ok(number) if *number >= self.count => reply,
-            _ if !is_of_a_hold => reply,
-            Ok(number) => Err(errors::unacknowledged(&format!(
-                "{number} of {} replicas acknowledged it within {:?}",
-                self.count, self.timeout
-            ))),
-            Err(error) => Err(errors::unacknowledged(&format!("WAIT failed: {error}"))),
-        }
+/// Returns the reply to a call, or an error if it is of a hold that too few replicas have.
+pub(super) fn accept(
+    replicas: Replicas,
+    reply: RedisResult<Value>,
+    acknowledged: &RedisResult<u32>,
+) -> RedisResult<Value> {
+    let is_of_a_hold = reply.as_ref().is_ok_and(ScriptReply::is_of_a_hold);
+    match acknowledged {
+        Ok(number) if *number >= replicas.count => reply,
+        _ if !is_of_a_hold => reply,
+        Ok(number) => Err(errors::unacknowledged(&format!(
+            "{number} of {} replicas acknowledged it within {:?}",
+            replicas.count, replicas.timeout
+        ))),
+        Err(error) => Err(errors::unacknowledged(&format!("WAIT failed: {error}"))),
     }
 }
 
@@ -54,24 +50,24 @@ mod tests {
     fn only_a_hold_needs_replicas() {
         let replicas = Replicas { count: 2, timeout: std::time::Duration::from_millis(200) };
         for reply in ["granted 7", "renewed 7"] {
-            let error = replicas.accept(Ok(text(reply)), &Ok(1)).unwrap_err();
+            let error = accept(replicas, Ok(text(reply)), &Ok(1)).unwrap_err();
             assert!(!error.is_unrecoverable_error(), "the connection is well");
             let error = errors::of_call(&error);
             assert!(!error.is_certain() && error.is_temporary());
             assert!(error.message().contains("1 of 2 replicas acknowledged it within 200ms"), "{error}");
-            assert_eq!(replicas.accept(Ok(text(reply)), &Ok(2)), Ok(text(reply)));
-            let refused = Replicas::acknowledged(redis::parse_redis_value(b"-NOPERM no\r\n").unwrap());
-            let error = errors::of_call(&replicas.accept(Ok(text(reply)), &refused).unwrap_err());
+            assert_eq!(accept(replicas, Ok(text(reply)), &Ok(2)), Ok(text(reply)));
+            let refused = acknowledged(redis::parse_redis_value(b"-NOPERM no\r\n").unwrap());
+            let error = errors::of_call(&accept(replicas, Ok(text(reply)), &refused).unwrap_err());
             assert!(error.message().contains("WAIT failed: NoPerm"), "{error}");
         }
         for part in ["granted", "run", "renewed"] {
             let reply = Value::Array(vec![text(part), Value::Int(7)]);
-            assert!(replicas.accept(Ok(reply), &Ok(0)).is_err(), "{part}");
+            assert!(accept(replicas, Ok(reply), &Ok(0)).is_err(), "{part}");
         }
         for reply in
             [text("queued 1 2"), text("lost"), Value::Array(vec![text("busy"), Value::Int(7)]), Value::Nil]
         {
-            assert_eq!(replicas.accept(Ok(reply.clone()), &Ok(0)), Ok(reply));
+            assert_eq!(accept(replicas, Ok(reply.clone()), &Ok(0)), Ok(reply));
         }
     }
 }

@@ -6,14 +6,10 @@
 //! keys of that batch.
 
 use super::queue::{Call, LastReply, Means, Payload, Queue};
-use crate::{
-    key::Key,
-    stores::{
-        opening::Replicas,
-        redis::{errors, script::BatchScript, slots::slot_of},
-    },
-};
+use super::replicas;
+use crate::stores::redis::{errors, script::BatchScript, slots::slot_of};
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
+use locker_core::{key::Key, store::opening::Replicas};
 use redis::{RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     collections::{HashSet, VecDeque},
@@ -146,7 +142,7 @@ impl Writer {
             });
         }
         if let Some(replicas) = self.waits_for(frames) {
-            pipeline.add_command(replicas.command());
+            pipeline.add_command(replicas::wait(replicas));
         }
         pipeline
     }
@@ -172,7 +168,7 @@ impl Writer {
             Ok(mut replies) => {
                 self.last_reply.record();
                 let last = replies.pop_if(|_| waits_for.is_some());
-                (replies, last.map(Replicas::acknowledged))
+                (replies, last.map(replicas::acknowledged))
             }
             Err(error) => {
                 for call in frames.into_iter().flat_map(Frame::calls) {
@@ -183,7 +179,7 @@ impl Writer {
         };
         let checked = |call: &Call, reply: RedisResult<Value>| match (waits_for, &acknowledged) {
             (Some(replicas), Some(acknowledged)) if call.payload.is_promise() => {
-                replicas.accept(reply, acknowledged)
+                replicas::accept(replicas, reply, acknowledged)
             }
             _ => reply,
         };

@@ -6,7 +6,8 @@
 //! led a failover, but that one has the highest number.
 
 use super::ASK_INTERVAL;
-use crate::{clock::Timestamp, stores::redis::server::Server};
+use crate::stores::redis::server::Server;
+use locker_core::clock::Timestamp;
 
 /// What a sentinel says of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +77,8 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::{opening::NetworkOptions, redis::url};
+    use crate::stores::redis::url;
+    use locker_core::store::opening::NetworkOptions;
 
     /// A view, unless the port is 0.
     fn view(epoch: u64, port: u16) -> Option<View> {

@@ -1,6 +1,6 @@
 //! What `lua/strict.lua` and the strict scripts do, around the step in Rust.
 
-use crate::{
+use locker_core::{
     clock::Timestamp,
     key::Key,
     primitives::{AnyState, Context, HoldRequest, Notification, Reply, Request, State as _},

@@ -1,7 +1,8 @@
 //! The `redis+cluster://` URL.
 
 use super::{PORT, hosts, place, server_at, settings};
-use crate::{error::Result, stores::url::StoreUrl};
+use crate::stores::url::StoreUrl;
+use locker_core::error::Result;
 use redis::{ConnectionAddr, ConnectionInfo};
 
 /// Some nodes of a cluster, with user and password.

@@ -1,11 +1,9 @@
 //! The parameters of a URL for the replicas that must have a grant.
 
-use crate::{
+use crate::stores::url::StoreUrl;
+use locker_core::{
     error::Result,
-    stores::{
-        opening::{NetworkOptions, Opening, Replicas},
-        url::StoreUrl,
-    },
+    store::opening::{NetworkOptions, Opening, Replicas},
 };
 use std::time::Duration;
 

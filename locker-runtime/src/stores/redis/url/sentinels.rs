@@ -1,7 +1,8 @@
 //! The `redis+sentinel://` URL.
 
 use super::{database, has_tls, hosts, place, server_at, settings};
-use crate::{error::Result, stores::url::StoreUrl};
+use crate::stores::url::StoreUrl;
+use locker_core::error::Result;
 use redis::{ConnectionAddr, ConnectionInfo};
 
 const PORT: u16 = 26_379;

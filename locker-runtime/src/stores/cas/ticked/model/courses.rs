@@ -2,14 +2,12 @@
 //! end, gaps, and clocks that are deleted. While no rule is broken, the code of the clock runs beside the model.
 
 use super::{CAP, Rules, SECOND};
-use crate::{
-    clock::{Timestamp, lease_deadline},
-    stores::cas::{
-        ticked::{Source, Tick, Ticked},
-        time::Found,
-    },
+use crate::stores::cas::{
+    ticked::{Source, Tick, Ticked},
+    time::Found,
 };
 use fastrand::Rng;
+use locker_core::clock::{Timestamp, lease_deadline};
 use std::time::Duration;
 
 /// What has happened in all courses.

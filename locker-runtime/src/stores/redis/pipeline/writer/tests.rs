@@ -1,5 +1,6 @@
 use super::*;
-use crate::{id::Id, primitives::HoldRequest, stores::redis::codec::lock};
+use crate::stores::redis::codec::lock;
+use locker_core::{id::Id, primitives::HoldRequest};
 use std::sync::Arc;
 use tokio::sync::oneshot::{self, Receiver};
 

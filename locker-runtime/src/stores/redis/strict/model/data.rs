@@ -1,9 +1,9 @@
 //! The data of a server.
 
-use crate::{
+use crate::stores::redis::strict::reference::Record;
+use locker_core::{
     id::Id,
     primitives::{AnyState, State as _, lock},
-    stores::redis::strict::reference::Record,
 };
 use std::hash::{Hash, Hasher};
 

@@ -1,12 +1,12 @@
 //! Two servers, their clients, and the messages between them.
 
 use super::{Setting, Sign, data::Data};
-use crate::{
+use crate::stores::redis::strict::reference::{Answer, Record};
+use locker_core::{
     clock::Timestamp,
     id::Id,
     key::Key,
     primitives::{AnyState, HoldRequest, Reply, Request, Signal, Wait},
-    stores::redis::strict::reference::{Answer, Record},
 };
 use std::time::Duration;
 

@@ -1,0 +1,54 @@
+//! What callers can see of a key from outside.
+
+use std::time::Duration;
+
+/// The state of one key, without the identity of its users.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Inspection {
+    /// The total: permits, tokens per interval, parties of a barrier, or the count of a latch.
+    pub size: Option<u64>,
+    /// How much of the total is used now.
+    pub used: Option<u64>,
+    /// The current holds, oldest first.
+    pub holders: Vec<Held>,
+    /// The number of waiting callers.
+    pub waiting: u64,
+    /// When all that is used is free again, or a watchdog expires. Zero if it has expired.
+    pub resets_in: Option<Duration>,
+    /// Whether the event was sent, the watchdog has expired, the latch is open, or the barrier has had its last round.
+    pub fired: Option<bool>,
+    /// The value of a counter.
+    pub value: Option<i64>,
+}
+
+/// One hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Held {
+    /// The time since the grant, if the primitive keeps it.
+    pub age: Option<Duration>,
+    /// How long it lasts without renewal. `None` if indefinitely.
+    pub time_left: Option<Duration>,
+    /// The fencing token.
+    pub fence: u64,
+    /// The number of permits.
+    pub permits: u64,
+    /// What the holder says about itself: `LockerBuilder::note`, by default host and
+    /// process. `None` if it is not known, such as for clients of a server.
+    pub note: Option<String>,
+    /// The part of the id that the holder's locker gives to all of its ids. It leads to the note.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub tag: Option<u64>,
+}
+
+impl Held {
+    /// Creates what is known of every hold.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(fence: u64, permits: u64) -> Self {
+        Self { age: None, time_left: None, fence, permits, note: None, tag: None }
+    }
+}
