@@ -14,12 +14,12 @@ impl ActionCall<'_> {
             return self.acquire_hold().await;
         }
         let (hold, key) = (self.hold(self.params.size), self.key());
-        let held = if self.action.renews_hold() {
+        let was_held = if self.action.renews_hold() {
             hold.renew(key, self.expires()).await?
         } else {
             hold.release(key).await?
         };
-        Ok(if held { Answer::done() } else { Answer::not_held() })
+        Ok(if was_held { Answer::done() } else { Answer::not_held() })
     }
 
     async fn acquire_hold(&self) -> Result<Answer> {
