@@ -66,7 +66,7 @@ pub(crate) fn strict(server: &RedisServer) {
     let strict = Locker::builder().url(format!("{}?strict=10s", server.url())).build();
     let strict = runtime.block_on(strict).expect("a connection");
     let over = runtime.block_on(strict.lock("first").timeout(Duration::from_secs(60)).acquire());
-    runtime.block_on(over.expect("the end of the closed time").release()).expect("a release");
+    runtime.block_on(over.expect("the end of the quiet time").release()).expect("a release");
     let rivals = [("plain", Rival::locker(&runtime, server)), ("strict", Rival::Locker(strict))];
     for tasks in [1, 16] {
         let times = if tasks == 1 { 3_000 } else { 20_000 };

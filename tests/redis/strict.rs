@@ -50,7 +50,7 @@ fn replication_id(server: &RedisServer) -> String {
     facts(server, "replication")["master_replid"].clone()
 }
 
-/// Ends the closed time of a new server, as its passing does.
+/// Ends the quiet time of a new server, as its passing does.
 fn open(server: &RedisServer, longest: Duration) {
     let record = format!("{} 0 {}", replication_id(server), longest.as_micros());
     let _: String = server.ask("SET", &[RECORD, &record]);
@@ -127,7 +127,7 @@ async fn lose(loss: Loss, master: &mut RedisServer, replica: &RedisServer) -> u1
     master.port()
 }
 
-fn is_closed(error: &Error) -> bool {
+fn is_quiet(error: &Error) -> bool {
     assert_eq!((error.kind(), error.is_certain()), (ErrorKind::Unavailable, true), "{error}");
     assert!(error.message().contains("nothing is granted for another"), "{error}");
     error.retry_after().is_some_and(|after| after <= CLOSED && !after.is_zero())
@@ -167,7 +167,7 @@ async fn overlaps(loss: Loss, mode: Mode) -> Option<usize> {
             let next = match request(&theirs, what).try_acquire().await {
                 Ok(next) => next.expect("it is free"),
                 Err(error) => {
-                    assert!(mode == Mode::Strict && is_closed(&error), "{error}");
+                    assert!(mode == Mode::Strict && is_quiet(&error), "{error}");
                     request(&theirs, what).acquire().await.unwrap()
                 }
             };
@@ -277,7 +277,7 @@ async fn holders_keep_theirs_and_queues_wait_over_a_failover() {
     guard.release().await.unwrap();
     for _ in 0..20 {
         sleep(Duration::from_millis(50)).await;
-        assert_eq!(crate::support::holder(new, "lock:a"), None, "granted in the closed time");
+        assert_eq!(crate::support::holder(new, "lock:a"), None, "granted in the quiet time");
     }
     assert!(!queued.is_finished() && waiting(new, "lock:a") == 1);
     queued.abort();
@@ -331,7 +331,7 @@ async fn longer_leases_are_refused() {
 
 /// The hold may have been released at the former master.
 #[tokio::test]
-async fn name_gets_no_hold_again_in_the_closed_time() {
+async fn name_gets_no_hold_again_in_the_quiet_time() {
     let Some(server) = RedisServer::start() else { return };
     open(&server, LONGEST);
     let locker = connect(server.port(), Mode::Strict).await;
@@ -340,11 +340,11 @@ async fn name_gets_no_hold_again_in_the_closed_time() {
         keyed().acquire("me", LONGEST, now).await.unwrap();
     }
     let _: i64 = server.ask("DEL", &[RECORD]);
-    assert!(is_closed(&keyed().acquire("me", LONGEST, now).await.unwrap_err()));
+    assert!(is_quiet(&keyed().acquire("me", LONGEST, now).await.unwrap_err()));
     // It lasts longer than a former master would go on.
     assert!(keyed().renew("me", LONGEST).await.unwrap());
     assert!(keyed().release("me").await.unwrap());
-    assert!(is_closed(&keyed().acquire("you", LONGEST, now).await.unwrap_err()));
+    assert!(is_quiet(&keyed().acquire("you", LONGEST, now).await.unwrap_err()));
 }
 
 #[tokio::test]
@@ -379,7 +379,7 @@ async fn each_prefix_has_a_record() {
     for prefix in ["a:", "b:"] {
         let url = format!("{}?strict=6s", server.url());
         let locker = Locker::builder().url(url).prefix(prefix).lease(LONGEST).build().await.unwrap();
-        assert!(is_closed(&locker.lock("x").try_acquire().await.unwrap_err()));
+        assert!(is_quiet(&locker.lock("x").try_acquire().await.unwrap_err()));
     }
     let mut records: Vec<String> = server.ask("KEYS", &["*:epoch"]);
     records.sort_unstable();
@@ -388,21 +388,21 @@ async fn each_prefix_has_a_record() {
 
 /// Each slot of a cluster has a record. A slot that has moved is closed at its next master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_of_a_cluster_are_closed_one_by_one() {
+async fn slots_of_a_cluster_are_quiet_one_by_one() {
     let Some(setup) = ClusterSetup::start() else { return };
     let lease = Duration::from_secs(1);
     let builder = Locker::builder().url(setup.url() + "?strict=1s").lease(lease).timeout(GENEROUS);
     let locker = builder.build().await.unwrap();
     let names: Vec<_> = (0..ClusterSetup::MASTERS).map(|master| setup.name_at(master, "lock:")).collect();
     for name in &names {
-        assert!(is_closed(&locker.lock(name).try_acquire().await.unwrap_err()), "{name}");
+        assert!(is_quiet(&locker.lock(name).try_acquire().await.unwrap_err()), "{name}");
     }
     for name in &names {
         in_time("the lock", locker.lock(name).acquire()).await.unwrap().release().await.unwrap();
         locker.lock(name).try_acquire().await.unwrap().expect("an open slot").release().await.unwrap();
     }
     setup.move_slot(setup.slot(&format!("lock:{}", names[0])), 0, 1);
-    assert!(is_closed(&locker.lock(&names[0]).try_acquire().await.unwrap_err()));
+    assert!(is_quiet(&locker.lock(&names[0]).try_acquire().await.unwrap_err()));
     for name in &names[1..] {
         locker.lock(name).try_acquire().await.unwrap().expect("an open slot").release().await.unwrap();
     }

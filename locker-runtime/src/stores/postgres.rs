@@ -7,7 +7,7 @@
 //!
 //! 1. `postgres`: opens a store and implements the trait.
 //! 2. `listener`: the connection that hears messages and reads the clock.
-//! 3. `inbox`: the address of this process; `sweep`; `boot`: the mark that a crash or a failover removes
+//! 3. `inbox`: the address of this process; `sweep`; `epoch`: the mark that a crash or a failover removes
 //! 4. `schema`
 //! 5. `lanes`: the connections for writes, and the queues before them.
 //! 6. `batch`: the statements of what waited for one connection; `pipeline`: batches without an answer yet
@@ -16,8 +16,8 @@
 //! 9. `tls`; `store_state`: what answers tell about the whole store
 
 mod batch;
-mod boot;
 mod clock;
+mod epoch;
 mod errors;
 mod inbox;
 mod lanes;
@@ -139,16 +139,16 @@ impl Backend for Postgres {
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
         // Known before the caller has made its value, or at that time.
         let removals = lock(&self.shared.removed).count;
-        let known = *lock(&self.shared.boot);
+        let known = *lock(&self.shared.epoch);
         Box::pin(async move {
             check(&write)?;
-            let (boot, hold) = (write.epoch.unwrap_or(known.id), store_state::counted(write.holds));
-            if write.value.is_some() && hold > if boot == known.id { known.longest } else { 0 } {
-                let raise = |answer| Job::Raise(store_state::rounded_up(hold), boot, answer);
+            let (epoch, hold) = (write.epoch.unwrap_or(known.id), store_state::counted(write.holds));
+            if write.value.is_some() && hold > if epoch == known.id { known.longest } else { 0 } {
+                let raise = |answer| Job::Raise(store_state::rounded_up(hold), epoch, answer);
                 self.ask(true, raise).await.map_err(Error::certain)?;
             }
             let durable = write.durable && write.value.is_some();
-            self.ask(durable, |answer| Job::Exchange(Exchange { write, removals, boot, answer })).await
+            self.ask(durable, |answer| Job::Exchange(Exchange { write, removals, epoch, answer })).await
         })
     }
 
@@ -182,7 +182,7 @@ impl Backend for Postgres {
     }
 
     fn epoch(&self) -> Epoch {
-        lock(&self.shared.boot).epoch(Timestamp::now())
+        lock(&self.shared.epoch).at(Timestamp::now())
     }
 
     fn inbox(&self) -> Inbox {

@@ -17,7 +17,7 @@ pub(super) struct Exchange {
     /// The count of removals that the process knew.
     pub(super) removals: i64,
     /// The id in `locker_boot` without which nothing is written.
-    pub(super) boot: i64,
+    pub(super) epoch: i64,
     pub(super) answer: oneshot::Sender<Result<Outcome>>,
 }
 
@@ -153,13 +153,13 @@ impl Batch<'_> {
         Ok(rows.first().map(|row| gone(row, 1)).unwrap_or_default())
     }
 
-    /// Raises the longest hold, unless another boot has begun.
+    /// Raises the longest hold, unless another epoch has begun.
     pub(super) async fn raise(&self, longest: i64, id: i64) -> Result<(), Fault> {
         let rows = self.session.query(&self.shared.statements.raise, &[&longest, &id]).await;
         let rows = rows.map_err(|error| self.fault(&error))?;
-        let mut boot = lock(&self.shared.boot);
-        if boot.id == id && rows.first().is_some_and(|row| row.get::<_, i64>(0) == id) {
-            boot.longest = boot.longest.max(longest);
+        let mut epoch = lock(&self.shared.epoch);
+        if epoch.id == id && rows.first().is_some_and(|row| row.get::<_, i64>(0) == id) {
+            epoch.longest = epoch.longest.max(longest);
         }
         Ok(())
     }
@@ -207,22 +207,22 @@ impl Batch<'_> {
     }
 
     async fn write_one(&self, one: &Exchange) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let Exchange { write, removals, boot, .. } = one;
+        let Exchange { write, removals, epoch, .. } = one;
         let statements = self.shared.statements.writing(self.durable);
         let (key, value, Numbers { lasts, fence, held_until }) =
             (write.key.as_str(), &write.value, numbers(write));
         if write.expected == 0 {
-            let parameters: [Parameter<'_>; 7] = [&key, value, &lasts, &fence, &held_until, removals, boot];
+            let parameters: [Parameter<'_>; 7] = [&key, value, &lasts, &fence, &held_until, removals, epoch];
             return self.session.query(&statements.insert, &parameters).await;
         }
         if write.messages.is_empty() || self.durable {
             let parameters: [Parameter<'_>; 7] =
-                [&key, &write.expected, value, &lasts, &fence, &held_until, boot];
+                [&key, &write.expected, value, &lasts, &fence, &held_until, epoch];
             return self.session.query(&statements.update, &parameters).await;
         }
         let (inboxes, texts) = as_parameters(&write.messages);
         let parameters: [Parameter<'_>; 9] =
-            [&key, &write.expected, value, &lasts, &fence, &held_until, boot, &inboxes, &texts];
+            [&key, &write.expected, value, &lasts, &fence, &held_until, epoch, &inboxes, &texts];
         self.session.query(&statements.update_and_send, &parameters).await
     }
 
@@ -235,19 +235,19 @@ impl Batch<'_> {
         let fences: Vec<i64> = writes().map(|write| numbers(write).fence).collect();
         let held: Vec<i64> = writes().map(|write| numbers(write).held_until).collect();
         let removals: Vec<i64> = many.iter().map(|exchange| exchange.removals).collect();
-        let boots: Vec<i64> = many.iter().map(|exchange| exchange.boot).collect();
+        let epochs: Vec<i64> = many.iter().map(|exchange| exchange.epoch).collect();
         let statements = self.shared.statements.writing(self.durable);
         let messages = || writes().flat_map(|write| &write.messages);
         if self.durable || messages().next().is_none() {
             let parameters: [Parameter<'_>; 8] =
-                [&keys, &versions, &values, &lasts, &fences, &held, &removals, &boots];
+                [&keys, &versions, &values, &lasts, &fences, &held, &removals, &epochs];
             return self.session.query(&statements.many, &parameters).await;
         }
         let of = |write: &'a Write| write.messages.iter().map(|_| write.key.as_str());
         let told: Vec<&str> = writes().flat_map(of).collect();
         let (inboxes, texts) = as_parameters(messages());
         let parameters: [Parameter<'_>; 11] =
-            [&keys, &versions, &values, &lasts, &fences, &held, &removals, &boots, &told, &inboxes, &texts];
+            [&keys, &versions, &values, &lasts, &fences, &held, &removals, &epochs, &told, &inboxes, &texts];
         self.session.query(&statements.many_and_send, &parameters).await
     }
 

@@ -34,7 +34,7 @@ pub(super) enum Job {
     Exchange(Exchange),
     Send(Vec<Message>, oneshot::Sender<Result<Vec<Inbox>>>),
     List(List, oneshot::Sender<Result<Values>>),
-    /// Raises the longest hold, in the boot with an id.
+    /// Raises the longest hold, in the epoch with an id.
     Raise(i64, i64, oneshot::Sender<Result<()>>),
 }
 
@@ -266,8 +266,8 @@ async fn do_jobs(shared: Arc<Shared>, durable: bool, session: Arc<Session>, jobs
                 is_good &= sent.as_ref().err().is_none_or(|fault| !fault.is_broken);
                 drop(answer.send(sent.map_err(|fault| fault.error)));
             }
-            Job::Raise(longest, boot, answer) => {
-                let raised = batch.raise(longest, boot).await;
+            Job::Raise(longest, epoch, answer) => {
+                let raised = batch.raise(longest, epoch).await;
                 is_good &= raised.as_ref().err().is_none_or(|fault| !fault.is_broken);
                 drop(answer.send(raised.map_err(|fault| fault.error)));
             }

@@ -1,7 +1,7 @@
 //! The connection that hears messages to this process, and that reads the server's clock.
 
 use super::{
-    boot, errors, inbox,
+    epoch, errors, inbox,
     lanes::{CONNECT_LIMIT, Job, pause_unless_stable},
     pipeline::STATEMENT_LIMIT,
     schema,
@@ -71,7 +71,7 @@ impl Listener {
                     backoff = pause_unless_stable(backoff, since).await;
                 }
                 Err(error) => {
-                    self.boot_elsewhere().await;
+                    self.ensure_epoch_elsewhere().await;
                     // Errors of an open store are those of its other connections.
                     self.shared.status.send_if_modified(|status| {
                         let is_open = matches!(status, Status::Open);
@@ -88,18 +88,18 @@ impl Listener {
 
     /// Makes the row of `locker_boot` if this connection has an address of its own that cannot be reached. The other
     /// connections may have a new server, and need the row.
-    async fn boot_elsewhere(&self) {
+    async fn ensure_epoch_elsewhere(&self) {
         let target = &self.shared.target;
         if target.listen.is_none() || !matches!(*self.shared.status.borrow(), Status::Open) {
             return;
         }
-        let booted = async {
+        let ensured = async {
             let session = Session::open(target, &target.config, CONNECT_LIMIT, &Arc::default(), None).await?;
-            boot::ensure(&session, target).await
+            epoch::ensure(&session, target).await
         };
         tokio::select! {
             // It is tried again after the next failure.
-            _ = booted => {}
+            _ = ensured => {}
             () = background::sleep(SET_UP_LIMIT) => {}
         }
     }
@@ -132,7 +132,7 @@ impl Listener {
             inbox::claim(&self.shared, session).await?;
         }
         schema::ensure(session, &target.schema, target.config.get_user().unwrap_or("the user")).await?;
-        boot::ensure(session, target).await?;
+        epoch::ensure(session, target).await?;
         inbox::listen(&self.shared, session).await?;
         if self.hears(session).await? {
             if !self.is_direct {

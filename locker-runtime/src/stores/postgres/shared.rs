@@ -3,7 +3,7 @@
 use super::{
     clock::Clock,
     sql::Statements,
-    store_state::{Boot, StoreState},
+    store_state::{KnownEpoch, StoreState},
     url::Target,
 };
 use crate::stores::cas::{Draw, Inbox, Message, Received};
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub(super) receiver: OnceLock<Receiver>,
     pub(super) clock: Mutex<Clock>,
     pub(super) removed: Mutex<Removed>,
-    pub(super) boot: Mutex<Boot>,
+    pub(super) epoch: Mutex<KnownEpoch>,
     /// Whether statements have names on the server.
     pub(super) named: Arc<AtomicBool>,
     /// Whether the store was used since the last sample of the clock.
@@ -81,7 +81,7 @@ impl Shared {
             target,
             receiver: OnceLock::new(),
             clock: Mutex::default(),
-            boot: Mutex::default(),
+            epoch: Mutex::default(),
             removed: Mutex::new(Removed { fence: 0, count: -1 }),
             named: Arc::default(),
             is_used: AtomicBool::new(false),
@@ -150,24 +150,24 @@ impl Shared {
             *removed = Removed { fence: removed.fence.max(state.fence), count: state.removals };
         }
         // Others must know that writes of this process can be lost before it writes.
-        match state.boot.filter(|_| self.target.durable || state.quick) {
-            Some(id) => self.record_boot(id, &state, now),
+        match state.epoch.filter(|_| self.target.durable || state.quick) {
+            Some(id) => self.record_epoch(id, &state, now),
             None => self.reopen.notify_one(),
         }
         lock(&self.clock).add(sent, state.now, now);
         state
     }
 
-    fn record_boot(&self, id: i64, state: &StoreState, now: Timestamp) {
-        let mut boot = lock(&self.boot);
-        let was_known = boot.id != 0;
-        if boot.record(id, state, now) {
+    fn record_epoch(&self, id: i64, state: &StoreState, now: Timestamp) {
+        let mut epoch = lock(&self.epoch);
+        let was_known = epoch.id != 0;
+        if epoch.record(id, state, now) {
             if was_known {
                 // Another server may have another clock.
                 *lock(&self.clock) = Clock::default();
             }
-            let quiet = boot.epoch(now).quiet;
-            drop(boot);
+            let quiet = epoch.at(now).quiet;
+            drop(epoch);
             if let Some(quiet) = quiet {
                 diagnostics::warn_aloud(&format!(
                     "{} may have lost locks in a crash or failover: nothing is granted for {quiet:.0?}",

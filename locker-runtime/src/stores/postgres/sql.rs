@@ -24,13 +24,13 @@ pub(super) struct Statement {
 /// The statements that write, in one of two modes.
 #[derive(Debug)]
 pub(super) struct Writing {
-    /// Key, version, value, duration, fence, end of the hold, boot.
+    /// Key, version, value, duration, fence, end of the hold, epoch.
     pub(super) update: Statement,
     /// As `update`, and inboxes and texts of messages.
     pub(super) update_and_send: Statement,
-    /// Key, value, duration, fence, end of the hold, removals, boot.
+    /// Key, value, duration, fence, end of the hold, removals, epoch.
     pub(super) insert: Statement,
-    /// As `update`, but one array each, and the removals before the boots.
+    /// As `update`, but one array each, and the removals before the epochs.
     pub(super) many: Statement,
     /// As `many`, and keys, inboxes and texts of messages.
     pub(super) many_and_send: Statement,
@@ -48,7 +48,7 @@ pub(super) struct Statements {
     pub(super) send: Statement,
     /// Lower bound, text before, upper bound, and limit.
     pub(super) list: Statement,
-    /// Longest hold, boot: raises the longest hold for good, and returns the present boot.
+    /// Longest hold, epoch: raises the longest hold for good, and returns the present epoch.
     pub(super) raise: Statement,
     /// Inbox: returns its channel, and the state of the store.
     pub(super) sample: Statement,

@@ -29,7 +29,7 @@ pub(super) struct StoreState {
     pub(super) quick: bool,
     pub(super) quiet_until: i64,
     /// The id in `locker_boot`.
-    pub(super) boot: Option<i64>,
+    pub(super) epoch: Option<i64>,
 }
 
 impl StoreState {
@@ -42,14 +42,14 @@ impl StoreState {
             longest: row.get(first + 3),
             quick: row.get(first + 4),
             quiet_until: row.get(first + 5),
-            boot: row.get(first + 6),
+            epoch: row.get(first + 6),
         }
     }
 }
 
-/// What is known about the present row of `locker_boot`.
+/// What is known about the present epoch: the row of `locker_boot`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Boot {
+pub(super) struct KnownEpoch {
     /// 0 if it is not known.
     pub(super) id: i64,
     /// No hold was granted for longer, in microseconds. An administrator may have lowered it since it was read.
@@ -58,8 +58,8 @@ pub(super) struct Boot {
     quiet_until: Timestamp,
 }
 
-impl Boot {
-    /// Records a state that has just come. Returns whether it is of another boot.
+impl KnownEpoch {
+    /// Records state that have just come. Returns whether they are of another epoch.
     pub(super) fn record(&mut self, id: i64, state: &StoreState, now: Timestamp) -> bool {
         // Not longer than it was at its beginning: the clock of the server may have been ahead then.
         let left = state.quiet_until.saturating_sub(state.now).min(state.longest.saturating_add(SLACK));
@@ -74,7 +74,7 @@ impl Boot {
         false
     }
 
-    pub(super) fn epoch(&self, now: Timestamp) -> Epoch {
+    pub(super) fn at(&self, now: Timestamp) -> Epoch {
         let left = self.quiet_until.since(now);
         Epoch { id: self.id, quiet: (!left.is_zero()).then_some(left) }
     }
@@ -103,24 +103,24 @@ mod tests {
             longest,
             quick: false,
             quiet_until,
-            boot: Some(1),
+            epoch: Some(1),
         }
     }
 
     /// The clock of the server was a day ahead when the quiet time began.
     #[test]
     fn quiet_time_is_no_longer_than_the_longest_hold() {
-        let (mut boot, now) = (Boot::default(), Timestamp::now());
-        assert!(boot.record(1, &state(11_000_000, 87_400_000_000), now));
-        assert_eq!(boot.epoch(now).quiet, Some(Duration::from_secs(12)));
+        let (mut epoch, now) = (KnownEpoch::default(), Timestamp::now());
+        assert!(epoch.record(1, &state(11_000_000, 87_400_000_000), now));
+        assert_eq!(epoch.at(now).quiet, Some(Duration::from_secs(12)));
     }
 
     #[test]
     fn a_lowered_longest_hold_is_raised_again() {
-        let (mut boot, now) = (Boot::default(), Timestamp::now());
+        let (mut epoch, now) = (KnownEpoch::default(), Timestamp::now());
         for longest in [67_000_000, 11_000_000] {
-            boot.record(1, &state(longest, 0), now);
-            assert_eq!(boot.longest, longest);
+            epoch.record(1, &state(longest, 0), now);
+            assert_eq!(epoch.longest, longest);
         }
     }
 }

@@ -189,8 +189,8 @@ async fn late_insert_after_a_removal_does_nothing() {
 
     for durable in [true, false] {
         let (answer, outcome) = oneshot::channel();
-        let boot = lock(&one.backend.shared.boot).id;
-        let exchange = Exchange { write: Write { durable, ..insert.clone() }, removals: late, boot, answer };
+        let epoch = lock(&one.backend.shared.epoch).id;
+        let exchange = Exchange { write: Write { durable, ..insert.clone() }, removals: late, epoch, answer };
         one.backend.queues.durable.send(Job::Exchange(exchange));
         assert_eq!(outcome.await.unwrap().unwrap(), Outcome::Differs { version: 0, value: None });
     }

@@ -32,7 +32,7 @@ fn quiet_until(server: &PostgresServer) -> u64 {
     number(server, "SELECT quiet_until FROM locker_meta")
 }
 
-fn boot(server: &PostgresServer) -> String {
+fn epoch_id(server: &PostgresServer) -> String {
     block_in_place(|| server.psql("SELECT id FROM locker_boot"))
 }
 
@@ -158,12 +158,12 @@ async fn holders_go_on_after_a_failover_and_waiters_are_served_later() {
 
 /// Kills the server process of a connection, after which PostgreSQL starts all of them again.
 async fn kill_a_backend(server: &PostgresServer, parties: &[&Party<Postgres>]) {
-    let before = boot(server);
+    let before = epoch_id(server);
     let pid = block_in_place(|| {
         server.psql("SELECT min(pid) FROM pg_stat_activity WHERE application_name = 'locker'")
     });
     assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
-    until("another boot", async || {
+    until("another epoch", async || {
         let id = block_in_place(|| server.try_psql("SELECT id FROM locker_boot"));
         let id = id.ok().and_then(|id| id.parse::<i64>().ok());
         id.is_some_and(|id| {
@@ -193,20 +193,20 @@ async fn crash_is_quiet_only_if_writes_can_be_lost() {
     make_tables(&server);
     let url = server.url();
     assert_eq!(quiet_after_a_crash(&server, &url).await, None);
-    let restarted = boot(&server);
+    let restarted = epoch_id(&server);
     block_in_place(|| server.restart());
     assert_eq!(party(&url).await.backend.epoch().quiet, None);
-    assert_eq!(boot(&server), restarted, "a clean restart loses nothing");
+    assert_eq!(epoch_id(&server), restarted, "a clean restart loses nothing");
 
     assert_eq!(server.psql("SELECT quick FROM locker_meta"), "f");
     let quick = format!("{url}?durable=false");
     let quiet = quiet_after_a_crash(&server, &quick).await.expect("writes may have been lost");
     assert!(quiet > Duration::from_secs(1) && quiet <= Duration::from_secs(4), "{quiet:?}");
     assert_eq!(server.psql("SELECT quick FROM locker_meta"), "t");
-    let restarted = boot(&server);
+    let restarted = epoch_id(&server);
     block_in_place(|| server.restart());
     party(&quick).await;
-    assert_eq!(boot(&server), restarted, "a clean restart loses nothing");
+    assert_eq!(epoch_id(&server), restarted, "a clean restart loses nothing");
     // Some process may have written without waiting for the disk.
     assert!(quiet_after_a_crash(&server, &url).await.is_some());
 }
@@ -288,9 +288,9 @@ async fn longer_lease_is_recorded_before_it_is_granted() {
     assert_eq!(longest(), 3_600_000_000);
 }
 
-/// All statements that write name the boot, also those for many keys.
+/// All statements that write name the epoch, also those for many keys.
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_of_another_boot_do_nothing() {
+async fn writes_of_another_epoch_do_nothing() {
     let Some(server) = shared_server() else { return };
     for parameter in ["lanes=1", "lanes=1&durable=false"] {
         let (url, schema) = in_new_schema(&server);
@@ -329,7 +329,7 @@ async fn writes_of_another_boot_do_nothing() {
 
 /// An administrator may empty the table at any time. The row is made again, and nothing may have been lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_boot_is_made_again() {
+async fn missing_epoch_is_made_again() {
     let Some(server) = shared_server() else { return };
     let (url, schema) = in_new_schema(&server);
     let locker = Locker::connect(&url).await.unwrap();

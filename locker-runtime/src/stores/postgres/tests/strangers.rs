@@ -70,7 +70,7 @@ async fn functions_of_strangers_are_not_called() {
         session.query(turn, &[]).await.unwrap();
         contract::gone_inboxes_are_reported(&one, other).await;
         server.psql("DELETE FROM locks.locker_boot");
-        until("another boot", async || {
+        until("another epoch", async || {
             one.backend
                 .exchange(write(&fresh("after"), 0, b"x"))
                 .await

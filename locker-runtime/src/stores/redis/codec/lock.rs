@@ -143,13 +143,13 @@ pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
         "renewed" => Reply::Renewed { fence: reply.number(0) },
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
-        "closed" => return Err(closed(reply)),
+        "closed" => return Err(quiet(reply)),
         _ => return Err(reply.unexpected()),
     })
 }
 
-/// Returns the error for what may be granted later, in strict mode.
-pub(crate) fn closed(reply: &ScriptReply) -> Error {
+/// Returns the error for what may be granted after a quiet time, in strict mode.
+pub(crate) fn quiet(reply: &ScriptReply) -> Error {
     Error::nothing_is_granted(Duration::from_millis(reply.number(0)))
 }
 

@@ -1,7 +1,7 @@
 //! Every primitive except the lock: its requests as calls of scripts, and their replies.
 
 use crate::stores::redis::{
-    codec::lock::closed,
+    codec::lock::quiet,
     script::{Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
 };
 use locker_core::{
@@ -278,7 +278,7 @@ pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
         "lost" => Reply::Lost,
         "cancelled" => Reply::Cancelled,
         "wrong_kind" => Reply::WrongKind,
-        "closed" => return Err(closed(reply)),
+        "closed" => return Err(quiet(reply)),
         "admitted" => Reply::Admitted { wait: micros(0), remaining: reply.number(1), reset_after: micros(2) },
         "limited" => Reply::Limited {
             retry_after: reply.natural(0).map(Duration::from_micros),

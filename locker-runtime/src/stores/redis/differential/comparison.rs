@@ -334,7 +334,7 @@ impl Side {
                 ) if self.has_dead => seen >= ahead && lua == recheck_after,
                 _ => lua == step,
             }),
-            Answer::Closed(left) => lua.as_ref().is_err_and(|error| error.retry_after() == Some(*left)),
+            Answer::Quiet(left) => lua.as_ref().is_err_and(|error| error.retry_after() == Some(*left)),
         };
         let same_signals = if together.is_empty() {
             signals == notifications

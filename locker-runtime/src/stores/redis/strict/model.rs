@@ -143,7 +143,7 @@ fn leases_exclude_each_other_over_a_failover() {
     let setting = Setting { asks: 1, end: 4, ..Setting::PLAIN };
     let with = |bug| Setting { bug: Some(bug), ..setting };
     let bugs = [
-        with(Bug::NeverClosed),
+        with(Bug::NeverQuiet),
         with(Bug::RenewsAll),
         Setting { slack: 0, ..setting },
         // A lease that is longer than all lockers say.
@@ -156,7 +156,7 @@ fn leases_exclude_each_other_over_a_failover() {
 fn leases_exclude_each_other_though_clocks_differ() {
     for behind in [1, -1] {
         let setting = Setting { isolation: 0, behind, asks: 1, end: 4, ..Setting::PLAIN };
-        // A clock that is ahead ends replicated holds early, which the closed time covers.
+        // A clock that is ahead ends replicated holds early, which the quiet time covers.
         let bugs = [Setting { slack: 0, ..setting }];
         assert_excludes(setting, if behind > 0 { &bugs } else { &[] });
     }
@@ -197,7 +197,7 @@ fn demoted_master_that_is_promoted_again_has_lost_its_data() {
 #[test]
 fn server_starts_again_with_older_data() {
     let setting = Setting { failovers: 0, restarts: 1, ..Setting::PLAIN };
-    assert_excludes(setting, &[Setting { bug: Some(Bug::NeverClosed), ..setting }]);
+    assert_excludes(setting, &[Setting { bug: Some(Bug::NeverQuiet), ..setting }]);
 }
 
 #[test]

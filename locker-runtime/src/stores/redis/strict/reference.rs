@@ -22,7 +22,7 @@ pub(in super::super) struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Bug {
     /// No strict mode.
-    NeverClosed,
+    NeverQuiet,
     /// Data without a record are taken for those of this epoch.
     MissingRecordIsOpen,
     /// The time of the first epoch counts for all.
@@ -50,7 +50,7 @@ pub(in super::super) struct Rules {
 pub(in super::super) enum Answer {
     Reply(Reply),
     /// Nothing is granted for this time, and nothing has changed.
-    Closed(Duration),
+    Quiet(Duration),
 }
 
 impl Rules {
@@ -72,7 +72,7 @@ impl Rules {
         let longest = if self.has(Bug::ForgetsLongest) { self.longest } else { longest };
         *record = Some(Record { epoch, began, longest });
         let left = (began + longest + self.slack).since(now);
-        (!left.is_zero() && !self.has(Bug::NeverClosed)).then_some(left)
+        (!left.is_zero() && !self.has(Bug::NeverQuiet)).then_some(left)
     }
 
     /// Carries out a request for a lock or a semaphore, at a server in this epoch.
@@ -94,7 +94,7 @@ impl Rules {
         let shown = shown_end(state, request, now);
         match request_of(request) {
             Kind::Acquire if shown.is_some() && !self.has(Bug::GrantsAgain) => {
-                return (Answer::Closed(left), notifications);
+                return (Answer::Quiet(left), notifications);
             }
             // A former master may have given the hold to another since, if it would have ended there by itself before
             // that master stopped.
@@ -107,8 +107,8 @@ impl Rules {
             _ => context.quiet = Some(left),
         }
         let reply = state.step(request, &mut context);
-        let is_closed = matches!(reply, Reply::Busy { .. }) && is_free(state, request);
-        (if is_closed { Answer::Closed(left) } else { Answer::Reply(reply) }, notifications)
+        let is_quiet = matches!(reply, Reply::Busy { .. }) && is_free(state, request);
+        (if is_quiet { Answer::Quiet(left) } else { Answer::Reply(reply) }, notifications)
     }
 }
 

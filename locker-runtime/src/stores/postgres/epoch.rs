@@ -1,4 +1,4 @@
-//! The row of `locker_boot`, which is gone after anything that may have lost writes.
+//! The row of `locker_boot`, which marks an epoch: it is gone after anything that may have lost writes.
 
 use super::{errors, session::Session, sql::NOW, store_state::SLACK, url::Target};
 use locker_core::{error::Result, id::Id};
@@ -6,7 +6,7 @@ use locker_core::{error::Result, id::Id};
 /// Makes the row unless it is there. If writes may have been lost, a quiet time begins: until the longest hold that was
 /// ever granted is over. Several processes may try at once.
 pub(super) async fn ensure(session: &Session, target: &Target) -> Result<()> {
-    let made = session.run(&boot_sql(&target.schema, Id::random().low_half() >> 1)).await;
+    let made = session.run(&epoch_sql(&target.schema, Id::random().low_half() >> 1)).await;
     made.map_err(|error| errors::of_statement(&error).error)?;
     if !target.durable {
         let flag = format!(
@@ -30,7 +30,7 @@ pub(super) async fn ensure(session: &Session, target: &Target) -> Result<()> {
 /// the timeline: a crash within it does not end it.
 ///
 /// The lock is a row of the tables: an advisory lock would let any role that may connect stop all writes after a crash.
-fn boot_sql(schema: &str, id: u64) -> String {
+fn epoch_sql(schema: &str, id: u64) -> String {
     format!(
         "DO $$ BEGIN
              IF EXISTS (SELECT FROM \"{schema}\".locker_boot) THEN RETURN; END IF;
