@@ -15,7 +15,7 @@ faults() {
 3~$cas/engine.rs~\{ basis\.clone\(\) \} else \{ Basis::Served \}~{ Basis::Served } else { basis.clone() }~what a write promises does not depend on the clock that it was dated by
 4~$cas/engine.rs~messages: messages::write\(self\.key, others\)~messages: { drop(others); Vec::new() }~other processes are not told
 5~$cas/engine.rs~\|request\| Job::own\(request, Some\(version\)\)\)\.collect\(\)~|request| { let _ = version; Job::own(request, None) }).collect()~a grant is taken back although it may have been confirmed
-6~$cas/round.rs~let is_seated = .*~let is_seated = false && seat.is_some_and(|until| until > moment.now + WAITER_TTL / 2);~each request of a waiter writes
+6~$cas/round.rs~let is_seated = .*~let is_seated = false && seat.is_some_and(|until| until > time.now + WAITER_TTL / 2);~each request of a waiter writes
 7~$cas/engine.rs~let is_unseen = !self~let is_unseen = false && !self~a key that was never seen is taken for one without an earlier value
 8~$cas/engine.rs~if round\.changed\.is_none\(\) && self\.knows_enough\(&round\)~if round.changed.is_none()~the known value is not compared before a reply
 9~$cas.rs~lock\(&self\.queues\)\.told\(&first\.key\)~let _ = first~a waiter that was told asks only its own process

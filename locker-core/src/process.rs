@@ -107,9 +107,9 @@ pub fn forked() {
 
 /// A static of which each process has its own. A forked child begins with an empty one, and keeps its parent's without
 /// dropping it.
-pub struct PerProcess<T>(OnceBox<Own<T>>);
+pub struct PerProcess<T>(OnceBox<ProcessCell<T>>);
 
-struct Own<T> {
+struct ProcessCell<T> {
     process: &'static Process,
     value: Once<T>,
     next: PerProcess<T>,
@@ -140,7 +140,7 @@ impl<T> PerProcess<T> {
     #[cold]
     fn find(&self) -> &Once<T> {
         let this = Process::this();
-        let empty = || Box::new(Own { process: this, value: Once::new(), next: Self::new() });
+        let empty = || Box::new(ProcessCell { process: this, value: Once::new(), next: Self::new() });
         let mut own = self.0.get_or_init(empty);
         while !own.process.is_this() {
             own = own.next.0.get_or_init(empty);

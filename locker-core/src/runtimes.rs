@@ -58,14 +58,14 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
             }
             slots.push(Slot { runtime: runtime.id(), item: None });
         }
-        let place = Place { slots: Arc::downgrade(&self.0), runtime: runtime.id() };
+        let guard = SlotGuard { slots: Arc::downgrade(&self.0), runtime: runtime.id() };
         let opening = open();
         runtime.spawn(async move {
             poll_fn(|context| Poll::Ready(TASK.get_or_init(|| context.waker().vtable()))).await;
             if let Some((item, end)) = opening.await {
-                place.put(Some(item));
+                guard.put(Some(item));
                 end.await;
-                place.put(None);
+                guard.put(None);
             }
             background::sleep(PAUSE).await;
         });
@@ -107,12 +107,12 @@ async fn suitable_runtime() -> Option<Handle> {
 }
 
 /// The slot of one runtime. It becomes free when this is dropped, with its task or its runtime.
-struct Place<T> {
+struct SlotGuard<T> {
     slots: Weak<Slots<T>>,
     runtime: Id,
 }
 
-impl<T> Place<T> {
+impl<T> SlotGuard<T> {
     fn put(&self, item: Option<Arc<T>>) {
         let Some(slots) = self.slots.upgrade() else { return };
         let mut slots = lock(&slots);
@@ -123,7 +123,7 @@ impl<T> Place<T> {
     }
 }
 
-impl<T> Drop for Place<T> {
+impl<T> Drop for SlotGuard<T> {
     fn drop(&mut self) {
         // For example because the runtime has no I/O. The slot stays, so that it is not tried again.
         if thread::panicking() {

@@ -1,7 +1,7 @@
 //! Wakes an event loop through a file descriptor.
 
 use crate::errors::misused;
-use locker_runtime::private::bindings::Maker;
+use locker_runtime::private::bindings::OwnerProcess;
 use pyo3::prelude::*;
 use std::{
     mem::take,
@@ -21,7 +21,7 @@ pub(crate) struct Bridge(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     /// A forked child has a copy of the descriptor, which still wakes the loop of its parent.
-    maker: Maker,
+    owner: OwnerProcess,
     noted: Mutex<Noted>,
     /// For callers that cannot watch the descriptor.
     changed: Condvar,
@@ -39,12 +39,12 @@ impl Bridge {
     #[new]
     fn new() -> PyResult<Self> {
         let noted = Mutex::new(Noted { tokens: Vec::new(), signal: Some(Signal::new()?) });
-        Ok(Self(Arc::new(Shared { maker: Maker::this(), noted, changed: Condvar::new() })))
+        Ok(Self(Arc::new(Shared { owner: OwnerProcess::this(), noted, changed: Condvar::new() })))
     }
 
     /// Returns the descriptor, which is readable while tokens are noted; -1 once closed.
     fn fileno(&self) -> i32 {
-        if !self.0.maker.is_this() {
+        if !self.0.owner.is_this() {
             return -1;
         }
         self.0.noted().signal.as_ref().map_or(-1, Signal::fileno)
@@ -52,12 +52,12 @@ impl Bridge {
 
     /// Returns the tokens noted since the last call, and makes the descriptor unreadable.
     fn drain(&self) -> Vec<u64> {
-        if self.0.maker.is_this() { self.0.noted().drain() } else { Vec::new() }
+        if self.0.owner.is_this() { self.0.noted().drain() } else { Vec::new() }
     }
 
     /// Blocks this thread, without the GIL, until a token is noted or the bridge is closed; then drains.
     fn wait(&self, py: Python<'_>) -> Vec<u64> {
-        if !self.0.maker.is_this() {
+        if !self.0.owner.is_this() {
             return Vec::new();
         }
         py.detach(|| {
@@ -69,7 +69,7 @@ impl Bridge {
 
     /// Closes the descriptor. Later wake-ups do nothing.
     fn close(&self) {
-        if self.0.maker.is_this() {
+        if self.0.owner.is_this() {
             let closed = take(&mut *self.0.noted());
             self.0.changed.notify_all();
             drop(closed);
@@ -83,7 +83,7 @@ impl Bridge {
     /// # Errors
     /// `Misused` if the parent of this process has made it.
     pub(crate) fn waking(&self, py: Python<'_>, token: u64) -> PyResult<Arc<Waking>> {
-        if !self.0.maker.is_this() {
+        if !self.0.owner.is_this() {
             return Err(misused(py, "this bridge was made before a fork: make another one in the child"));
         }
         Ok(Arc::new(Waking { bridge: Arc::clone(&self.0), token, is_noted: AtomicBool::new(false) }))
@@ -101,7 +101,7 @@ impl Shared {
     }
 
     fn note(&self, token: u64) {
-        if !self.maker.is_this() {
+        if !self.owner.is_this() {
             return;
         }
         let mut noted = self.noted();

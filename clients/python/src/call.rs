@@ -4,7 +4,7 @@ use crate::{
     bridge::{Bridge, Waking},
     errors::{misused, raised},
 };
-use locker_runtime::private::bindings::{OwnCall, block_on, sleep};
+use locker_runtime::private::bindings::{ProcessCall, block_on, sleep};
 use pyo3::{PyClass, prelude::*, pyclass_init::PyClassInitializer, sync::PyOnceLock, types::PyString};
 use std::{
     fmt,
@@ -89,13 +89,13 @@ pub(crate) struct Call(Mutex<State>);
 /// Only touched while the GIL is held, so that no fork finds it locked.
 struct State {
     /// `None` while a thread blocks on it, and once it is over.
-    call: Option<OwnCall<Output>>,
+    call: Option<ProcessCall<Output>>,
     waking: Option<Arc<Waking>>,
 }
 
 impl Call {
     pub(crate) fn new(call: impl Future<Output = Answer> + Send + 'static) -> Self {
-        Self(Mutex::new(State { call: Some(OwnCall::new(call)), waking: None }))
+        Self(Mutex::new(State { call: Some(ProcessCall::new(call)), waking: None }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -186,7 +186,7 @@ const FIRST_STEP: Duration = Duration::from_millis(110);
 
 /// A call whose thread handles signals meanwhile, if it is the main thread.
 struct Interruptible<'a> {
-    call: OwnCall<Output>,
+    call: ProcessCall<Output>,
     is_on_main_thread: &'a AtomicBool,
     step: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     polls: usize,

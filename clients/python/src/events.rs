@@ -3,7 +3,7 @@
 //! A thread of the runtime only puts an event into a list. A thread of Python takes it out and logs it, so that no
 //! handler of the application delays a renewal.
 
-use locker_runtime::private::bindings::Own;
+use locker_runtime::private::bindings::ProcessLocal;
 use pyo3::prelude::*;
 use std::{
     collections::VecDeque,
@@ -25,7 +25,7 @@ use tracing::{
 /// What is kept if nobody logs: the latest.
 const MOST: usize = 1_000;
 
-static LOG: Own<Log> = Own::new();
+static LOG: ProcessLocal<Log> = ProcessLocal::new();
 
 /// The most detailed level that is wanted, as a number of `logging`.
 static LEVEL: AtomicU8 = AtomicU8::new(OFF);

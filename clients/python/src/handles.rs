@@ -3,8 +3,8 @@
 use crate::{
     call::{Call, Output},
     key::Function,
+    reference::LockerRef,
     options::{given, timeout},
-    place::Place,
     seconds::{count, number},
     text::text,
 };
@@ -48,7 +48,7 @@ impl Admission {
 #[pyclass(frozen, module = "locker._native")]
 #[derive(Debug)]
 pub(crate) struct RateLimiter {
-    pub(crate) place: Place,
+    pub(crate) reference: LockerRef,
     pub(crate) key: locker_runtime::Key,
     pub(crate) quota: Quota,
     pub(crate) waits_past_timeout: bool,
@@ -58,7 +58,7 @@ pub(crate) struct RateLimiter {
 
 impl RateLimiter {
     fn of(&self, py: Python<'_>, tokens: u64) -> PyResult<locker_runtime::RateLimiter> {
-        let locker = self.place.open(py)?;
+        let locker = self.reference.open(py)?;
         let function = self.function.as_ref().map(Py::get);
         if let Some(function) = function {
             describe(locker, &function.digest);
@@ -104,21 +104,21 @@ impl RateLimiter {
 /// What a handle needs besides its settings.
 #[derive(Debug)]
 pub(crate) struct Named {
-    pub(crate) place: Place,
+    pub(crate) reference: LockerRef,
     pub(crate) name: String,
 }
 
 impl Named {
     fn key(&self, kind: &str) -> String {
-        named(&self.place.prefix, kind, &self.name).to_string()
+        named(&self.reference.prefix, kind, &self.name).to_string()
     }
 
     fn open(&self, py: Python<'_>) -> PyResult<(&locker_runtime::Locker, &str)> {
-        Ok((self.place.open(py)?, &self.name))
+        Ok((self.reference.open(py)?, &self.name))
     }
 
     fn timeout(&self, timeout: Option<Duration>) -> Duration {
-        timeout.unwrap_or(self.place.timeout)
+        timeout.unwrap_or(self.reference.timeout)
     }
 }
 

@@ -18,7 +18,7 @@ mod call;
 mod key;
 
 mod bridge;
-mod place;
+mod reference;
 mod seconds;
 mod text;
 

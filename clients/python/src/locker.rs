@@ -7,8 +7,8 @@ use crate::{
     handles::{Barrier, Counter, Event, Latch, Named, RateLimiter, Watchdog},
     inspection::Inspection,
     key::{Format, Function, Key, Name, function_key},
+    reference::LockerRef,
     options::{self, HoldOptions, Holds},
-    place::Place,
     seconds::count,
     settings::Settings,
     text::{self, text},
@@ -31,7 +31,7 @@ use std::{env, future::ready, sync::Arc, time::Duration};
 #[pyclass(frozen, module = "locker._native")]
 #[derive(Debug)]
 pub(crate) struct Locker {
-    place: Place,
+    reference: LockerRef,
     url: Option<String>,
     key_format: Format,
     holds: Holds,
@@ -55,8 +55,8 @@ impl Locker {
             (settings.holds, settings.key_format, settings.prefix.as_str().into());
         let timeout = settings.waiting.timeout.unwrap_or(Duration::from_secs(10));
         let lazy = LazyLocker::new(settings.build(py)?).map_err(|error| raised(py, &error))?;
-        let place = Place { lazy: Arc::new(lazy), prefix, timeout };
-        Ok(Self { place, url, key_format, holds })
+        let reference = LockerRef { lazy: Arc::new(lazy), prefix, timeout };
+        Ok(Self { reference, url, key_format, holds })
     }
 
     /// The URL without its login; `None` if none was given.
@@ -67,7 +67,7 @@ impl Locker {
 
     #[getter]
     fn prefix(&self) -> &str {
-        &self.place.prefix
+        &self.reference.prefix
     }
 
     #[getter]
@@ -90,7 +90,7 @@ impl Locker {
 
     /// Waits until the background work is done. Opens nothing.
     fn settled(&self) -> Call {
-        match self.place.lazy.get().cloned() {
+        match self.reference.lazy.get().cloned() {
             Some(locker) => Call::new(async move {
                 locker.settled().await;
                 Ok(Output::Nothing)
@@ -100,13 +100,13 @@ impl Locker {
     }
 
     fn ping(&self, py: Python<'_>) -> PyResult<Call> {
-        let admin = self.place.open(py)?.admin();
+        let admin = self.reference.open(py)?.admin();
         Ok(Call::new(async move { admin.ping().await.map(|()| Output::Nothing) }))
     }
 
     /// Looks at a key without changing it. Returns `None` if it is not in use.
     fn inspect(&self, py: Python<'_>, key: &Key) -> PyResult<Call> {
-        let (admin, key) = (self.place.open(py)?.admin(), key.0.clone());
+        let (admin, key) = (self.reference.open(py)?.admin(), key.0.clone());
         Ok(Call::new(
             async move { admin.inspect(&key).await.map(|seen| Output::maybe(seen, Inspection::output)) },
         ))
@@ -114,7 +114,7 @@ impl Locker {
 
     /// Returns the key of the primitive `name` of this kind (`lock`, `rwlock`, `semaphore`).
     fn named_key(&self, kind: &str, name: Name<'_>) -> PyResult<Key> {
-        name.key(&self.place.prefix, kind).map(Key)
+        name.key(&self.reference.prefix, kind).map(Key)
     }
 
     /// Returns the key that the attributes of Rust make for this function and these arguments.
@@ -130,7 +130,7 @@ impl Locker {
         if parts.is_some_and(PyAnyMethods::is_instance_of::<PyString>) {
             return Err(PyTypeError::new_err("the parts of a key are several values: give a list"));
         }
-        function_key(&self.place.prefix, self.key_format, function, parts.unwrap_or(&none), part)
+        function_key(&self.reference.prefix, self.key_format, function, parts.unwrap_or(&none), part)
     }
 
     #[pyo3(signature = (name, **options))]
@@ -231,8 +231,8 @@ impl Locker {
         let quota = burst.map_or(quota, |burst| quota.burst(burst));
         check_quota(&quota).map_err(|error| raised(py, &error))?;
         Ok(RateLimiter {
-            place: self.place.clone(),
-            key: name.key(&self.place.prefix, "rate")?,
+            reference: self.reference.clone(),
+            key: name.key(&self.reference.prefix, "rate")?,
             quota,
             waits_past_timeout: wait_past_timeout,
             caches_refusals: cache_refusals,
@@ -285,7 +285,7 @@ impl Locker {
 
 impl Locker {
     fn named(&self, name: String) -> Named {
-        Named { place: self.place.clone(), name }
+        Named { reference: self.reference.clone(), name }
     }
 
     fn hold(
@@ -313,8 +313,8 @@ impl Locker {
         name: Name<'_>,
         options: &HoldOptions<'_>,
     ) -> PyResult<LockRequest> {
-        let locker = self.place.open(py)?;
-        let key = name.key(&self.place.prefix, name_of_kind)?;
+        let locker = self.reference.open(py)?;
+        let key = name.key(&self.reference.prefix, name_of_kind)?;
         let function = options.function.as_ref().map(Bound::get);
         if let Some(function) = function {
             describe(locker, &function.digest);

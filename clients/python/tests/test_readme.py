@@ -17,7 +17,7 @@ import pytest
 from servers import GENEROUS, Redis, eventually
 
 from locker import Guard, HoldOptions, Limited, Locker, Lost, Settings, TimedOut
-from locker._functions import Decorators
+from locker._decorators import Decorators
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "clients/python/README.md").read_text()

@@ -65,16 +65,16 @@ impl LazyLocker {
 }
 
 /// A call of this process. A forked child neither polls nor drops its copy, and gets `Misused` instead.
-pub struct OwnCall<T>(OfProcess<BoxFuture<'static, Result<T>>>);
+pub struct ProcessCall<T>(OfProcess<BoxFuture<'static, Result<T>>>);
 
-impl<T> OwnCall<T> {
+impl<T> ProcessCall<T> {
     /// Wraps a call.
     pub fn new(call: impl Future<Output = Result<T>> + Send + 'static) -> Self {
         Self(OfProcess::new(Box::pin(call)))
     }
 }
 
-impl<T> Future for OwnCall<T> {
+impl<T> Future for ProcessCall<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -83,24 +83,24 @@ impl<T> Future for OwnCall<T> {
     }
 }
 
-impl<T> fmt::Debug for OwnCall<T> {
+impl<T> fmt::Debug for ProcessCall<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnCall").finish_non_exhaustive()
+        f.debug_struct("ProcessCall").finish_non_exhaustive()
     }
 }
 
 /// The process that has made a value.
 #[derive(Clone, Copy, Debug)]
-pub struct Maker(&'static Process);
+pub struct OwnerProcess(&'static Process);
 
-impl Maker {
+impl OwnerProcess {
     /// Returns the calling process.
     #[must_use]
     pub fn this() -> Self {
         Self(Process::this())
     }
 
-    /// Whether the maker is the calling process, and not one that it was forked from.
+    /// Whether it is the calling process, and not one that it was forked from.
     #[must_use]
     pub fn is_this(self) -> bool {
         self.0.is_this()
@@ -109,9 +109,9 @@ impl Maker {
 
 /// A static of which each process has its own, which the first use makes.
 #[derive(Debug)]
-pub struct Own<T>(PerProcess<T>);
+pub struct ProcessLocal<T>(PerProcess<T>);
 
-impl<T: Default> Own<T> {
+impl<T: Default> ProcessLocal<T> {
     /// Creates a static that is empty in each process.
     #[must_use]
     pub const fn new() -> Self {
@@ -124,7 +124,7 @@ impl<T: Default> Own<T> {
     }
 }
 
-impl<T: Default> Default for Own<T> {
+impl<T: Default> Default for ProcessLocal<T> {
     fn default() -> Self {
         Self::new()
     }

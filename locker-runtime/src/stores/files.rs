@@ -21,7 +21,7 @@
 //! processes of the other kernel use the directory, if their file locks meet.
 //!
 //! Removing the directory while processes use it, moving it, or mounting over it, ends their stores: each call reports
-//! `Unavailable`. A call looks after its write whether the path still leads to the directory (`files/folder/place.rs`).
+//! `Unavailable`. A call looks after its write whether the path still leads to the directory (`files/folder/identity.rs`).
 
 mod errors;
 mod folder;

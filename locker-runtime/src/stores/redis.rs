@@ -124,7 +124,7 @@ impl Redis {
         }))
     }
 
-    async fn run(&self, key: &Key, request: &Request) -> Result<Reply> {
+    async fn execute(&self, key: &Key, request: &Request) -> Result<Reply> {
         check_braces(key.as_str())?;
         if let Some(strict) = &self.session.strict {
             strict.check(request)?;
@@ -254,7 +254,7 @@ impl Store for Redis {
     }
 
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        Calling::Pending(Box::pin(self.run(key, request)))
+        Calling::Pending(Box::pin(self.execute(key, request)))
     }
 
     fn mailboxes(&self) -> &Mailboxes {

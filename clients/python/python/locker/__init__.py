@@ -8,7 +8,6 @@ Times are seconds, texts such as ``"800ms"``, or ``timedelta``.
 """
 
 from ._binding import Part
-from ._decorators import Decorator, GuardDecorator, OnError
 from ._errors import (
     Conflict,
     Limited,
@@ -37,6 +36,7 @@ from ._options import (
 )
 from ._primitives import Barrier, Counter, Event, HasKey, Latch, RateLimiter, Watchdog
 from ._requests import Request
+from ._wrapping import Decorator, GuardDecorator, OnError
 
 LockerExc = LockerError
 """The name of the base of errors in the code of the decorator that `RedisLocker` takes the place of."""

@@ -1,279 +1,342 @@
-"""The decorators: a function that runs only under a hold, or only if a limit admits it."""
+"""The methods of ``Locker`` that decorate functions."""
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
-import functools
-import inspect
-import sys
-import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, overload
 
 from . import _native
-from ._binding import Binding, Part, Parts, check_function, describe, is_async, takes
-from ._errors import LockerError, Lost, Misused
+from ._binding import Part, Parts, describe, is_async
+from ._bodies import holds_around
+from ._errors import Misused
 from ._guards import Guard, Guards
-from ._waiting import wait, wait_blocking
+from ._options import Algorithm, HoldOptions, Mode, OnLost, Seconds, Settings, WaitOptions, check_on_expiry
+from ._wrapping import Ask, Decorator, GuardDecorator, OnError, Target, decorate_hold, decorate_limit
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OnError: TypeAlias = Callable[[LockerError], Any]
-"""Makes what a call returns instead of raising an error, except for `Misused`. In coroutines it may be async."""
-
-Ask: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], _native.Call[Any]]
-"""Makes the request of a call from its arguments."""
-
-_LAZY: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
-"""What has not begun when a call returns it."""
-
-_COLLECT: Final = "collect the items in it, and return a list"
-_DEFERRED: Final[tuple[tuple[type, str], ...]] = (
-    (Generator, _COLLECT),
-    (AsyncGenerator, _COLLECT),
-    (getattr(contextlib, "_GeneratorContextManagerBase", GeneratorType), "take the lock by hand inside of it"),
-    (concurrent.futures.Future, "return its result() instead"),
-    (Awaitable, "make it `async def`, and await this inside of it"),
-)
-"""What may run after a call that returns it, and what to do instead."""
-_DEFERRED_KINDS: Final = tuple(kind for kind, _ in _DEFERRED)
-_PLAIN: Final = frozenset((type(None), bool, int, float, str, bytes, list, tuple, dict))
-"""The types of most results, which need no closer look."""
+Key = Callable[..., object]
 
 
-class Decorator(Protocol):
-    """Keeps the signature of what it decorates."""
+class Decorators:
+    """The decorators of a locker."""
 
-    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
-        """Decorates the function."""
-        ...
+    _native: _native.Locker
+    _settings: Settings
 
+    @overload
+    def lock_on_argument(
+        self,
+        expr: Seconds | None = None,
+        *parts: Part,
+        name: str | None = None,
+        mode: Mode | None = None,
+        each: Sequence[Part] | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        on_lost: OnLost | None = None,
+        guard: None = None,
+        **options: Unpack[HoldOptions],
+    ) -> Decorator: ...
+    @overload
+    def lock_on_argument(
+        self,
+        expr: Seconds | None = None,
+        *parts: Part,
+        name: str | None = None,
+        mode: Mode | None = None,
+        each: Sequence[Part] | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        on_lost: OnLost | None = None,
+        guard: str,
+        **options: Unpack[HoldOptions],
+    ) -> GuardDecorator: ...
+    def lock_on_argument(
+        self,
+        expr: Seconds | None = None,
+        *parts: Part,
+        name: str | None = None,
+        mode: Mode | None = None,
+        each: Sequence[Part] | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        on_lost: OnLost | None = None,
+        guard: str | None = None,
+        **options: Unpack[HoldOptions],
+    ) -> Decorator | GuardDecorator:
+        """Runs a function only while it holds the lock on its arguments.
 
-class GuardDecorator(Protocol):
-    """Takes a parameter away, which the decorator fills in: type checkers cannot say which one."""
-
-    def __call__(self, function: Callable[..., R], /) -> Callable[..., R]:
-        """Decorates the function."""
-        ...
-
-
-@dataclass(frozen=True)
-class Target:
-    """What all decorators need to know about a call.
-
-    Attributes:
-        native: The store and its defaults.
-        parts: The parts of the key.
-        name: The name in the key, or ``None`` for module and function.
-        key: Makes the parts from the arguments, in place of ``parts``.
-        guard: The parameter that gets the guard.
-        on_error: Makes the result of a call that fails.
-    """
-
-    native: _native.Locker
-    parts: Sequence[Part]
-    name: str | None = None
-    key: Callable[..., object] | None = None
-    guard: str | None = None
-    on_error: OnError | None = None
-
-    def refuse(self, error: LockerError) -> Any:
-        """Returns what a call returns that was not admitted, or that lost its hold. A mistake is always raised."""
-        if self.on_error is None or isinstance(error, Misused):
-            raise error
-        return self.on_error(error)
-
-    def function(self, function: Callable[..., object]) -> _native.Function:
-        """Returns what the key says of this function."""
-        path = self._path(function) if self.name is None else self.name
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        if code is None:
-            return _native.Function(path)
-        return _native.Function(path, code.co_filename, code.co_firstlineno)
-
-    def read_parts(self, function: Callable[..., object]) -> Parts:
-        """Returns what reads the parts from the arguments of a call."""
-        binding = Binding(function, self.guard)
-        if self.key is None:
-            return binding.parts(self.parts)
-        if self.parts:
-            raise Misused(f"{describe(function)}: key= takes the place of the parts {list(self.parts)}")
-        return binding.parts_of(self.key)
-
-    def check(self, function: Callable[..., object]) -> None:
-        """Refuses what cannot be decorated, and an ``on_error`` that cannot make a result of it.
+        Args:
+            expr: The lease: how long others wait if the holder dies. It is renewed while the function runs. Default,
+                also with ``None``: that of the locker, 10 s.
+            *parts: The parts of the key: positions (from 0, ``self`` counts), names of parameters, or paths such as
+                ``"order.id"``. Without any there is one lock for the function.
+            name: Takes the place of module and function in the key. Functions of one name share their locks, in all
+                languages.
+            mode: ``"read"`` shares the lock with other readers, ``"write"`` holds it alone.
+            each: Several locks, one for each of these parts, in place of ``parts``.
+            key: A plain function that returns the part, or a tuple of parts, in place of ``parts``. It is called with
+                the arguments as the signature binds them, defaults included and without the guard.
+            on_error: A function of the error, whose result is returned instead. ``Misused`` is raised all the same.
+            on_lost: What a lost lease does: ``"cancel"`` (default of ``async def``), ``"error"`` (default of ``def``)
+                or ``"continue"``.
+            guard: The parameter that gets the ``Guard`` (``Guards`` with ``each``). Callers do not pass it.
+            **options: ``timeout``, ``max_retry``, ``retry_delay``, ``renew``, ``max_hold``, ``fair`` and ``release``,
+                see `WaitOptions` and `HoldOptions`. With ``release="on_expiry"`` the function runs once per lease, and
+                a second call raises ``TimedOut`` at once.
 
         Raises:
-            Misused: It names the function and the rule.
+            Misused: The function cannot be locked, or no call of it could have such a key.
         """
-        check_function(function)
-        if self.on_error is None:
-            return
-        if not callable(self.on_error):
-            raise Misused(f"{describe(function)}: on_error={self.on_error!r} is no function of the error")
-        why = takes(self.on_error, LockerError())
-        if why is not None:
-            raise Misused(f"{describe(function)}: on_error= must take one argument, the error: {why}")
-        if is_async(self.on_error) and not is_async(function):
-            raise Misused(f"{describe(function)}: on_error= must be a plain function, for a `def` does not await it")
+        native, asked = self._native, _hold_options("lock_on_argument", expr, options)
+        whole = each is not None
+        if whole:
+            parts = _each(each, parts, key)
+        target = Target(native, parts, name, key, guard, on_error)
+        hold = _kind_of_hold(native, mode, whole)
+        checked = _kind_of_hold(_checker(self._settings), mode, whole)
+        _check(lambda: checked(["checked"] if whole else "checked", **asked), expr)
 
-    def _path(self, function: Callable[..., object]) -> str:
-        module, qualified = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
-        if not isinstance(module, str) or not isinstance(qualified, str) or qualified.endswith("<lambda>"):
-            # All lambdas of a module have one name: they would share a lock.
-            raise Misused(f"{describe(function)}: it has no name of its own: give one with name=..")
-        if self.native.key_format == "python":
-            return f"{module}.{getattr(function, '__name__', qualified)}"
-        if module in ("__main__", "__mp_main__"):
-            module = "__main__"
-            self._warn_of_main(qualified)
-        return f"{module}.{qualified}"
+        def ask(function: _native.Function, read: Parts) -> Ask:
+            def one(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Call[Any]:
+                made = read.key(native, function, read.read(args, kwargs), "lock")
+                return hold(made, function=function, inside=holds_around(), **asked)
 
-    def _warn_of_main(self, qualified: str) -> None:
-        if self.native.is_shared:
-            text = f"the key of {qualified}() contains the module __main__, which is another one when it is imported"
-            warnings.warn(f"{text}: give the function a name, as in name='shop.{qualified}'", stacklevel=_depth())
+            def several(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Call[Any]:
+                keys = read.keys(native, function, read.read(args, kwargs))
+                return hold(keys, function=function, inside=holds_around(), **asked)
+
+            return several if whole else one
+
+        return _Holding(target, ask, Guards if whole else Guard, on_lost, options)
+
+    @overload
+    def limit_concurrency(
+        self,
+        size: int,
+        expr: Seconds | None = None,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        on_lost: OnLost | None = None,
+        guard: None = None,
+        **options: Unpack[HoldOptions],
+    ) -> Decorator: ...
+    @overload
+    def limit_concurrency(
+        self,
+        size: int,
+        expr: Seconds | None = None,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        on_lost: OnLost | None = None,
+        guard: str,
+        **options: Unpack[HoldOptions],
+    ) -> GuardDecorator: ...
+    def limit_concurrency(
+        self,
+        size: int,
+        expr: Seconds | None = None,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        on_error: OnError | None = None,
+        on_lost: OnLost | None = None,
+        guard: str | None = None,
+        **options: Unpack[HoldOptions],
+    ) -> Decorator | GuardDecorator:
+        """Lets so many calls with equal arguments run at once.
+
+        It is a semaphore: the size of the most recent call applies to all callers.
+
+        Args:
+            size: How many calls.
+            expr: The lease, as with `lock_on_argument`.
+            args: The parts of the key, as with `lock_on_argument`.
+            name: Takes the place of module and function in the key.
+            key: A function of the same arguments that returns the part, or a tuple of parts, in place of ``args``.
+            on_error: A function of the error, whose result is returned instead. ``Misused`` is raised all the same.
+            on_lost: What a lost lease does, as with `lock_on_argument`.
+            guard: The parameter that gets the ``Guard``. Callers do not pass it.
+            **options: See `HoldOptions`.
+        """
+        if callable(size):
+            raise Misused(f"{describe(size)}: write the decorator with brackets and a size, @..limit_concurrency(10)")
+        native, asked = self._native, _hold_options("limit_concurrency", expr, options)
+        target = Target(native, _parts(args), name, key, guard, on_error)
+        _check(lambda: _checker(self._settings).semaphore("checked", size, **asked), expr)
+
+        def ask(function: _native.Function, read: Parts) -> Ask:
+            def one(given: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Call[Any]:
+                made = read.key(native, function, read.read(given, kwargs), "semaphore")
+                return native.semaphore(made, size, function=function, inside=holds_around(), **asked)
+
+            return one
+
+        return _Holding(target, ask, Guard, on_lost, options)
+
+    def rate_limit(
+        self,
+        size: int,
+        per: Seconds,
+        *,
+        args: Part | Sequence[Part] = (),
+        name: str | None = None,
+        key: Key | None = None,
+        timeout: Seconds | None = None,
+        algorithm: Algorithm = "token_bucket",
+        burst: int | None = None,
+        on_error: OnError | None = None,
+    ) -> Decorator:
+        """Admits so many calls with equal arguments per time.
+
+        A call waits if it can be admitted within the timeout. Otherwise it raises ``Limited`` at once, whose
+        ``retry_after`` says when to come back.
+
+        Args:
+            size: How many calls.
+            per: The time.
+            args: The parts of the key, as with `lock_on_argument`.
+            name: Takes the place of module and function in the key.
+            key: A function of the same arguments that returns the part, or a tuple of parts, in place of ``args``.
+            timeout: The longest wait; 0 never waits. Default: that of the locker, 10 s.
+            algorithm: ``"token_bucket"`` (all are free again every ``per``, counted from the first call),
+                ``"fixed_window"`` or ``"gcra"`` (one is free again every ``per / size``).
+            burst: How many calls at once, with ``"gcra"`` only. Default: the size.
+            on_error: A function of the error, whose result is returned instead. ``Misused`` is raised all the same.
+        """
+        native = self._native
+        target = Target(native, _parts(args), name, key, None, on_error)
+
+        limit: dict[str, Any] = {"algorithm": algorithm, "burst": burst}
+        checked = _checker(self._settings)
+        _check(lambda: checked.rate_limiter("checked", size, per, **limit).acquire(1, timeout))
+
+        def ask(function: _native.Function, read: Parts) -> Ask:
+            def one(given: tuple[Any, ...], kwargs: dict[str, Any]) -> _native.Call[Any]:
+                made = read.key(native, function, read.read(given, kwargs), "rate")
+                return native.rate_limiter(made, size, per, function=function, **limit).acquire(1, timeout)
+
+            return one
+
+        return _Limiting(target, ask)
 
 
-def _depth() -> int:
-    """Returns the level of the first frame outside of this package, for a warning of the caller."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] == __package__:
-        frame, level = frame.f_back, level + 1
-    return level
+class _Holding:
+    """The decorator of a function that holds something."""
+
+    def __init__(
+        self,
+        target: Target,
+        ask: Callable[[_native.Function, Parts], Ask],
+        kind: type[Guard] | type[Guards],
+        on_lost: OnLost | None,
+        options: HoldOptions,
+    ) -> None:
+        if on_lost not in (None, "cancel", "error", "continue"):
+            raise Misused(f'on_lost={on_lost!r}: it is "cancel", "error" or "continue"')
+        self._target, self._ask, self._kind = target, ask, kind
+        self._on_lost: OnLost | None = on_lost
+        # A hold that outlasts its body keeps nobody inside the body waiting for the body.
+        self._outlasts = options.get("release") == "on_expiry"
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        if self._on_lost == "cancel" and not is_async(function):
+            raise Misused(f'{describe(function)}: on_lost="cancel" needs an `async def`: nothing else can be cancelled')
+        return decorate_hold(self._target, function, self._ask, self._guard, self._outlasts)
+
+    def _guard(self, hold: Any) -> Guard | Guards:
+        return self._kind(hold, self._on_lost, self._outlasts)
+
+    def __repr__(self) -> str:
+        return "<locker.GuardDecorator>" if self._target.guard else "<locker.Decorator>"
 
 
-def decorate_hold(
-    target: Target,
-    function: Callable[P, R],
-    ask: Callable[[_native.Function, Parts], Ask],
-    guard: Callable[[Any], Guard | Guards],
-    outlasts: bool = False,
-) -> Callable[P, R]:
-    """Returns the function under a hold.
+class _Limiting:
+    """The decorator of a function that a rate limit admits."""
+
+    def __init__(self, target: Target, ask: Callable[[_native.Function, Parts], Ask]) -> None:
+        self._target, self._ask = target, ask
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        return decorate_limit(self._target, function, self._ask)
+
+    def __repr__(self) -> str:
+        return "<locker.Decorator>"
+
+
+def _parts(parts: Part | Sequence[Part]) -> tuple[Part, ...]:
+    if isinstance(parts, (int, str)):
+        return (parts,)
+    try:
+        return tuple(parts)
+    except TypeError:
+        raise Misused(f"args={parts!r}: give a position, a name or a path, or several of them as a tuple") from None
+
+
+def _each(each: Any, parts: Sequence[Part], key: Key | None) -> tuple[Part, ...]:
+    if parts or key is not None:
+        raise Misused("each= takes the place of the parts and of key=")
+    if isinstance(each, str) or not isinstance(each, Iterable):
+        raise Misused(f"each={each!r}: give several parts, as in each=('payer', 'payee')")
+    if not (several := tuple(each)):
+        raise Misused("each=() names no lock: give at least one part")
+    return several
+
+
+def _kind_of_hold(native: _native.Locker, mode: Mode | None, several: bool) -> Callable[..., _native.Call[Any]]:
+    if mode not in (None, "read", "write"):
+        raise Misused(f'mode={mode!r}: it is "read" or "write"')
+    if several:
+        return lambda keys, **options: native.lock_all(keys, mode=mode, **options)
+    return {None: native.lock, "read": native.read_lock, "write": native.write_lock}[mode]
+
+
+_INSTEAD: Final = {
+    "lease": ": the lease is expr, before the parts of the key",
+    "args": ": the parts of the key are positional, after the lease, as in lock_on_argument(10, 'card')",
+}
+
+
+def _hold_options(decorator: str, expr: Seconds | None, options: HoldOptions) -> dict[str, Any]:
+    """Returns what the store is asked for, without what is not given."""
+    if callable(expr):
+        raise Misused(f"{describe(expr)}: write the decorator with brackets, @..{decorator}()")
+    asked: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    unknown = asked.keys() - HoldOptions.__optional_keys__
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)!r}{_INSTEAD.get(min(unknown), '')}")
+    check_on_expiry(asked)
+    if expr is not None:
+        asked["lease"] = expr
+    return asked
+
+
+def _checker(settings: Settings) -> _native.Locker:
+    """Returns a locker with these defaults of a call, and with a store that nobody else has."""
+    of_calls = WaitOptions.__optional_keys__ | {"lease"}
+    defaults: dict[str, Any] = {name: value for name, value in settings.items() if name in of_calls}
+    return _native.Locker("memory://", **defaults)
+
+
+def _check(call: Callable[[], _native.Call[Any]], expr: Seconds | None = None) -> None:
+    """Refuses options that no call could have. Asks no store: the call is not waited for.
 
     Args:
-        target: What is locked.
-        function: The body.
-        ask: Returns what asks for the hold of a call.
-        guard: Makes the guard of a hold.
-        outlasts: Whether the hold goes on when the call ends, and what the call has begun may go on, too.
+        call: Makes a call with the options.
+        expr: The lease, if it was given.
     """
-    target.check(function)
-    acquire = ask(target.function(function), target.read_parts(function))
-    parameter = target.guard
-    refused = _LAZY if outlasts else _DEFERRED_KINDS
-
-    if is_async(function):
-        body = cast("Callable[..., Awaitable[Any]]", function)
-
-        async def locked_async(*args: Any, **kwargs: Any) -> Any:
-            if parameter in kwargs:
-                raise _given(function, parameter)
-            call = acquire(args, kwargs)
-            try:
-                held = guard(await wait(call))
-            except LockerError as error:
-                return await _result(target.refuse(error))
-            if parameter is not None:
-                kwargs[parameter] = held
-            try:
-                async with held:
-                    return await body(*args, **kwargs)
-            except Lost as loss:
-                if loss is not held.raised:
-                    raise
-                return await _result(target.refuse(loss))
-
-        return _finished(target, function, locked_async)
-
-    def locked(*args: Any, **kwargs: Any) -> Any:
-        if parameter in kwargs:
-            raise _given(function, parameter)
-        call = acquire(args, kwargs)
-        try:
-            held = guard(wait_blocking(call))
-        except LockerError as error:
-            return target.refuse(error)
-        if parameter is not None:
-            kwargs[parameter] = held
-        try:
-            with held:
-                return _returned(function, args, kwargs, refused)
-        except Lost as loss:
-            if loss is not held.raised:
-                raise
-            return target.refuse(loss)
-
-    return _finished(target, function, locked)
-
-
-def decorate_limit(
-    target: Target,
-    function: Callable[P, R],
-    ask: Callable[[_native.Function, Parts], Ask],
-) -> Callable[P, R]:
-    """Returns the function behind a rate limit. As `decorate_hold`, without a hold."""
-    target.check(function)
-    admit = ask(target.function(function), target.read_parts(function))
-
-    if is_async(function):
-        body = cast("Callable[..., Awaitable[Any]]", function)
-
-        async def limited_async(*args: Any, **kwargs: Any) -> Any:
-            call = admit(args, kwargs)
-            try:
-                await wait(call)
-            except LockerError as error:
-                return await _result(target.refuse(error))
-            return await body(*args, **kwargs)
-
-        return _finished(target, function, limited_async)
-
-    def limited(*args: Any, **kwargs: Any) -> Any:
-        call = admit(args, kwargs)
-        try:
-            wait_blocking(call)
-        except LockerError as error:
-            return target.refuse(error)
-        return _returned(function, args, kwargs, _LAZY)
-
-    return _finished(target, function, limited)
-
-
-def _given(function: Callable[..., object], guard: str) -> TypeError:
-    """Makes the error of a call that passes what the decorator fills in."""
-    return TypeError(f"{describe(function)} got the argument {guard!r}, which its decorator fills in")
-
-
-def _returned(
-    function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any], refused: tuple[type, ...]
-) -> object:
-    """Calls the function, and refuses a result of these types."""
-    result = function(*args, **kwargs)
-    if type(result) not in _PLAIN and isinstance(result, refused):
-        if isinstance(result, (Coroutine, Generator)):
-            result.close()
-        name = type(result).__name__.replace("_", " ").strip()
-        cure = next(cure for kind, cure in _DEFERRED if isinstance(result, kind))
-        raise Misused(f"{describe(function)} returned a {name}, whose work may run after the call: {cure}")
-    return result
-
-
-async def _result(made: object) -> object:
-    """Returns what `on_error` has made in a coroutine."""
-    return await made if isinstance(made, Awaitable) else made
-
-
-def _finished(target: Target, function: Callable[P, R], wrapper: Callable[..., Any]) -> Callable[P, R]:
-    functools.update_wrapper(wrapper, function)
-    if target.guard is not None:
-        wrapper.__signature__ = Binding(function, target.guard).signature  # type: ignore[attr-defined]
-        wrapper.__annotations__ = {
-            name: kind for name, kind in wrapper.__annotations__.items() if name != target.guard
-        }
-    return wrapper
+    try:
+        call().close()
+    except Misused as error:
+        if expr is None or "lease" not in str(error):
+            raise
+        raise Misused(f"{error} (the lease is expr, which precedes the parts of the key)") from None

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Final, TypeVar, Unpack
 
 from . import _native, _process
+from ._decorators import Decorators
 from ._errors import Misused
-from ._functions import Decorators
 from ._guards import Guard, Guards
 from ._native import Inspection
 from ._options import Algorithm, Mode, RequestOptions, Seconds, Settings, StoreOptions, check_on_expiry

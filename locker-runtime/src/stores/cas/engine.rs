@@ -12,7 +12,7 @@ use super::{
     backend::{ABSENT, Backend, Holder, Inbox, Outcome, Version, Write},
     entry::{HEAD_LEN, Stored},
     messages::{self, Holds},
-    round::{Job, Known, Moment, Place, Round},
+    round::{Environment, Job, KnownValue, Round, RoundTime},
     time::{Basis, Found},
 };
 use foldhash::fast::FixedState;
@@ -70,14 +70,14 @@ const LARGE_VALUE: usize = 16 * 1024;
 const LARGE_ROUND: usize = 256;
 
 /// What ends the exchanges for some requests: the value that this process knows then, and requests to carry out first.
-type Done = (Option<Known>, Vec<Job>);
+type Done = (Option<KnownValue>, Vec<Job>);
 
 /// The requests at one key that are carried out together, until a write or a comparison succeeds.
 struct Exchanges<'a, B> {
     store: &'a CasStore<B>,
     key: &'a Key,
     jobs: Vec<Job>,
-    known: Known,
+    known: KnownValue,
     /// Whether the value was read or compared since the requests came.
     is_fresh: bool,
     /// The clock, if the last write was refused only because it had ticked.
@@ -141,12 +141,12 @@ impl<B: Backend> Exchanges<'_, B> {
         if self.jobs.is_empty() {
             return Ok(Some((Some(take(&mut self.known)), Vec::new())));
         }
-        let moment = self.moment().await?;
-        if self.known.enter(moment.epoch.id) {
+        let time = self.round_time().await?;
+        if self.known.enter(time.epoch.id) {
             self.is_fresh = false;
             return Ok(None);
         }
-        let mut round = self.run(moment).await;
+        let mut round = self.run(time).await;
         if round.changed.is_none() && self.knows_enough(&round) {
             return Ok(Some(self.finish(round, Vec::new())));
         }
@@ -160,7 +160,7 @@ impl<B: Backend> Exchanges<'_, B> {
             Outcome::Matched { version, gone } => Ok(Some(self.written(round, stored, version, &gone))),
             Outcome::Differs { version, value } => {
                 let is_locked = self.is_fresh && version == self.known.version;
-                self.known.learn(version, read(version, value).await?, round.moment.local);
+                self.known.learn(version, read(version, value).await?, round.time.local);
                 self.is_fresh = true;
                 self.try_again(is_locked).await
             }
@@ -193,7 +193,7 @@ impl<B: Backend> Exchanges<'_, B> {
         Ok(())
     }
 
-    async fn moment(&self) -> Result<Moment> {
+    async fn round_time(&self) -> Result<RoundTime> {
         let backend = &self.store.backend;
         let counts_gaps = self.known.counts_gaps(&self.jobs);
         if counts_gaps {
@@ -208,20 +208,20 @@ impl<B: Backend> Exchanges<'_, B> {
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         let (now, spread) = time.at_stamp(self.known.stored.stamp, counts_gaps);
-        Ok(Moment { local, now, spread, basis: time.basis, fence_floor, epoch })
+        Ok(RoundTime { local, now, spread, basis: time.basis, fence_floor, epoch })
     }
 
-    async fn run(&mut self, moment: Moment) -> Round {
+    async fn run(&mut self, time: RoundTime) -> Round {
         let store = self.store;
         let limit = store.backend.max_value_len().saturating_sub(HEAD_LEN);
         let gone = lock(&store.gone).list();
-        let place = Place { key: self.key.clone(), inbox: store.backend.inbox(), gone, limit };
+        let environment = Environment { key: self.key.clone(), inbox: store.backend.inbox(), gone, limit };
         if self.known.stored.body.len() < LARGE_VALUE && self.jobs.len() < LARGE_ROUND {
-            return Round::run(&self.known, &self.jobs, moment, &place);
+            return Round::run(&self.known, &self.jobs, time, &environment);
         }
         let (known, jobs) = (take(&mut self.known), take(&mut self.jobs));
         let run = move || {
-            let round = Round::run(&known, &jobs, moment, &place);
+            let round = Round::run(&known, &jobs, time, &environment);
             (known, jobs, round)
         };
         let round;
@@ -233,8 +233,8 @@ impl<B: Backend> Exchanges<'_, B> {
     fn knows_enough(&self, round: &Round) -> bool {
         let seen = self.known.seen;
         let told_at = || lock(&self.store.queues).told_at(self.key).max(self.store.last_gap());
-        let is_recent = seen + FRESH_FOR > round.moment.local && seen > told_at();
-        if self.is_fresh && round.moment.basis == Basis::Served {
+        let is_recent = seen + FRESH_FOR > round.time.local && seen > told_at();
+        if self.is_fresh && round.time.basis == Basis::Served {
             return true;
         }
         self.is_fresh && !round.promises() || is_recent && round.only_queues()
@@ -243,7 +243,7 @@ impl<B: Backend> Exchanges<'_, B> {
     /// Returns the write of a round, and the value that is there afterwards if it changes.
     fn write(&self, round: &mut Round) -> (Write, Option<Stored>) {
         let (known, inbox) = (&self.known, self.store.backend.inbox());
-        let (durable, now, basis) = (round.must_be_durable(), round.moment.now, &round.moment.basis);
+        let (durable, now, basis) = (round.must_be_durable(), round.time.now, &round.time.basis);
         let basis = if round.changed.is_some() || round.promises() { basis.clone() } else { Basis::Served };
         let stored = round.changed.take().map(|(entry, body)| {
             let nonce = Id::random().low_half();
@@ -261,7 +261,7 @@ impl<B: Backend> Exchanges<'_, B> {
             lasts: present.lasts(now),
             holder: present.exclusive_holder().map(|(fence, until)| Holder { fence, until }),
             holds: present.holds_for(now),
-            epoch: Some(round.moment.epoch.id),
+            epoch: Some(round.time.epoch.id),
             basis,
             only_waits: same_holds && round.only_waits(&self.jobs),
             leaves: self.jobs.iter().all(|job| is_end(&job.request)),
@@ -271,7 +271,7 @@ impl<B: Backend> Exchanges<'_, B> {
 
     /// Answers the requests of a round that was written, or whose value was the known one.
     fn written(&mut self, round: Round, stored: Option<Stored>, version: Version, gone: &[Inbox]) -> Done {
-        let (was_absent, local) = (self.known.version == ABSENT, round.moment.local);
+        let (was_absent, local) = (self.known.version == ABSENT, round.time.local);
         match stored {
             Some(stored) => self.known.learn(version, stored, local),
             None => self.known.seen = local,
@@ -285,16 +285,16 @@ impl<B: Backend> Exchanges<'_, B> {
             return (Some(take(&mut self.known)), first.into_iter().collect());
         }
         let first = self.store.take_back_from(gone, &round.notifications, version, holds);
-        if round.must_be_durable() && self.was_behind(&round.moment) {
+        if round.must_be_durable() && self.was_behind(&round.time) {
             return self.doubt(round, first);
         }
         self.finish(round, first)
     }
 
     /// Returns whether the answer shows that the time was later at the step than the step took it for.
-    fn was_behind(&self, moment: &Moment) -> bool {
+    fn was_behind(&self, at: &RoundTime) -> bool {
         let time = self.store.backend.time();
-        time.is_beyond(moment.now + moment.spread, Timestamp::now().since(moment.local))
+        time.is_beyond(at.now + at.spread, Timestamp::now().since(at.local))
     }
 
     /// Fails the requests of a round that was carried out, but whose ends come too early. The callers repeat them.
@@ -322,7 +322,7 @@ impl<B: Backend> Exchanges<'_, B> {
 
     /// Delivers the notifications to the waiters of this process, and answers the callers.
     fn finish(&mut self, round: Round, first: Vec<Job>) -> Done {
-        self.deliver(round.notifications, Some(&round.moment));
+        self.deliver(round.notifications, Some(&round.time));
         for (job, reply) in take(&mut self.jobs).into_iter().zip(round.replies) {
             let reply = reply.map(|reply| asking_again(reply, &job.request, self.key));
             job.answer(reply.map_err(|error| error.with_key(self.key.as_str())));
@@ -330,15 +330,15 @@ impl<B: Backend> Exchanges<'_, B> {
         (Some(take(&mut self.known)), first)
     }
 
-    /// Delivers notifications to the waiters of this process. Those whose ends come too early have no moment: the
+    /// Delivers notifications to the waiters of this process. Those whose ends come too early have no time: the
     /// waiters confirm what they were granted.
-    fn deliver(&self, notifications: Vec<Notification>, moment: Option<&Moment>) {
+    fn deliver(&self, notifications: Vec<Notification>, time: Option<&RoundTime>) {
         let inbox = self.store.backend.inbox();
         for mut notification in notifications.into_iter().filter(|own| own.id.inbox() == inbox) {
             if let Signal::HandedOff { fence, until } = notification.signal {
-                notification.signal = moment.map_or(Signal::Granted { fence }, |moment| Signal::HandedOff {
+                notification.signal = time.map_or(Signal::Granted { fence }, |time| Signal::HandedOff {
                     fence,
-                    until: moment.local + until.since(moment.now),
+                    until: time.local + until.since(time.now),
                 });
             }
             self.store.deliver(notification);

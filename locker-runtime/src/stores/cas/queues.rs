@@ -2,7 +2,7 @@
 
 use super::{
     backend::Inbox,
-    round::{Job, Known},
+    round::{Job, KnownValue},
 };
 use locker_core::{clock::Timestamp, key::Key};
 use std::{collections::HashMap, mem::take, time::Duration};
@@ -23,7 +23,7 @@ struct Queue {
     jobs: Vec<Job>,
     /// Whether a task carries them out.
     is_served: bool,
-    known: Option<Known>,
+    known: Option<KnownValue>,
     /// When another process has last told of the key.
     told_at: Timestamp,
 }
@@ -67,7 +67,7 @@ impl Queues {
     }
 
     /// Returns the requests at a key and its value. Without requests, the task ends.
-    pub(super) fn take(&mut self, key: &Key) -> Option<(Vec<Job>, Option<Known>)> {
+    pub(super) fn take(&mut self, key: &Key) -> Option<(Vec<Job>, Option<KnownValue>)> {
         let queue = self.by_key.get_mut(key)?;
         if !queue.jobs.is_empty() {
             return Some((take(&mut queue.jobs), queue.known.take()));
@@ -84,9 +84,9 @@ impl Queues {
         None
     }
 
-    pub(super) fn put_back(&mut self, key: &Key, known: Option<Known>, first: Vec<Job>) {
+    pub(super) fn put_back(&mut self, key: &Key, known: Option<KnownValue>, first: Vec<Job>) {
         let Some(queue) = self.by_key.get_mut(key) else { return };
-        queue.known = known.filter(Known::has_value);
+        queue.known = known.filter(KnownValue::has_value);
         queue.jobs.splice(0..0, first);
     }
 
@@ -135,7 +135,7 @@ mod tests {
     /// Lets the task of a key carry out its requests.
     fn serve(queues: &mut Queues, key: &Key) {
         while queues.take(key).is_some() {
-            let mut known = Known::default();
+            let mut known = KnownValue::default();
             known.learn(1, Stored::default(), Timestamp::now());
             queues.put_back(key, Some(known), Vec::new());
         }

@@ -48,7 +48,7 @@ impl Job {
 
 /// The value of a key as this process knows it.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownValue {
     pub(super) version: Version,
     pub(super) stored: Stored,
     /// The local time at which the value was there.
@@ -57,7 +57,7 @@ pub(super) struct Known {
     epoch: i64,
 }
 
-impl Known {
+impl KnownValue {
     /// Returns whether the value, or its absence, was seen.
     pub(super) fn has_value(&self) -> bool {
         self.seen > Timestamp::default()
@@ -91,7 +91,7 @@ impl Known {
 
 /// The times of one round.
 #[derive(Clone, Debug)]
-pub(super) struct Moment {
+pub(super) struct RoundTime {
     /// On the clock of this process, before anything is sent.
     pub(super) local: Timestamp,
     /// On the clock of the key: no later than it is.
@@ -102,9 +102,9 @@ pub(super) struct Moment {
     pub(super) epoch: Epoch,
 }
 
-/// The process that runs the round.
+/// What a round needs to know beside requests, value and time.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Environment {
     pub(super) key: Key,
     pub(super) inbox: Inbox,
     /// Inboxes that no process listens to.
@@ -120,7 +120,7 @@ pub(super) struct Round {
     pub(super) notifications: Vec<Notification>,
     /// The new entry and its bytes. `None` if it equals the known one.
     pub(super) changed: Option<(Entry, Vec<u8>)>,
-    pub(super) moment: Moment,
+    pub(super) time: RoundTime,
 }
 
 /// Which requests are refused, because the value would become too large.
@@ -151,41 +151,47 @@ impl Refused {
 }
 
 impl Round {
-    pub(super) fn run(known: &Known, jobs: &[Job], moment: Moment, place: &Place) -> Self {
-        let mut round = Self::try_run(known, jobs, moment, place, Refused::None);
+    pub(super) fn run(known: &KnownValue, jobs: &[Job], time: RoundTime, environment: &Environment) -> Self {
+        let mut round = Self::try_run(known, jobs, time, environment, Refused::None);
         for refused in [Refused::NewPlaces, Refused::Growth, Refused::All] {
             let len = round.changed.as_ref().map_or(0, |(_, body)| body.len());
             // What is too large already may become smaller.
-            if len <= place.limit || len <= known.stored.body.len() {
+            if len <= environment.limit || len <= known.stored.body.len() {
                 break;
             }
-            round = Self::try_run(known, jobs, round.moment, place, refused);
+            round = Self::try_run(known, jobs, round.time, environment, refused);
         }
         round
     }
 
-    fn try_run(known: &Known, jobs: &[Job], moment: Moment, place: &Place, refused: Refused) -> Self {
+    fn try_run(
+        known: &KnownValue,
+        jobs: &[Job],
+        time: RoundTime,
+        environment: &Environment,
+        refused: Refused,
+    ) -> Self {
         let mut entry = known.stored.entry.clone();
         let (mut replies, mut notifications) = (Vec::with_capacity(jobs.len()), Vec::new());
         let (mut has_changed, mut must_write) = (false, false);
         for Job { request, .. } in jobs {
             let seat = request.waiter().and_then(|id| entry.place(id));
             if refused.includes(request, seat.is_some()) {
-                replies.push(Err(too_large(place.limit)));
+                replies.push(Err(too_large(environment.limit)));
                 continue;
             }
-            if let Some(left) = moment.epoch.quiet.filter(|_| entry.regrants(request, moment.now)) {
+            if let Some(left) = time.epoch.quiet.filter(|_| entry.regrants(request, time.now)) {
                 replies.push(Err(Error::nothing_is_granted(left)));
                 continue;
             }
             let (notified, fence) = (notifications.len(), entry.last_fence());
-            let reply = entry.step(request, &mut context(&moment, place, &mut notifications));
+            let reply = entry.step(request, &mut context(&time, environment, &mut notifications));
             debug_assert!(
-                moment.epoch.quiet.is_none() || entry.last_fence() == fence,
+                time.epoch.quiet.is_none() || entry.last_fence() == fence,
                 "granted in a quiet time"
             );
             // A waiter that only shows that it lives changes nothing while its place lasts long enough.
-            let is_seated = seat.is_some_and(|until| until > moment.now + WAITER_TTL / 2);
+            let is_seated = seat.is_some_and(|until| until > time.now + WAITER_TTL / 2);
             let changes_nothing = match reply {
                 Reply::Queued { .. } => is_seated && notifications.len() == notified,
                 Reply::Inspected(_) => notifications.len() == notified,
@@ -195,15 +201,15 @@ impl Round {
             // A write shows whether the epoch is still the known one, which a comparison does not.
             must_write |= matches!(reply, Reply::Granted { .. }) && request.hold_name().is_some();
             // The store may soon remove a value that was made long ago by a clock that has not stood still since.
-            must_write |= moment.basis != Basis::Served && is_promise(&reply);
-            replies.push(match moment.epoch.quiet {
+            must_write |= time.basis != Basis::Served && is_promise(&reply);
+            replies.push(match time.epoch.quiet {
                 Some(left) if entry.would_grant(request, &reply) => Err(Error::nothing_is_granted(left)),
                 _ => Ok(reply),
             });
         }
         let body = if has_changed { Some(entry.to_bytes()) } else { None };
         let changed = body.filter(|body| must_write || *body != known.stored.body).map(|body| (entry, body));
-        Self { replies, notifications, changed, moment }
+        Self { replies, notifications, changed, time }
     }
 
     /// Returns whether the round tells waiters no more than that they wait.
@@ -264,12 +270,16 @@ fn is_promise(reply: &Reply) -> bool {
     matches!(reply, Reply::Granted { .. } | Reply::Renewed { .. })
 }
 
-fn context<'a>(moment: &Moment, place: &'a Place, notifications: &'a mut Vec<Notification>) -> Context<'a> {
-    let mut context = Context::new(&place.key, moment.now, notifications);
-    (context.floor, context.spread, context.inbox) = (moment.fence_floor, moment.spread, Some(place.inbox));
-    context.quiet = moment.epoch.quiet;
+fn context<'a>(
+    time: &RoundTime,
+    environment: &'a Environment,
+    notifications: &'a mut Vec<Notification>,
+) -> Context<'a> {
+    let mut context = Context::new(&environment.key, time.now, notifications);
+    (context.floor, context.spread, context.inbox) = (time.fence_floor, time.spread, Some(environment.inbox));
+    context.quiet = time.epoch.quiet;
     // In a quiet time nothing is handed to them, so their waiters keep their places.
-    context.gone = if context.quiet.is_some() { &[] } else { &place.gone };
+    context.gone = if context.quiet.is_some() { &[] } else { &environment.gone };
     context
 }
 

@@ -65,10 +65,10 @@ pub(crate) struct Next {
 
 /// What one process knows of the clock.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ticked(Option<Known>);
+pub(crate) struct Ticked(Option<KnownTick>);
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownTick {
     tick: Tick,
     is_own: bool,
     /// Whether the tick may have been written long before it became known.
@@ -78,7 +78,7 @@ struct Known {
     at: Timestamp,
 }
 
-impl Known {
+impl KnownTick {
     fn now(&self, local: Timestamp) -> Timestamp {
         (self.base + local.since(self.at)).min(self.end())
     }
@@ -92,7 +92,7 @@ impl Ticked {
     /// Takes over a tick that has become known, `local` being read after that. Earlier ones than the known one change
     /// nothing.
     pub(crate) fn learn(&mut self, tick: Tick, source: Source, local: Timestamp) {
-        let is_known = |known: &Known| (tick.life, tick.time) <= (known.tick.life, known.tick.time);
+        let is_known = |known: &KnownTick| (tick.life, tick.time) <= (known.tick.life, known.tick.time);
         if self.0.as_ref().is_some_and(is_known) {
             return;
         }
@@ -100,7 +100,7 @@ impl Ticked {
         let before = self.0.as_ref().filter(|known| known.tick.life == tick.life);
         let base = before.map_or(tick.time, |known| known.now(local).max(tick.time));
         let is_old = source == Source::Read && before.is_none_or(|known| known.is_old);
-        self.0 = Some(Known { tick, is_own: source == Source::Own, is_old, base, at: local });
+        self.0 = Some(KnownTick { tick, is_own: source == Source::Own, is_old, base, at: local });
     }
 
     /// Forgets everything: the store has gone back to an earlier state.
@@ -123,7 +123,7 @@ impl Ticked {
 
     /// Returns when this process ticks, unless it learns of another tick before. `draw` is below 1,024.
     pub(crate) fn due(&self, draw: u32) -> Option<Timestamp> {
-        let Known { is_own, at, .. } = self.0.as_ref()?;
+        let KnownTick { is_own, at, .. } = self.0.as_ref()?;
         let [least, more] = AFTER_OTHERS;
         Some(*at + if *is_own { AFTER_OWN } else { least + more / 1024 * draw })
     }

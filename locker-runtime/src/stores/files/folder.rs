@@ -14,18 +14,18 @@
 //! read what it wrote.
 
 mod host;
+mod identity;
 mod modes;
-mod place;
 
 use super::errors::{errno, failed};
 pub(super) use host::Host;
+use identity::Identity;
 use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
 };
 use modes::{Modes, open_folder};
 pub(super) use modes::{names, open_file};
-use place::Place;
 use rustix::{
     fd::OwnedFd,
     fs::{self, AtFlags, FlockOperation},
@@ -55,7 +55,7 @@ pub(super) struct Folder {
     /// The folder of this boot. Its lock says that a process uses it.
     of_boot: OwnedFd,
     pub(super) logs: OwnedFd,
-    place: Place,
+    identity: Identity,
     pub(super) inbox: OwnedFd,
     new: OwnedFd,
     modes: Modes,
@@ -81,14 +81,14 @@ impl Folder {
             .map_err(|errno| fail("lock a folder", errno))?;
         let (logs, inbox, new) =
             (folder(&of_boot, "logs")?, folder(&of_boot, "inbox")?, folder(&of_boot, "new")?);
-        let place = Place::new(path.join(&host.boot).join("logs"), &logs)
+        let identity = Identity::new(path.join(&host.boot).join("logs"), &logs)
             .map_err(|errno| fail("look at a folder", errno))?;
         let mut this = Self {
             boot: host.boot.clone(),
             of_boot,
             root,
             logs,
-            place,
+            identity,
             inbox,
             new,
             modes,
@@ -123,8 +123,8 @@ impl Folder {
     }
 
     /// Returns an error if the path leads to other files now, which processes that come later would use.
-    pub(super) fn check_place(&self) -> Result<()> {
-        self.place.check(&self.path)
+    pub(super) fn check_identity(&self) -> Result<()> {
+        self.identity.check(&self.path)
     }
 
     /// Returns the path of a log, for messages.

@@ -48,7 +48,7 @@ impl Io {
         let exchanged = self.with(number, |shard, folder| shard.exchange(folder, key, write.expected, value));
         let exchanged = exchanged.map_err(|error| error.with_key(key))?;
         // After the write: a process that is stopped before it is granted nothing in a directory that was moved.
-        self.folder.check_place().map_err(|error| {
+        self.folder.check_identity().map_err(|error| {
             let error = error.with_key(key);
             let is_written = value.is_some() && matches!(exchanged, Exchanged::Matched(_));
             if is_written { error.unknown() } else { error }
@@ -74,7 +74,7 @@ impl Io {
         before: Option<&str>,
     ) -> Result<Vec<(String, Vec<u8>)>> {
         let found = self.with(number, |shard, folder| shard.list(folder, range, before))?;
-        self.folder.check_place()?;
+        self.folder.check_identity()?;
         Ok(found)
     }
 

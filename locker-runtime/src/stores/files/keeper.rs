@@ -61,7 +61,7 @@ impl Keeper {
     /// Sweeps, unless another process does so, or one has done so within this time.
     pub(super) fn sweep(&mut self, unless_within: Duration) -> Result<()> {
         let folder = &*self.folder;
-        folder.check_place()?;
+        folder.check_identity()?;
         folder.raise_floor()?;
         let sweeps = folder.lock_sweep().map_err(|errno| folder.failed("lock a file", errno))?;
         let Some(sweeps) = sweeps.filter(|_| !folder.swept_within(unless_within)) else { return Ok(()) };

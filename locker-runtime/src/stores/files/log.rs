@@ -51,7 +51,7 @@ pub(super) struct Value {
 
 /// What became of the record that this process has appended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Own {
+pub(super) enum AppendOutcome {
     /// It is not in the log, or behind the seal.
     #[default]
     Unseen,
@@ -91,8 +91,12 @@ impl Log {
         Ok(Some(Self { file, head, id, seen, values: BTreeMap::new(), needed: 0, patience: 0 }))
     }
 
-    pub(super) fn replay(&mut self, buffer: &mut Vec<u8>, own: u64) -> io::Result<(Own, Option<u64>)> {
-        let (mut pieces, mut from, mut found) = (Pieces::new(buffer, self.seen), 0, Own::Unseen);
+    pub(super) fn replay(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        own: u64,
+    ) -> io::Result<(AppendOutcome, Option<u64>)> {
+        let (mut pieces, mut from, mut found) = (Pieces::new(buffer, self.seen), 0, AppendOutcome::Unseen);
         loop {
             let Piece { start, bytes, is_last } = pieces.next(&self.file, from)?;
             from = 0;
@@ -107,7 +111,7 @@ impl Log {
                 }
                 from = at + record.len();
                 self.seen = start + from as u64;
-                if record.kind == Kind::Seal && outcome != Own::Lost {
+                if record.kind == Kind::Seal && outcome != AppendOutcome::Lost {
                     return Ok((found, Some(record.nonce)));
                 }
             };
@@ -119,13 +123,13 @@ impl Log {
     }
 
     /// Takes over a record at the position `at` if it counts.
-    pub(super) fn apply(&mut self, record: &Record<'_>, at: u64) -> Own {
+    pub(super) fn apply(&mut self, record: &Record<'_>, at: u64) -> AppendOutcome {
         let present = self.values.get(record.key).map_or(0, |value| value.version);
         let version = match record.kind {
             Kind::Write if record.version == present => self.head.base + at.cast_signed(),
             Kind::Copy => record.version,
-            Kind::Seal if record.version == self.seen.cast_signed() => return Own::Won(0),
-            Kind::Write | Kind::Seal => return Own::Lost,
+            Kind::Seal if record.version == self.seen.cast_signed() => return AppendOutcome::Won(0),
+            Kind::Write | Kind::Seal => return AppendOutcome::Lost,
         };
         let value = Value {
             version,
@@ -140,7 +144,7 @@ impl Log {
         } else {
             self.values.insert(record.key.into(), value);
         }
-        Own::Won(version)
+        AppendOutcome::Won(version)
     }
 
     pub(super) fn read(&self, folder: &Folder, value: Value) -> Result<Vec<u8>> {

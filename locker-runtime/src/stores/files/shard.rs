@@ -40,7 +40,7 @@ mod compaction;
 use super::{
     errors::errno,
     folder::{Folder, random},
-    log::{Log, Own, append},
+    log::{AppendOutcome, Log, append},
     record::{Kind, Record},
 };
 use crate::stores::cas::Version;
@@ -64,7 +64,7 @@ pub(super) struct Shard {
 #[derive(Debug, Default)]
 struct Replayed {
     /// What became of the record that was looked for.
-    own: Own,
+    own: AppendOutcome,
     /// The number of the log that follows, if this one was sealed.
     next: Option<u64>,
     /// Whether the log has no name.
@@ -129,9 +129,9 @@ impl Shard {
             folder.pause("after the write");
             let won = match self.won_at_once(&record) {
                 None => self.find(folder, nonce)?,
-                Some(version) => Own::Won(version),
+                Some(version) => AppendOutcome::Won(version),
             };
-            if let Own::Won(version) = won {
+            if let AppendOutcome::Won(version) = won {
                 return Ok(Exchanged::Matched(version));
             }
         }
@@ -187,12 +187,12 @@ impl Shard {
 
     /// Reads what was appended to the log, and to the logs that follow it. Returns what became of the record with the
     /// number `own`.
-    fn find(&mut self, folder: &Folder, own: u64) -> Result<Own> {
-        let (mut found, mut is_certain) = (Own::Unseen, own == 0);
+    fn find(&mut self, folder: &Folder, own: u64) -> Result<AppendOutcome> {
+        let (mut found, mut is_certain) = (AppendOutcome::Unseen, own == 0);
         loop {
             let error = match self.replay(folder, own) {
                 Ok(Replayed { own: seen, next, is_removed }) => {
-                    if seen != Own::Unseen {
+                    if seen != AppendOutcome::Unseen {
                         found = seen;
                     }
                     if let Some(next) = next {
@@ -207,7 +207,7 @@ impl Shard {
                         }
                     } else if is_removed {
                         folder.failed("keep files", Errno::NOENT)
-                    } else if found == Own::Unseen && !is_certain {
+                    } else if found == AppendOutcome::Unseen && !is_certain {
                         folder.failed("find a value that was written", Errno::IO)
                     } else {
                         return Ok(found);
@@ -217,7 +217,7 @@ impl Shard {
             };
             self.log = None;
             // If the outcome is known, the next call reports the error.
-            return if found == Own::Unseen {
+            return if found == AppendOutcome::Unseen {
                 Err(if is_certain { error } else { error.unknown() })
             } else {
                 Ok(found)
@@ -257,7 +257,7 @@ impl Shard {
         if found.st_nlink == 0 || found.st_size.cast_unsigned() != end {
             return None;
         }
-        let Own::Won(version) = log.apply(record, at) else { return None };
+        let AppendOutcome::Won(version) = log.apply(record, at) else { return None };
         log.seen = end;
         Some(version)
     }

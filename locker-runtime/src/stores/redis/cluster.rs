@@ -66,14 +66,14 @@ pub(super) struct Cluster {
     connector: Box<dyn Fn(Discovery) -> Connector + Send + Sync>,
     receiver: Arc<PushReceiver>,
     owners: Arc<Owners>,
-    known: Mutex<Known>,
+    known: Mutex<ClusterState>,
     /// How many times all nodes were asked, and why the last question failed.
     asked: watch::Sender<(u64, Option<Error>)>,
     trouble: Arc<Trouble>,
 }
 
 #[derive(Default)]
-struct Known {
+struct ClusterState {
     topology: Topology,
     links: BTreeMap<NodeNumber, Link>,
     /// The node to ask next.
@@ -117,7 +117,7 @@ impl Cluster {
             connector: Box::new(connector),
             receiver,
             owners: Arc::default(),
-            known: Mutex::new(Known { topology, ..Known::default() }),
+            known: Mutex::new(ClusterState { topology, ..ClusterState::default() }),
             asked: watch::channel((0, None)).0,
             trouble: Arc::default(),
         });

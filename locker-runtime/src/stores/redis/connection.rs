@@ -88,12 +88,16 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Calls a script, in one command with others if possible. Waits for the reply until `by`.
-    pub(super) fn run(&self, invocation: &Arc<Invocation>, by: Timestamp) -> impl Future<Output = Replied> {
+    pub(super) fn execute(
+        &self,
+        invocation: &Arc<Invocation>,
+        by: Timestamp,
+    ) -> impl Future<Output = Replied> {
         self.send(Payload::Script(Arc::clone(invocation), invocation.batch()), by)
     }
 
     /// Calls a script with its whole text, for a server that does not know it.
-    pub(super) fn run_in_full(
+    pub(super) fn execute_in_full(
         &self,
         invocation: &Arc<Invocation>,
         by: Timestamp,

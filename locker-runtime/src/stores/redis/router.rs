@@ -158,10 +158,10 @@ impl Call<'_> {
         match self {
             Self::Script(invocation) => {
                 let connection = link.local(limit).await?;
-                match connection.run(invocation, by).await? {
+                match connection.execute(invocation, by).await? {
                     Err(error) if errors::is_unknown_script(&error) => {
                         link.scripts_are_gone();
-                        Box::pin(connection.run_in_full(invocation, by)).await
+                        Box::pin(connection.execute_in_full(invocation, by)).await
                     }
                     reply => Ok(reply),
                 }

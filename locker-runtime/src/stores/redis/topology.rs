@@ -43,7 +43,7 @@ impl View {
 #[derive(Debug)]
 struct Seen {
     id: String,
-    place: Place,
+    place: Endpoint,
     is_master: bool,
     /// Whether the nodes agree that it does not answer.
     has_failed: bool,
@@ -52,13 +52,13 @@ struct Seen {
 
 /// Where a node is.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct Endpoint {
     pub(super) address: String,
     pub(super) hostname: Option<String>,
     pub(super) port: u16,
 }
 
-impl Place {
+impl Endpoint {
     /// Reads `ADDRESS:PORT@BUS[,HOSTNAME][,..]`. A node that does not know its own address leaves it out: it is at
     /// `host`.
     fn read(text: &str, host: &str) -> Option<Self> {
@@ -105,7 +105,7 @@ impl View {
             let is = |name: &str| flags.split(',').any(|flag| flag == name);
             let number = view.nodes.len();
             let is_master = is("master") && !is("noaddr") && !is("handshake");
-            let Some(place) = Place::read(place, host) else { continue };
+            let Some(place) = Endpoint::read(place, host) else { continue };
             if is("myself") {
                 view.myself = Some(number);
             }
@@ -141,7 +141,7 @@ pub(super) struct Topology {
 #[derive(Debug)]
 struct Master {
     id: String,
-    place: Place,
+    place: Endpoint,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,7 +299,7 @@ impl Topology {
     }
 
     /// Returns the id of a master, and where it is.
-    pub(super) fn master(&self, number: NodeNumber) -> Option<(&str, &Place)> {
+    pub(super) fn master(&self, number: NodeNumber) -> Option<(&str, &Endpoint)> {
         at(&self.masters, number).map(|master| (master.id.as_str(), &master.place))
     }
 

@@ -1,6 +1,6 @@
 //! Copying what is needed of a log to a new one.
 
-use super::{Own, Shard};
+use super::{AppendOutcome, Shard};
 use crate::stores::files::{
     errors::errno,
     folder::{Folder, names, open_file, random},
@@ -156,7 +156,7 @@ impl Shard {
                 return Err(failed(errno));
             }
             folder.pause("after the seal");
-            if matches!(self.find(folder, next)?, Own::Won(_)) {
+            if matches!(self.find(folder, next)?, AppendOutcome::Won(_)) {
                 return self.rename(folder).map(|()| true).map_err(failed);
             }
             let Some(log) = self.log.as_ref().filter(|log| log.seen - first < HEADROOM / 2) else { break };

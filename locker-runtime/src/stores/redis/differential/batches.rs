@@ -1,7 +1,7 @@
 //! The batch scripts agree with the step in the calls that they carry out, and change nothing in the others.
 
 use super::{
-    comparison::{Bug, KEYS, Run, seed, send, shows},
+    comparison::{Bug, Comparison, KEYS, seed, send, shows},
     requests::{self, Draw, START, milliseconds},
 };
 use locker_core::primitives::Request;
@@ -29,10 +29,10 @@ pub(super) fn compare_in(
     seed: u64,
     is_strict: bool,
 ) -> Result<usize, String> {
-    let mut run = Run::start(server, bug, seed);
+    let mut comparison = Comparison::start(server, bug, seed);
     let (mut taken, mut now) = (0, START);
     for round in 0..rounds {
-        let Run { connection, texts, rng, sides } = &mut run;
+        let Comparison { connection, texts, rng, sides } = &mut comparison;
         let begins = is_strict && (round == 0 || rng.u8(..25) == 0);
         let steps = [0, 0, 0, 0, 1, 1, 2, 5, 5, 50, 50, 900, 2_001, 61_000];
         now = now + milliseconds(rng, &steps);
@@ -91,7 +91,7 @@ pub(super) fn compare_in(
             single = rest;
         }
     }
-    run.end();
+    comparison.end();
     Ok(taken)
 }
 

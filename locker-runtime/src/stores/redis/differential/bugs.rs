@@ -25,7 +25,7 @@ const BUGS: [Bug; 25] = [
         "redis.call('EXISTS', KEYS[3], KEYS[6])",
         "redis.call('EXISTS', KEYS[6])",
     ),
-    ("no re-check after the pump", "    if run then", "    if false then"),
+    ("no re-check after waiters were granted", "    if run then", "    if false then"),
     ("fence not above the last", "if before and before >= fence then", "if false then"),
     ("fence that counts from 1", "time[1] .. string.sub(time[2] + 1000000, 2)", "'0000000000000001'"),
     (
@@ -101,7 +101,7 @@ const OTHER_BUGS: [(Draw, Bug); 54] = [
     (requests::named_lock, ("a late release counts", "is_late or holder ~= name", "holder ~= name")),
     (
         requests::named_lock,
-        ("every copy of a change counts", "if ARGV[3] == '1' then\n  bury()", "if false then"),
+        ("every copy of a change counts", "if ARGV[3] == '1' then\n  add_tombstone()", "if false then"),
     ),
     (
         requests::semaphore,

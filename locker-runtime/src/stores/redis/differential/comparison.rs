@@ -212,14 +212,14 @@ fn send_once<'a>(
 }
 
 /// A running comparison.
-pub(super) struct Run {
+pub(super) struct Comparison {
     pub(super) connection: Connection,
     pub(super) texts: Texts,
     pub(super) rng: Rng,
     pub(super) sides: Vec<Side>,
 }
 
-impl Run {
+impl Comparison {
     pub(super) fn start(server: &RedisServer, bug: Option<Bug>, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let sides = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
@@ -254,7 +254,7 @@ pub(super) fn compare_while_set_back(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
-    compare_run(Run::start(server, bug, seed), draw, back, rounds, false)
+    compare_all(Comparison::start(server, bug, seed), draw, back, rounds, false)
 }
 
 /// Compares the scripts of strict mode.
@@ -265,7 +265,7 @@ pub(super) fn compare_strict(
     bug: Option<Bug>,
     seed: u64,
 ) -> Result<usize, String> {
-    compare_run(Run::start(server, bug, seed), draw, &[0], rounds, true)
+    compare_all(Comparison::start(server, bug, seed), draw, &[0], rounds, true)
 }
 
 /// Does what [`compare`] does with scripts that remove one former or dead waiter per call.
@@ -276,13 +276,13 @@ pub(super) fn compare_in_parts(
     seed: u64,
 ) -> Result<usize, String> {
     let one = ("one at a time", "local PURGE = 1000", "local PURGE = 1");
-    let mut run = Run::start(server, Some(one), seed);
-    run.sides.iter_mut().for_each(|side| side.has_dead = true);
-    compare_run(run, draw, &[0], rounds, false)
+    let mut comparison = Comparison::start(server, Some(one), seed);
+    comparison.sides.iter_mut().for_each(|side| side.has_dead = true);
+    compare_all(comparison, draw, &[0], rounds, false)
 }
 
-fn compare_run(
-    mut run: Run,
+fn compare_all(
+    mut comparison: Comparison,
     draw: Draw,
     back: &[u64],
     rounds: usize,
@@ -290,7 +290,7 @@ fn compare_run(
 ) -> Result<usize, String> {
     let mut compared = 0;
     for round in 0..rounds {
-        let Run { connection, texts, rng, sides } = &mut run;
+        let Comparison { connection, texts, rng, sides } = &mut comparison;
         for side in sides.iter_mut().filter(|_| is_strict) {
             if round == 0 || rng.u8(..25) == 0 {
                 let prefix = side.key.as_str().to_owned();
@@ -304,7 +304,7 @@ fn compare_run(
             compared += 1;
         }
     }
-    run.end();
+    comparison.end();
     Ok(compared)
 }
 

@@ -58,7 +58,10 @@ const BUGS: [(Draw, Bug); 13] = [
         requests::lock,
         ("doubtful hold is renewed", "is_doubtful(redis.call('PTTL', KEYS[1]) * 1000)", "false"),
     ),
-    (requests::lock, ("caller learns no time", "if not holder and closed() then return shut() end", "")),
+    (
+        requests::lock,
+        ("caller learns no time", "if not holder and closed() then return closed_reply() end", ""),
+    ),
     (requests::named_lock, ("doubtful hold is renewed", "is_doubtful(left(lock) * 1000)", "false")),
     (requests::semaphore, ("permits are granted", "and not closed() and (overtakes", "and (overtakes")),
     (requests::semaphore, ("waiter becomes a holder", "elseif closed() then", "elseif false then")),

@@ -16,13 +16,13 @@ local kind = found == 'string' and 'lock' or found == 'hash' and redis.call('HGE
 if not kind and redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', rounds) == 0 then
   kind = 'lock'
 end
-local function bury()
+local function add_tombstone()
   if ARGV[3] == '1' then
     set(tombstone, 1, 60000, 'NX')
   end
 end
 if not kind or ARGV[2] == 'delete' and redis.call('EXISTS', tombstone) == 1 then
-  bury()
+  add_tombstone()
   return {'unknown'}
 end
 
@@ -73,7 +73,7 @@ if ARGV[2] == 'delete' then
   if kind == 'semaphore' or kind == 'rate' then
     redis.call('DEL', KEYS[4], KEYS[5])
   end
-  bury()
+  add_tombstone()
   return {'deleted'}
 elseif kind ~= 'lock' then
   return {'kind', kind}

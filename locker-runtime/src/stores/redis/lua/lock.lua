@@ -154,7 +154,7 @@ local more = 0
 -- it may hold it now.
 --
 -- Removal comes before SET: a script that has removed something may write at maxmemory.
-local function pump(time, is_ended)
+local function grant_waiters(time, is_ended)
   if not silent then check_helpers() end
   if not is_ended then note_silence(read_record()) end
   local gone, purged = {}, 0
@@ -219,12 +219,12 @@ end
 -- asks again, so that they get a chance.
 local function hand_over(is_ended)
   if redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', foreign) == 0 then
-    pump(now(), is_ended)
+    grant_waiters(now(), is_ended)
   end
 end
 
 -- A write without effect allows the next one at maxmemory.
-local function bury()
+local function add_tombstone()
   redis.call('ZREM', queue, '')
   set(tombstone, 1, MINUTE, 'NX')
 end
@@ -240,7 +240,7 @@ local function held_for(holder, time)
 end
 
 -- The reply to an acquire that may be granted later.
-local function shut()
+local function closed_reply()
   return string.format('closed %.0f', math.ceil(closed() / 1000))
 end
 

@@ -29,7 +29,7 @@ end
 
 -- The former master may have ended the hold.
 if closed() and (holder == name or run_answer()) then
-  return shut()
+  return closed_reply()
 end
 if holder == name and ARGV[6] ~= '1' then
   local fence = fence_of(name, recorded)
@@ -76,7 +76,7 @@ if not holder then
 end
 if queued > 0 then
   if not holder and not overtakes() then
-    pump(time)
+    grant_waiters(time)
     holder, recorded = redis.call('GET', lock), read_record()
     run = run_answer()
     if run then
@@ -97,7 +97,7 @@ end
 
 if mode == 'no' then
   leave(id)
-  if not holder and closed() then return shut() end
+  if not holder and closed() then return closed_reply() end
   return 'busy ' .. left(lock)
 end
 

@@ -16,6 +16,6 @@ if is_its or not holder then
   hand_over(is_its)
 end
 if ARGV[2] == '1' then
-  bury()
+  add_tombstone()
 end
 return answer('cancelled')

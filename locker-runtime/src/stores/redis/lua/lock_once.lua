@@ -26,7 +26,7 @@ if lease and holder == name then
 elseif lease then
   -- As in lock_renew_slow.lua.
   if not holder and not redis.call('ZSCORE', queue, name) then
-    pump(now())
+    grant_waiters(now())
   end
   reply = answer('lost')
 elseif is_late or holder ~= name then
@@ -37,6 +37,6 @@ else
   reply = answer('released')
 end
 if ARGV[3] == '1' then
-  bury()
+  add_tombstone()
 end
 return reply

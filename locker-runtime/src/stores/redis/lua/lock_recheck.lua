@@ -25,7 +25,7 @@ if check_helpers() > 0 then
     end
   end
   if redis.call('EXISTS', lock) == 0 then
-    pump(time)
+    grant_waiters(time)
   end
 end
 local held = redis.call('EXISTS', lock) == 1

@@ -7,6 +7,6 @@ if held then
   hand_over(true)
 end
 if ARGV[2] == '1' then
-  bury()
+  add_tombstone()
 end
 return held and answer('released') or 'not_held'

@@ -3,6 +3,6 @@
 
 -- A waiter with an old grant does not get a new one here, which would have another fence.
 if redis.call('EXISTS', lock) == 0 and not redis.call('ZSCORE', queue, id) then
-  pump(now())
+  grant_waiters(now())
 end
 return answer('lost')

@@ -239,7 +239,7 @@ local function serve(served)
 end
 
 -- Writing the list once per waiter would cost the square of the queue.
-local function pump()
+local function grant_waiters()
   local served = {}
   serve(served)
   for of, attempts in pairs(served) do
@@ -247,14 +247,14 @@ local function pump()
   end
 end
 
-local function shut()
+local function closed_reply()
   return {'closed', math.ceil(closed() / 1000)}
 end
 
 local held_name = op == 'acquire' and name or op == 'renew' and id
 local held_until = held_name and closed() and tonumber(redis.call('ZSCORE', ends, held_name) or 0) or 0
 if held_until > time and op == 'acquire' then
-  return shut()
+  return closed_reply()
 elseif held_until > time and is_doubtful(held_until - time) then
   return {'lost'}
 end
@@ -302,7 +302,7 @@ local function take(overtakes)
   end
   if not live then
     local is_free = closed() and taken + permits <= size
-    return is_free and shut() or {'busy', next_end() or 0}, leave(id)
+    return is_free and closed_reply() or {'busy', next_end() or 0}, leave(id)
   end
   redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size))
   keep_all(live)
@@ -341,13 +341,13 @@ local function acquire()
   end
   local overtakes = may_be_overtaken()
   if not overtakes then
-    pump()
+    grant_waiters()
     overtakes = may_be_overtaken()
   end
   local reply, has_left = take(overtakes)
   -- Permits that remain after overtaking or resizing are for the waiters.
   if overtakes or has_left then
-    pump()
+    grant_waiters()
   end
   return reply
 end
@@ -363,7 +363,7 @@ local function renew()
   end
   -- A waiter with an old grant does not get a new one here, which would have another fence.
   if not redis.call('ZSCORE', queue, id) then
-    pump()
+    grant_waiters()
   end
   return {'lost'}
 end
@@ -372,7 +372,7 @@ local function release()
   if is_late(tombstones, name, ARGV[11]) or not finish(id) then
     return {'not_held'}
   end
-  pump()
+  grant_waiters()
   return {'released'}
 end
 
@@ -383,7 +383,7 @@ local function cancel()
   if attempt == id then
     finish(of)
   end
-  pump()
+  grant_waiters()
   return {'cancelled'}
 end
 
@@ -398,7 +398,7 @@ local function evict()
   if not any then
     return {'not_held'}
   end
-  pump()
+  grant_waiters()
   return {'released'}
 end
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The innermost folder that all processes use, by its path and by its number.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Identity {
     path: PathBuf,
     number: Number,
 }
@@ -19,7 +19,7 @@ pub(super) struct Place {
 /// What distinguishes a folder from all others of the host.
 type Number = (u64, u64);
 
-impl Place {
+impl Identity {
     pub(super) fn new(path: PathBuf, folder: &OwnedFd) -> Result<Self, Errno> {
         Ok(Self { path, number: number(&fs::fstat(folder)?) })
     }

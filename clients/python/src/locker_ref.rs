@@ -1,4 +1,4 @@
-//! The place of a locker's state: its store, which each process opens.
+//! A reference to a locker, which each process opens.
 
 use crate::errors::raised;
 use locker_runtime::private::bindings::LazyLocker;
@@ -7,14 +7,14 @@ use std::{sync::Arc, time::Duration};
 
 /// What handles know of their locker.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LockerRef {
     pub(crate) lazy: Arc<LazyLocker>,
     pub(crate) prefix: Arc<str>,
     /// The timeout of calls without one.
     pub(crate) timeout: Duration,
 }
 
-impl Place {
+impl LockerRef {
     /// Returns the locker of this process, which the first caller opens.
     pub(crate) fn open(&self, py: Python<'_>) -> PyResult<&locker_runtime::Locker> {
         if let Some(locker) = self.lazy.get() {
