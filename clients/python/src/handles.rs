@@ -3,8 +3,8 @@
 use crate::{
     call::{Call, Output},
     key::Function,
-    reference::LockerRef,
     options::{given, timeout},
+    reference::LockerRef,
     seconds::{count, number},
     text::text,
 };
