@@ -32,7 +32,7 @@ checks() {
     step cargo fmt --all --check
     step cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
     step cargo clippy --package locker-rs --no-default-features --quiet -- -D warnings
-    step cargo clippy --package locker-core --quiet -- -D warnings
+    step cargo clippy --package locker-core --package locker-cas --quiet -- -D warnings
     # Each store without the others; all of them together are checked above.
     for store in redis postgres postgres-tls etcd etcd-tls files; do
         step cargo clippy --package locker-runtime --no-default-features --features $store --quiet -- -D warnings

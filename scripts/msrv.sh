@@ -28,7 +28,7 @@ promised() { # the first `rust-version` in a manifest
     sed -n 's/^rust-version = "\(.*\)"/\1/p' "$1" | head -n 1
 }
 
-check "$(promised Cargo.toml)" "the library" --package locker-rs --package locker-core --package locker-runtime --package locker-macros
+check "$(promised Cargo.toml)" "the library" --package locker-rs --package locker-core --package locker-cas --package locker-runtime --package locker-macros
 # The server promises the version that its ZeroMQ library needs.
 check "$(promised locker-server/Cargo.toml)" "the server" --package locker-server
 exit $status

@@ -4,21 +4,21 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 copy=target/seeded
-cas=locker-runtime/src/stores/cas
+cas=stores/cas/src
 primitives=locker-core/src/primitives
 
 # Number, file, regular expression of the line, its replacement, what goes wrong.
 faults() {
     cat <<TABLE
-1~$cas/engine.rs~Some\(lost\) if version != write.expected => return Err\(lost.clone\(\)\)~Some(_) if version != write.expected => return Ok(Outcome::Differs { version, value })~a write whose answer was lost is repeated on the value that replaced it
+1~$cas/store/engine.rs~Some\(lost\) if version != write.expected => return Err\(lost.clone\(\)\)~Some(_) if version != write.expected => return Ok(Outcome::Differs { version, value })~a write whose answer was lost is repeated on the value that replaced it
 2~$cas/ticked.rs~\(self\.base \+ local\.since\(self\.at\)\)\.min\(self\.end\(\)\)~self.base + local.since(self.at)~a clock goes on for ever without a tick
-3~$cas/engine.rs~\{ basis\.clone\(\) \} else \{ Basis::Served \}~{ Basis::Served } else { basis.clone() }~what a write promises does not depend on the clock that it was dated by
-4~$cas/engine.rs~messages: messages::write\(self\.key, others\)~messages: { drop(others); Vec::new() }~other processes are not told
-5~$cas/engine.rs~\|request\| Job::own\(request, Some\(version\)\)\)\.collect\(\)~|request| { let _ = version; Job::own(request, None) }).collect()~a grant is taken back although it may have been confirmed
+3~$cas/store/engine.rs~\{ basis\.clone\(\) \} else \{ Basis::Served \}~{ Basis::Served } else { basis.clone() }~what a write promises does not depend on the clock that it was dated by
+4~$cas/store/engine.rs~messages: messages::write\(self\.key, others\)~messages: { drop(others); Vec::new() }~other processes are not told
+5~$cas/store/engine.rs~\|request\| Job::own\(request, Some\(version\)\)\)\.collect\(\)~|request| { let _ = version; Job::own(request, None) }).collect()~a grant is taken back although it may have been confirmed
 6~$cas/round.rs~let is_seated = .*~let is_seated = false && seat.is_some_and(|until| until > time.now + WAITER_TTL / 2);~each request of a waiter writes
-7~$cas/engine.rs~let is_unseen = !self~let is_unseen = false && !self~a key that was never seen is taken for one without an earlier value
-8~$cas/engine.rs~if round\.changed\.is_none\(\) && self\.knows_enough\(&round\)~if round.changed.is_none()~the known value is not compared before a reply
-9~$cas.rs~lock\(&self\.queues\)\.told\(&first\.key\)~let _ = first~a waiter that was told asks only its own process
+7~$cas/store/engine.rs~let is_unseen = !self~let is_unseen = false && !self~a key that was never seen is taken for one without an earlier value
+8~$cas/store/engine.rs~if round\.changed\.is_none\(\) && self\.knows_enough\(&round\)~if round.changed.is_none()~the known value is not compared before a reply
+9~$cas/store.rs~lock\(&self\.queues\)\.told\(&first\.key\)~let _ = first~a waiter that was told asks only its own process
 10~$cas/round.rs~let is_handed_off =~let is_handed_off = |_: &Notification| false; let _ =~a hand-off may be lost in a crash
 11~$primitives/state.rs~self\.now \+ self\.spread \+ lease~self.now + lease~a hold ends early by what is unknown about the clock
 12~$cas/round.rs~\*body != known\.stored\.body~true~every request writes
@@ -27,7 +27,7 @@ faults() {
 15~$cas/time.rs~let end = self\.time \+ CAP \+ passed~let end = self.time + passed~a repeated write promises too little
 16~$cas/ticked.rs~\(time > known\.tick\.time\)\.then~(true).then~a clock is written that has not moved on
 17~$cas/ticked.rs~gaps: \(known\.tick\.gaps \+ gap\)\.max\(least\.since\(time\)\)~gaps: known.tick.gaps.max(least.since(time)) + gap - gap~a clock forgets how long it stood still
-18~$cas/engine.rs~round\.must_be_durable\(\) && self\.was_behind~false && self.was_behind~a grant is kept although the clock was later than the step took it for
+18~$cas/store/engine.rs~round\.must_be_durable\(\) && self\.was_behind~false && self.was_behind~a grant is kept although the clock was later than the step took it for
 TABLE
 }
 
@@ -36,7 +36,7 @@ run() {
     (cd "$copy" && CARGO_TARGET_DIR="$PWD/../seeded-build" cargo test --quiet -p $1 --lib "$2" \
         </dev/null >../seeded.log 2>&1)
 }
-engine="locker-runtime --features _fake"
+engine="locker-cas --features _fake"
 steps="locker-core --features _cas"
 
 # Also over the fault of a run that was interrupted.
@@ -62,7 +62,7 @@ while IFS='~' read -r number file line replacement what; do
         continue
     fi
     # Most are found by the quick tests.
-    if run "$engine" stores::cas && run "$steps" primitives::; then
+    if run "$engine" "" && run "$steps" primitives::; then
         echo "MISSED $number: $what"
         missed=$((missed + 1))
     else

@@ -52,7 +52,15 @@ fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
 
 /// The pages for readers, by their path from the root: `docs`, and all Markdown files at the root and in packages.
 fn pages() -> BTreeMap<String, String> {
-    let folders = ["", "clients/python", "locker-core", "locker-macros", "locker-runtime", "locker-server"];
+    let folders = [
+        "",
+        "clients/python",
+        "locker-core",
+        "locker-macros",
+        "locker-runtime",
+        "locker-server",
+        "stores/cas",
+    ];
     let beside = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let beside = beside
         .map(|entry| entry.unwrap().path())
@@ -108,7 +116,7 @@ fn tests(sources: &BTreeMap<String, String>) -> BTreeSet<&str> {
         let mut has_attribute = false;
         for line in text.lines().map(str::trim_start) {
             // The tests of each store call those of the contract.
-            if has_attribute || path.ends_with("cas/contract.rs") {
+            if has_attribute || path.ends_with("cas/src/contract.rs") {
                 tests.extend(after(line, "fn"));
             } else if line.starts_with("def test_") {
                 tests.extend(after(line, "def"));
@@ -252,7 +260,7 @@ fn is_of_another_package(link: &str) -> bool {
     let package = packages.iter().find_map(|registry| link.strip_prefix(registry)?.split('/').next());
     package.is_some_and(|name| {
         name.starts_with("locker")
-            && !["locker-rs", "locker-core", "locker-runtime", "locker-macros", "locker-server"]
+            && !["locker-rs", "locker-cas", "locker-core", "locker-runtime", "locker-macros", "locker-server"]
                 .contains(&name)
     })
 }

@@ -2,6 +2,8 @@
 
 pub mod memory;
 pub mod opening;
+#[cfg(feature = "_network")]
+pub mod url;
 
 use crate::{
     clock::Timestamp,
@@ -15,6 +17,7 @@ use std::{
     fmt,
     future::{Future, Ready, ready},
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -96,6 +99,53 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// their notifications by them. Default `None`: the bits are random.
     fn id_prefix(&self) -> Option<u32> {
         None
+    }
+}
+
+/// A store that several owners share.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
+        (**self).call(key, request)
+    }
+
+    fn page<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Answering<'a, KeyPage> {
+        (**self).page(prefix, after, limit)
+    }
+
+    fn describe<'a>(&'a self, prefix: &'a str, descriptions: &'a [Description]) -> Answering<'a, ()> {
+        (**self).describe(prefix, descriptions)
+    }
+
+    fn descriptions<'a>(
+        &'a self,
+        prefix: &'a str,
+        subjects: &'a [String],
+    ) -> Answering<'a, Vec<Option<String>>> {
+        (**self).descriptions(prefix, subjects)
+    }
+
+    fn mailboxes(&self) -> &Mailboxes {
+        (**self).mailboxes()
+    }
+
+    fn outage(&self, key: &Key) -> Option<Error> {
+        (**self).outage(key)
+    }
+
+    fn has_replied_since(&self, key: &Key, time: Timestamp) -> bool {
+        (**self).has_replied_since(key, time)
+    }
+
+    fn expected_rtt(&self, key: &Key) -> Duration {
+        (**self).expected_rtt(key)
+    }
+
+    fn waiter_ttl(&self) -> Option<Duration> {
+        (**self).waiter_ttl()
+    }
+
+    fn id_prefix(&self) -> Option<u32> {
+        (**self).id_prefix()
     }
 }
 

@@ -1,7 +1,5 @@
 //! The list of stores, and the URL of each.
 
-#[cfg(feature = "_cas")]
-pub(crate) mod cas;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 pub(crate) mod failing;
@@ -9,12 +7,8 @@ pub(crate) mod failing;
 pub(crate) mod files;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-#[cfg(any(feature = "files", feature = "postgres"))]
-pub(crate) mod queue;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(feature = "_network")]
-pub(crate) mod url;
 
 pub use locker_core::store::memory::{self, Memory};
 use locker_core::store::opening::Opening;
@@ -33,7 +27,7 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
 }
 
 #[cfg_attr(
-    not(feature = "_network"),
+    not(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "files")),
     expect(clippy::unused_async, reason = "stores that other processes share are awaited")
 )]
 async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
@@ -44,13 +38,15 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
         "redis" | "rediss" | "unix" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis+cluster" | "rediss+cluster" => Ok(redis::Redis::open(url, opening).await?),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => cas::shared(url, opening, postgres::Postgres::open(url, opening)).await,
+        "postgres" | "postgresql" => {
+            locker_cas::shared(url, opening, postgres::Postgres::open(url, opening)).await
+        }
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => cas::shared(url, opening, etcd::Etcd::open(url, opening)).await,
+        "etcd" | "etcds" => locker_cas::shared(url, opening, etcd::Etcd::open(url, opening)).await,
         #[cfg(feature = "files")]
-        "file" => cas::shared(url, opening, files::Files::open(url, opening)).await,
+        "file" => locker_cas::shared(url, opening, files::Files::open(url, opening)).await,
         #[cfg(feature = "_fake")]
-        "fake" => Ok(cas::fake::open(rest, opening)?),
+        "fake" => Ok(locker_cas::fake::open(rest, opening)?),
         scheme => Err(no_store(scheme)),
     }
 }

@@ -3,59 +3,70 @@
 //! `%` and two hexadecimal digits stand for a byte, in each part. A password may contain `/`, `:` and `@` as they are,
 //! because the last `@` ends it. No error shows more of a URL than the name of a parameter.
 
-#![cfg_attr(
-    not(all(feature = "redis", feature = "postgres", feature = "etcd", feature = "files")),
-    allow(dead_code, reason = "each store needs other parts")
-)]
-
-use locker_core::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
 use std::{borrow::Cow, net::Ipv6Addr};
 
 /// What the URL of a store may have.
-pub(crate) struct Form {
+#[derive(Debug)]
+pub struct Form {
     /// The name of the store, for errors.
-    pub(crate) store: &'static str,
+    pub store: &'static str,
     /// The accepted URLs, for errors.
-    pub(crate) accepted: &'static str,
-    pub(crate) hosts: Hosts,
-    pub(crate) parameters: &'static [&'static str],
+    pub accepted: &'static str,
+    /// How many hosts it has.
+    pub hosts: Hosts,
+    /// The names of its parameters.
+    pub parameters: &'static [&'static str],
     /// Those of the parameters that contain a user or a password. Only they may contain an `@`.
-    pub(crate) logins: &'static [&'static str],
+    pub logins: &'static [&'static str],
 }
 
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Hosts {
+/// How many hosts a URL has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Hosts {
     /// The URL has a path only: it has no login either.
     None,
+    /// Exactly one.
     One,
+    /// One or more.
     Several,
     /// A host is a socket's directory if it begins with an encoded slash.
     SeveralOrSockets,
 }
 
 /// The parts of a URL, decoded.
-pub(crate) struct StoreUrl {
+#[derive(Debug)]
+pub struct StoreUrl {
     form: &'static Form,
     /// In lower case.
-    pub(crate) scheme: String,
+    pub scheme: String,
     /// `None` if it is empty.
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
-    pub(crate) hosts: Vec<Host>,
+    pub user: Option<String>,
+    /// The password of the login.
+    pub password: Option<String>,
+    /// In the order of the URL.
+    pub hosts: Vec<Host>,
     /// With its first slash, or empty.
-    pub(crate) path: Vec<u8>,
+    pub path: Vec<u8>,
     parameters: Vec<(&'static str, String)>,
 }
 
-pub(crate) struct Host {
+/// A host, and its port if the URL names one.
+#[derive(Debug)]
+pub struct Host {
     /// Without the brackets of an IPv6 address.
-    pub(crate) name: String,
-    pub(crate) port: Option<u16>,
+    pub name: String,
+    /// `None` for the default port.
+    pub port: Option<u16>,
 }
 
 impl StoreUrl {
-    pub(crate) fn read(url: &str, form: &'static Form) -> Result<Self> {
+    /// Reads a URL of this form.
+    ///
+    /// # Errors
+    /// `Misused`, without more of the URL than the name of a parameter.
+    pub fn read(url: &str, form: &'static Form) -> Result<Self> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| form.wrong("scheme", "is missing"))?;
         if rest.contains('#') {
             return Err(form.wrong("fragment", "(#..) is not supported: write %23 for a #"));
@@ -80,36 +91,44 @@ impl StoreUrl {
     }
 
     /// Returns the value of a parameter, which is not empty.
-    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+    #[must_use]
+    pub fn parameter(&self, name: &str) -> Option<&str> {
         self.parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
 
     /// Returns the path without its first slash.
-    pub(crate) fn path(&self) -> Result<&str> {
+    ///
+    /// # Errors
+    /// `Misused`, without more of the URL than the name of a parameter.
+    pub fn path(&self) -> Result<&str> {
         let path = str::from_utf8(&self.path).map_err(|_| self.wrong("path", "is not UTF-8"))?;
         Ok(path.strip_prefix('/').unwrap_or(path))
     }
 
     /// Returns the error for a part that is not valid.
-    pub(crate) fn wrong(&self, part: &str, why: &str) -> Error {
+    #[must_use]
+    pub fn wrong(&self, part: &str, why: &str) -> Error {
         self.form.wrong(part, why)
     }
 
     /// Returns the error for a parameter that is not valid.
-    pub(crate) fn wrong_parameter(&self, name: &str, why: &str) -> Error {
+    #[must_use]
+    pub fn wrong_parameter(&self, name: &str, why: &str) -> Error {
         self.form.wrong_parameter(name, why)
     }
 }
 
 impl Host {
     /// Returns host and port as in a URL.
-    pub(crate) fn place(&self, default_port: u16) -> String {
+    #[must_use]
+    pub fn place(&self, default_port: u16) -> String {
         place(&self.name, self.port.unwrap_or(default_port))
     }
 }
 
 /// Returns host and port as in a URL: an IPv6 address has brackets.
-pub(crate) fn place(host: &str, port: u16) -> String {
+#[must_use]
+pub fn place(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
@@ -174,7 +193,10 @@ impl Form {
     }
 
     /// Reads `HOST[:[PORT]]` from the part `of` the URL.
-    pub(crate) fn host(&self, of: &str, text: &str) -> Result<Host> {
+    ///
+    /// # Errors
+    /// `Misused`, without more of the URL than the name of a parameter.
+    pub fn host(&self, of: &str, text: &str) -> Result<Host> {
         let end = text.rfind(':').filter(|at| !text[*at..].contains(']'));
         let (name, port) = end.map_or((text, ""), |at| (&text[..at], &text[at + 1..]));
         let port = match port.parse() {

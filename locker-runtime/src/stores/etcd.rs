@@ -29,10 +29,6 @@ mod tests;
 mod url;
 mod watch;
 
-use crate::stores::cas::{
-    Backend, Basis, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
-    ticker::{self, Ticking},
-};
 use client::{Client, Limits, Repeat};
 use clock::EtcdClock;
 use endpoints::{Endpoints, Host};
@@ -40,6 +36,10 @@ use errors::{Failure, Meaning};
 use futures_util::future::BoxFuture;
 use keys::{Keys, end_of_prefix, successor};
 use leases::Leases;
+use locker_cas::{
+    Backend, Basis, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
+    ticker::{self, Ticking},
+};
 use locker_core::store::opening::Opening;
 use locker_core::{
     background,

@@ -39,12 +39,12 @@ mod tests;
 mod url;
 mod worker;
 
-use crate::stores::cas::{Backend, Inbox, Message, Outcome, Received, Time, Write};
 use folder::{Folder, Host};
 use futures_util::future::BoxFuture;
 use gaps::Gaps;
 use io::{Io, Written};
 use keeper::Keeper;
+use locker_cas::{Backend, Inbox, Message, Outcome, Received, Time, Write};
 use locker_core::{
     background,
     error::{Error, ErrorKind, Result},

@@ -35,11 +35,11 @@ mod tests;
 mod tls;
 mod url;
 
-use super::cas::{Backend, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Write, random_inbox};
 use batch::Exchange;
 use futures_util::future::BoxFuture;
 use lanes::{Job, List, Queues};
 use listener::Listener;
+use locker_cas::{Backend, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Write, random_inbox};
 use locker_core::{
     background,
     clock::Timestamp,

@@ -6,47 +6,49 @@ use locker_core::{clock::Timestamp, error::Result, key::Key};
 use std::{fmt, future::ready, time::Duration};
 
 /// The version of a value, which is different after every write: above zero, or [`ABSENT`].
-pub(crate) type Version = i64;
+pub type Version = i64;
 
 /// The version of a key without a value.
-pub(crate) const ABSENT: Version = 0;
+pub const ABSENT: Version = 0;
 
 /// A version that no value has: a comparison with it returns the value.
-pub(crate) const NO_VERSION: Version = -1;
+pub const NO_VERSION: Version = -1;
 
 /// The address of one process of one store: a random number, drawn when the store is opened. The ids of its waiters
 /// begin with it.
-pub(crate) type Inbox = u32;
+pub type Inbox = u32;
 
 /// Draws the number of an inbox.
-pub(crate) type Draw = Box<dyn Fn() -> Inbox + Send + Sync>;
+pub type Draw = Box<dyn Fn() -> Inbox + Send + Sync>;
 
 /// Returns the usual [`Draw`].
 ///
 /// # Panics
 /// If the operating system has no random numbers.
-pub(crate) fn random_inbox() -> Inbox {
+#[must_use]
+pub fn random_inbox() -> Inbox {
     getrandom::u32().expect("the operating system has no random numbers")
 }
 
 /// A time in which a store has lost no write that it had answered. Once `quiet` is over, no hold of an earlier epoch can
 /// be granted a second time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Epoch {
-    pub(crate) id: i64,
+pub struct Epoch {
+    /// Another number in each epoch.
+    pub id: i64,
     /// How long nothing may be granted, if grants of an earlier epoch may have been lost.
-    pub(crate) quiet: Option<Duration>,
+    pub quiet: Option<Duration>,
 }
 
 /// Keys with their values.
-pub(crate) type Values = Vec<(String, Vec<u8>)>;
+pub type Values = Vec<(String, Vec<u8>)>;
 
 /// Values by key, of which each can be replaced if it has not changed.
 ///
 /// The futures may be dropped at any time. A write whose future was dropped, or whose error is not
-/// [certain](crate::Error::is_certain), may be carried out at any later time; since it names the version that it
+/// [certain](locker_core::error::Error::is_certain), may be carried out at any later time; since it names the version that it
 /// replaces, it has no effect once another write has succeeded. The store limits the time of each call.
-pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Replaces the value of a key if it still has the expected version, and sends messages if it does. Without a
     /// value, only compares the version.
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>>;
@@ -99,38 +101,40 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync + 'static {
 
 /// One write, or one comparison.
 #[derive(Clone, Debug)]
-pub(crate) struct Write {
-    pub(crate) key: Key,
+pub struct Write {
+    /// The key of the value.
+    pub key: Key,
     /// The version that the value must have, 0 if there must be none.
-    pub(crate) expected: Version,
+    pub expected: Version,
     /// The new value. `None` to compare the version only.
-    pub(crate) value: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
     /// Whether the write must survive a crash of the server before it is answered. Otherwise it may be lost.
-    pub(crate) durable: bool,
+    pub durable: bool,
     /// To be sent if the write succeeds.
-    pub(crate) messages: Vec<Message>,
+    pub messages: Vec<Message>,
     /// How long the value matters after this write. The backend may remove it at any time after that, and never before.
     /// [`Duration::MAX`] if it matters for ever.
-    pub(crate) lasts: Duration,
+    pub lasts: Duration,
     /// The holder that is to be seen by others than this library, if exactly one holds an exclusive lock.
-    pub(crate) holder: Option<Holder>,
+    pub holder: Option<Holder>,
     /// How long the longest hold in the value lasts after this write, [`Duration::MAX`] if it has no end.
-    pub(crate) holds: Duration,
+    pub holds: Duration,
     /// The id of the epoch that the value was made in. In another epoch the write fails like a lost comparison. `None`
     /// for values that nobody relies on.
-    pub(crate) epoch: Option<i64>,
+    pub epoch: Option<i64>,
     /// What the clock must show. Otherwise the write or comparison fails with [`Outcome::Ticked`].
-    pub(crate) basis: Basis,
+    pub basis: Basis,
     /// Whether the write changes nothing but the places of waiters. The backend may then remove the value when it would
     /// have removed the replaced one.
-    pub(crate) only_waits: bool,
+    pub only_waits: bool,
     /// Whether the caller has ended a hold or a wait, and may end itself now.
-    pub(crate) leaves: bool,
+    pub leaves: bool,
 }
 
 impl Write {
     /// Returns a comparison that returns the value of `key`.
-    pub(crate) fn look(key: Key) -> Self {
+    #[must_use]
+    pub fn look(key: Key) -> Self {
         Self {
             key,
             expected: NO_VERSION,
@@ -150,15 +154,16 @@ impl Write {
 
 /// The holder of an exclusive lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    pub(crate) fence: u64,
+pub struct Holder {
+    /// The fence of its grant.
+    pub fence: u64,
     /// On the clock of the backend.
-    pub(crate) until: Timestamp,
+    pub until: Timestamp,
 }
 
 /// What came of a write or of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// The version was the expected one.
     Matched {
         /// The present version: a new one after a write.
@@ -181,14 +186,16 @@ pub(crate) enum Outcome {
 
 /// A text for another process, without control characters except line feeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) to: Inbox,
-    pub(crate) text: String,
+pub struct Message {
+    /// The process that it is for.
+    pub to: Inbox,
+    /// What it says.
+    pub text: String,
 }
 
 /// What a backend tells the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received<'a> {
+pub enum Received<'a> {
     /// A message to this process.
     Text(&'a str),
     /// Messages to this process may have been lost, for example because the connection was replaced.

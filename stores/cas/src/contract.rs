@@ -1,33 +1,49 @@
 //! The promises of [`Backend`], as tests of the backends of two processes that share a store.
 //!
 //! Each function uses keys of its own. Run [`all`], or single functions where a backend needs another preparation.
-//! `processes` has what holds must do in the sight of several lockers.
 
-pub(crate) mod processes;
-
-use super::{Backend, Inbox, Message, Outcome, Received, Version, Write};
+use super::backend::{Backend, Inbox, Message, Outcome, Received, Version, Write};
 use futures_util::future::join_all;
 use locker_core::{id::Id, key::Key, sync::lock};
-use locker_harness::{in_time, until};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+/// How long a backend may take for anything that a test waits for.
+const GENEROUS: Duration = Duration::from_secs(60);
+
+async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let value = tokio::time::timeout(GENEROUS, future).await;
+    value.unwrap_or_else(|_| panic!("waited {GENEROUS:?} for: {what}"))
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    in_time(what, async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
 /// A backend whose messages are recorded.
-pub(crate) struct Party<B> {
-    pub(crate) backend: B,
+#[derive(Debug)]
+pub struct Party<B> {
+    /// The backend under test.
+    pub backend: B,
     heard: Arc<Mutex<Heard>>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Heard {
     texts: Vec<String>,
     gaps: usize,
 }
 
 impl<B: Backend> Party<B> {
-    pub(crate) fn new(backend: B) -> Self {
+    /// Begins to record the messages of a backend.
+    pub fn new(backend: B) -> Self {
         let heard = Arc::<Mutex<Heard>>::default();
         let record = Arc::clone(&heard);
         backend.listen(Box::new(move |received| match received {
@@ -37,23 +53,31 @@ impl<B: Backend> Party<B> {
         Self { backend, heard }
     }
 
-    pub(crate) fn texts(&self) -> Vec<String> {
+    /// Returns the messages that were heard so far.
+    pub fn texts(&self) -> Vec<String> {
         lock(&self.heard).texts.clone()
     }
 
-    pub(crate) fn gaps(&self) -> usize {
+    /// Returns how often messages may have been lost.
+    pub fn gaps(&self) -> usize {
         lock(&self.heard).gaps
     }
 
     /// Carries out a write that must not fail.
-    pub(crate) async fn exchange(&self, write: Write) -> Outcome {
+    ///
+    /// # Panics
+    /// If the backend fails.
+    pub async fn exchange(&self, write: Write) -> Outcome {
         let shown = format!("{} {:?}", write.key, write.expected);
         let outcome = in_time("an exchange", self.backend.exchange(write)).await;
         outcome.unwrap_or_else(|error| panic!("{shown}: {error:?}"))
     }
 
     /// Writes until the conflict with an earlier transaction is over. Returns the new version.
-    pub(crate) async fn write(&self, write: Write) -> Version {
+    ///
+    /// # Panics
+    /// If the backend fails.
+    pub async fn write(&self, write: Write) -> Version {
         loop {
             match self.exchange(write.clone()).await {
                 Outcome::Matched { version, .. } => return version,
@@ -64,7 +88,10 @@ impl<B: Backend> Party<B> {
     }
 
     /// Returns the present version and value.
-    pub(crate) async fn read(&self, key: &Key) -> (Version, Option<Vec<u8>>) {
+    ///
+    /// # Panics
+    /// If the backend fails.
+    pub async fn read(&self, key: &Key) -> (Version, Option<Vec<u8>>) {
         match self.exchange(comparison(key, -1)).await {
             Outcome::Differs { version, value } => (version, value),
             other => panic!("{key}: {other:?}"),
@@ -73,12 +100,14 @@ impl<B: Backend> Party<B> {
 }
 
 /// A key that no other test uses.
-pub(crate) fn fresh(name: &str) -> Key {
+#[must_use]
+pub fn fresh(name: &str) -> Key {
     Key::new(&format!("contract:{name}:{}", Id::random()))
 }
 
 /// A durable write that lasts an hour.
-pub(crate) fn write(key: &Key, expected: Version, value: &[u8]) -> Write {
+#[must_use]
+pub fn write(key: &Key, expected: Version, value: &[u8]) -> Write {
     Write {
         key: key.clone(),
         expected,
@@ -94,7 +123,8 @@ pub(crate) fn write(key: &Key, expected: Version, value: &[u8]) -> Write {
 }
 
 /// A comparison of the version.
-pub(crate) fn comparison(key: &Key, expected: Version) -> Write {
+#[must_use]
+pub fn comparison(key: &Key, expected: Version) -> Write {
     Write { value: None, durable: false, ..write(key, expected, b"") }
 }
 
@@ -103,7 +133,10 @@ fn message(to: Inbox, text: &str) -> Message {
 }
 
 /// Runs all functions of this file that need no more than two backends.
-pub(crate) async fn all<B: Backend>(one: &Party<B>, other: &Party<B>) {
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn all<B: Backend>(one: &Party<B>, other: &Party<B>) {
     values_are_kept(one, other).await;
     one_writer_of_each_version_wins(one, other).await;
     late_copies_do_nothing(one, other).await;
@@ -114,7 +147,11 @@ pub(crate) async fn all<B: Backend>(one: &Party<B>, other: &Party<B>) {
     clocks_agree(one, other);
 }
 
-pub(crate) async fn values_are_kept<B: Backend>(one: &Party<B>, other: &Party<B>) {
+/// A value is read as it was written, by each process, and replaced only at its version.
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn values_are_kept<B: Backend>(one: &Party<B>, other: &Party<B>) {
     let key = fresh("kept");
     assert_eq!(one.read(&key).await, (0, None));
     let absent = one.exchange(comparison(&key, 0)).await;
@@ -135,7 +172,10 @@ pub(crate) async fn values_are_kept<B: Backend>(one: &Party<B>, other: &Party<B>
 }
 
 /// Many tasks add 1 to one of three numbers: no addition is lost.
-pub(crate) async fn one_writer_of_each_version_wins<B: Backend>(one: &Party<B>, other: &Party<B>) {
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn one_writer_of_each_version_wins<B: Backend>(one: &Party<B>, other: &Party<B>) {
     const TASKS: usize = 24;
     const ADDITIONS: usize = 10;
     let keys = ["a", "b", "c"].map(fresh);
@@ -170,7 +210,11 @@ pub(crate) async fn one_writer_of_each_version_wins<B: Backend>(one: &Party<B>, 
     assert_eq!(versions.len(), TASKS * ADDITIONS, "two writes of one version");
 }
 
-pub(crate) async fn late_copies_do_nothing<B: Backend>(one: &Party<B>, other: &Party<B>) {
+/// A copy of a write that comes after another write has no effect.
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn late_copies_do_nothing<B: Backend>(one: &Party<B>, other: &Party<B>) {
     let key = fresh("late");
     let insert = write(&key, 0, b"first");
     let first = one.write(insert.clone()).await;
@@ -182,7 +226,11 @@ pub(crate) async fn late_copies_do_nothing<B: Backend>(one: &Party<B>, other: &P
     }
 }
 
-pub(crate) async fn large_values_are_kept<B: Backend>(one: &Party<B>, other: &Party<B>) {
+/// Values of up to a megabyte are kept whole.
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn large_values_are_kept<B: Backend>(one: &Party<B>, other: &Party<B>) {
     let key = fresh("large");
     let length = one.backend.max_value_len().min(1 << 20);
     let random = |round: usize| -> Vec<u8> {
@@ -195,7 +243,11 @@ pub(crate) async fn large_values_are_kept<B: Backend>(one: &Party<B>, other: &Pa
     }
 }
 
-pub(crate) async fn pages_are_in_the_order_of_bytes<B: Backend>(one: &Party<B>, other: &Party<B>) {
+/// Lists have each key once, in the order of bytes, whatever letters it has.
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn pages_are_in_the_order_of_bytes<B: Backend>(one: &Party<B>, other: &Party<B>) {
     let root = fresh("list");
     let names =
         ["%", "%%", "*", "A", "B", "Z", "_", "\\", "a", "a b", "a%b", "a_b", "aa", "b", "ä", "\u{10ffff}"];
@@ -225,7 +277,11 @@ pub(crate) async fn pages_are_in_the_order_of_bytes<B: Backend>(one: &Party<B>, 
     }
 }
 
-pub(crate) async fn messages_are_heard<B: Backend>(one: &Party<B>, other: &Party<B>) {
+/// Messages reach the process that they are for, and no other.
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn messages_are_heard<B: Backend>(one: &Party<B>, other: &Party<B>) {
     let (key, large) = (fresh("heard"), "x".repeat(5_000));
     let mut version = 0;
     let nonce = Id::random();
@@ -242,7 +298,11 @@ pub(crate) async fn messages_are_heard<B: Backend>(one: &Party<B>, other: &Party
     assert!(!one.texts().iter().any(|text| text.contains(&nonce.to_string())), "heard by another process");
 }
 
-pub(crate) async fn lost_writes_send_nothing<B: Backend>(one: &Party<B>, other: &Party<B>) {
+/// A write that fails sends no message.
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn lost_writes_send_nothing<B: Backend>(one: &Party<B>, other: &Party<B>) {
     let (key, nonce) = (fresh("unsent"), Id::random().to_string());
     let version = one.write(write(&key, 0, b"x")).await;
     let messages = vec![message(other.backend.inbox(), &nonce)];
@@ -260,7 +320,10 @@ pub(crate) async fn lost_writes_send_nothing<B: Backend>(one: &Party<B>, other: 
 
 /// Reports that no process listens to the inbox of a backend that has ended, for a message apart and for one with a
 /// write.
-pub(crate) async fn gone_inboxes_are_reported<B: Backend>(one: &Party<B>, ended: Party<B>) {
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub async fn gone_inboxes_are_reported<B: Backend>(one: &Party<B>, ended: Party<B>) {
     let (inbox, key) = (ended.backend.inbox(), fresh("gone"));
     assert_eq!(one.backend.send(vec![message(inbox, "x")]).await.unwrap(), []);
     drop(ended);
@@ -279,7 +342,10 @@ pub(crate) async fn gone_inboxes_are_reported<B: Backend>(one: &Party<B>, ended:
 }
 
 /// No lower bound of one process is above an upper bound that another process has read later.
-pub(crate) fn clocks_agree<B: Backend>(one: &Party<B>, other: &Party<B>) {
+///
+/// # Panics
+/// If the backend breaks the promise.
+pub fn clocks_agree<B: Backend>(one: &Party<B>, other: &Party<B>) {
     for _ in 0..1_000 {
         for (first, second) in [(one, other), (other, one), (one, one)] {
             let (first, second) = (first.backend.time(), second.backend.time());

@@ -99,17 +99,18 @@ impl Stored {
 }
 
 /// The time of a value, for a clock that is made anew.
-#[cfg(feature = "etcd")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamped {
-    pub(crate) at: Timestamp,
-    pub(crate) counts_gaps: bool,
+pub struct Stamped {
+    /// When the value was written.
+    pub at: Timestamp,
+    /// Whether its time goes on while no process moves the clock.
+    pub counts_gaps: bool,
 }
 
-#[cfg(feature = "etcd")]
 impl Stamped {
     /// Returns the time of a value, if it can be read.
-    pub(crate) fn of(value: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn of(value: &[u8]) -> Option<Self> {
         let Stored { entry, stamp, .. } = Stored::from_bytes(value).ok()?;
         // What is left of a former state may be that of a limit.
         Some(Self { at: stamp, counts_gaps: entry.counts_gaps().unwrap_or(true) })

@@ -4,8 +4,8 @@
 mod clock;
 
 use super::{
-    CasStore,
     backend::{ABSENT, Backend, Epoch, Inbox, Message, Outcome, Received, Version, Write},
+    store::CasStore,
     ticker::{self, Ticking},
     time::Time,
 };
@@ -48,7 +48,7 @@ struct World {
     bytes_read: AtomicU64,
 }
 
-pub(crate) struct Fake {
+pub struct Fake {
     world: Arc<World>,
     inbox: Inbox,
     receiver: Arc<OnceLock<Receiver>>,
@@ -80,7 +80,7 @@ enum Fault {
 static WORLDS: PerProcess<Mutex<HashMap<String, Arc<World>>>> = PerProcess::new();
 
 /// Opens a store of the world that `rest`, the URL without its scheme, names.
-pub(crate) fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
+pub fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
     let (name, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     let world =
         Arc::clone(lock(WORLDS.cell().get_or_init(Mutex::default)).entry(name.to_owned()).or_default());

@@ -1,5 +1,7 @@
 //! A queue of calls. Calls that were given up leave it, even while the thread or connection that takes them hangs.
 
+#![allow(missing_debug_implementations, reason = "calls show nothing of themselves")]
+
 use locker_core::sync::{Mutex, lock};
 use std::{
     collections::VecDeque,
@@ -9,19 +11,19 @@ use std::{
 use tokio::sync::Notify;
 
 /// What is in a queue.
-pub(crate) trait Call {
+pub trait Call {
     /// Returns whether nobody waits for the result.
     fn is_given_up(&self) -> bool;
 }
 
 /// The end of a queue at which calls come in. The queue is closed when the last clone is dropped.
-pub(crate) struct Sender<T: Call>(Arc<Open<T>>);
+pub struct Sender<T: Call>(Arc<Open<T>>);
 
 /// A sender that does not keep its queue open.
-pub(crate) struct WeakSender<T: Call>(Weak<Open<T>>);
+pub struct WeakSender<T: Call>(Weak<Open<T>>);
 
 /// The end of a queue at which calls go out, each to one of the clones.
-pub(crate) struct Receiver<T>(Arc<Queue<T>>);
+pub struct Receiver<T>(Arc<Queue<T>>);
 
 struct Open<T: Call>(Arc<Queue<T>>);
 
@@ -39,14 +41,15 @@ struct Calls<T> {
 }
 
 /// Returns the ends of a new queue.
-pub(crate) fn queue<T: Call>() -> (Sender<T>, Receiver<T>) {
+#[must_use]
+pub fn queue<T: Call>() -> (Sender<T>, Receiver<T>) {
     let calls = Calls { waiting: VecDeque::new(), given_up: 0, is_closed: false };
     let queue = Arc::new(Queue { calls: Mutex::new(calls), changed: Notify::new() });
     (Sender(Arc::new(Open(Arc::clone(&queue)))), Receiver(queue))
 }
 
 impl<T: Call> Sender<T> {
-    pub(crate) fn send(&self, call: T) {
+    pub fn send(&self, call: T) {
         let Open(queue) = &*self.0;
         lock(&queue.calls).waiting.push_back(call);
         queue.changed.notify_one();
@@ -54,12 +57,13 @@ impl<T: Call> Sender<T> {
 
     /// Returns a guard for the caller of a call, to be made before what `is_given_up` looks at: if it is dropped before
     /// it is told of the result, the call is one that was given up.
-    pub(crate) fn waiting(&self) -> Waiting<'_, T> {
+    #[must_use]
+    pub fn waiting(&self) -> Waiting<'_, T> {
         Waiting(Some(self))
     }
 
     /// Notes that a call was given up. Removes those that were as soon as they may be half of the queue.
-    pub(crate) fn give_up(&self) {
+    pub fn give_up(&self) {
         let mut calls = lock(&self.0.0.calls);
         calls.given_up += 1;
         if calls.given_up * 2 < calls.waiting.len() {
@@ -73,18 +77,20 @@ impl<T: Call> Sender<T> {
         drop(gone);
     }
 
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
+    /// Returns how many calls wait.
+    #[must_use]
+    pub fn queued(&self) -> usize {
         lock(&self.0.0.calls).waiting.len()
     }
 
-    pub(crate) fn downgrade(&self) -> WeakSender<T> {
+    #[must_use]
+    pub fn downgrade(&self) -> WeakSender<T> {
         WeakSender(Arc::downgrade(&self.0))
     }
 }
 
 impl<T: Call> WeakSender<T> {
-    pub(crate) fn upgrade(&self) -> Option<Sender<T>> {
+    pub fn upgrade(&self) -> Option<Sender<T>> {
         self.0.upgrade().map(Sender)
     }
 }
@@ -93,7 +99,7 @@ impl<T: Call> Receiver<T> {
     /// Waits for the next call that was not given up. Returns `None` if the queue is closed and empty.
     ///
     /// Cancel safe.
-    pub(crate) async fn recv(&self) -> Option<T> {
+    pub async fn recv(&self) -> Option<T> {
         loop {
             let next = self.try_recv();
             let is_over = {
@@ -113,7 +119,8 @@ impl<T: Call> Receiver<T> {
     }
 
     /// Returns the next call that was not given up, if there is one.
-    pub(crate) fn try_recv(&self) -> Option<T> {
+    #[must_use]
+    pub fn try_recv(&self) -> Option<T> {
         loop {
             let next = lock(&self.0.calls).waiting.pop_front()?;
             if !next.is_given_up() {
@@ -137,11 +144,11 @@ impl<T: Call> Drop for Open<T> {
 }
 
 /// Held while a caller waits.
-pub(crate) struct Waiting<'a, T: Call>(Option<&'a Sender<T>>);
+pub struct Waiting<'a, T: Call>(Option<&'a Sender<T>>);
 
 impl<T: Call> Waiting<'_, T> {
     /// Ends the wait with a result.
-    pub(crate) fn end(mut self) {
+    pub fn end(mut self) {
         self.0 = None;
     }
 }
@@ -185,13 +192,13 @@ mod tests {
         }
         for number in 0..1_000 {
             given_up(&sender, 1_000 + number);
-            assert!(sender.len() <= 20, "{}", sender.len());
+            assert!(sender.queued() <= 20, "{}", sender.queued());
         }
         for number in 0..10 {
             assert_eq!(receiver.recv().now_or_never().flatten().map(|call| call.0), Some(number));
         }
         given_up(&sender, 0);
-        assert!(sender.len() == 0 && receiver.recv().now_or_never().is_none());
+        assert!(sender.queued() == 0 && receiver.recv().now_or_never().is_none());
     }
 
     #[test]

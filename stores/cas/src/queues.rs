@@ -125,7 +125,7 @@ impl Gone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::cas::entry::Stored;
+    use crate::entry::Stored;
     use locker_core::primitives::Request;
 
     fn key(number: usize) -> Key {

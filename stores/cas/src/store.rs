@@ -1,48 +1,15 @@
-//! Stores that run the steps of [`primitives`](crate::primitives) in this process, on values that are kept elsewhere:
-//! read a value, run the step, write the value back if nobody has changed it, send the notifications.
-//!
-//! The floors of this folder, from the top. Each file imports only from the lines below its own:
-//!
-//! 1. `fake`: a backend for tests; `cas`: the store; `engine`, `catalog`: its parts.
-//! 2. `round`
-//! 3. `entry`
-//! 4. `messages`, `health`, `ticker`: the clock of a store that has none, and who moves it on
-//! 5. `backend`, `ticked`: that clock as one process knows it
-//! 6. `time`
+//! The store on a backend: requests by key, messages, and the list of open stores.
 
-#[cfg_attr(
-    not(all(feature = "postgres", feature = "etcd")),
-    allow(dead_code, reason = "each backend uses a part of the trait")
-)]
-mod backend;
 mod catalog;
-#[cfg(test)]
-pub(crate) mod contract;
 mod engine;
-mod entry;
-#[cfg(any(test, feature = "_fake"))]
-pub(crate) mod fake;
-mod health;
-mod messages;
-mod queues;
-mod round;
-#[cfg(test)]
-mod tests;
-#[cfg(any(test, feature = "etcd", feature = "_fake"))]
-pub(crate) mod ticked;
-#[cfg(any(test, feature = "etcd", feature = "_fake"))]
-pub(crate) mod ticker;
-mod time;
 
-#[cfg_attr(
-    not(all(feature = "postgres", feature = "etcd")),
-    allow(unused_imports, reason = "each backend uses a part of the trait")
-)]
-pub(crate) use backend::{
-    Backend, Draw, Epoch, Holder, Inbox, Message, Outcome, Received, Version, Write, random_inbox,
+use crate::{
+    backend::{Backend, Received},
+    health::Health,
+    messages,
+    queues::{Gone, Queues},
+    round::{Job, WAITER_TTL},
 };
-use health::Health;
-use locker_core::store::opening::{NetworkOptions, Opening};
 use locker_core::{
     background,
     clock::Timestamp,
@@ -51,11 +18,12 @@ use locker_core::{
     mailboxes::Mailboxes,
     primitives::Request,
     process::PerProcess,
-    store::{Answering, Calling, Description, KeyPage, Store},
+    store::{
+        Answering, Calling, Description, KeyPage, Store,
+        opening::{NetworkOptions, Opening},
+    },
     sync::{Mutex, lock},
 };
-use queues::{Gone, Queues};
-use round::{Job, WAITER_TTL};
 use std::{
     collections::HashMap,
     fmt,
@@ -65,13 +33,7 @@ use std::{
     },
     time::Duration,
 };
-pub(crate) use time::Time;
 use tokio::sync::oneshot;
-#[cfg(feature = "etcd")]
-pub(crate) use {
-    entry::Stamped,
-    time::{Basis, Found},
-};
 
 /// The period in which all waiters of a process ask again after messages may have been lost.
 const SPREAD: Duration = Duration::from_millis(100);
@@ -83,7 +45,10 @@ static OPEN: PerProcess<Mutex<HashMap<Name, Weak<dyn Store>>>> = PerProcess::new
 type Name = (String, NetworkOptions);
 
 /// Returns the open store with this URL, or opens its backend.
-pub(crate) async fn shared<B: Backend>(
+///
+/// # Errors
+/// Those of `backend`; `Unavailable` without the background thread.
+pub async fn shared<B: Backend>(
     url: &str,
     opening: &Opening,
     backend: impl Future<Output = Result<B>>,
@@ -105,10 +70,10 @@ pub(crate) async fn shared<B: Backend>(
 }
 
 /// A store on values that can be compared and set.
-pub(crate) struct CasStore<B> {
-    backend: B,
+pub struct CasStore<B> {
+    pub(crate) backend: B,
     mailboxes: Mailboxes,
-    queues: Mutex<Queues>,
+    pub(crate) queues: Mutex<Queues>,
     gone: Mutex<Gone>,
     /// When messages may last have been lost, in microseconds.
     gap_at: AtomicU64,
@@ -119,7 +84,10 @@ pub(crate) struct CasStore<B> {
 
 impl<B: Backend> CasStore<B> {
     /// Makes a store of a backend that is ready for calls.
-    pub(crate) fn new(backend: B, opening: &Opening) -> Result<Arc<Self>> {
+    ///
+    /// # Errors
+    /// `Unavailable` without the background thread.
+    pub fn new(backend: B, opening: &Opening) -> Result<Arc<Self>> {
         background::ready()?;
         let store = Arc::new_cyclic(|this: &Weak<Self>| Self {
             backend,
@@ -140,7 +108,7 @@ impl<B: Backend> CasStore<B> {
         Ok(store)
     }
 
-    fn receive(&self, received: Received<'_>) {
+    pub(crate) fn receive(&self, received: Received<'_>) {
         match received {
             Received::Text(text) => {
                 let notifications = messages::read(text).unwrap_or_default();

@@ -6,13 +6,13 @@ mod renewals;
 mod silence;
 
 use super::{
-    CasStore,
     backend::{Backend, Outcome, Received, Write},
     entry::Stored,
     fake,
     fake::Fake,
+    round::WAITER_TTL,
+    store::CasStore,
 };
-use crate::locker::Locker;
 use futures_util::future::join_all;
 use locker_core::{
     blocking::block_on,
@@ -29,6 +29,7 @@ use locker_core::{
     sync::lock,
 };
 use locker_harness::eventually;
+use locker_runtime::Locker;
 use std::{
     sync::{
         Arc,
@@ -40,7 +41,7 @@ use std::{
 };
 
 const LEASE: Duration = Duration::from_secs(60);
-const WAIT: Option<Wait> = Some(Wait { live: Some(super::WAITER_TTL), fair: true });
+const WAIT: Option<Wait> = Some(Wait { live: Some(WAITER_TTL), fair: true });
 
 /// A name of a world that no other test uses.
 fn world() -> String {
@@ -451,13 +452,13 @@ fn gaps_refill_limits_and_end_no_hold() {
 
 #[test]
 fn lists_come_in_pages() {
-    let locker = Locker::builder().url(format!("fake://pages-{}", world())).build_blocking().unwrap();
+    let store = store(&world(), "");
+    let locker = Locker::builder().store(Arc::clone(&store)).build_blocking().unwrap();
     let names: Vec<String> = (0..25).map(|number| format!("n{number:02}")).collect();
     let mut guards: Vec<_> = names.iter().map(|name| locker.lock(name).acquire_blocking().unwrap()).collect();
     for guard in guards.drain(..10) {
         guard.release_blocking().unwrap();
     }
-    let store = locker.store();
     let (mut listed, mut after) = (Vec::new(), None);
     loop {
         let page = block_on(store.page("lock:", after.as_deref(), 4)).unwrap();

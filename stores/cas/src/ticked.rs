@@ -35,19 +35,20 @@ const AFTER_OTHERS: [Duration; 2] = [Duration::from_millis(700), Duration::from_
 
 /// One version of the clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tick {
+pub struct Tick {
     /// A later life has a higher number.
-    pub(crate) life: i64,
+    pub life: i64,
     /// What tells this version from all others.
-    pub(crate) version: Arc<[u8]>,
-    pub(crate) time: Timestamp,
+    pub version: Arc<[u8]>,
+    /// What the clock shows.
+    pub time: Timestamp,
     /// How long time has stood still in all.
-    pub(crate) gaps: Duration,
+    pub gaps: Duration,
 }
 
 /// How a process has learned of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     /// It is its own.
     Own,
     /// It was told at once.
@@ -58,9 +59,11 @@ pub(crate) enum Source {
 
 /// The time and the gaps of the next tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Next {
-    pub(crate) time: Timestamp,
-    pub(crate) gaps: Duration,
+pub struct Next {
+    /// What the clock is to show.
+    pub time: Timestamp,
+    /// How long time has stood still in all.
+    pub gaps: Duration,
 }
 
 /// What one process knows of the clock.

@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 /// The clock as this process knows it, shared by its calls and its ticks.
 #[derive(Debug, Default)]
-pub(crate) struct Clock {
+pub struct Clock {
     state: Mutex<Ticked>,
     /// When the last call was made, in microseconds.
     used: AtomicU64,
@@ -36,7 +36,8 @@ pub(crate) struct Clock {
 }
 
 /// A store with such a clock.
-pub(crate) trait Ticking: Send + Sync + 'static {
+pub trait Ticking: Send + Sync + 'static {
+    /// Returns the clock as this process knows it.
     fn clock(&self) -> &Clock;
 
     /// Replaces `from` by a tick with the time `next`, if `from` is still the latest, and learns of what is there then.
@@ -52,28 +53,28 @@ pub(crate) trait Ticking: Send + Sync + 'static {
 
 impl Clock {
     /// Takes over a tick that has just become known.
-    pub(crate) fn learn(&self, tick: Tick, source: Source) {
+    pub fn learn(&self, tick: Tick, source: Source) {
         lock(&self.state).learn(tick, source, Timestamp::now());
         self.changed.notify_one();
     }
 
     /// Forgets everything: the store has gone back to an earlier state.
-    pub(crate) fn forget(&self) {
+    pub fn forget(&self) {
         lock(&self.state).forget();
     }
 
     /// Records that ticks may have been missed.
-    pub(crate) fn doubt(&self) {
+    pub fn doubt(&self) {
         lock(&self.state).doubt();
     }
 
     /// Returns the time for a step, if the clock is known.
-    pub(crate) fn time(&self) -> Option<Time> {
+    pub fn time(&self) -> Option<Time> {
         lock(&self.state).time(Timestamp::now())
     }
 
     /// Returns the known tick and the one that follows it now.
-    pub(crate) fn next(&self, least: Timestamp) -> Option<(Tick, Next)> {
+    pub fn next(&self, least: Timestamp) -> Option<(Tick, Next)> {
         lock(&self.state).next(Timestamp::now(), least)
     }
 
@@ -88,7 +89,7 @@ impl Clock {
     }
 
     /// Records that a call is made: this process ticks for a while.
-    pub(crate) fn note_use(&self) {
+    pub fn note_use(&self) {
         let now = Timestamp::now();
         let before = Timestamp::from_micros(self.used.swap(now.as_micros(), Ordering::AcqRel));
         if before + INTEREST < now {
@@ -108,7 +109,7 @@ impl Clock {
 }
 
 /// Ticks until it is dropped.
-pub(crate) async fn keep(store: &impl Ticking) {
+pub async fn keep(store: &impl Ticking) {
     let (clock, mut tried) = (store.clock(), Timestamp::default());
     loop {
         let (changed, now) = (clock.changed.notified(), Timestamp::now());
@@ -126,14 +127,14 @@ pub(crate) async fn keep(store: &impl Ticking) {
 }
 
 /// Leaves the time of a process behind that ends, if it has used the store lately.
-pub(crate) async fn leave(store: &impl Ticking) {
+pub async fn leave(store: &impl Ticking) {
     if store.clock().is_used(Timestamp::now()) {
         tick(store).await;
     }
 }
 
 /// Ticks now if a gap may be on its way.
-pub(crate) async fn settle(store: &impl Ticking) {
+pub async fn settle(store: &impl Ticking) {
     let clock = store.clock();
     if clock.is_settled() {
         return;

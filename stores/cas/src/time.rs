@@ -8,20 +8,21 @@ pub(crate) const CAP: Duration = Duration::from_secs(1);
 
 /// The time of a step, as one process knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Time {
+pub struct Time {
     /// A lower bound of the present time: at no moment later than the shared clock.
-    pub(crate) now: Timestamp,
+    pub now: Timestamp,
     /// How much later the present time may be.
-    pub(crate) spread: Duration,
+    pub spread: Duration,
     /// How long the clock has stood still in all, which counts for what goes on without any process.
-    pub(crate) gaps: Duration,
+    pub gaps: Duration,
     /// What a write must find for this to be its time.
     pub(crate) basis: Basis,
 }
 
 impl Time {
     /// The time of a clock that all processes can read.
-    pub(crate) fn served(now: Timestamp, spread: Duration) -> Self {
+    #[must_use]
+    pub fn served(now: Timestamp, spread: Duration) -> Self {
         Self { now, spread, gaps: Duration::ZERO, basis: Basis::Served }
     }
 
@@ -42,23 +43,24 @@ impl Time {
     }
 
     /// A time of which nothing is known.
-    #[cfg(any(test, feature = "etcd", feature = "postgres", feature = "_fake"))]
-    pub(crate) fn unknown() -> Self {
+    #[must_use]
+    pub fn unknown() -> Self {
         Self::served(Timestamp::default(), Duration::MAX)
     }
 }
 
 /// What a write must find at the clock of a store, for the time of its step to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Basis {
+pub enum Basis {
     /// Nothing: the time is that of a clock that goes by itself.
     Served,
     /// This tick, in this life of the clock.
-    #[cfg_attr(
-        not(any(test, feature = "etcd", feature = "_fake")),
-        expect(dead_code, reason = "the clocks of the other stores go by themselves")
-    )]
-    Tick { life: i64, version: Arc<[u8]> },
+    Tick {
+        /// The life of the clock.
+        life: i64,
+        /// The version of the tick.
+        version: Arc<[u8]>,
+    },
     /// Any tick of this life.
     Life(i64),
 }
@@ -74,11 +76,13 @@ impl Basis {
 
 /// The clock as a refused write has found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
-    pub(crate) life: i64,
-    pub(crate) time: Timestamp,
+pub struct Found {
+    /// The life of the clock.
+    pub life: i64,
+    /// The time of its latest tick.
+    pub time: Timestamp,
     /// The local time before the request was sent.
-    pub(crate) sent: Timestamp,
+    pub sent: Timestamp,
 }
 
 impl Found {

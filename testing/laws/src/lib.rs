@@ -1,6 +1,8 @@
 //! What holds must do in the sight of several processes: lockers with stores of their own.
 
-use crate::Locker;
+#![allow(clippy::missing_panics_doc, reason = "a law that is broken panics")]
+
+use locker_runtime::Locker;
 use std::time::{Duration, Instant};
 
 /// How much later than its lease a hold may end that nobody renews: twice as far as a clock goes on without a tick, and
@@ -9,7 +11,7 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// Opens a store as another process does. All lockers of one process with the same options share a store, so each gets
 /// another limit.
-pub(crate) async fn process(url: &str, number: u64) -> Locker {
+pub async fn process(url: &str, number: u64) -> Locker {
     let locker = Locker::builder().url(url).command_timeout(Duration::from_millis(1_000 + number));
     locker.timeout(Duration::from_secs(60)).build().await.expect("a store")
 }
@@ -19,7 +21,7 @@ fn secs(seconds: f64) -> Duration {
 }
 
 /// A process that sees the key for the first time renews the hold, for less than was left of it at first.
-pub(crate) async fn renewal_elsewhere_lasts(url: &str) {
+pub async fn renewal_elsewhere_lasts(url: &str) {
     let [one, two, three] = [process(url, 1).await, process(url, 2).await, process(url, 3).await];
     one.keyed_lock("renewed").acquire("ann", secs(6.0), Duration::ZERO).await.unwrap();
     // This process knows the hold from the beginning.
@@ -35,7 +37,7 @@ pub(crate) async fn renewal_elsewhere_lasts(url: &str) {
 }
 
 /// Others renew their permits all the time.
-pub(crate) async fn permit_of_a_dead_holder_comes_back(url: &str) {
+pub async fn permit_of_a_dead_holder_comes_back(url: &str) {
     const BUSY: u64 = 8;
     let lease = secs(3.0);
     let dead = process(url, 1).await;
@@ -55,7 +57,7 @@ pub(crate) async fn permit_of_a_dead_holder_comes_back(url: &str) {
 }
 
 /// Each process that tries comes for a moment only.
-pub(crate) async fn short_visits_do_not_keep_a_dead_holder(url: &str) {
+pub async fn short_visits_do_not_keep_a_dead_holder(url: &str) {
     let (lease, dead) = (secs(2.0), process(url, 1).await);
     dead.keyed_lock("visited").acquire("dead", lease, Duration::ZERO).await.unwrap();
     drop(dead);
@@ -77,7 +79,7 @@ pub(crate) async fn short_visits_do_not_keep_a_dead_holder(url: &str) {
 
 /// One process waits, and has just seen the value. When another process sends a message about the key, the waiters ask
 /// the store in spite of that.
-pub(crate) async fn waiters_hear_of_other_processes(url: &str) {
+pub async fn waiters_hear_of_other_processes(url: &str) {
     let [one, two] = [process(url, 1).await, process(url, 2).await];
     let (event, latch) = (one.event("told"), one.latch("told", 1));
     let waits = async {

@@ -8,12 +8,12 @@ use super::{
     leases,
     messages::{Compare, KeyValue, Op, Range, RangeAnswer, Txn, TxnAnswer},
 };
-use crate::stores::cas::{
+use futures_util::future::BoxFuture;
+use locker_cas::{
     Basis, Found, Stamped,
     ticked::{Next, Source, Tick},
     ticker::{Clock, Ticking},
 };
-use futures_util::future::BoxFuture;
 use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind},

@@ -1,6 +1,6 @@
 //! The names of the keys in etcd.
 
-use crate::stores::cas::Inbox;
+use locker_cas::Inbox;
 use prost::bytes::Bytes;
 
 /// The names of one store: each begins with the prefix of its URL.

@@ -1,6 +1,6 @@
 //! Messages on their way into transactions.
 
-use crate::stores::cas::{Inbox, Message};
+use locker_cas::{Inbox, Message};
 use prost::bytes::Bytes;
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use super::{
     messages::{Compare, Op, Txn, TxnAnswer},
     watch::{Watch, keep_alive},
 };
-use crate::stores::cas::{
+use locker_cas::{
     Draw, Inbox, Received,
     ticked::Source,
     ticker::{self, Ticking},

@@ -8,7 +8,7 @@ mod partitions;
 mod tls;
 
 use super::{Etcd, health};
-use crate::stores::cas::{
+use locker_cas::{
     Backend, Inbox, Message, Outcome, Version, Write,
     contract::{self, Party},
 };
@@ -19,6 +19,12 @@ use locker_core::{
 };
 use locker_harness::{EtcdServer, Fault, Proxy, free_port, in_time, until};
 use std::time::Duration;
+
+/// Opens a store as another process does.
+async fn process(url: &str, number: u64) -> crate::Locker {
+    let locker = crate::Locker::builder().url(url).command_timeout(Duration::from_millis(1_000 + number));
+    locker.timeout(locker_harness::GENEROUS).build().await.expect("a store")
+}
 
 async fn party(url: &str) -> Party<Etcd> {
     Party::new(open(url).await.unwrap())

@@ -1,7 +1,7 @@
 //! Looks for messages that this process has missed.
 
 use super::{inbox::Receiver, io::Io, worker::WeakWorker};
-use crate::stores::cas::Received;
+use locker_cas::Received;
 use locker_core::background;
 use std::sync::{
     Arc,

@@ -9,7 +9,7 @@ use super::{
     errors::errno,
     folder::{Folder, names},
 };
-use crate::stores::cas::{Inbox, Message, Received, random_inbox};
+use locker_cas::{Inbox, Message, Received, random_inbox};
 use locker_core::{background, diagnostics, error::Result};
 use rustix::{
     fd::AsRawFd,

@@ -7,7 +7,7 @@ use super::{
     record,
     shard::{Exchanged, NewValue, Range, Shard, Size},
 };
-use crate::stores::cas::{Outcome, Write};
+use locker_cas::{Outcome, Write};
 use locker_core::error::{Error, Result};
 use std::{mem::replace, sync::Arc};
 

@@ -6,7 +6,7 @@ use super::{
     pieces::{Piece, Pieces},
     record::{self, HEAD, Head, Kind, Record},
 };
-use crate::stores::cas::Version;
+use locker_cas::Version;
 use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},

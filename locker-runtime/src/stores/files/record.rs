@@ -3,7 +3,7 @@
 //! A process that is killed in the middle of that call leaves a part of a record. Readers skip it: a record counts only
 //! if its checksum is right, and each begins with the mark of its log, a random number that no value contains.
 
-use crate::stores::cas::Version;
+use locker_cas::Version;
 
 /// The bytes of a head.
 pub(super) const HEAD: usize = 32;

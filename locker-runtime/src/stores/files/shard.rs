@@ -43,8 +43,8 @@ use super::{
     log::{AppendOutcome, Log, append},
     record::{Kind, Record},
 };
-use crate::stores::cas::Version;
 pub(super) use compaction::Size;
+use locker_cas::Version;
 use locker_core::error::{Error, Result};
 use rustix::{fs, io::Errno};
 use std::{ops::Bound, time::Duration};

@@ -7,7 +7,7 @@ mod processes;
 mod sizes;
 
 use super::{Files, folder::Host};
-use crate::stores::cas::{
+use locker_cas::{
     Backend, Message, Outcome, Received, Version,
     contract::{self, Party, write},
 };

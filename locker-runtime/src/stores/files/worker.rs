@@ -2,7 +2,7 @@
 //!
 //! A call of the system may wait for a slow disk. The caller awaits the result, and blocks no thread of its own.
 
-use crate::stores::queue::{Call, Receiver, Sender, WeakSender, queue};
+use locker_cas::queue::{Call, Receiver, Sender, WeakSender, queue};
 use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
@@ -78,7 +78,7 @@ impl<T: 'static> Worker<T> {
     /// The number of pieces of work that wait.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.0.queued()
     }
 
     pub(super) fn downgrade(&self) -> WeakWorker<T> {

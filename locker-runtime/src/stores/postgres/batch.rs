@@ -5,7 +5,7 @@ use super::{
     session::{Parameter, Session},
     shared::{Shared, as_parameters, gone},
 };
-use crate::stores::cas::{Holder, Inbox, Message, Outcome, Version, Write};
+use locker_cas::{Holder, Inbox, Message, Outcome, Version, Write};
 use locker_core::{background, clock::Timestamp, error::Result, sync::lock};
 use std::{collections::HashMap, time::Duration};
 use tokio::sync::oneshot;

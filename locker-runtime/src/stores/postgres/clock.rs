@@ -1,6 +1,6 @@
 //! The bounds of the server's clock, from samples of it.
 
-use crate::stores::cas::Time;
+use locker_cas::Time;
 use locker_core::clock::Timestamp;
 use std::{collections::VecDeque, time::Duration};
 

@@ -7,8 +7,8 @@ use super::{
     session::Session,
     shared::Shared,
 };
-use crate::stores::{
-    cas::{Inbox, Message},
+use locker_cas::{
+    Inbox, Message,
     queue::{Call, Receiver, Sender, queue},
 };
 use locker_core::{

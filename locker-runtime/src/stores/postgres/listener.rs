@@ -9,11 +9,8 @@ use super::{
     shared::{Shared, Status},
     sweep,
 };
-use crate::stores::{
-    cas::{Inbox, Received},
-    queue::WeakSender,
-};
 use futures_util::FutureExt;
+use locker_cas::{Inbox, Received, queue::WeakSender};
 use locker_core::{
     background, backoff::Backoff, clock::Timestamp, diagnostics, error::Result, id::Id, sync::lock,
 };

@@ -6,7 +6,7 @@ use super::{
     store_state::{KnownEpoch, StoreState},
     url::Target,
 };
-use crate::stores::cas::{Draw, Inbox, Message, Received};
+use locker_cas::{Draw, Inbox, Message, Received};
 use locker_core::{
     clock::Timestamp,
     diagnostics,

@@ -9,7 +9,7 @@
 //! types. `unnest` with several arrays, `extract`, `coalesce` and `greatest` are not looked up by name.
 
 use super::store_state;
-use crate::stores::cas::Inbox;
+use locker_cas::Inbox;
 use tokio_postgres::types::Type;
 
 /// A statement, with the types of its parameters.

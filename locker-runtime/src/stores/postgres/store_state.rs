@@ -1,6 +1,6 @@
 //! What the answers to some statements tell about the whole store, in their last columns.
 
-use crate::stores::cas::Epoch;
+use locker_cas::Epoch;
 use locker_core::clock::Timestamp;
 use std::time::Duration;
 use tokio_postgres::Row;

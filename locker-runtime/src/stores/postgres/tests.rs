@@ -12,7 +12,7 @@ mod tls;
 mod transactions;
 
 use super::*;
-use crate::stores::cas::{
+use locker_cas::{
     Holder, Version,
     contract::{self, Party, comparison, fresh, write},
 };

@@ -1,6 +1,6 @@
 //! The `postgres://` URL.
 
-use crate::stores::url::{Form, Host, Hosts, StoreUrl};
+use locker_core::store::url::{Form, Host, Hosts, StoreUrl};
 use locker_core::{error::Result, store::opening::Opening};
 use std::time::Duration;
 use tokio_postgres::{

@@ -4,7 +4,7 @@
 //! the same server as that one.
 
 use super::{sentinel::Sentinels, server::Server, slots::Owner, url};
-use crate::stores::url::StoreUrl;
+use locker_core::store::url::StoreUrl;
 use locker_core::{error::Result, store::opening::NetworkOptions};
 use std::{future::pending, sync::Arc};
 

@@ -16,7 +16,7 @@ use super::{
     slots::slot_of,
     url::Clustered,
 };
-use crate::stores::url::StoreUrl;
+use locker_core::store::url::StoreUrl;
 use locker_core::{
     background,
     backoff::Backoff,

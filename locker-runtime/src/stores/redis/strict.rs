@@ -9,7 +9,7 @@ mod model;
 pub(super) mod reference;
 
 use super::slots::{SLOTS, slot_of};
-use crate::stores::url::StoreUrl;
+use locker_core::store::url::StoreUrl;
 use locker_core::{
     error::{Error, ErrorKind, Result},
     key::Key,

@@ -1,7 +1,7 @@
 //! The clock of a world that its processes move on.
 
 use super::{Fake, World, random};
-use crate::stores::cas::{
+use crate::{
     ticked::{Next, Source, Tick},
     ticker::{self, Clock, Ticking},
     time::{Basis, Found},

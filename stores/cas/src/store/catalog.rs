@@ -1,7 +1,7 @@
 //! The list of keys, and the texts about them.
 
-use super::{
-    CasStore,
+use super::CasStore;
+use crate::{
     backend::{ABSENT, Backend, Outcome, Write},
     entry::Stored,
 };

@@ -7,8 +7,8 @@
 //! write was carried out. If the value has its former version, the write is sent again, after which the first copy
 //! can have no effect. If another version is there, the outcome is unknown, and the callers repeat their requests.
 
-use super::{
-    CasStore,
+use super::CasStore;
+use crate::{
     backend::{ABSENT, Backend, Holder, Inbox, Outcome, Version, Write},
     entry::{HEAD_LEN, Stored},
     messages::{self, Holds},

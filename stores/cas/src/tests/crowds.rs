@@ -1,6 +1,7 @@
 //! Values that become large: many waiters, many holders.
 
 use super::*;
+use locker_core::primitives::rwlock::Mode;
 
 /// How much later than its lease the hold of a dead holder may end on a store whose processes move the clock on: twice
 /// as far as the clock goes on without a tick, and a while for this machine.
@@ -64,7 +65,7 @@ fn dead_holder_ends_in_time_beside_many_keys() {
 fn fences_rise_above_many_grants_of_one_write() {
     let (world, key) = (world(), Key::new("readers"));
     let one = store(&world, "clock=ticked&delay=10ms");
-    let kind = HoldKind::ReadWrite(crate::Mode::Read);
+    let kind = HoldKind::ReadWrite(Mode::Read);
     let ids: Vec<Id> = (0..8_000).map(|_| Id::random_in(one.backend.inbox())).collect();
     let requests: Vec<_> = ids.iter().map(|id| kind.acquire(*id, LEASE, None)).collect();
     let replies = block_on(join_all(requests.iter().map(|request| one.call(&key, request))));
@@ -73,7 +74,7 @@ fn fences_rise_above_many_grants_of_one_write() {
     block_on(join_all(releases.iter().map(|request| one.call(&key, request))));
     one.backend.remove(key.as_str());
     let other = store(&world, "clock=ticked");
-    let kind = HoldKind::ReadWrite(crate::Mode::Write);
+    let kind = HoldKind::ReadWrite(Mode::Write);
     let next = fence(call(&other, &key, &kind.acquire(Id::random_in(other.backend.inbox()), LEASE, None)));
     assert!(next > highest, "{next} after {highest}");
 }

@@ -1,6 +1,7 @@
 //! Holds in the sight of several processes, on both kinds of clocks.
 
-use super::{super::contract::processes, *};
+use super::*;
+use locker_laws as processes;
 
 async fn on_each_clock(law: impl AsyncFn(&str)) {
     for clock in ["served", "ticked"] {

@@ -2,22 +2,23 @@
 //! waiters ask costs little.
 
 use super::*;
+use locker_runtime::Guard;
 
 /// A locker with a hold whose lease is 2 s, at a name of its own.
 struct Holding {
-    locker: Locker,
-    guard: crate::Guard,
+    store: Arc<CasStore<Fake>>,
+    guard: Guard,
     world: String,
 }
 
 impl Holding {
     fn new(parameters: &str) -> Self {
         let world = format!("renewals-{}", world());
-        let url = format!("fake://{world}?{parameters}");
-        let locker =
-            Locker::builder().url(url.as_str()).lease(Duration::from_secs(2)).build_blocking().unwrap();
+        let store = store(&world, parameters);
+        let locker = Locker::builder().store(Arc::clone(&store)).lease(Duration::from_secs(2));
+        let locker = locker.build_blocking().unwrap();
         let guard = locker.lock("other").acquire_blocking().unwrap();
-        Self { locker, guard, world }
+        Self { store, guard, world }
     }
 
     /// Does something again and again until the hold would have ended twice.
@@ -30,15 +31,14 @@ impl Holding {
     }
 
     fn call_all(&self, key: &Key, requests: &[Request]) {
-        for reply in block_on(join_all(requests.iter().map(|request| self.locker.store().call(key, request))))
-        {
+        for reply in block_on(join_all(requests.iter().map(|request| self.store.call(key, request)))) {
             reply.unwrap();
         }
     }
 
     /// Requests of waiters at one key, of which the first one is served.
     fn crowd(&self, count: usize) -> Vec<Request> {
-        let id = || self.locker.new_id();
+        let id = || Id::random_in(self.store.backend.inbox());
         (0..count).map(|_| HoldKind::Lock.acquire(id(), Duration::from_secs(600), WAIT)).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Processes that receive grants and do nothing: a host has lost its power, or a process is stopped.
 
 use super::*;
-use crate::Mode;
+use locker_core::primitives::rwlock::Mode;
 
 /// A silent process with waiters at the head of the queue, the holder before them, and a waiter behind them.
 struct Scene {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{Guard, Locker, Quota};
-use contract::processes::{self, process};
 use locker_core::blocking::block_on;
 use locker_harness::EtcdCluster;
+use locker_laws as processes;
 use std::{path::Path, process::Command, time::Instant};
 
 const CLOCK: &str = "locker/clock";

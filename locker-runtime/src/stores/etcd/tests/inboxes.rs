@@ -1,7 +1,7 @@
 //! Each process has an inbox that no other one has.
 
 use super::*;
-use crate::stores::cas::Draw;
+use locker_cas::Draw;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const INBOX: &str = "locker/inbox/12345678";

@@ -1,7 +1,6 @@
 //! How long values, inboxes and leases live.
 
 use super::*;
-use contract::processes::process;
 use locker_core::primitives::HoldKind;
 use std::time::Instant;
 

@@ -1,10 +1,8 @@
 //! Which directories are refused, and what a full disk, a reboot or the end of a resource does.
 
 use super::{Dir, exchange, processes::command, read, sweep};
-use crate::stores::{
-    cas::{Backend, Outcome, Write, contract::write},
-    files::{Files, folder::Host},
-};
+use crate::stores::files::{Files, folder::Host};
+use locker_cas::{Backend, Outcome, Write, contract::write};
 use locker_core::{blocking::block_on, error::ErrorKind, key::Key, store::opening::Opening};
 use locker_harness::{eventually, missing};
 use std::{

@@ -3,12 +3,10 @@
 use super::{Dir, exchange, read, settle, sweep, write};
 use crate::{
     Guard, Locker,
-    stores::{
-        cas::{Backend, Message, Outcome, Received},
-        files::{Files, folder::Host, io::shard_of},
-    },
+    stores::files::{Files, folder::Host, io::shard_of},
 };
 use futures_util::FutureExt;
+use locker_cas::{Backend, Message, Outcome, Received};
 use locker_core::{background, blocking::block_on, key::Key, sync::lock};
 use locker_harness::eventually;
 use std::{

@@ -1,13 +1,11 @@
 //! Logs that have grown because nobody could compact them.
 
 use super::{Dir, exchange, processes::command, read, settle};
-use crate::stores::{
-    cas::Outcome,
-    files::{
-        Files,
-        folder::{Host, Locked},
-    },
+use crate::stores::files::{
+    Files,
+    folder::{Host, Locked},
 };
+use locker_cas::Outcome;
 use locker_core::key::Key;
 use std::{process::Stdio, sync::atomic::Ordering};
 

@@ -1,7 +1,8 @@
 //! What a process knows about the clock of the server, and what it must not rely on.
 
 use super::*;
-use crate::stores::{cas::CasStore, postgres::clock::Clock};
+use crate::stores::postgres::clock::Clock;
+use locker_cas::CasStore;
 use locker_core::{
     primitives::{HoldKind, HoldRequest, Reply, Request},
     store::Store,

@@ -1,6 +1,6 @@
 //! The parameters of a URL for the replicas that must have a grant.
 
-use crate::stores::url::StoreUrl;
+use locker_core::store::url::StoreUrl;
 use locker_core::{
     error::Result,
     store::opening::{NetworkOptions, Opening, Replicas},

@@ -1,8 +1,8 @@
 //! The `redis+sentinel://` URL.
 
 use super::{database, has_tls, hosts, place, server_at, settings};
-use crate::stores::url::StoreUrl;
 use locker_core::error::Result;
+use locker_core::store::url::StoreUrl;
 use redis::{ConnectionAddr, ConnectionInfo};
 
 const PORT: u16 = 26_379;

@@ -2,7 +2,7 @@
 //! end, gaps, and clocks that are deleted. While no rule is broken, the code of the clock runs beside the model.
 
 use super::{CAP, Rules, SECOND};
-use crate::stores::cas::{
+use crate::{
     ticked::{Source, Tick, Ticked},
     time::Found,
 };
