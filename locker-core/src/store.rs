@@ -34,6 +34,10 @@ use std::{
 /// 4. [`page`](Store::page) lists every key that is in use from the first page to the last.
 /// 5. [`describe`](Store::describe) keeps texts for a time, and [`descriptions`](Store::descriptions) returns them, to
 ///    every process that shares the store.
+///
+/// A store across a network keeps the default of [`waiter_ttl`](Store::waiter_ttl), and has
+/// [`expected_rtt`](Store::expected_rtt), [`outage`](Store::outage) and
+/// [`has_replied_since`](Store::has_replied_since): the last two tell a time-out from an outage.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request at `key`.
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a>;

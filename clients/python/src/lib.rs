@@ -2,7 +2,21 @@
 //!
 //! Everything that may wait is a `Call`, a boxed future. A caller without an event loop blocks on it without
 //! the GIL. An event loop polls it on its own thread, and a `Bridge` wakes the loop through a file descriptor:
-//! no thread of the runtime ever takes the GIL.
+//! no thread of the runtime ever takes the GIL. There is no logic of locks here: the module calls `locker-runtime`,
+//! partly through `private/bindings.rs`.
+//!
+//! The path of one call, in `python/locker/` and here:
+//!
+//! 1. `_decorators.py`, `_wrapping.py`, `_binding.py`: check options and parts at the decoration, and bind arguments to
+//!    parts at a call.
+//! 2. `key.rs`: the key, with the same code as the attributes of Rust.
+//! 3. `locker.rs`, `options.rs`: a `Call`, one Rust future. The store is opened at the first use in each process.
+//! 4. `_waiting.py`: a thread waits in `Call.wait` without the GIL; a loop polls on its own thread.
+//! 5. `bridge.rs`: a waker notes the call at the bridge of its loop, and writes to a descriptor that the loop watches.
+//! 6. `_guards.py`, `_loss.py`: the guard; a lost hold cancels the task as `asyncio.timeout` does.
+//!
+//! `errors.rs` chooses among the classes of `_errors.py` by the kind of the Rust error. `_process.py` handles forks and
+//! the end of the process.
 
 mod locker;
 

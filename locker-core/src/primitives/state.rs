@@ -65,6 +65,9 @@ impl<'a> Context<'a> {
 }
 
 /// The state of one key, as a store keeps it that runs the steps itself.
+///
+/// The functions from [`is_in_use`](Self::is_in_use) to [`held_until`](Self::held_until) are for stores that compare
+/// and set values.
 pub trait State: Default {
     /// The requests that it serves.
     type Request;

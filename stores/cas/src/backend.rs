@@ -45,12 +45,19 @@ pub type Values = Vec<(String, Vec<u8>)>;
 
 /// Values by key, of which each can be replaced if it has not changed.
 ///
+/// That is all that a store needs: queues, leases, fences, hand-offs, repetitions and lists stand on it. A backend has
+/// no queue in rows and no lock of its own, and needs no transaction but the single write. `contract` has the duties
+/// as tests.
+///
 /// The futures may be dropped at any time. A write whose future was dropped, or whose error is not
 /// [certain](locker_core::error::Error::is_certain), may be carried out at any later time; since it names the version that it
 /// replaces, it has no effect once another write has succeeded. The store limits the time of each call.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Replaces the value of a key if it still has the expected version, and sends messages if it does. Without a
     /// value, only compares the version.
+    ///
+    /// # Errors
+    /// A certain one if nothing was written and nothing will be.
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>>;
 
     /// Sends messages apart from a write: those of a write whose outcome was unknown at first. Returns the inboxes
@@ -66,10 +73,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Values>>;
 
-    /// Returns the present time of the clock that all processes share.
+    /// Returns bounds of the present time of the clock that all processes share, and what a write must find there. A
+    /// backend without such a clock keeps one in a key: it implements `Ticking` (`ticker.rs`).
     fn time(&self) -> Time;
 
-    /// Makes sure that [`Time::gaps`] has all the time that was lost up to now. Called before a step that uses it.
+    /// Makes sure that [`Time::gaps`] has all the time that was lost up to now, while no process called. Called before
+    /// a step that uses it. By default it does nothing, as for a clock that goes by itself.
     fn settle(&self) -> BoxFuture<'_, ()> {
         Box::pin(ready(()))
     }
@@ -84,7 +93,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Returns the epoch of the store, as far as this process knows.
+    /// Returns the epoch of the store, as far as this process knows. It changes when the store may have lost writes. By
+    /// default there is one, for a store that loses none.
     fn epoch(&self) -> Epoch {
         Epoch::default()
     }
