@@ -1,9 +1,22 @@
 #!/usr/bin/env bash
-# Runs what continuous integration runs: all tests, fuzzing of the server's input, the oldest compilers that are
-# promised, format, lints, documentation and, if cargo-deny is installed, the rules of deny.toml for dependencies.
-# Nothing may be skipped except cargo-deny: it takes minutes to compile, so only the workflow on GitHub installs it.
+# Runs what continuous integration runs at every push: all tests, the oldest compiler that the library promises, format,
+# lints, documentation and, if cargo-deny is installed, the rules of deny.toml for dependencies. Nothing may be skipped
+# except cargo-deny: it takes minutes to compile, so only the workflow on GitHub installs it.
+#
+#   scripts/ci.sh             what a push must pass
+#   scripts/ci.sh --weekly    and what takes longer: each store without the others, the oldest compiler of the server,
+#                             fuzzing, seeded faults, schemathesis, five minutes of torture of each store, and the tests
+#                             of Redis on several versions; some two hours
 set -uo pipefail
 cd "$(dirname "$0")/.."
+case "${1:-}" in
+"" | --weekly) ;;
+*)
+    sed -n '2,11s/^# \{0,1\}//p' "$0"
+    [ "$1" = --help ] || [ "$1" = -h ]
+    exit
+    ;;
+esac
 # Nothing is compiled twice here, so what incremental compilation would keep is of no use.
 export CI=true RUST_BACKTRACE=1 CARGO_INCREMENTAL=0
 
@@ -28,19 +41,32 @@ deny() {
 }
 
 checks() {
-    step scripts/msrv.sh
+    step scripts/msrv.sh library
     step cargo fmt --all --check
     step cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
     step cargo clippy --package locker-rs --no-default-features --quiet -- -D warnings
     step cargo clippy --package locker-core --package locker-cas --quiet -- -D warnings
+    RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --all-features --quiet
+    step deny
+}
+
+weekly() {
     # Each store without the others; all of them together are checked above.
     for store in redis postgres postgres-tls etcd etcd-tls files; do
         step cargo clippy --package locker-runtime --no-default-features --features $store --quiet -- -D warnings
     done
     step cargo clippy --package locker-server --no-default-features --features files --quiet -- -D warnings
-    RUSTDOCFLAGS="-D warnings" step cargo doc --workspace --no-deps --all-features --quiet
-    step deny
-    step scripts/fuzz-server.sh
+    step scripts/msrv.sh server
+    step scripts/fuzz-server.sh 300
+    step scripts/seeded-bugs.sh
+    step scripts/schemathesis.sh
+    for store in redis postgres etcd files; do
+        step cargo run --quiet --release --package locker-torture -- --seconds 300 --store $store
+    done
+    for topology in sentinel cluster; do
+        step cargo run --quiet --release --package locker-torture -- --seconds 300 --topology $topology
+    done
+    step scripts/matrix.sh
 }
 
 # The tests wait for servers and leases most of the time. The other checks run meanwhile, and yield to them.
@@ -52,6 +78,7 @@ step scripts/test.sh > >(tee "$log") 2>&1
 printf '\n===== the other checks\n'
 wait
 cat "$checked"
+[ "${1:-}" != --weekly ] || weekly
 
 printf '\n===== time of each step\n'
 cat "$results"

@@ -2,6 +2,8 @@
 # Checks the library and the server with the oldest compilers that their manifests promise (`rust-version`), which
 # rustup installs if they are missing. Without rustup or its servers the check is skipped, which is an error with
 # CI=true.
+#
+#   scripts/msrv.sh [library|server]    one of them, or both
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +30,9 @@ promised() { # the first `rust-version` in a manifest
     sed -n 's/^rust-version = "\(.*\)"/\1/p' "$1" | head -n 1
 }
 
-check "$(promised Cargo.toml)" "the library" --package locker-rs --package locker-core --package locker-cas --package locker-runtime --package locker-macros
+[ "${1:-library}" != library ] ||
+    check "$(promised Cargo.toml)" "the library" --package locker-rs --package locker-core --package locker-cas --package locker-runtime --package locker-macros
 # The server promises the version that its ZeroMQ library needs.
-check "$(promised locker-server/Cargo.toml)" "the server" --package locker-server
+[ "${1:-server}" != server ] ||
+    check "$(promised locker-server/Cargo.toml)" "the server" --package locker-server
 exit $status
