@@ -5,9 +5,9 @@ pub use locker_macros::{limit_concurrency, lock_on_argument, rate_limit};
 pub use locker_runtime::private as __private;
 pub use locker_runtime::{
     Admin, Admission, Algorithm, Barrier, Counter, Error, ErrorKind, Event, Filter, FunctionSource, Grant,
-    Guard, Guards, Id, Inspection, Key, KeyFormat, KeyPart, KeyedHold, Latch, Listed, LockAllRequest,
-    LockRequest, Locker, LockerBuilder, Mailbox, Mailboxes, Mode, Named, Page, Quota, RateLimiter, Result,
-    Timestamp, Watchdog, forked, global, primitives, set_global, store, stores, try_global,
+    Guard, Guards, Held, Inspection, Key, KeyFormat, KeyPart, KeyedHold, Latch, Listed, LockAllRequest,
+    LockRequest, Locker, LockerBuilder, Mode, Named, Page, Quota, RateLimiter, Result, Watchdog, forked,
+    global, set_global, stores, try_global,
 };
 
 #[cfg(feature = "tower")]

@@ -1,10 +1,10 @@
 //! The events of `tracing`: each step of a hold is logged with its key and function, never with an argument.
 
-use locker::{
-    Error, ErrorKind, Key, Locker, Mailboxes,
+use locker::{Error, ErrorKind, Key, Locker, stores::Memory};
+use locker_core::{
+    mailboxes::Mailboxes,
     primitives::{HoldRequest, Request},
     store::{Calling, Store},
-    stores::Memory,
 };
 use locker_harness::until;
 use std::{

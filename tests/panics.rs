@@ -1,10 +1,10 @@
 //! A panic in a subscriber, a store or a waker of the application does not harm other callers.
 
-use locker::{
-    Error, ErrorKind, Guard, Key, Locker, Mailboxes, lock_on_argument,
+use locker::{Error, ErrorKind, Guard, Key, Locker, lock_on_argument, stores::Memory};
+use locker_core::{
+    mailboxes::Mailboxes,
     primitives::{HoldRequest, Request},
     store::{Calling, Store},
-    stores::Memory,
 };
 use locker_harness::{in_time, until};
 use std::{

@@ -40,7 +40,7 @@ pub use locker_core::{
     mailboxes::{Mailbox, Mailboxes},
     primitives::{
         self, HoldKind,
-        inspection::Inspection,
+        inspection::{Held, Inspection},
         rate_limiter::{Algorithm, Quota},
         rwlock::Mode,
     },

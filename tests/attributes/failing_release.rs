@@ -3,11 +3,11 @@
 
 use crate::support::{Done, Failure, logged};
 use futures_util::FutureExt;
-use locker::{
-    Error, ErrorKind, Guard, Key, Locker, Mailboxes, lock_on_argument,
+use locker::{Error, ErrorKind, Guard, Key, Locker, lock_on_argument, stores::Memory};
+use locker_core::{
+    mailboxes::Mailboxes,
     primitives::{HoldRequest, Request},
     store::{Calling, Store},
-    stores::Memory,
 };
 use locker_harness::{GENEROUS, in_time, until};
 use std::{

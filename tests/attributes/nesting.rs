@@ -1,11 +1,11 @@
 //! Stacked attributes act in the order written.
 
 use crate::support::{Done, LOCKER, becomes_free, start, take};
-use locker::{
-    Key, Locker, Mailboxes, lock_on_argument,
+use locker::{Key, Locker, lock_on_argument, stores::Memory};
+use locker_core::{
+    mailboxes::Mailboxes,
     primitives::{HoldRequest, Request},
     store::{Calling, Store},
-    stores::Memory,
 };
 use std::{
     future::ready,

@@ -1,10 +1,10 @@
 //! Futures that are dropped at each of their await points.
 
-use locker::{
-    Guard, Key, Locker, Mailboxes, Quota, Result,
+use locker::{Guard, Key, Locker, Quota, Result, stores::Memory};
+use locker_core::{
+    mailboxes::Mailboxes,
     primitives::Request,
     store::{Calling, Store},
-    stores::Memory,
 };
 use locker_harness::{in_time, until};
 use std::{

@@ -1,11 +1,11 @@
 //! What lockers tell their stores about functions and holders.
 
 use futures_util::future::pending;
-use locker::{
-    ErrorKind, Filter, FunctionSource, Key, Locker, Mailboxes, lock_on_argument,
+use locker::{ErrorKind, Filter, FunctionSource, Key, Locker, lock_on_argument, stores::Memory};
+use locker_core::{
+    mailboxes::Mailboxes,
     primitives::Request,
     store::{Answering, Calling, Description, KeyPage, Store},
-    stores::Memory,
 };
 use locker_harness::until;
 use std::{

@@ -1,7 +1,7 @@
 //! Ids are unique, also in forked processes.
 
 use fork::{Fork, fork, waitpid};
-use locker::Id;
+use locker_core::id::Id;
 use std::{collections::HashSet, fs, path::Path};
 
 /// Returns the id that a forked child draws.

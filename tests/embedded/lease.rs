@@ -1,10 +1,10 @@
 //! Leases when replies of the store are late or lost, or are errors.
 
-use locker::{
-    Error, ErrorKind, Key, Locker, Mailboxes,
+use locker::{Error, ErrorKind, Key, Locker, stores::Memory};
+use locker_core::{
+    mailboxes::Mailboxes,
     primitives::{HoldRequest, Request},
     store::{Calling, Store},
-    stores::Memory,
 };
 use locker_harness::{GENEROUS, in_time, until};
 use std::{

@@ -4,8 +4,10 @@ use crate::{
     in_process_handoff::Turns,
     support::{LEASE, connect, in_time, nobody_is_left, until, waiting},
 };
-use locker::{
-    Guard, Id, Key, Locker, Timestamp,
+use locker::{Guard, Key, Locker};
+use locker_core::{
+    clock::Timestamp,
+    id::Id,
     primitives::{Context, HoldRequest, Notification, Reply, State as _, Wait, lock},
 };
 use locker_harness::RedisServer;
