@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn builders_show_no_password() {
-        let shown = format!("{:?}", Locker::builder().url("redis://u:sekreth"));
-        assert!(shown.contains("redis://..h") && !shown.contains("sekret"), "{shown}");
+        let shown = format!("{:?}", Locker::builder().url("redis://u:sekret@h"));
+        assert!(shown.contains("redis://..@h") && !shown.contains("sekret"), "{shown}");
     }
 }

@@ -106,7 +106,7 @@ fn unsuitable_directories_are_refused() {
     };
     assert!(refused(&dir.0).contains("not a directory"), "{}", refused(&dir.0));
     assert!(refused(&dir.0.join("sub")).contains("not a directory"));
-    assert!(refused(Path::new("relative/dir")).contains("host `relative`"));
+    assert!(refused(Path::new("relative/dir")).starts_with("the host in the file URL"));
     fs::remove_file(&dir.0).unwrap();
     fs::create_dir(&dir.0).unwrap();
     fs::set_permissions(&dir.0, Permissions::from_mode(0o555)).unwrap();
