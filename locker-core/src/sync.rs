@@ -1,7 +1,7 @@
 //! The mutex of the data structures: the standard one, or shuttle's in tests of interleavings.
 
 #[cfg(shuttle)]
-pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub use shuttle::sync::{Mutex, MutexGuard};
 #[cfg(not(shuttle))]
 pub use std::sync::{Mutex, MutexGuard};
 
