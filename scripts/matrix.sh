@@ -117,7 +117,7 @@ tests() { # tests VERSION: prints a row of the table
     row="$("$(program_of "$1")" --version | sed 's/ sha=.*//; s/ server v=/ /')$note"
     row+=" | $(run "$1" "$log.redis" -p locker-tests --all-features --test redis -- ${skip[@]+"${skip[@]}"})" || status=1
     row+=" | $(run "$1" "$log.laws" -p locker-tests --all-features --test behaviour -- redis::)" || status=1
-    row+=" | $(run "$1" "$log.compared" -p locker-runtime --all-features --lib -- stores::redis)" || status=1
+    row+=" | $(run "$1" "$log.compared" -p locker-redis --all-features --lib)" || status=1
     echo "| $row |" | tee -a "$table"
     return $status
 }

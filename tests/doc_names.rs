@@ -60,6 +60,10 @@ fn pages() -> BTreeMap<String, String> {
         "locker-runtime",
         "locker-server",
         "stores/cas",
+        "stores/etcd",
+        "stores/files",
+        "stores/postgres",
+        "stores/redis",
     ];
     let beside = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let beside = beside
@@ -260,8 +264,19 @@ fn is_of_another_package(link: &str) -> bool {
     let package = packages.iter().find_map(|registry| link.strip_prefix(registry)?.split('/').next());
     package.is_some_and(|name| {
         name.starts_with("locker")
-            && !["locker-rs", "locker-cas", "locker-core", "locker-runtime", "locker-macros", "locker-server"]
-                .contains(&name)
+            && ![
+                "locker-rs",
+                "locker-cas",
+                "locker-core",
+                "locker-etcd",
+                "locker-files",
+                "locker-macros",
+                "locker-postgres",
+                "locker-redis",
+                "locker-runtime",
+                "locker-server",
+            ]
+            .contains(&name)
     })
 }
 

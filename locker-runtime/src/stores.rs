@@ -1,14 +1,6 @@
 //! The list of stores, and the URL of each.
 
-#[cfg(feature = "etcd")]
-pub(crate) mod etcd;
 pub(crate) mod failing;
-#[cfg(feature = "files")]
-pub(crate) mod files;
-#[cfg(feature = "postgres")]
-pub(crate) mod postgres;
-#[cfg(feature = "redis")]
-pub(crate) mod redis;
 
 pub use locker_core::store::memory::{self, Memory};
 use locker_core::store::opening::Opening;
@@ -36,15 +28,15 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
         "memory" => check_memory(url, rest).map(|()| Arc::new(Memory::of_process()) as Arc<dyn Store>),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => Ok(redis::Redis::open(url, opening).await?),
+        | "redis+cluster" | "rediss+cluster" => Ok(locker_redis::Redis::open(url, opening).await?),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
-            locker_cas::shared(url, opening, postgres::Postgres::open(url, opening)).await
+            locker_cas::shared(url, opening, locker_postgres::Postgres::open(url, opening)).await
         }
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => locker_cas::shared(url, opening, etcd::Etcd::open(url, opening)).await,
+        "etcd" | "etcds" => locker_cas::shared(url, opening, locker_etcd::Etcd::open(url, opening)).await,
         #[cfg(feature = "files")]
-        "file" => locker_cas::shared(url, opening, files::Files::open(url, opening)).await,
+        "file" => locker_cas::shared(url, opening, locker_files::Files::open(url, opening)).await,
         #[cfg(feature = "_fake")]
         "fake" => Ok(locker_cas::fake::open(rest, opening)?),
         scheme => Err(no_store(scheme)),
@@ -58,13 +50,13 @@ pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
         "memory" => check_memory(url, rest),
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => redis::check_url(url, opening),
+        | "redis+cluster" | "rediss+cluster" => locker_redis::check_url(url, opening),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => postgres::check_url(url, opening),
+        "postgres" | "postgresql" => locker_postgres::check_url(url, opening),
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => etcd::check_url(url),
+        "etcd" | "etcds" => locker_etcd::check_url(url),
         #[cfg(feature = "files")]
-        "file" => files::check_url(url),
+        "file" => locker_files::check_url(url),
         #[cfg(feature = "_fake")]
         "fake" => Ok(()),
         scheme => Err(no_store(scheme)),
@@ -126,7 +118,7 @@ pub(crate) fn check_options_of_redis(store: &str, opening: &Opening) -> Result<(
 #[doc(hidden)]
 #[must_use]
 pub fn postgres_schema_sql(schema: &str) -> String {
-    postgres::schema_sql(schema)
+    locker_postgres::schema_sql(schema)
 }
 
 /// Returns the statements that let `role` use these tables and functions.
@@ -134,7 +126,7 @@ pub fn postgres_schema_sql(schema: &str) -> String {
 #[doc(hidden)]
 #[must_use]
 pub fn postgres_grants_sql(schema: &str, role: &str) -> String {
-    postgres::grants_sql(schema, role)
+    locker_postgres::grants_sql(schema, role)
 }
 
 /// Returns a URL, well-formed or not, without its login and its parameters.

@@ -79,7 +79,7 @@ async fn the_documented_permissions_are_enough() {
 /// Each command in a script is tried at the start and is in the documented line.
 #[test]
 fn every_command_is_tried_and_documented() {
-    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../locker-runtime/src/stores/redis/lua");
+    let scripts = concat!(env!("CARGO_MANIFEST_DIR"), "/../stores/redis/src/lua");
     let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     let tried = read(std::path::Path::new(scripts).join("permissions.lua"));
     let documented = documented_permissions();

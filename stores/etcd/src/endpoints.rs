@@ -138,7 +138,7 @@ fn misused(message: &str) -> Error {
     Error::new(ErrorKind::Misused, message)
 }
 
-#[cfg(feature = "etcd-tls")]
+#[cfg(feature = "tls")]
 mod tls {
     use super::{Endpoint, Result, Url, misused};
     use std::fs;
@@ -185,7 +185,7 @@ mod tls {
     }
 }
 
-#[cfg(not(feature = "etcd-tls"))]
+#[cfg(not(feature = "tls"))]
 mod tls {
     use super::{Endpoint, Result, Url};
 

@@ -2,32 +2,30 @@
 //!
 //! A write is one transaction: it compares the revision of the last change, puts the value and the messages, and finds
 //! out which receivers are gone.
-//!
-//! The floors of this folder, from the top to the ground. Each file imports only from the lines below its own:
-//!
-//! 1. `etcd`: opens stores and makes transactions.
-//! 2. `session`: the inbox of this process and its messages.
-//! 3. `clock`: the time that the processes move on; then `gauge`: for how long none has
-//! 4. `leases`, `watch`, `health`
-//! 5. `client`: calls, and what is asked again.
-//! 6. `endpoints`, `errors`, `mails`
-//! 7. `url`, `keys`, `messages`
 
-mod client;
-mod clock;
-mod endpoints;
-mod errors;
-mod gauge;
-mod health;
-mod keys;
-mod leases;
-mod mails;
-mod messages;
-mod session;
+// The floors, from the top: a module uses only those below its own floor (tests/floors.rs).
 #[cfg(test)]
 mod tests;
-mod url;
+
+mod session;
+
+mod clock;
+
+mod gauge;
+
+mod health;
+mod leases;
 mod watch;
+
+mod client;
+
+mod endpoints;
+
+mod errors;
+mod keys;
+mod mails;
+mod messages;
+mod url;
 
 use client::{Client, Limits, Repeat};
 use clock::EtcdClock;
@@ -55,7 +53,7 @@ use tokio::sync::{oneshot, watch as state};
 use url::Url;
 
 /// A cluster as a backend.
-pub(crate) struct Etcd {
+pub struct Etcd {
     /// The URL without user, password and files, for messages.
     address: String,
     client: Arc<Client>,
@@ -83,13 +81,19 @@ struct Draft {
 }
 
 /// Checks a URL. Nothing is asked.
-pub(crate) fn check_url(url: &str) -> Result<()> {
+///
+/// # Errors
+/// `Misused`, with the part of the URL that is wrong.
+pub fn check_url(url: &str) -> Result<()> {
     url::read(url).map(drop)
 }
 
 impl Etcd {
     /// Opens a store, and waits for the cluster unless the options say otherwise.
-    pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Self> {
+    ///
+    /// # Errors
+    /// `Misused` for a wrong URL or option, or a store that is set up wrongly; `Unavailable`.
+    pub async fn open(url: &str, opening: &Opening) -> Result<Self> {
         Self::open_drawing(Box::new(random_inbox), url, opening).await
     }
 

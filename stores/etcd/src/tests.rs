@@ -4,7 +4,7 @@ mod faults;
 mod inboxes;
 mod lifetimes;
 mod partitions;
-#[cfg(feature = "etcd-tls")]
+#[cfg(feature = "tls")]
 mod tls;
 
 use super::{Etcd, health};
@@ -19,12 +19,6 @@ use locker_core::{
 };
 use locker_harness::{EtcdServer, Fault, Proxy, free_port, in_time, until};
 use std::time::Duration;
-
-/// Opens a store as another process does.
-async fn process(url: &str, number: u64) -> crate::Locker {
-    let locker = crate::Locker::builder().url(url).command_timeout(Duration::from_millis(1_000 + number));
-    locker.timeout(locker_harness::GENEROUS).build().await.expect("a store")
-}
 
 async fn party(url: &str) -> Party<Etcd> {
     Party::new(open(url).await.unwrap())

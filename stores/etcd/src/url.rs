@@ -74,7 +74,7 @@ pub(super) fn read(text: &str) -> Result<Url> {
         Some("false") => false,
         Some(_) => return Err(url.wrong_parameter("tls", "is neither true nor false")),
     };
-    if tls && !cfg!(feature = "etcd-tls") {
+    if tls && !cfg!(feature = "tls") {
         return Err(url.wrong("scheme", "or `tls` needs TLS: enable the Cargo feature `etcd-tls`"));
     }
     let prefix = url.parameter("prefix").unwrap_or("locker");
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((&*url.prefix, url.login), ("locker", None));
     }
 
-    #[cfg(feature = "etcd-tls")]
+    #[cfg(feature = "tls")]
     #[test]
     fn url_of_tls_has_files() {
         for url in ["etcds://h?ca=/a&cert=b&key=c", "etcd://h?tls=true&ca=/a&cert=b&key=c"] {

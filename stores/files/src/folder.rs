@@ -40,6 +40,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+/// The number of logs. It is part of the format of the directory.
+pub(super) const SHARDS: usize = 64;
+
 /// How far the floor that is kept for the time after a reboot is ahead of the clock.
 const FLOOR_AHEAD: u64 = 180_000_000;
 

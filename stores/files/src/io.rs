@@ -1,8 +1,7 @@
 //! What calls need of the files: the logs, and the sockets of other processes.
 
 use super::{
-    SHARDS,
-    folder::Folder,
+    folder::{Folder, SHARDS},
     inbox::Socket,
     record,
     shard::{Exchanged, NewValue, Range, Shard, Size},

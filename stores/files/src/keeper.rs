@@ -1,8 +1,7 @@
 //! What keeps the directory in order: it copies logs, removes what is over, and keeps the floor of fences on the disk.
 
 use super::{
-    SHARDS,
-    folder::{Folder, Host},
+    folder::{Folder, Host, SHARDS},
     inbox,
     shard::{Shard, Size},
 };

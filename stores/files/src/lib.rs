@@ -1,15 +1,15 @@
 //! The backend of `file:///DIR`: the processes of one host that share a directory, without a server.
 //!
-//! - Values are in logs that all processes append to (`files/shard.rs`): a write takes three system calls.
-//! - Messages are datagrams between sockets in the directory (`files/inbox.rs`).
-//! - The clock is that of the host, which advances during suspend (`files/folder.rs`).
+//! - Values are in logs that all processes append to (`shard.rs`): a write takes three system calls.
+//! - Messages are datagrams between sockets in the directory (`inbox.rs`).
+//! - The clock is that of the host, which advances during suspend (`folder.rs`).
 //!
 //! Processes may be stopped or killed at any point. A reboot of the host ends every hold: nothing is written to the
 //! disk for good but a floor of the fences, which rise over reboots.
 //!
 //! Two threads use the files, and nothing on the background thread does, because a disk may be slow and holds are
-//! renewed there: one appends to logs, reads them and sends messages (`files/io.rs`), and the other one copies logs,
-//! sweeps and waits for the disk (`files/keeper.rs`). What the second one waits for delays no call.
+//! renewed there: one appends to logs, reads them and sends messages (`io.rs`), and the other one copies logs,
+//! sweeps and waits for the disk (`keeper.rs`). What the second one waits for delays no call.
 //!
 //! # The directory
 //!
@@ -21,25 +21,32 @@
 //! processes of the other kernel use the directory, if their file locks meet.
 //!
 //! Removing the directory while processes use it, moving it, or mounting over it, ends their stores: each call reports
-//! `Unavailable`. A call looks after its write whether the path still leads to the directory (`files/folder/identity.rs`).
+//! `Unavailable`. A call looks after its write whether the path still leads to the directory (`folder/identity.rs`).
 
-mod errors;
-mod folder;
-mod gaps;
-mod inbox;
-mod io;
-mod keeper;
-mod log;
-mod pieces;
-mod record;
-mod shard;
-mod sweep;
+// The floors, from the top: a module uses only those below its own floor (tests/floors.rs).
 #[cfg(test)]
 mod tests;
+
+mod gaps;
+mod sweep;
+
+mod io;
+mod keeper;
+
+mod shard;
+
+mod inbox;
+mod log;
+
+mod folder;
+
+mod errors;
+mod pieces;
+mod record;
 mod url;
 mod worker;
 
-use folder::{Folder, Host};
+use folder::{Folder, Host, SHARDS};
 use futures_util::future::BoxFuture;
 use gaps::Gaps;
 use io::{Io, Written};
@@ -59,14 +66,11 @@ use std::{
 use tokio::sync::oneshot;
 use worker::Worker;
 
-/// The number of logs. It is part of the format of the directory.
-const SHARDS: usize = 64;
-
 /// How long a call waits for the copy of a log that it has outgrown.
 const MAX_DELAY: Duration = Duration::from_millis(200);
 
 /// A directory that processes of one host share.
-pub(crate) struct Files {
+pub struct Files {
     /// Closed by one of the threads, since these are dropped later.
     folder: Arc<Folder>,
     io: Worker<Io>,
@@ -79,7 +83,10 @@ pub(crate) struct Files {
 }
 
 /// Checks a URL. Nothing is asked.
-pub(crate) fn check_url(url: &str) -> Result<()> {
+///
+/// # Errors
+/// `Misused`, with the part of the URL that is wrong.
+pub fn check_url(url: &str) -> Result<()> {
     url::read(url).map(drop)
 }
 
@@ -88,7 +95,7 @@ impl Files {
     ///
     /// # Errors
     /// `Misused` if the URL or the directory is not suitable, `Unavailable` if the system lacks resources.
-    pub(crate) async fn open(url: &str, _opening: &Opening) -> Result<Self> {
+    pub async fn open(url: &str, _opening: &Opening) -> Result<Self> {
         Self::open_at(url::read(url)?, Host::this).await
     }
 

@@ -1,7 +1,7 @@
 //! What is done once a minute: one process removes what is over, and each lets go of logs that were replaced.
 
 use super::{
-    SHARDS,
+    folder::SHARDS,
     io::Io,
     keeper::Keeper,
     worker::{WeakWorker, Worker},

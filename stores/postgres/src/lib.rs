@@ -2,38 +2,34 @@
 //!
 //! A store has a few connections, never one per lock: some for writes that wait for the disk, one for all others, and
 //! one that hears messages and reads the server's clock. They are driven by the background thread.
-//!
-//! The floors of this folder, from the top to the ground. Each file imports only from the lines below its own:
-//!
-//! 1. `postgres`: opens a store and implements the trait.
-//! 2. `listener`: the connection that hears messages and reads the clock.
-//! 3. `inbox`: the address of this process; `sweep`; `epoch`: the mark that a crash or a failover removes
-//! 4. `schema`
-//! 5. `lanes`: the connections for writes, and the queues before them.
-//! 6. `batch`: the statements of what waited for one connection; `pipeline`: batches without an answer yet
-//! 7. `session`: one connection; `shared`: what the connections of one store share.
-//! 8. `clock`, `errors`, `sql`, `url`
-//! 9. `tls`; `store_state`: what answers tell about the whole store
 
-mod batch;
-mod clock;
-mod epoch;
-mod errors;
-mod inbox;
-mod lanes;
-mod listener;
-mod pipeline;
-mod schema;
-mod session;
-mod shared;
-mod sql;
-mod store_state;
-mod sweep;
+// The floors, from the top: a module uses only those below its own floor (tests/floors.rs).
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "postgres-tls")]
-mod tls;
+
+mod listener;
+
+mod sweep;
+
+mod lanes;
+
+mod batch;
+mod epoch;
+mod inbox;
+mod schema;
+
+mod session;
+mod shared;
+
+mod sql;
 mod url;
+
+mod clock;
+mod errors;
+mod pipeline;
+mod store_state;
+#[cfg(feature = "tls")]
+mod tls;
 
 use batch::Exchange;
 use futures_util::future::BoxFuture;
@@ -47,7 +43,7 @@ use locker_core::{
     store::opening::Opening,
     sync::lock,
 };
-pub(crate) use schema::{grants_sql, schema_sql};
+pub use schema::{grants_sql, schema_sql};
 use shared::Shared;
 use std::{
     fmt,
@@ -57,7 +53,7 @@ use std::{
 use tokio::sync::{oneshot, watch};
 
 /// The backend on one database.
-pub(crate) struct Postgres {
+pub struct Postgres {
     shared: Arc<Shared>,
     queues: Queues,
     /// All connections end when this is dropped.
@@ -72,13 +68,19 @@ const MAX_VALUE: usize = 4 << 20;
 const MAX_CONNECT: Duration = Duration::from_secs(5);
 
 /// Checks a URL. Nothing is asked.
-pub(crate) fn check_url(url: &str, opening: &Opening) -> Result<()> {
+///
+/// # Errors
+/// `Misused`, with the part of the URL that is wrong.
+pub fn check_url(url: &str, opening: &Opening) -> Result<()> {
     url::read(url, opening).map(drop)
 }
 
 impl Postgres {
     /// Opens a store, and waits for its connection unless the options say otherwise.
-    pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Self> {
+    ///
+    /// # Errors
+    /// `Misused` for a wrong URL or option, or a store that is set up wrongly; `Unavailable`.
+    pub async fn open(url: &str, opening: &Opening) -> Result<Self> {
         Self::open_drawing(Box::new(random_inbox), url, opening).await
     }
 

@@ -8,12 +8,14 @@ use tokio_postgres::types::Type;
 const FORMAT: i32 = 2;
 
 /// Returns the statements that make the tables and functions in `schema`, unless they are there.
-pub(crate) fn schema_sql(schema: &str) -> String {
+#[must_use]
+pub fn schema_sql(schema: &str) -> String {
     include_str!("schema.sql").replace("{schema}", &format!("\"{schema}\""))
 }
 
 /// Returns the statements that let `role` use the tables and functions in `schema`.
-pub(crate) fn grants_sql(schema: &str, role: &str) -> String {
+#[must_use]
+pub fn grants_sql(schema: &str, role: &str) -> String {
     let role = role.replace('"', "\"\"");
     format!(
         "GRANT USAGE ON SCHEMA \"{schema}\" TO \"{role}\";\n\

@@ -76,7 +76,7 @@ impl Session {
         named: &Arc<AtomicBool>,
         notified: Option<Notified>,
     ) -> Result<Self> {
-        #[cfg(feature = "postgres-tls")]
+        #[cfg(feature = "tls")]
         if let Some(connector) = &target.connector {
             let connect = |host: Config| {
                 let connector = connector.clone();

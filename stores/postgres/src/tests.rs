@@ -7,7 +7,7 @@ mod inboxes;
 mod pool;
 mod refused;
 mod strangers;
-#[cfg(feature = "postgres-tls")]
+#[cfg(feature = "tls")]
 mod tls;
 mod transactions;
 

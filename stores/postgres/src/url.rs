@@ -25,7 +25,7 @@ pub(super) struct Target {
     /// The server for the listening connection, if the other address leads to a pool.
     pub(super) listen: Option<Config>,
     /// Set if the URL wants TLS.
-    #[cfg(feature = "postgres-tls")]
+    #[cfg(feature = "tls")]
     pub(super) connector: Option<tokio_postgres_rustls::MakeRustlsConnect>,
     /// Whether grants wait for the disk.
     pub(super) durable: bool,
@@ -43,12 +43,12 @@ pub(super) fn read(url: &str, opening: &Opening) -> Result<Target> {
     let url = StoreUrl::read(url, &FORM)?;
     let tls = tls(&url)?;
     let places: Vec<_> = url.hosts.iter().map(|host| host.place(PORT)).collect();
-    #[cfg(not(feature = "postgres-tls"))]
+    #[cfg(not(feature = "tls"))]
     let _ = opening;
     Ok(Target {
         config: config(&url, &url.hosts, tls)?,
         listen: url.parameter("listen").map(|place| listen(&url, place, tls)).transpose()?,
-        #[cfg(feature = "postgres-tls")]
+        #[cfg(feature = "tls")]
         connector: if tls { Some(super::tls::connector(authorities(opening))?) } else { None },
         durable: match url.parameter("durable") {
             None | Some("true") => true,
@@ -71,7 +71,7 @@ pub(super) fn read(url: &str, opening: &Opening) -> Result<Target> {
 }
 
 /// Returns the certificate authorities that the caller has passed.
-#[cfg(feature = "postgres-tls")]
+#[cfg(feature = "tls")]
 fn authorities(opening: &Opening) -> Option<&[u8]> {
     opening.network.tls_ca.as_deref()
 }
@@ -85,7 +85,7 @@ const LONGEST_POLL: Duration = Duration::from_secs(10);
 fn tls(url: &StoreUrl) -> Result<bool> {
     match url.parameter("sslmode") {
         None | Some("disable") => Ok(false),
-        Some("require" | "verify-full") if cfg!(feature = "postgres-tls") => Ok(true),
+        Some("require" | "verify-full") if cfg!(feature = "tls") => Ok(true),
         Some("require" | "verify-full") => {
             Err(url.wrong_parameter("sslmode", "needs TLS: enable the Cargo feature `postgres-tls`"))
         }

@@ -1,50 +1,43 @@
 //! Redis: locks across processes and machines.
 //!
 //! State lives in Redis, and the clock of the server decides. Each request is one Lua script, the same step that
-//! [`primitives`](crate::primitives) has in Rust. See `docs/redis.md`.
-//!
-//! The floors of this folder, from the top to the ground. Each file imports only from the lines below its own:
-//!
-//! 1. `redis`: opens stores and dispatches requests.
-//! 2. `catalog`: lists keys and keeps texts; `handoff/calls`: the calls of the lock, with the hand-off inside this
-//!    process.
-//! 3. `handoff/runs`, `handoff/rechecks`
-//! 4. `session`: the connections, mailboxes and settings of one server or cluster.
-//! 5. `router`: the way to the server that has a key; then `cluster`: the masters and their slots.
-//! 6. `connection`
-//! 7. `push_receiver`, `pipeline`, `handshake`, `discovery`
-//! 8. `pipeline/writer`
-//! 9. `pipeline/queue`, `pipeline/replicas`, `codec/lock`, `codec/primitives`
-//! 10. `script`, with the files in `lua/`
-//! 11. `sentinel`, then `server`, then `errors` and `resolver`; `strict` and `topology`, then `slots` and `url`;
-//!     `watchers`
-//!
-//! The files in `differential/` are tests and are above all others: `bugs`, `batches` and `silence`, then `comparison`,
-//! then `requests`.
+//! [`primitives`](locker_core::primitives) has in Rust. See `docs/redis.md`.
 
-mod catalog;
-mod cluster;
-mod codec;
-mod connection;
-#[cfg(test)]
-mod differential;
-mod discovery;
-mod errors;
-mod handoff;
-mod handshake;
-mod pipeline;
-mod push_receiver;
-mod resolver;
-mod router;
-mod script;
-mod sentinel;
-mod server;
-mod session;
-mod slots;
-mod strict;
+// The floors, from the top: a module uses only those below its own floor (tests/floors.rs).
 #[cfg(test)]
 mod tests;
+
+mod catalog;
+mod handoff;
+
+mod session;
+
+mod router;
+
+mod cluster;
+
+mod connection;
+
+#[cfg(test)]
+mod differential;
+mod handshake;
+
+mod pipeline;
+mod push_receiver;
+
+mod codec;
+mod discovery;
+
+mod script;
+mod sentinel;
+
+mod server;
+mod strict;
 mod topology;
+
+mod errors;
+mod resolver;
+mod slots;
 mod url;
 mod watchers;
 
@@ -76,7 +69,7 @@ use std::{
 };
 
 /// The store on one server at a time, or on a cluster.
-pub(crate) struct Redis {
+pub struct Redis {
     /// The address without user and password, for messages.
     address: String,
     session: Arc<Session>,
@@ -91,7 +84,10 @@ type Name = (String, NetworkOptions, Option<String>);
 
 impl Redis {
     /// Opens a store, and waits for its connection unless the options say otherwise.
-    pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<Self>> {
+    ///
+    /// # Errors
+    /// `Misused` for a wrong URL or option, or a store that is set up wrongly; `Unavailable`.
+    pub async fn open(url: &str, opening: &Opening) -> Result<Arc<Self>> {
         check_braces(&opening.prefix)?;
         let store = Self::shared(url, opening)?;
         if !opening.lazy {
@@ -193,7 +189,10 @@ impl Redis {
 }
 
 /// Checks a URL and its options. Nothing is asked.
-pub(crate) fn check_url(url: &str, opening: &Opening) -> Result<()> {
+///
+/// # Errors
+/// `Misused`, with the part of the URL that is wrong.
+pub fn check_url(url: &str, opening: &Opening) -> Result<()> {
     check_braces(&opening.prefix)?;
     Read::of(url, opening).map(drop)
 }

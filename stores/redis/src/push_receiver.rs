@@ -204,10 +204,8 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::{
-        failing::FailingStore,
-        redis::slots::{NOBODY, Owners, slot_of},
-    };
+    use crate::slots::{NOBODY, Owners, slot_of};
+    use locker_core::store::memory::Memory;
     use redis::Value;
     use std::{
         sync::mpsc,
@@ -215,7 +213,7 @@ mod tests {
         thread,
     };
 
-    impl RunMessages for FailingStore {
+    impl RunMessages for Memory {
         fn run_granted(&self, _: &Key, _: &Run) {}
 
         fn run_lost(&self, _: &Key, _: Grant) {}
@@ -240,7 +238,7 @@ mod tests {
     fn waker_may_use_the_receiver() {
         let (done, all) = mpsc::channel();
         thread::spawn(move || {
-            let store = Weak::<FailingStore>::new();
+            let store = Weak::<Memory>::new();
             let (receiver, id) = (Arc::new(PushReceiver::new(store)), Id::from(1));
             let mut mailbox = receiver.mailboxes.subscribe(id);
             let waker = Waker::from(Arc::new(Inline(Arc::clone(&receiver))));
@@ -255,7 +253,7 @@ mod tests {
     #[test]
     fn message_counts_over_the_connection_to_the_owner() {
         let (receiver, owners) =
-            (Arc::new(PushReceiver::new(Weak::<FailingStore>::new())), Arc::<Owners>::default());
+            (Arc::new(PushReceiver::new(Weak::<Memory>::new())), Arc::<Owners>::default());
         let sink = |number| PushSink {
             receiver: Arc::clone(&receiver),
             broken: Arc::default(),

@@ -36,7 +36,7 @@ pub(super) mod test_names {
 
     static NAMES: Mutex<Option<HashMap<String, Vec<SocketAddr>>>> = Mutex::new(None);
 
-    pub(in crate::stores::redis) fn set(host: &str, addresses: Vec<SocketAddr>) {
+    pub(crate) fn set(host: &str, addresses: Vec<SocketAddr>) {
         lock(&NAMES).get_or_insert_default().insert(host.to_owned(), addresses);
     }
 

@@ -83,7 +83,7 @@ impl fmt::Debug for Server {
     }
 }
 
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 fn client(info: ConnectionInfo, options: &NetworkOptions) -> Result<Client> {
     drop(rustls::crypto::ring::default_provider().install_default());
     if let Some(pem) = &options.tls_ca {
@@ -98,7 +98,7 @@ fn client(info: ConnectionInfo, options: &NetworkOptions) -> Result<Client> {
     client.map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
 }
 
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 fn check_authority(pem: &[u8]) -> Result<()> {
     use rustls::pki_types::{CertificateDer, pem::PemObject};
     match CertificateDer::pem_slice_iter(pem).next() {
@@ -110,7 +110,7 @@ fn check_authority(pem: &[u8]) -> Result<()> {
     }
 }
 
-#[cfg(not(feature = "redis-tls"))]
+#[cfg(not(feature = "tls"))]
 fn client(info: ConnectionInfo, _options: &NetworkOptions) -> Result<Client> {
     Client::open(info).map_err(|error| Error::new(ErrorKind::Misused, error.to_string()).with_source(error))
 }

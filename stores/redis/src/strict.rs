@@ -115,7 +115,7 @@ fn misused(message: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::redis::url;
+    use crate::url;
 
     fn longest(url: &str, option: Option<Duration>) -> Result<Option<Duration>> {
         read(&url::read(url)?, option)

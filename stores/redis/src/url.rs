@@ -61,7 +61,7 @@ pub(super) fn read(url: &str) -> Result<StoreUrl> {
         _ => &SERVER,
     };
     let url = StoreUrl::read(url, form)?;
-    if !cfg!(feature = "redis-tls") && has_tls(&url) {
+    if !cfg!(feature = "tls") && has_tls(&url) {
         return Err(url.wrong("scheme", "needs TLS: enable the Cargo feature `redis-tls`"));
     }
     Ok(url)

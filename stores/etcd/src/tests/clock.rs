@@ -1,10 +1,10 @@
 //! The clock that the processes move on, on real members.
 
 use super::*;
-use crate::{Guard, Locker, Quota};
 use locker_core::blocking::block_on;
 use locker_harness::EtcdCluster;
-use locker_laws as processes;
+use locker_laws::{self as processes, process};
+use locker_runtime::{Guard, Locker, Quota};
 use std::{path::Path, process::Command, time::Instant};
 
 const CLOCK: &str = "locker/clock";

@@ -1,7 +1,9 @@
 //! How long values, inboxes and leases live.
 
 use super::*;
-use locker_core::primitives::HoldKind;
+use locker_cas::CasStore;
+use locker_core::{id::Id, primitives::HoldKind, store::Store};
+use locker_laws::process;
 use std::time::Instant;
 
 fn leases(server: &EtcdServer) -> usize {
@@ -149,8 +151,9 @@ async fn fences_rise_above_those_of_removed_values() {
 async fn promised_hold_does_not_end_with_an_old_lease() {
     let Some(server) = EtcdServer::start() else { return };
     let (one, two) = (process(&server.url(), 1).await, process(&server.url(), 2).await);
-    let cancel = HoldKind::Lock.cancel(one.new_id(), true);
-    one.store().call(&Key::new("lock:refused"), &cancel).await.unwrap();
+    let cancel = HoldKind::Lock.cancel(Id::random(), true);
+    let store = CasStore::new(open(&server.url()).await.unwrap(), &Opening::default()).unwrap();
+    store.call(&Key::new("lock:refused"), &cancel).await.unwrap();
     let minute = Duration::from_secs(60);
     one.keyed_semaphore("held", 2).acquire("ann", minute, Duration::ZERO).await.unwrap();
     one.keyed_lock("held").acquire("ann", minute, Duration::ZERO).await.unwrap();

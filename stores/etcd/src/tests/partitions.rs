@@ -1,9 +1,9 @@
 //! Members that are cut off from each other, and not from their clients.
 
-use crate::{Guard, Locker};
 use futures_util::future::join_all;
 use locker_core::error::ErrorKind;
 use locker_harness::{EtcdCluster, GENEROUS, in_time, until};
+use locker_runtime::{Guard, Locker};
 use std::{
     sync::{
         Mutex,

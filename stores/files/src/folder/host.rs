@@ -1,6 +1,6 @@
 //! What distinguishes a host and its boot, and which file systems are of one host.
 
-use crate::stores::files::errors::failed;
+use crate::errors::failed;
 use locker_core::error::{Error, ErrorKind, Result};
 use rustix::{fd::OwnedFd, fs};
 use std::{
@@ -32,16 +32,16 @@ const REFUSED: [(u32, &str); 17] = [
 
 /// What distinguishes this host and boot. Tests invent others.
 #[derive(Clone, Debug)]
-pub(in crate::stores::files) struct Host {
-    pub(in crate::stores::files) boot: String,
+pub(crate) struct Host {
+    pub(crate) boot: String,
     /// The time since the boot has an offset in each time namespace.
-    pub(in crate::stores::files) time_namespace: String,
+    pub(crate) time_namespace: String,
     /// Microseconds since 1970.
-    pub(in crate::stores::files) wall: u64,
+    pub(crate) wall: u64,
 }
 
 impl Host {
-    pub(in crate::stores::files) fn this() -> Result<Self> {
+    pub(crate) fn this() -> Result<Self> {
         let boot = read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| {
             let message = format!("cannot read the boot id of the host, mount /proc: {error}");
             Error::new(ErrorKind::Misused, message).with_source(error)

@@ -1,6 +1,6 @@
 //! Whether the path of a directory still leads to it.
 
-use crate::stores::files::errors::failed;
+use crate::errors::failed;
 use locker_core::error::{Error, ErrorKind, Result};
 use rustix::{
     fd::OwnedFd,

@@ -52,7 +52,7 @@ impl Modes {
 }
 
 /// Opens a file for reading and appending.
-pub(in crate::stores::files) fn open_file(of: &OwnedFd, name: &str) -> Result<File, Errno> {
+pub(crate) fn open_file(of: &OwnedFd, name: &str) -> Result<File, Errno> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     fs::openat(of, name, flags, Mode::empty()).map(File::from)
 }
@@ -63,7 +63,7 @@ pub(super) fn open_folder(of: impl AsFd, name: impl Arg) -> Result<OwnedFd, Errn
 }
 
 /// Returns the names of what a folder contains.
-pub(in crate::stores::files) fn names(folder: &OwnedFd) -> Result<Vec<String>, Errno> {
+pub(crate) fn names(folder: &OwnedFd) -> Result<Vec<String>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
         if let Ok(name) = entry?.file_name().to_str().map(str::to_owned)

@@ -1,7 +1,7 @@
 //! Copying what is needed of a log to a new one.
 
 use super::{AppendOutcome, Shard};
-use crate::stores::files::{
+use crate::{
     errors::errno,
     folder::{Folder, names, open_file, random},
     log::Log,
@@ -38,9 +38,9 @@ const SEALS: usize = 100;
 
 /// How large a log is, and the values in it that are needed.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::stores::files) struct Size {
-    pub(in crate::stores::files) log: u64,
-    pub(in crate::stores::files) needed: u64,
+pub(crate) struct Size {
+    pub(crate) log: u64,
+    pub(crate) needed: u64,
 }
 
 impl Size {
@@ -54,14 +54,14 @@ impl Size {
     }
 
     /// Returns whether something keeps the log from being compacted.
-    pub(in crate::stores::files) fn is_long(self) -> bool {
+    pub(crate) fn is_long(self) -> bool {
         self.log >= LONG.max(TIMES * self.limit())
     }
 }
 
 impl Shard {
     /// Returns the size of a log that mostly contains replaced values, and again when it has grown.
-    pub(in crate::stores::files) fn outgrown(&mut self) -> Option<Size> {
+    pub(crate) fn outgrown(&mut self) -> Option<Size> {
         let log = self.log.as_mut()?;
         let size = Size::of(log);
         if size.log <= size.limit().max(log.patience) {
@@ -72,7 +72,7 @@ impl Shard {
     }
 
     /// Compacts the log if it is worth while, and removes what a killed process has left.
-    pub(in crate::stores::files) fn sweep(&mut self, folder: &Folder) -> Result<()> {
+    pub(crate) fn sweep(&mut self, folder: &Folder) -> Result<()> {
         let is_worth_while = |log: &Log, now| is_large(log, now) || has_much_over(log, now);
         if !self.exists(folder) {
             return Ok(());
@@ -107,12 +107,12 @@ impl Shard {
     }
 
     /// Compacts the log if it mostly contains replaced values. Returns `false` if another process keeps it locked.
-    pub(in crate::stores::files) fn compact_if_large(&mut self, folder: &Folder) -> Result<bool> {
+    pub(crate) fn compact_if_large(&mut self, folder: &Folder) -> Result<bool> {
         self.compact(folder, is_large)
     }
 
     /// Compacts the log if a half of it is not needed.
-    pub(in crate::stores::files) fn compact_if_wasteful(&mut self, folder: &Folder) -> Result<()> {
+    pub(crate) fn compact_if_wasteful(&mut self, folder: &Folder) -> Result<()> {
         let is_wasteful = |log: &Log, now| log.seen > PAGE.max(2 * log.needed) || has_much_over(log, now);
         if self.exists(folder) {
             self.compact(folder, is_wasteful)?;

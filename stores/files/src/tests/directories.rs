@@ -1,7 +1,7 @@
 //! Which directories are refused, and what a full disk, a reboot or the end of a resource does.
 
 use super::{Dir, exchange, processes::command, read, sweep};
-use crate::stores::files::{Files, folder::Host};
+use crate::{Files, folder::Host};
 use locker_cas::{Backend, Outcome, Write, contract::write};
 use locker_core::{blocking::block_on, error::ErrorKind, key::Key, store::opening::Opening};
 use locker_harness::{eventually, missing};

@@ -1,14 +1,12 @@
 //! Disks that are slow: what waits for them delays no call and no renewal, in this store or in another one.
 
 use super::{Dir, exchange, read, settle, sweep, write};
-use crate::{
-    Guard, Locker,
-    stores::files::{Files, folder::Host, io::shard_of},
-};
+use crate::{Files, folder::Host, io::shard_of};
 use futures_util::FutureExt;
 use locker_cas::{Backend, Message, Outcome, Received};
 use locker_core::{background, blocking::block_on, key::Key, sync::lock};
 use locker_harness::eventually;
+use locker_runtime::{Guard, Locker};
 use std::{
     fs,
     sync::{

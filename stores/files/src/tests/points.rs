@@ -1,7 +1,7 @@
 //! What other processes do while one is stopped, or after it was killed, at each point of its work.
 
 use super::{Dir, add, exchange, number, read, settle, sweep, write};
-use crate::stores::files::Files;
+use crate::Files;
 use locker_cas::{Backend, Outcome, Write};
 use locker_core::{blocking::block_on, key::Key};
 use std::{

@@ -1,7 +1,7 @@
 //! Several processes: this program, started again.
 
 use super::{Dir, add, number, read};
-use crate::stores::files::Files;
+use crate::Files;
 use locker_core::{blocking::block_on, key::Key, store::opening::Opening};
 use locker_harness::eventually;
 use std::{
@@ -25,7 +25,7 @@ const DIR: &str = "LOCKER_FILES_TEST_DIR";
 /// Returns the command that starts this program again for a task.
 pub(super) fn command(task: &str, dir: &Path) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "stores::files::tests::processes::task", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "tests::processes::task", "--nocapture", "--test-threads=1"]);
     command.env(TASK, task).env(DIR, dir).stdin(Stdio::null()).stdout(Stdio::piped());
     command
 }

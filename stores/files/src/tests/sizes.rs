@@ -1,7 +1,7 @@
 //! Logs that have grown because nobody could compact them.
 
 use super::{Dir, exchange, processes::command, read, settle};
-use crate::stores::files::{
+use crate::{
     Files,
     folder::{Host, Locked},
 };

@@ -1,7 +1,7 @@
 //! What a process knows about the clock of the server, and what it must not rely on.
 
 use super::*;
-use crate::stores::postgres::clock::Clock;
+use crate::clock::Clock;
 use locker_cas::CasStore;
 use locker_core::{
     primitives::{HoldKind, HoldRequest, Reply, Request},

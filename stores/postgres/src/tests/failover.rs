@@ -1,8 +1,8 @@
 //! Grants that a crash or a failover may have lost.
 
 use super::*;
-use crate::{Locker, Quota};
 use locker_harness::GENEROUS;
+use locker_runtime::{Locker, Quota};
 use std::{process::Command, time::Instant};
 use tokio::task::block_in_place;
 
@@ -75,7 +75,7 @@ async fn refusal(locker: &Locker, name: &str) -> Error {
 }
 
 /// A fence is the time of its grant, as far as it was known: up to the spread of the clock too low.
-fn granted_after(guard: &crate::Guard, time: u64) {
+fn granted_after(guard: &locker_runtime::Guard, time: u64) {
     const SPREAD: u64 = 500_000;
     assert!(guard.fence() + SPREAD >= time, "granted {} us too early", time - guard.fence());
 }

@@ -1,7 +1,7 @@
 //! Servers and networks that fail.
 
 use super::*;
-use crate::stores::postgres::pipeline::STATEMENT_LIMIT;
+use crate::pipeline::STATEMENT_LIMIT;
 use futures_util::FutureExt;
 use locker_harness::{Fault, Proxy, eventually};
 use std::{process::Stdio, time::Instant};
@@ -249,7 +249,7 @@ async fn version_of_a_lost_write_is_not_used_again() {
 async fn crash_does_not_give_a_lock_to_two() {
     let Some(mut server) = PostgresServer::with(&["fsync=on", "wal_writer_delay=10s"]) else { return };
     let build = async |timeout: u64| {
-        let locker = crate::Locker::builder().url(server.url()).lease(Duration::from_secs(2));
+        let locker = locker_runtime::Locker::builder().url(server.url()).lease(Duration::from_secs(2));
         locker.command_timeout(Duration::from_millis(timeout)).build().await.unwrap()
     };
     // With different options the lockers share no store.

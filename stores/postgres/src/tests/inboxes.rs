@@ -1,7 +1,7 @@
 //! The inboxes of processes: each has its own, and strangers neither hear nor reach it.
 
 use super::*;
-use crate::stores::postgres::{errors, session::Session};
+use crate::{errors, session::Session};
 use locker_harness::{Fault, Proxy};
 use std::{
     process::{Child, Stdio},

@@ -54,7 +54,8 @@ async fn direct_connection_hears_messages() {
 async fn polls_do_not_put_off_attempts() {
     let Some(server) = shared_server() else { return };
     let Some(pool) = PgBouncer::start(&server, 3) else { return };
-    let locker = crate::Locker::builder().url(format!("{}?poll=20ms", pool.url())).build().await.unwrap();
+    let locker =
+        locker_runtime::Locker::builder().url(format!("{}?poll=20ms", pool.url())).build().await.unwrap();
     let key = fresh("attempts");
     let name = key.as_str();
     let _held = locker.lock(name).acquire().await.unwrap();

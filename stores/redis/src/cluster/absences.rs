@@ -1,6 +1,6 @@
 //! Masters that no node knows.
 
-use crate::stores::redis::slots::NodeNumber;
+use crate::slots::NodeNumber;
 use locker_core::clock::Timestamp;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,6 +1,6 @@
 //! Questions to the nodes of a cluster.
 
-use crate::stores::redis::{connection::Connection, errors, handshake, server::Server, topology::View};
+use crate::{connection::Connection, errors, handshake, server::Server, topology::View};
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use locker_core::{
     background,

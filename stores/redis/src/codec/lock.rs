@@ -1,6 +1,6 @@
 //! The exclusive lock: its requests as calls of scripts, and their replies.
 
-use crate::stores::redis::script::{BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds};
+use crate::script::{BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds};
 use locker_core::{
     error::{Error, Result},
     id::Id,

@@ -1,6 +1,6 @@
 //! Every primitive except the lock: its requests as calls of scripts, and their replies.
 
-use crate::stores::redis::{
+use crate::{
     codec::lock::quiet,
     script::{Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
 };

@@ -1,7 +1,7 @@
 //! Changes of a server that end the connection to it: another master, a demotion, an eviction policy.
 
 use super::{Connection, Connector};
-use crate::stores::redis::handshake::{self, EVICTION};
+use crate::handshake::{self, EVICTION};
 use locker_core::{background, clock::Timestamp};
 use redis::{Cmd, Value};
 use std::{future::pending, time::Duration};

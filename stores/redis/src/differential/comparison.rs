@@ -1,7 +1,7 @@
 //! The comparison of scripts on a server with [`State::step`](locker_core::primitives::State::step).
 
 use super::requests::{Draw, START, milliseconds};
-use crate::stores::redis::{
+use crate::{
     codec::{
         lock::{self, Member},
         primitives,

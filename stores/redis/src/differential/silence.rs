@@ -1,7 +1,7 @@
 //! Processes that are silent, and processes that only seem to be, call by call at a simulated time.
 
 use super::{comparison::Texts, requests::START};
-use crate::stores::redis::{
+use crate::{
     codec::{lock, primitives},
     script::{Invocation, ScriptReply},
 };

@@ -14,7 +14,7 @@ use super::{
     rechecks::{self, Rechecks},
     runs::{Due, Next, Place, Remains, Runs},
 };
-use crate::stores::redis::{
+use crate::{
     codec::lock::{self, Grant, Run},
     script::{Invocation, ScriptReply},
     session::Session,

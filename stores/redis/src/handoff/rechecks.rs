@@ -3,7 +3,7 @@
 //! One call rechecks all waiters of this process at one key, so that the cost of waiting depends on the number of keys
 //! and not of waiters.
 
-use crate::stores::redis::{
+use crate::{
     codec::lock::{Run, held_for, is_shared_with_foreigners},
     script::{ScriptReply, WAITER_TTL},
 };

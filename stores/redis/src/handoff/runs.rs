@@ -5,7 +5,7 @@
 //! last member it ends the run at the server. The current holder renews the lease of the run. If a run is lost, it is
 //! lost for all members, and those that have not held yet send their requests again.
 
-use crate::stores::redis::codec::lock::{Grant, Member, Run};
+use crate::codec::lock::{Grant, Member, Run};
 use locker_core::{
     clock::{Timestamp, lease_deadline},
     id::Id,

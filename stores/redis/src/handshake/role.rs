@@ -1,7 +1,7 @@
 //! What a server says of itself: its version and its role. Every user may call `HELLO`.
 
 use super::explain;
-use crate::stores::redis::errors;
+use crate::errors;
 use locker_core::error::{Error, ErrorKind, Result};
 use redis::{Cmd, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use std::collections::HashMap;
@@ -9,15 +9,12 @@ use std::collections::HashMap;
 const OLDEST: (u32, u32) = (6, 2);
 
 /// Checks the version and the role of the server.
-pub(in crate::stores::redis) async fn greet(
-    connection: &mut MultiplexedConnection,
-    advice: &str,
-) -> Result<()> {
+pub(crate) async fn greet(connection: &mut MultiplexedConnection, advice: &str) -> Result<()> {
     check(connection.send_packed_command(&question()).await.and_then(Value::extract_error), advice)
 }
 
 /// Returns the command whose reply has version and role.
-pub(in crate::stores::redis) fn question() -> Cmd {
+pub(crate) fn question() -> Cmd {
     redis::cmd("HELLO")
 }
 
@@ -35,7 +32,7 @@ pub(super) fn check(reply: RedisResult<Value>, advice: &str) -> Result<()> {
 }
 
 /// Returns whether the reply to the question is from a replica.
-pub(in crate::stores::redis) fn is_replica(reply: Value) -> bool {
+pub(crate) fn is_replica(reply: Value) -> bool {
     from_redis_value(reply).is_ok_and(|facts| is_role_of_replica(&facts))
 }
 

@@ -1,6 +1,6 @@
 //! The scripts that a server keeps, so that they can be called by digest.
 
-use crate::stores::redis::{
+use crate::{
     codec::{lock, primitives},
     errors,
     script::Script,
@@ -31,7 +31,7 @@ pub(super) fn missing(reply: RedisResult<Value>) -> Vec<&'static Script> {
 
 /// Makes the server keep these scripts. Returns `false` if the user may not do that: a call of an unknown script is
 /// then repeated with its text.
-pub(in crate::stores::redis) async fn load(
+pub(crate) async fn load(
     connection: &mut MultiplexedConnection,
     missing: &[&Script],
     is_strict: bool,

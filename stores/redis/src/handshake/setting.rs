@@ -4,7 +4,7 @@ use redis::{Cmd, Value, from_redis_value};
 use std::collections::HashMap;
 
 /// A setting that is read as a `T`.
-pub(in crate::stores::redis) struct Setting<T> {
+pub(crate) struct Setting<T> {
     pattern: &'static str,
     of_config: fn(&HashMap<String, String>) -> Option<T>,
     section: &'static str,
@@ -12,7 +12,7 @@ pub(in crate::stores::redis) struct Setting<T> {
 }
 
 /// What the server does when its memory is full. `None` if the server does not tell it.
-pub(in crate::stores::redis) const EVICTION: Setting<Option<String>> = Setting {
+pub(crate) const EVICTION: Setting<Option<String>> = Setting {
     pattern: "maxmemory-policy",
     of_config: |settings| settings.get("maxmemory-policy").cloned().map(Some),
     section: "memory",
@@ -36,22 +36,22 @@ pub(super) const STOPS_ALONE: Setting<bool> = Setting {
 
 impl<T> Setting<T> {
     /// Returns the first question.
-    pub(in crate::stores::redis) fn question(&self) -> Cmd {
+    pub(crate) fn question(&self) -> Cmd {
         redis::cmd("CONFIG").arg("GET").arg(self.pattern).clone()
     }
 
     /// Reads the reply to the first question. Returns `None` if it does not tell.
-    pub(in crate::stores::redis) fn read(&self, reply: Option<Value>) -> Option<T> {
+    pub(crate) fn read(&self, reply: Option<Value>) -> Option<T> {
         (self.of_config)(&from_redis_value(reply?).ok()?)
     }
 
     /// Returns the second question, for users that may not ask the first.
-    pub(in crate::stores::redis) fn other_question(&self) -> Cmd {
+    pub(crate) fn other_question(&self) -> Cmd {
         redis::cmd("INFO").arg(self.section).clone()
     }
 
     /// Reads the reply to the second question.
-    pub(in crate::stores::redis) fn read_other(&self, reply: Option<Value>) -> Option<T> {
+    pub(crate) fn read_other(&self, reply: Option<Value>) -> Option<T> {
         Some((self.of_info)(&from_redis_value::<String>(reply?).ok()?))
     }
 }

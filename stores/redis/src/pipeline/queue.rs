@@ -1,6 +1,6 @@
 //! Calls on their way to the writer of a connection.
 
-use crate::stores::redis::script::{BatchScript, Invocation};
+use crate::script::{BatchScript, Invocation};
 use locker_core::{
     clock::Timestamp,
     key::Key,

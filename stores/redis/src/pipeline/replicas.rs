@@ -3,7 +3,7 @@
 //! `WAIT` follows in the same write, on the same connection: it is about everything that the server has written until
 //! then. One `WAIT` at the end of a write is for all calls in it.
 
-use crate::stores::redis::{
+use crate::{
     errors,
     script::{ScriptReply, milliseconds},
 };
@@ -11,12 +11,12 @@ use locker_core::store::opening::Replicas;
 use redis::{Cmd, RedisResult, Value, from_redis_value};
 
 /// Returns the command that waits for the replicas.
-pub(in crate::stores::redis) fn wait(replicas: Replicas) -> Cmd {
+pub(crate) fn wait(replicas: Replicas) -> Cmd {
     redis::cmd("WAIT").arg(replicas.count).arg(milliseconds(replicas.timeout)).clone()
 }
 
 /// Returns how many replicas the reply to that command names.
-pub(in crate::stores::redis) fn acknowledged(reply: Value) -> RedisResult<u32> {
+pub(crate) fn acknowledged(reply: Value) -> RedisResult<u32> {
     Ok(from_redis_value(reply.extract_error()?)?)
 }
 

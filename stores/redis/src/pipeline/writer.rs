@@ -7,7 +7,7 @@
 
 use super::queue::{Call, LastReply, Means, Payload, Queue};
 use super::replicas;
-use crate::stores::redis::{errors, script::BatchScript, slots::slot_of};
+use crate::{errors, script::BatchScript, slots::slot_of};
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
 use locker_core::{key::Key, store::opening::Replicas};
 use redis::{RedisResult, Value, aio::MultiplexedConnection};

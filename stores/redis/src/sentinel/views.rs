@@ -6,7 +6,7 @@
 //! led a failover, but that one has the highest number.
 
 use super::ASK_INTERVAL;
-use crate::stores::redis::server::Server;
+use crate::server::Server;
 use locker_core::clock::Timestamp;
 
 /// What a sentinel says of the master.
@@ -77,7 +77,7 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stores::redis::url;
+    use crate::url;
     use locker_core::store::opening::NetworkOptions;
 
     /// A view, unless the port is 0.

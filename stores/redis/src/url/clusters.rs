@@ -59,7 +59,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis-tls")]
+    #[cfg(feature = "tls")]
     #[test]
     fn tls_is_for_all_nodes() {
         let read = clustered("REDISS+CLUSTER://h").unwrap();

@@ -30,7 +30,7 @@ impl Watched {
             Some("no") => false,
             Some(_) => return Err(url.wrong_parameter("sentinel_tls", "is neither yes nor no")),
         };
-        if sentinels_have_tls && !cfg!(feature = "redis-tls") {
+        if sentinels_have_tls && !cfg!(feature = "tls") {
             return Err(url.wrong_parameter("sentinel_tls", "needs the Cargo feature `redis-tls`"));
         }
         let [user, password] = ["sentinel_user", "sentinel_password"].map(|name| url.parameter(name));
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis-tls")]
+    #[cfg(feature = "tls")]
     #[test]
     fn tls_is_for_servers_and_sentinels() {
         let has_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });

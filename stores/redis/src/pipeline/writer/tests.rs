@@ -1,5 +1,5 @@
 use super::*;
-use crate::stores::redis::codec::lock;
+use crate::codec::lock;
 use locker_core::{id::Id, primitives::HoldRequest};
 use std::sync::Arc;
 use tokio::sync::oneshot::{self, Receiver};

@@ -1,6 +1,6 @@
 //! The data of a server.
 
-use crate::stores::redis::strict::reference::Record;
+use crate::strict::reference::Record;
 use locker_core::{
     id::Id,
     primitives::{AnyState, State as _, lock},

@@ -1,7 +1,7 @@
 //! Two servers, their clients, and the messages between them.
 
 use super::{Setting, Sign, data::Data};
-use crate::stores::redis::strict::reference::{Answer, Record};
+use crate::strict::reference::{Answer, Record};
 use locker_core::{
     clock::Timestamp,
     id::Id,
