@@ -140,9 +140,11 @@ fn misused(message: &str) -> Error {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use super::{Endpoint, Result, Url, misused};
+    use super::misused;
+    use crate::url::Url;
+    use locker_core::error::Result;
     use std::fs;
-    use tonic::transport::{Certificate, ClientTlsConfig, Identity};
+    use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
     pub(super) struct Settings(Option<ClientTlsConfig>);
 
@@ -187,7 +189,9 @@ mod tls {
 
 #[cfg(not(feature = "tls"))]
 mod tls {
-    use super::{Endpoint, Result, Url};
+    use crate::url::Url;
+    use locker_core::error::Result;
+    use tonic::transport::Endpoint;
 
     pub(super) struct Settings;
 
