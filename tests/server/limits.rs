@@ -369,7 +369,7 @@ async fn client_that_reads_nothing_is_closed() {
 
 #[tokio::test]
 async fn unread_long_answers_are_capped() {
-    let server = Server::start(&["--max-unread-bytes", "1048576"]);
+    let server = Server::start(&["--max-unread-bytes", "1048576", "--header-size", "65536"]);
     server.fill_the_list();
     let stuck = [(); 5].map(|()| server.asking_for_much(40));
     // Two answers of 400 KB fit. The system takes some others.
@@ -383,8 +383,38 @@ async fn unread_long_answers_are_capped() {
     assert!(refused.body.contains("--max-unread-bytes"), "{}", refused.body);
     assert!(server.errors().contains("--max-unread-bytes is reached"), "{}", server.errors());
     assert_eq!(server.get("/v1?limit=1").await.status, 200, "short answers are not");
+    let long_key = format!("/v1/lock/l/acquire?key={}", "k".repeat(20_000));
+    assert_eq!(server.post(&long_key).await.status, 200, "what was granted is told");
     drop(stuck);
     until("there is room again", async || server.get("/v1").await.status == 200).await;
+}
+
+/// The document is in memory once, and its readers need no token.
+#[tokio::test]
+async fn unread_documents_do_not_count_as_long_answers() {
+    let server = Server::start(&["--max-unread-bytes", "1048576"]);
+    server.fill_the_list();
+    let mut stuck = [(); 5].map(|()| server.asking_for("/openapi.json", 40));
+    for stream in &mut stuck {
+        stream.read_exact(&mut [0]).expect("the beginning of the first one");
+    }
+    for _ in 0..5 {
+        assert_eq!(server.get("/v1").await.status, 200);
+    }
+}
+
+/// The HTTP library drains the body of a request before it knows whether the answer was sent.
+#[test]
+fn client_that_reads_nothing_is_not_read_on() {
+    let server = Server::start(&[]);
+    let mut stuck = server.connect();
+    let request =
+        "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx";
+    // More than the system has room for.
+    let requests = request.repeat(1_000);
+    stuck.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
+    let written = (0..1_000).take_while(|_| stuck.write_all(requests.as_bytes()).is_ok()).count();
+    assert!(written < 1_000, "the server has read 90 MB of requests, and keeps the answers");
 }
 
 /// The HTTP library serves the pipelined requests of a connection without a pause.

@@ -177,8 +177,14 @@ impl Server {
 
     /// Requests the list of names this many times, often enough to fill all buffers of the system.
     pub(crate) fn asking_for_much(&self, times: usize) -> TcpStream {
+        self.asking_for("/v1", times)
+    }
+
+    /// Requests a page this many times, without reading the answers.
+    pub(crate) fn asking_for(&self, page: &str, times: usize) -> TcpStream {
         let mut asking = self.connect();
-        asking.write_all("GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(times).as_bytes()).unwrap();
+        let request = format!("GET {page} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        asking.write_all(request.repeat(times).as_bytes()).unwrap();
         asking
     }
 

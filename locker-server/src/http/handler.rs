@@ -24,7 +24,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use hyper::{header::CONTENT_TYPE, http::request::Parts};
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{borrow::Cow, pin::pin, sync::Arc, time::Duration};
 
 /// The size limit of forms.
 const MAX_BODY: usize = 8 * 1024;
@@ -74,13 +74,15 @@ impl Handler {
         self.header_timeout
     }
 
-    async fn respond(&self, answer: Answer) -> Response {
-        let length = answer.body.len();
+    /// Counts the answer before others can be made. A grant is never replaced by 503.
+    fn respond(&self, answer: Answer) -> Response {
+        let length = match &answer.body {
+            Cow::Owned(text) if answer.fence.is_none() => text.len(),
+            _ => 0,
+        };
         if length <= LONG {
             return response(answer, None);
         }
-        // The HTTP library serves pipelined requests without a pause.
-        tokio::task::yield_now().await;
         if let Some(unread) = Unread::new(&self.unread, length) {
             return response(answer, Some(unread));
         }
@@ -164,7 +166,10 @@ fn page<F>(answer: impl Fn(Arc<Handler>) -> F + Clone + Send + Sync + 'static) -
 where
     F: Future<Output = Answer> + Send + 'static,
 {
-    let page = async move |State(handler): HandlerState| handler.respond(answer(handler.clone()).await).await;
+    let page = async move |State(handler): HandlerState| {
+        tokio::task::yield_now().await;
+        handler.respond(answer(handler.clone()).await)
+    };
     get(page).head(wrong_method).fallback(wrong_method)
 }
 
@@ -184,7 +189,7 @@ async fn check_origin(
 ) -> Response {
     let (head, body) = request.into_parts();
     if let Err(answer) = handler.access.check_origin(&head, client.local()) {
-        return handler.respond(handler.refused(&head, answer)).await;
+        return handler.respond(handler.refused(&head, answer));
     }
     next.run(Request::from_parts(head, body)).await
 }
@@ -192,7 +197,7 @@ async fn check_origin(
 async fn check_token(State(handler): HandlerState, request: Request, next: Next) -> Response {
     if let Err(answer) = handler.access.check_token(request.headers()) {
         let (head, _) = request.into_parts();
-        return handler.respond(handler.refused(&head, answer)).await;
+        return handler.respond(handler.refused(&head, answer));
     }
     next.run(request).await
 }
@@ -202,6 +207,10 @@ async fn call(
     Extension(client): Extension<Client>,
     request: Request,
 ) -> Response {
+    if request.method() == hyper::Method::GET {
+        // Its answer may be long, and the HTTP library serves pipelined requests without a pause.
+        tokio::task::yield_now().await;
+    }
     let answer = match handler.parse(request).await {
         Ok(parsed) => {
             handler.server.answer(Transport::Http, &parsed, pin!(client.disconnected()), None).await
@@ -209,7 +218,7 @@ async fn call(
         Err(answer) => Some(answer),
     };
     if let Some(answer) = answer {
-        return handler.respond(answer).await;
+        return handler.respond(answer);
     }
     client.close();
     // The client does not get it.

@@ -36,7 +36,7 @@ pub(super) struct Stream {
     reader: OwnedReadHalf,
     client: Client,
     write_timeout: Duration,
-    /// Set while the client reads nothing: the end of its time.
+    /// Set while the client reads nothing, and nothing is read from it: the end of its time.
     write_deadline: Option<Pin<Box<Sleep>>>,
 }
 
@@ -100,6 +100,14 @@ impl Client {
         self.0.writer.as_ref()
     }
 
+    /// Returns how many bytes of the client are unread. None is an error, as when reading them.
+    fn pending(&self) -> io::Result<u64> {
+        match rustix::io::ioctl_fionread(self.socket())? {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            pending => Ok(pending),
+        }
+    }
+
     /// Completes when the client has closed its end, even if unread bytes precede the close: otherwise a client that
     /// pipelines requests and disconnects would keep its place in a queue. Completes also if too many bytes are unread.
     ///
@@ -109,11 +117,15 @@ impl Client {
         // `poll_fn` takes no space in the waiting call; the boxed futures are rare.
         while std::future::poll_fn(|context| self.socket().poll_read_ready(context)).await.is_ok() {
             let ready = Box::pin(self.socket().ready(Interest::READABLE)).await;
-            let few = rustix::io::ioctl_fionread(self.socket()).is_ok_and(|pending| pending <= MAX_PENDING);
-            if !few || ready.map_or(true, tokio::io::Ready::is_read_closed) {
+            if ready.map_or(true, tokio::io::Ready::is_read_closed) {
                 return;
             }
-            Box::pin(tokio::time::sleep(CHECK_INTERVAL)).await;
+            match self.socket().try_io(Interest::READABLE, || self.pending()) {
+                Ok(pending) if pending <= MAX_PENDING => Box::pin(tokio::time::sleep(CHECK_INTERVAL)).await,
+                // All was read: the next event tells of more.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => return,
+            }
         }
     }
 }
@@ -124,6 +136,10 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // The answers of further requests would gather in the HTTP library. The next write wakes this task.
+        if self.write_deadline.is_some() {
+            return Poll::Pending;
+        }
         match Pin::new(&mut self.reader).poll_read(context, buffer) {
             Poll::Pending if self.client.0.drained.load(Ordering::Relaxed) => Poll::Ready(Ok(())),
             read => read,
@@ -156,7 +172,9 @@ impl AsyncWrite for Stream {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }
                 written => {
-                    self.write_deadline = None;
+                    if self.write_deadline.take().is_some() {
+                        context.waker().wake_by_ref();
+                    }
                     return Poll::Ready(written);
                 }
             }
