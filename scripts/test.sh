@@ -95,9 +95,9 @@ status=0
 # The two longest programs run beside all others, and are shown when those have ended.
 "${tests[@]}" --test redis -- "$@" >"$beside/redis" 2>&1 &
 redis=$!
-"${tests[@]}" --lib -- "$@" >"$beside/lib" 2>&1 &
+"${tests[@]}" --lib --exclude locker-python --exclude locker-forks -- "$@" >"$beside/lib" 2>&1 &
 lib=$!
-LOCKER_TESTS_BESIDE=redis "${tests[@]}" --bins --examples --test '*' -- "$@" 2>&1 | tee -a "$log" || status=1
+LOCKER_TESTS_BESIDE=redis "${tests[@]}" --bins --example map --test '*' -- "$@" 2>&1 | tee -a "$log" || status=1
 "${tests[@]}" --doc -- "$@" 2>&1 | tee -a "$log" || status=1
 wait $lib || status=1
 tee -a "$log" <"$beside/lib"

@@ -78,15 +78,13 @@ impl fmt::Debug for Process {
 ///
 /// # In a forked child
 ///
-/// - `global`, `Locker::connect`,
-///   `Locker::memory` and the attributes work: the child has a background thread, connections
-///   and a memory store of its own. The child must call `set_global` again if its parent has
-///   called it; until then calls on the global locker return `Misused`.
+/// - `global`, `Locker::connect`, `Locker::memory` and the attributes work: the child has a background thread,
+///   connections and a memory store of its own. The child must call `set_global` again if its parent has called it;
+///   until then calls on the global locker return `Misused`.
 /// - Every call on a locker that was made before the fork returns `Misused` at once, whatever its store.
 /// - The parent keeps what it holds and waits for. Guards, futures and lockers that the child has copied end nothing of
-///   the parent when the child drops them, exits or is killed. In the child such a guard holds nothing:
-///   `check` and `release` return `Misused`, and
-///   `lost` returns at once.
+///   the parent when the child drops them, exits or is killed. In the child such a guard holds nothing: `check` and
+///   `release` return `Misused`, and `lost` returns at once.
 ///
 /// The child cannot hold the memory of its parent: locks on `memory://` exclude callers of one process only.
 ///

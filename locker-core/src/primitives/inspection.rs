@@ -36,8 +36,8 @@ pub struct Held {
     pub fence: u64,
     /// The number of permits.
     pub permits: u64,
-    /// What the holder says about itself: `LockerBuilder::note`, by default host and
-    /// process. `None` if it is not known, such as for clients of a server.
+    /// What the holder says about itself: `LockerBuilder::note`, by default host and process. `None` if it is not
+    /// known, such as for clients of a server.
     pub note: Option<String>,
     /// The part of the id that the holder's locker gives to all of its ids. It leads to the note.
     #[cfg_attr(feature = "serde", serde(skip))]

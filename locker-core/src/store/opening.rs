@@ -13,7 +13,6 @@ pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The options for opening any store.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some stores need no option"))]
 pub struct Opening {
     /// How long opening may take.
     pub timeout: Duration,
@@ -40,7 +39,6 @@ pub struct NetworkOptions {
     /// How long a reply may take.
     pub command_timeout: Duration,
     /// The certificates that are trusted, in PEM format. `None`: those of the system.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "some stores have no TLS"))]
     pub tls_ca: Option<Vec<u8>>,
 }
 

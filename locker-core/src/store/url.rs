@@ -5,7 +5,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use percent_encoding::percent_decode_str;
-use std::{borrow::Cow, net::Ipv6Addr};
+use std::{borrow::Cow, fmt, net::Ipv6Addr};
 
 /// What the URL of a store may have.
 #[derive(Debug)]
@@ -36,7 +36,6 @@ pub enum Hosts {
 }
 
 /// The parts of a URL, decoded.
-#[derive(Debug)]
 pub struct StoreUrl {
     form: &'static Form,
     /// In lower case.
@@ -61,12 +60,24 @@ pub struct Host {
     pub port: Option<u16>,
 }
 
+/// Shows no login.
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreUrl")
+            .field("scheme", &self.scheme)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
 impl StoreUrl {
     /// Reads a URL of this form.
     ///
     /// # Errors
     /// `Misused`, without more of the URL than the name of a parameter.
     pub fn read(url: &str, form: &'static Form) -> Result<Self> {
+        // A URL that comes from a file may end in a line feed.
+        let url = url.trim_end();
         let (scheme, rest) = url.split_once("://").ok_or_else(|| form.wrong("scheme", "is missing"))?;
         if rest.contains('#') {
             return Err(form.wrong("fragment", "(#..) is not supported: write %23 for a #"));
@@ -147,7 +158,7 @@ impl Form {
                     self.wrong("query", "contains an @: write %40 for an @, and %3F for a ? before it")
                 );
             }
-            let Some(name) = known else { return Err(self.unknown(name, query)) };
+            let Some(name) = known else { return Err(self.unknown(pair, query)) };
             if parameters.iter().any(|(earlier, _)| earlier == name) {
                 return Err(self.wrong_parameter(name, "is repeated"));
             }
@@ -159,15 +170,19 @@ impl Form {
         Ok(parameters)
     }
 
-    /// Returns the error for a parameter that is not known. Its name is not shown if it may be a part of a password.
-    fn unknown(&self, name: &str, query: &str) -> Error {
+    /// Returns the error for a parameter that is not known. Its name is not shown if it may be a part of a password, as
+    /// in a URL whose host was forgotten: `redis://user:a?b`.
+    fn unknown(&self, pair: &str, query: &str) -> Error {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
         let has_login = query.split(['&', '=']).any(|text| self.logins.contains(&text));
         let known = format!("(known are {})", self.parameters.join(", "));
-        if query.contains('@') || has_login || name.is_empty() || !name.chars().all(is_plain) {
-            self.wrong("query", &format!("has an unknown parameter {known}"))
-        } else {
-            self.wrong_parameter(name, &format!("is unknown {known}"))
+        match pair.split_once('=') {
+            Some((name, _))
+                if !name.is_empty() && name.chars().all(is_plain) && !query.contains('@') && !has_login =>
+            {
+                self.wrong_parameter(name, &format!("is unknown {known}"))
+            }
+            _ => self.wrong("query", &format!("has an unknown parameter {known}")),
         }
     }
 
@@ -273,6 +288,8 @@ mod tests {
         assert_eq!(url.path().unwrap(), "x y");
         let values = ["a", "b", "pass"].map(|name| url.parameter(name));
         assert_eq!(values, [Some("/b=="), None, Some("p@q")]);
+        assert!(!format!("{url:?}").contains("p@"), "{url:?}");
+        assert_eq!(StoreUrl::read("test://h\n", &SERVERS).unwrap().hosts[0].name, "h");
     }
 
     #[test]
@@ -335,6 +352,7 @@ mod tests {
             ("test://u:sekret@h?=sekret", "query"),
             ("test://u:sekret@h?sek%72et", "query"),
             ("test://u:1?sekret@h", "query"),
+            ("test://u:1?sekret", "query"),
             ("test://u:1?sekret=x&a=1@h", "query"),
             ("test://u:1?a=sekret@h", "query"),
             ("test://h?pass=a&sekret=1", "query"),

@@ -59,7 +59,7 @@ pub(super) struct KnownEpoch {
 }
 
 impl KnownEpoch {
-    /// Records state that have just come. Returns whether they are of another epoch.
+    /// Records a state that has just come. Returns whether it is of another epoch.
     pub(super) fn record(&mut self, id: i64, state: &StoreState, now: Timestamp) -> bool {
         // Not longer than it was at its beginning: the clock of the server may have been ahead then.
         let left = state.quiet_until.saturating_sub(state.now).min(state.longest.saturating_add(SLACK));

@@ -3,7 +3,7 @@
 use super::{Dir, exchange, read, settle, sweep, write};
 use crate::{Files, folder::Host, io::shard_of};
 use futures_util::FutureExt;
-use locker_cas::{Backend, Message, Outcome, Received};
+use locker_cas::{Backend, CasStore, Message, Opening, Outcome, Received};
 use locker_core::{background, blocking::block_on, key::Key, sync::lock};
 use locker_harness::eventually;
 use locker_runtime::{Guard, Locker};
@@ -52,8 +52,9 @@ impl Slow {
                 thread::sleep(Duration::from_millis(2));
             }
         });
-        let locker = Locker::builder().url(format!("file://{}", dir.0.display())).lease(LEASE);
-        let locker = locker.build_blocking().unwrap();
+        // Not by its URL, which the crate opens as it is outside of tests.
+        let store = CasStore::new(dir.open(), &Opening::default()).unwrap();
+        let locker = Locker::builder().store(store).lease(LEASE).build_blocking().unwrap();
         let guard = locker.lock("held").acquire_blocking().unwrap();
         let is_beside = |name: &String| shard_of(&format!("counter:{name}")) == shard_of(guard.key());
         let beside = (0..10_000).map(|number| number.to_string()).find(is_beside).unwrap();
