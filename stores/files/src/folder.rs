@@ -18,6 +18,8 @@ mod identity;
 mod modes;
 
 use super::errors::{errno, failed};
+#[cfg(test)]
+use super::tests::Pauses;
 pub(super) use host::Host;
 use identity::Identity;
 use locker_core::{
@@ -65,7 +67,7 @@ pub(super) struct Folder {
     /// What is added to the time since the boot.
     offset: u64,
     #[cfg(test)]
-    pub(super) pauses: std::sync::Arc<super::tests::Pauses>,
+    pub(super) pauses: std::sync::Arc<Pauses>,
 }
 
 impl Folder {
@@ -97,7 +99,7 @@ impl Folder {
             modes,
             offset: 0,
             #[cfg(test)]
-            pauses: super::tests::Pauses::of(&path),
+            pauses: Pauses::of(&path),
             path,
         };
         this.refuse_other_kernels()?;
