@@ -132,7 +132,7 @@ def test_sdist_has_all_that_a_build_needs(tmp_path: Path) -> None:
             assert content is not None
             assert content.read() == (PACKAGE.parent.parent / licence).read_bytes()
     assert any(name.endswith("locker-runtime/src/lib.rs") for name in files)
-    assert any(name.endswith("stores/redis/lua/permissions.lua") for name in files)
+    assert any(name.endswith("stores/redis/src/lua/permissions.lua") for name in files)
     assert any(name.endswith("Cargo.lock") for name in files)
     assert {"pyproject.toml", "PKG-INFO"} <= set(files)
     assert any(name.endswith("README.md") for name in files)

@@ -9,7 +9,7 @@
 //!
 //! # Example
 //! A backend in a map, `examples/map.rs`:
-//! ```ignore
+//! ```text
 #![doc = include_str!("../examples/map.rs")]
 //! ```
 
