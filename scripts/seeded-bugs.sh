@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Seeds faults in the engine of the stores that compare and set, one at a time, in a copy of the tree, and requires that
-# the engine's tests notice each. Takes some ten minutes; CI runs it weekly. Arguments: the numbers of the faults to seed.
+# the engine's tests notice each. Takes some ten minutes; CI runs it weekly. Arguments: the numbers of the faults to
+# seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 copy=target/seeded

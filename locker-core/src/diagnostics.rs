@@ -10,8 +10,10 @@ use std::io::{self, Write, stderr};
 macro_rules! __event {
     ($level:ident, $hold:expr, $message:literal $(, $field:ident = $value:expr)*) => {{
         $crate::panics::contain(|| {
-            $crate::diagnostics::tracing::event!(target: "locker", $crate::diagnostics::tracing::Level::$level, key = $hold.key.as_str(),
-                function = $hold.function $(, $field = %$value)*, $message);
+            $crate::diagnostics::tracing::event!(
+                target: "locker", $crate::diagnostics::tracing::Level::$level, key = $hold.key.as_str(),
+                function = $hold.function $(, $field = %$value)*, $message
+            );
         });
     }};
 }

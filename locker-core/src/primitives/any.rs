@@ -60,7 +60,7 @@ macro_rules! primitives {
                 }
             }
 
-            /// Ends what is over, and serves who waited for it.
+            /// Ends holds and waits whose time is over, and serves the next waiters.
             pub fn tick(&mut self, context: &mut Context<'_>) {
                 match self { $(Self::$name(state) => state.tick(context)),+ }
             }

@@ -13,8 +13,8 @@ use locker_core::{
 };
 use std::time::Duration;
 
-/// A lock, a read/write lock or a semaphore whose holders are names that clients choose: for servers, whose clients have
-/// no guard. Created by [`Locker::keyed_lock`], [`Locker::keyed_lock_at`], [`Locker::keyed_rwlock`] and
+/// A lock, a read/write lock or a semaphore whose holders are names that clients choose: for servers, whose clients
+/// have no guard. Created by [`Locker::keyed_lock`], [`Locker::keyed_lock_at`], [`Locker::keyed_rwlock`] and
 /// [`Locker::keyed_semaphore`].
 ///
 /// It is the same one as that of [`Locker::lock`], [`Locker::read_lock`], [`Locker::write_lock`] or

@@ -30,8 +30,8 @@ pub fn random_inbox() -> Inbox {
     getrandom::u32().expect("the operating system has no random numbers")
 }
 
-/// A time in which a store has lost no write that it had answered. Once `quiet` is over, no hold of an earlier epoch can
-/// be granted a second time.
+/// A time in which a store has lost no write that it had answered. Once `quiet` is over, no hold of an earlier epoch
+/// can be granted a second time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
     /// Another number in each epoch.
@@ -50,8 +50,8 @@ pub type Values = Vec<(String, Vec<u8>)>;
 /// as tests.
 ///
 /// The futures may be dropped at any time. A write whose future was dropped, or whose error is not
-/// [certain](locker_core::error::Error::is_certain), may be carried out at any later time; since it names the version that it
-/// replaces, it has no effect once another write has succeeded. The store limits the time of each call.
+/// [certain](locker_core::error::Error::is_certain), may be carried out at any later time; since it names the version
+/// that it replaces, it has no effect once another write has succeeded. The store limits the time of each call.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Replaces the value of a key if it still has the expected version, and sends messages if it does. Without a
     /// value, only compares the version.

@@ -1,8 +1,9 @@
 //! Makes a store of anything that can compare and set values and send messages between processes.
 //!
-//! The steps of the primitives run in this process, on values that are kept elsewhere: read a value, run the step, write
-//! the value back if nobody has changed it, send the notifications. Queues, leases, fences, hand-offs and lists come with
-//! that; what is kept elsewhere is a [`Backend`]. [`CasStore::new`] makes a store of one, for `LockerBuilder::store`.
+//! The steps of the primitives run in this process, on values that are kept elsewhere: read a value, run the step,
+//! write the value back if nobody has changed it, send the notifications. Queues, leases, fences, hand-offs and lists
+//! come with that; what is kept elsewhere is a [`Backend`]. [`CasStore::new`] makes a store of one, for
+//! `LockerBuilder::store`.
 //!
 //! With the feature `contract`, the module `contract` has the promises of a backend as tests of two that share a store:
 //! call `contract::all` in a test of your own, and add the faults that your backend can have.
