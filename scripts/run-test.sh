@@ -1,17 +1,44 @@
 #!/usr/bin/env bash
-# Runs one test program for cargo (see test.sh), with as many tests at a time as it bears.
+# Runs one test program for cargo (see test.sh). Test programs wait for servers and leases most of the time: while
+# fewer than LOCKER_TEST_SLOTS run, the program starts beside the others and this returns at once. Its output follows
+# as a whole when it ends, and its status stands in the folder LOCKER_TEST_PROGRAMS then.
 set -euo pipefail
-case "$(basename "$1")" in
+program=$(basename "$1")
 # Its crowds of a thousand waiters keep both processors busy.
-redis-*)
-    if [ "${LOCKER_TESTS_BESIDE:-}" = redis ]; then
-        exit 0
-    fi
-    unset RUST_TEST_THREADS
+[[ $program != redis-* ]] || unset RUST_TEST_THREADS
+case "$1" in
+# Without a program such as this one, rustdoc names the bundle of examples here. Then each runs in a process of its own.
+*/rustdoctest*)
+    export RUSTDOC_DOCTEST_BIN_PATH=$1
+    exec "$@"
     ;;
 esac
-# Without a program such as this one, rustdoc names the bundle of examples here. Then each runs in a process of its own.
-case "$1" in
-*/rustdoctest*) export RUSTDOC_DOCTEST_BIN_PATH=$1 ;;
-esac
-exec "$@"
+[ -n "${LOCKER_TEST_PROGRAMS:-}" ] || exec "$@"
+
+at=$LOCKER_TEST_PROGRAMS/$program
+# The longest programs were started before all others.
+[ ! -e "$at.output" ] || exit 0
+files() { find "$LOCKER_TEST_PROGRAMS" -name "*.$1" | wc -l; }
+while [ $(($(files output) - $(files status))) -ge "${LOCKER_TEST_SLOTS:-1}" ]; do
+    [ -d "$LOCKER_TEST_PROGRAMS" ] || exit 1
+    sleep 0.1
+done
+show() {
+    until mkdir "$LOCKER_TEST_PROGRAMS/printing" 2>/dev/null; do
+        [ -d "$LOCKER_TEST_PROGRAMS" ] || exit 1
+        sleep 0.1
+    done
+    printf '\n     Ended %s with %d after %d s\n' "$program" "$1" $SECONDS
+    cat "$at.output"
+    rmdir "$LOCKER_TEST_PROGRAMS/printing"
+}
+: >"$at.output"
+{
+    SECONDS=0 status=0
+    "$@" </dev/null >"$at.output" 2>&1 &
+    echo $! >"$at.pid"
+    wait $! || status=$?
+    rm "$at.pid"
+    show $status
+    echo $status >"$at.status"
+} &

@@ -25,8 +25,15 @@ log=$(mktemp)
 reason=$(mktemp)
 building=$(mktemp)
 interleavings=$(mktemp)
-beside=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$log" "$reason" "$building" "$interleavings" "$beside"' EXIT
+beside=$(mktemp)
+programs=$(mktemp -d)
+end() {
+    local running
+    running=$(cat "$programs"/*.pid 2>/dev/null || true)
+    kill $(jobs -p) $running 2>/dev/null || true
+    rm -rf "$log" "$reason" "$building" "$interleavings" "$beside" "$programs"
+}
+trap end EXIT
 
 say "to be installed (as $(id -un))"
 for setup in scripts/setup-*.sh; do
@@ -87,24 +94,18 @@ fi
 
 say "tests and documentation examples"
 # Most tests wait for servers and for leases: more of them at a time than there are processors.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} LOCKER_TEST_SLOTS=${LOCKER_TEST_SLOTS:-3} LOCKER_TEST_PROGRAMS=$programs
 target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${target}_RUNNER=$PWD/scripts/run-test.sh"
 tests=(${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast)
-status=0
-# The two longest programs run beside all others, and are shown when those have ended.
-"${tests[@]}" --test redis -- "$@" >"$beside/redis" 2>&1 &
-redis=$!
-"${tests[@]}" --lib --exclude locker-python --exclude locker-forks -- "$@" >"$beside/lib" 2>&1 &
-lib=$!
-LOCKER_TESTS_BESIDE=redis "${tests[@]}" --bins --example map --test '*' -- "$@" 2>&1 | tee -a "$log" || status=1
-"${tests[@]}" --doc -- "$@" 2>&1 | tee -a "$log" || status=1
-wait $lib || status=1
-tee -a "$log" <"$beside/lib"
-wait $redis || status=1
-tee -a "$log" <"$beside/redis"
-
-say "the Python package"
+programs() {
+    local status=0
+    # The longest first.
+    "${tests[@]}" --test redis --test behaviour -- "$@" || status=1
+    "${tests[@]}" --lib --exclude locker-python --exclude locker-forks -- "$@" || status=1
+    "${tests[@]}" --bins --example map --test '*' -- "$@" || status=1
+    return $status
+}
 python_tests() {
     local selected=()
     if [ $# -gt 0 ]; then
@@ -118,9 +119,26 @@ python_tests() {
         (cd clients/python && ${defaults[@]+"${defaults[@]}"} "$LOCKER_TEST_PYTHON" -m pytest -q \
             ${selected[@]+"${selected[@]}"}) || [ $? = 5 ] # 5: no test has this name
 }
-if [ -n "${LOCKER_TEST_PYTHON:-}" ]; then
-    python_tests "$@" 2>&1 | tee -a "$log" || status=1
-fi
+# What is shown when the programs have ended.
+beside() {
+    local status=0
+    "${tests[@]}" --doc -- "$@" || status=1
+    if [ -n "${LOCKER_TEST_PYTHON:-}" ]; then
+        say "the Python package"
+        python_tests "$@" || status=1
+    fi
+    return $status
+}
+status=0
+beside "$@" >"$beside" 2>&1 &
+others=$!
+# Ends when the last program has closed its output.
+programs "$@" 2>&1 | tee -a "$log" || status=1
+for output in "$programs"/*.output; do
+    [ "$(cat "${output%.output}.status")" = 0 ] || status=1
+done
+wait $others || status=1
+tee -a "$log" <"$beside"
 
 if [ $# -eq 0 ]; then
     say "interleavings of the embedded store"
@@ -140,5 +158,5 @@ fi
 say "summary"
 grep -h '^test result:' "$log" | awk '
     { passed += $4; failed += $6; ignored += $8 }
-    END { printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored }'
+    END { printf "%d passed, %d failed, %d ignored\n", passed, failed, ignored }'
 exit $status
