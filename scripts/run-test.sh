@@ -35,7 +35,8 @@ show() {
 : >"$at.output"
 {
     SECONDS=0 status=0
-    "$@" </dev/null >"$at.output" 2>&1 &
+    # shellcheck disable=SC2086 # A command and its options, or nothing.
+    ${LOCKER_TEST_SIGNALS:-} "$@" </dev/null >"$at.output" 2>&1 &
     echo $! >"$at.pid"
     wait $! || status=$?
     rm "$at.pid"

@@ -76,11 +76,13 @@ kill $showing
 # A script starts its background jobs with SIGINT and SIGQUIT ignored, nohup its command with SIGHUP ignored, and all
 # children inherit that. Some tests end programs with these signals, so the tests start with the defaults. Under nohup
 # they run in a session of their own, which the end of the terminal does not reach.
+signals=()
 defaults=()
 if env --default-signal=HUP,INT,QUIT true 2>/dev/null; then
-    defaults=(env --default-signal=HUP,INT,QUIT)
+    signals=(env --default-signal=HUP,INT,QUIT)
+    defaults=("${signals[@]}")
     if [ -n "$(trap -p HUP)" ]; then
-        defaults=(setsid --wait "${defaults[@]}")
+        defaults=(setsid --wait "${signals[@]}")
     fi
 elif [ -n "$(trap -p HUP INT QUIT)" ]; then
     echo "this env has no --default-signal: tests that send ignored signals will fail" >&2
@@ -94,14 +96,14 @@ fi
 
 say "tests and documentation examples"
 # Most tests wait for servers and for leases: more of them at a time than there are processors.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} LOCKER_TEST_SLOTS=${LOCKER_TEST_SLOTS:-3} LOCKER_TEST_PROGRAMS=$programs
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} LOCKER_TEST_SIGNALS="${signals[*]-}" LOCKER_TEST_SLOTS=${LOCKER_TEST_SLOTS:-3} LOCKER_TEST_PROGRAMS=$programs
 target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${target}_RUNNER=$PWD/scripts/run-test.sh"
 tests=(${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast)
 programs() {
     local status=0
     # The longest first.
-    "${tests[@]}" --test redis --test behaviour -- "$@" || status=1
+    "${tests[@]}" --test redis --test server --test behaviour --test smoke -- "$@" || status=1
     "${tests[@]}" --lib --exclude locker-python --exclude locker-forks -- "$@" || status=1
     "${tests[@]}" --bins --example map --test '*' -- "$@" || status=1
     return $status

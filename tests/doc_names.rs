@@ -141,7 +141,10 @@ fn tests(sources: &BTreeMap<String, String>) -> BTreeSet<&str> {
         for name in &macros {
             let call = format!("\n{name}!");
             let calls = text.split(&*call).skip(1);
-            tests.extend(calls.flat_map(|call| words(call.split(['}', ')']).next().unwrap())));
+            tests.extend(calls.flat_map(|call| {
+                let end = if call.starts_with('(') { ")" } else { "\n}" };
+                words(call.split(end).next().unwrap())
+            }));
         }
     }
     tests

@@ -2,12 +2,12 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio},
 };
 
-pub(crate) use locker_harness::{GENEROUS, in_time, until};
+pub(crate) use locker_harness::{GENEROUS, free_port, in_time, until};
 
 pub(crate) fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_locker"));
@@ -202,10 +202,6 @@ pub(crate) fn rest(stream: &mut TcpStream) -> String {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the connection stays open"),
         _ => String::from_utf8_lossy(&answer).into_owned(),
     }
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A Python program beside these tests, in the environment of `scripts/setup-python.sh`.

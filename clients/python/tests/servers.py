@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -42,12 +43,12 @@ def eventually(condition: Callable[[], Any], what: str = "the condition", within
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens to."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    assert isinstance(port, int)
-    return port
+    """Returns a port that nobody listens to, and that the system gives to no outgoing connection."""
+    for port in random.sample(range(30_000, 32_768), 100):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("there is no free port")
 
 
 def answers(port: int) -> bool:

@@ -1,6 +1,6 @@
 //! Real etcd clusters on free ports of this machine.
 
-use crate::{Fault, GENEROUS, Proxy, eventually, missing, redis_server::free_port, signals};
+use crate::{Fault, GENEROUS, Proxy, eventually, free_port, missing, signals};
 use rustix::process::{Pid, Signal};
 use std::{
     io::{BufRead, BufReader, Read, Write},

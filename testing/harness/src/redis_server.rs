@@ -1,12 +1,11 @@
 //! A real `redis-server` on a free port of this machine.
 
-use crate::{eventually, missing, signals};
+use crate::{eventually, free_port, missing, signals};
 use redis::{Client, Connection, FromRedisValue};
 use rustix::process::Pid;
 pub use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -69,7 +68,7 @@ impl RedisServer {
         }
         let directory = tempfile::tempdir().expect("a directory for the server");
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        let port = if is_set(&arguments, "--cluster-enabled", "yes") { free_pair() } else { free_port() };
+        let port = free_port();
         let mut server =
             Self { keeper: None, pid: None, port, arguments, directory, is_sentinel: false, environment };
         server.launch();
@@ -110,7 +109,7 @@ impl RedisServer {
     /// Kills the node of a cluster and starts it again on another port, with its files.
     pub(crate) fn restart_elsewhere(&mut self) {
         self.kill();
-        self.port = free_pair();
+        self.port = free_port();
         self.launch();
         self.wait_until_up();
     }
@@ -266,23 +265,4 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// Returns a port on which no program listens.
-///
-/// # Panics
-/// If the system has none.
-#[must_use]
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
-}
-
-/// Returns a port for a node of a cluster. The node's other port is 10,000 higher.
-fn free_pair() -> u16 {
-    eventually("two free ports", || {
-        let port = free_port();
-        let other = port.checked_add(10_000)?;
-        TcpListener::bind(("127.0.0.1", other)).is_ok().then_some(port)
-    })
 }
