@@ -2,6 +2,7 @@
 
 use crate::support::{Python, Server, free_port, until};
 use locker_harness::{RedisServer, Signal};
+use std::time::Instant;
 
 #[test]
 fn clients_may_start_before_the_server() {
@@ -54,7 +55,7 @@ fn slot_starts_with_its_first_request() {
         client.tell("let me go");
         client.line()
     };
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     assert_eq!([ask(), ask()], ["go", "go"]);
     while ask() == "sorry" {}
     assert!(started.elapsed() >= std::time::Duration::from_millis(400), "three within one slot");
@@ -64,7 +65,7 @@ fn slot_starts_with_its_first_request() {
 fn grace_turns_a_sorry_into_a_go() {
     let server = Server::start(&["--max-requests", "1", "--in-seconds", "0.5", "--grace", "10s"]);
     let mut client = Python::start(&["relays", &server.zmq()]);
-    let started = std::time::Instant::now();
+    let started = Instant::now();
     for _ in 0..4 {
         client.line();
         client.tell("let me go");
@@ -146,6 +147,7 @@ async fn metric(server: &Server, name: &str) -> u64 {
 
 #[tokio::test]
 async fn connections_are_capped() {
+    let started = Instant::now();
     let server = Server::start(&["--max-zmq-connections", "3"]);
     let mut client = Python::start(&["beyond_the_cap_is_closed", &server.zmq(), &server.pid().to_string()]);
     assert_eq!(client.line(), "full");
@@ -156,7 +158,9 @@ async fn connections_are_capped() {
     assert_eq!(metric(&server, CONNECTIONS).await, 3);
     client.tell("counted");
     client.finish();
-    assert_eq!(server.errors().matches("--max-zmq-connections is reached").count(), 1, "{}", server.errors());
+    let (errors, intervals) = (server.errors(), 1 + started.elapsed().as_secs() / 10);
+    let warnings = errors.matches("--max-zmq-connections is reached").count() as u64;
+    assert!((1..=intervals).contains(&warnings), "one in ten seconds: {errors}");
 }
 
 #[tokio::test]
@@ -173,7 +177,9 @@ async fn listeners_are_capped() {
     until("the remaining listeners are counted", async || metric(&server, CONNECTIONS).await == 3).await;
     client.tell("counted");
     client.finish();
-    assert_eq!(server.errors().matches("--max-zmq-connections is reached").count(), 1, "{}", server.errors());
+    let (errors, intervals) = (server.errors(), 1 + started.elapsed().as_secs() / 10);
+    let warnings = errors.matches("--max-zmq-connections is reached").count() as u64;
+    assert!((1..=intervals).contains(&warnings), "one in ten seconds: {errors}");
 }
 
 #[test]
