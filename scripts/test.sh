@@ -27,13 +27,23 @@ building=$(mktemp)
 interleavings=$(mktemp)
 beside=$(mktemp)
 programs=$(mktemp -d)
+kill_with_children() {
+    local child
+    for child in $(pgrep -P "$1"); do
+        kill_with_children "$child"
+    done
+    kill "$1" 2>/dev/null || true
+}
 end() {
-    local running
-    running=$(cat "$programs"/*.pid 2>/dev/null || true)
-    kill $(jobs -p) $running 2>/dev/null || true
+    local process
+    for process in $(jobs -p) $(cat "$programs"/*.pid 2>/dev/null); do
+        kill_with_children "$process"
+    done
     rm -rf "$log" "$reason" "$building" "$interleavings" "$beside" "$programs"
 }
 trap end EXIT
+trap 'exit 130' INT
+trap 'exit 143' HUP TERM
 
 say "to be installed (as $(id -un))"
 for setup in scripts/setup-*.sh; do
@@ -134,8 +144,9 @@ beside() {
 status=0
 beside "$@" >"$beside" 2>&1 &
 others=$!
-# Ends when the last program has closed its output.
-programs "$@" 2>&1 | tee -a "$log" || status=1
+# Ends when the last program has closed its output. A signal interrupts only a `wait`.
+(programs "$@" 2>&1 | tee -a "$log") &
+wait $! || status=1
 for output in "$programs"/*.output; do
     [ "$(cat "${output%.output}.status")" = 0 ] || status=1
 done

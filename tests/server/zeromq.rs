@@ -145,6 +145,12 @@ async fn metric(server: &Server, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
+fn assert_warned_once_in_ten_seconds(server: &Server, started: Instant) {
+    let (errors, intervals) = (server.errors(), 1 + started.elapsed().as_secs() / 10);
+    let warnings = errors.matches("--max-zmq-connections is reached").count() as u64;
+    assert!((1..=intervals).contains(&warnings), "in {intervals} times ten seconds: {errors}");
+}
+
 #[tokio::test]
 async fn connections_are_capped() {
     let started = Instant::now();
@@ -158,15 +164,14 @@ async fn connections_are_capped() {
     assert_eq!(metric(&server, CONNECTIONS).await, 3);
     client.tell("counted");
     client.finish();
-    let (errors, intervals) = (server.errors(), 1 + started.elapsed().as_secs() / 10);
-    let warnings = errors.matches("--max-zmq-connections is reached").count() as u64;
-    assert!((1..=intervals).contains(&warnings), "one in ten seconds: {errors}");
+    assert_warned_once_in_ten_seconds(&server, started);
 }
 
 #[tokio::test]
 async fn listeners_are_capped() {
     let publisher = format!("tcp://127.0.0.1:{}", free_port());
     let most = ["--max-requests", "1000000000", "--in-seconds", "3600", "--max-zmq-connections", "3"];
+    let started = Instant::now();
     let server = Server::start(&[&most[..], &["--publish", &publisher]].concat());
     let mut client = Python::start(&["listeners_beyond_the_cap_are_closed", &server.zmq(), &publisher]);
     assert_eq!(client.line(), "full");
@@ -177,9 +182,7 @@ async fn listeners_are_capped() {
     until("the remaining listeners are counted", async || metric(&server, CONNECTIONS).await == 3).await;
     client.tell("counted");
     client.finish();
-    let (errors, intervals) = (server.errors(), 1 + started.elapsed().as_secs() / 10);
-    let warnings = errors.matches("--max-zmq-connections is reached").count() as u64;
-    assert!((1..=intervals).contains(&warnings), "one in ten seconds: {errors}");
+    assert_warned_once_in_ten_seconds(&server, started);
 }
 
 #[test]
