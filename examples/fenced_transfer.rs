@@ -7,7 +7,7 @@
 //! `held_sql` as the last.
 
 use clap::Parser;
-use locker::{Guard, Locker};
+use locker::{Guard, Locker, postgres::Fencing};
 use std::{
     env,
     error::Error,

@@ -10,5 +10,7 @@ pub use locker_runtime::{
     global, set_global, stores, try_global,
 };
 
+#[cfg(feature = "postgres")]
+pub use locker_runtime::postgres;
 #[cfg(feature = "tower")]
 pub use locker_runtime::tower;

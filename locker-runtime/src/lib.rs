@@ -7,6 +7,8 @@
 #[doc(hidden)]
 pub mod private;
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "tower")]
 pub mod tower;
 

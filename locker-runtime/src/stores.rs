@@ -113,22 +113,6 @@ pub(crate) fn check_options_of_redis(store: &str, opening: &Opening) -> Result<(
     Ok(())
 }
 
-/// Returns the statements that make the tables and functions of the store on PostgreSQL in `schema`.
-#[cfg(feature = "postgres")]
-#[doc(hidden)]
-#[must_use]
-pub fn postgres_schema_sql(schema: &str) -> String {
-    locker_postgres::schema_sql(schema)
-}
-
-/// Returns the statements that let `role` use these tables and functions.
-#[cfg(feature = "postgres")]
-#[doc(hidden)]
-#[must_use]
-pub fn postgres_grants_sql(schema: &str, role: &str) -> String {
-    locker_postgres::grants_sql(schema, role)
-}
-
 /// Returns a URL, well-formed or not, without its login and its parameters.
 #[doc(hidden)]
 #[must_use]

@@ -1,6 +1,7 @@
 //! Transactions that keep the lock until they commit.
 
 use crate::support::{Database, MINUTE, NOT_HELD, fresh_name, lock, refused};
+use locker::postgres::Fencing;
 use locker_harness::{GENEROUS, in_time, until};
 use std::{
     sync::{

@@ -4,7 +4,7 @@ use crate::{
     page,
     support::{Database, MINUTE, STALE, code, fresh_name, lock, refused},
 };
-use locker::Locker;
+use locker::{Locker, postgres::Fencing};
 use std::{process::Stdio, time::Duration};
 
 const BRIEF: Duration = Duration::from_millis(200);

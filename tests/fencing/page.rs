@@ -1,4 +1,4 @@
-use locker::Locker;
+use locker::{Locker, postgres::Fencing};
 use tokio_postgres::Client;
 
 /// Fails with SQLSTATE LK001 or LK002 if this holder was too late: nothing was written then.

@@ -1,6 +1,7 @@
 //! The permissions that a caller's role needs, as `docs/fencing.md` names them.
 
 use crate::support::{Database, MINUTE, fresh_name, lock, refused};
+use locker::postgres::Fencing;
 
 const PAGE: &str = include_str!("../../docs/fencing.md");
 

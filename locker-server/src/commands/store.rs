@@ -70,7 +70,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 #[cfg(feature = "postgres")]
 fn sql(options: &crate::cli::Sql) -> String {
     let schema = &options.schema;
-    let tables = locker_runtime::stores::postgres_schema_sql(schema);
+    let tables = locker_runtime::postgres::schema_sql(schema);
     let make = match &**schema {
         // Its owner may be someone else.
         "public" => String::new(),
@@ -79,6 +79,6 @@ fn sql(options: &crate::cli::Sql) -> String {
     let grants = options
         .grant_to
         .as_ref()
-        .map_or_else(String::new, |role| locker_runtime::stores::postgres_grants_sql(schema, role));
+        .map_or_else(String::new, |role| locker_runtime::postgres::grants_sql(schema, role));
     format!("BEGIN;\n{make}{tables}{grants}COMMIT;\n")
 }
