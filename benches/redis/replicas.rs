@@ -7,7 +7,6 @@ use super::{
 };
 use locker::Locker;
 use locker_harness::{RedisServer, eventually};
-use std::time::Duration;
 
 pub(crate) fn replicas(master: &RedisServer) {
     let copies = [(), ()].map(|()| RedisServer::start().expect("a replica"));
@@ -20,12 +19,12 @@ pub(crate) fn replicas(master: &RedisServer) {
     });
     let runtime = runtime();
     let locker = |replicas: u32| {
-        let builder = Locker::builder().url(master.url());
-        let builder = match replicas {
-            0 => builder,
-            count => builder.wait_replicas(count, Duration::from_millis(500)),
+        let parameters = match replicas {
+            0 => String::new(),
+            count => format!("?wait_replicas={count}&wait_timeout=500ms"),
         };
-        Rival::Locker(runtime.block_on(builder.build()).expect("a connection"))
+        let url = master.url() + &parameters;
+        Rival::Locker(runtime.block_on(Locker::connect(&url)).expect("a connection"))
     };
     let rivals = [("without", locker(0)), ("wait_replicas 1", locker(1)), ("wait_replicas 2", locker(2))];
     for tasks in [1, 16, 64] {

@@ -5,14 +5,12 @@ use crate::{
     settings::{Settings, waiting_setters},
     stores::{self, Memory},
 };
-#[cfg(feature = "redis")]
-use locker_core::store::opening::Replicas;
 use locker_core::{
     blocking::block_on,
     diagnostics::warn_aloud,
     error::{Error, Result},
     key::KeyFormat,
-    ranges::misused,
+    ranges::{SHORTEST, check_range, misused},
     store::{
         Store,
         opening::{COMMAND_TIMEOUT, Opening},
@@ -89,6 +87,8 @@ const NO_STORE: &str = "no store is named, neither by the program nor by LOCKER_
 #[must_use = "a builder does nothing until it is built"]
 pub struct LockerBuilder {
     url: Option<String>,
+    /// The parameters that are added to the URL.
+    parameters: Vec<(String, String)>,
     store: Option<Arc<dyn Store>>,
     settings: Settings,
     prefix: String,
@@ -101,6 +101,9 @@ impl LockerBuilder {
     /// Sets the URL of the store: `memory://`, or another scheme whose Cargo feature is on. Default: the environment
     /// variable `LOCKER_URL`, and without it `memory://`, with a warning that this locks within one process only. The
     /// warning goes to standard error if the thread has no `tracing` subscriber.
+    ///
+    /// The options of a single store are parameters of its URL, such as `redis://HOST?strict=60s&wait_replicas=1`:
+    /// `docs/redis.md` and `docs/postgres.md` list them.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
@@ -136,57 +139,6 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets whether to accept a Redis that evicts keys, locks included, when its memory is full. Default `false`: such
-    /// a server is refused.
-    #[cfg(feature = "redis")]
-    pub fn allow_eviction(mut self, allow: bool) -> Self {
-        self.opening.network.allow_eviction = allow;
-        self
-    }
-
-    /// Sets that a grant on Redis counts only once `count` replicas have it, which the master waits for up to `timeout`
-    /// (`WAIT`). Default: nobody waits for replicas. In the URL: `?wait_replicas=1&wait_timeout=200ms`.
-    ///
-    /// A lock, permits or a side of a read/write lock that too few replicas have acknowledged is never reported as
-    /// held. The call asks again until its timeout, then gets `Unavailable`, and the grant is cancelled. A renewal that
-    /// too few have acknowledged has failed: the hold is in jeopardy until a later one succeeds, and lost at its
-    /// deadline. This narrows the window in which a failover loses a hold, and does not close it: a replica that has
-    /// not acknowledged may become the master.
-    ///
-    /// `count` is at least 1, and `timeout` from 1 ms to half of the [`command_timeout`](Self::command_timeout). Every
-    /// other store refuses the option with `Misused` when it is opened by its URL.
-    #[cfg(feature = "redis")]
-    pub fn wait_replicas(mut self, count: u32, timeout: Duration) -> Self {
-        self.opening.network.replicas = Some(Replicas { count, timeout });
-        self
-    }
-
-    /// Sets strict mode on Redis: after a failover, a restart or a loss of data nothing is granted until every lease
-    /// that may still be out is over, which is `longest_lease` and 2 s later. Holders keep theirs by renewing. Default:
-    /// off. In a URL: `redis://HOST?strict=60s`.
-    ///
-    /// A longer lease is refused with `Misused`. While nothing is granted, `try_acquire` returns `Unavailable` with
-    /// [`Error::retry_after`](crate::Error::retry_after), and other callers wait within their timeouts. The first use
-    /// of a server or prefix counts as a failover. All lockers of a server must be strict, with the same prefix and the
-    /// same longest lease. `docs/redis.md` has the price and the assumptions. Other stores refuse it.
-    ///
-    /// ```no_run
-    /// # use locker_runtime as locker;
-    /// # fn main() -> locker::Result<()> {
-    /// use std::time::Duration;
-    /// let locker = locker::Locker::builder()
-    ///     .url("redis+sentinel://10.0.0.1,10.0.0.2,10.0.0.3/main")
-    ///     .lease(Duration::from_secs(30))
-    ///     .strict(Duration::from_secs(60))
-    ///     .build_blocking()?;
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "redis")]
-    pub fn strict(mut self, longest_lease: Duration) -> Self {
-        self.opening.network.strict = Some(longest_lease);
-        self
-    }
-
     /// Sets how long to wait for the reply to one command; then the command is sent again over a new connection.
     /// Default 1 s, at least 1 ms. A renewal waits at most a third of the lease.
     ///
@@ -217,13 +169,9 @@ impl LockerBuilder {
         self.check()?;
         let note = self.note.take().unwrap_or_else(default_note);
         let store = match self.store.take() {
-            Some(store) => {
-                #[cfg(feature = "redis")]
-                stores::check_options_of_redis("store", &self.opening)?;
-                store
-            }
+            Some(store) => store,
             None => match self.url.take() {
-                Some(url) => stores::open(&url, &self.opening()).await?,
+                Some(url) => self.open(&url).await?,
                 None => self.open_default().await?,
             },
         };
@@ -239,6 +187,12 @@ impl LockerBuilder {
         block_on(self.build())
     }
 
+    /// Adds a parameter of redis to the URL.
+    pub(crate) fn parameter(mut self, name: &str, value: &str) -> Self {
+        self.parameters.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Makes `build` return before the store has answered. Calls on the locker then report its errors.
     pub(crate) fn lazy(mut self) -> Self {
         self.opening.lazy = true;
@@ -249,7 +203,7 @@ impl LockerBuilder {
     fn check(&self) -> Result<()> {
         self.settings.check()?;
         self.note.as_deref().map_or(Ok(()), check_note)?;
-        self.opening.network.check()
+        check_range("command_timeout", self.opening.network.command_timeout, SHORTEST)
     }
 
     /// Checks the settings and the URL, as far as that is possible without opening the store.
@@ -258,7 +212,21 @@ impl LockerBuilder {
     /// `Misused`: [`build`](Self::build) would fail, too.
     pub(crate) fn check_unopened(&self) -> Result<()> {
         self.check()?;
-        self.url.as_deref().map_or(Ok(()), |url| stores::check(url, &self.opening()))
+        match &self.url {
+            Some(url) => stores::check(&self.with_parameters(url)?, &self.opening()),
+            None if self.parameters.is_empty() => Ok(()),
+            // The store is not known yet.
+            None => stores::check(&self.with_parameters("redis://h")?, &self.opening),
+        }
+    }
+
+    fn with_parameters(&self, url: &str) -> Result<String> {
+        let mut parameters = self.parameters.iter();
+        parameters.try_fold(url.to_owned(), |url, (name, value)| stores::with_parameter(&url, name, value))
+    }
+
+    async fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
+        stores::open(&self.with_parameters(url)?, &self.opening()).await
     }
 
     /// Opens the store that `LOCKER_URL` names. A variable that cannot be used is an error, because locks that should
@@ -274,7 +242,7 @@ impl LockerBuilder {
                 "memory://".to_owned()
             }
         };
-        stores::open(&url, &self.opening()).await.map_err(|error| {
+        self.open(&url).await.map_err(|error| {
             let message = format!("the environment variable LOCKER_URL cannot be used: {}", error.message());
             Error::new(error.kind(), message).with_source(error)
         })

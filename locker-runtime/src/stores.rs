@@ -20,15 +20,14 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
 
 #[cfg_attr(
     not(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "files")),
-    expect(clippy::unused_async, reason = "stores that other processes share are awaited")
+    expect(clippy::unused_async, unused_variables, reason = "for stores that other processes share")
 )]
 async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
-    let (scheme, rest) = split(url, opening)?;
+    let (scheme, rest) = split(url)?;
     match &*scheme {
         "memory" => check_memory(url, rest).map(|()| Arc::new(Memory::of_process()) as Arc<dyn Store>),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "unix" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => Ok(locker_redis::Redis::open(url, opening).await?),
+        scheme if REDIS.contains(&scheme) => Ok(locker_redis::Redis::open(url, opening).await?),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             locker_cas::shared(url, opening, locker_postgres::Postgres::open(url, opening)).await
@@ -44,13 +43,16 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
 }
 
 /// Checks a URL and its options, as far as that is possible without opening the store.
+#[cfg_attr(
+    not(any(feature = "redis", feature = "postgres")),
+    expect(unused_variables, reason = "for stores that check them")
+)]
 pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
-    let (scheme, rest) = split(url, opening)?;
+    let (scheme, rest) = split(url)?;
     match &*scheme {
         "memory" => check_memory(url, rest),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "unix" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" => locker_redis::check_url(url, opening),
+        scheme if REDIS.contains(&scheme) => locker_redis::check_url(url, opening),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => locker_postgres::check_url(url, opening),
         #[cfg(feature = "etcd")]
@@ -64,27 +66,53 @@ pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
 }
 
 /// Returns the scheme in lower case, and what follows `://`.
-fn split<'a>(url: &'a str, opening: &Opening) -> Result<(String, &'a str)> {
+fn split(url: &str) -> Result<(String, &str)> {
     let parts = url.split_once("://").filter(|(scheme, _)| scheme.chars().all(is_of_scheme));
     let Some((scheme, rest)) = parts else {
         return Err(misused(format!("`{}` is not a URL; {ACCEPTED}", without_login(url))));
     };
-    let scheme = scheme.to_ascii_lowercase();
-    #[cfg(feature = "redis")]
-    if !scheme.contains("redis") && scheme != "unix" {
-        check_options_of_redis(&scheme, opening)?;
-    }
-    #[cfg(not(feature = "redis"))]
-    let _ = opening;
-    Ok((scheme, rest))
+    Ok((scheme.to_ascii_lowercase(), rest))
 }
 
 fn check_memory(url: &str, rest: &str) -> Result<()> {
+    let parameter = rest.strip_prefix('?').and_then(|query| query.split_once('=')).map(|(name, _)| name);
     if rest.is_empty() {
         return Ok(());
+    } else if let Some(name) = parameter.filter(|name| name.chars().all(is_of_name) && !rest.contains('@')) {
+        return Err(misused(format!("the parameter `{name}` in the memory URL is unknown: it takes none")));
     }
     let url = without_login(url);
     Err(misused(format!("memory:// takes no host and no path, but the URL is `{url}`")))
+}
+
+/// Returns a URL with a parameter of redis that is an option beside the URL. `allow_eviction` changes no other store.
+///
+/// # Errors
+/// `Misused` if the URL is of another store, or has another value.
+pub(crate) fn with_parameter(url: &str, name: &str, value: &str) -> Result<String> {
+    let (scheme, rest) = split(url)?;
+    if !REDIS.contains(&&*scheme) {
+        return match name {
+            "allow_eviction" => Ok(url.to_owned()),
+            _ => Err(misused(format!("{name} is for redis, and not for this store ({scheme})"))),
+        };
+    }
+    let (url, rest) = (url.trim_end(), rest.trim_end());
+    let query = rest.split_once('?').map(|(_, query)| query);
+    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    match pairs.find(|(known, _)| *known == name) {
+        Some((_, in_url)) if is_same(in_url, value) => Ok(url.to_owned()),
+        Some(_) => {
+            Err(misused(format!("{name} is also in the URL, with another value: leave one of them out")))
+        }
+        None => Ok(format!("{url}{}{name}={value}", if query.is_some() { '&' } else { '?' })),
+    }
+}
+
+/// Whether two values are the same text, or the same duration.
+fn is_same(one: &str, other: &str) -> bool {
+    let durations = [one, other].map(humantime::parse_duration);
+    one == other || matches!(durations, [Ok(one), Ok(other)] if one == other)
 }
 
 /// Returns the error for a URL that this build opens no store for.
@@ -96,21 +124,6 @@ fn no_store(scheme: &str) -> Error {
         }
         None => format!("no store is called `{scheme}://`; {ACCEPTED}"),
     })
-}
-
-/// Refuses options that only Redis has.
-#[cfg(feature = "redis")]
-pub(crate) fn check_options_of_redis(store: &str, opening: &Opening) -> Result<()> {
-    if opening.network.strict.is_some() {
-        return Err(misused(format!(
-            "strict mode is for redis, and not for this store ({store}): docs/guarantees.md says what it promises"
-        )));
-    } else if opening.network.replicas.is_some() {
-        return Err(misused(format!(
-            "wait_replicas is for redis, and this store ({store}) has no replicas to wait for"
-        )));
-    }
-    Ok(())
 }
 
 /// Returns a URL, well-formed or not, without its login and its parameters.
@@ -140,6 +153,10 @@ fn ends_in_a_port(place: &str) -> bool {
         .all(|host| host.ends_with(']') || host.rsplit_once(':').is_none_or(|(_, port)| is_port(port)))
 }
 
+fn is_of_name(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "_-".contains(letter)
+}
+
 fn is_of_scheme(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || "+-.".contains(letter)
 }
@@ -148,21 +165,20 @@ const ACCEPTED: &str = "accepted are memory:// (this process only), file:///DIR 
                         redis+sentinel://HOST:PORT,../MASTER, redis+cluster://HOST:PORT,.. (rediss for TLS), \
                         unix:///PATH, postgres://HOST:PORT/DATABASE and etcd://HOST:PORT,.. (etcds for TLS)";
 
+const REDIS: [&str; 8] = [
+    "redis",
+    "rediss",
+    "unix",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+];
+
 /// The schemes that need a Cargo feature.
 const FEATURES: [(&[&str], &str); 4] = [
-    (
-        &[
-            "redis",
-            "rediss",
-            "unix",
-            "redis+unix",
-            "redis+sentinel",
-            "rediss+sentinel",
-            "redis+cluster",
-            "rediss+cluster",
-        ],
-        "redis",
-    ),
+    (&REDIS, "redis"),
     (&["postgres", "postgresql"], "postgres"),
     (&["etcd", "etcds"], "etcd"),
     (&["file"], "files"),
@@ -212,6 +228,54 @@ mod tests {
             let text = format!("{error} {error:?} {}", without_login(url));
             assert!(!text.contains("sekret") && !text.contains("kret"), "{url}: {text}");
         }
+    }
+
+    #[test]
+    fn other_stores_refuse_parameters_of_redis() {
+        for url in [
+            "memory://",
+            #[cfg(feature = "postgres")]
+            "postgres://h/d",
+            #[cfg(feature = "etcd")]
+            "etcd://h",
+            #[cfg(feature = "files")]
+            "file:///tmp",
+        ] {
+            for (name, value) in [("strict", "60s"), ("wait_replicas", "1"), ("allow_eviction", "yes")] {
+                let error = check(&format!("{url}?{name}={value}"), &Opening::default()).expect_err(url);
+                let names = format!("the parameter `{name}` in the ");
+                assert!(error.message().starts_with(&names), "{url}: {error}");
+                let option = with_parameter(url, name, value);
+                match name {
+                    "allow_eviction" => assert_eq!(option.unwrap(), url),
+                    _ => assert!(option.unwrap_err().message().starts_with(name)),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn options_are_added_to_the_url_of_redis() {
+        for (url, expected) in [
+            ("redis://h", "redis://h?strict=1m"),
+            ("unix:///s?db=1\n", "unix:///s?db=1&strict=1m"),
+            ("REDIS+cluster://u:p@a,b/?", "REDIS+cluster://u:p@a,b/?&strict=1m"),
+            ("redis://h?strict=60s&db=1", "redis://h?strict=60s&db=1"),
+            ("redis://strict=1m@h", "redis://strict=1m@h?strict=1m"),
+        ] {
+            assert_eq!(with_parameter(url, "strict", "1m").unwrap(), expected);
+        }
+        for (url, name) in [
+            ("redis://u:sekret@h?strict=61s", "strict"),
+            ("redis://u:sekret@h?db=sekret&wait_replicas=2", "wait_replicas"),
+            ("unix:///s?pass=sekret&allow_eviction=no", "allow_eviction"),
+        ] {
+            let value = if name == "strict" { "60s" } else { "1" };
+            let error = with_parameter(url, name, value).expect_err(url).message().to_owned();
+            assert!(error.starts_with(name) && error.contains("also in the URL"), "{url}: {error}");
+            assert!(!error.contains("sekret"), "{error}");
+        }
+        assert!(!with_parameter("u:sekret@h://x", "strict", "1m").unwrap_err().message().contains("sekret"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The store that the options name.
 
 use crate::cli::{Eviction, Prefix};
-use locker_runtime::{Error, KeyFormat, Locker};
+use locker_runtime::{Error, KeyFormat, Locker, private::bindings::with_parameter};
 
 /// Opens the store at `url`.
 ///
@@ -13,16 +13,15 @@ pub(crate) async fn open(
     prefix: &Prefix,
     format: KeyFormat,
 ) -> Result<Locker, Error> {
-    let locker = Locker::builder().url(url);
-    #[cfg(feature = "redis")]
-    let locker = locker.allow_eviction(eviction.allow_eviction);
-    #[cfg(not(feature = "redis"))]
-    let _ = eviction;
+    let mut locker = Locker::builder().url(url);
+    if eviction.allow_eviction {
+        locker = with_parameter(locker, "allow_eviction", "yes");
+    }
     locker.prefix(&prefix.prefix).key_format(format).build().await.map_err(name_the_option)
 }
 
-/// Replaces the library's advice in Rust by the name of the option.
+/// Replaces the advice for the URL by the name of the option.
 fn name_the_option(error: Error) -> Error {
-    let advice = error.message().replace("allow_eviction(true)", "--allow-eviction");
+    let advice = error.message().replace("allow_eviction=yes in the URL", "--allow-eviction");
     if advice == error.message() { error } else { Error::new(error.kind(), advice) }
 }

@@ -9,10 +9,10 @@ async fn evicting_server_is_refused_unless_allowed() {
     let Some(server) = RedisServer::with(&["--maxmemory-policy", "volatile-lru"]) else { return };
     let error = Locker::connect(&server.url()).await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Misused, false));
-    for word in ["volatile-lru", "noeviction", "allow_eviction(true)"] {
+    for word in ["volatile-lru", "noeviction", "allow_eviction=yes"] {
         assert!(error.to_string().contains(word), "{error}");
     }
-    let locker = builder(&server.url()).allow_eviction(true).build().await.unwrap();
+    let locker = connect(&format!("{}?allow_eviction=yes", server.url())).await;
     hold(&locker, "a").await.release().await.unwrap();
 }
 

@@ -6,8 +6,6 @@ use locker::{Error, ErrorKind, Locker};
 use locker_harness::{RedisServer, SentinelSetup, Signal};
 use std::time::Duration;
 
-const TIMEOUT: Duration = Duration::from_millis(150);
-
 /// Longer than a busy machine and a replica that does not answer take together.
 const PATIENT: Duration = Duration::from_secs(2);
 
@@ -30,8 +28,8 @@ impl Replicated {
     }
 
     async fn locker(&self, replicas: u32) -> Locker {
-        let builder = builder(&self.master.url()).command_timeout(PATIENT);
-        builder.wait_replicas(replicas, TIMEOUT).build().await.unwrap()
+        let url = format!("{}?wait_replicas={replicas}&wait_timeout=150ms", self.master.url());
+        builder(&url).command_timeout(PATIENT).build().await.unwrap()
     }
 
     fn stop_one(&self) {
@@ -190,12 +188,12 @@ async fn renewal_that_a_replica_lacks_has_failed() {
 async fn what_cannot_wait_for_replicas_is_refused_by_name() {
     let Some(server) = RedisServer::start() else { return };
     let refused = async |url: &str| {
-        let error = Locker::builder().url(url).wait_replicas(1, TIMEOUT).build().await.expect_err(url);
+        let error = Locker::connect(&format!("{url}?wait_replicas=1")).await.expect_err(url);
         assert_eq!(error.kind(), ErrorKind::Misused, "{url}: {error}");
         error
     };
     let error = refused("memory://").await;
-    assert!(error.message().contains("wait_replicas is for redis"), "{error}");
+    assert!(error.message().contains("`wait_replicas` in the memory URL is unknown"), "{error}");
     let _: String = server.ask("ACL", &["SETUSER", "default", "-wait"]);
     let error = refused(&server.url()).await;
     assert!(error.message().contains("wait_replicas needs the command WAIT"), "{error}");
@@ -232,8 +230,7 @@ async fn acknowledged_hold_survives_its_master() {
 #[tokio::test]
 async fn demotion_during_the_check_is_no_misuse() {
     let Some(server) = RedisServer::start() else { return };
-    let request =
-        builder(&server.url()).command_timeout(GENEROUS).wait_replicas(1, Duration::from_millis(200));
+    let request = builder(&format!("{}?wait_replicas=1", server.url())).command_timeout(GENEROUS);
     let connecting = tokio::spawn(request.timeout(Duration::from_secs(2)).build());
     until("a client that waits for replicas", async || {
         server.ask::<String>("CLIENT", &["LIST"]).lines().any(|client| client.contains("cmd=wait"))

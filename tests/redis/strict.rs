@@ -360,16 +360,8 @@ async fn user_needs_the_replication_id() {
 }
 
 #[tokio::test]
-async fn other_stores_refuse_strict_mode() {
-    let error = Locker::builder().url("memory://").strict(LONGEST).build().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Misused, "{error}");
-    assert!(error.message().contains("strict mode is for redis"), "{error}");
-}
-
-#[tokio::test]
 async fn server_that_evicts_keys_is_refused() {
-    let builder = Locker::builder().url("redis://127.0.0.1:1?strict=6s").allow_eviction(true);
-    let error = builder.build().await.unwrap_err();
+    let error = Locker::connect("redis://127.0.0.1:1?strict=6s&allow_eviction=yes").await.unwrap_err();
     assert!(error.kind() == ErrorKind::Misused && error.message().contains("allow_eviction"), "{error}");
 }
 

@@ -54,7 +54,7 @@ impl Locker {
         let (holds, key_format, prefix) =
             (settings.holds, settings.key_format, settings.prefix.as_str().into());
         let timeout = settings.waiting.timeout.unwrap_or(Duration::from_secs(10));
-        let lazy = LazyLocker::new(settings.build(py)?).map_err(|error| raised(py, &error))?;
+        let lazy = LazyLocker::new(settings.build()).map_err(|error| raised(py, &error))?;
         let reference = LockerRef { lazy: Arc::new(lazy), prefix, timeout };
         Ok(Self { reference, url, key_format, holds })
     }

@@ -1,14 +1,12 @@
 //! The options of a locker, which come as keyword arguments.
 
 use crate::{
-    errors::misused,
     key::Format,
-    options::{Holds, Waiting, option, time, unexpected},
+    options::{Holds, Waiting, given, option, time, truth, unexpected},
     text::text,
 };
-use locker_runtime::{KeyFormat, Locker, LockerBuilder};
+use locker_runtime::{KeyFormat, Locker, LockerBuilder, private::bindings::with_parameter};
 use pyo3::prelude::*;
-use std::time::Duration;
 
 /// The options of a locker, read one by one.
 pub(crate) struct Settings {
@@ -17,8 +15,6 @@ pub(crate) struct Settings {
     pub(crate) holds: Holds,
     pub(crate) prefix: String,
     pub(crate) key_format: Format,
-    wait_replicas: Option<u32>,
-    wait_timeout: Option<Duration>,
 }
 
 impl Settings {
@@ -33,8 +29,6 @@ impl Settings {
             holds: Holds::default(),
             prefix: String::new(),
             key_format: Format(KeyFormat::Escaped),
-            wait_replicas: None,
-            wait_timeout: None,
         }
     }
 
@@ -69,37 +63,27 @@ impl Settings {
                 };
                 self.builder = self.builder.tls_ca(pem);
             }
-            #[cfg(feature = "redis")]
-            "strict" => {
-                if let Some(longest) = time(name, value)? {
-                    self.builder = self.builder.strict(longest);
-                }
+            _ => {
+                let parameter = parameter(name, value)?;
+                self.builder = with_parameter(self.builder, name, &parameter);
             }
-            #[cfg(feature = "redis")]
-            "allow_eviction" => {
-                self.builder =
-                    self.builder.allow_eviction(crate::options::truth(name, value)?.unwrap_or_default());
-            }
-            "wait_replicas" => self.wait_replicas = option(name, value, "a number of replicas")?,
-            "wait_timeout" => self.wait_timeout = time(name, value)?,
-            _ => return Err(unexpected(name)),
         }
         Ok(self)
     }
 
-    pub(crate) fn build(self, py: Python<'_>) -> PyResult<LockerBuilder> {
-        let builder = self.waiting.build(self.builder);
-        match (self.wait_replicas, self.wait_timeout) {
-            (None, None) => Ok(builder),
-            (None, Some(_)) => Err(misused(py, "wait_timeout has no effect without wait_replicas")),
-            #[cfg(feature = "redis")]
-            (Some(count), timeout) => Ok(builder.wait_replicas(count, timeout.unwrap_or(WAIT_TIMEOUT))),
-            #[cfg(not(feature = "redis"))]
-            (Some(_), _) => Err(misused(py, "wait_replicas is for redis, which this build has not")),
-        }
+    pub(crate) fn build(self) -> LockerBuilder {
+        self.waiting.build(self.builder)
     }
 }
 
-/// How long to wait for replicas by default.
-#[cfg(feature = "redis")]
-const WAIT_TIMEOUT: Duration = Duration::from_millis(200);
+/// Returns the value of an option that is a parameter of a redis URL.
+fn parameter(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(match name {
+        "strict" | "wait_timeout" => humantime::format_duration(given(name, value)?).to_string(),
+        "wait_replicas" => {
+            option::<u32>(name, value, "a number of replicas")?.unwrap_or_default().to_string()
+        }
+        "allow_eviction" => if truth(name, value)? == Some(true) { "yes" } else { "no" }.to_owned(),
+        _ => return Err(unexpected(name)),
+    })
+}

@@ -420,13 +420,41 @@ def test_many_threads_open_one_locker(redis: Any, name: str) -> None:
         ("memory://", {"retry_delay": "soon"}, "retry_delay"),
         ("memory://", {"max_retry": 0}, "max_retry"),
         ("memory://", {"strict": 60}, "strict"),
+        ("memory://", {"wait_replicas": 1}, "wait_replicas"),
+        ("redis://h", {"wait_replicas": 0}, "wait_replicas"),
+        (None, {"wait_replicas": 0}, "wait_replicas"),
+        ("redis://h", {"wait_replicas": "one"}, "wait_replicas"),
+        ("redis://h", {"wait_timeout": 0.2}, "wait_timeout"),
+        ("redis://h", {"wait_timeout": 0.6, "wait_replicas": 1}, "wait_timeout"),
+        ("redis://h", {"strict": 60, "allow_eviction": True}, "allow_eviction"),
+        ("redis://h?strict=61s", {"strict": 60}, "strict"),
+        ("redis://h?allow_eviction=yes", {"allow_eviction": False}, "allow_eviction"),
         ("memory://", {"key_format": "rust"}, "key_format"),
         ("memory://", {"note": "x" * 121}, "note"),
     ],
 )
-def test_a_wrong_locker_is_refused_when_it_is_made(url: str, options: Any, named: str) -> None:
+def test_a_wrong_locker_is_refused_when_it_is_made(url: str | None, options: Any, named: str) -> None:
     with pytest.raises(_errors.Misused, match=named):
         _native.Locker(url, **options)
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("redis://h?strict=90s", {"strict": 90}),
+        ("redis://h/1?wait_replicas=1", {"wait_replicas": 1, "wait_timeout": 0.2}),
+        ("unix:///s", {"allow_eviction": True}),
+        ("memory://", {"allow_eviction": True}),
+    ],
+)
+def test_options_of_redis_may_repeat_its_url(url: str, options: Any) -> None:
+    _native.Locker(url, **options)
+
+
+def test_strict_mode_is_an_option(redis: Any, name: str) -> None:
+    locker = _native.Locker(redis.url, prefix=name, strict=90, allow_eviction=False)
+    with pytest.raises(_errors.Unavailable):
+        locker.lock("a", try_once=True).wait()
 
 
 def test_a_call_that_would_wait_for_its_own_body_is_refused(name: str) -> None:

@@ -147,7 +147,7 @@ impl Form {
     fn parameters(&self, query: Option<&str>) -> Result<Vec<(&'static str, String)>> {
         let Some(query) = query else { return Ok(Vec::new()) };
         if self.parameters.is_empty() {
-            return Err(self.wrong("query", "is not supported: write %3F for a ?"));
+            return Err(self.unknown(query.split('&').next().unwrap_or_default(), query));
         }
         let mut parameters = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -175,7 +175,10 @@ impl Form {
     fn unknown(&self, pair: &str, query: &str) -> Error {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-".contains(letter);
         let has_login = query.split(['&', '=']).any(|text| self.logins.contains(&text));
-        let known = format!("(known are {})", self.parameters.join(", "));
+        let known = match self.parameters {
+            [] => "(there are none: write %3F for a ?)".to_owned(),
+            known => format!("(known are {})", known.join(", ")),
+        };
         match pair.split_once('=') {
             Some((name, _))
                 if !name.is_empty() && name.chars().all(is_plain) && !query.contains('@') && !has_login =>
@@ -368,7 +371,8 @@ mod tests {
             ("test://h,g", &SERVER, "host"),
             ("test://localhost/x", &PATH, "host"),
             ("test:///x?", &PATH, "query"),
-            ("test:///x?a=1", &PATH, "query"),
+            ("test:///x?a", &PATH, "query"),
+            ("test:///x?a=1", &PATH, "parameter `a`"),
             ("test:///x%2", &PATH, "path"),
         ] {
             let error = StoreUrl::read(url, form).map(drop).expect_err(url);

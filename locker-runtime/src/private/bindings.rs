@@ -1,4 +1,5 @@
-//! What packages for other languages call, beside the functions of the attributes. Not public either.
+//! What packages for other languages and the command line call, beside the functions of the attributes. Not public
+//! either.
 //!
 //! A binding has futures that outlive the borrow of a guard, callers that have something to let go of while they wait,
 //! lockers that are opened at their first use, and processes that fork.
@@ -31,6 +32,14 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
+
+/// Adds a parameter of redis to the URL of the builder, or of `LOCKER_URL`: for callers that have an option in its place.
+///
+/// Opening fails with `Misused` if the URL has another value, or is of another store, which `allow_eviction` does not
+/// change.
+pub fn with_parameter(builder: LockerBuilder, name: &str, value: &str) -> LockerBuilder {
+    builder.parameter(name, value)
+}
 
 /// A locker that each process opens at its first use.
 #[derive(Debug)]
@@ -315,7 +324,12 @@ mod tests {
             #[cfg(feature = "redis")]
             Locker::builder().url("redis://h").prefix("{a}"),
             #[cfg(feature = "redis")]
-            Locker::builder().url("redis://h?strict=60s").allow_eviction(true),
+            with_parameter(Locker::builder().url("redis://h?strict=60s"), "allow_eviction", "yes"),
+            #[cfg(feature = "redis")]
+            with_parameter(Locker::builder().url("redis://h?strict=60s"), "strict", "61s"),
+            #[cfg(feature = "redis")]
+            with_parameter(Locker::builder(), "wait_replicas", "0"),
+            with_parameter(Locker::builder().url("memory://"), "strict", "60s"),
             #[cfg(feature = "postgres")]
             Locker::builder().url("postgres://"),
             #[cfg(feature = "etcd")]

@@ -13,6 +13,7 @@ use super::{
     resolver::Only,
     script::Invocation,
     server::{Server, unreachable},
+    url::Replicas,
 };
 use futures_util::future::select_ok;
 use locker_core::{
@@ -22,7 +23,6 @@ use locker_core::{
     error::{Error, ErrorKind, Result},
     panics,
     runtimes::PerRuntime,
-    store::opening::Replicas,
 };
 use redis::{AsyncConnectionConfig, Cmd, RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::{

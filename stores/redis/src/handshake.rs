@@ -5,11 +5,10 @@ mod scripts;
 mod setting;
 
 use super::pipeline::replicas;
-use super::{errors, script::Script, server::Server, slots::Owner, topology::View};
+use super::{errors, script::Script, server::Server, slots::Owner, topology::View, url::Replicas};
 use locker_core::{
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
-    store::opening::Replicas,
 };
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 pub(super) use role::{greet, is_replica, question};
@@ -206,7 +205,7 @@ pub(super) fn check_eviction(policy: Option<String>) -> Result<()> {
         ErrorKind::Misused,
         format!(
             "redis has maxmemory-policy {policy}, which drops locks when memory is full: set it to noeviction, \
-             or accept lost locks with allow_eviction(true)"
+             or accept lost locks with allow_eviction=yes in the URL"
         ),
     ))
 }

@@ -46,7 +46,6 @@ use codec::{
     primitives,
 };
 use handoff::calls::{Handoff, HasHandoff};
-use locker_core::store::opening::{NetworkOptions, Opening};
 use locker_core::{
     background,
     clock::Timestamp,
@@ -55,7 +54,11 @@ use locker_core::{
     mailboxes::Mailboxes,
     primitives::{HoldRequest, IdempotencyKey, Reply, Request, Signal},
     process::PerProcess,
-    store::{Answering, Calling, Description, KeyPage, Store},
+    store::{
+        Answering, Calling, Description, KeyPage, Store,
+        opening::{NetworkOptions, Opening},
+        url::StoreUrl,
+    },
     sync::{Mutex, lock},
 };
 use push_receiver::RunMessages;
@@ -67,6 +70,7 @@ use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
+use url::Options;
 
 /// The store on one server at a time, or on a cluster.
 pub struct Redis {
@@ -88,7 +92,6 @@ impl Redis {
     /// # Errors
     /// `Misused` for a wrong URL or option, or a store that is set up wrongly; `Unavailable`.
     pub async fn open(url: &str, opening: &Opening) -> Result<Arc<Self>> {
-        check_braces(&opening.prefix)?;
         let store = Self::shared(url, opening)?;
         if !opening.lazy {
             store.session.router.ready(connect_timeout(opening)).await?;
@@ -97,27 +100,27 @@ impl Redis {
     }
 
     fn shared(url: &str, opening: &Opening) -> Result<Arc<Self>> {
-        let prefix = strict::read(&url::read(url)?, opening.network.strict)?.map(|_| opening.prefix.clone());
+        let (parts, options) = read(url, opening)?;
+        let prefix = options.strict.map(|_| opening.prefix.clone());
         let mut open = lock(OPEN.cell().get_or_init(Mutex::default));
         let name = (url.to_owned(), opening.network.clone(), prefix);
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
         }
         background::ready()?;
-        let store = Self::new(url, opening)?;
+        let store = Self::new(Origin::new(&parts, &opening.network)?, options, opening);
         open.retain(|_, store| store.strong_count() > 0);
         open.insert(name, Arc::downgrade(&store));
         Ok(store)
     }
 
-    fn new(url: &str, opening: &Opening) -> Result<Arc<Self>> {
-        let Read { origin, strict, opening } = Read::of(url, opening)?;
+    fn new(origin: Origin, options: Options, opening: &Opening) -> Arc<Self> {
         let address = origin.address();
-        Ok(Arc::new_cyclic(|store: &Weak<Self>| {
-            let session = Arc::new(Session::start(origin, strict, &opening, store.clone()));
+        Arc::new_cyclic(|store: &Weak<Self>| {
+            let session = Arc::new(Session::start(origin, options, opening, store.clone()));
             let handoff = Handoff::new(Arc::clone(&session), store.clone());
             Self { address, session, handoff }
-        }))
+        })
     }
 
     async fn execute(&self, key: &Key, request: &Request) -> Result<Reply> {
@@ -193,31 +196,15 @@ impl Redis {
 /// # Errors
 /// `Misused`, with the part of the URL that is wrong.
 pub fn check_url(url: &str, opening: &Opening) -> Result<()> {
+    let (url, _) = read(url, opening)?;
+    Origin::new(&url, &opening.network).map(drop)
+}
+
+fn read(url: &str, opening: &Opening) -> Result<(StoreUrl, Options)> {
     check_braces(&opening.prefix)?;
-    Read::of(url, opening).map(drop)
-}
-
-/// What a URL and its options say together.
-struct Read {
-    origin: Origin,
-    /// The longest lease in strict mode.
-    strict: Option<Duration>,
-    opening: Opening,
-}
-
-impl Read {
-    fn of(url: &str, opening: &Opening) -> Result<Self> {
-        let url = url::read(url)?;
-        let opening = url::with_replicas(&url, opening)?;
-        let strict = strict::read(&url, opening.network.strict)?;
-        if strict.is_some() && opening.network.allow_eviction {
-            let message =
-                "strict mode excludes allow_eviction: a server that evicts keys gives away what is held";
-            return Err(Error::new(ErrorKind::Misused, message));
-        }
-        let origin = Origin::new(&url, &opening.network)?;
-        Ok(Self { origin, strict, opening })
-    }
+    let url = url::read(url)?;
+    let options = Options::of(&url, opening.network.command_timeout)?;
+    Ok((url, options))
 }
 
 /// Refuses keys with braces, which would move the helper keys to another slot of a cluster.

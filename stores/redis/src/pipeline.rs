@@ -11,8 +11,8 @@ mod queue;
 pub(super) mod replicas;
 mod writer;
 
-use super::errors;
-use locker_core::{clock::Timestamp, store::opening::Replicas};
+use super::{errors, url::Replicas};
+use locker_core::clock::Timestamp;
 use queue::{Call, LastReply, Queue};
 pub(super) use queue::{Means, Payload};
 use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};

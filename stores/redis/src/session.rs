@@ -8,6 +8,7 @@ use super::{
     router::{Origin, Router},
     script::{Invocation, ScriptReply},
     strict::Strict,
+    url::Options,
 };
 use locker_core::{clock::Timestamp, error::Result, id::Id, mailboxes::Mailboxes, store::opening::Opening};
 use redis::Value;
@@ -41,10 +42,11 @@ impl Session {
     /// Starts to connect in the background.
     pub(super) fn start(
         origin: Origin,
-        strict: Option<Duration>,
+        options: Options,
         opening: &Opening,
         store: Weak<dyn RunMessages>,
     ) -> Self {
+        let Options { allow_eviction, replicas, strict } = options;
         let strict =
             strict.map(|longest| Arc::new(Strict::new(longest, &opening.prefix, origin.is_cluster())));
         let command_timeout = opening.network.command_timeout;
@@ -52,8 +54,7 @@ impl Session {
         let channel = format!("locker:push:{}", Id::random());
         // A little less than the caller's timeout, so that its error has the reason. Later callers may wait longer.
         let connect_timeout = (connect_timeout(opening) * 9 / 10).max(MIN_CONNECT);
-        let (allow_eviction, prefix) = (opening.network.allow_eviction, opening.prefix.clone());
-        let (replicas, is_strict) = (opening.network.replicas, strict.is_some());
+        let (is_strict, prefix) = (strict.is_some(), opening.prefix.clone());
         let eviction_interval = strict.as_ref().map(|strict| strict.longest.min(EVICTION_INTERVAL));
         let (of_all, messages) = (channel.clone(), Arc::clone(&receiver));
         let connector = move |discovery: Discovery| Connector {

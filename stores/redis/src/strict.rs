@@ -9,12 +9,11 @@ mod model;
 pub(super) mod reference;
 
 use super::slots::{SLOTS, slot_of};
-use locker_core::store::url::StoreUrl;
 use locker_core::{
-    error::{Error, ErrorKind, Result},
+    error::Result,
     key::Key,
     primitives::{HoldRequest, Request},
-    ranges::{SHORTEST, check_range},
+    ranges::misused,
 };
 use std::time::Duration;
 
@@ -70,7 +69,7 @@ impl Strict {
             lease => format!("of {}", humantime::format_duration(lease)),
         };
         let longest = humantime::format_duration(self.longest);
-        Err(misused(format!("a lease {shown} is longer than strict mode allows, which is {longest} here")))
+        misused(format!("a lease {shown} is longer than strict mode allows, which is {longest} here"))
     }
 }
 
@@ -95,46 +94,9 @@ fn numbers(prefix: &str) -> Vec<u32> {
     numbers
 }
 
-/// Returns the longest lease in strict mode, as the URL or the option says.
-pub(super) fn read(url: &StoreUrl, option: Option<Duration>) -> Result<Option<Duration>> {
-    let Some(value) = url.parameter("strict") else { return Ok(option) };
-    let longest = humantime::parse_duration(value).map_err(|_| {
-        url.wrong_parameter("strict", "is not a duration: give the longest lease, as in strict=60s")
-    })?;
-    check_range("strict", longest, SHORTEST)?;
-    if option.is_some_and(|option| option != longest) {
-        return Err(url.wrong_parameter("strict", "differs from that of the builder"));
-    }
-    Ok(Some(longest))
-}
-
-fn misused(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Misused, message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::url;
-
-    fn longest(url: &str, option: Option<Duration>) -> Result<Option<Duration>> {
-        read(&url::read(url)?, option)
-    }
-
-    #[test]
-    fn url_has_the_longest_lease() {
-        let minute = Some(Duration::from_secs(60));
-        for (url, option, expected) in [
-            ("redis://h", None, None),
-            ("redis://h", minute, minute),
-            ("redis://h:1/2?strict=60s", None, minute),
-            ("redis://h?strict=1m", minute, minute),
-            ("unix:///s?db=1&strict=60s&user=a", None, minute),
-            ("redis+sentinel://a,b/main?strict=60s&db=2", None, minute),
-        ] {
-            assert_eq!(longest(url, option).unwrap(), expected, "{url}");
-        }
-    }
 
     #[test]
     fn record_is_in_the_slot_of_the_key() {
@@ -145,13 +107,5 @@ mod tests {
             assert!(record.starts_with("{shop:locker-") && record.ends_with("}:epoch"), "{record}");
             assert_eq!(slot_of(&record), slot_of(key.as_str()));
         }
-    }
-
-    #[test]
-    fn wrong_limits_are_refused() {
-        for url in ["redis://h?strict=7", "redis://h?strict=0s"] {
-            assert_eq!(longest(url, None).unwrap_err().kind(), ErrorKind::Misused, "{url}");
-        }
-        assert!(longest("redis://h?strict=1s", Some(Duration::from_secs(2))).is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! The URLs of one server, of a master that sentinels watch, and of a cluster.
 
 mod clusters;
-mod replicas;
+mod options;
 mod sentinels;
 
 pub(super) use clusters::Clustered;
-pub(super) use replicas::with_replicas;
+pub(super) use options::{Options, Replicas};
 pub(super) use sentinels::Watched;
 
 use locker_core::error::{Error, ErrorKind, Result};
@@ -24,14 +24,14 @@ const SERVER: Form = Form {
                unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD], \
                redis+sentinel://[USER:PASSWORD@]SENTINEL[:PORT],../MASTER[?db=DATABASE], and \
                redis+cluster://[USER:PASSWORD@]NODE[:PORT],.., each also with the parameters strict=DURATION, \
-               wait_replicas=NUMBER and wait_timeout=DURATION",
+               wait_replicas=NUMBER, wait_timeout=DURATION and allow_eviction=yes",
     hosts: Hosts::One,
-    parameters: &["strict", "wait_replicas", "wait_timeout"],
+    parameters: &["strict", "wait_replicas", "wait_timeout", "allow_eviction"],
     logins: &[],
 };
 const SOCKET: Form = Form {
     hosts: Hosts::None,
-    parameters: &["db", "user", "pass", "strict", "wait_replicas", "wait_timeout"],
+    parameters: &["db", "user", "pass", "strict", "wait_replicas", "wait_timeout", "allow_eviction"],
     logins: &["user", "pass"],
     ..SERVER
 };
@@ -45,6 +45,7 @@ const SENTINELS: Form = Form {
         "strict",
         "wait_replicas",
         "wait_timeout",
+        "allow_eviction",
     ],
     logins: &["sentinel_user", "sentinel_password"],
     ..SERVER
@@ -93,6 +94,16 @@ const NO_DATABASE: &str = "is not the number of a database";
 fn database(url: &StoreUrl) -> Result<i64> {
     let Some(text) = url.parameter("db") else { return Ok(0) };
     number(text).ok_or_else(|| url.wrong_parameter("db", NO_DATABASE))
+}
+
+/// Returns a parameter that is `yes` or `no`.
+fn truth(url: &StoreUrl, name: &str) -> Result<Option<bool>> {
+    match url.parameter(name) {
+        None => Ok(None),
+        Some("yes") => Ok(Some(true)),
+        Some("no") => Ok(Some(false)),
+        Some(_) => Err(url.wrong_parameter(name, "is neither yes nor no")),
+    }
 }
 
 fn number(text: &str) -> Option<i64> {

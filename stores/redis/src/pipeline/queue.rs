@@ -1,11 +1,13 @@
 //! Calls on their way to the writer of a connection.
 
-use crate::script::{BatchScript, Invocation};
+use crate::{
+    script::{BatchScript, Invocation},
+    url::Replicas,
+};
 use locker_core::{
     clock::Timestamp,
     key::Key,
     panics,
-    store::opening::Replicas,
     sync::{Mutex, lock},
 };
 use redis::{Cmd, RedisResult, Value};

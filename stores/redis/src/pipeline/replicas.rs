@@ -6,8 +6,8 @@
 use crate::{
     errors,
     script::{ScriptReply, milliseconds},
+    url::Replicas,
 };
-use locker_core::store::opening::Replicas;
 use redis::{Cmd, RedisResult, Value, from_redis_value};
 
 /// Returns the command that waits for the replicas.

@@ -7,9 +7,9 @@
 
 use super::queue::{Call, LastReply, Means, Payload, Queue};
 use super::replicas;
-use crate::{errors, script::BatchScript, slots::slot_of};
+use crate::{errors, script::BatchScript, slots::slot_of, url::Replicas};
 use futures_util::{FutureExt, StreamExt, stream::FuturesUnordered};
-use locker_core::{key::Key, store::opening::Replicas};
+use locker_core::key::Key;
 use redis::{RedisResult, Value, aio::MultiplexedConnection};
 use std::{
     collections::{HashSet, VecDeque},

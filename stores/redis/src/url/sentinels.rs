@@ -1,6 +1,6 @@
 //! The `redis+sentinel://` URL.
 
-use super::{database, has_tls, hosts, place, server_at, settings};
+use super::{database, has_tls, hosts, place, server_at, settings, truth};
 use locker_core::error::Result;
 use locker_core::store::url::StoreUrl;
 use redis::{ConnectionAddr, ConnectionInfo};
@@ -24,12 +24,7 @@ impl Watched {
             let why = "is not the master's name, of letters, digits and the characters . _ -";
             return Err(url.wrong("path", why));
         }
-        let sentinels_have_tls = match url.parameter("sentinel_tls") {
-            None => has_tls(url),
-            Some("yes") => true,
-            Some("no") => false,
-            Some(_) => return Err(url.wrong_parameter("sentinel_tls", "is neither yes nor no")),
-        };
+        let sentinels_have_tls = truth(url, "sentinel_tls")?.unwrap_or_else(|| has_tls(url));
         if sentinels_have_tls && !cfg!(feature = "tls") {
             return Err(url.wrong_parameter("sentinel_tls", "needs the Cargo feature `redis-tls`"));
         }
