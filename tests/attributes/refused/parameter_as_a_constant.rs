@@ -2,12 +2,14 @@ use locker::{limit_concurrency, lock_on_argument};
 use std::time::Duration;
 
 #[lock_on_argument(expr = lease)]
+//~ `lease`: `expr` takes a constant, but `lease` is a parameter of `pay`: use a literal or a `const`
 fn pay(lease: Duration) -> locker::Result<()> {
     drop(lease);
     Ok(())
 }
 
 #[lock_on_argument(timeout = Duration::from_secs(1 + seconds))]
+//~ `seconds`: `timeout` takes a constant, but `seconds` is a parameter of `pay_2`: use a literal or a `const`
 async fn pay_2(seconds: u64) -> locker::Result<()> {
     drop(seconds);
     Ok(())
@@ -17,6 +19,7 @@ struct Pool(u64);
 
 impl Pool {
     #[limit_concurrency(size = self.0)]
+    //~ `self`: `size` takes a constant, but `self` is a parameter of `enter`: use a literal or a `const`
     fn enter(&self) -> locker::Result<()> {
         Ok(())
     }

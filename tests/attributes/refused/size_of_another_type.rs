@@ -3,6 +3,7 @@ use locker::limit_concurrency;
 const SIZE: usize = 10;
 
 #[limit_concurrency(size = SIZE)]
+//~ `SIZE`
 fn pay(account: u64) -> locker::Result<u64> {
     Ok(account)
 }
@@ -11,6 +12,7 @@ struct Pool<const N: usize>;
 
 impl<const N: usize> Pool<N> {
     #[limit_concurrency(size = N)]
+    //~ `N`
     fn enter(&self) -> locker::Result<()> {
         Ok(())
     }
