@@ -1,18 +1,10 @@
 //! The events of `tracing`: each step of a hold is logged with its key and function, never with an argument.
 
-use locker::{Error, ErrorKind, Key, Locker, stores::Memory};
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::{HoldRequest, Request},
-    store::{Calling, Store},
-};
-use locker_harness::until;
+use locker::{Error, ErrorKind, Locker};
+use locker_harness::{ScriptedStore, is_renewal, until};
 use std::{
     io,
-    sync::{
-        Arc, LazyLock, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, LazyLock, Mutex},
     time::{Duration, Instant},
 };
 
@@ -60,23 +52,6 @@ impl Log {
     }
 }
 
-/// The embedded store. Its renewals fail while the switch is on.
-#[derive(Debug)]
-struct NoRenewals(Memory, Arc<AtomicBool>);
-
-impl Store for NoRenewals {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if self.1.load(Ordering::SeqCst) && matches!(request, Request::Lock(HoldRequest::Renew { .. })) {
-            return Calling::answered(Err(Error::new(ErrorKind::Unavailable, "no renewals today").unknown()));
-        }
-        self.0.call(key, request)
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        self.0.mailboxes()
-    }
-}
-
 #[locker::lock_on_argument]
 fn pay() -> locker::Result<()> {
     Ok(())
@@ -97,9 +72,9 @@ fn log() -> Log {
 #[tokio::test]
 async fn every_step_of_a_hold_is_logged() {
     let log = log();
-    let failing = Arc::new(AtomicBool::new(false));
-    let store = NoRenewals(Memory::new(), failing.clone());
-    let locker = Locker::builder().store(store).lease(Duration::from_millis(200)).build().await.unwrap();
+    let store = ScriptedStore::remote();
+    let locker =
+        Locker::builder().store(store.clone()).lease(Duration::from_millis(200)).build().await.unwrap();
     let key = "bank.withdraw";
 
     let guard = locker.lock(key).acquire().await.unwrap();
@@ -114,11 +89,11 @@ async fn every_step_of_a_hold_is_logged() {
     let guard = waiting.await.unwrap().unwrap();
     log.wait_for(&["DEBUG locker", "waited", "waited=", key]).await;
 
-    failing.store(true, Ordering::SeqCst);
+    store.fail(is_renewal, Error::new(ErrorKind::Unavailable, "no renewals today").unknown());
     log.wait_for(&["WARN locker", "jeopardy", "no renewals today", key]).await;
     guard.lost().await;
     log.wait_for(&["WARN locker", "lost", "not renewed before the lease was over", key]).await;
-    failing.store(false, Ordering::SeqCst);
+    store.recover();
     drop(guard);
 
     pay().unwrap();

@@ -1,12 +1,7 @@
 //! A panic in a subscriber, a store or a waker of the application does not harm other callers.
 
-use locker::{Error, ErrorKind, Guard, Key, Locker, lock_on_argument, stores::Memory};
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::{HoldRequest, Request},
-    store::{Calling, Store},
-};
-use locker_harness::{in_time, until};
+use locker::{Error, ErrorKind, Guard, Locker, lock_on_argument};
+use locker_harness::{ScriptedStore, Step, in_time, is_release, is_renewal, until};
 use std::{
     future::{Future, pending},
     pin::Pin,
@@ -42,48 +37,25 @@ fn make_logging_panic() {
     ONCE.call_once(|| tracing_subscriber::registry().with(Unwritable).init());
 }
 
-/// The embedded store, with renewals that panic and releases that fail.
-#[derive(Debug)]
-struct Faulty {
-    memory: Memory,
-    renewals_that_panic: AtomicUsize,
-    releases_that_fail: AtomicUsize,
-}
-
-impl Faulty {
-    async fn locker(renewals_that_panic: usize, releases_that_fail: usize) -> Locker {
-        print_panics_in_short();
-        let (renewals_that_panic, releases_that_fail) =
-            (renewals_that_panic.into(), releases_that_fail.into());
-        let store = Self { memory: Memory::new(), renewals_that_panic, releases_that_fail };
-        Locker::builder().store(store).lease(SHORT).build().await.unwrap()
-    }
-}
-
-fn once_less(count: &AtomicUsize) -> bool {
-    count.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_ok()
-}
-
-impl Store for Faulty {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        match request {
-            Request::Lock(HoldRequest::Renew { .. }) if once_less(&self.renewals_that_panic) => {
-                panic!("a bad renewal")
-            }
-            Request::Lock(HoldRequest::Release { .. }) if once_less(&self.releases_that_fail) => {
-                Calling::answered(Err(Error::new(ErrorKind::Misused, "no release")))
-            }
-            _ => self.memory.call(key, request),
+/// The first renewals panic, or the first releases fail.
+async fn faulty_locker(mut panics: usize, mut failures: usize) -> Locker {
+    print_panics_in_short();
+    let store = ScriptedStore::local();
+    store.on_call(move |request| {
+        let is_bad = is_renewal(request) && once_less(&mut panics);
+        assert!(!is_bad, "a bad renewal");
+        if is_release(request) && once_less(&mut failures) {
+            return Step::Answer(Err(Error::new(ErrorKind::Misused, "no release")));
         }
-    }
+        Step::CarryOut
+    });
+    Locker::builder().store(store).lease(SHORT).build().await.unwrap()
+}
 
-    fn mailboxes(&self) -> &Mailboxes {
-        self.memory.mailboxes()
-    }
-
-    fn waiter_ttl(&self) -> Option<Duration> {
-        None
-    }
+fn once_less(count: &mut usize) -> bool {
+    let is_left = *count > 0;
+    *count = count.saturating_sub(1);
+    is_left
 }
 
 async fn is_renewed(guard: &Guard) {
@@ -120,14 +92,14 @@ fn returns_seven(locker: &Locker) -> Result<u8, Error> {
 #[tokio::test]
 async fn panicking_log_changes_no_result() {
     make_logging_panic();
-    let locker = Faulty::locker(0, 1).await;
+    let locker = faulty_locker(0, 1).await;
     assert_eq!(returns_seven(&locker).unwrap(), 7);
 }
 
 /// It harms no other hold.
 #[tokio::test]
 async fn panicking_renewal_is_tried_again() {
-    let locker = Faulty::locker(1, 0).await;
+    let locker = faulty_locker(1, 0).await;
     let guard = locker.lock("bad").acquire().await.unwrap();
     is_renewed(&guard).await;
     another_is_renewed().await;
@@ -135,7 +107,7 @@ async fn panicking_renewal_is_tried_again() {
 
 #[tokio::test]
 async fn hold_is_lost_if_all_renewals_panic() {
-    let locker = Faulty::locker(usize::MAX, 0).await;
+    let locker = faulty_locker(usize::MAX, 0).await;
     let guard = locker.lock("bad").acquire().await.unwrap();
     in_time("the loss", guard.lost()).await;
     another_is_renewed().await;

@@ -3,14 +3,10 @@
 
 use crate::support::{Done, Failure, logged};
 use futures_util::FutureExt;
-use locker::{Error, ErrorKind, Guard, Key, Locker, lock_on_argument, stores::Memory};
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::{HoldRequest, Request},
-    store::{Calling, Store},
-};
-use locker_harness::{GENEROUS, in_time, until};
+use locker::{Error, ErrorKind, Guard, Key, Locker, lock_on_argument};
+use locker_harness::{GENEROUS, ScriptedStore, Step, in_time, is_release, until};
 use std::{
+    future::ready,
     sync::{Arc, LazyLock},
     thread,
     time::Duration,
@@ -20,26 +16,11 @@ use tokio::{
     task::{JoinError, JoinSet},
 };
 
-/// The embedded store, but every release fails.
-#[derive(Debug)]
-struct NoReleases(Memory);
-
-impl Store for NoReleases {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if matches!(request, Request::Lock(HoldRequest::Release { .. })) {
-            return Calling::answered(Err(Error::new(ErrorKind::Unavailable, "no releases today")));
-        }
-        self.0.call(key, request)
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        self.0.mailboxes()
-    }
-}
-
+/// Every release fails.
 static LOCKER: LazyLock<Locker> = LazyLock::new(|| {
-    let builder = Locker::builder().store(NoReleases(Memory::new()));
-    builder.build_blocking().unwrap()
+    let store = ScriptedStore::remote();
+    store.fail(is_release, Error::new(ErrorKind::Unavailable, "no releases today"));
+    Locker::builder().store(store).build_blocking().unwrap()
 });
 
 #[lock_on_argument(expr = "3s", args(end), locker = LOCKER)]
@@ -144,37 +125,22 @@ async fn release_that_finds_the_hold_gone_is_a_loss() {
     }
 }
 
-/// The embedded store, but releases wait until `open_from` of them have arrived.
-#[derive(Debug)]
-struct Gated {
-    memory: Memory,
-    arrived: Arc<Semaphore>,
-    open_from: u32,
-}
-
-impl Gated {
-    async fn locker(open_from: u32, command_timeout: Duration) -> (Locker, Arc<Semaphore>) {
-        let arrived = Arc::new(Semaphore::new(0));
-        let store = Self { memory: Memory::new(), arrived: arrived.clone(), open_from };
-        (Locker::builder().store(store).command_timeout(command_timeout).build().await.unwrap(), arrived)
-    }
-}
-
-impl Store for Gated {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        let is_release = matches!(request, Request::Lock(HoldRequest::Release { .. }));
-        Calling::Pending(Box::pin(async move {
-            if is_release {
-                self.arrived.add_permits(1);
-                drop(self.arrived.acquire_many(self.open_from).await);
-            }
-            self.memory.call(key, request).await
-        }))
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        self.memory.mailboxes()
-    }
+/// Releases wait until `open_from` of them have arrived.
+async fn gated_locker(open_from: u32, command_timeout: Duration) -> (Locker, Arc<Semaphore>) {
+    let (store, arrived) = (ScriptedStore::remote(), Arc::new(Semaphore::new(0)));
+    let gate = arrived.clone();
+    store.on_call(move |request| {
+        if !is_release(request) {
+            return Step::CarryOut;
+        }
+        let gate = gate.clone();
+        let opens = async move {
+            gate.add_permits(1);
+            drop(gate.acquire_many(open_from).await);
+        };
+        Step::Delay(Box::pin(opens), Box::pin(ready(())))
+    });
+    (Locker::builder().store(store).command_timeout(command_timeout).build().await.unwrap(), arrived)
 }
 
 #[lock_on_argument(name = "gated", args(0), expr = "1h", locker = locker)]
@@ -195,7 +161,7 @@ async fn gated_each(_: u8, _: u8, _: u8, locker: &Locker) -> Done<u8> {
 /// The store replies to releases only at the end of the test.
 #[tokio::test]
 async fn function_end_waits_at_most_command_timeout() {
-    let (locker, arrived) = Gated::locker(1000, Duration::from_millis(100)).await;
+    let (locker, arrived) = gated_locker(1000, Duration::from_millis(100)).await;
     let plain = locker.clone();
     let plain = thread::spawn(move || plain_gated(0, &plain));
     until("the plain function has ended", async || plain.is_finished()).await;
@@ -211,6 +177,6 @@ async fn function_end_waits_at_most_command_timeout() {
 
 #[tokio::test]
 async fn each_releases_its_locks_concurrently() {
-    let (locker, _) = Gated::locker(3, GENEROUS * 2).await;
+    let (locker, _) = gated_locker(3, GENEROUS * 2).await;
     assert_eq!(in_time("the function", gated_each(0, 1, 2, &locker)).await.unwrap(), 1);
 }

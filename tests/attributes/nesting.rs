@@ -1,17 +1,9 @@
 //! Stacked attributes act in the order written.
 
 use crate::support::{Done, LOCKER, becomes_free, start, take};
-use locker::{Key, Locker, lock_on_argument, stores::Memory};
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::{HoldRequest, Request},
-    store::{Calling, Store},
-};
-use std::{
-    future::ready,
-    pin::pin,
-    sync::{Arc, Mutex},
-};
+use locker::{Locker, lock_on_argument};
+use locker_harness::{ScriptedStore, is_release};
+use std::{future::ready, pin::pin};
 
 #[lock_on_argument(expr = "1h", name = "nesting.outer", args(id), locker = LOCKER)]
 #[inline]
@@ -69,25 +61,6 @@ fn plain_attributes_nest_too() {
     }
 }
 
-/// The embedded store, which records the keys of all releases in order.
-#[derive(Debug)]
-struct Recording(Memory, Releases);
-
-type Releases = Arc<Mutex<Vec<String>>>;
-
-impl Store for Recording {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if matches!(request, Request::Lock(HoldRequest::Release { .. })) {
-            self.1.lock().unwrap().push(key.to_string());
-        }
-        self.0.call(key, request)
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        self.0.mailboxes()
-    }
-}
-
 #[lock_on_argument(name = "outer", locker = locker, guard = outer)]
 #[lock_on_argument(name = "inner", locker = locker, guard = inner)]
 async fn both_keys(locker: &Locker) -> Done<[String; 2]> {
@@ -102,9 +75,10 @@ fn plain_both_keys(locker: &Locker) -> Done<[String; 2]> {
 
 #[tokio::test]
 async fn attributes_are_left_in_reverse() {
-    let releases = Releases::default();
-    let store = Recording(Memory::new(), releases.clone());
-    let locker = Locker::builder().store(store).build().await.unwrap();
-    assert_eq!(both_keys(&locker).await.unwrap(), *releases.lock().unwrap().split_off(0));
-    assert_eq!(plain_both_keys(&locker).unwrap(), *releases.lock().unwrap().split_off(0));
+    let store = ScriptedStore::remote();
+    let locker = Locker::builder().store(store.clone()).build().await.unwrap();
+    let keys = [both_keys(&locker).await.unwrap(), plain_both_keys(&locker).unwrap()].concat();
+    let requests = store.requests().into_iter();
+    let released = requests.filter(|(_, request)| is_release(request)).map(|(key, _)| key.to_string());
+    assert_eq!(keys, released.collect::<Vec<_>>());
 }

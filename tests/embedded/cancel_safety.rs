@@ -1,50 +1,13 @@
 //! Futures that are dropped at each of their await points.
 
-use locker::{Guard, Key, Locker, Quota, Result, stores::Memory};
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::Request,
-    store::{Calling, Store},
-};
-use locker_harness::{in_time, until};
+use locker::{Guard, Locker, Quota, Result, stores::Memory};
+use locker_harness::{ScriptedStore, Step, in_time, until};
 use std::{
-    future::{Future, poll_fn},
+    future::Future,
     pin::pin,
     task::{Context, Poll, Waker},
     time::Duration,
 };
-
-/// The embedded store behind a simulated network: every call waits once before it is carried out and once before its
-/// reply arrives.
-#[derive(Debug)]
-struct Distant(Memory);
-
-async fn once_pending() {
-    let mut waited = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut waited, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-impl Store for Distant {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        Calling::Pending(Box::pin(async move {
-            once_pending().await;
-            let answer = self.0.call(key, request).await;
-            once_pending().await;
-            answer
-        }))
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        self.0.mailboxes()
-    }
-}
 
 /// Polls at most `polls` times and then drops the future.
 fn poll_and_drop<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
@@ -61,10 +24,11 @@ async fn unused(store: &Memory) {
 
 const MOST_POLLS: usize = 12;
 
+/// Every call waits once before it is carried out and once before its reply arrives, as across a network.
 fn distant() -> (Memory, Locker) {
-    let store = Memory::new();
-    let locker = Locker::builder().store(Distant(store.clone())).build_blocking().unwrap();
-    (store, locker)
+    let (store, once) = (ScriptedStore::remote(), || Box::pin(tokio::task::yield_now()));
+    store.on_call(move |_| Step::Delay(once(), once()));
+    (store.memory().clone(), Locker::builder().store(store).build_blocking().unwrap())
 }
 
 #[tokio::test]

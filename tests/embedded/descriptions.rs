@@ -1,13 +1,7 @@
 //! What lockers tell their stores about functions and holders.
 
-use futures_util::future::pending;
-use locker::{ErrorKind, Filter, FunctionSource, Key, Locker, lock_on_argument, stores::Memory};
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::Request,
-    store::{Answering, Calling, Description, KeyPage, Store},
-};
-use locker_harness::until;
+use locker::{Error, ErrorKind, Filter, FunctionSource, Locker, lock_on_argument, stores::Memory};
+use locker_harness::{ScriptedStore, Step, until};
 use std::{
     sync::{
         Arc,
@@ -16,64 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a store does when it is told something.
-#[derive(Clone, Copy, Debug)]
-enum Outage {
-    /// The first calls fail.
-    Of(u64),
-    /// No call ever ends.
-    ForEver,
-}
-
-/// A store whose descriptions suffer from an outage, and whose other calls do not.
-#[derive(Clone, Debug)]
-struct Told {
-    store: Memory,
-    outage: Outage,
-    calls: Arc<AtomicU64>,
-}
-
-impl Told {
-    fn new(outage: Outage) -> Self {
-        Self { store: Memory::new(), outage, calls: Arc::default() }
-    }
-}
-
-impl Store for Told {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        self.store.call(key, request)
-    }
-
-    fn page<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Answering<'a, KeyPage> {
-        self.store.page(prefix, after, limit)
-    }
-
-    fn describe<'a>(&'a self, prefix: &'a str, descriptions: &'a [Description]) -> Answering<'a, ()> {
-        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
-        match self.outage {
-            Outage::ForEver => Box::pin(pending()),
-            Outage::Of(failures) if calls < failures => {
-                Box::pin(async { Err(locker::Error::new(ErrorKind::Unavailable, "an outage")) })
-            }
-            Outage::Of(_) => self.store.describe(prefix, descriptions),
-        }
-    }
-
-    fn descriptions<'a>(
-        &'a self,
-        prefix: &'a str,
-        subjects: &'a [String],
-    ) -> Answering<'a, Vec<Option<String>>> {
-        self.store.descriptions(prefix, subjects)
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        self.store.mailboxes()
-    }
-
-    fn waiter_ttl(&self) -> Option<Duration> {
-        self.store.waiter_ttl()
-    }
+/// Returns a locker on a store with this script for its descriptions, and the number of them.
+async fn told(mut step: impl FnMut(u64) -> Step<()> + Send + 'static) -> (Locker, Arc<AtomicU64>) {
+    let (store, calls) = (ScriptedStore::local(), Arc::new(AtomicU64::new(0)));
+    let counted = calls.clone();
+    store.on_describe(move || step(counted.fetch_add(1, Ordering::Relaxed)));
+    (Locker::builder().store(store).note("till 7").build().await.unwrap(), calls)
 }
 
 #[lock_on_argument(expr = 60, name = "bank.withdraw", args(card), locker = locker)]
@@ -96,16 +38,15 @@ async fn named(locker: &Locker) {
     withdraw(locker, 1, body).await.unwrap();
 }
 
-async fn on(store: Told) -> Locker {
-    Locker::builder().store(store).note("till 7").build().await.unwrap()
-}
-
 #[tokio::test]
 async fn descriptions_survive_an_outage() {
-    let told = Told::new(Outage::Of(3));
-    let locker = on(told.clone()).await;
+    let (locker, calls) = told(|earlier| match earlier {
+        0..3 => Step::Answer(Err(Error::new(ErrorKind::Unavailable, "an outage"))),
+        _ => Step::CarryOut,
+    })
+    .await;
     named(&locker).await;
-    assert!(told.calls.load(Ordering::Relaxed) > 3);
+    assert!(calls.load(Ordering::Relaxed) > 3);
     let (admin, _guard) = (locker.admin(), locker.lock("a").acquire().await.unwrap());
     until("the note", async || {
         let seen = admin.inspect(&admin.key("lock", "a")).await.unwrap().unwrap();
@@ -117,13 +58,12 @@ async fn descriptions_survive_an_outage() {
 /// No call waits for a store that does not listen.
 #[tokio::test]
 async fn silent_store_delays_no_call() {
-    let told = Told::new(Outage::ForEver);
-    let (locker, started) = (on(told.clone()).await, Instant::now());
+    let ((locker, calls), started) = (told(|_| Step::Hang).await, Instant::now());
     for card in 0..100 {
         withdraw(&locker, card, async {}).await.unwrap();
     }
     assert!(started.elapsed() < Duration::from_secs(10));
-    until("the call", async || told.calls.load(Ordering::Relaxed) == 1).await;
+    until("the call", async || calls.load(Ordering::Relaxed) == 1).await;
     assert_eq!(withdraw(&locker, 1, async { function(&locker).await }).await.unwrap(), None);
 }
 

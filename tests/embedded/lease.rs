@@ -1,156 +1,118 @@
 //! Leases when replies of the store are late or lost, or are errors.
 
-use locker::{Error, ErrorKind, Key, Locker, stores::Memory};
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::{HoldRequest, Request},
-    store::{Calling, Store},
-};
-use locker_harness::{GENEROUS, in_time, until};
+use locker::{Error, ErrorKind, Locker};
+use locker_harness::{GENEROUS, ScriptedStore, Step, in_time, is_renewal, until};
 use std::{
-    future::pending,
     mem::forget,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicUsize, Ordering},
-    },
     task::{Context, Waker},
     time::{Duration, Instant},
 };
 
 const LEASE: Duration = Duration::from_millis(300);
 
-/// The embedded store behind a link that can be cut.
-#[derive(Clone, Debug)]
-struct Link {
-    store: Memory,
-    state: Arc<AtomicU8>,
-    renewals: Arc<AtomicUsize>,
+/// Returns the embedded store behind a link that can be cut.
+fn linked() -> (ScriptedStore, Locker) {
+    let link = ScriptedStore::remote();
+    let locker = Locker::builder().store(link.clone()).lease(LEASE).build_blocking().unwrap();
+    (link, locker)
 }
 
-const UP: u8 = 0;
-/// Requests do not arrive.
-const CUT: u8 = 1;
-/// Requests arrive, and their replies are lost.
-const DEAF: u8 = 2;
-/// One request is refused, and the later ones get no reply.
-const LAST_WORD: u8 = 3;
-const SILENT: u8 = 4;
-
-impl Store for Link {
-    fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        Calling::Pending(Box::pin(async move {
-            let state = self.state.load(Ordering::SeqCst);
-            match state {
-                CUT | LAST_WORD => {
-                    let _ =
-                        self.state.compare_exchange(LAST_WORD, SILENT, Ordering::SeqCst, Ordering::SeqCst);
-                    return Err(Error::new(ErrorKind::Unavailable, "the link is cut"));
-                }
-                SILENT => return pending().await,
-                _ => {}
-            }
-            if matches!(request, Request::Lock(HoldRequest::Renew { .. })) {
-                self.renewals.fetch_add(1, Ordering::SeqCst);
-            }
-            let answer = self.store.call(key, request).await;
-            if state == DEAF { Err(Error::new(ErrorKind::Unavailable, "no reply").unknown()) } else { answer }
-        }))
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        self.store.mailboxes()
-    }
+fn is_cut() -> Error {
+    Error::new(ErrorKind::Unavailable, "the link is cut")
 }
 
-impl Link {
-    fn new() -> (Self, Locker) {
-        let link = Self { store: Memory::new(), state: Arc::default(), renewals: Arc::default() };
-        let locker = Locker::builder().store(link.clone()).lease(LEASE).build_blocking().unwrap();
-        (link, locker)
-    }
+/// Requests do not arrive from now on.
+fn cut(link: &ScriptedStore) {
+    link.fail(|_| true, is_cut());
+}
 
-    fn is(&self, state: u8) {
-        self.state.store(state, Ordering::SeqCst);
-    }
+/// Requests arrive from now on, and their replies are lost.
+fn lose_replies(link: &ScriptedStore) {
+    link.on_call(|_| Step::LoseAnswer(Error::new(ErrorKind::Unavailable, "no reply").unknown()));
+}
+
+/// The next request is refused, and the later ones get no reply.
+fn refuse_once(link: &ScriptedStore) {
+    let mut refusal = Some(is_cut());
+    link.on_call(move |_| refusal.take().map_or(Step::Hang, |error| Step::Answer(Err(error))));
 }
 
 #[tokio::test]
 async fn temporary_renewal_failure_is_not_a_loss() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
-    link.is(CUT);
+    cut(&link);
     let before = guard.remaining();
     until("a renewal to be overdue", async || guard.remaining() < Duration::from_millis(1800)).await;
     assert!(guard.is_held() && before > guard.remaining());
-    link.is(UP);
+    link.recover();
     until("a renewal", async || guard.remaining() > Duration::from_secs(2)).await;
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn holder_cut_off_for_its_lease_is_lost() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("a").acquire().await.unwrap();
-    link.is(CUT);
+    cut(&link);
     in_time("the loss", guard.lost()).await;
     assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
-    link.is(UP);
+    link.recover();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    until("the release of the lost hold", async || link.store.users() == 0).await;
+    until("the release of the lost hold", async || link.memory().users() == 0).await;
 }
 
 #[tokio::test]
 async fn guard_is_not_held_once_another_can_hold() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("a").acquire().await.unwrap();
-    link.is(CUT);
-    let direct = Locker::builder().store(link.store.clone()).build().await.unwrap();
+    cut(&link);
+    let direct = Locker::builder().store(link.memory().clone()).build().await.unwrap();
     let next = direct.lock("a").timeout(GENEROUS).acquire().await.unwrap();
     assert!(!guard.is_held(), "the next holder has it already");
     assert!(next.fence() > guard.fence());
     drop(guard);
-    link.is(UP);
+    link.recover();
     next.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn acquire_without_replies_leaves_nothing() {
-    let (link, locker) = Link::new();
-    link.is(DEAF);
+    let (link, locker) = linked();
+    lose_replies(&link);
     let request = locker.lock("a").timeout(Duration::from_millis(100));
     let error = request.acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    link.is(UP);
-    until("the cancel", async || link.store.users() == 0).await;
+    link.recover();
+    until("the cancel", async || link.memory().users() == 0).await;
     locker.lock("a").try_acquire().await.unwrap().expect("free").release().await.unwrap();
 }
 
 #[tokio::test]
 async fn acquire_is_repeated_until_a_reply_arrives() {
-    let (link, locker) = Link::new();
-    link.is(DEAF);
+    let (link, locker) = linked();
+    lose_replies(&link);
     let (other, state) = (locker.clone(), link.clone());
     let acquiring = tokio::spawn(async move { other.lock("a").timeout(GENEROUS).acquire().await });
-    until("the grant whose reply is lost", async || state.store.users() == 1).await;
-    link.is(UP);
+    until("the grant whose reply is lost", async || state.memory().users() == 1).await;
+    link.recover();
     let guard = acquiring.await.unwrap().unwrap();
     assert!(guard.is_held());
     guard.release().await.unwrap();
-    until("the release", async || link.store.users() == 0).await;
+    until("the release", async || link.memory().users() == 0).await;
 }
 
 /// The first copy of the release was carried out and its reply was lost.
 #[tokio::test]
 async fn repeated_release_succeeds() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("a").lease(GENEROUS).acquire().await.unwrap();
-    link.is(DEAF);
+    lose_replies(&link);
     let state = link.clone();
     let releasing = tokio::spawn(guard.release());
-    until("the release", async || state.store.users() == 0).await;
-    link.is(UP);
+    until("the release", async || state.memory().users() == 0).await;
+    link.recover();
     releasing
         .await
         .unwrap()
@@ -159,18 +121,18 @@ async fn repeated_release_succeeds() {
 
 #[tokio::test]
 async fn dropped_guard_is_released_after_an_outage() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("a").lease(GENEROUS).acquire().await.unwrap();
-    link.is(CUT);
+    cut(&link);
     drop(guard);
-    link.is(UP);
-    until("the release in the background", async || link.store.users() == 0).await;
+    link.recover();
+    until("the release in the background", async || link.memory().users() == 0).await;
 }
 
 /// The application's only thread is blocked for several leases. Renewals continue in the background.
 #[tokio::test(flavor = "current_thread")]
 async fn a_busy_executor_starves_no_renewal() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("a").acquire().await.unwrap();
     let started = Instant::now();
     while started.elapsed() < LEASE * 4 {
@@ -178,22 +140,22 @@ async fn a_busy_executor_starves_no_renewal() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(guard.is_held());
-    assert!(link.renewals.load(Ordering::SeqCst) >= 4);
+    assert!(link.count(is_renewal) >= 4);
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_hold_that_is_not_renewed_is_never_renewed() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("a").renew(false).acquire().await.unwrap();
     in_time("the end of the lease", guard.lost()).await;
-    assert_eq!(link.renewals.load(Ordering::SeqCst), 0);
+    assert_eq!(link.count(is_renewal), 0);
 }
 
 /// Nobody can tell a leaked guard from one that is kept for long.
 #[tokio::test]
 async fn leaked_guard_is_held_until_max_hold() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let request = |name| locker.lock(name).lease(LEASE);
     // Long enough for a busy machine.
     forget(request("for good").lease(10 * LEASE).acquire().await.unwrap());
@@ -204,24 +166,24 @@ async fn leaked_guard_is_held_until_max_hold() {
         .release()
         .await
         .unwrap();
-    let renewed = link.renewals.load(Ordering::SeqCst);
-    until("later renewals", async || link.renewals.load(Ordering::SeqCst) > renewed + 3).await;
+    let renewed = link.count(is_renewal);
+    until("later renewals", async || link.count(is_renewal) > renewed + 3).await;
     assert!(request("for good").try_acquire().await.unwrap().is_none());
 }
 
 #[tokio::test]
 async fn many_holds_are_kept_by_one_task() {
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let mut guards = Vec::new();
     for number in 0..500 {
         guards.push(locker.lock(&format!("name {number}")).lease(LEASE * 10).acquire().await.unwrap());
     }
-    until("two renewals of each", async || link.renewals.load(Ordering::SeqCst) >= 1000).await;
+    until("two renewals of each", async || link.count(is_renewal) >= 1000).await;
     assert!(guards.iter().all(locker::Guard::is_held));
     for guard in guards {
         guard.release().await.unwrap();
     }
-    assert_eq!(link.store.users(), 0);
+    assert_eq!(link.memory().users(), 0);
 }
 
 fn is_pending(waiter: &mut Pin<Box<impl Future>>) -> bool {
@@ -252,12 +214,12 @@ async fn silence_does_not_hide_the_last_failure() {
         let text = "the store did not reply in time; before that: the link is cut";
         assert!(error.to_string().ends_with(text), "{error}");
     };
-    let (link, locker) = Link::new();
-    link.is(LAST_WORD);
+    let (link, locker) = linked();
+    refuse_once(&link);
     names_it(locker.lock("a").timeout(Duration::from_secs(1)).acquire().await.unwrap_err());
     // Another link: the refusal of the first one may go to the cancel that is still under way. Nothing is renewed.
-    let (link, locker) = Link::new();
+    let (link, locker) = linked();
     let guard = locker.lock("b").lease(Duration::from_secs(3)).renew(false).acquire().await.unwrap();
-    link.is(LAST_WORD);
+    refuse_once(&link);
     names_it(guard.release().await.unwrap_err());
 }

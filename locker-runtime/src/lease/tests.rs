@@ -14,11 +14,7 @@ use locker_core::{
     renewals::{self, Wanted},
 };
 #[cfg(feature = "redis")]
-use locker_core::{
-    mailboxes::Mailboxes,
-    primitives::Request,
-    store::{Calling, Store},
-};
+use locker_harness::{ScriptedStore, Step};
 use std::{sync::Arc, time::Duration};
 
 #[test]
@@ -119,27 +115,13 @@ fn warning_is_due_every_ten_leases() {
     }
 }
 
-/// A store that does not answer.
-#[cfg(feature = "redis")]
-#[derive(Debug, Default)]
-struct SilentStore(Mailboxes);
-
-#[cfg(feature = "redis")]
-impl Store for SilentStore {
-    fn call<'a>(&'a self, _: &'a Key, _: &'a Request) -> Calling<'a> {
-        Calling::Pending(Box::pin(std::future::pending()))
-    }
-
-    fn mailboxes(&self) -> &Mailboxes {
-        &self.0
-    }
-}
-
 /// Another server has taken over, and the store has not answered since.
 #[cfg(feature = "redis")]
 #[tokio::test]
 async fn doubted_hold_is_in_jeopardy_until_it_is_renewed() {
-    let locker = Locker::with_defaults(SilentStore::default());
+    let store = ScriptedStore::remote();
+    store.on_call(|_| Step::Hang);
+    let locker = Locker::with_defaults(store);
     let of = |lease| hold_of(&locker, lease, Timestamp::now(), Timestamp::now());
     let (hold, other) = (of(Duration::from_secs(600)), held(Timestamp::now(), Timestamp::now()));
     for hold in [&hold, &other] {

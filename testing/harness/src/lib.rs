@@ -1,4 +1,5 @@
-//! Support for the tests: real Redis servers, a network that can be broken, and waiting for conditions.
+//! Support for the tests: real servers, a network that can be broken, a store that fails on demand, and waiting for
+//! conditions.
 
 mod cluster_setup;
 mod etcd_server;
@@ -10,6 +11,7 @@ mod postgres_server;
 mod processors;
 mod proxy;
 mod redis_server;
+mod scripted_store;
 mod sentinel_setup;
 mod shared;
 mod signals;
@@ -24,6 +26,7 @@ pub use postgres_server::PostgresServer;
 pub use processors::in_both_places;
 pub use proxy::{Fault, Proxy};
 pub use redis_server::{RedisServer, Signal};
+pub use scripted_store::{ScriptedStore, Step, Wait, is_release, is_renewal};
 pub use sentinel_setup::SentinelSetup;
 pub use shared::Shared;
 pub use slow_disk::SlowDisk;
