@@ -16,6 +16,9 @@ use tracing_subscriber::{Layer, layer::SubscriberExt, util::SubscriberInitExt};
 
 const SHORT: Duration = Duration::from_millis(150);
 
+/// A renewal is due after a third of it: long enough for a busy machine.
+const LEASE: Duration = Duration::from_secs(3);
+
 /// Panics at every event of this library.
 struct Unwritable;
 
@@ -25,7 +28,7 @@ impl<S: tracing::Subscriber> Layer<S> for Unwritable {
     }
 }
 
-/// Prints panics without a backtrace, which would take longer than a lease of these tests.
+/// Prints panics without a backtrace, which takes long.
 fn print_panics_in_short() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| std::panic::set_hook(Box::new(|panic| eprintln!("{panic}"))));
@@ -49,7 +52,7 @@ async fn faulty_locker(mut panics: usize, mut failures: usize) -> Locker {
         }
         Step::CarryOut
     });
-    Locker::builder().store(store).lease(SHORT).build().await.unwrap()
+    Locker::builder().store(store).lease(LEASE).build().await.unwrap()
 }
 
 fn once_less(count: &mut usize) -> bool {
@@ -59,13 +62,13 @@ fn once_less(count: &mut usize) -> bool {
 }
 
 async fn is_renewed(guard: &Guard) {
-    let started = Instant::now();
-    until("three leases have passed", async || started.elapsed() > SHORT * 3).await;
+    let first_end = Instant::now() + LEASE;
+    until("two renewals", async || Instant::now() + guard.remaining() > first_end + LEASE / 2).await;
     assert!(guard.is_held());
 }
 
 async fn another_is_renewed() {
-    let guard = Locker::memory().lock("another").lease(SHORT).acquire().await.unwrap();
+    let guard = Locker::memory().lock("another").lease(LEASE).acquire().await.unwrap();
     is_renewed(&guard).await;
 }
 
@@ -152,10 +155,10 @@ async fn panicking_waker_stops_no_timer() {
 async fn panicking_waker_stops_no_expiry() {
     let locker = Locker::memory();
     let held_for = async |time| locker.lock("a").lease(time).renew(false).acquire().await.unwrap();
-    let held = held_for(SHORT).await;
+    let held = held_for(LEASE).await;
     panics_when_woken(Box::pin(locker.lock("a").acquire())).await;
     drop(held);
-    let held = held_for(SHORT).await;
+    let held = held_for(LEASE).await;
     in_time("the end of the lease", locker.lock("a").acquire()).await.unwrap().release().await.unwrap();
     drop(held);
 }
@@ -170,7 +173,7 @@ async fn panicking_waker_breaks_no_release_or_loss() {
     held.release().await.unwrap();
     assert_eq!(dead.0.load(SeqCst), 1);
 
-    let losing = locker.lock("b").lease(SHORT).max_hold(SHORT).acquire().await.unwrap();
+    let losing = locker.lock("b").lease(LEASE).max_hold(LEASE).acquire().await.unwrap();
     panics_when_woken(Box::pin(losing.lost())).await;
     another_is_renewed().await;
 }

@@ -4,6 +4,9 @@ use locker::{Guard, Locker, stores::Memory};
 use locker_harness::{in_time, until};
 use std::{future::Future, pin::Pin, task::Poll, time::Duration};
 
+/// Longer than a busy machine takes for any of these tests.
+const HOUR: Duration = Duration::from_secs(3600);
+
 fn on(store: &Memory) -> Locker {
     Locker::builder().store(store.clone()).build_blocking().unwrap()
 }
@@ -14,7 +17,9 @@ fn a_million_names_leave_nothing() {
     let locker = on(&store);
     for batch in 0..10 {
         let guards: Vec<Guard> = (0..100_000)
-            .map(|number| locker.lock(&format!("name {batch} {number}")).acquire_blocking().unwrap())
+            .map(|number| {
+                locker.lock(&format!("name {batch} {number}")).lease(HOUR).acquire_blocking().unwrap()
+            })
             .collect();
         assert_eq!(store.len(), 100_000);
         for guard in guards {
@@ -101,7 +106,7 @@ async fn dropped_waiters_leave_the_queue_at_once() {
 async fn forgotten_guard_leaves_no_entry() {
     let store = Memory::new();
     let locker = on(&store);
-    let request = locker.lock("forgotten").lease(Duration::from_millis(20)).renew(false);
+    let request = locker.lock("forgotten").lease(Duration::from_secs(2)).renew(false);
     std::mem::forget(request.acquire().await.unwrap());
     assert_eq!(store.len(), 1);
     until("the entry to be swept", async || store.is_empty()).await;

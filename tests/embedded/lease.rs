@@ -1,7 +1,7 @@
 //! Leases when replies of the store are late or lost, or are errors.
 
 use locker::{Error, ErrorKind, Locker};
-use locker_harness::{GENEROUS, ScriptedStore, Step, in_time, is_renewal, until};
+use locker_harness::{GENEROUS, ScriptedStore, Step, eventually, in_time, is_renewal, until};
 use std::{
     mem::forget,
     pin::Pin,
@@ -41,13 +41,13 @@ fn refuse_once(link: &ScriptedStore) {
 #[tokio::test]
 async fn temporary_renewal_failure_is_not_a_loss() {
     let (link, locker) = linked();
-    let guard = locker.lock("a").lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let guard = locker.lock("a").lease(Duration::from_secs(9)).acquire().await.unwrap();
     cut(&link);
     let before = guard.remaining();
-    until("a renewal to be overdue", async || guard.remaining() < Duration::from_millis(1800)).await;
+    until("a renewal to be overdue", async || guard.remaining() < Duration::from_millis(5400)).await;
     assert!(guard.is_held() && before > guard.remaining());
     link.recover();
-    until("a renewal", async || guard.remaining() > Duration::from_secs(2)).await;
+    until("a renewal", async || guard.remaining() > Duration::from_secs(6)).await;
     guard.release().await.unwrap();
 }
 
@@ -94,7 +94,8 @@ async fn acquire_is_repeated_until_a_reply_arrives() {
     let (link, locker) = linked();
     lose_replies(&link);
     let (other, state) = (locker.clone(), link.clone());
-    let acquiring = tokio::spawn(async move { other.lock("a").timeout(GENEROUS).acquire().await });
+    let acquiring =
+        tokio::spawn(async move { other.lock("a").lease(GENEROUS).timeout(GENEROUS).acquire().await });
     until("the grant whose reply is lost", async || state.memory().users() == 1).await;
     link.recover();
     let guard = acquiring.await.unwrap().unwrap();
@@ -129,18 +130,16 @@ async fn dropped_guard_is_released_after_an_outage() {
     until("the release in the background", async || link.memory().users() == 0).await;
 }
 
-/// The application's only thread is blocked for several leases. Renewals continue in the background.
+/// The application's only thread is blocked for longer than a lease. Renewals continue in the background.
 #[tokio::test(flavor = "current_thread")]
 async fn a_busy_executor_starves_no_renewal() {
     let (link, locker) = linked();
-    let guard = locker.lock("a").acquire().await.unwrap();
-    let started = Instant::now();
-    while started.elapsed() < LEASE * 4 {
-        // The test blocks the thread, so that no other task of it runs.
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let lease = Duration::from_secs(6);
+    let (guard, started) = (locker.lock("a").lease(lease).acquire().await.unwrap(), Instant::now());
+    // The test blocks the thread, so that no other task of it runs.
+    eventually("four renewals", || (link.count(is_renewal) >= 4).then_some(()));
+    eventually("the end of the first lease", || (started.elapsed() > lease).then_some(()));
     assert!(guard.is_held());
-    assert!(link.count(is_renewal) >= 4);
     guard.release().await.unwrap();
 }
 
@@ -195,7 +194,7 @@ fn is_pending(waiter: &mut Pin<Box<impl Future>>) -> bool {
 async fn late_waiter_queues_again() {
     let locker = Locker::memory();
     let guard = locker.lock("a").acquire().await.unwrap();
-    let request = locker.lock("a").lease(Duration::from_millis(50)).timeout(Duration::MAX);
+    let request = locker.lock("a").lease(Duration::from_secs(3)).timeout(Duration::MAX);
     let mut waiter = Box::pin(request.acquire());
     assert!(is_pending(&mut waiter));
     guard.release().await.unwrap();

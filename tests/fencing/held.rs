@@ -18,10 +18,10 @@ const BRIEF: Duration = Duration::from_millis(200);
 async fn held_passes_while_the_lock_is_held() {
     let Some(database) = Database::open().await else { return };
     let (caller, name) = (database.client().await, fresh_name());
-    let guard = database.locker.lock(&name).lease(Duration::from_millis(600)).acquire().await.unwrap();
+    let guard = database.locker.lock(&name).lease(Duration::from_secs(3)).acquire().await.unwrap();
     assert_eq!(caller.check(guard.held_sql()).await, Ok(()));
     // Under test: a hold that is older than its lease, because it was renewed.
-    sleep(Duration::from_secs(1)).await;
+    sleep(Duration::from_secs(4)).await;
     assert_eq!(caller.check(guard.held_sql()).await, Ok(()), "after renewals");
     guard.release().await.unwrap();
 }

@@ -16,7 +16,8 @@ use std::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-const SHORT: Duration = Duration::from_secs(1);
+/// Longer than a busy machine delays a renewal.
+const SHORT: Duration = Duration::from_secs(3);
 
 fn runtime(workers: usize) -> Runtime {
     Builder::new_multi_thread().worker_threads(workers).enable_all().build().unwrap()

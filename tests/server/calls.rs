@@ -1,6 +1,7 @@
 //! Each action of the API, row by row.
 
 use crate::support::{Server, answer, client};
+use serde_json::Value;
 
 #[tokio::test]
 async fn a_token_bucket_admits_its_size_per_interval() {
@@ -65,7 +66,7 @@ async fn held_key_takes_no_second_slot() {
     let again = server.post("/v1/semaphore/s/acquire?size=2&key=k&expires=3600000&maxwait=0").await;
     assert_eq!((again.status, again.body.as_str()), (200, "k"));
     assert_eq!(first.header("locker-fence"), again.header("locker-fence"));
-    let state: serde_json::Value = serde_json::from_str(&server.get("/v1/semaphore/s").await.body).unwrap();
+    let state: Value = serde_json::from_str(&server.get("/v1/semaphore/s").await.body).unwrap();
     assert_eq!(state["holders"].as_array().unwrap().len(), 1);
     assert!(state["holders"][0]["time_left"].as_u64().unwrap() <= 50_000);
     assert_eq!(server.post("/v1/semaphore/s/acquire?size=2&maxwait=0").await.status, 200);
@@ -75,16 +76,19 @@ async fn held_key_takes_no_second_slot() {
 async fn holds_expire_unless_renewed_or_endless() {
     let server = Server::start(&[]);
     let acquire = async |query| server.post(&format!("/v1/semaphore/s/acquire?size=3&{query}")).await.status;
-    assert_eq!(acquire("key=short&expires=80").await, 200);
-    assert_eq!(acquire("key=renewed&expires=80").await, 200);
-    assert_eq!(acquire("key=ever&expires=0").await, 200);
+    let state = async || serde_json::from_str::<Value>(&server.get("/v1/semaphore/s").await.body).unwrap();
+    assert_eq!(acquire("key=renewed&expires=60000").await, 200);
     assert_eq!(server.post("/v1/semaphore/s/renew?key=renewed&expires=3600000").await.status, 204);
+    let renewed = state().await;
+    assert!(renewed["holders"][0]["time_left"].as_u64().unwrap() > 3_000_000, "{renewed}");
+    assert_eq!(acquire("key=ever&expires=0").await, 200);
+    assert_eq!(acquire("key=short&expires=80").await, 200);
     assert_eq!(acquire("key=next").await, 200, "waits for the one that expires");
     assert_eq!(server.post("/v1/semaphore/s/release?key=short").await.status, 409);
     assert_eq!(server.post("/v1/semaphore/s/renew?key=short").await.status, 409);
     assert_eq!(server.post("/v1/semaphore/s/release?key=renewed").await.status, 204);
-    let state: serde_json::Value = serde_json::from_str(&server.get("/v1/semaphore/s").await.body).unwrap();
-    assert_eq!(state["holders"][0]["time_left"], serde_json::Value::Null, "{state}");
+    let state = state().await;
+    assert_eq!(state["holders"][0]["time_left"], Value::Null, "{state}");
 }
 
 #[tokio::test]
@@ -134,7 +138,7 @@ async fn names_are_shown_listed_and_deleted() {
     let state = server.get("/v1/semaphore/s").await;
     assert_eq!((state.status, state.header("content-type")), (200, Some("application/json")));
     assert!(!state.body.contains("secret"), "keys are not shown");
-    let state: serde_json::Value = serde_json::from_str(&state.body).unwrap();
+    let state: Value = serde_json::from_str(&state.body).unwrap();
     assert_eq!((&state["size"], &state["used"], &state["waiting"]), (&5.into(), &1.into(), &0.into()));
     let holder = &state["holders"][0];
     assert_eq!(holder["fence"].to_string(), held.header("locker-fence").unwrap());
@@ -232,7 +236,7 @@ async fn server_paths_are_answered() {
         metrics.contains(r#"locker_requests_total{call="event/wait",status="408",transport="http"} 1"#),
         "{metrics}"
     );
-    let document: serde_json::Value = serde_json::from_str(&server.get("/openapi.json").await.body).unwrap();
+    let document: Value = serde_json::from_str(&server.get("/openapi.json").await.body).unwrap();
     assert!(document["paths"]["/v1/semaphore/{name}/acquire"]["post"].is_object());
 }
 

@@ -65,7 +65,7 @@ async fn a_lock_that_is_held_is_a_conflict() {
 async fn a_command_whose_lock_is_lost_is_ended() {
     for script in ["exec sleep 600", "trap '' TERM; exec sleep 600"] {
         let locker = Locker::memory();
-        let run = Run { lease: Duration::from_millis(100), ..shell("a", script) };
+        let run = Run { lease: Duration::from_secs(3), ..shell("a", script) };
         let ended =
             until("a holder", async || force_release(&locker, &Key::new("lock:a"), None).await.unwrap());
         let running = run_under_lock(&locker, &run);
@@ -88,15 +88,23 @@ async fn max_hold_ends_the_command() {
 #[test]
 fn long_run_is_warned_of_after_ten_leases() {
     let directory = tempfile::tempdir().unwrap();
-    let mut run = binary();
-    run.args(["run", "a", "--lease", "100ms", "--", "sh", "-c", "while read -r line; do :; done"]);
-    run.env("LOCKER_URL", format!("file://{}", directory.path().display()));
-    let mut child = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let line = log.find(|line| line.contains("held for")).expect("a warning, while the command runs");
-    assert!(line.contains("WARN") && line.contains("lock:a"), "{line}");
-    drop(child.stdin.take());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    for lease in ["100ms", "500ms", "3s"] {
+        let mut run = binary();
+        run.args(["run", "a", "--lease", lease, "--", "sh", "-c", "while read -r line; do :; done"]);
+        run.env("LOCKER_URL", format!("file://{}", directory.path().display()));
+        let mut child = run.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let warning = log.find(|line| line.contains("held for"));
+        drop(child.stdin.take());
+        let code = child.wait().unwrap().code();
+        if let Some(line) = warning {
+            assert!(line.contains("WARN") && line.contains("lock:a"), "{line}");
+            return assert_eq!(code, Some(0));
+        }
+        // On a busy machine a renewal may come too late for a short lease.
+        assert_eq!(code, Some(75), "it ended without a warning");
+    }
+    panic!("no lease was long enough");
 }
 
 /// The column of each command in the page, and the list in its help.
@@ -130,15 +138,15 @@ async fn the_lease_is_renewed_while_the_command_runs() {
     let directory = tempfile::tempdir().unwrap();
     let end = directory.path().join("end");
     let script = format!("until [ -e '{}' ]; do sleep 0.02; done", end.display());
-    let run = Run { lease: Duration::from_millis(200), ..shell("a", &script) };
+    let run = Run { lease: Duration::from_secs(6), ..shell("a", &script) };
     let (code, taken) = tokio::join!(run_under_lock(&locker, &run), async {
         let (admin, mut renewals, mut before) = (locker.admin(), 0, Duration::MAX);
-        until("renewals for several leases", async || {
+        until("renewals for more than a lease", async || {
             let state = admin.inspect(&admin.key("lock", "a")).await.unwrap();
             let left = state.and_then(|state| state.holders.first()?.time_left).unwrap_or_default();
             renewals += u32::from(left > before);
             before = left;
-            renewals == 15
+            renewals == 4
         })
         .await;
         let taken = locker.lock("a").try_acquire().await.unwrap().is_some();

@@ -177,7 +177,7 @@ mod tests {
         let locker = Locker::memory();
         let options = Run {
             name: "a".into(),
-            lease: Duration::from_millis(100),
+            lease: Duration::from_secs(3),
             timeout: Duration::ZERO,
             max_hold: None,
             kill_after: Duration::ZERO,

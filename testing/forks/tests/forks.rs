@@ -58,7 +58,7 @@ fn library() -> PathBuf {
 }
 
 /// The child locks, renews and releases with a locker of its own. It ends by `_exit`, by a normal exit, which runs
-/// destructors, and by a signal. The parent's lease of 300 ms is renewed all the time, with the same fence.
+/// destructors, and by a signal. The parent's hold is renewed all the time, with the same fence.
 #[test]
 fn parent_keeps_its_hold_over_a_fork() {
     run_in_memory_and_on_redis("hold");
