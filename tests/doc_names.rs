@@ -1,5 +1,6 @@
 //! The names, paths, links and programs in the documents exist.
 
+use locker_tests::{PACKAGES, root};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -26,12 +27,6 @@ const FOREIGN: [&str; 13] = [
 /// Names of four words in the pages that are not those of tests.
 const NOT_TESTS: [&str; 1] = ["locker_refused_connections_total"];
 
-/// The root of the repository, whichever package this test belongs to.
-fn root() -> &'static Path {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.ancestors().find(|folder| folder.join("docs/guarantees.md").exists()).expect("the repository")
-}
-
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -52,20 +47,8 @@ fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
 
 /// The pages for readers, by their path from the root: `docs`, and all Markdown files at the root and in packages.
 fn pages() -> BTreeMap<String, String> {
-    let folders = [
-        "",
-        "clients/python",
-        "locker-core",
-        "locker-macros",
-        "locker-runtime",
-        "locker-server",
-        "stores/cas",
-        "stores/etcd",
-        "stores/files",
-        "stores/postgres",
-        "stores/redis",
-    ];
-    let beside = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let folders = [""].into_iter().chain(PACKAGES);
+    let beside = folders.flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let beside = beside
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|own| own == "md"));
@@ -265,22 +248,10 @@ fn anchors(page: &str) -> Vec<String> {
 fn is_of_another_package(link: &str) -> bool {
     let packages = ["https://docs.rs/", "https://crates.io/crates/"];
     let package = packages.iter().find_map(|registry| link.strip_prefix(registry)?.split('/').next());
-    package.is_some_and(|name| {
-        name.starts_with("locker")
-            && ![
-                "locker-rs",
-                "locker-cas",
-                "locker-core",
-                "locker-etcd",
-                "locker-files",
-                "locker-macros",
-                "locker-postgres",
-                "locker-redis",
-                "locker-runtime",
-                "locker-server",
-            ]
-            .contains(&name)
-    })
+    let is_ours = |name| {
+        name == "locker-rs" || PACKAGES.iter().any(|folder| folder.replace("stores/", "locker-") == name)
+    };
+    package.is_some_and(|name| name.starts_with("locker") && !is_ours(name))
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! The order of the `mod` lines in `lib.rs` is the order of the floors, from the top. Modules of one paragraph are on
 //! one floor. A module imports only from floors below its own.
 
+use locker_tests::{PACKAGES, root};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -12,19 +13,6 @@ use std::{
 use syn::{Attribute, Item, ItemMod, ItemUse, UseTree, Visibility, visit::Visit};
 
 type Module = Vec<String>;
-
-const CRATES: [&str; 10] = [
-    "clients/python",
-    "locker-core",
-    "locker-macros",
-    "locker-runtime",
-    "locker-server",
-    "stores/cas",
-    "stores/etcd",
-    "stores/files",
-    "stores/postgres",
-    "stores/redis",
-];
 
 /// Which module imports from which.
 #[derive(Default)]
@@ -164,11 +152,6 @@ fn is_test(attribute: &Attribute) -> bool {
     list.path.is_ident("cfg") && (tokens == "test" || tokens.starts_with("all (test"))
 }
 
-fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().find(|folder| folder.join("locker-runtime").is_dir()).expect("the repository").to_owned()
-}
-
 /// The floor of each module of the crate's root: 0 is the top.
 fn floors(name: &str) -> BTreeMap<String, usize> {
     let text = fs::read_to_string(root().join(name).join("src/lib.rs")).unwrap();
@@ -191,7 +174,7 @@ fn shown((from, to): &(Module, Module)) -> String {
 #[test]
 fn imports_point_down() {
     let mut wrong = Vec::new();
-    for name in CRATES {
+    for name in PACKAGES {
         let floors = floors(name);
         assert!(floors.len() > 3, "{name}: {floors:?}");
         for edge in Imports::of_crate(name).edges() {
@@ -206,7 +189,7 @@ fn imports_point_down() {
 
 #[test]
 fn no_module_imports_through_the_crate_root() {
-    for name in CRATES {
+    for name in PACKAGES {
         let imports = Imports::of_crate(name);
         let through_root = imports.paths.iter().filter(|(from, path)| {
             !from.is_empty() && !path.is_empty() && imports.target(path).is_empty() && !is_macro(path)
@@ -224,7 +207,7 @@ fn is_macro(path: &[String]) -> bool {
 #[test]
 fn no_imports_go_in_a_circle() {
     let mut circles = Vec::new();
-    for name in CRATES.into_iter().chain(["testing/torture"]) {
+    for name in PACKAGES.into_iter().chain(["testing/torture"]) {
         let edges = Imports::of_crate(name).edges();
         let mut reach: BTreeMap<&Module, BTreeSet<&Module>> = BTreeMap::new();
         for (from, to) in &edges {

@@ -1,4 +1,30 @@
-//! The programs of the pages under `docs/`, compiled and run as documentation tests.
+//! What the tests share that read the repository, and the programs of the pages under `docs/`, compiled and run as
+//! documentation tests.
+
+use std::path::Path;
+
+/// The folders of the packages that are published, other than the root.
+pub const PACKAGES: [&str; 10] = [
+    "clients/python",
+    "locker-core",
+    "locker-macros",
+    "locker-runtime",
+    "locker-server",
+    "stores/cas",
+    "stores/etcd",
+    "stores/files",
+    "stores/postgres",
+    "stores/redis",
+];
+
+/// Returns the root of the repository.
+///
+/// # Panics
+/// If this package is not in it.
+#[must_use]
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository")
+}
 
 /// The guide to the attributes, whose programs are compiled and run.
 #[cfg(doctest)]
