@@ -99,32 +99,24 @@ impl Client {
     }
 
     /// Makes one call within the limit of a call.
-    pub(super) async fn call<Q, A>(
+    pub(super) async fn call<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         self: &Arc<Self>,
         path: &'static str,
         request: Q,
         repeat: Repeat,
-    ) -> Result<A, Failure>
-    where
-        Q: Message + Clone + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<A, Failure> {
         self.call_until(Timestamp::now() + self.limits.call, path, request, repeat).await
     }
 
     /// Makes one call. Members that provably have not carried it out are asked again or replaced by others, until the
     /// time `by`.
-    pub(super) async fn call_until<Q, A>(
+    pub(super) async fn call_until<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         self: &Arc<Self>,
         by: Timestamp,
         path: &'static str,
         request: Q,
         repeat: Repeat,
-    ) -> Result<A, Failure>
-    where
-        Q: Message + Clone + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<A, Failure> {
         let (mut tries, mut has_new_token) = (Tries::default(), false);
         loop {
             let member = self.endpoints.current();
@@ -177,18 +169,14 @@ impl Client {
     }
 
     /// Asks one member.
-    async fn ask<Q, A>(
+    async fn ask<Q: Message + 'static, A: Message + Default + 'static>(
         &self,
         member: &Arc<Member>,
         path: &'static str,
         request: Q,
         token: Option<&AsciiMetadataValue>,
         limit: Duration,
-    ) -> Result<A, Failure>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<A, Failure> {
         let (mut grpc, request) = (grpc(member), with_headers(request, token));
         let answering = async {
             grpc.ready()
@@ -202,16 +190,12 @@ impl Client {
     }
 
     /// Opens a stream of answers from one member.
-    pub(super) async fn stream<Q, A>(
+    pub(super) async fn stream<Q: Message + 'static, A: Message + Default + 'static>(
         self: &Arc<Self>,
         member: &Arc<Member>,
         path: &'static str,
         requests: impl Stream<Item = Q> + Send + 'static,
-    ) -> Result<Streaming<A>, Failure>
-    where
-        Q: Message + 'static,
-        A: Message + Default + 'static,
-    {
+    ) -> Result<Streaming<A>, Failure> {
         let token = self.token().await?;
         let (mut grpc, request) = (grpc(member), with_headers(requests, token.as_ref()));
         let answering = async {

@@ -8,7 +8,7 @@ mod requests;
 mod silence;
 mod strict;
 
-use comparison::{KEYS, compare_in_parts, compare_while_set_back, seed};
+use comparison::{Comparison, KEYS, seed};
 use locker_harness::RedisServer;
 use requests::Draw;
 
@@ -16,10 +16,10 @@ fn assert_agreement(draw: Draw, rounds: usize) {
     assert_agreement_while_set_back(draw, &[0], rounds);
 }
 
-fn assert_agreement_while_set_back(draw: Draw, back: &[u64], rounds: usize) {
+fn assert_agreement_while_set_back(draw: Draw, back: &'static [u64], rounds: usize) {
     let Some(server) = RedisServer::start() else { return };
     let seed = seed();
-    let compared = compare_while_set_back(&server, draw, back, rounds, None, seed);
+    let compared = Comparison::start(&server, None, seed).set_back(back).run(draw, rounds);
     let compared = compared.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
     assert_eq!(compared, rounds * KEYS);
 }
@@ -40,7 +40,7 @@ fn waiters_that_are_left_change_no_reply() {
     for draw in [requests::event, requests::latch, requests::barrier] {
         let _: String = server.ask("FLUSHALL", &[]);
         let seed = seed();
-        let compared = compare_in_parts(&server, draw, 150, seed);
+        let compared = Comparison::start(&server, None, seed).in_parts().run(draw, 150);
         assert!(compared.is_ok(), "LOCKER_TEST_SEED={seed}: {compared:?}");
     }
 }

@@ -1,9 +1,9 @@
 //! Real etcd clusters on free ports of this machine.
 
-use crate::{Fault, GENEROUS, Proxy, eventually, free_port, missing, signals};
+use crate::{Fault, GENEROUS, Proxy, eventually, free_port, keeper::spawn, missing, signals};
 use rustix::process::{Pid, Signal};
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{Read, Write},
     net::TcpStream,
     path::Path,
     process::{Child, Command, Stdio},
@@ -244,14 +244,10 @@ impl EtcdCluster {
         command.args(["--initial-cluster", &all.join(","), "--initial-cluster-state", "new"]);
         // Leaders are elected within a fraction of a second.
         command.args(["--heartbeat-interval", "20", "--election-timeout", "200"]).args(&self.arguments);
-        command.env("LOG", data.with_extension("log")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut keeper = command.spawn().expect("a shell to start the server");
-        let mut line = String::new();
-        let output = keeper.stdout.take().expect("the shell's output");
-        BufReader::new(output).read_line(&mut line).expect("the server's process id");
+        command.env("LOG", data.with_extension("log"));
+        let (keeper, pid) = spawn(command);
         let member = &mut self.members[index];
-        member.pid = line.trim().parse().ok().and_then(Pid::from_raw);
-        member.keeper = Some(keeper);
+        (member.keeper, member.pid) = (Some(keeper), pid);
     }
 }
 

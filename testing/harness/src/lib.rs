@@ -3,6 +3,7 @@
 
 mod cluster_setup;
 mod etcd_server;
+mod keeper;
 mod lateness;
 mod messages;
 mod pgbouncer;

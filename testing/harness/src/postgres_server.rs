@@ -1,10 +1,9 @@
 //! A real PostgreSQL server on a free port of this machine.
 
-use crate::{GENEROUS, Signal, eventually, eventually_within, free_port, missing, signals};
+use crate::{GENEROUS, Signal, eventually, eventually_within, free_port, keeper::spawn, missing, signals};
 use rustix::process::{Pid, getuid};
 use std::{
     fs,
-    io::{BufRead, BufReader},
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -255,16 +254,8 @@ impl PostgresServer {
         for setting in &self.settings {
             command.arg("-c").arg(setting.replace("{dir}", &directory));
         }
-        let mut keeper = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a shell to start the server");
-        let mut line = String::new();
-        let output = keeper.stdout.take().expect("the shell's output");
-        BufReader::new(output).read_line(&mut line).expect("the server's process id");
-        self.pid = line.trim().parse().ok().and_then(Pid::from_raw);
-        self.keeper = Some(keeper);
+        let (keeper, pid) = spawn(command);
+        (self.keeper, self.pid) = (Some(keeper), pid);
     }
 
     /// A killed server leaves connections behind that hinder the next start for some milliseconds. The port of a new

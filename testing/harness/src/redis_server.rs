@@ -1,11 +1,10 @@
 //! A real `redis-server` on a free port of this machine.
 
-use crate::{eventually, free_port, missing, signals};
+use crate::{eventually, free_port, keeper::spawn, missing, signals};
 use redis::{Client, Connection, FromRedisValue};
 use rustix::process::Pid;
 pub use rustix::process::Signal;
 use std::{
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -211,16 +210,8 @@ impl RedisServer {
         command.envs(self.environment.iter().cloned());
         let fill = |argument: &String| argument.replace("{dir}", &directory).replace("{port}", &port);
         command.args(self.arguments.iter().map(fill));
-        let mut keeper = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a shell to start the server");
-        let mut line = String::new();
-        let output = keeper.stdout.take().expect("the shell's output");
-        BufReader::new(output).read_line(&mut line).expect("the server's process id");
-        self.pid = line.trim().parse().ok().and_then(Pid::from_raw);
-        self.keeper = Some(keeper);
+        let (keeper, pid) = spawn(command);
+        (self.keeper, self.pid) = (Some(keeper), pid);
     }
 
     fn wait_until_up(&self) {

@@ -6,7 +6,7 @@ use super::*;
 use crate::primitives::{
     protocol::{GRANT_WINDOW, Notification, TOMBSTONE},
     state::State as _,
-    tests::bench::{Bench, HERE},
+    tests::bench::{Bench, HERE, name},
 };
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -258,20 +258,6 @@ impl Model {
             }
             Act::Pass(_) => "passed",
         }
-    }
-}
-
-fn name(reply: &Reply) -> &'static str {
-    match reply {
-        Reply::Granted { .. } => "granted",
-        Reply::Queued { .. } => "queued",
-        Reply::Busy { .. } => "busy",
-        Reply::Released => "released",
-        Reply::NotHeld => "not held",
-        Reply::Renewed { .. } => "renewed",
-        Reply::Lost => "lost",
-        Reply::Cancelled => "cancelled",
-        _ => "other",
     }
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::primitives::{
     protocol::{GRANT_WINDOW, TOMBSTONE},
     state::State as _,
-    tests::bench::{Bench, HERE},
+    tests::bench::{Bench, HERE, name},
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -197,7 +197,7 @@ impl Model {
                 self.serve(now);
                 "released"
             }
-            Act::Release(_) | Act::Evict => "not_held",
+            Act::Release(_) | Act::Evict => "not held",
             Act::Cancel(id) => {
                 self.queue.retain(|place| place.by != id);
                 self.held.retain(|held| held.by != id);
@@ -206,20 +206,6 @@ impl Model {
             }
             Act::Pass(_) => "passed",
         }
-    }
-}
-
-fn name(reply: &Reply) -> &'static str {
-    match reply {
-        Reply::Granted { .. } => "granted",
-        Reply::Queued { .. } => "queued",
-        Reply::Busy { .. } => "busy",
-        Reply::Renewed { .. } => "renewed",
-        Reply::Lost => "lost",
-        Reply::Released => "released",
-        Reply::NotHeld => "not_held",
-        Reply::Cancelled => "cancelled",
-        _ => "something else",
     }
 }
 
@@ -254,7 +240,7 @@ proptest! {
             prop_assert_eq!(semaphore.state.size, model.size);
             notified.extend(semaphore.notified());
             // Expired holds are noticed by the tick.
-            let served = matches!(said, "passed" | "renewed" | "lost" | "not_held")
+            let served = matches!(said, "passed" | "renewed" | "lost" | "not held")
                 || matches!(act, Act::Acquire { id, .. } if model.refused.contains(id))
                 || model.queue.first().is_none_or(|head| {
                     !model.fits(head.permits) || notified.contains(&Id::from(head.by))

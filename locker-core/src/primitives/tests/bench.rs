@@ -70,3 +70,18 @@ impl<S: State> Bench<S> {
         self.notifications.drain(..).map(|notification| notification.id).collect()
     }
 }
+
+/// Returns the name that models have for this reply.
+pub(crate) fn name(reply: &Reply) -> &'static str {
+    match reply {
+        Reply::Granted { .. } => "granted",
+        Reply::Queued { .. } => "queued",
+        Reply::Busy { .. } => "busy",
+        Reply::Released => "released",
+        Reply::NotHeld => "not held",
+        Reply::Renewed { .. } => "renewed",
+        Reply::Lost => "lost",
+        Reply::Cancelled => "cancelled",
+        _ => "other",
+    }
+}

@@ -10,30 +10,11 @@ use redis::Value;
 use std::{collections::HashSet, ptr};
 
 /// Returns how many requests had the same result in a batch, or the first difference.
-fn compare(
-    server: &RedisServer,
-    draw: Draw,
-    rounds: usize,
-    bug: Option<Bug>,
-    seed: u64,
-) -> Result<usize, String> {
-    compare_in(server, draw, rounds, bug, seed, false)
-}
-
-/// Does what [`compare`] does, perhaps in strict mode.
-pub(super) fn compare_in(
-    server: &RedisServer,
-    draw: Draw,
-    rounds: usize,
-    bug: Option<Bug>,
-    seed: u64,
-    is_strict: bool,
-) -> Result<usize, String> {
-    let mut comparison = Comparison::start(server, bug, seed);
+pub(super) fn run(mut comparison: Comparison, draw: Draw, rounds: usize) -> Result<usize, String> {
     let (mut taken, mut now) = (0, START);
     for round in 0..rounds {
-        let Comparison { connection, texts, rng, sides } = &mut comparison;
-        let begins = is_strict && (round == 0 || rng.u8(..25) == 0);
+        let Comparison { connection, texts, rng, sides, is_strict, .. } = &mut comparison;
+        let begins = *is_strict && (round == 0 || rng.u8(..25) == 0);
         let steps = [0, 0, 0, 0, 1, 1, 2, 5, 5, 50, 50, 900, 2_001, 61_000];
         now = now + milliseconds(rng, &steps);
         // Some keys get two requests at the same time.
@@ -98,7 +79,7 @@ pub(super) fn compare_in(
 fn assert_agreement(draw: Draw, rounds: usize) {
     let Some(server) = RedisServer::start() else { return };
     let seed = seed();
-    let taken = compare(&server, draw, rounds, None, seed);
+    let taken = run(Comparison::start(&server, None, seed), draw, rounds);
     let taken = taken.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
     assert!(taken > rounds * KEYS / 100, "only {taken} calls were carried out in batches");
 }
@@ -167,7 +148,9 @@ const LIMITER_BUGS: [Bug; 10] = [
 #[test]
 fn seeded_bugs_are_found() {
     let Some(server) = RedisServer::start() else { return };
-    let found = |draw: Draw, bug: &Bug| shows(&server, |seed| compare(&server, draw, 100, Some(*bug), seed));
+    let found = |draw: Draw, bug: &Bug| {
+        shows(&server, |seed| run(Comparison::start(&server, Some(*bug), seed), draw, 100))
+    };
     let locks = LOCK_BUGS.iter().filter(|bug| !found(requests::lock, bug));
     let limiters = LIMITER_BUGS.iter().filter(|bug| !found(requests::rate_limiter, bug));
     let missed: Vec<_> = locks.chain(limiters).map(|(name, _, _)| name).collect();

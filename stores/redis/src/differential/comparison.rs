@@ -217,6 +217,8 @@ pub(super) struct Comparison {
     pub(super) texts: Texts,
     pub(super) rng: Rng,
     pub(super) sides: Vec<Side>,
+    back: &'static [u64],
+    pub(super) is_strict: bool,
 }
 
 impl Comparison {
@@ -224,7 +226,46 @@ impl Comparison {
         let mut rng = Rng::with_seed(seed);
         let sides = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
         let texts = Texts { bug, known: HashMap::new(), seeded: false };
-        Self { connection: server.connection(), texts, rng, sides }
+        Self { connection: server.connection(), texts, rng, sides, back: &[0], is_strict: false }
+    }
+
+    /// With the scripts of strict mode.
+    pub(super) fn strict(self) -> Self {
+        Self { is_strict: true, ..self }
+    }
+
+    /// With a clock that may step `back` by these milliseconds before each request.
+    pub(super) fn set_back(self, back: &'static [u64]) -> Self {
+        Self { back, ..self }
+    }
+
+    /// With scripts that remove one former or dead waiter per call.
+    pub(super) fn in_parts(mut self) -> Self {
+        self.texts.bug = Some(("one at a time", "local PURGE = 1000", "local PURGE = 1"));
+        self.sides.iter_mut().for_each(|side| side.has_dead = true);
+        self
+    }
+
+    /// Returns how many requests had the same result, or the first difference with its history.
+    pub(super) fn run(mut self, draw: Draw, rounds: usize) -> Result<usize, String> {
+        let mut compared = 0;
+        for round in 0..rounds {
+            let Self { connection, texts, rng, sides, back, is_strict } = &mut self;
+            for side in sides.iter_mut().filter(|_| *is_strict) {
+                if round == 0 || rng.u8(..25) == 0 {
+                    let prefix = side.key.as_str().to_owned();
+                    side.begin_epoch(connection, &prefix);
+                }
+            }
+            let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw, back)).collect();
+            let answers = send(connection, texts, sides.iter().zip(&requests));
+            for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
+                side.agree(request, answer, &published)?;
+                compared += 1;
+            }
+        }
+        self.end();
+        Ok(compared)
     }
 
     /// Asserts that the bug was seeded.
@@ -232,80 +273,6 @@ impl Comparison {
         let Texts { bug, seeded, .. } = self.texts;
         assert!(bug.is_none() || seeded, "no script has the text that {bug:?} changes");
     }
-}
-
-/// Returns how many requests had the same result, or the first difference with its history.
-pub(super) fn compare(
-    server: &RedisServer,
-    draw: Draw,
-    rounds: usize,
-    bug: Option<Bug>,
-    seed: u64,
-) -> Result<usize, String> {
-    compare_while_set_back(server, draw, &[0], rounds, bug, seed)
-}
-
-/// Does what [`compare`] does, with a clock that may step `back` by these milliseconds before each request.
-pub(super) fn compare_while_set_back(
-    server: &RedisServer,
-    draw: Draw,
-    back: &[u64],
-    rounds: usize,
-    bug: Option<Bug>,
-    seed: u64,
-) -> Result<usize, String> {
-    compare_all(Comparison::start(server, bug, seed), draw, back, rounds, false)
-}
-
-/// Compares the scripts of strict mode.
-pub(super) fn compare_strict(
-    server: &RedisServer,
-    draw: Draw,
-    rounds: usize,
-    bug: Option<Bug>,
-    seed: u64,
-) -> Result<usize, String> {
-    compare_all(Comparison::start(server, bug, seed), draw, &[0], rounds, true)
-}
-
-/// Does what [`compare`] does with scripts that remove one former or dead waiter per call.
-pub(super) fn compare_in_parts(
-    server: &RedisServer,
-    draw: Draw,
-    rounds: usize,
-    seed: u64,
-) -> Result<usize, String> {
-    let one = ("one at a time", "local PURGE = 1000", "local PURGE = 1");
-    let mut comparison = Comparison::start(server, Some(one), seed);
-    comparison.sides.iter_mut().for_each(|side| side.has_dead = true);
-    compare_all(comparison, draw, &[0], rounds, false)
-}
-
-fn compare_all(
-    mut comparison: Comparison,
-    draw: Draw,
-    back: &[u64],
-    rounds: usize,
-    is_strict: bool,
-) -> Result<usize, String> {
-    let mut compared = 0;
-    for round in 0..rounds {
-        let Comparison { connection, texts, rng, sides } = &mut comparison;
-        for side in sides.iter_mut().filter(|_| is_strict) {
-            if round == 0 || rng.u8(..25) == 0 {
-                let prefix = side.key.as_str().to_owned();
-                side.begin_epoch(connection, &prefix);
-            }
-        }
-        let requests: Vec<Request> = sides.iter_mut().map(|side| side.request(rng, draw, back)).collect();
-        let answers = send(connection, texts, sides.iter().zip(&requests));
-        for ((side, request), (answer, published)) in sides.iter_mut().zip(&requests).zip(answers) {
-            side.agree(request, answer, &published)?;
-            compared += 1;
-        }
-    }
-    comparison.end();
-    Ok(compared)
 }
 
 impl Side {

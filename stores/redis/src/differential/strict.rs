@@ -2,7 +2,7 @@
 
 use super::{
     KEYS, batches,
-    comparison::{Bug, compare_strict, seed, shows},
+    comparison::{Bug, Comparison, seed, shows},
     requests::{self, Draw},
 };
 use locker_harness::RedisServer;
@@ -10,7 +10,7 @@ use locker_harness::RedisServer;
 fn assert_agreement(draw: Draw, rounds: usize) {
     let Some(server) = RedisServer::start() else { return };
     let seed = seed();
-    let compared = compare_strict(&server, draw, rounds, None, seed);
+    let compared = Comparison::start(&server, None, seed).strict().run(draw, rounds);
     let compared = compared.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
     assert_eq!(compared, rounds * KEYS);
 }
@@ -34,7 +34,7 @@ fn semaphore() {
 fn batches_of_locks() {
     let Some(server) = RedisServer::start() else { return };
     let seed = seed();
-    let taken = batches::compare_in(&server, requests::lock, 120, None, seed, true);
+    let taken = batches::run(Comparison::start(&server, None, seed).strict(), requests::lock, 120);
     let taken = taken.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
     assert!(taken > 120 * KEYS / 100, "only {taken} calls were carried out in batches");
 }
@@ -76,12 +76,12 @@ const BUGS: [(Draw, Bug); 13] = [
 #[test]
 fn seeded_bugs_are_found() {
     let Some(server) = RedisServer::start() else { return };
-    let found =
-        |draw: Draw, bug: Bug| shows(&server, |seed| compare_strict(&server, draw, 150, Some(bug), seed));
+    let start = |bug, seed| Comparison::start(&server, Some(bug), seed).strict();
+    let found = |draw: Draw, bug: Bug| shows(&server, |seed| start(bug, seed).run(draw, 150));
     let missed: Vec<_> =
         BUGS.into_iter().filter(|(draw, bug)| !found(*draw, *bug)).map(|(_, bug)| bug.0).collect();
     assert_eq!(missed, [""; 0]);
     let bug = ("batches grant", "if closed() then\n  local none", "if false then\n  local none");
-    let batch = |seed| batches::compare_in(&server, requests::lock, 100, Some(bug), seed, true);
+    let batch = |seed| batches::run(start(bug, seed), requests::lock, 100);
     assert!(shows(&server, batch), "batches");
 }
