@@ -3,11 +3,10 @@
 pub(crate) mod failing;
 
 pub use locker_core::store::memory::{self, Memory};
-use locker_core::store::opening::Opening;
 use locker_core::{
     error::{Error, ErrorKind, Result},
     process::OfProcess,
-    store::Store,
+    store::{Store, opening::Opening},
 };
 use std::sync::Arc;
 

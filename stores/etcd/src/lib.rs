@@ -38,11 +38,11 @@ use locker_cas::{
     Backend, Basis, Draw, Epoch, Inbox, Message, Outcome, Received, Time, Version, Write, random_inbox,
     ticker::{self, Ticking},
 };
-use locker_core::store::opening::Opening;
 use locker_core::{
     background,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
+    store::opening::Opening,
 };
 use mails::Mails;
 use messages::{Compare, KeyValue, Op, Range, RangeAnswer, Txn, TxnAnswer};

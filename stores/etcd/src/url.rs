@@ -1,7 +1,9 @@
 //! Reads the URL of a cluster.
 
-use locker_core::error::Result;
-use locker_core::store::url::{Form, Hosts, StoreUrl};
+use locker_core::{
+    error::Result,
+    store::url::{Form, Hosts, StoreUrl},
+};
 use std::fmt;
 
 const FORM: Form = Form {

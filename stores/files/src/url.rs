@@ -1,7 +1,9 @@
 //! The `file://` URL.
 
-use locker_core::error::Result;
-use locker_core::store::url::{Form, Hosts, StoreUrl};
+use locker_core::{
+    error::Result,
+    store::url::{Form, Hosts, StoreUrl},
+};
 use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf};
 
 const FORM: Form = Form {

@@ -1,7 +1,12 @@
 //! The `postgres://` URL.
 
-use locker_core::store::url::{Form, Host, Hosts, StoreUrl};
-use locker_core::{error::Result, store::opening::Opening};
+use locker_core::{
+    error::Result,
+    store::{
+        opening::Opening,
+        url::{Form, Host, Hosts, StoreUrl},
+    },
+};
 use std::time::Duration;
 use tokio_postgres::{
     Config,

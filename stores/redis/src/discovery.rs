@@ -4,8 +4,10 @@
 //! the same server as that one.
 
 use super::{sentinel::Sentinels, server::Server, slots::Owner, url};
-use locker_core::store::url::StoreUrl;
-use locker_core::{error::Result, store::opening::NetworkOptions};
+use locker_core::{
+    error::Result,
+    store::{opening::NetworkOptions, url::StoreUrl},
+};
 use std::{future::pending, sync::Arc};
 
 /// Says where the server is.

@@ -16,14 +16,13 @@ use super::{
     slots::slot_of,
     url::Clustered,
 };
-use locker_core::store::url::StoreUrl;
 use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    store::opening::NetworkOptions,
+    store::{opening::NetworkOptions, url::StoreUrl},
 };
 use redis::{Cmd, RedisError};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -8,8 +8,10 @@ pub(super) use clusters::Clustered;
 pub(super) use options::{Options, Replicas};
 pub(super) use sentinels::Watched;
 
-use locker_core::error::{Error, ErrorKind, Result};
-use locker_core::store::url::{self, Form, Hosts, StoreUrl};
+use locker_core::{
+    error::{Error, ErrorKind, Result},
+    store::url::{self, Form, Hosts, StoreUrl},
+};
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
     io::tcp::{TcpSettings, socket2::TcpKeepalive},

@@ -1,8 +1,7 @@
 //! The `redis+cluster://` URL.
 
 use super::{PORT, hosts, place, server_at, settings};
-use locker_core::error::Result;
-use locker_core::store::url::StoreUrl;
+use locker_core::{error::Result, store::url::StoreUrl};
 use redis::{ConnectionAddr, ConnectionInfo};
 
 /// Some nodes of a cluster, with user and password.

@@ -1,8 +1,7 @@
 //! The `redis+sentinel://` URL.
 
 use super::{database, has_tls, hosts, place, server_at, settings, truth};
-use locker_core::error::Result;
-use locker_core::store::url::StoreUrl;
+use locker_core::{error::Result, store::url::StoreUrl};
 use redis::{ConnectionAddr, ConnectionInfo};
 
 const PORT: u16 = 26_379;
