@@ -138,7 +138,8 @@ pub(crate) struct Serve {
     #[arg(value_parser = clap::value_parser!(u32).range(8192..=1_048_576))]
     pub(crate) header_size: u32,
     /// How long a request may take to arrive. Idle connections are closed after this time. A
-    /// connection is also closed if its client reads nothing of an answer for twelve times this time
+    /// connection is also closed if its client reads nothing of an answer for six times this time,
+    /// or for this time while --max-unread-bytes is reached
     #[arg(long, env = "LOCKER_HEADER_TIMEOUT", default_value = "5s", value_name = "TIME", help_heading = LIMITS)]
     #[arg(value_parser = up_to_a_day)]
     pub(crate) header_timeout: Duration,

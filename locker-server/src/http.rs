@@ -6,6 +6,7 @@ mod handler;
 mod response;
 mod stream;
 mod tokens;
+mod unread;
 
 pub(crate) use access::AccessPolicy;
 pub(crate) use handler::Handler;
@@ -13,7 +14,9 @@ pub(crate) use tokens::Tokens;
 
 use crate::{caps::Cap, log_throttle::LogEvent, metrics::Transport};
 use connection::ConnectionPermit;
-use std::{sync::Arc, time::Duration};
+use socket2::{SockRef, TcpKeepalive};
+use std::{io, sync::Arc, time::Duration};
+use stream::WRITE_TIMEOUT_FACTOR;
 use tokio::{
     io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
@@ -23,6 +26,9 @@ use tokio_util::task::TaskTracker;
 /// How many connections beyond the cap get a 503 at a time, if there are files enough. More are closed without an
 /// answer.
 pub(crate) const MAX_REFUSING: usize = 64;
+
+/// How long a client may be away from the network.
+const VANISHED_AFTER: Duration = Duration::from_secs(30);
 
 /// The pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -78,22 +84,30 @@ impl Http {
             }
             return;
         };
-        set_options(&stream);
+        // The system counts a client that reads nothing as one that has vanished.
+        let timeout = VANISHED_AFTER.max(self.handler.header_timeout() * WRITE_TIMEOUT_FACTOR);
+        if let Err(error) = set_options(&stream, timeout) {
+            tracing::debug!(%error, "cannot set the options of a connection");
+        }
         // Boxed, because tokio rounds the size of a task up.
         connections.spawn(Box::pin(connection::serve(permit, self.router.clone(), stream)));
     }
 }
 
-/// With TCP keep-alive, a client that vanishes is noticed within a minute, and its waits end.
-fn set_options(stream: &TcpStream) {
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(30))
-        .with_interval(Duration::from_secs(10))
-        .with_retries(3);
-    let set = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
-    if let Err(error) = set.and(stream.set_nodelay(true)) {
-        tracing::debug!(%error, "cannot set the options of a connection");
-    }
+/// A client that vanishes is noticed within `timeout`, and its waits end. While an answer is unacknowledged, the system
+/// does not probe the client; other systems than Linux then repeat the answer for as long as they are configured.
+#[cfg_attr(
+    not(any(target_os = "android", target_os = "linux")),
+    expect(unused_variables, reason = "see above")
+)]
+fn set_options(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    let keepalive =
+        TcpKeepalive::new().with_time(VANISHED_AFTER / 2).with_interval(VANISHED_AFTER / 6).with_retries(3);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(timeout))?;
+    stream.set_nodelay(true)
 }
 
 /// Sends a 503 to a client beyond the cap, for at most one second.

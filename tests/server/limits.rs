@@ -2,7 +2,7 @@
 
 use crate::support::{GENEROUS, Server, answer, client, rest, until};
 use std::{
-    io::{Read, Write},
+    io::Write,
     time::{Duration, Instant},
 };
 
@@ -352,104 +352,6 @@ async fn connections_are_capped() {
     })
     .await;
     assert!(server.errors().contains("--max-connections is reached"), "{}", server.errors());
-}
-
-#[tokio::test]
-async fn client_that_reads_nothing_is_closed() {
-    let server = Server::start(&["--header-timeout", "100ms"]);
-    server.fill_the_list();
-    let mut stuck = server.asking_for_much(150);
-    until("only the requesting client is connected", async || {
-        server.get("/metrics").await.body.contains("\nlocker_connections 1\n")
-    })
-    .await;
-    let answers = rest(&mut stuck);
-    assert!(answers.matches("HTTP/1.1 200 ").count() < 150, "all was taken by the system");
-}
-
-#[tokio::test]
-async fn unread_long_answers_are_capped() {
-    let server = Server::start(&["--max-unread-bytes", "1048576", "--header-size", "65536"]);
-    server.fill_the_list();
-    let stuck = [(); 5].map(|()| server.asking_for_much(40));
-    // Two answers of 400 KB fit. The system takes some others.
-    let mut refused = server.get("/v1").await;
-    until("long answers are refused", async || {
-        refused = server.get("/v1").await;
-        refused.status == 503
-    })
-    .await;
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    assert!(refused.body.contains("--max-unread-bytes"), "{}", refused.body);
-    assert!(server.errors().contains("--max-unread-bytes is reached"), "{}", server.errors());
-    assert_eq!(server.get("/v1?limit=1").await.status, 200, "short answers are not");
-    let long_key = format!("/v1/lock/l/acquire?key={}", "k".repeat(20_000));
-    assert_eq!(server.post(&long_key).await.status, 200, "what was granted is told");
-    drop(stuck);
-    until("there is room again", async || server.get("/v1").await.status == 200).await;
-}
-
-/// The document is in memory once, and its readers need no token.
-#[tokio::test]
-async fn unread_documents_do_not_count_as_long_answers() {
-    let server = Server::start(&["--max-unread-bytes", "1048576"]);
-    server.fill_the_list();
-    let mut stuck = [(); 5].map(|()| server.asking_for("/openapi.json", 40));
-    for stream in &mut stuck {
-        stream.read_exact(&mut [0]).expect("the beginning of the first one");
-    }
-    for _ in 0..5 {
-        assert_eq!(server.get("/v1").await.status, 200);
-    }
-}
-
-/// The HTTP library drains the body of a request before it knows whether the answer was sent.
-#[test]
-fn client_that_reads_nothing_is_not_read_on() {
-    let server = Server::start(&[]);
-    let mut stuck = server.connect();
-    let request =
-        "HEAD /healthz HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx";
-    // More than the system has room for.
-    let requests = request.repeat(1_000);
-    stuck.set_write_timeout(Some(Duration::from_secs(3))).unwrap();
-    let written = (0..1_000).take_while(|_| stuck.write_all(requests.as_bytes()).is_ok()).count();
-    assert!(written < 1_000, "the server has read 90 MB of requests, and keeps the answers");
-}
-
-/// The HTTP library serves the pipelined requests of a connection without a pause.
-#[tokio::test]
-async fn pipelined_long_answers_let_others_through() {
-    let server = Server::start(&[]);
-    server.fill_the_list();
-    let cores = std::thread::available_parallelism().unwrap().get();
-    let readers: Vec<_> = (0..=cores)
-        .map(|_| server.asking_for_much(40))
-        .map(|mut asking| std::thread::spawn(move || drop(asking.read_exact(&mut vec![0; 40 * 300_000]))))
-        .collect();
-    let mut others = 0;
-    while !readers.iter().all(std::thread::JoinHandle::is_finished) {
-        assert_eq!(server.get("/healthz").await.status, 200);
-        others += 1;
-    }
-    assert!(others >= 5, "only {others} answers in between");
-}
-
-/// The client reads a little at a time, for longer than it may read nothing.
-#[test]
-fn slow_reader_gets_its_whole_answer() {
-    let server = Server::start(&["--header-timeout", "200ms"]);
-    server.fill_the_list();
-    let mut slow = server.asking_for_much(30);
-    let (mut answers, mut piece) = (Vec::new(), [0; 4096]);
-    for _ in 0..100 {
-        let read = slow.read(&mut piece).unwrap();
-        answers.extend_from_slice(&piece[..read]);
-        // Under test: a client that reads now and then, for longer than the server's write timeout.
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    slow.read_to_end(&mut answers).unwrap();
-    assert_eq!(String::from_utf8(answers).unwrap().matches("HTTP/1.1 200 ").count(), 30);
 }
 
 #[tokio::test]

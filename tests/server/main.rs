@@ -20,5 +20,7 @@ mod shutdown;
 mod store_command;
 mod stores;
 mod support;
+mod unread;
+mod vanished;
 mod waits;
 mod zeromq;

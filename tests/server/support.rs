@@ -164,7 +164,7 @@ impl Server {
         rest(&mut stream)
     }
 
-    /// Makes the list of names some 400 KB long.
+    /// Makes the list of names some 800 KB long.
     pub(crate) fn fill_the_list(&self) {
         let mut stream = self.connect();
         let name = "%22".repeat(190);

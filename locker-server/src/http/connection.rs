@@ -30,7 +30,7 @@ impl Drop for ConnectionPermit {
 /// Serves one connection until it ends.
 pub(super) async fn serve(permit: ConnectionPermit, router: Router, stream: TcpStream) {
     let handler = &permit.0;
-    let Ok(stream) = Stream::new(stream, handler.header_timeout()) else { return };
+    let Ok(stream) = Stream::new(stream, handler.header_timeout(), handler.unread().clone()) else { return };
     let (client, router) = (stream.client().clone(), TowerToHyperService::new(router));
     let service = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(client.clone());
@@ -68,17 +68,19 @@ fn builder(header_size: usize, header_timeout: Duration) -> http1::Builder {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::unread::UnreadCap, *};
     use std::{future::poll_fn, io, sync::atomic::AtomicUsize, sync::atomic::Ordering};
     use tokio::{io::AsyncWriteExt, net::TcpListener, sync::Notify};
 
-    /// The paused clock moves on to the next timer of any task.
-    #[tokio::test(start_paused = true)]
-    async fn waiting_call_sleeps_until_the_client_closes() {
+    /// The first buffer of the HTTP library.
+    const BUFFER: usize = 8192;
+
+    /// Returns how often the connection of a waiting call is polled within an hour.
+    async fn polls_while_waiting(head: String) -> usize {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let timeout = Duration::from_secs(5);
-        let stream = Stream::new(listener.accept().await.unwrap().0, timeout).unwrap();
+        let (timeout, unread) = (Duration::from_secs(5), Arc::new(UnreadCap::new(0)));
+        let stream = Stream::new(listener.accept().await.unwrap().0, timeout, unread).unwrap();
         let (peer, called) = (stream.client().clone(), Arc::new(Notify::new()));
         let calls = called.clone();
         let service = service_fn(move |_| {
@@ -89,19 +91,37 @@ mod tests {
                 Err::<hyper::Response<String>, _>(io::Error::other("disconnected"))
             }
         });
-        let mut connection = Box::pin(builder(8192, timeout).serve_connection(TokioIo::new(stream), service));
+        let mut connection =
+            Box::pin(builder(BUFFER, timeout).serve_connection(TokioIo::new(stream), service));
         let polls = Arc::new(AtomicUsize::new(0));
         let counted = polls.clone();
         let connection = tokio::spawn(poll_fn(move |context| {
             counted.fetch_add(1, Ordering::Relaxed);
             connection.as_mut().poll(context)
         }));
-        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        client.write_all(head.as_bytes()).await.unwrap();
         called.notified().await;
         let before = polls.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_hours(1)).await;
-        assert_eq!(polls.load(Ordering::Relaxed), before);
+        let polls = polls.load(Ordering::Relaxed) - before;
         drop(client);
-        assert!(connection.await.unwrap().is_err());
+        assert!(connection.await.unwrap().is_err(), "it ends with its client");
+        polls
+    }
+
+    /// The paused clock moves on to the next timer of any task.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_call_sleeps_until_the_client_closes() {
+        assert_eq!(polls_while_waiting("GET / HTTP/1.1\r\n\r\n".into()).await, 0);
+    }
+
+    /// A read that fills the buffer does not show whether more has arrived. Such a wait checked every 250 ms.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_call_with_a_full_buffer_sleeps() {
+        let head = |padding| format!("GET / HTTP/1.1\r\nPadding: {}\r\n\r\n", "x".repeat(padding));
+        let head = head(BUFFER - head(0).len());
+        assert_eq!(head.len(), BUFFER);
+        let polls = polls_while_waiting(head).await;
+        assert!(polls <= 1, "{polls} polls");
     }
 }

@@ -2,14 +2,9 @@
 //!
 //! The paths of calls have no routes: [`api`](crate::api) parses them, because ZeroMQ needs the same parser.
 
-use super::{
-    access::AccessPolicy,
-    response::{Unread, response},
-    stream::Client,
-};
+use super::{access::AccessPolicy, response::response, stream::Client, unread::UnreadCap};
 use crate::{
     api::{Answer, CallKind, Method, ParsedCall, openapi},
-    caps::Cap,
     log_throttle::LogEvent,
     metrics::Transport,
     server::{Request as CallRequest, Server},
@@ -24,15 +19,12 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use hyper::{header::CONTENT_TYPE, http::request::Parts};
-use std::{borrow::Cow, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 /// The size limit of forms.
 const MAX_BODY: usize = 8 * 1024;
 
 const INCOMPLETE: &str = "the body is incomplete";
-
-/// The bytes of longer answers count as unread until they are sent.
-const LONG: usize = 16 * 1024;
 
 /// The path at which bouncer says that it is ready.
 const BOUNCER_READY: &str = "/.well-known/ready";
@@ -44,8 +36,7 @@ pub(crate) struct Handler {
     access: AccessPolicy,
     header_size: usize,
     header_timeout: Duration,
-    /// The bytes of long answers that were not yet sent.
-    unread: Arc<Cap>,
+    unread: Arc<UnreadCap>,
 }
 
 impl Handler {
@@ -59,7 +50,7 @@ impl Handler {
         header_timeout: Duration,
         max_unread: usize,
     ) -> Self {
-        Self { server, access, header_size, header_timeout, unread: Arc::new(Cap::new(max_unread)) }
+        Self { server, access, header_size, header_timeout, unread: Arc::new(UnreadCap::new(max_unread)) }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
@@ -74,22 +65,21 @@ impl Handler {
         self.header_timeout
     }
 
-    /// Counts the answer before others can be made. A grant is never replaced by 503.
+    pub(super) fn unread(&self) -> &Arc<UnreadCap> {
+        &self.unread
+    }
+
+    /// Counts the answer before others can be made.
     fn respond(&self, answer: Answer) -> Response {
-        let length = match &answer.body {
-            Cow::Owned(text) if answer.fence.is_none() => text.len(),
-            _ => 0,
-        };
-        if length <= LONG {
-            return response(answer, None);
+        match self.unread.count(&answer) {
+            Ok(unread) => response(answer, unread),
+            Err(refusal) => {
+                if self.server.log_throttle.is_due(LogEvent::UnreadAnswers) {
+                    tracing::warn!("--max-unread-bytes is reached: long answers are replaced by 503");
+                }
+                response(refusal, None)
+            }
         }
-        if let Some(unread) = Unread::new(&self.unread, length) {
-            return response(answer, Some(unread));
-        }
-        if self.server.log_throttle.is_due(LogEvent::UnreadAnswers) {
-            tracing::warn!("--max-unread-bytes is reached: long answers are replaced by 503");
-        }
-        response(Answer::too_much_unread(), None)
     }
 
     /// Parses the request. `Err` contains the answer if there is nothing to carry out.

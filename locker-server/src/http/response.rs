@@ -1,6 +1,7 @@
 //! Answers as HTTP responses.
 
-use crate::{api::Answer, caps::Cap};
+use super::unread::Unread;
+use crate::api::Answer;
 use axum::{body::Body, response::Response};
 use bytes::Bytes;
 use hyper::{
@@ -10,29 +11,9 @@ use hyper::{
         X_CONTENT_TYPE_OPTIONS,
     },
 };
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 const FENCE: HeaderName = HeaderName::from_static("locker-fence");
-
-/// Bytes of an answer in the cap on those that were not yet sent, until they are dropped.
-#[derive(Debug)]
-pub(super) struct Unread {
-    cap: Arc<Cap>,
-    bytes: usize,
-}
-
-impl Unread {
-    /// Returns `None` if the cap is reached.
-    pub(super) fn new(cap: &Arc<Cap>, bytes: usize) -> Option<Self> {
-        cap.try_add(bytes).then(|| Self { cap: cap.clone(), bytes })
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.cap.subtract(self.bytes);
-    }
-}
 
 /// A body that the HTTP library drops when it is sent.
 struct CountedBody {

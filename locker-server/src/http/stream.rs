@@ -1,5 +1,6 @@
 //! The TCP stream of a connection: it cuts off slow readers, and calls that wait notice a disconnect.
 
+use super::unread::UnreadCap;
 use std::{
     io::{self, IoSlice},
     net::IpAddr,
@@ -17,7 +18,7 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
-    time::Sleep,
+    time::{Instant, Sleep},
 };
 
 /// The interval of checks for a disconnect while unread bytes of the client are pending.
@@ -28,16 +29,27 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_PENDING: u64 = 32 * 1024;
 
 /// How long a client may read nothing of its answer, as a multiple of the timeout of a request.
-const WRITE_TIMEOUT_FACTOR: u32 = 12;
+pub(super) const WRITE_TIMEOUT_FACTOR: u32 = 6;
 
 /// A stream that the HTTP library reads and writes.
 #[derive(Debug)]
 pub(super) struct Stream {
     reader: OwnedReadHalf,
     client: Client,
-    write_timeout: Duration,
-    /// Set while the client reads nothing, and nothing is read from it: the end of its time.
-    write_deadline: Option<Pin<Box<Sleep>>>,
+    /// That of a request.
+    timeout: Duration,
+    unread: Arc<UnreadCap>,
+    /// Set while the client reads nothing, and nothing is read from it.
+    stall: Option<Stall>,
+}
+
+/// The time since a client has stopped reading.
+#[derive(Debug)]
+struct Stall {
+    timeout: Pin<Box<Sleep>>,
+    timeouts: u32,
+    /// How many answers had been refused before it.
+    refusals: usize,
 }
 
 /// The client of a connection, for the calls on it.
@@ -56,21 +68,34 @@ impl Stream {
     ///
     /// # Errors
     /// The connection is already closed.
-    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
+    pub(super) fn new(stream: TcpStream, timeout: Duration, unread: Arc<UnreadCap>) -> io::Result<Self> {
         let local = stream.local_addr()?.ip();
         let (reader, writer) = stream.into_split();
         let client = Client(Arc::new(Inner { writer, local, drained: AtomicBool::new(false) }));
-        Ok(Self { reader, client, write_timeout: timeout * WRITE_TIMEOUT_FACTOR, write_deadline: None })
+        Ok(Self { reader, client, timeout, unread, stall: None })
     }
 
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Completes when the client has read nothing for too long.
-    fn poll_write_deadline(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let until = || Box::pin(tokio::time::sleep(self.write_timeout));
-        self.write_deadline.get_or_insert_with(until).as_mut().poll(context)
+    /// Completes when the client has read nothing for the timeout of a request.
+    fn poll_stall(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Self { timeout, unread, .. } = self;
+        let begin = || Stall {
+            timeout: Box::pin(tokio::time::sleep(*timeout)),
+            timeouts: 0,
+            refusals: unread.refusals(),
+        };
+        self.stall.get_or_insert_with(begin).timeout.as_mut().poll(context)
+    }
+
+    /// Returns `true` if the client may read nothing for another timeout: not if other clients get no long answers.
+    fn may_stall_on(&mut self) -> bool {
+        let Some(stall) = &mut self.stall else { return true };
+        stall.timeouts += 1;
+        stall.timeout.as_mut().reset(Instant::now() + self.timeout);
+        stall.timeouts < WRITE_TIMEOUT_FACTOR && stall.refusals == self.unread.refusals()
     }
 }
 
@@ -137,7 +162,7 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // The answers of further requests would gather in the HTTP library. The next write wakes this task.
-        if self.write_deadline.is_some() {
+        if self.stall.is_some() {
             return Poll::Pending;
         }
         match Pin::new(&mut self.reader).poll_read(context, buffer) {
@@ -162,17 +187,17 @@ impl AsyncWrite for Stream {
             let written = if room {
                 self.client.socket().try_write_vectored(pieces)
             } else {
-                ready!(self.poll_write_deadline(context));
+                ready!(self.poll_stall(context));
                 // The system reports room only when there is much of it: a slow reader may have made a little.
                 socket2::SockRef::from(self.client.socket()).send_vectored(pieces)
             };
             match written {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && room => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && (room || self.may_stall_on()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                 }
                 written => {
-                    if self.write_deadline.take().is_some() {
+                    if self.stall.take().is_some() {
                         context.waker().wake_by_ref();
                     }
                     return Poll::Ready(written);
@@ -192,5 +217,78 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.client.shut_down(std::net::Shutdown::Write);
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Answer;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        task::JoinHandle,
+        time::sleep,
+    };
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// Answers a client without end. Returns the client, the cap on unread answers, and the time when the server has
+    /// closed the connection.
+    async fn endless_answer() -> (TcpStream, Arc<UnreadCap>, JoinHandle<Duration>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let unread = Arc::new(UnreadCap::new(0));
+        let accepted = listener.accept().await.unwrap().0;
+        let mut stream = Stream::new(accepted, TIMEOUT, unread.clone()).unwrap();
+        let started = Instant::now();
+        let closed = tokio::spawn(async move {
+            let error = loop {
+                if let Err(error) = stream.write_all(&[0; 65_536]).await {
+                    break error;
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+            started.elapsed()
+        });
+        (client, unread, closed)
+    }
+
+    fn refuse_a_long_answer(unread: &Arc<UnreadCap>) {
+        assert_eq!(unread.count(&Answer::text("x".repeat(100_000))).unwrap_err().status, 503);
+    }
+
+    #[track_caller]
+    fn assert_about(measured: Duration, expected: Duration) {
+        assert!((expected..expected + TIMEOUT / 10).contains(&measured), "{measured:?}");
+    }
+
+    /// The paused clock moves on to the next timer of any task.
+    #[tokio::test(start_paused = true)]
+    async fn client_that_reads_nothing_has_six_timeouts() {
+        let (_client, unread, closed) = endless_answer().await;
+        refuse_a_long_answer(&unread);
+        assert_about(closed.await.unwrap(), TIMEOUT * WRITE_TIMEOUT_FACTOR);
+    }
+
+    /// Such clients could use up the cap, and ask again.
+    #[tokio::test(start_paused = true)]
+    async fn client_that_keeps_others_waiting_has_one() {
+        let (_client, unread, closed) = endless_answer().await;
+        sleep(TIMEOUT / 2).await;
+        refuse_a_long_answer(&unread);
+        assert_about(closed.await.unwrap(), TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_reader_may_keep_others_waiting() {
+        let (mut client, unread, closed) = endless_answer().await;
+        let mut piece = vec![0; 1 << 20];
+        for _ in 0..20 {
+            sleep(TIMEOUT - TIMEOUT / 10).await;
+            refuse_a_long_answer(&unread);
+            client.read_exact(&mut piece).await.unwrap();
+        }
+        assert!(!closed.is_finished());
     }
 }
