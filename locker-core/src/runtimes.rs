@@ -73,7 +73,12 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
     }
 }
 
-/// The table of the wakers of tokio's tasks, which identifies them.
+/// The table of the wakers of tokio's tasks.
+///
+/// Tokio tells in which task a thread is, but not whether that task or an executor inside it polls: only the waker differs.
+/// If tokio gave its tasks several tables, calls of some tasks would get no item, which costs them speed
+/// (`every_task_of_a_runtime_gets_its_item`). If it wrapped the wakers of other executors, those would get an item that
+/// they keep from being driven (`executor_inside_a_task_gets_no_item`).
 static TASK: OnceRef<'static, RawWakerVTable> = OnceRef::new();
 
 /// Returns the runtime that drives the caller and can also drive a connection.
@@ -154,8 +159,15 @@ impl<T> fmt::Debug for PerRuntime<T> {
 mod tests {
     use super::*;
     use locker_harness::eventually;
-    use std::future::pending;
-    use tokio::runtime::{Builder, Runtime};
+    use std::{
+        future::pending,
+        pin::pin,
+        task::{Context, Wake, Waker},
+    };
+    use tokio::{
+        runtime::{Builder, Runtime},
+        task::{JoinSet, LocalSet, unconstrained, yield_now},
+    };
 
     fn get(runtime: &Runtime, own: &PerRuntime<Id>) -> Option<Arc<Id>> {
         let open = || async { Some((Arc::new(Handle::current().id()), pending())) };
@@ -182,5 +194,65 @@ mod tests {
         let (own, runtime) = (PerRuntime::default(), Builder::new_current_thread().build().unwrap());
         assert_eq!(get(&runtime, &own), None);
         assert_eq!(lock(&own.0).len(), 0);
+    }
+
+    fn multi_thread() -> Runtime {
+        Builder::new_multi_thread().worker_threads(2).build().unwrap()
+    }
+
+    async fn has_item(own: Arc<PerRuntime<Id>>) -> bool {
+        own.get(|| async { Some((Arc::new(Handle::current().id()), pending())) }).await.is_some()
+    }
+
+    /// Returns an owner that has an item for this runtime.
+    fn opened(runtime: &Runtime) -> Arc<PerRuntime<Id>> {
+        let own = Arc::default();
+        eventually("its item", || get(runtime, &own));
+        assert!(TASK.get().is_some());
+        own
+    }
+
+    /// Tasks of several types, sizes and schedulers.
+    #[test]
+    fn every_task_of_a_runtime_gets_its_item() {
+        let runtime = multi_thread();
+        let own = opened(&runtime);
+        let (local, others) = (own.clone(), own.clone());
+        runtime.block_on(async move {
+            let mut tasks = JoinSet::new();
+            tasks.spawn(has_item(others.clone()));
+            tasks.spawn(Box::pin(has_item(others.clone())));
+            tasks.spawn(unconstrained(has_item(others.clone())));
+            let (large, asking) = ([0; 50_000], others.clone());
+            tasks.spawn(async move {
+                yield_now().await;
+                has_item(asking).await && large.len() == 50_000
+            });
+            tasks.spawn(async move {
+                let parts = tokio::join!(has_item(others.clone()), has_item(others.clone()));
+                tokio::spawn(has_item(others)).await.unwrap() && parts == (true, true)
+            });
+            assert_eq!(tasks.join_all().await, [true; 5]);
+        });
+        let tasks = LocalSet::new();
+        let asked = tasks.block_on(&runtime, async { tokio::task::spawn_local(has_item(local)).await });
+        assert!(asked.unwrap());
+        drop(own);
+    }
+
+    /// Its calls would wait for a connection whose worker they block.
+    #[test]
+    fn executor_inside_a_task_gets_no_item() {
+        struct Other;
+        impl Wake for Other {
+            fn wake(self: Arc<Self>) {}
+        }
+        let runtime = multi_thread();
+        let own = opened(&runtime);
+        let polled = runtime.spawn(async move {
+            let waker = Waker::from(Arc::new(Other));
+            pin!(has_item(own)).poll(&mut Context::from_waker(&waker))
+        });
+        assert_eq!(runtime.block_on(polled).unwrap(), Poll::Ready(false));
     }
 }

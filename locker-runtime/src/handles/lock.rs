@@ -179,7 +179,7 @@ impl LockRequest {
     }
 
     fn check_bodies(&self, context: &Context<'_>) -> Result<()> {
-        check_bodies(Caller::of(context), &self.locker, self.kind, &self.key)
+        check_bodies(&Caller::of(context), &self.locker, self.kind, &self.key)
     }
 
     /// Tries once, without waiting. Returns `None` if it is held.

@@ -19,7 +19,7 @@ use std::{
     pin::Pin,
     ptr,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 use tokio::task::{self, try_id};
 
@@ -66,9 +66,10 @@ fn unlist(of: usize) -> Option<Held> {
     let taken = BODIES.try_with(|bodies| {
         let mut bodies = bodies.borrow_mut();
         let at = bodies.iter().rposition(|body| name(&body.held.first) == of)?;
-        Some(bodies.remove(at).held)
+        Some(bodies.remove(at))
     });
-    taken.ok().flatten()
+    // Dropping a waker may call anything, so the list is no longer borrowed.
+    taken.ok().flatten().map(|body| body.held)
 }
 
 fn name(hold: &Arc<Hold>) -> usize {
@@ -127,12 +128,12 @@ impl Drop for Polled<'_> {
 }
 
 /// The task that a body or a call runs in, as far as that is known.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Caller {
     /// The task of tokio.
     task: Option<task::Id>,
-    /// The addresses of the waker. `None` for a plain body.
-    waker: Option<[usize; 2]>,
+    /// `None` for a plain body, and in a task of tokio.
+    waker: Option<Waker>,
     /// Whether it blocks the thread until it ends.
     blocks: bool,
 }
@@ -143,10 +144,9 @@ impl Caller {
     }
 
     pub(crate) fn of(context: &Context<'_>) -> Self {
-        let waker = context.waker();
-        let addresses = [waker.data().addr(), ptr::from_ref(waker.vtable()).addr()];
-        let blocks = Driver::of_this_thread() != Driver::Executor;
-        Self { task: try_id(), waker: Some(addresses), blocks }
+        let (task, blocks) = (try_id(), Driver::of_this_thread() != Driver::Executor);
+        let waker = task.is_none().then(|| context.waker().clone());
+        Self { task, waker, blocks }
     }
 
     /// Whether `body`, which is listed, cannot go on before this call ends.
@@ -154,9 +154,9 @@ impl Caller {
     /// A call that blocks the thread keeps all bodies below it on the stack from going on. Any other call may belong to
     /// another task, which an executor inside the body polls. The tasks of tokio have ids. Elsewhere, a task has a
     /// waker of its own, which an async body can be compared by.
-    fn is_inside(self, body: Self) -> bool {
-        let is_same_waker = body.waker.is_none() || body.waker == self.waker;
-        self.blocks || (self.task == body.task && (self.task.is_some() || is_same_waker))
+    fn is_inside(&self, body: &Self) -> bool {
+        let wakes = |waker: &Waker| self.waker.as_ref().is_some_and(|own| own.will_wake(waker));
+        self.blocks || (self.task == body.task && body.waker.as_ref().is_none_or(wakes))
     }
 }
 
@@ -169,11 +169,11 @@ pub(crate) fn any() -> bool {
 ///
 /// # Errors
 /// `Misused` if the bodies around the call hold so much of `key` that it cannot be granted before they end.
-pub(crate) fn check(caller: Caller, locker: &Locker, kind: HoldKind, key: &Key) -> Result<()> {
+pub(crate) fn check(caller: &Caller, locker: &Locker, kind: HoldKind, key: &Key) -> Result<()> {
     BODIES
         .try_with(|bodies| {
             let bodies = bodies.borrow();
-            let around = bodies.iter().filter(|body| caller.is_inside(body.caller));
+            let around = bodies.iter().filter(|body| caller.is_inside(&body.caller));
             check_holds(around.flat_map(|body| body.held.iter()), locker, kind, key)
         })
         .unwrap_or(Ok(()))
