@@ -223,10 +223,10 @@ mod tests {
             tasks.spawn(has_item(others.clone()));
             tasks.spawn(Box::pin(has_item(others.clone())));
             tasks.spawn(unconstrained(has_item(others.clone())));
-            let (large, asking) = ([0; 50_000], others.clone());
+            let (large, asking) = ([0_u8; 10_000], others.clone());
             tasks.spawn(async move {
                 yield_now().await;
-                has_item(asking).await && large.len() == 50_000
+                has_item(asking).await && large.len() == 10_000
             });
             tasks.spawn(async move {
                 let parts = tokio::join!(has_item(others.clone()), has_item(others.clone()));
