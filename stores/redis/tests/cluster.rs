@@ -345,7 +345,7 @@ async fn calls_of_one_slot_go_out_together() {
 
 /// Returns the permissions that docs/redis.md names for a cluster.
 fn acl() -> Vec<String> {
-    let page = include_str!("../../docs/redis.md");
+    let page = include_str!("../../../docs/redis.md");
     let line =
         page.lines().find_map(|line| line.strip_prefix("ACL SETUSER shop on >secret ")).expect("the line");
     let more = ["+cluster|nodes", "+asking", "+scan"];

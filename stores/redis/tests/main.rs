@@ -30,6 +30,6 @@ mod slow_network;
 mod stored_keys;
 mod strict;
 mod support;
-#[cfg(feature = "redis-tls")]
+#[cfg(feature = "tls")]
 mod tls;
 mod watchers;

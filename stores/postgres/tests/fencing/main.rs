@@ -1,6 +1,5 @@
 //! Transactions of callers in PostgreSQL that check the fence of a lock, or that the lock is held.
 
-mod example;
 mod held;
 mod interleavings;
 mod order;

@@ -356,7 +356,7 @@ fn reply(answer: &ScriptReply, request: &Request) -> crate::Result<Reply> {
 }
 
 /// Returns the channel of a waiter, which has its own process, because the step knows no processes: so no run of a lock
-/// has two members. A test in `tests/redis` compares longer runs.
+/// has two members. A test in `tests` compares longer runs.
 fn process_of(request: &Request) -> Arc<str> {
     match request {
         Request::Lock(HoldRequest::Acquire { id, .. }) => Arc::from(format!("{OF}{id}")),
