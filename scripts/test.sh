@@ -112,10 +112,10 @@ export "CARGO_TARGET_${target}_RUNNER=$PWD/scripts/run-test.sh"
 tests=(${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast)
 programs() {
     local status=0
-    # The longest first.
-    "${tests[@]}" --test redis --test server --test behaviour --test smoke -- "$@" || status=1
-    "${tests[@]}" --lib --exclude locker-python --exclude locker-forks -- "$@" || status=1
-    "${tests[@]}" --bins --example map --test '*' -- "$@" || status=1
+    local some=(--lib --bins --example map --test '*' --exclude locker-python --exclude locker-forks)
+    LOCKER_TEST_LONG=yes "${tests[@]}" "${some[@]}" -- "$@" || status=1
+    "${tests[@]}" "${some[@]}" -- "$@" || status=1
+    "${tests[@]}" --test forks -- "$@" || status=1
     return $status
 }
 python_tests() {

@@ -53,7 +53,7 @@ mod tests {
             ("file://", "the path"),
             ("file:///", "the path"),
             ("file:///dir%00", "the path"),
-            ("file:///dir?sync=1", "the query"),
+            ("file:///dir?sync=1", "the parameter `sync`"),
             ("file:///dir?", "the query"),
         ] {
             let error = read(url).expect_err(url);

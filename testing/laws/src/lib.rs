@@ -39,7 +39,7 @@ pub async fn renewal_elsewhere_lasts(url: &str) {
 /// Others renew their permits all the time.
 pub async fn permit_of_a_dead_holder_comes_back(url: &str) {
     const BUSY: u64 = 8;
-    let lease = secs(3.0);
+    let lease = secs(6.0);
     let dead = process(url, 1).await;
     dead.keyed_semaphore("busy", BUSY + 1).acquire("dead", lease, Duration::ZERO).await.unwrap();
     let (died, mut guards) = (Instant::now(), Vec::new());

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Less than a waiter's interval of asking again.
-const PROMPT: Duration = Duration::from_secs(8);
+const PROMPT: Duration = Duration::from_secs(12);
 
 /// Holders that enter one after the other, with rising fences.
 #[derive(Default)]
@@ -36,8 +36,8 @@ impl Critical {
 
 /// Lockers whose options differ share no session, so each begins with a member of its own choice.
 async fn locker(url: &str, number: u64) -> Locker {
-    let builder = Locker::builder().url(url).lease(Duration::from_secs(3)).timeout(GENEROUS);
-    let locker = builder.command_timeout(Duration::from_millis(1_000 + number)).build();
+    let builder = Locker::builder().url(url).lease(Duration::from_secs(5)).timeout(GENEROUS);
+    let locker = builder.command_timeout(Duration::from_millis(2_000 + number)).build();
     in_time("a locker", locker).await.unwrap()
 }
 
