@@ -5,14 +5,15 @@
 #
 #   scripts/ci.sh             what a push must pass
 #   scripts/ci.sh --weekly    and what takes longer: each store without the others, the oldest compiler of the server,
-#                             all laws on all stores, fuzzing, seeded faults, schemathesis, five minutes of torture of
-#                             each store, and the tests of Redis on several versions; some two hours
+#                             all laws on all stores, ten times the comparisons of Lua with the step, fuzzing, seeded
+#                             faults, schemathesis, five minutes of torture of each store, and the tests of Redis on
+#                             several versions; some two hours
 set -uo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
 "" | --weekly) ;;
 *)
-    sed -n '2,11s/^# \{0,1\}//p' "$0"
+    sed -n '2,12s/^# \{0,1\}//p' "$0"
     [ "$1" = --help ] || [ "$1" = -h ]
     exit
     ;;
@@ -58,6 +59,7 @@ weekly() {
     step cargo clippy --package locker-server --no-default-features --features files --quiet -- -D warnings
     step scripts/msrv.sh server
     step cargo test --quiet --package locker-tests --all-features --test behaviour -- --ignored
+    LOCKER_TEST_TIMES=10 step cargo test --quiet --package locker-redis --all-features --lib -- differential
     step scripts/fuzz-server.sh 300
     step scripts/seeded-bugs.sh
     step scripts/schemathesis.sh

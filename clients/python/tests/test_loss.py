@@ -80,10 +80,10 @@ def test_hold_that_is_ended_by_others_is_lost(redis: Redis, name: str, run: Run)
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_loss_of_one_of_several_locks_names_it(redis: Redis, name: str, run: Run, number: int) -> None:
-    locker = Locker(redis.url, lease=0.5)
+    locker = Locker(redis.url, lease=3)
     parts = range(1, 4)
 
-    @locker.lock_on_argument(0.5, name=name, each=(0, 1, 2), guard="held")
+    @locker.lock_on_argument(3, name=name, each=(0, 1, 2), guard="held")
     async def transfer(*accounts: int, held: Guards) -> None:
         redis.client.delete(one_of(held))
         await for_ever()

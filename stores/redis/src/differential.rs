@@ -18,10 +18,15 @@ fn assert_agreement(draw: Draw, rounds: usize) {
 
 fn assert_agreement_while_set_back(draw: Draw, back: &'static [u64], rounds: usize) {
     let Some(server) = RedisServer::start() else { return };
-    let seed = seed();
+    let (seed, rounds) = (seed(), rounds * times());
     let compared = Comparison::start(&server, None, seed).set_back(back).run(draw, rounds);
     let compared = compared.unwrap_or_else(|difference| panic!("LOCKER_TEST_SEED={seed}: {difference}"));
     assert_eq!(compared, rounds * KEYS);
+}
+
+/// How many times the usual number of requests is compared.
+fn times() -> usize {
+    std::env::var("LOCKER_TEST_TIMES").map_or(1, |times| times.parse().expect("a number"))
 }
 
 #[test]
@@ -29,7 +34,7 @@ fn rate_limiters_agree_after_a_clock_step_back() {
     assert_agreement_while_set_back(
         requests::rate_limiter_once_each,
         &[0, 0, 0, 0, 1, 40, 900, 30_000, 90_000],
-        400,
+        200,
     );
 }
 
@@ -40,7 +45,7 @@ fn waiters_that_are_left_change_no_reply() {
     for draw in [requests::event, requests::latch, requests::barrier] {
         let _: String = server.ask("FLUSHALL", &[]);
         let seed = seed();
-        let compared = Comparison::start(&server, None, seed).in_parts().run(draw, 150);
+        let compared = Comparison::start(&server, None, seed).in_parts().run(draw, 75 * times());
         assert!(compared.is_ok(), "LOCKER_TEST_SEED={seed}: {compared:?}");
     }
 }
@@ -57,15 +62,15 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    lock: 1_200;
-    named_lock: 1_200;
-    semaphore: 1_200;
-    rate_limiter: 1_200;
-    rate_limiter_with_a_long_queue: 400;
-    rate_limiter_with_large_numbers: 400;
-    event: 300;
-    watchdog: 300;
-    barrier: 300;
-    latch: 300;
-    counter: 300;
+    lock: 600;
+    named_lock: 600;
+    semaphore: 600;
+    rate_limiter: 600;
+    rate_limiter_with_a_long_queue: 200;
+    rate_limiter_with_large_numbers: 200;
+    event: 150;
+    watchdog: 150;
+    barrier: 150;
+    latch: 150;
+    counter: 150;
 }

@@ -3,7 +3,7 @@
 use crate::support::{Database, MINUTE, fresh_name, lock, refused};
 use locker::postgres::Fencing;
 
-const PAGE: &str = include_str!("../../docs/fencing.md");
+const PAGE: &str = include_str!("../../../../docs/fencing.md");
 
 /// Returns the block of SQL on the page that contains a text, for a role of this test.
 fn block(text: &str, role: &str) -> String {
