@@ -24,7 +24,17 @@ export CI=true RUST_BACKTRACE=1 CARGO_INCREMENTAL=0
 log=$(mktemp)
 checked=$(mktemp)
 results=$(mktemp)
-trap 'kill $(jobs -p) 2>/dev/null; rm -f "$log" "$checked" "$results"' EXIT
+. scripts/kill-children.sh
+end() {
+    local process
+    for process in $(jobs -p); do
+        kill_with_children "$process"
+    done
+    rm -f "$log" "$checked" "$results"
+}
+trap end EXIT
+trap 'exit 130' INT
+trap 'exit 143' HUP TERM
 
 step() {
     local start=$SECONDS result=ok
@@ -76,12 +86,15 @@ weekly() {
 # into a folder of their own: cargo lets one command at a time use a folder.
 (
     export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/checks
-    renice -n 19 $BASHPID >/dev/null
+    renice -n 19 "${BASHPID:-$(exec sh -c 'echo $PPID')}" >/dev/null
     checks
 ) >"$checked" 2>&1 &
-step scripts/test.sh > >(tee "$log") 2>&1
+checking=$!
+# A signal interrupts only a `wait`.
+(step scripts/test.sh 2>&1 | tee "$log") &
+wait $!
 printf '\n===== the other checks\n'
-wait
+wait $checking || echo "failed    0 s  the other checks were ended" >>"$results"
 cat "$checked"
 [ "${1:-}" != --weekly ] || weekly
 

@@ -15,6 +15,8 @@ case "$1" in
 esac
 [ -n "${LOCKER_TEST_PROGRAMS:-}" ] || exec "$@"
 
+slots=${LOCKER_TEST_SLOTS:-1}
+[ "$slots" -ge 1 ] || { echo "LOCKER_TEST_SLOTS is $slots: give at least 1" >&2 && exit 1; }
 at=$LOCKER_TEST_PROGRAMS/$program
 [ ! -e "$at.output" ] || exit 0
 # The longest start before all others.
@@ -23,17 +25,19 @@ redis-* | locker_redis-* | locker_postgres-* | behaviour-* | server-* | smoke-* 
 *) [ -z "${LOCKER_TEST_LONG:-}" ] || exit 0 ;;
 esac
 files() { find "$LOCKER_TEST_PROGRAMS" -name "*.$1" | wc -l; }
-while [ $(($(files output) - $(files status))) -ge "${LOCKER_TEST_SLOTS:-1}" ]; do
-    [ -d "$LOCKER_TEST_PROGRAMS" ] || exit 1
+has_ended() { [ ! -d "$LOCKER_TEST_PROGRAMS" ] || [ -e "$LOCKER_TEST_PROGRAMS/ended" ]; }
+while [ $(($(files output) - $(files status))) -ge "$slots" ]; do
+    ! has_ended || exit 1
     sleep 0.1
 done
+! has_ended || exit 1
+# One at a time. Nobody may read it any more, which ends the inner shell.
 show() {
     until mkdir "$LOCKER_TEST_PROGRAMS/printing" 2>/dev/null; do
-        [ -d "$LOCKER_TEST_PROGRAMS" ] || exit 1
+        ! has_ended || exit 1
         sleep 0.1
     done
-    printf '\n     Ended %s with %d after %d s\n' "$program" "$1" $SECONDS
-    cat "$at.output"
+    (printf '\n     Ended %s with %d after %d s\n' "$program" "$1" $SECONDS && cat "$at.output") || true
     rmdir "$LOCKER_TEST_PROGRAMS/printing"
 }
 : >"$at.output"
@@ -44,6 +48,6 @@ show() {
     echo $! >"$at.pid"
     wait $! || status=$?
     rm "$at.pid"
-    show $status
     echo $status >"$at.status"
+    show $status
 } &

@@ -9,6 +9,7 @@ for program in curl openssl strace wrk python3; do
     command -v $program >/dev/null || missing+=($program)
 done
 command -v ip >/dev/null || missing+=(iproute2)
+command -v pgrep >/dev/null || missing+=(procps)
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "${1:-}" = --plan ]; then
     echo "apt-get install ${missing[*]}"

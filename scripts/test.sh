@@ -27,20 +27,23 @@ building=$(mktemp)
 interleavings=$(mktemp)
 beside=$(mktemp)
 programs=$(mktemp -d)
-kill_with_children() {
-    local child
-    for child in $(pgrep -P "$1"); do
-        kill_with_children "$child"
-    done
-    kill "$1" 2>/dev/null || true
-}
+. scripts/kill-children.sh
 end() {
     local process
-    for process in $(jobs -p) $(cat "$programs"/*.pid 2>/dev/null); do
+    # No program starts from now on.
+    : >"$programs/ended"
+    for process in $(jobs -p); do
         kill_with_children "$process"
     done
-    rm -rf "$log" "$reason" "$building" "$interleavings" "$beside" "$programs"
+    for process in $(cat "$programs"/*.pid 2>/dev/null); do
+        kill_with_children "$process"
+    done
+    # Those that wait for the programs write a last file.
+    until rm -rf "$log" "$reason" "$building" "$interleavings" "$beside" "$programs" 2>/dev/null; do
+        sleep 0.1
+    done
 }
+ignored=$(trap -p HUP INT QUIT)
 trap end EXIT
 trap 'exit 130' INT
 trap 'exit 143' HUP TERM
@@ -91,10 +94,10 @@ defaults=()
 if env --default-signal=HUP,INT,QUIT true 2>/dev/null; then
     signals=(env --default-signal=HUP,INT,QUIT)
     defaults=("${signals[@]}")
-    if [ -n "$(trap -p HUP)" ]; then
+    if [[ $ignored == *HUP* ]]; then
         defaults=(setsid --wait "${signals[@]}")
     fi
-elif [ -n "$(trap -p HUP INT QUIT)" ]; then
+elif [ -n "$ignored" ]; then
     echo "this env has no --default-signal: tests that send ignored signals will fail" >&2
 fi
 
@@ -106,7 +109,8 @@ fi
 
 say "tests and documentation examples"
 # Most tests wait for servers and for leases: more of them at a time than there are processors.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} LOCKER_TEST_SIGNALS="${signals[*]-}" LOCKER_TEST_SLOTS=${LOCKER_TEST_SLOTS:-3} LOCKER_TEST_PROGRAMS=$programs
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} LOCKER_TEST_SLOTS=${LOCKER_TEST_SLOTS:-3}
+export LOCKER_TEST_PROGRAMS=$programs LOCKER_TEST_SIGNALS="${signals[*]-}"
 target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${target}_RUNNER=$PWD/scripts/run-test.sh"
 tests=(${defaults[@]+"${defaults[@]}"} cargo test --workspace --all-features --no-fail-fast)
@@ -161,10 +165,15 @@ fi
 
 say "skipped"
 # The tests print it in the midst of other lines, and each of them for itself.
-grep -ho 'skipped: .*' "$log" | sort | uniq -c | sed 's/^ *\([0-9]*\) \(.*\)/\2 (\1 times)/; s/ (1 times)$//' | grep . ||
-    echo "nothing"
+grep -ho 'skipped: .*' "$log" | sort | uniq -c |
+    sed 's/^ *\([0-9]*\) \(.*\)/\2 (\1 times)/; s/ (1 times)$//' | grep . || echo "nothing"
 if [ "${CI:-}" = true ] && grep -q 'skipped: ' "$log"; then
     echo "with CI=true nothing may be skipped" >&2
+    status=1
+fi
+
+if [ $# -gt 0 ] && ! grep -Eq '^test result: .* [1-9][0-9]* (passed|failed)' "$log"; then
+    echo "no test has the name $1, or only interleavings do (scripts/interleavings.sh)" >&2
     status=1
 fi
 

@@ -2,7 +2,7 @@
 # Starts a Redis Cluster of three masters and three replicas on 127.0.0.1, for trying out: until Ctrl-C, or while a
 # command runs that finds their URL in LOCKER_URL. Everything is in a temporary folder, which is deleted in the end.
 #   scripts/try-cluster.sh
-#   scripts/try-cluster.sh locker run --name report -- ./report.sh
+#   scripts/try-cluster.sh locker run report -- ./report.sh
 # Ports: BASE to BASE+5, and the same plus 10000. BASE is 7200 unless set.
 # A failover: redis-cli -p 7203 CLUSTER FAILOVER
 set -euo pipefail

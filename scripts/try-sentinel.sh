@@ -2,7 +2,7 @@
 # Starts a Redis master, two replicas and three sentinels on 127.0.0.1, for trying out: until Ctrl-C, or while a command
 # runs that finds their URL in LOCKER_URL. Everything is in a temporary folder, which is deleted in the end.
 #   scripts/try-sentinel.sh
-#   scripts/try-sentinel.sh locker run --name report -- ./report.sh
+#   scripts/try-sentinel.sh locker run report -- ./report.sh
 # Ports: BASE to BASE+2 for the servers, BASE+10 to BASE+12 for the sentinels. BASE is 7100 unless set.
 # A failover: redis-cli -p 7110 SENTINEL FAILOVER main
 set -euo pipefail

@@ -214,9 +214,13 @@ impl LockerBuilder {
         self.check()?;
         match &self.url {
             Some(url) => stores::check(&self.with_parameters(url)?, &self.opening()),
-            None if self.parameters.is_empty() => Ok(()),
-            // The store is not known yet.
-            None => stores::check(&self.with_parameters("redis://h")?, &self.opening),
+            None if self.parameters.is_empty() || !cfg!(feature = "redis") => Ok(()),
+            // The URL is not known yet, and may have what a parameter needs beside it.
+            None => {
+                let has_replicas = self.parameters.iter().any(|(name, _)| name == "wait_replicas");
+                let url = if has_replicas { "redis://h" } else { "redis://h?wait_replicas=1" };
+                stores::check(&self.with_parameters(url)?, &self.opening)
+            }
         }
     }
 
@@ -239,7 +243,7 @@ impl LockerBuilder {
             }
             Err(VarError::NotPresent) => {
                 warn_aloud(NO_STORE);
-                "memory://".to_owned()
+                return self.open("memory://").await;
             }
         };
         self.open(&url).await.map_err(|error| {

@@ -35,11 +35,8 @@ pub use handles::{
 pub use lease::Guard;
 pub use locker::Locker;
 pub use locker_core::{
-    clock::Timestamp,
     error::{Error, ErrorKind, Result},
-    id::Id,
     key::{Key, KeyFormat, KeyPart, Named},
-    mailboxes::{Mailbox, Mailboxes},
     primitives::{
         self, HoldKind,
         inspection::{Held, Inspection},
@@ -47,5 +44,4 @@ pub use locker_core::{
         rwlock::Mode,
     },
     process::forked,
-    store,
 };

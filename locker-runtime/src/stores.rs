@@ -33,7 +33,7 @@ async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
         }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => locker_cas::shared(url, opening, locker_etcd::Etcd::open(url, opening)).await,
-        #[cfg(feature = "files")]
+        #[cfg(all(feature = "files", target_os = "linux"))]
         "file" => locker_cas::shared(url, opening, locker_files::Files::open(url, opening)).await,
         #[cfg(feature = "_fake")]
         "fake" => Ok(locker_cas::fake::open(rest, opening)?),
@@ -56,7 +56,7 @@ pub(crate) fn check(url: &str, opening: &Opening) -> Result<()> {
         "postgres" | "postgresql" => locker_postgres::check_url(url, opening),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => locker_etcd::check_url(url),
-        #[cfg(feature = "files")]
+        #[cfg(all(feature = "files", target_os = "linux"))]
         "file" => locker_files::check_url(url),
         #[cfg(feature = "_fake")]
         "fake" => Ok(()),
@@ -108,10 +108,13 @@ pub(crate) fn with_parameter(url: &str, name: &str, value: &str) -> Result<Strin
     }
 }
 
-/// Whether two values are the same text, or the same duration.
+#[cfg(feature = "_network")]
+use locker_core::store::url::are_same_value as is_same;
+
+/// A build without these stores refuses the URL anyway.
+#[cfg(not(feature = "_network"))]
 fn is_same(one: &str, other: &str) -> bool {
-    let durations = [one, other].map(humantime::parse_duration);
-    one == other || matches!(durations, [Ok(one), Ok(other)] if one == other)
+    one == other
 }
 
 /// Returns the error for a URL that this build opens no store for.
@@ -260,6 +263,7 @@ mod tests {
             ("unix:///s?db=1\n", "unix:///s?db=1&strict=1m"),
             ("REDIS+cluster://u:p@a,b/?", "REDIS+cluster://u:p@a,b/?&strict=1m"),
             ("redis://h?strict=60s&db=1", "redis://h?strict=60s&db=1"),
+            ("redis://h?strict=0m%2060s", "redis://h?strict=0m%2060s"),
             ("redis://strict=1m@h", "redis://strict=1m@h?strict=1m"),
         ] {
             assert_eq!(with_parameter(url, "strict", "1m").unwrap(), expected);

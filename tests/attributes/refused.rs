@@ -1,7 +1,7 @@
 //! Every mistake has an error message at its token.
 //!
 //! Below a line of code with a mistake stands `//~`, a token in backticks, a colon and the message. The compiler has to
-//! report an error that starts at this token, with this message. Without a message, any will do: the compiler words it.
+//! report an error that starts at this token, with this message. Where the compiler words it, its code stands there.
 //! No other error may be reported, except about a feature that is unstable.
 
 use serde_json::Value;
@@ -42,9 +42,9 @@ fn announced(file: &Path) -> Vec<Refusal> {
             line = number;
             continue;
         };
-        let end = refusal.find("`: ").or(refusal.strip_suffix('`').map(str::len)).expect("a token");
-        let text = refusal.get(end + 3..).unwrap_or_default().to_owned();
-        found.push(Refusal { line, token: refusal[..end].to_owned(), text });
+        let (token, text) = refusal.split_once("`: ").expect("a token and a message");
+        assert!(!text.is_empty(), "{}:{number} announces no message", file.display());
+        found.push(Refusal { line, token: token.to_owned(), text: text.to_owned() });
     }
     found
 }
@@ -82,7 +82,7 @@ fn refusal(line: &str) -> Option<(String, Refusal)> {
     let token: Vec<char> = source["text"].as_str()?.chars().collect();
     let token = token[column("highlight_start")..column("highlight_end")].iter().collect();
     let notes = message["children"].as_array()?.iter().map(|child| &child["message"]);
-    let texts = [&message["message"], &primary["label"]].into_iter().chain(notes);
+    let texts = [&message["message"], &message["code"]["code"], &primary["label"]].into_iter().chain(notes);
     let text = texts.filter_map(Value::as_str).collect::<Vec<_>>().join("\n");
     let name = report["target"]["name"].as_str()?.to_owned();
     Some((name, Refusal { line: primary["line_start"].as_u64()?, token, text }))

@@ -10,7 +10,7 @@ use crate::{
 use std::{sync::Arc, time::Duration};
 
 /// How long a hold lasts that was handed to a waiter of another process, until the waiter confirms it. The scripts in
-/// `stores/redis/lua/` have the same value.
+/// `stores/redis/src/lua/` have the same value.
 pub const GRANT_WINDOW: Duration = Duration::from_secs(2);
 
 /// How long tombstones reject late copies of a cancelled attempt, and replies are cached for retries.

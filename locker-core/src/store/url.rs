@@ -137,6 +137,14 @@ impl Host {
     }
 }
 
+/// Whether two values of a parameter are the same text once they are decoded, or the same duration.
+#[must_use]
+pub fn are_same_value(one: &str, other: &str) -> bool {
+    let values = [one, other].map(|text| percent_decode_str(text).decode_utf8_lossy());
+    let durations = values.each_ref().map(|text| humantime::parse_duration(text));
+    values[0] == values[1] || matches!(durations, [Ok(one), Ok(other)] if one == other)
+}
+
 /// Returns host and port as in a URL: an IPv6 address has brackets.
 #[must_use]
 pub fn place(host: &str, port: u16) -> String {

@@ -52,7 +52,10 @@ pub(crate) fn holder_subject(tag: u64) -> String {
 
 /// Returns the host and the process.
 pub(crate) fn default_note() -> String {
+    #[cfg(not(windows))]
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    #[cfg(windows)]
+    let host = std::env::var("COMPUTERNAME").unwrap_or_default();
     let mut note = format!("{}:{}", host, std::process::id());
     note.retain(|letter| !letter.is_control());
     let end = (0..=LONGEST_NOTE).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);

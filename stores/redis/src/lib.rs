@@ -70,7 +70,7 @@ use std::{
     sync::{Arc, Weak},
     time::Duration,
 };
-use url::Options;
+use url::{Options, without_options};
 
 /// The store on one server at a time, or on a cluster.
 pub struct Redis {
@@ -83,8 +83,8 @@ pub struct Redis {
 /// The open stores. All lockers of this process with the same URL and options share one.
 static OPEN: PerProcess<Mutex<HashMap<Name, Weak<Redis>>>> = PerProcess::new();
 
-/// A URL and its options, and the prefix in strict mode, whose record has it in its key.
-type Name = (String, NetworkOptions, Option<String>);
+/// A URL, its options, those of all networks, and the prefix in strict mode, whose record has it in its key.
+type Name = (String, Options, NetworkOptions, Option<String>);
 
 impl Redis {
     /// Opens a store, and waits for its connection unless the options say otherwise.
@@ -103,7 +103,7 @@ impl Redis {
         let (parts, options) = read(url, opening)?;
         let prefix = options.strict.map(|_| opening.prefix.clone());
         let mut open = lock(OPEN.cell().get_or_init(Mutex::default));
-        let name = (url.to_owned(), opening.network.clone(), prefix);
+        let name = (without_options(url), options, opening.network.clone(), prefix);
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
         }

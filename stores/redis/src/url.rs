@@ -5,7 +5,7 @@ mod options;
 mod sentinels;
 
 pub(super) use clusters::Clustered;
-pub(super) use options::{Options, Replicas};
+pub(super) use options::{Options, Replicas, without_options};
 pub(super) use sentinels::Watched;
 
 use locker_core::{

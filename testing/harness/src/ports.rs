@@ -32,7 +32,8 @@ pub fn free_port() -> u16 {
     });
     let mut free = port.filter(|port| {
         let listen = |port: u16| TcpListener::bind(("127.0.0.1", port));
-        listen(*port).and(listen(port + 10_000)).is_ok() && claim(&folder.join(port.to_string())).is_ok()
+        // First the claim: its owner may be about to start a server there.
+        claim(&folder.join(port.to_string())).is_ok() && listen(*port).and(listen(port + 10_000)).is_ok()
     });
     free.next().expect("a free port")
 }

@@ -5,7 +5,7 @@ fn refused(_: locker::Error) -> u64 {
 }
 
 #[lock_on_argument(on_error = refused)]
-//~ `refused`
+//~ `refused`: E0308
 fn pay(account: u64, amount: u64) -> locker::Result<()> {
     drop((account, amount));
     Ok(())

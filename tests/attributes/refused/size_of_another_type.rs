@@ -3,7 +3,7 @@ use locker::limit_concurrency;
 const SIZE: usize = 10;
 
 #[limit_concurrency(size = SIZE)]
-//~ `SIZE`
+//~ `SIZE`: E0308
 fn pay(account: u64) -> locker::Result<u64> {
     Ok(account)
 }
@@ -12,7 +12,7 @@ struct Pool<const N: usize>;
 
 impl<const N: usize> Pool<N> {
     #[limit_concurrency(size = N)]
-    //~ `N`
+    //~ `N`: E0308
     fn enter(&self) -> locker::Result<()> {
         Ok(())
     }

@@ -4,13 +4,13 @@ use locker::lock_on_argument;
 
 #[lock_on_argument(args(0))]
 pub async fn pay(account: u64, amount: u64) -> locker::Result<()> {
-//~ `amount`
+//~ `amount`: unused_variables
     Ok(())
 }
 
 #[lock_on_argument(args(0), on_lost = "error")]
 pub fn pay_now(account: u64, amount: u64) -> locker::Result<()> {
-//~ `amount`
+//~ `amount`: unused_variables
     Ok(())
 }
 
@@ -20,7 +20,7 @@ pub struct Order {
 
 #[lock_on_argument(args(order.id))]
 pub async fn named_like_a_field(order: &Order, id: u64) -> locker::Result<u64> {
-//~ `id`
+//~ `id`: unused_variables
     Ok(order.id)
 }
 

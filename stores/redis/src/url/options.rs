@@ -12,7 +12,7 @@ use std::time::Duration;
 const WAIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The options that a URL has as parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Options {
     /// Whether the server may evict keys when its memory is full.
     pub(crate) allow_eviction: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Options {
 }
 
 /// How many replicas must have a grant, and how long to wait for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
     pub(crate) timeout: Duration,
@@ -45,6 +45,17 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+/// Returns the URL without these parameters.
+pub(crate) fn without_options(url: &str) -> String {
+    let Some((base, query)) = url.split_once('?') else { return url.to_owned() };
+    let is_option = |pair: &str| {
+        let name = pair.split('=').next();
+        ["allow_eviction", "strict", "wait_replicas", "wait_timeout"].map(Some).contains(&name)
+    };
+    let others: Vec<_> = query.split('&').filter(|pair| !pair.is_empty() && !is_option(pair)).collect();
+    if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) }
 }
 
 fn replicas(url: &StoreUrl, command_timeout: Duration) -> Result<Option<Replicas>> {
@@ -103,6 +114,20 @@ mod tests {
         ] {
             let expected = expected.map(|(count, timeout)| Replicas { count, timeout });
             assert_eq!(options(url).unwrap().replicas, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn options_in_any_order_are_the_same_store() {
+        for url in ["redis://h?strict=60s&db=1&wait_replicas=1", "redis://h?wait_replicas=1&db=1&strict=1m&"]
+        {
+            assert_eq!(without_options(url), "redis://h?db=1");
+        }
+        for url in ["redis://h", "redis://h?allow_eviction=no", "redis://h?"] {
+            assert_eq!(
+                (without_options(url), options(url).unwrap()),
+                ("redis://h".into(), options("redis://h").unwrap())
+            );
         }
     }
 
