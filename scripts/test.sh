@@ -109,7 +109,7 @@ fi
 
 say "tests and documentation examples"
 # Most tests wait for servers and for leases: more of them at a time than there are processors.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} LOCKER_TEST_SLOTS=${LOCKER_TEST_SLOTS:-3}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} LOCKER_TEST_SLOTS=${LOCKER_TEST_SLOTS:-2}
 export LOCKER_TEST_PROGRAMS=$programs LOCKER_TEST_SIGNALS="${signals[*]-}"
 target=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 export "CARGO_TARGET_${target}_RUNNER=$PWD/scripts/run-test.sh"
