@@ -49,7 +49,8 @@ pub(crate) async fn ended_wait_without_expiry_leaves_nothing(locker: Locker) {
     let name = fresh_name();
     locker.keyed_semaphore(&name, 1).acquire("holder", Duration::MAX, Duration::ZERO).await.unwrap();
     let late =
-        in_time("the time-out", locker.keyed_semaphore(&name, 1).acquire("late", Duration::MAX, SHORT)).await;
+        in_time("the time-out", locker.keyed_semaphore(&name, 1).acquire("late", Duration::MAX, SHORT * 3))
+            .await;
     assert_eq!(late.unwrap_err().kind(), ErrorKind::TimedOut);
     waiting_at(&locker, "semaphore", &name, 0).await;
     drop(
