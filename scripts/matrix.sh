@@ -115,7 +115,7 @@ tests() { # tests VERSION: prints a row of the table
     # The function of OpenSSL that every server with TLS calls.
     grep -q SSL_CTX_new "$(program_of "$1")" || { skip=(--skip tls::); note=" (without TLS)"; }
     row="$("$(program_of "$1")" --version | sed 's/ sha=.*//; s/ server v=/ /')$note"
-    row+=" | $(run "$1" "$log.redis" -p locker-redis --all-features --test redis -- ${skip[@]+"${skip[@]}"})" || status=1
+    row+=" | $(run "$1" "$log.redis" -p locker-tests --all-features --test redis -- ${skip[@]+"${skip[@]}"})" || status=1
     row+=" | $(run "$1" "$log.laws" -p locker-tests --all-features --test behaviour -- redis::)" || status=1
     row+=" | $(run "$1" "$log.compared" -p locker-redis --all-features --lib)" || status=1
     echo "| $row |" | tee -a "$table"

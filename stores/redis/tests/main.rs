@@ -30,6 +30,6 @@ mod slow_network;
 mod stored_keys;
 mod strict;
 mod support;
-#[cfg(feature = "tls")]
+#[cfg(feature = "redis-tls")]
 mod tls;
 mod watchers;

@@ -69,7 +69,7 @@ fn python(arguments: &[&str]) -> Option<Child> {
     let Ok(python) = std::env::var("LOCKER_TEST_PYTHON") else {
         return missing("LOCKER_TEST_PYTHON is not set: `eval \"$(scripts/setup-python.sh)\"` sets it");
     };
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testing/python/bank.py");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../testing/python/bank.py");
     Some(Command::new(python).arg(script).args(arguments).stdout(Stdio::piped()).spawn().expect("a python"))
 }
 
