@@ -75,8 +75,8 @@ impl<T: Send + Sync + 'static> PerRuntime<T> {
 
 /// The table of the wakers of tokio's tasks.
 ///
-/// Tokio tells in which task a thread is, but not whether that task or an executor inside it polls: only the waker differs.
-/// If tokio gave its tasks several tables, calls of some tasks would get no item, which costs them speed
+/// Tokio tells in which task a thread is, but not whether that task or an executor inside it polls: only the waker
+/// differs. If tokio gave its tasks several tables, calls of some tasks would get no item, which costs them speed
 /// (`every_task_of_a_runtime_gets_its_item`). If it wrapped the wakers of other executors, those would get an item that
 /// they keep from being driven (`executor_inside_a_task_gets_no_item`).
 static TASK: OnceRef<'static, RawWakerVTable> = OnceRef::new();
@@ -240,7 +240,7 @@ mod tests {
         drop(own);
     }
 
-    /// Its calls would wait for a connection whose worker they block.
+    /// The calls of such an executor would wait for a connection whose worker thread they block.
     #[test]
     fn executor_inside_a_task_gets_no_item() {
         struct Other;

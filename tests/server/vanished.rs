@@ -1,4 +1,4 @@
-//! Clients whose host vanishes without closing the connection.
+//! A client vanishes without closing the connection, for example because its host has lost power.
 
 use crate::support::{Server, rest};
 use locker_harness::missing;

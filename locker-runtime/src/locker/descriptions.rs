@@ -142,8 +142,8 @@ impl Descriptions {
         function.mark(self.bit);
     }
 
-    /// Tells the store the note of this locker, which is about to hold something for `lease`. Costs one load if the note
-    /// was told before for as long a lease.
+    /// Tells the store the note of this locker, which is about to hold something for `lease`. Costs one load if the
+    /// note was told before for as long a lease.
     pub(super) fn introduce(&self, lease: Duration, locker: &Arc<Inner>) {
         let seconds = lease.min(LONGEST).as_secs() + 1;
         if self.longest_lease.load(Ordering::Relaxed) < seconds {

@@ -33,7 +33,8 @@ use std::{
     time::Duration,
 };
 
-/// Adds a parameter of redis to the URL of the builder, or of `LOCKER_URL`: for callers that have an option in its place.
+/// Adds a parameter of redis to the URL of the builder, or of `LOCKER_URL`: for callers that have an option in its
+/// place.
 ///
 /// Opening fails with `Misused` if the URL has another value, or is of another store, which `allow_eviction` does not
 /// change.
@@ -341,6 +342,31 @@ mod tests {
             let error = LazyLocker::new(builder).expect_err(&shown);
             assert_eq!(error.kind(), ErrorKind::Misused, "{shown}");
         }
+    }
+
+    /// `LOCKER_URL` may name the replicas.
+    #[test]
+    fn option_may_need_another_one_of_a_url_that_is_not_known_yet() {
+        for (name, value) in [("wait_timeout", "200ms"), ("wait_replicas", "2"), ("allow_eviction", "no")] {
+            LazyLocker::new(with_parameter(Locker::builder(), name, value)).expect(name);
+        }
+    }
+
+    /// Two stores would not notice that a call inside a body waits for that body.
+    #[cfg(feature = "redis")]
+    #[test]
+    fn options_in_any_order_open_one_store() {
+        let url = "redis://127.0.0.1:1?strict=1m";
+        let open = |options: &[(&str, &str)]| {
+            let builder = Locker::builder().url(url).lazy();
+            let with = |builder, option: &(&str, &str)| with_parameter(builder, option.0, option.1);
+            block(options.iter().fold(builder, with).build()).unwrap()
+        };
+        let one = open(&[("wait_replicas", "1"), ("wait_timeout", "200ms")]);
+        let two = open(&[("wait_timeout", "200ms"), ("allow_eviction", "no"), ("wait_replicas", "1")]);
+        let other = open(&[("wait_replicas", "2")]);
+        let is_one_store = |other: &Locker| std::ptr::addr_eq(one.store(), other.store());
+        assert!(is_one_store(&two) && !is_one_store(&other));
     }
 
     #[test]

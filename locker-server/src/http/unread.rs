@@ -24,8 +24,8 @@ impl UnreadCap {
         Self { bytes: Cap::new(limit), refusals: AtomicUsize::new(0) }
     }
 
-    /// Counts a long answer. Returns `None` for other answers, for a text that is in memory once, and for a grant, which
-    /// is never refused.
+    /// Counts a long answer. Returns `None` for other answers, for a text that is in memory once, and for a grant,
+    /// which is never refused.
     ///
     /// # Errors
     /// 503 if the cap is reached.

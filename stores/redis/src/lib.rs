@@ -83,7 +83,8 @@ pub struct Redis {
 /// The open stores. All lockers of this process with the same URL and options share one.
 static OPEN: PerProcess<Mutex<HashMap<Name, Weak<Redis>>>> = PerProcess::new();
 
-/// A URL, its options, those of all networks, and the prefix in strict mode, whose record has it in its key.
+/// A URL without its options, these options, those of all networks, and in strict mode the prefix, which is in the key
+/// of the record.
 type Name = (String, Options, NetworkOptions, Option<String>);
 
 impl Redis {

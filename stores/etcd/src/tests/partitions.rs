@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Less than a waiter's interval of asking again.
-const PROMPT: Duration = Duration::from_secs(12);
+const PROMPT: Duration = Duration::from_secs(8);
 
 /// Holders that enter one after the other, with rising fences.
 #[derive(Default)]

@@ -18,10 +18,11 @@ const BRIEF: Duration = Duration::from_millis(200);
 async fn held_passes_while_the_lock_is_held() {
     let Some(database) = Database::open().await else { return };
     let (caller, name) = (database.client().await, fresh_name());
-    let guard = database.locker.lock(&name).lease(Duration::from_secs(3)).acquire().await.unwrap();
+    let lease = Duration::from_secs(3);
+    let (guard, acquired) =
+        (database.locker.lock(&name).lease(lease).acquire().await.unwrap(), Instant::now());
     assert_eq!(caller.check(guard.held_sql()).await, Ok(()));
-    // Under test: a hold that is older than its lease, because it was renewed.
-    sleep(Duration::from_secs(4)).await;
+    until("a renewal after the first lease", async || acquired.elapsed() > lease && guard.is_held()).await;
     assert_eq!(caller.check(guard.held_sql()).await, Ok(()), "after renewals");
     guard.release().await.unwrap();
 }
