@@ -117,7 +117,8 @@ struct Panicking;
 
 impl Wake for Panicking {
     fn wake(self: Arc<Self>) {
-        panic!("a waker panics");
+        // The end of the connection wakes it too, and a second panic then ends the program.
+        assert!(std::thread::panicking(), "a waker panics");
     }
 }
 
