@@ -36,9 +36,9 @@ pub(super) struct Script {
 }
 
 #[derive(Debug)]
-struct Text {
-    body: String,
-    digest: String,
+pub(super) struct Text {
+    pub(super) body: String,
+    pub(super) digest: String,
 }
 
 impl Script {
@@ -92,7 +92,7 @@ impl Script {
 }
 
 impl Text {
-    fn new(body: String) -> Self {
+    pub(super) fn new(body: String) -> Self {
         let digest = redis::Script::new(&body).get_hash().to_owned();
         Self { body, digest }
     }
@@ -234,12 +234,14 @@ impl Invocation {
         self.command("EVAL", &self.text().body)
     }
 
-    /// Returns the call of a script that a test has changed, by digest and in full. Its last argument is the time.
+    /// Returns the call of a script that a test has changed, by digest or in full. Its last argument is the time.
     #[cfg(test)]
-    pub(super) fn changed(self, change: &mut impl FnMut(&str) -> (String, String), now: u64) -> (Cmd, Cmd) {
-        let (body, digest) = change(&self.text().body);
-        let at = |mut command: Cmd| command.arg(now).clone();
-        (at(self.command("EVALSHA", &digest)), at(self.command("EVAL", &body)))
+    pub(super) fn changed(self, text: impl FnOnce(&Text) -> Arc<Text>, in_full: bool, now: u64) -> Cmd {
+        let text = text(self.text());
+        let (name, script) = if in_full { ("EVAL", &text.body) } else { ("EVALSHA", &text.digest) };
+        let mut command = self.command(name, script);
+        command.arg(now);
+        command
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {
@@ -335,10 +337,10 @@ impl BatchScript {
     pub(super) fn changed(
         &self,
         calls: &[&Invocation],
-        change: &mut impl FnMut(&str) -> (String, String),
+        text: impl FnOnce(&Text) -> Arc<Text>,
         now: u64,
     ) -> Cmd {
-        let mut command = self.with("EVAL", &change(&self.script.text(is_strict(calls)).body).0, calls);
+        let mut command = self.with("EVAL", &text(self.script.text(is_strict(calls))).body, calls);
         command.arg(now);
         command
     }

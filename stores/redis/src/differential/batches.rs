@@ -47,7 +47,7 @@ pub(super) fn run(mut comparison: Comparison, draw: Draw, rounds: usize) -> Resu
                 batched.iter().map(|(at, request)| sides[*at].invocation(request)).collect();
             let command = batch.changed(
                 &invocations.iter().collect::<Vec<_>>(),
-                &mut |text| texts.change(text),
+                |text| texts.change(text),
                 now.as_micros(),
             );
             let answers: Vec<Value> = command.query(connection).map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use crate::{
         primitives,
     },
     push_receiver::Message,
-    script::{Invocation, ScriptReply},
+    script::{Invocation, ScriptReply, Text},
     strict::{
         SLACK, Strict,
         reference::{Answer, Record, Rules},
@@ -138,8 +138,8 @@ fn kind(request: &Request) -> &'static str {
 /// The scripts of a comparison, with a simulated clock and perhaps a bug.
 pub(super) struct Texts {
     pub(super) bug: Option<Bug>,
-    /// The changed texts and their digests, by original text.
-    pub(super) known: HashMap<String, (String, String)>,
+    /// By digest of the original.
+    pub(super) changed: HashMap<String, Arc<Text>>,
     pub(super) seeded: bool,
 }
 
@@ -147,17 +147,17 @@ pub(super) struct Texts {
 pub(super) type Bug = (&'static str, &'static str, &'static str);
 
 impl Texts {
-    pub(super) fn change(&mut self, original: &str) -> (String, String) {
-        if let Some(known) = self.known.get(original) {
-            return known.clone();
+    pub(super) fn change(&mut self, original: &Text) -> Arc<Text> {
+        if let Some(changed) = self.changed.get(&original.digest) {
+            return changed.clone();
         }
-        let mut body = CLOCK.to_owned() + original;
+        let mut body = CLOCK.to_owned() + &original.body;
         if let Some((_, old, new)) = self.bug.filter(|(_, old, _)| body.contains(old)) {
             (body, self.seeded) = (body.replace(old, new), true);
         }
-        let digest = redis::Script::new(&body).get_hash().to_owned();
-        self.known.insert(original.to_owned(), (body.clone(), digest.clone()));
-        (body, digest)
+        let changed = Arc::new(Text::new(body));
+        self.changed.insert(original.digest.clone(), changed.clone());
+        changed
     }
 }
 
@@ -191,8 +191,7 @@ fn send_once<'a>(
     let mut pipeline = redis::pipe();
     for (side, request, call) in calls {
         let mut command = |call: Invocation| {
-            let (by_digest, in_full) = call.changed(&mut |text| texts.change(text), side.now.as_micros());
-            if side.history.len() < 10 { in_full } else { by_digest }
+            call.changed(|text| texts.change(text), side.history.len() < 10, side.now.as_micros())
         };
         if let Some(inspection) = side.inspection(request) {
             pipeline.add_command(command(inspection)).ignore();
@@ -225,7 +224,7 @@ impl Comparison {
     pub(super) fn start(server: &RedisServer, bug: Option<Bug>, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let sides = (0..KEYS).map(|number| Side::new(number, &mut rng)).collect();
-        let texts = Texts { bug, known: HashMap::new(), seeded: false };
+        let texts = Texts { bug, changed: HashMap::new(), seeded: false };
         Self { connection: server.connection(), texts, rng, sides, back: &[0], is_strict: false }
     }
 

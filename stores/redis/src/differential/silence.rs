@@ -27,12 +27,12 @@ struct Scene {
 
 impl Scene {
     fn new(server: &RedisServer) -> Self {
-        let texts = Texts { bug: None, known: HashMap::new(), seeded: false };
+        let texts = Texts { bug: None, changed: HashMap::new(), seeded: false };
         Self { connection: server.connection(), texts, now: START, key: Key::new("lock:a") }
     }
 
     fn invoke(&mut self, call: Invocation) -> ScriptReply {
-        let (_, in_full) = call.changed(&mut |text| self.texts.change(text), self.now.as_micros());
+        let in_full = call.changed(|text| self.texts.change(text), true, self.now.as_micros());
         ScriptReply::read(in_full.query(&mut self.connection).unwrap()).unwrap()
     }
 
