@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 RUSTFLAGS="${RUSTFLAGS:-} --cfg shuttle" CARGO_TARGET_DIR=target/shuttle \
-    cargo test --quiet --release -p locker-core --lib -- interleavings "$@"
+    cargo test --quiet --release -p locker-core --test interleavings -- "$@"

@@ -228,5 +228,5 @@ impl Drop for Shards {
     }
 }
 
-#[cfg(all(test, shuttle))]
-mod interleavings;
+#[cfg(shuttle)]
+pub mod interleavings;

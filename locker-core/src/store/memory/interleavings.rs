@@ -1,6 +1,8 @@
 //! The queue, cancellation, expiry and the mailboxes under the thread interleavings that shuttle generates.
 //!
-//! Run with `scripts/interleavings.sh`.
+//! `scripts/interleavings.sh` runs them, from `tests/interleavings.rs`: the unit tests beside them need many crates,
+//! which would be compiled once more.
+#![allow(missing_docs, reason = "the names say what the tests assert")]
 
 use super::Shards;
 use crate::{
@@ -108,8 +110,7 @@ fn check(kind: HoldKind, parts: &'static [fn(&World)]) {
     Runner::new(PctScheduler::new(3, SCHEDULES), config).run(run);
 }
 
-#[test]
-fn every_waiter_is_served() {
+pub fn every_waiter_is_served() {
     check(
         HoldKind::Lock,
         &[
@@ -120,8 +121,7 @@ fn every_waiter_is_served() {
     );
 }
 
-#[test]
-fn unfair_callers_are_all_served() {
+pub fn unfair_callers_are_all_served() {
     check(
         HoldKind::Lock,
         &[
@@ -132,8 +132,7 @@ fn unfair_callers_are_all_served() {
     );
 }
 
-#[test]
-fn no_permit_idles_while_unfair_callers_wait() {
+pub fn no_permit_idles_while_unfair_callers_wait() {
     check(
         TWO,
         &[
@@ -145,8 +144,7 @@ fn no_permit_idles_while_unfair_callers_wait() {
     );
 }
 
-#[test]
-fn cancelled_waiter_blocks_no_caller() {
+pub fn cancelled_waiter_blocks_no_caller() {
     check(
         HoldKind::Lock,
         &[
@@ -162,8 +160,7 @@ fn cancelled_waiter_blocks_no_caller() {
     );
 }
 
-#[test]
-fn mailbox_closed_before_cancel_loses_nothing() {
+pub fn mailbox_closed_before_cancel_loses_nothing() {
     check(
         HoldKind::Lock,
         &[
@@ -180,8 +177,7 @@ fn mailbox_closed_before_cancel_loses_nothing() {
     );
 }
 
-#[test]
-fn expired_lease_serves_the_next_waiter() {
+pub fn expired_lease_serves_the_next_waiter() {
     check(
         HoldKind::Lock,
         &[
