@@ -42,6 +42,6 @@ if ! is_complete; then
         DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv >&2
         "$python" -m venv --clear "$venv" >&2
     }
-    "$venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}" >&2
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile "${packages[@]}" >&2
 fi
 [ "${1:-}" = --plan ] || echo "export LOCKER_TEST_PYTHON=$venv/bin/python"

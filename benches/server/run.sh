@@ -26,7 +26,8 @@ ulimit -n "$(ulimit -Hn)"
 cat >"$work/pairs.lua" <<'LUA'
 -- A release follows long after its acquire, on any connection: the acquire has been answered by then, even if a
 -- thread of the server was paused for some milliseconds.
-local id = tostring({}):match("0x%x+")
+-- The last acquires of a run have no release, and a semaphore has at most --max-holds: each run has its own.
+local id = os.time() .. "-" .. tostring({}):match("0x%x+")
 local taken, given, asked = 0, 0, false
 function request()
     if not asked then
@@ -36,10 +37,10 @@ function request()
     end
     if taken - given <= 8192 then
         taken = taken + 1
-        return wrk.format("POST", "/v1/semaphore/bench/acquire?size=1000000000&key=" .. id .. "-" .. taken)
+        return wrk.format("POST", "/v1/semaphore/" .. id .. "/acquire?size=1000000000&key=" .. id .. "-" .. taken)
     end
     given = given + 1
-    return wrk.format("POST", "/v1/semaphore/bench/release?key=" .. id .. "-" .. given)
+    return wrk.format("POST", "/v1/semaphore/" .. id .. "/release?key=" .. id .. "-" .. given)
 end
 LUA
 

@@ -37,7 +37,6 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct Http {
     handler: Arc<Handler>,
-    router: axum::Router,
     /// Connections beyond the cap that are getting a 503.
     refusing: Arc<Cap>,
 }
@@ -45,8 +44,7 @@ pub(crate) struct Http {
 impl Http {
     /// `refusing` limits how many connections beyond the cap get a 503 at a time.
     pub(crate) fn new(handler: Handler, refusing: usize) -> Self {
-        let handler = Arc::new(handler);
-        Self { router: handler::router(&handler), handler, refusing: Arc::new(Cap::new(refusing)) }
+        Self { handler: Arc::new(handler), refusing: Arc::new(Cap::new(refusing)) }
     }
 
     /// Serves until the server shuts down. Answers that are being sent are completed.
@@ -90,7 +88,7 @@ impl Http {
             tracing::debug!(%error, "cannot set the options of a connection");
         }
         // Boxed, because tokio rounds the size of a task up.
-        connections.spawn(Box::pin(connection::serve(permit, self.router.clone(), stream)));
+        connections.spawn(Box::pin(connection::serve(permit, stream)));
     }
 }
 

@@ -3,9 +3,9 @@
 use super::tokens::Tokens;
 use crate::api::{Answer, name::quoted};
 use hyper::{
-    HeaderMap, Version,
+    HeaderMap, Request, Version,
     header::{AUTHORIZATION, HOST, HeaderName, ORIGIN},
-    http::{request::Parts, uri::Authority},
+    http::uri::Authority,
 };
 use std::net::IpAddr;
 
@@ -26,8 +26,8 @@ impl AccessPolicy {
     }
 
     /// Refuses requests that a foreign web page made a browser send.
-    pub(super) fn check_origin(&self, head: &Parts, local: IpAddr) -> Result<(), Answer> {
-        let headers = &head.headers;
+    pub(super) fn check_origin<B>(&self, request: &Request<B>, local: IpAddr) -> Result<(), Answer> {
+        let headers = request.headers();
         if let Some(site) = headers.get(FETCH_SITE)
             && !matches!(site.as_bytes(), b"same-origin" | b"none")
         {
@@ -36,11 +36,11 @@ impl AccessPolicy {
         let mut hosts = headers.get_all(HOST).iter();
         let host = match (hosts.next(), hosts.next()) {
             (Some(host), None) => Some(host.to_str().unwrap_or_default()),
-            (None, None) if head.version < Version::HTTP_11 => None,
+            (None, None) if request.version() < Version::HTTP_11 => None,
             _ => return Err(Answer::bad_request("send exactly one Host header")),
         };
         // The host in the request target overrides the header (RFC 9112, 3.2.2).
-        let host = head.uri.authority().map(Authority::as_str).or(host);
+        let host = request.uri().authority().map(Authority::as_str).or(host);
         if let Some(origin) = headers.get(ORIGIN) {
             let origin = origin.to_str().unwrap_or_default();
             if !host.is_some_and(|host| is_same_origin(origin, host)) {
@@ -130,11 +130,11 @@ mod tests {
 
     fn check_target(target: &str, pairs: &[(HeaderName, &str)]) -> u16 {
         let policy = AccessPolicy::new(None, vec!["locker.internal".into()]);
-        let (mut head, ()) = hyper::Request::get(target).body(()).unwrap().into_parts();
+        let mut request = Request::get(target).body(()).unwrap();
         for (name, value) in pairs {
-            head.headers.append(name.clone(), HeaderValue::from_str(value).unwrap());
+            request.headers_mut().append(name.clone(), HeaderValue::from_str(value).unwrap());
         }
-        policy.check_origin(&head, LOCAL).map_or_else(|answer| answer.status, |()| 0)
+        policy.check_origin(&request, LOCAL).map_or_else(|answer| answer.status, |()| 0)
     }
 
     #[test]

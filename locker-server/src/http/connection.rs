@@ -1,13 +1,9 @@
 //! One connection.
 
-use super::{handler::Handler, stream::Stream};
-use axum::Router;
-use hyper::{Request, body::Incoming, server::conn::http1, service::Service, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
-};
-use std::{pin::pin, sync::Arc, time::Duration};
+use super::{handler::Handler, response::Response, stream::Stream};
+use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
 
 /// A permit for one connection, returned on drop.
@@ -28,13 +24,17 @@ impl Drop for ConnectionPermit {
 }
 
 /// Serves one connection until it ends.
-pub(super) async fn serve(permit: ConnectionPermit, router: Router, stream: TcpStream) {
+pub(super) async fn serve(permit: ConnectionPermit, stream: TcpStream) {
     let handler = &permit.0;
     let Ok(stream) = Stream::new(stream, handler.header_timeout(), handler.unread().clone()) else { return };
-    let (client, router) = (stream.client().clone(), TowerToHyperService::new(router));
-    let service = service_fn(|mut request: Request<Incoming>| {
-        request.extensions_mut().insert(client.clone());
-        router.call(request)
+    let client = &stream.client().clone();
+    let service = service_fn(async |request: Request<Incoming>| {
+        let response = handler.answer(client, request).await;
+        Ok::<_, Infallible>(response.unwrap_or_else(|| {
+            client.close();
+            // The client does not get it.
+            Response::default()
+        }))
     });
     let builder = builder(handler.header_size(), handler.header_timeout());
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));

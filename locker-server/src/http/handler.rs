@@ -1,24 +1,25 @@
 //! From an HTTP request to its response.
 //!
-//! The paths of calls have no routes: [`api`](crate::api) parses them, because ZeroMQ needs the same parser.
+//! There are no routes: [`api`](crate::api) parses the paths of calls, because ZeroMQ needs the same parser.
 
-use super::{access::AccessPolicy, response::response, stream::Client, unread::UnreadCap};
+use super::{
+    access::AccessPolicy,
+    response::{Response, response},
+    stream::Client,
+    unread::UnreadCap,
+};
 use crate::{
     api::{Answer, CallKind, Method, ParsedCall, openapi},
     log_throttle::LogEvent,
     metrics::Transport,
     server::{Request as CallRequest, Server},
 };
-use axum::{
-    Extension, Router,
-    body::Body,
-    extract::{Request, State},
-    middleware::{Next, from_fn_with_state},
-    response::Response,
-    routing::{MethodRouter, get},
-};
 use http_body_util::BodyExt;
-use hyper::{header::CONTENT_TYPE, http::request::Parts};
+use hyper::{
+    HeaderMap, Request,
+    body::{Body, Incoming},
+    header::CONTENT_TYPE,
+};
 use std::{pin::pin, sync::Arc, time::Duration};
 
 /// The size limit of forms.
@@ -82,40 +83,93 @@ impl Handler {
         }
     }
 
+    /// Answers a request: `None` if its client has disconnected from a call that waits.
+    pub(super) async fn answer(&self, client: &Client, request: Request<Incoming>) -> Option<Response> {
+        let answer = match self.check(client, &request) {
+            Ok(None) => self.call(client, request).await?,
+            Ok(Some(page)) => self.page(page, request.method()).await,
+            Err(refusal) => self.refused(&request, refusal),
+        };
+        Some(self.respond(answer))
+    }
+
+    /// Returns the page that the request asks for, or `None` if it is a call.
+    fn check(&self, client: &Client, request: &Request<Incoming>) -> Result<Option<Page>, Answer> {
+        self.access.check_origin(request, client.local())?;
+        let page = Page::at(request.uri().path());
+        if page.is_none_or(Page::needs_token) {
+            self.access.check_token(request.headers())?;
+        }
+        Ok(page)
+    }
+
+    async fn page(&self, page: Page, method: &hyper::Method) -> Answer {
+        // It may be long, and the HTTP library serves pipelined requests without a pause.
+        tokio::task::yield_now().await;
+        if method != hyper::Method::GET {
+            return Answer::wrong_method("GET");
+        }
+        match page {
+            Page::Metrics => Answer::text(self.server.render_metrics()),
+            Page::Health => Answer::text("ok"),
+            Page::Ready(text) => self.server.service.ready(text).await,
+            Page::OpenApi => openapi::document()
+                .map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json),
+        }
+    }
+
+    async fn call(&self, client: &Client, request: Request<Incoming>) -> Option<Answer> {
+        if request.method() == hyper::Method::GET {
+            // As a page.
+            tokio::task::yield_now().await;
+        }
+        match self.parse(request).await {
+            Ok(parsed) => {
+                let gone = pin!(client.disconnected());
+                self.server.answer(Transport::Http, &parsed, gone, None).await
+            }
+            Err(answer) => Some(answer),
+        }
+    }
+
     /// Parses the request. `Err` contains the answer if there is nothing to carry out.
-    async fn parse(&self, request: Request) -> Result<ParsedCall, Answer> {
-        let (head, body) = request.into_parts();
-        let form = self.form(&head, body).await.map_err(|answer| self.refused(&head, answer))?;
-        let query = head.uri.query().unwrap_or_default();
-        let (transport, method, path) = (Transport::Http, method(&head.method), head.uri.path());
+    async fn parse(&self, mut request: Request<Incoming>) -> Result<ParsedCall, Answer> {
+        let form = match *request.method() {
+            hyper::Method::POST => self.form(&mut request).await,
+            // Ignored.
+            _ => Ok(String::new()),
+        };
+        let form = form.map_err(|answer| self.refused(&request, answer))?;
+        let query = request.uri().query().unwrap_or_default();
+        let (transport, method, path) = (Transport::Http, method(request.method()), request.uri().path());
         self.server.parse(CallRequest { transport, method, path, query, form: &form })
     }
 
     /// Counts the answer to a request that was refused before it was parsed as a call.
-    fn refused(&self, head: &Parts, answer: Answer) -> Answer {
-        let kind = CallKind::of(method(&head.method), head.uri.path());
+    fn refused<B>(&self, request: &Request<B>, answer: Answer) -> Answer {
+        let kind = CallKind::of(method(request.method()), request.uri().path());
         self.server.metrics.answered(Transport::Http, kind, &answer);
         answer
     }
 
-    /// Returns the form in the body. Bodies of other methods than `POST` are ignored.
-    async fn form(&self, head: &Parts, body: Body) -> Result<String, Answer> {
-        if head.method != hyper::Method::POST {
+    /// Returns the form in the body.
+    async fn form(&self, request: &mut Request<Incoming>) -> Result<String, Answer> {
+        if request.body().is_end_stream() {
             return Ok(String::new());
         }
-        let read = tokio::time::timeout(self.header_timeout, self.read(body)).await;
+        let read = tokio::time::timeout(self.header_timeout, self.read(request.body_mut())).await;
         let form = read.unwrap_or_else(|_| {
             Err(Answer::bad_request("the body did not arrive within --header-timeout"))
         })?;
-        if !form.is_empty() && !is_form(head) {
+        if !form.is_empty() && !is_form(request.headers()) {
             return Err(Answer::wrong_type());
         }
         String::from_utf8(form).map_err(|_| Answer::bad_request("the body is not UTF-8"))
     }
 
     /// Copies the body, so that the buffers of the HTTP library are free again.
-    async fn read(&self, mut body: Body) -> Result<Vec<u8>, Answer> {
-        let (mut read, announced) = (Vec::new(), hyper::body::Body::size_hint(&body).lower());
+    async fn read(&self, body: &mut Incoming) -> Result<Vec<u8>, Answer> {
+        let (mut read, announced) = (Vec::new(), body.size_hint().lower());
         if announced > MAX_BODY as u64 {
             return Err(Answer::too_large(MAX_BODY));
         }
@@ -133,91 +187,36 @@ impl Handler {
     }
 }
 
-/// Returns the routes. The check of a layer applies to the routes before it.
-pub(super) fn router(handler: &Arc<Handler>) -> Router {
-    let ready =
-        |text| page(move |handler: Arc<Handler>| async move { handler.server.service.ready(text).await });
-    Router::new()
-        .route("/metrics", page(async |handler| Answer::text(handler.server.render_metrics())))
-        .fallback(call)
-        .layer(from_fn_with_state(handler.clone(), check_token))
-        .route("/healthz", page(async |_| Answer::text("ok")))
-        .route("/readyz", ready("ready"))
-        .route(BOUNCER_READY, ready("I'm ready!\n"))
-        .route("/openapi.json", page(async |_| openapi_document()))
-        .layer(from_fn_with_state(handler.clone(), check_origin))
-        .with_state(handler.clone())
+/// A page about the server itself. All other paths are those of calls.
+#[derive(Clone, Copy, Debug)]
+enum Page {
+    Health,
+    /// Contains what it says.
+    Ready(&'static str),
+    OpenApi,
+    Metrics,
 }
 
-type HandlerState = State<Arc<Handler>>;
-
-/// Returns a page about the server itself. `HEAD` is refused like all methods but `GET`.
-fn page<F>(answer: impl Fn(Arc<Handler>) -> F + Clone + Send + Sync + 'static) -> MethodRouter<Arc<Handler>>
-where
-    F: Future<Output = Answer> + Send + 'static,
-{
-    let page = async move |State(handler): HandlerState| {
-        tokio::task::yield_now().await;
-        handler.respond(answer(handler.clone()).await)
-    };
-    get(page).head(wrong_method).fallback(wrong_method)
-}
-
-async fn wrong_method() -> Response {
-    response(Answer::wrong_method("GET"), None)
-}
-
-fn openapi_document() -> Answer {
-    openapi::document().map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json)
-}
-
-async fn check_origin(
-    State(handler): HandlerState,
-    Extension(client): Extension<Client>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (head, body) = request.into_parts();
-    if let Err(answer) = handler.access.check_origin(&head, client.local()) {
-        return handler.respond(handler.refused(&head, answer));
-    }
-    next.run(Request::from_parts(head, body)).await
-}
-
-async fn check_token(State(handler): HandlerState, request: Request, next: Next) -> Response {
-    if let Err(answer) = handler.access.check_token(request.headers()) {
-        let (head, _) = request.into_parts();
-        return handler.respond(handler.refused(&head, answer));
-    }
-    next.run(request).await
-}
-
-async fn call(
-    State(handler): HandlerState,
-    Extension(client): Extension<Client>,
-    request: Request,
-) -> Response {
-    if request.method() == hyper::Method::GET {
-        // Its answer may be long, and the HTTP library serves pipelined requests without a pause.
-        tokio::task::yield_now().await;
-    }
-    let answer = match handler.parse(request).await {
-        Ok(parsed) => {
-            handler.server.answer(Transport::Http, &parsed, pin!(client.disconnected()), None).await
+impl Page {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/healthz" => Some(Self::Health),
+            "/readyz" => Some(Self::Ready("ready")),
+            BOUNCER_READY => Some(Self::Ready("I'm ready!\n")),
+            "/openapi.json" => Some(Self::OpenApi),
+            "/metrics" => Some(Self::Metrics),
+            _ => None,
         }
-        Err(answer) => Some(answer),
-    };
-    if let Some(answer) = answer {
-        return handler.respond(answer);
     }
-    client.close();
-    // The client does not get it.
-    Response::default()
+
+    fn needs_token(self) -> bool {
+        matches!(self, Self::Metrics)
+    }
 }
 
-fn is_form(head: &Parts) -> bool {
+fn is_form(headers: &HeaderMap) -> bool {
     const FORM: &[u8] = b"application/x-www-form-urlencoded";
-    let given = head.headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let given = headers.get(CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
     let essence = given.split(|&byte| byte == b';').next().unwrap_or_default();
     essence.trim_ascii().eq_ignore_ascii_case(FORM)
 }

@@ -2,8 +2,8 @@
 
 use super::unread::Unread;
 use crate::api::Answer;
-use axum::{body::Body, response::Response};
 use bytes::Bytes;
+use http_body_util::Full;
 use hyper::{
     HeaderMap, StatusCode,
     header::{
@@ -12,6 +12,8 @@ use hyper::{
     },
 };
 use std::{borrow::Cow, time::Duration};
+
+pub(super) type Response = hyper::Response<Full<Bytes>>;
 
 const FENCE: HeaderName = HeaderName::from_static("locker-fence");
 
@@ -36,7 +38,7 @@ pub(super) fn response(mut answer: Answer, unread: Option<Unread>) -> Response {
         (Cow::Owned(text), None) => Bytes::from(text),
     };
     let content_type = answer.content_type();
-    let mut response = Response::new(Body::from(body));
+    let mut response = Response::new(Full::new(body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
