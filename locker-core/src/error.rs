@@ -155,6 +155,7 @@ impl Error {
     }
 
     /// The error of a call in a forked child on something that its parent made.
+    #[doc(hidden)]
     #[must_use]
     pub fn made_before_a_fork(what: &str, cure: &str) -> Self {
         Self::new(ErrorKind::Misused, format!("{what} before a fork, for the parent process: {cure}"))
@@ -168,6 +169,7 @@ impl Error {
     }
 
     /// Sets the annotated function that failed, if there is one.
+    #[doc(hidden)]
     #[must_use]
     pub fn of_function(mut self, function: Option<&'static str>) -> Self {
         self.0.function = function;
@@ -175,6 +177,7 @@ impl Error {
     }
 
     /// Returns the error for what would be granted at another time than after a failure of the store.
+    #[doc(hidden)]
     #[cfg(feature = "_network")]
     #[must_use]
     pub fn nothing_is_granted(left: Duration) -> Self {
@@ -186,6 +189,7 @@ impl Error {
     }
 
     /// Replaces the message.
+    #[doc(hidden)]
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.0.message = message.into();
@@ -217,6 +221,7 @@ impl Error {
     }
 
     /// Marks that the request was not carried out.
+    #[doc(hidden)]
     #[cfg(feature = "_cas")]
     #[must_use]
     pub fn certain(mut self) -> Self {
@@ -226,6 +231,7 @@ impl Error {
 
     /// Marks that the request was not sent because there was no connection: a later attempt may succeed, whatever the
     /// kind.
+    #[doc(hidden)]
     #[cfg(any(feature = "_network", test))]
     #[must_use]
     pub fn unsent(mut self) -> Self {
@@ -234,6 +240,7 @@ impl Error {
     }
 
     /// Marks that the store has said why, although the outcome is unknown.
+    #[doc(hidden)]
     #[cfg(any(feature = "redis", test))]
     #[must_use]
     pub fn answered(mut self) -> Self {
@@ -242,6 +249,7 @@ impl Error {
     }
 
     /// Returns whether [`unsent`](Self::unsent) marked the error.
+    #[doc(hidden)]
     #[must_use]
     pub fn is_unsent(&self) -> bool {
         self.0.unsent

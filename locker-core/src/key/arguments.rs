@@ -103,6 +103,7 @@ impl Write for Arguments {
 
 impl Key {
     /// Returns the key of `#[lock_on_argument(name = "..", args(..))]` for these arguments.
+    #[doc(hidden)]
     pub fn on(prefix: &str, format: KeyFormat, name: &str, parts: &[&dyn KeyPart]) -> Self {
         let function = FunctionDigest::of(&[name]);
         let mut key = KeyBuilder::new(prefix, format, &function, ":lock|");

@@ -9,6 +9,7 @@ impl Key {
     /// Creates the key of the primitive `name`: `prefix`, `kind` (`lock`, `semaphore`, `rate` ..), `:` and the name.
     ///
     /// A name that is longer than 200 bytes or contains braces or control characters is replaced by its MD5 digest.
+    #[doc(hidden)]
     #[must_use]
     pub fn named(prefix: &str, kind: &str, name: &str) -> Self {
         if name.len() > LONGEST || !is_plain(name) {

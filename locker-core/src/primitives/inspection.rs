@@ -40,6 +40,7 @@ pub struct Held {
     /// known, such as for clients of a server.
     pub note: Option<String>,
     /// The part of the id that the holder's locker gives to all of its ids. It leads to the note.
+    #[doc(hidden)]
     #[cfg_attr(feature = "serde", serde(skip))]
     pub tag: Option<u64>,
 }

@@ -46,12 +46,16 @@ impl Algorithm {
 #[cfg_attr(any(feature = "serde", feature = "_cas"), derive(serde::Serialize, serde::Deserialize))]
 pub struct Quota {
     /// The algorithm.
+    #[doc(hidden)]
     pub algorithm: Algorithm,
     /// How many tokens an interval has.
+    #[doc(hidden)]
     pub count: u64,
     /// In microseconds.
+    #[doc(hidden)]
     pub interval: u64,
     /// [`NO_BURST`] if none is set.
+    #[doc(hidden)]
     pub burst: u64,
 }
 
@@ -114,6 +118,7 @@ impl Quota {
     }
 
     /// Returns how much longer this many more tokens take once the limit is used up.
+    #[doc(hidden)]
     #[must_use]
     pub fn time_of(&self, tokens: u64) -> Duration {
         if self.algorithm != Algorithm::Gcra {
@@ -124,6 +129,7 @@ impl Quota {
     }
 
     /// Returns the long-run rate as a count and its time. The count is at least the number admitted at once.
+    #[doc(hidden)]
     #[cfg(feature = "tower")]
     #[must_use]
     pub fn per_window(&self) -> (u64, Duration) {
@@ -142,6 +148,7 @@ impl Quota {
     ///
     /// # Errors
     /// `Misused`.
+    #[doc(hidden)]
     pub fn check(&self, tokens: u64) -> Result<()> {
         if self.interval == 0 {
             return misused(format!("interval is too short: give at least {SHORTEST:?}"));
