@@ -15,8 +15,6 @@ case "$1" in
 esac
 [ -n "${LOCKER_TEST_PROGRAMS:-}" ] || exec "$@"
 
-slots=${LOCKER_TEST_SLOTS:-1}
-[ "$slots" -ge 1 ] || { echo "LOCKER_TEST_SLOTS is $slots: give at least 1" >&2 && exit 1; }
 at=$LOCKER_TEST_PROGRAMS/$program
 [ ! -e "$at.output" ] || exit 0
 # The longest start before all others.
@@ -24,11 +22,11 @@ case "$program" in
 redis-* | locker_redis-* | locker_postgres-* | behaviour-* | server-* | smoke-* | locker_cas-*) ;;
 *) [ -z "${LOCKER_TEST_LONG:-}" ] || exit 0 ;;
 esac
-files() { find "$LOCKER_TEST_PROGRAMS" -name "*.$1" | wc -l; }
 has_ended() { [ ! -d "$LOCKER_TEST_PROGRAMS" ] || [ -e "$LOCKER_TEST_PROGRAMS/ended" ]; }
-while [ $(($(files output) - $(files status))) -ge "$slots" ]; do
+# Takes a slot: test.sh has put that many letters into the pipe.
+exec 9<>"$LOCKER_TEST_PROGRAMS/slots" 8>&-
+until read -r -n 1 -t 1 -u 9; do
     ! has_ended || exit 1
-    sleep 0.1
 done
 ! has_ended || exit 1
 # One at a time. Nobody may read it any more, which ends the inner shell.
@@ -44,10 +42,11 @@ show() {
 {
     SECONDS=0 status=0
     # shellcheck disable=SC2086 # A command and its options, or nothing.
-    ${LOCKER_TEST_SIGNALS:-} "$@" </dev/null >"$at.output" 2>&1 &
+    ${LOCKER_TEST_SIGNALS:-} "$@" </dev/null >"$at.output" 2>&1 9>&- &
     echo $! >"$at.pid"
     wait $! || status=$?
     rm "$at.pid"
     echo $status >"$at.status"
+    printf . >&9
     show $status
 } &
