@@ -1,20 +1,15 @@
-//! The interleavings of the embedded store as tests (`scripts/interleavings.sh`).
+//! The interleavings of the embedded store as a test (`scripts/interleavings.sh`).
 #![cfg(shuttle)]
 
-macro_rules! tests {
-    ($($name:ident)+) => {
-        $(#[test]
-        fn $name() {
-            locker_core::store::memory::interleavings::$name();
-        })+
-    };
-}
+use locker_core::store::memory::interleavings::ALL;
+use std::thread;
 
-tests! {
-    every_waiter_is_served
-    unfair_callers_are_all_served
-    no_permit_idles_while_unfair_callers_wait
-    cancelled_waiter_blocks_no_caller
-    mailbox_closed_before_cancel_loses_nothing
-    expired_lease_serves_the_next_waiter
+/// A thread that panics has the name of its test.
+#[test]
+fn all_interleavings_are_right() {
+    thread::scope(|scope| {
+        for (name, test) in ALL {
+            thread::Builder::new().name(name.into()).spawn_scoped(scope, test).unwrap();
+        }
+    });
 }

@@ -19,7 +19,17 @@ pub(crate) async fn open(url: &str, opening: &Opening) -> Result<Arc<dyn Store>>
 
 #[cfg_attr(
     not(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "files")),
-    expect(clippy::unused_async, unused_variables, reason = "for stores that other processes share")
+    expect(clippy::unused_async, reason = "for stores that other processes share")
+)]
+#[cfg_attr(
+    not(any(
+        feature = "redis",
+        feature = "postgres",
+        feature = "etcd",
+        feature = "files",
+        feature = "_fake"
+    )),
+    expect(unused_variables, reason = "for stores that other processes share")
 )]
 async fn open_here(url: &str, opening: &Opening) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = split(url)?;

@@ -35,7 +35,7 @@ async fn tokens_open_what_needs_one() {
         })
         .await
     };
-    for open in ["/healthz", "/readyz", "/openapi.json"] {
+    for open in ["/healthz", "/readyz", "/.well-known/ready", "/openapi.json"] {
         assert_eq!(get(open, None).await.status, 200, "{open}");
     }
     for closed in

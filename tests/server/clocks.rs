@@ -4,7 +4,7 @@ use crate::{
     run_shared::{Killed, output, saying},
     support::{binary, ended},
 };
-use locker_harness::{EtcdServer, eventually, missing};
+use locker_harness::{EtcdServer, eventually, wall_clock};
 use std::{
     fs,
     process::Command,
@@ -14,30 +14,19 @@ use std::{
 
 const MINUTES: [i64; 3] = [5, 0, -5];
 
-/// A cluster, and what gives processes another wall clock.
-struct Clocks {
-    server: EtcdServer,
-    library: String,
-}
+struct Clocks(EtcdServer);
 
 impl Clocks {
     /// Returns `None` if the test is skipped.
     fn new() -> Option<Self> {
-        let faketime = Command::new("faketime").args(["-m", "-f", "+0d", "printenv", "LD_PRELOAD"]).output();
-        let Ok(faketime) = faketime else {
-            return missing("there is no faketime: run scripts/setup-etcd.sh");
-        };
-        let library = String::from_utf8(faketime.stdout).unwrap().trim().to_owned();
-        assert!(library.contains("libfaketime"), "{library}");
-        Some(Self { server: EtcdServer::start()?, library })
+        wall_clock(0)?;
+        Some(Self(EtcdServer::start()?))
     }
 
-    /// A command of the program, whose wall clock is that far ahead. Other clocks are as they are.
+    /// A command of the program, whose wall clock is that far ahead.
     fn program(&self, minutes: i64, arguments: &[&str]) -> Command {
         let mut command = binary();
-        command.args(arguments).env("LOCKER_URL", self.server.url());
-        command.env("LD_PRELOAD", &self.library).env("FAKETIME", format!("{minutes:+}m"));
-        command.envs([("FAKETIME_DONT_FAKE_MONOTONIC", "1"), ("NO_FAKE_STAT", "1")]);
+        command.args(arguments).env("LOCKER_URL", self.0.url()).envs(wall_clock(60 * minutes).unwrap());
         command
     }
 

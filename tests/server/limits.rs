@@ -197,6 +197,18 @@ fn malformed_requests_get_a_bare_status() {
     }
 }
 
+/// A client must not send its next request over a connection that the server is about to close.
+#[test]
+fn page_announces_that_an_unread_body_ends_the_connection() {
+    let server = Server::start(&[]);
+    for page in ["/healthz", "/readyz", "/metrics"] {
+        let head = format!("GET {page} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n");
+        let answer = server.raw(head.as_bytes());
+        assert_eq!(status(&answer), 200, "{answer}");
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+    }
+}
+
 #[test]
 fn a_larger_header_size_can_be_configured() {
     let server = Server::start(&["--header-size", "16384"]);

@@ -87,7 +87,12 @@ impl Handler {
     pub(super) async fn answer(&self, client: &Client, request: Request<Incoming>) -> Option<Response> {
         let answer = match self.check(client, &request) {
             Ok(None) => self.call(client, request).await?,
-            Ok(Some(page)) => self.page(page, request.method()).await,
+            Ok(Some(page)) => {
+                let is_get = request.method() == hyper::Method::GET;
+                // Then the HTTP library says that it closes the connection if a body is unread.
+                drop(request);
+                self.page(page, is_get).await
+            }
             Err(refusal) => self.refused(&request, refusal),
         };
         Some(self.respond(answer))
@@ -103,18 +108,19 @@ impl Handler {
         Ok(page)
     }
 
-    async fn page(&self, page: Page, method: &hyper::Method) -> Answer {
+    async fn page(&self, page: Page, is_get: bool) -> Answer {
         // It may be long, and the HTTP library serves pipelined requests without a pause.
         tokio::task::yield_now().await;
-        if method != hyper::Method::GET {
+        if !is_get {
             return Answer::wrong_method("GET");
         }
         match page {
             Page::Metrics => Answer::text(self.server.render_metrics()),
             Page::Health => Answer::text("ok"),
             Page::Ready(text) => self.server.service.ready(text).await,
-            Page::OpenApi => openapi::document()
-                .map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json),
+            Page::OpenApi => {
+                openapi::document().map_or_else(|error| Answer::unavailable(error.to_string()), Answer::json)
+            }
         }
     }
 
@@ -146,7 +152,7 @@ impl Handler {
     }
 
     /// Counts the answer to a request that was refused before it was parsed as a call.
-    fn refused<B>(&self, request: &Request<B>, answer: Answer) -> Answer {
+    fn refused(&self, request: &Request<Incoming>, answer: Answer) -> Answer {
         let kind = CallKind::of(method(request.method()), request.uri().path());
         self.server.metrics.answered(Transport::Http, kind, &answer);
         answer

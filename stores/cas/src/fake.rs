@@ -21,6 +21,8 @@ use locker_core::{
     store::opening::Opening,
     sync::{Mutex, lock},
 };
+#[cfg(test)]
+use locker_harness::eventually;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
@@ -64,6 +66,34 @@ pub struct Fake {
     epoch: Mutex<(i64, Timestamp)>,
     /// How far behind the clock of the store this process takes it to be until the next answer, in microseconds.
     behind: AtomicU64,
+    #[cfg(test)]
+    gate: Gate,
+}
+
+/// Holds up the exchanges after one that has found a process gone.
+#[cfg(test)]
+#[derive(Default)]
+struct Gate {
+    is_armed: AtomicBool,
+    is_closed: AtomicBool,
+    passed: AtomicU64,
+}
+
+#[cfg(test)]
+impl Gate {
+    async fn pass(&self) {
+        while self.is_closed.load(Ordering::Relaxed) {
+            background::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn note(&self, answer: &Result<Outcome>) {
+        let found_gone = matches!(answer, Ok(Outcome::Matched { gone, .. }) if !gone.is_empty());
+        if found_gone && self.is_armed.swap(false, Ordering::Relaxed) {
+            self.is_closed.store(true, Ordering::Relaxed);
+        }
+        self.passed.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// What goes wrong with an exchange.
@@ -96,6 +126,8 @@ pub fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
         seen: AtomicU64::new(0),
         epoch: Mutex::default(),
         behind: AtomicU64::new(0),
+        #[cfg(test)]
+        gate: Gate::default(),
     };
     let mut is_ticked = false;
     for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
@@ -227,6 +259,20 @@ impl Fake {
         lock(&self.world.receivers).insert(self.inbox, Arc::downgrade(&self.receiver));
     }
 
+    /// Holds up all further exchanges once one has found a process gone.
+    #[cfg(test)]
+    pub(super) fn hold_up_after_gone(&self) {
+        self.gate.is_armed.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets an exchange pass that is held up, and returns when it was carried out.
+    #[cfg(test)]
+    pub(super) fn let_pass(&self) {
+        let before = self.gate.passed.load(Ordering::Relaxed);
+        assert!(self.gate.is_closed.swap(false, Ordering::Relaxed), "no process was gone");
+        eventually("an exchange", || (self.gate.passed.load(Ordering::Relaxed) > before).then_some(()));
+    }
+
     /// Returns a value and its version.
     #[cfg(test)]
     pub(super) fn value(&self, key: &str) -> (Version, Vec<u8>) {
@@ -284,6 +330,8 @@ impl Backend for Fake {
         Box::pin(async move {
             let fault = self.fault();
             self.wait().await;
+            #[cfg(test)]
+            self.gate.pass().await;
             let answer = match fault {
                 Fault::Refused => return Err(unavailable("the write was refused")),
                 Fault::RequestLost => Err(unavailable("the request was lost").unknown()),
@@ -303,6 +351,8 @@ impl Backend for Fake {
                     Ok(self.world.exchange(write, fault == Fault::MessagesLost))
                 }
             };
+            #[cfg(test)]
+            self.gate.note(&answer);
             self.wait().await;
             self.behind.store(0, Ordering::Relaxed);
             *lock(&self.epoch) = *lock(&self.world.epoch);

@@ -265,17 +265,18 @@ fn waiters_of_a_process_that_is_gone_are_skipped() {
 #[test]
 fn confirmed_grant_is_not_taken_back() {
     let world = world();
-    let (slow, quick, key) = (store(&world, "delay=200ms"), store(&world, ""), Key::new("lock"));
+    let (slow, quick, key) = (store(&world, ""), store(&world, ""), Key::new("lock"));
     let (holder, request) = acquire(&slow, WAIT);
     fence(call(&slow, &key, &request));
     let (waiter, waits) = acquire(&quick, WAIT);
     assert!(matches!(call(&quick, &key, &waits), Ok(Reply::Queued { .. })));
     quick.backend.stop_listening();
+    slow.backend.hold_up_after_gone();
     assert_eq!(call(&slow, &key, &release(holder)).unwrap(), Reply::Released);
     // The request of the other process that takes the grant back is under way.
     let renew = Request::Lock(HoldRequest::Renew { id: waiter, lease: LEASE, once: None });
     let Ok(Reply::Renewed { fence: granted }) = call(&quick, &key, &renew) else { panic!("it was lost") };
-    // This one is carried out after it.
+    slow.backend.let_pass();
     let Ok(Reply::Busy { .. }) = call(&slow, &key, &acquire(&slow, None).1) else {
         panic!("it was taken back")
     };

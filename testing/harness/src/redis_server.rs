@@ -1,6 +1,6 @@
 //! A real `redis-server` on a free port of this machine.
 
-use crate::{eventually, free_port, keeper::spawn, missing, signals};
+use crate::{eventually, free_port, keeper::spawn, missing, signals, wall_clock};
 use redis::{Client, Connection, FromRedisValue};
 use rustix::process::Pid;
 pub use rustix::process::Signal;
@@ -233,19 +233,12 @@ fn is_set(arguments: &[String], name: &str, value: &str) -> bool {
     arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value)
 }
 
-/// Returns the environment of a server whose wall clock is `behind`. Other clocks are as they are.
+/// Returns the environment of a server whose wall clock is `behind`.
 fn clock_behind(behind: Duration) -> Option<Vec<(&'static str, String)>> {
-    let Ok(shown) = Command::new("faketime").args(["-f", "+0d", "printenv", "LD_PRELOAD"]).output() else {
-        return missing("there is no faketime: run scripts/setup-etcd.sh");
-    };
-    let library = String::from_utf8_lossy(&shown.stdout).trim().to_owned();
-    Some(vec![
-        // The allocator of the C library: the server's own one asks for the time before the library is ready.
-        ("LD_PRELOAD", format!("{library} libc.so.6")),
-        ("FAKETIME", format!("-{}s", behind.as_secs())),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
-        ("NO_FAKE_STAT", "1".into()),
-    ])
+    let mut environment = wall_clock(-behind.as_secs().cast_signed())?;
+    // The allocator of the C library: the server's own one asks for the time before the library is ready.
+    environment[0].1 += " libc.so.6";
+    Some(environment)
 }
 
 fn program() -> String {

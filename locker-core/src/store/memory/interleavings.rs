@@ -2,7 +2,6 @@
 //!
 //! `scripts/interleavings.sh` runs them, from `tests/interleavings.rs`: the unit tests beside them need many crates,
 //! which would be compiled once more.
-#![allow(missing_docs, reason = "the names say what the tests assert")]
 
 use super::Shards;
 use crate::{
@@ -28,6 +27,16 @@ const START: Timestamp = Timestamp::from_micros(1_000_000_000);
 const SCHEDULES: usize = 20_000;
 
 const TWO: HoldKind = HoldKind::Semaphore { size: 2, permits: 1 };
+
+/// The tests, with their names.
+pub const ALL: [(&str, fn()); 6] = [
+    ("every_waiter_is_served", every_waiter_is_served),
+    ("unfair_callers_are_all_served", unfair_callers_are_all_served),
+    ("no_permit_idles_while_unfair_callers_wait", no_permit_idles_while_unfair_callers_wait),
+    ("cancelled_waiter_blocks_no_caller", cancelled_waiter_blocks_no_caller),
+    ("mailbox_closed_before_cancel_loses_nothing", mailbox_closed_before_cancel_loses_nothing),
+    ("expired_lease_serves_the_next_waiter", expired_lease_serves_the_next_waiter),
+];
 
 struct World {
     store: Shards,
@@ -110,7 +119,7 @@ fn check(kind: HoldKind, parts: &'static [fn(&World)]) {
     Runner::new(PctScheduler::new(3, SCHEDULES), config).run(run);
 }
 
-pub fn every_waiter_is_served() {
+fn every_waiter_is_served() {
     check(
         HoldKind::Lock,
         &[
@@ -121,7 +130,7 @@ pub fn every_waiter_is_served() {
     );
 }
 
-pub fn unfair_callers_are_all_served() {
+fn unfair_callers_are_all_served() {
     check(
         HoldKind::Lock,
         &[
@@ -132,7 +141,7 @@ pub fn unfair_callers_are_all_served() {
     );
 }
 
-pub fn no_permit_idles_while_unfair_callers_wait() {
+fn no_permit_idles_while_unfair_callers_wait() {
     check(
         TWO,
         &[
@@ -144,7 +153,7 @@ pub fn no_permit_idles_while_unfair_callers_wait() {
     );
 }
 
-pub fn cancelled_waiter_blocks_no_caller() {
+fn cancelled_waiter_blocks_no_caller() {
     check(
         HoldKind::Lock,
         &[
@@ -160,7 +169,7 @@ pub fn cancelled_waiter_blocks_no_caller() {
     );
 }
 
-pub fn mailbox_closed_before_cancel_loses_nothing() {
+fn mailbox_closed_before_cancel_loses_nothing() {
     check(
         HoldKind::Lock,
         &[
@@ -177,7 +186,7 @@ pub fn mailbox_closed_before_cancel_loses_nothing() {
     );
 }
 
-pub fn expired_lease_serves_the_next_waiter() {
+fn expired_lease_serves_the_next_waiter() {
     check(
         HoldKind::Lock,
         &[

@@ -337,7 +337,7 @@ impl Side {
 /// shows them.
 pub(super) fn shows<T>(server: &RedisServer, mut run: impl FnMut(u64) -> Result<T, String>) -> bool {
     let seed = seed();
-    (0..300).any(|more| {
+    (0..60).any(|more| {
         let _: String = server.ask("FLUSHALL", &[]);
         run(seed.wrapping_add(more)).is_err()
     })
