@@ -201,7 +201,8 @@ def test_body_that_returns_after_its_cancellation_has_lost(name: str, run: Run) 
             await asyncio.sleep(0)
         return 1
 
-    @short(Locker("memory://"), name=name)
+    # Long enough to be renewed in time: a late renewal would be the reason of the loss.
+    @Locker("memory://").lock_on_argument(1.5, max_hold=1.5, name=name)
     async def failing() -> None:
         try:
             await for_ever()
