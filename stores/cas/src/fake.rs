@@ -70,7 +70,7 @@ pub struct Fake {
     gate: Gate,
 }
 
-/// Holds up the exchanges after one that has found a process gone.
+/// Holds up exchanges before they are carried out.
 #[cfg(test)]
 #[derive(Default)]
 struct Gate {
@@ -257,6 +257,12 @@ impl Fake {
     #[cfg(test)]
     pub(super) fn listen_again(&self) {
         lock(&self.world.receivers).insert(self.inbox, Arc::downgrade(&self.receiver));
+    }
+
+    /// Holds up all exchanges, or lets them go on.
+    #[cfg(test)]
+    pub(super) fn hold_up(&self, is_closed: bool) {
+        self.gate.is_closed.store(is_closed, Ordering::Relaxed);
     }
 
     /// Holds up all further exchanges once one has found a process gone.

@@ -13,7 +13,7 @@ use super::{
     round::WAITER_TTL,
     store::CasStore,
 };
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::join_all};
 use locker_core::{
     blocking::block_on,
     clock::Timestamp,
@@ -173,10 +173,14 @@ fn asking_again_writes_nothing() {
 
 #[test]
 fn requests_that_gather_share_a_write() {
-    let store = store(&world(), "delay=20ms");
-    let key = Key::new("lock");
+    let (store, key) = (store(&world(), ""), Key::new("lock"));
     let requests: Vec<Request> = (0..100).map(|_| acquire(&store, WAIT).1).collect();
-    let replies = block_on(join_all(requests.iter().map(|request| store.call(&key, request))));
+    // Until all of them are made.
+    store.backend.hold_up(true);
+    let mut replies = join_all(requests.iter().map(|request| store.call(&key, request)));
+    assert!(replies.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
+    store.backend.hold_up(false);
+    let replies = block_on(replies);
     let granted = replies.iter().filter(|reply| matches!(reply, Ok(Reply::Granted { .. }))).count();
     assert_eq!((replies.len(), granted), (100, 1));
     assert!(store.backend.writes() <= 2, "{} writes", store.backend.writes());
