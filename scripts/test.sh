@@ -96,8 +96,6 @@ if env --default-signal=HUP,INT,QUIT true 2>/dev/null; then
     defaults=("${signals[@]}")
     if [[ $ignored == *HUP* ]]; then
         defaults=(setsid --wait "${signals[@]}")
-        # Linux divides the processors among sessions first: what stays in this one yields to the tests as well.
-        echo 19 2>/dev/null >/proc/self/autogroup || true
     fi
 elif [ -n "$ignored" ]; then
     echo "this env has no --default-signal: tests that send ignored signals will fail" >&2
@@ -137,11 +135,10 @@ python_tests() {
         selected=(-k "$1")
     fi
     # Debug builds share what the tests above have compiled. The program takes turns with Python.
-    local run=(${defaults[@]+"${defaults[@]}"})
-    ${run[@]+"${run[@]}"} cargo build --package locker-tests --all-features --example turns &&
-        VIRTUAL_ENV=$(dirname "$(dirname "$LOCKER_TEST_PYTHON")") ${run[@]+"${run[@]}"} "$LOCKER_TEST_PYTHON" \
-            -m maturin develop --quiet --manifest-path clients/python/Cargo.toml &&
-        (cd clients/python && ${run[@]+"${run[@]}"} "$LOCKER_TEST_PYTHON" -m pytest -q \
+    cargo build --package locker-tests --all-features --example turns &&
+        VIRTUAL_ENV=$(dirname "$(dirname "$LOCKER_TEST_PYTHON")") "$LOCKER_TEST_PYTHON" -m maturin develop --quiet \
+            --manifest-path clients/python/Cargo.toml &&
+        (cd clients/python && ${defaults[@]+"${defaults[@]}"} "$LOCKER_TEST_PYTHON" -m pytest -q \
             ${selected[@]+"${selected[@]}"}) || [ $? = 5 ] # 5: no test has this name
 }
 # What is shown when the programs have ended.
