@@ -240,7 +240,7 @@ mod tests {
         drop(own);
     }
 
-    /// The calls of such an executor would wait for a connection whose worker thread they block.
+    /// A call on such an executor would block the worker thread that drives the connection of the call.
     #[test]
     fn executor_inside_a_task_gets_no_item() {
         struct Other;

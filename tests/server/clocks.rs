@@ -23,7 +23,7 @@ impl Clocks {
         Some(Self(EtcdServer::start()?))
     }
 
-    /// A command of the program, whose wall clock is that far ahead.
+    /// Returns a command of `locker` with a wall clock that is so many minutes ahead of the system's.
     fn program(&self, minutes: i64, arguments: &[&str]) -> Command {
         let mut command = binary();
         command.args(arguments).env("LOCKER_URL", self.0.url()).envs(wall_clock(60 * minutes).unwrap());

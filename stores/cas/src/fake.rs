@@ -2,6 +2,8 @@
 //! writes out late. `fake://WORLD?clock=ticked&delay=3ms&faults=5`: all stores of one world share their values.
 
 mod clock;
+#[cfg(test)]
+mod gate;
 
 use super::{
     backend::{ABSENT, Backend, Epoch, Inbox, Message, Outcome, Received, Version, Write},
@@ -11,6 +13,8 @@ use super::{
 };
 use clock::{FakeClock, WorldClock};
 use futures_util::future::BoxFuture;
+#[cfg(test)]
+use gate::Gate;
 use locker_core::{
     background,
     clock::Timestamp,
@@ -21,8 +25,6 @@ use locker_core::{
     store::opening::Opening,
     sync::{Mutex, lock},
 };
-#[cfg(test)]
-use locker_harness::eventually;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
@@ -68,32 +70,6 @@ pub struct Fake {
     behind: AtomicU64,
     #[cfg(test)]
     gate: Gate,
-}
-
-/// Holds up exchanges before they are carried out.
-#[cfg(test)]
-#[derive(Default)]
-struct Gate {
-    is_armed: AtomicBool,
-    is_closed: AtomicBool,
-    passed: AtomicU64,
-}
-
-#[cfg(test)]
-impl Gate {
-    async fn pass(&self) {
-        while self.is_closed.load(Ordering::Relaxed) {
-            background::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    fn note(&self, answer: &Result<Outcome>) {
-        let found_gone = matches!(answer, Ok(Outcome::Matched { gone, .. }) if !gone.is_empty());
-        if found_gone && self.is_armed.swap(false, Ordering::Relaxed) {
-            self.is_closed.store(true, Ordering::Relaxed);
-        }
-        self.passed.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// What goes wrong with an exchange.
@@ -259,24 +235,10 @@ impl Fake {
         lock(&self.world.receivers).insert(self.inbox, Arc::downgrade(&self.receiver));
     }
 
-    /// Holds up all exchanges, or lets them go on.
+    /// Returns what holds up the exchanges of this process.
     #[cfg(test)]
-    pub(super) fn hold_up(&self, is_closed: bool) {
-        self.gate.is_closed.store(is_closed, Ordering::Relaxed);
-    }
-
-    /// Holds up all further exchanges once one has found a process gone.
-    #[cfg(test)]
-    pub(super) fn hold_up_after_gone(&self) {
-        self.gate.is_armed.store(true, Ordering::Relaxed);
-    }
-
-    /// Lets an exchange pass that is held up, and returns when it was carried out.
-    #[cfg(test)]
-    pub(super) fn let_pass(&self) {
-        let before = self.gate.passed.load(Ordering::Relaxed);
-        assert!(self.gate.is_closed.swap(false, Ordering::Relaxed), "no process was gone");
-        eventually("an exchange", || (self.gate.passed.load(Ordering::Relaxed) > before).then_some(()));
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Returns a value and its version.

@@ -175,11 +175,11 @@ fn asking_again_writes_nothing() {
 fn requests_that_gather_share_a_write() {
     let (store, key) = (store(&world(), ""), Key::new("lock"));
     let requests: Vec<Request> = (0..100).map(|_| acquire(&store, WAIT).1).collect();
-    // Until all of them are made.
-    store.backend.hold_up(true);
+    // None is carried out before all are made.
+    store.backend.gate().close();
     let mut replies = join_all(requests.iter().map(|request| store.call(&key, request)));
     assert!(replies.poll_unpin(&mut Context::from_waker(Waker::noop())).is_pending());
-    store.backend.hold_up(false);
+    store.backend.gate().open();
     let replies = block_on(replies);
     let granted = replies.iter().filter(|reply| matches!(reply, Ok(Reply::Granted { .. }))).count();
     assert_eq!((replies.len(), granted), (100, 1));
@@ -275,12 +275,12 @@ fn confirmed_grant_is_not_taken_back() {
     let (waiter, waits) = acquire(&quick, WAIT);
     assert!(matches!(call(&quick, &key, &waits), Ok(Reply::Queued { .. })));
     quick.backend.stop_listening();
-    slow.backend.hold_up_after_gone();
+    slow.backend.gate().close_after_gone();
     assert_eq!(call(&slow, &key, &release(holder)).unwrap(), Reply::Released);
     // The request of the other process that takes the grant back is under way.
     let renew = Request::Lock(HoldRequest::Renew { id: waiter, lease: LEASE, once: None });
     let Ok(Reply::Renewed { fence: granted }) = call(&quick, &key, &renew) else { panic!("it was lost") };
-    slow.backend.let_pass();
+    slow.backend.gate().let_pass();
     let Ok(Reply::Busy { .. }) = call(&slow, &key, &acquire(&slow, None).1) else {
         panic!("it was taken back")
     };

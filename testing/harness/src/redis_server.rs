@@ -233,7 +233,7 @@ fn is_set(arguments: &[String], name: &str, value: &str) -> bool {
     arguments.windows(2).any(|pair| pair[0] == name && pair[1] == value)
 }
 
-/// Returns the environment of a server whose wall clock is `behind`.
+/// Returns the environment that sets the wall clock of a server back by `behind`.
 fn clock_behind(behind: Duration) -> Option<Vec<(&'static str, String)>> {
     let mut environment = wall_clock(-behind.as_secs().cast_signed())?;
     // The allocator of the C library: the server's own one asks for the time before the library is ready.

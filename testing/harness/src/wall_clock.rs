@@ -3,7 +3,8 @@
 use crate::missing;
 use std::{fs, path::Path, process::Command};
 
-/// Returns the environment of a program whose wall clock is that many seconds ahead. Other clocks are as they are.
+/// Returns the environment that sets the wall clock of a program `ahead` seconds ahead of the system's. Its other clocks
+/// are the system's.
 /// Returns `None` if there is no faketime.
 ///
 /// # Panics

@@ -333,8 +333,8 @@ impl Side {
     }
 }
 
-/// Returns whether one of many runs on an empty server finds a bug. Some bugs matter only in rare cases: one run in five
-/// shows them.
+/// Returns whether one of many runs on an empty server finds a bug. Most bugs show in the first run, rare ones in one
+/// run of five.
 pub(super) fn shows<T>(server: &RedisServer, mut run: impl FnMut(u64) -> Result<T, String>) -> bool {
     let seed = seed();
     (0..60).any(|more| {
