@@ -266,9 +266,7 @@ impl PostgresServer {
             if self.run_psql("postgres", "SELECT 1").status.success() {
                 return Some(());
             }
-            let has_ended =
-                self.pid.is_some_and(|pid| !Path::new(&format!("/proc/{}", pid.as_raw_pid())).exists());
-            if has_ended {
+            if self.pid.is_some_and(signals::has_ended) {
                 self.stop(Signal::QUIT);
                 if is_new {
                     self.port = free_port();
@@ -309,4 +307,27 @@ fn succeeded(what: &str, output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{what}: {errors}");
     String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{net::TcpListener, thread};
+
+    #[test]
+    fn server_that_could_not_start_at_first_is_started_again() {
+        let Some(mut server) = PostgresServer::start() else { return };
+        server.stop_immediately();
+        let log = server.file("server.log");
+        let port = TcpListener::bind(("127.0.0.1", server.port())).expect("the server's port");
+        thread::scope(|scope| {
+            let start = scope.spawn(|| server.start_again());
+            eventually("a failed start", || {
+                fs::read_to_string(&log).ok()?.contains("could not create any TCP/IP sockets").then_some(())
+            });
+            drop(port);
+            start.join().expect("a second start");
+        });
+        assert_eq!(server.psql("SELECT 1"), "1");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::eventually;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs;
+use std::{fs, path::Path};
 
 /// Sends a signal. A server that is gone needs none. After `Signal::STOP` no thread of the server runs any more: the
 /// system only begins to stop them when it takes the signal.
@@ -17,11 +17,18 @@ pub(crate) fn send(pid: Option<Pid>, signal: Signal) {
 /// Returns whether all threads of a process are stopped or over. Systems without `/proc` do not tell.
 fn is_stopped(pid: Pid) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())) else { return true };
-    threads.flatten().all(|thread| {
-        let Ok(stat) = fs::read_to_string(thread.path().join("stat")) else { return true };
-        // The name of the program, in parentheses, may have any character.
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't', 'Z', 'X']))
-    })
+    threads.flatten().all(|thread| is_in_state(&thread.path(), &['T', 't', 'Z', 'X']))
+}
+
+/// Returns whether a process has ended, also if its parent has not yet asked for its status.
+pub(crate) fn has_ended(pid: Pid) -> bool {
+    is_in_state(Path::new(&format!("/proc/{}", pid.as_raw_pid())), &['Z', 'X'])
+}
+
+fn is_in_state(directory: &Path, states: &[char]) -> bool {
+    let Ok(stat) = fs::read_to_string(directory.join("stat")) else { return true };
+    // The name of the program, in parentheses, may have any character.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(states))
 }
 
 #[cfg(test)]
