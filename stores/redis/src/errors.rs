@@ -82,6 +82,11 @@ fn kind_and_hint(code: &str) -> (ErrorKind, &'static str) {
     }
 }
 
+/// Returns whether the server refuses keys of several slots in one call, as a node of a cluster does.
+pub(super) fn is_about_several_slots(error: &RedisError) -> bool {
+    error.code() == Some("CROSSSLOT")
+}
+
 const CODES: [&str; 18] = [
     "READONLY",
     "OOM",

@@ -24,6 +24,7 @@ mod handshake;
 
 mod pipeline;
 mod push_receiver;
+mod records;
 
 mod codec;
 mod discovery;
@@ -83,9 +84,8 @@ pub struct Redis {
 /// The open stores. All lockers of this process with the same URL and options share one.
 static OPEN: PerProcess<Mutex<HashMap<Name, Weak<Redis>>>> = PerProcess::new();
 
-/// A URL without its options, these options, those of all networks, and in strict mode the prefix, which is in the key
-/// of the record.
-type Name = (String, Options, NetworkOptions, Option<String>);
+/// A URL without its options, these options, those of all networks, and the prefix, which is in the keys of records.
+type Name = (String, Options, NetworkOptions, String);
 
 impl Redis {
     /// Opens a store, and waits for its connection unless the options say otherwise.
@@ -102,9 +102,8 @@ impl Redis {
 
     fn shared(url: &str, opening: &Opening) -> Result<Arc<Self>> {
         let (parts, options) = read(url, opening)?;
-        let prefix = options.strict.map(|_| opening.prefix.clone());
         let mut open = lock(OPEN.cell().get_or_init(Mutex::default));
-        let name = (without_options(url), options, opening.network.clone(), prefix);
+        let name = (without_options(url), options, opening.network.clone(), opening.prefix.clone());
         if let Some(store) = open.get(&name).and_then(Weak::upgrade) {
             return Ok(store);
         }
@@ -126,7 +125,7 @@ impl Redis {
 
     async fn execute(&self, key: &Key, request: &Request) -> Result<Reply> {
         check_braces(key.as_str())?;
-        if let Some(strict) = &self.session.strict {
+        if let Some(strict) = self.session.settings.strict {
             strict.check(request)?;
         }
         // One deadline for all steps of a call.

@@ -1,6 +1,6 @@
 //! Lua scripts, their calls and their replies.
 
-use super::{errors, strict::Strict};
+use super::{errors, records::Records, strict::Strict};
 use locker_core::{
     error::{Error, Result},
     id::Id,
@@ -14,6 +14,12 @@ const CLOCK: &str = include_str!("lua/clock.lua");
 const STRICT: &str = include_str!("lua/strict.lua");
 const OPEN: &str = include_str!("lua/open.lua");
 
+/// The record of strict mode.
+const EPOCH: &str = "epoch";
+
+/// The record of the last fence of all names.
+const FENCE: &str = "fence";
+
 /// How long the server keeps the place of a waiter without a request from it.
 pub(super) const WAITER_TTL: Duration = Duration::from_secs(30);
 
@@ -22,10 +28,21 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
+/// In place of the name of a helper key: the record of the last fence of all names.
+pub(super) const LAST_FENCE: &str = "fence of all";
+
+/// What all calls of a session share.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) records: Records,
+    pub(super) strict: Option<Strict>,
+}
+
 /// A script that the server knows by its digest.
 #[derive(Debug)]
 pub(super) struct Script {
     /// The names of the helper keys, which follow the key itself. The id is appended to a name that ends in a colon.
+    /// [`LAST_FENCE`] stands for a record.
     helpers: &'static [&'static str],
     first: &'static str,
     parts: &'static [&'static str],
@@ -65,8 +82,8 @@ impl Script {
     /// Begins a call for `key`. [`Invocation::argument`] adds its arguments.
     pub(super) fn on(&'static self, key: &Key) -> Invocation {
         let arguments = Vec::with_capacity(12);
-        let (key, batch, first, strict) = (key.clone(), None, None, None);
-        Invocation { script: self, key, arguments, batch, first, is_promise: false, strict }
+        let (key, batch, first, rest, settings) = (key.clone(), None, None, None, None);
+        Invocation { script: self, key, arguments, batch, first, rest, is_promise: false, settings }
     }
 
     /// Returns the command that makes a server keep the script under its digest.
@@ -152,8 +169,10 @@ pub(super) struct Invocation {
     arguments: Vec<Argument>,
     batch: Option<&'static BatchScript>,
     first: Option<&'static Script>,
+    /// The script after this one, if this is the first.
+    rest: Option<&'static Script>,
     is_promise: bool,
-    strict: Option<Arc<Strict>>,
+    settings: Option<Arc<Settings>>,
 }
 
 impl Invocation {
@@ -163,14 +182,15 @@ impl Invocation {
         self
     }
 
-    /// Allows `batch` to make the call together with others.
+    /// Allows `batch` to make the call together with others: what its first script would do.
     pub(super) fn batched(self, batch: &'static BatchScript) -> Self {
         Self { batch: Some(batch), ..self }
     }
 
-    /// Forbids batching unless `common`: a batched call that is not the common case has to be sent twice.
+    /// Forbids batching unless `common`, and the script that comes first: a call that is not the common case has to be
+    /// sent twice.
     pub(super) fn batched_if(self, common: bool) -> Self {
-        Self { batch: self.batch.filter(|_| common), ..self }
+        if common || self.batch.is_none() { self } else { Self { batch: None, first: None, ..self } }
     }
 
     /// Makes the call of `first`, which has the same arguments and fewer keys, come before this one. This one follows
@@ -179,17 +199,28 @@ impl Invocation {
         Self { first: Some(first), ..self }
     }
 
-    /// Returns the call that comes before this one.
+    /// Returns the call that comes before this one. It may be made in the batch.
     pub(super) fn first(&self) -> Option<Self> {
-        self.first.map(|script| Self {
+        self.first.map(|first| Self { batch: self.batch, rest: Some(self.script), ..self.by(first) })
+    }
+
+    /// Returns the call that follows if this one has done nothing.
+    pub(super) fn rest(&self) -> Option<Self> {
+        self.rest.map(|rest| self.by(rest))
+    }
+
+    /// Returns the call of another script for the same request.
+    fn by(&self, script: &'static Script) -> Self {
+        Self {
             script,
             key: self.key.clone(),
             arguments: self.arguments.clone(),
             batch: None,
             first: None,
-            strict: self.strict.clone(),
-            ..*self
-        })
+            rest: None,
+            is_promise: self.is_promise,
+            settings: self.settings.clone(),
+        }
     }
 
     /// Marks a call whose reply may be that the caller holds something.
@@ -201,27 +232,43 @@ impl Invocation {
         self.is_promise
     }
 
-    /// Makes the call one of a locker in strict mode, if it is one.
-    pub(super) fn strictly(self, strict: Option<&Arc<Strict>>) -> Self {
-        Self { strict: strict.cloned(), ..self }
+    /// Makes the call one of a session.
+    pub(super) fn of(self, settings: &Arc<Settings>) -> Self {
+        Self { settings: Some(Arc::clone(settings)), ..self }
+    }
+
+    fn is_strict(&self) -> bool {
+        self.settings.as_ref().is_some_and(|settings| settings.strict.is_some())
     }
 
     fn text(&self) -> &Text {
-        self.script.text(self.strict.is_some())
+        self.script.text(self.is_strict())
     }
 
     /// Returns the settings of strict mode, if it concerns this script.
-    fn strict_for(&self, script: &Script) -> Option<&Strict> {
-        self.strict.as_deref().filter(|_| script.strict.is_some())
+    fn strict_for(&self, script: &Script) -> Option<Strict> {
+        self.settings.as_ref()?.strict.filter(|_| script.strict.is_some())
+    }
+
+    fn record(&self, kind: &str) -> String {
+        let mut name = String::new();
+        self.write_record(kind, &mut name);
+        name
+    }
+
+    fn write_record(&self, kind: &str, text: &mut String) {
+        if let Some(settings) = &self.settings {
+            settings.records.write(&self.key, kind, text);
+        }
     }
 
     pub(super) fn key(&self) -> &Key {
         &self.key
     }
 
-    /// Returns the script that may make this call together with others.
+    /// Returns the script that may make this call together with others. A call after another one is made alone.
     pub(super) fn batch(&self) -> Option<&'static BatchScript> {
-        self.batch
+        self.batch.filter(|_| self.first.is_none())
     }
 
     /// Returns the call by digest.
@@ -252,7 +299,7 @@ impl Invocation {
         let mut text = String::with_capacity(256);
         (0..keys).for_each(|place| self.write_key(place, &mut text, &mut command));
         // Nothing without strict mode.
-        command.arg(strict.map(|strict| strict.epoch_key(&self.key)));
+        command.arg(strict.map(|_| self.record(EPOCH)));
         self.arguments.iter().for_each(|argument| argument.write(&mut command));
         command.arg(strict.map(Strict::limits));
         command
@@ -265,6 +312,11 @@ impl Invocation {
             return;
         };
         text.clear();
+        if *helper == LAST_FENCE {
+            self.write_record(FENCE, text);
+            command.arg(text.as_str());
+            return;
+        }
         // The braces keep it in the same cluster slot as the key.
         text.extend(["{", self.key.as_str(), "}:", helper]);
         if let (true, Some(Argument::Id(id))) = (helper.ends_with(':'), self.arguments.first()) {
@@ -277,12 +329,13 @@ impl Invocation {
 /// A script that makes many calls of another script at once, if they are the common case.
 ///
 /// Its keys and arguments are those of the calls at these places: the first of each call, then the second of each
-/// call, and so on. For each call it returns the reply of the other script, or an empty text if it has done nothing.
+/// call, and so on; then come the records that all calls share. For each call it returns the reply of the other script, or an empty text if it has done nothing.
 #[derive(Debug)]
 pub(super) struct BatchScript {
     script: Script,
     keys: &'static [usize],
     arguments: &'static [usize],
+    has_fences: bool,
 }
 
 impl BatchScript {
@@ -292,7 +345,13 @@ impl BatchScript {
         keys: &'static [usize],
         arguments: &'static [usize],
     ) -> Self {
-        Self { script: Script::new(&[], parts), keys, arguments }
+        Self { script: Script::new(&[], parts), keys, arguments, has_fences: false }
+    }
+
+    /// Gives the script one more key, the record of the last fence.
+    pub(super) const fn with_fences(mut self) -> Self {
+        self.has_fences = true;
+        self
     }
 
     /// Gives the script a variant for strict mode, which begins with this text.
@@ -308,7 +367,8 @@ impl BatchScript {
     }
 
     fn with(&self, name: &str, script: &str, calls: &[&Invocation]) -> Cmd {
-        let (keys, arguments) = (calls.len() * self.keys.len(), calls.len() * self.arguments.len());
+        let keys = calls.len() * self.keys.len() + usize::from(self.has_fences);
+        let arguments = calls.len() * self.arguments.len();
         let strict = calls.first().and_then(|call| Some((*call, call.strict_for(&self.script)?)));
         let mut command = Cmd::with_capacity(6 + keys + arguments, script.len() + 64 * (keys + arguments));
         command.arg(name).arg(script).arg(keys + usize::from(strict.is_some()));
@@ -318,7 +378,8 @@ impl BatchScript {
                 call.write_key(*place, &mut text, &mut command);
             }
         }
-        command.arg(strict.map(|(call, strict)| strict.epoch_key(&call.key)));
+        command.arg(calls.first().filter(|_| self.has_fences).map(|call| call.record(FENCE)));
+        command.arg(strict.map(|(call, _)| call.record(EPOCH)));
         for place in self.arguments {
             for argument in calls.iter().filter_map(|call| call.arguments.get(*place)) {
                 argument.write(&mut command);
@@ -347,7 +408,7 @@ impl BatchScript {
 }
 
 fn is_strict(calls: &[&Invocation]) -> bool {
-    calls.iter().any(|call| call.strict.is_some())
+    calls.iter().any(|call| call.is_strict())
 }
 
 /// The reply of a script: a word, then numbers or a text. The server sends it as one text or as an array.

@@ -1,12 +1,14 @@
 //! The session of this process with one server or cluster: its connections, mailboxes and settings.
 
 use super::{
-    connection::Connector,
+    connection::{Connector, Replied},
     discovery::Discovery,
+    errors,
     handshake,
     push_receiver::{PushReceiver, RunMessages},
+    records::Records,
     router::{Origin, Router},
-    script::{Invocation, ScriptReply},
+    script::{Invocation, ScriptReply, Settings},
     strict::Strict,
     url::Options,
 };
@@ -35,7 +37,7 @@ pub(super) struct Session {
     pub(super) command_timeout: Duration,
     /// Whether grants count only once replicas have them.
     pub(super) waits_for_replicas: bool,
-    pub(super) strict: Option<Arc<Strict>>,
+    pub(super) settings: Arc<Settings>,
 }
 
 impl Session {
@@ -47,8 +49,8 @@ impl Session {
         store: Weak<dyn RunMessages>,
     ) -> Self {
         let Options { allow_eviction, replicas, strict } = options;
-        let strict =
-            strict.map(|longest| Arc::new(Strict::new(longest, &opening.prefix, origin.is_cluster())));
+        let records = Records::new(&opening.prefix, origin.is_cluster());
+        let strict = strict.map(|longest| Strict { longest });
         let command_timeout = opening.network.command_timeout;
         let receiver = Arc::new(PushReceiver::new(store));
         let channel = format!("locker:push:{}", Id::random());
@@ -84,7 +86,7 @@ impl Session {
             channel: channel.into(),
             command_timeout,
             waits_for_replicas: replicas.is_some(),
-            strict,
+            settings: Arc::new(Settings { records, strict }),
         }
     }
 
@@ -94,14 +96,25 @@ impl Session {
 
     /// Calls a script. Waits for the reply until `by`.
     pub(super) async fn invoke(&self, invocation: Invocation, by: Timestamp) -> Result<ScriptReply> {
-        let invocation = invocation.strictly(self.strict.as_ref());
+        let invocation = Arc::new(invocation.of(&self.settings));
+        let records = &self.settings.records;
+        let were_divided = records.are_divided();
+        let mut reply = self.call(&invocation, by).await?;
+        if !were_divided && reply.as_ref().is_err_and(errors::is_about_several_slots) {
+            records.divide();
+            reply = Box::pin(self.call(&invocation, by)).await?;
+        }
+        ScriptReply::of_call(reply)
+    }
+
+    async fn call(&self, invocation: &Arc<Invocation>, by: Timestamp) -> Replied {
         if let Some(first) = invocation.first() {
             match self.router.invoke(&Arc::new(first), by).await? {
                 Ok(Value::Nil) => {}
-                reply => return ScriptReply::of_call(reply),
+                reply => return Ok(reply),
             }
         }
-        ScriptReply::of_call(self.router.invoke(&Arc::new(invocation), by).await?)
+        self.router.invoke(invocation, by).await
     }
 }
 

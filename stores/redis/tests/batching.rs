@@ -2,7 +2,7 @@
 
 use crate::{
     refusals::whole_cluster,
-    support::{GENEROUS, LEASE, builder, hold, holder, in_time, scripts_run, until},
+    support::{GENEROUS, LAST_FENCE, LEASE, builder, hold, holder, in_time, scripts_run, until},
 };
 use locker::{Error, ErrorKind, Guard, Locker, Quota, RateLimiter};
 use locker_harness::{RedisServer, Signal};
@@ -92,8 +92,8 @@ async fn foreign_key_fails_only_its_own_call() {
     let Some(server) = RedisServer::start() else { return };
     let locker = connect(&server).await;
     let _: i64 = server.ask("HSET", &["lock:name 3", "not", "a lock"]);
-    let _: i64 = server.ask("RPUSH", &["{lock:name 5}:f", "no fence"]);
-    let _: String = server.ask("SET", &["{lock:name 7}:f", "words"]);
+    let _: i64 = server.ask("RPUSH", &["{lock:name 5}:q", "no queue"]);
+    let _: String = server.ask("SET", &[LAST_FENCE, "words"]);
     let results = locks(&server, &locker, &names()).await;
     let (held, refused): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
     assert_eq!((held.len(), refused.len()), (CALLERS - 2, 2));
@@ -103,7 +103,7 @@ async fn foreign_key_fails_only_its_own_call() {
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     }
     assert_eq!(server.ask::<String>("TYPE", &["lock:name 3"]), "hash");
-    assert_eq!(server.ask::<String>("TYPE", &["{lock:name 5}:f"]), "list");
+    assert_eq!(server.ask::<String>("TYPE", &["{lock:name 5}:q"]), "list");
     assert_eq!(holder(&server, "lock:name 5"), None);
 }
 

@@ -40,8 +40,7 @@ async fn late_notification_lends_no_old_fence() {
     let id = server.ask::<Vec<String>>("ZRANGE", &["{lock:a}:q", "0", "0"]).remove(0);
     let (old, new) = (guard.fence() + 1, guard.fence() + 2);
     let _: i64 = server.ask("DEL", &["{lock:a}:q", "{lock:a}:w"]);
-    let _: String = server.ask("SET", &["{lock:a}:f", &format!("{new} {id}"), "PX", "60000"]);
-    let _: String = server.ask("SET", &["lock:a", &id, "PX", "6000"]);
+    let _: String = server.ask("SET", &["lock:a", &format!("{id} {new}"), "PX", "6000"]);
     let channels: Vec<String> = server.ask("PUBSUB", &["CHANNELS", "locker:push:*"]);
     let _: i64 = server.ask("PUBLISH", &[&channels[0], &format!("lock run {id}:6000 {old} lock:a")]);
     let granted = in_time("the grant", waiter).await.unwrap();

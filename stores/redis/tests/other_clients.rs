@@ -1,7 +1,7 @@
 //! Other clients of the same keys: the Python decorator, and clients that write or delete keys.
 
 use crate::support::{
-    GENEROUS, clock, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
+    GENEROUS, LAST_FENCE, clock, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
     waiting,
 };
 use futures_util::future::join_all;
@@ -117,7 +117,8 @@ async fn lock_is_a_plain_string_with_an_expiry() {
     //             print(h('bank:withdraw') + ':lock|' + h('6222:100'))"
     assert_eq!(guard.key(), "e7d1e70120eddf339445617f6b481243:lock|3733c69536a04d53d3607351a4d1c8c1");
     assert_eq!(server.ask::<Option<String>>("SET", &[guard.key(), "token", "EX", "10", "NX"]), None);
-    assert_eq!(server.ask::<String>("GET", &[guard.key()]), guard.id());
+    let held = format!("{} {}", guard.id(), guard.fence());
+    assert_eq!(server.ask::<String>("GET", &[guard.key()]), held);
     let left: i64 = server.ask("PTTL", &[guard.key()]);
     assert!(left > 5_000 && left <= 10_000);
     let key = guard.key().to_owned();
@@ -150,9 +151,8 @@ async fn foreign_fence_above_2_to_53_is_ignored() {
     let locker = connect(&server.url()).await;
     for record in ["9007199254740993 x", "9999999999999999", "99999999999999999999 x"] {
         let names: Vec<_> = (0..8).map(|number| format!("{record} {number}")).collect();
-        for name in &names {
-            let _: String = server.ask("SET", &[&format!("{{lock:{name}}}:f"), record]);
-        }
+        let set = || server.ask::<String>("SET", &[LAST_FENCE, record]);
+        set();
         let before = u64::try_from(clock(&server).as_micros()).unwrap();
         // Some of them in one command.
         for guard in join_all(names.iter().map(|name| hold(&locker, name))).await {
@@ -166,8 +166,8 @@ async fn foreign_fence_above_2_to_53_is_ignored() {
                 async move { hold(&locker, &name).await }
             });
             until("the waiter", async || waiting(&server, guard.key()) == 1).await;
-            let (fence, key) = (guard.fence(), format!("{{{}}}:f", guard.key()));
-            let _: String = server.ask("SET", &[&key, &format!("{record} {}", guard.id())]);
+            let fence = guard.fence();
+            set();
             guard.release().await.unwrap();
             let next = in_time("the waiter", waiter).await.unwrap();
             assert!(
@@ -176,7 +176,7 @@ async fn foreign_fence_above_2_to_53_is_ignored() {
                 next.fence()
             );
         }
-        let _: String = server.ask("SET", &["{semaphore:a}:f", record]);
+        set();
         let permit = locker.semaphore("a", 2).try_acquire().await.unwrap().expect("a permit");
         assert!((before..before + 60_000_000).contains(&permit.fence()), "{} after {record}", permit.fence());
         permit.release().await.unwrap();
@@ -187,10 +187,10 @@ async fn foreign_fence_above_2_to_53_is_ignored() {
 async fn stolen_hold_is_lost_and_not_taken_back() {
     let (server, _proxy, locker) = server_behind_proxy!();
     let guard = hold(&locker, "a").await;
-    let _: String = server.ask("SET", &["lock:a", "another client", "PX", "60000"]);
+    let _: String = server.ask("SET", &["lock:a", "another-client", "PX", "60000"]);
     in_time("the loss", guard.lost()).await;
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    assert_eq!(holder(&server, "lock:a").as_deref(), Some("another client"));
+    assert_eq!(holder(&server, "lock:a").as_deref(), Some("another-client"));
 }
 
 /// Another client deletes the key.

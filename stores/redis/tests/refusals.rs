@@ -1,6 +1,6 @@
 //! Refusals by Redis itself: the outcome is certain. The client waits until the caller's timeout, or returns the error.
 
-use crate::support::{GENEROUS, builder, hold, holder, in_time, until, version, waiting};
+use crate::support::{GENEROUS, LAST_FENCE, builder, hold, holder, in_time, until, version, waiting};
 use locker::{Error, ErrorKind, Locker};
 use locker_harness::{Proxy, RedisServer, eventually, free_port};
 use std::time::Duration;
@@ -295,7 +295,7 @@ async fn maxmemory_allows_inspect_and_release() {
         });
         assert!(admin.inspect(&key).await.unwrap().is_none());
     }
-    assert_eq!(server.ask::<Vec<String>>("KEYS", &["*"]), ["{semaphore:a}:f"]);
+    assert_eq!(server.ask::<Vec<String>>("KEYS", &["*"]), [LAST_FENCE]);
 }
 
 #[tokio::test]
@@ -334,7 +334,7 @@ async fn foreign_fence_record_blocks_no_release() {
         let guard = hold(&locker, "a").await;
         let next = tokio::spawn(locker.lock("a").timeout(GENEROUS).acquire());
         until("the next waiter in the queue", async || waiting(&server, "lock:a") == 1).await;
-        let _: String = server.ask("SET", &["{lock:a}:f", "no fence"]);
+        let _: String = server.ask("SET", &[LAST_FENCE, "no fence"]);
         match end {
             "released" => guard.release().await.unwrap(),
             _ => assert!(admin.evict(&admin.key("lock", "a")).await.unwrap()),
@@ -363,7 +363,7 @@ async fn address_of_a_new_master_is_followed() {
     proxy.lead_to(new.port());
     let _: String = old.ask("REPLICAOF", &["127.0.0.1", &new.port().to_string()]);
     let guard = in_time("the new master", locker.lock("a").timeout(GENEROUS).acquire()).await.unwrap();
-    assert_eq!(new.ask::<Option<String>>("GET", &["lock:a"]).as_deref(), Some(guard.id()));
+    assert_eq!(holder(&new, "lock:a").as_deref(), Some(guard.id()));
     guard.release().await.unwrap();
 }
 
@@ -404,6 +404,9 @@ async fn a_release_that_is_refused_leaves_the_hold() {
     let locker = builder(&server.url()).lease(GENEROUS * 2).build().await.unwrap();
     for helper in ["{lock:a}:q", "{lock:a}:w"] {
         let guard = hold(&locker, "a").await;
+        // As if somebody waited.
+        let held = format!("{} {} +", guard.id(), guard.fence());
+        let _: String = server.ask("SET", &["lock:a", &held, "KEEPTTL"]);
         let _: i64 = server.ask("RPUSH", &["{lock:a}:q", "precious"]);
         if helper.ends_with('w') {
             let _: i64 = server.ask("DEL", &["{lock:a}:q"]);

@@ -136,16 +136,18 @@ async fn grant_without_a_waiter_is_released() {
 
 const DEAD: i64 = 50_000;
 
-/// Adds dead waiters before the queue of `key`. Their process receives nothing.
+/// Adds dead waiters before the only waiter for `key`. Their process receives nothing.
 fn add_dead(server: &RedisServer, key: &str, record: &str) {
     let (queue, waiters) = (format!("{{{key}}}:q"), format!("{{{key}}}:w"));
     let mut connection = server.connection();
+    let living = server.ask::<Vec<String>>("ZRANGE", &[&queue, "0", "0"]).remove(0);
+    let _: String = server.ask("ZINCRBY", &[&queue, &DEAD.to_string(), &living]);
     for thousand in 0..DEAD / 1_000 {
         let mut pipe = redis::pipe();
         for number in 0..1_000 {
             let number = thousand * 1_000 + number;
             let id = format!("{number:032x}");
-            pipe.cmd("ZADD").arg(&queue).arg(number - DEAD).arg(&id).ignore();
+            pipe.cmd("ZADD").arg(&queue).arg(number + 1).arg(&id).ignore();
             pipe.cmd("HSET").arg(&waiters).arg(&id).arg(record).ignore();
         }
         pipe.exec(&mut connection).unwrap();

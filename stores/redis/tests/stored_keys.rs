@@ -1,6 +1,6 @@
 //! The keys on the server: how long they are kept, what they cost, and which fences they hold.
 
-use crate::support::{GENEROUS, MINUTE, connect, eternal_keys, in_time, until, waiting};
+use crate::support::{GENEROUS, LAST_FENCE, MINUTE, connect, eternal_keys, in_time, until, waiting};
 use locker::{ErrorKind, Locker, lock_on_argument};
 use locker_harness::RedisServer;
 use std::time::Duration;
@@ -13,7 +13,7 @@ async fn semaphore_fences_rise_over_a_deletion() {
     let guard = locker.semaphore("a", 2).acquire().await.unwrap();
     // As if the clock had been half a minute ahead.
     let ahead = guard.fence() + 30_000_000;
-    let _: i64 = server.ask("HSET", &["semaphore:a", "fence", &ahead.to_string()]);
+    let _: String = server.ask("SET", &[LAST_FENCE, &ahead.to_string()]);
     let admin = locker.admin();
     assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap());
     let next = locker.semaphore("a", 2).acquire().await.unwrap();

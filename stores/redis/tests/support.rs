@@ -37,9 +37,18 @@ pub(crate) async fn hold(locker: &Locker, name: &str) -> Guard {
     in_time("the lock", locker.lock(name).acquire()).await.expect("the lock")
 }
 
+/// The record of the last fence of all names.
+pub(crate) const LAST_FENCE: &str = "{locker}:fence";
+
 /// Returns the id of the holder of the lock at `key`, as the server has it.
 pub(crate) fn holder(server: &RedisServer, key: &str) -> Option<String> {
-    server.ask("GET", &[key])
+    let held = server.ask::<Option<String>>("GET", &[key])?;
+    held.split(' ').next().map(str::to_owned)
+}
+
+/// Returns how many ids the lock at `key` refuses.
+pub(crate) fn refused_ids(server: &RedisServer, key: &str) -> u64 {
+    server.ask("ZCOUNT", &[&format!("{{{key}}}:q"), "-inf", "(0"])
 }
 
 /// Starts a waiter for the lock `a`, and returns when it is queued behind the others.
@@ -66,7 +75,7 @@ pub(crate) async fn queue_permit(
 
 /// Returns the number of waiters at `key`.
 pub(crate) fn waiting(server: &RedisServer, key: &str) -> usize {
-    server.ask("ZCARD", &[&format!("{{{key}}}:q")])
+    server.ask("ZCOUNT", &[&format!("{{{key}}}:q"), "0", "+inf"])
 }
 
 /// Returns the version that the server reports to its clients.
@@ -94,7 +103,8 @@ pub(crate) fn commands_run(server: &RedisServer, counts: impl Fn(&str) -> bool) 
 /// Returns the names of all keys that do not expire.
 pub(crate) fn eternal_keys(server: &RedisServer) -> Vec<String> {
     let keys: Vec<String> = server.ask("KEYS", &["*"]);
-    keys.into_iter().filter(|key| server.ask::<i64>("PTTL", &[key]) == -1).collect()
+    let stays = |key: &String| key != LAST_FENCE && server.ask::<i64>("PTTL", &[key]) == -1;
+    keys.into_iter().filter(stays).collect()
 }
 
 pub(crate) fn nobody_is_left(server: &RedisServer) {
@@ -137,7 +147,7 @@ pub(crate) fn ghost_run(server: &RedisServer, channel: &str, key: &str, fence: u
     const GHOST: &str = "0123456789abcdef0123456789abcdef";
     let record = format!("{fence} {GHOST}:60000 ?{channel} {GHOST}");
     let _: String = server.ask("SET", &[&format!("{{{key}}}:f"), &record, "PX", "120000"]);
-    let _: String = server.ask("SET", &[key, GHOST, "PX", "60000"]);
+    let _: String = server.ask("SET", &[key, &format!("{GHOST} {fence} *"), "PX", "60000"]);
     format!("lock run {GHOST}:60000 {fence} {key}")
 }
 
@@ -156,13 +166,15 @@ pub(crate) use server_behind_proxy;
 
 /// Grants the lock `a` to `holder` as a script does that publishes no message, and empties its queue.
 pub(crate) fn grant_at_the_server(server: &RedisServer, holder: &str, record: &str) {
+    let fence = record.split(' ').next().unwrap_or_default();
+    let held = format!("{holder} {fence} *");
     let _: () = redis::pipe()
         .atomic()
         .del(&["{lock:a}:q", "{lock:a}:w"])
         .cmd("SET")
         .arg(&["{lock:a}:f", record, "PX", "60000"])
         .cmd("SET")
-        .arg(&["lock:a", holder, "PX", "6000"])
+        .arg(&["lock:a", &held, "PX", "6000"])
         .query(&mut server.connection())
         .unwrap();
 }

@@ -1,6 +1,6 @@
 //! The exclusive lock: its requests as calls of scripts, and their replies.
 
-use crate::script::{BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds};
+use crate::script::{BatchScript, Invocation, LAST_FENCE, Script, ScriptReply, WAITER_TTL, milliseconds};
 use locker_core::{
     error::{Error, Result},
     id::Id,
@@ -10,17 +10,15 @@ use locker_core::{
 use std::{sync::Arc, time::Duration};
 
 const COMMON: &str = include_str!("../lua/lock.lua");
-const HELPERS: &[&str] = &["f", "q", "w", "y", "x:", "p"];
-static ACQUIRE: Script = Script::with_first(
-    HELPERS,
-    include_str!("../lua/lock_acquire_fast.lua"),
-    &[COMMON, include_str!("../lua/lock_acquire_slow.lua")],
-)
-.strict("if not closed() then\n", "end\n");
-/// Without the part for free locks, which knows no names.
-static ACQUIRE_NAMED: Script =
+const HELPERS: &[&str] = &["f", "q", "w", "y", LAST_FENCE, "p"];
+static ACQUIRE_FREE: Script =
+    Script::with_first(&["q", LAST_FENCE], include_str!("../lua/lock_acquire_fast.lua"), &[])
+        .strict("if not closed() then\n", "end\n");
+static ACQUIRE: Script =
     Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_acquire_slow.lua")]).strict("", "");
-static RENEW_HELD: Script = Script::with_first(&["f"], include_str!("../lua/lock_renew_fast.lua"), &[])
+static RENEW_HELD: Script = Script::with_first(&[], include_str!("../lua/lock_renew_fast.lua"), &[])
+    .strict(include_str!("../lua/strict_renew.lua"), "");
+static RENEW_RUN: Script = Script::with_first(&["f"], include_str!("../lua/lock_renew_fast.lua"), &[])
     .strict(include_str!("../lua/strict_renew.lua"), "");
 static RENEW: Script = Script::with_first(
     HELPERS,
@@ -28,17 +26,15 @@ static RENEW: Script = Script::with_first(
     &[COMMON, include_str!("../lua/lock_renew_slow.lua")],
 )
 .strict(include_str!("../lua/strict_renew.lua"), "");
-static RELEASE: Script = Script::with_first(
-    HELPERS,
-    include_str!("../lua/lock_release_fast.lua"),
-    &[COMMON, include_str!("../lua/lock_release_slow.lua")],
-)
-.strict("", "");
+static RELEASE_ALONE: Script = Script::with_first(&[], include_str!("../lua/lock_release_fast.lua"), &[]);
+static RELEASE: Script =
+    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_release_slow.lua")]).strict("", "");
 static ACQUIRE_BATCH: BatchScript =
-    BatchScript::new(&[include_str!("../lua/lock_acquire_batch.lua")], &[0, 1, 2, 5], &[0, 1])
+    BatchScript::new(&[include_str!("../lua/lock_acquire_batch.lua")], &[0, 1], &[0, 1])
+        .with_fences()
         .strict(include_str!("../lua/strict_batch.lua"));
 static RELEASE_BATCH: BatchScript =
-    BatchScript::new(&[include_str!("../lua/lock_release_batch.lua")], &[0, 2], &[0]);
+    BatchScript::new(&[include_str!("../lua/lock_release_batch.lua")], &[0], &[0]);
 static EVICT: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_evict.lua")]).strict("", "");
 static CANCEL: Script =
     Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_cancel.lua")]).strict("", "");
@@ -49,8 +45,9 @@ static RECHECK: Script =
 /// Returns all scripts of the lock.
 pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
     let batches = [ACQUIRE_BATCH.script(), RELEASE_BATCH.script()];
-    let alone = [&ACQUIRE, &ACQUIRE_NAMED, &RENEW_HELD, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
-    alone.into_iter().chain(batches)
+    let first = [&ACQUIRE_FREE, &RENEW_HELD, &RENEW_RUN, &RELEASE_ALONE];
+    let alone = [&ACQUIRE, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
+    first.into_iter().chain(alone).chain(batches)
 }
 
 /// Returns the call that carries out `request`.
@@ -64,7 +61,7 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
                 Some(_) => "fair",
             };
             let live = wait.and_then(|wait| wait.live).unwrap_or(WAITER_TTL);
-            let acquire = on(if name.is_some() { &ACQUIRE_NAMED } else { &ACQUIRE }, key, id)
+            let acquire = on(&ACQUIRE, key, id)
                 .argument(milliseconds(lease))
                 .argument(mode)
                 .argument(milliseconds(live))
@@ -72,7 +69,7 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
                 .promise();
             match name {
                 Some(name) => acquire.argument(false).argument(name),
-                None => acquire.batched(&ACQUIRE_BATCH),
+                None => acquire.after(&ACQUIRE_FREE).batched(&ACQUIRE_BATCH),
             }
         }
         HoldRequest::Renew { id, lease, once: Some(once) } => {
@@ -82,7 +79,7 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
         HoldRequest::Renew { id, lease, .. } => renewal(key, id, lease).after(&RENEW_HELD),
         HoldRequest::Release { id, tombstone, .. } => {
             let release = on(&RELEASE, key, id).argument(tombstone);
-            if tombstone { release } else { release.batched(&RELEASE_BATCH) }
+            if tombstone { release } else { release.after(&RELEASE_ALONE).batched(&RELEASE_BATCH) }
         }
         HoldRequest::Cancel { id, tombstone } => on(&CANCEL, key, id).argument(tombstone),
         HoldRequest::Evict { of, up_to } => on(&EVICT, key, of.unwrap_or(Id::ZERO)).argument(up_to),
@@ -112,9 +109,14 @@ fn renewal(key: &Key, id: Id, lease: Duration) -> Invocation {
     on(&RENEW, key, id).argument(milliseconds(lease)).promise()
 }
 
+/// Returns the renewal of a run of this process.
+pub(crate) fn run_renewal(key: &Key, grant: Grant, lease: Duration) -> Invocation {
+    renewal(key, grant.run, lease).after(&RENEW_RUN)
+}
+
 /// Returns the renewal that confirms a run of this process, with these very members: a message may be made up.
 pub(crate) fn confirmation(key: &Key, run: &Run, lease: Duration, channel: &str) -> Invocation {
-    renewal(key, run.id(), lease).argument(Arc::from(run.record(channel))).after(&RENEW_HELD)
+    run_renewal(key, run.grant(), lease).argument(Arc::from(run.record(channel)))
 }
 
 /// Returns the call that ends a run of this process, if it has these very members and is not confirmed.

@@ -2,7 +2,7 @@
 
 use crate::{
     codec::lock::quiet,
-    script::{Argument, BatchScript, Invocation, Script, ScriptReply, WAITER_TTL, milliseconds},
+    script::{Argument, BatchScript, Invocation, LAST_FENCE, Script, ScriptReply, WAITER_TTL, milliseconds},
 };
 use locker_core::{
     error::Result,
@@ -18,7 +18,8 @@ use locker_core::{
 };
 use std::{sync::Arc, time::Duration};
 
-const HELPERS: &[&str] = &["q", "w", "a", "b", "z", "f"];
+const HELPERS: &[&str] = &["q", "w", "a", "b", "z"];
+const HELD: &[&str] = &["q", "w", "a", "b", "z", LAST_FENCE];
 const WATCHED: &[&str] = &["q", "w", "a", "b", "z", "e"];
 
 macro_rules! scripts {
@@ -49,7 +50,7 @@ macro_rules! scripts {
 }
 
 scripts! {
-    SEMAPHORE(HELPERS) = "semaphore": strict "", "semaphore.lua";
+    SEMAPHORE(HELD) = "semaphore": strict "", "semaphore.lua";
     RATE(HELPERS) = "rate": first "rate_limiter_take.lua" "rate_limiter_fast.lua", "rate_limiter_slow.lua";
     EVENT(WATCHED) = "event": "watchers.lua", "reply_cache.lua", "event.lua";
     WATCHDOG(WATCHED) = "watchdog": "watchers.lua", "watchdog.lua";

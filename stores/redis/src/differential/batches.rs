@@ -1,13 +1,19 @@
 //! The batch scripts agree with the step in the calls that they carry out, and change nothing in the others.
 
 use super::{
-    comparison::{Bug, Comparison, KEYS, seed, send, shows},
+    comparison::{Bug, Comparison, KEYS, Side, seed, send, settings, shows},
     requests::{self, Draw, START, milliseconds},
 };
+use crate::script::Invocation;
 use locker_core::primitives::Request;
 use locker_harness::RedisServer;
 use redis::Value;
 use std::{collections::HashSet, ptr};
+
+fn first(side: &Side, request: &Request) -> Invocation {
+    let call = side.invocation(request);
+    call.first().unwrap_or(call)
+}
 
 /// Returns how many requests had the same result in a batch, or the first difference.
 pub(super) fn run(mut comparison: Comparison, draw: Draw, rounds: usize) -> Result<usize, String> {
@@ -20,9 +26,11 @@ pub(super) fn run(mut comparison: Comparison, draw: Draw, rounds: usize) -> Resu
         // Some keys get two requests at the same time.
         let mut calls: Vec<(usize, Request)> = Vec::new();
         for (at, side) in sides.iter_mut().enumerate() {
-            side.now = now;
+            (side.now, side.shares_fences) = (now, true);
             if begins {
                 side.begin_epoch(connection, "");
+            } else if round == 0 {
+                side.settings = settings("", None);
             }
             calls.push((at, draw(&side.ids, rng)));
             if rng.u8(..4) == 0 {
@@ -32,8 +40,8 @@ pub(super) fn run(mut comparison: Comparison, draw: Draw, rounds: usize) -> Resu
 
         let mut single = Vec::new();
         while !calls.is_empty() {
-            let batch = sides[calls[0].0].invocation(&calls[0].1).batch();
-            let fits = |call: &(usize, Request)| match (sides[call.0].invocation(&call.1).batch(), batch) {
+            let batch = first(&sides[calls[0].0], &calls[0].1).batch();
+            let fits = |call: &(usize, Request)| match (first(&sides[call.0], &call.1).batch(), batch) {
                 (Some(one), Some(other)) => ptr::eq(one, other),
                 _ => false,
             };
@@ -44,7 +52,7 @@ pub(super) fn run(mut comparison: Comparison, draw: Draw, rounds: usize) -> Resu
                 continue;
             };
             let invocations: Vec<_> =
-                batched.iter().map(|(at, request)| sides[*at].invocation(request)).collect();
+                batched.iter().map(|(at, request)| first(&sides[*at], request)).collect();
             let command = batch.changed(
                 &invocations.iter().collect::<Vec<_>>(),
                 |text| texts.change(text),
@@ -107,20 +115,12 @@ fn rate_limiters_with_large_numbers() {
 
 /// Plausible bugs of the batch scripts for locks.
 const LOCK_BUGS: [Bug; 6] = [
-    (
-        "free lock taken past the queue",
-        "redis.call('EXISTS', KEYS[2 * many + i], KEYS[3 * many + i])",
-        "redis.call('EXISTS', KEYS[3 * many + i])",
-    ),
-    (
-        "tombstone ignored",
-        "redis.call('EXISTS', KEYS[2 * many + i], KEYS[3 * many + i])",
-        "redis.call('EXISTS', KEYS[2 * many + i])",
-    ),
-    ("every lock counts as free", "redis.call('EXISTS', unpack(KEYS, 2 * many + 1)) == 0", "true"),
-    ("fence not above the last", "if before and before >= fence then", "if false then"),
-    ("release of the hold of another id", "holders[i] == ARGV[i] and", "holders[i] and"),
-    ("release past the queue", "(clear or redis.call('EXISTS', KEYS[many + i]) == 0)", "true"),
+    ("free lock taken past the queue", "(clear or redis.call('EXISTS', queues[i]) == 0)", "true"),
+    ("every lock counts as free", "redis.call('EXISTS', unpack(queues)) == 0", "true"),
+    ("fence not above the last", "type(before) == 'string' and before >= fence", "false"),
+    ("last fence is not kept", "if any then\n  redis", "if false then\n  redis"),
+    ("release of the hold of another id", "string.sub(found, 1, 32) == ARGV[i] and", ""),
+    ("release past the queue", "and string.byte(found, -1) > 47", ""),
 ];
 
 /// Plausible bugs of the batch script for limiters.

@@ -7,26 +7,25 @@ use super::{
 use locker_harness::RedisServer;
 
 /// Bugs of other implementations, and plausible bugs of this one.
-const BUGS: [Bug; 25] = [
+const BUGS: [Bug; 32] = [
     (
         "release of the hold of another id",
-        "redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('ZCARD'",
-        "redis.call('EXISTS', KEYS[1]) == 1 and redis.call('ZCARD'",
+        "if not found or string.sub(found, 1, 32) ~= ARGV[1] then",
+        "if not found then",
     ),
-    ("no tombstone", "set(tombstone, 1, MINUTE, 'NX')", ""),
-    (
-        "tombstone ignored while free",
-        "redis.call('EXISTS', KEYS[3], KEYS[6])",
-        "redis.call('EXISTS', KEYS[3])",
-    ),
-    ("tombstone ignored while contended", "if seen[3] then", "if false then"),
-    (
-        "free lock taken past the queue",
-        "redis.call('EXISTS', KEYS[3], KEYS[6])",
-        "redis.call('EXISTS', KEYS[6])",
-    ),
+    ("no tombstone", "string.format('%.0f', -time - MINUTE * 1000), 'x' .. attempt", "1, 'y'"),
+    ("tombstone ignored", "if is_late then\n  return 'cancelled'", "if false then"),
+    ("tombstone lasts as long as the queue", "till and -tonumber(till) > time", "till"),
+    ("tombstone goes with the queue", "    expire(queue, MINUTE)", "    expire(queue, 1000)"),
+    ("free lock taken past the queue", "if redis.call('EXISTS', KEYS[2]) == 0 then", "if true then"),
+    ("waiter leaves no sign at the hold", "if sign == '' then", "if false then"),
+    ("grant to a waiter has no sign", "hold(run, fence, ' *', 'PX'", "hold(run, fence, '', 'PX'"),
+    ("overtaking grant has no sign", "' *' or count_waiters() > 0 and ' +' or ''", "' *' or ''"),
+    ("quick release ignores the sign", "if #found > 32 and string.byte(found, -1) > 47 then", "if true then"),
+    ("quick answer says busy to the holder", "and holder ~= ARGV[1] then", "then"),
     ("no re-check after waiters were granted", "    if run then", "    if false then"),
-    ("fence not above the last", "if before and before >= fence then", "if false then"),
+    ("fence not above the last", "elseif before and before >= fence then", "elseif false then"),
+    ("fence of a waiter not above the last", "return math.max(last < 2 ^ 53 and last + 1 or 0, time)", "return time"),
     ("fence that counts from 1", "time[1] .. string.sub(time[2] + 1000000, 2)", "'0000000000000001'"),
     (
         "renewal takes a lost lock back",
@@ -35,13 +34,13 @@ const BUGS: [Bug; 25] = [
     ),
     (
         "renewal gives a waiter a grant with another fence",
-        "and not redis.call('ZSCORE', queue, id) then",
+        "and not place(id) then",
         "then",
     ),
     ("dead waiters are served", "return waiter.live_until > time or", "return true or"),
     (
         "the last waiter is served first",
-        "redis.call('ZRANGE', queue, 0, RUN - 1)",
+        "redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'LIMIT', 0, RUN)",
         "redis.call('ZRANGE', queue, -1, -1)",
     ),
     ("grant without a window", "math.min(first.lease, GRANT_WINDOW)", "first.lease"),
@@ -55,9 +54,9 @@ const BUGS: [Bug; 25] = [
     ),
     ("final check keeps the place", "if mode == 'no' then\n  leave(id)", "if mode == 'no' then"),
     ("final check is refused after its wake-up", "(overtakes() or head() == id)", "overtakes()"),
-    ("queue of dead waiters never expires", "  expire(queue, live)\n", ""),
+    ("queue of dead waiters never expires", "  expire(waiters, live)\n", ""),
     ("repeated acquire moves to the end", "if not ticket then", "if true then"),
-    ("repeated eviction ends the next hold", " or tonumber(fence or 0) > tonumber(ARGV[2]) then", " then"),
+    ("repeated eviction ends the next hold", " or (fence or 0) > tonumber(ARGV[2]) then", " then"),
     ("grant of another id is returned", "holder ~= id and not of_anybody or", ""),
     ("eviction grants nothing to the next waiter", "hand_over(true)\nreturn answer", "return answer"),
     ("renewal shortens the lease", "if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then", "if true then"),
@@ -76,18 +75,18 @@ const OTHER_BUGS: [(Draw, Bug); 54] = [
     ),
     (
         requests::named_lock,
-        ("cancel keeps the hold of its name", "attempt_of(holder, recorded) == id", "false"),
+        ("cancel keeps the hold of its name", "attempt_of(holder, read_record()) == id", "false"),
     ),
     (
         requests::named_lock,
-        ("cancel ends the hold of another attempt", "attempt_of(holder, recorded) == id", "true"),
+        ("cancel ends the hold of another attempt", "attempt_of(holder, read_record()) == id", "true"),
     ),
     (
         requests::named_lock,
         (
             "attempt that got the hold stays in the queue",
-            "and not seen[3] then\n    leave(id)",
-            "and false then",
+            "if name ~= id and not is_late then\n    leave(id)",
+            "if name ~= id and not is_late then",
         ),
     ),
     (
@@ -101,7 +100,7 @@ const OTHER_BUGS: [(Draw, Bug); 54] = [
     (requests::named_lock, ("a late release counts", "is_late or holder ~= name", "holder ~= name")),
     (
         requests::named_lock,
-        ("every copy of a change counts", "if ARGV[3] == '1' then\n  add_tombstone()", "if false then"),
+        ("every copy of a change counts", "if ARGV[3] == '1' then\n  refuse(id)", "if false then"),
     ),
     (
         requests::semaphore,

@@ -7,7 +7,8 @@ use crate::{
         primitives,
     },
     push_receiver::Message,
-    script::{Invocation, ScriptReply, Text},
+    records::Records,
+    script::{Invocation, ScriptReply, Settings, Text},
     strict::{
         SLACK, Strict,
         reference::{Answer, Record, Rules},
@@ -44,7 +45,11 @@ pub(super) struct Side {
     /// Whether an inspection comes before the next request.
     pub(super) is_inspected: bool,
     pub(super) history: Vec<String>,
-    pub(super) strict: Option<SideStrict>,
+    /// With a record of fences of its own: each side has its own time.
+    pub(super) settings: Arc<Settings>,
+    /// Whether names share the record, so that a fence may be higher than that of the step.
+    pub(super) shares_fences: bool,
+    pub(super) strict: Option<Record>,
     /// The waiters that were queued since all of them were told last. Each is a process of its own.
     told_together: HashSet<Id>,
     /// Whether dead waiters may be left at the server. They count in the places of others, and their processes are
@@ -52,10 +57,8 @@ pub(super) struct Side {
     has_dead: bool,
 }
 
-/// The record of a key in strict mode.
-pub(super) struct SideStrict {
-    settings: Arc<Strict>,
-    record: Option<Record>,
+pub(super) fn settings(prefix: &str, strict: Option<Strict>) -> Arc<Settings> {
+    Arc::new(Settings { records: Records::new(prefix, false), strict })
 }
 
 impl Side {
@@ -63,6 +66,8 @@ impl Side {
         let ids = (0..2 + number % 6).map(|_| Id::from(rng.u128(..))).collect();
         let key = Key::new(&format!("k{number}"));
         Self {
+            settings: settings(key.as_str(), None),
+            shares_fences: false,
             key,
             state: None,
             ids,
@@ -89,19 +94,19 @@ impl Side {
             Request::Lock(request) => lock::invocation(&self.key, request, &channel),
             request => primitives::invocation(&self.key, request, &channel).expect("of a kind"),
         }
-        .strictly(self.strict.as_ref().map(|strict| &strict.settings))
+        .of(&self.settings)
     }
 
     /// Begins an epoch of the server on both sides, whose first call is now.
     pub(super) fn begin_epoch(&mut self, connection: &mut Connection, prefix: &str) {
-        let settings = Arc::new(Strict::new(LONGEST, prefix, false));
+        self.settings = settings(prefix, Some(Strict { longest: LONGEST }));
         let info: String = redis::cmd("INFO").arg("replication").query(connection).expect("facts");
         let id = info.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("an id");
         let record = format!("{id} {} {}", self.now.as_micros(), LONGEST.as_micros());
-        let key = settings.epoch_key(&self.key);
+        let mut key = String::new();
+        self.settings.records.write(&self.key, "epoch", &mut key);
         redis::cmd("SET").arg(key).arg(record).exec(connection).expect("a record");
-        let record = Some(Record { epoch: 1, began: self.now, longest: LONGEST });
-        self.strict = Some(SideStrict { settings, record });
+        self.strict = Some(Record { epoch: 1, began: self.now, longest: LONGEST });
     }
 
     /// Returns a call that must not change anything.
@@ -109,10 +114,16 @@ impl Side {
         primitives::inspect(&self.key, kind(request)).filter(|_| self.is_inspected)
     }
 
-    fn step(&mut self, request: &Request) -> (Answer, Vec<Notification>) {
+    /// Carries out the step, after a grant of another name with a fence that comes before `fence`, if names share the
+    /// record.
+    fn step(&mut self, request: &Request, fence: Option<u64>) -> (Answer, Vec<Notification>) {
         let mut notifications = Vec::new();
         let state = self.state.get_or_insert_with(|| AnyState::for_request(request).expect("of a kind"));
-        if let Some(SideStrict { record, .. }) = &mut self.strict {
+        if let Some(fence) = fence.filter(|_| self.shares_fences) {
+            state.raise_fence(fence - 1);
+        }
+        if self.strict.is_some() {
+            let record = &mut self.strict;
             let rules = Rules { longest: LONGEST, slack: SLACK, bug: None };
             return rules.call(record, 1, state, request, (&self.key, self.now));
         }
@@ -287,7 +298,16 @@ impl Side {
             published.iter().filter_map(|text| signal(text)).partition(|(_, is_for_all)| *is_for_all);
         let [together, signals] =
             [together, signals].map(|all| all.into_iter().map(|(signal, _)| signal).collect::<Vec<_>>());
-        let (step, notifications) = self.step(request);
+        let fences = signals.iter().filter_map(|told| match told.signal {
+            Signal::Granted { fence } => Some(fence),
+            _ => None,
+        });
+        let granted = lua.as_ref().ok().and_then(|reply| match reply {
+            Reply::Granted { fence } => Some(*fence),
+            _ => None,
+        });
+        let fence = fences.chain(granted).max();
+        let (step, notifications) = self.step(request, fence);
         if self.history.len() > 60 {
             self.history.drain(..30);
         }

@@ -288,7 +288,7 @@ impl Handoff {
         let request = HoldRequest::Renew { id: grant.run, lease, once: None };
         let renewal = match confirms {
             Some(run) => lock::confirmation(key, run, lease, channel),
-            None => lock::invocation(key, &request, channel),
+            None => lock::run_renewal(key, grant, lease),
         };
         let kept = match self.invoke(key, &request, renewal, by).await? {
             // Another fence belongs to another grant of the same id; 0 is that of a record that is gone.

@@ -12,7 +12,7 @@ local answers = {}
 local function is_idle(key, queue, ends)
   local found = redis.call('TYPE', key).ok
   if found == 'none' then
-    return redis.call('EXISTS', queue) == 0
+    return redis.call('ZCOUNT', queue, 0, '+inf') == 0
   end
   return found == 'hash' and redis.call('HGET', key, 'kind') == 'semaphore' and redis.call('EXISTS', queue) == 0
     and not redis.call('ZRANGEBYSCORE', ends, '(' .. time, 'inf', 'LIMIT', 0, 1)[1]

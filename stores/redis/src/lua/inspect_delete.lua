@@ -1,19 +1,19 @@
 -- Returns the kind of a key, or deletes a key of any kind. A script, because waiters must be notified and removed in
 -- one step.
 --
--- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:y; {K}:f, the fence, which stays for a minute; {K}:x:id: this attempt
---          is refused; {K}:p; {K}:z and {K}:e of watchers.lua
+-- KEYS     K, {K}:q, {K}:w, {K}:a, {K}:b, {K}:y; {K}:f of lock.lua; {K}:x:id: this attempt is refused; {K}:p; {K}:z and
+--          {K}:e of watchers.lua
 -- ARGV[1]  the attempt of a deletion
 -- ARGV[2]  'kind' or 'delete'
 -- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
 -- {'kind', name} | {'inspected', .., holder} of a lock | {'unknown'} | {'deleted'}
 
-local key, queue, waiters, last_fence, tombstone, rounds = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8], KEYS[10]
+local key, queue, waiters, record, tombstone, rounds = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8], KEYS[10]
 local found = redis.call('TYPE', key).ok
 local kind = found == 'string' and 'lock' or found == 'hash' and redis.call('HGET', key, 'kind')
 -- Former waiters of watchers.lua may outlive their key.
-if not kind and redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', rounds) == 0 then
+if not kind and redis.call('ZCOUNT', queue, 0, '+inf') > 0 and redis.call('EXISTS', waiters) == 1 and redis.call('EXISTS', rounds) == 0 then
   kind = 'lock'
 end
 local function add_tombstone()
@@ -27,13 +27,14 @@ if not kind or ARGV[2] == 'delete' and redis.call('EXISTS', tombstone) == 1 then
 end
 
 local function notify_each()
-  for _, waiter in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+  for _, waiter in ipairs(redis.call('ZRANGEBYSCORE', queue, 0, '+inf')) do
     local channel = string.match(redis.call('HGET', waiters, waiter) or '', '%S+$')
     if channel then
       publish(channel, string.format('%s deleted %s 0 %s', kind, waiter, key))
     end
   end
-  redis.call('DEL', queue)
+  -- A lock has refused ids there, which stay for their minute.
+  redis.call('ZREMRANGEBYSCORE', queue, 0, '+inf')
 end
 
 -- Those whose wait has ended keep their answer.
@@ -54,20 +55,15 @@ if ARGV[2] == 'delete' then
   local is_watched = kind == 'event' or kind == 'latch' or kind == 'barrier' or kind == 'watchdog'
   if is_watched then notify_processes() else notify_each() end
   -- The process of a run notifies its members.
-  local record = kind == 'lock' and redis.call('GET', last_fence) or ''
-  local fence, members, mark, channel, run = string.match(record, '^(%d+) (%S+) (%??)(%S+) (%S+)$')
-  local is_run = run and run == redis.call('GET', key)
-  if is_run then
+  local recorded = kind == 'lock' and redis.call('GET', record) or ''
+  local fence, channel, run = string.match(recorded, '^(%d+) %S+ %??(%S+) (%S+)$')
+  if run and redis.call('GET', key) == run .. ' ' .. fence .. ' *' then
     publish(channel, string.format('lock deleted %s %s %s', run, fence, key))
   end
-  local of_semaphore = kind == 'semaphore' and redis.call('HGET', key, 'fence')
   -- Deletion comes before SET: a script that has deleted something may write at maxmemory.
   redis.call('DEL', key, waiters, KEYS[6], KEYS[9])
-  if of_semaphore then
-    set(last_fence, of_semaphore, 60000)
-  elseif is_run and mark == '?' then
-    -- As in `end_hold` of lock.lua.
-    redis.call('SET', last_fence, string.format('%s %s %s %s', fence, members, channel, run), 'KEEPTTL')
+  if kind == 'lock' then
+    redis.call('DEL', record)
   end
   -- Data that refuses late copies stays for its minute.
   if kind == 'semaphore' or kind == 'rate' then
@@ -79,11 +75,11 @@ elseif kind ~= 'lock' then
   return {'kind', kind}
 end
 
-local waiting = redis.call('ZCARD', queue)
+local waiting = redis.call('EXISTS', waiters) == 1 and redis.call('ZCOUNT', queue, 0, '+inf') or 0
 if found == 'none' then
   return {'inspected', 1, -1, waiting, -1, -1, 0, 0}
 end
-local record = redis.call('GET', last_fence) or '0'
-local till = left(key)
+local till, held = left(key), redis.call('GET', key)
+local holder, fence = string.match(held, '^(%x+) (%d+)')
 return {'inspected', 1, -1, waiting, -1, -1, 0, 0, -1, till < 0 and -1 or math.floor(till * 1000),
-  tonumber(string.match(record, '^%d+')), 1, string.match(redis.call('GET', key), '^%x+$')}
+  tonumber(fence or 0), 1, holder or string.match(held, '^%x+$')}

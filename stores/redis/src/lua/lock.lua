@@ -1,16 +1,19 @@
 -- The shared part of the lock scripts: keys, queue, and the grant to the next waiters.
 --
--- KEYS[1]  K       the holder's id, expiring with the lease: the layout of `SET K id NX PX lease`
--- KEYS[2]  {K}:f   "<last fence> <holder's id>", for a minute longer than the lease; for a run
+-- KEYS[1]  K       "<holder's id> <fence>", expiring with the lease, as `SET K .. NX PX lease` leaves it; then a sign if
+--                  only the scripts with this part may end the hold: '+' once others wait, '*' if KEYS[2] says more
+--                  about it. Anything else is of a foreign client
+-- KEYS[2]  {K}:f   of a hold with the sign '*', and for a minute longer than its lease if it ends by itself: for a run
 --                  "<last fence> <members> <channel> <id>", with a ? before the channel until the run is confirmed; for
---                  a hold with a name, which is then the holder's id, "<last fence> <attempt> <id>" until another
+--                  a hold with a name, which is then the holder's id, "<fence> <attempt> <id>" until another
 --                  attempt gets the same hold
--- KEYS[3]  {K}:q   waiters' ids by ticket
+-- KEYS[3]  {K}:q   waiters' ids by ticket, from 1 on; and refused ids behind an x, by the end of their minute, negative.
+--                  As long as the key is there, no acquire is granted without this part
 -- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"; mode: 'fair', 'unfair', 'named', or 'woken' and
 --                  'called' for an unfair one and a named one that was woken; and '!' -> the channels of silent
 --                  processes, each between blanks
 -- KEYS[5]  {K}:y   the lock had a foreign holder within the last minute
--- KEYS[6]  {K}:x:id  this id is refused
+-- KEYS[6]  the last fence of all names of this prefix, in a cluster of those in this slot; it never expires
 -- KEYS[7]  {K}:p   channels of processes, by the end of their waiters
 -- ARGV[1]  id
 --
@@ -19,7 +22,7 @@
 -- recorded. The process passes the lock on from member to member, and ends the run. No request of a member may end a
 -- run of several. Its id is therefore the first member's with another version digit, which no attempt has.
 
-local lock, record, queue, waiters, foreign, tombstone = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local lock, record, queue, waiters, foreign, last_fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local processes, id = KEYS[7], ARGV[1]
 
 local GRANT_WINDOW, MINUTE = 2000, 60000
@@ -28,17 +31,39 @@ local RUN, PURGE = 32, 1000
 local WOKEN = {unfair = 'woken', named = 'called'}
 
 -- The time is ahead of all fences, so that a fence lost with the data is followed by a higher one. A number from 2^53
--- on is not of this crate: none that Lua counts could rise above it.
-local function fence_after(recorded, time)
-  local last = recorded and tonumber(string.match(recorded, '^%d+')) or 0
+-- on is not of this crate: none that Lua counts could rise above it. Neither is anything but a number.
+local function next_fence(time)
+  local found = redis.pcall('GET', last_fence)
+  local last = type(found) == 'string' and tonumber(string.match(found, '^%d+')) or 0
   return math.max(last < 2 ^ 53 and last + 1 or 0, time)
 end
 
--- The recorded fence of this holder; nil for a foreign holder.
-local function fence_of(holder, recorded)
-  if recorded and string.sub(recorded, -#holder - 1) == ' ' .. holder then
-    return tonumber(string.match(recorded, '^%d+'))
+local function hold(holder, fence, sign, ...)
+  redis.call('SET', lock, string.format('%s %.0f%s', holder, fence, sign), ...)
+end
+
+-- The holder, its fence and its sign. A foreign holder has only its text.
+local function read_hold(found)
+  local holder, fence, sign = string.match(found or '', '^(%x+) (%d+) ?([+*]?)$')
+  if holder and #holder == 32 then
+    return holder, tonumber(fence), sign
   end
+  return found
+end
+
+-- Places in the queue; refused ids have none.
+local function place(waiter)
+  local ticket = redis.call('ZSCORE', queue, waiter)
+  return ticket and tonumber(ticket) > 0 and ticket
+end
+
+local function count_waiters()
+  return redis.call('ZCOUNT', queue, 0, '+inf')
+end
+
+local function is_refused(attempt, time)
+  local till = redis.call('ZSCORE', queue, 'x' .. attempt)
+  return till and -tonumber(till) > time
 end
 
 -- The members and the channel of the holder, if it is a run.
@@ -68,10 +93,14 @@ local silent
 -- The channel of the process that asks, which is not silent.
 local asking
 
--- Fails if a helper key has another type, before anything is changed.
+-- Fails if a helper key has another type, before anything is changed. Returns how many wait.
 local function check_helpers()
+  if redis.call('EXISTS', waiters) == 0 then
+    -- Refused ids keep the queue longer than its waiters.
+    redis.call('ZREMRANGEBYSCORE', queue, 0, '+inf')
+  end
   silent = redis.call('HGET', waiters, '!') or ' '
-  return redis.call('ZCARD', queue)
+  return count_waiters()
 end
 
 local function is_silent(channel)
@@ -81,7 +110,7 @@ end
 -- Passes over the waiters of a process. A removal without effect allows the write at maxmemory.
 local function silence(channel)
   redis.call('ZREM', queue, '')
-  if channel ~= asking and not is_silent(channel) and redis.call('EXISTS', queue) == 1 then
+  if channel ~= asking and not is_silent(channel) and count_waiters() > 0 then
     silent = silent .. channel .. ' '
     redis.call('HSET', waiters, '!', silent)
   end
@@ -99,29 +128,21 @@ local function hear(channel)
   end
 end
 
--- The channel of a run that is not confirmed, and its record without the mark.
-local function unconfirmed(recorded)
-  local first, channel, last = string.match(recorded or '', '^(%d+ %S+ )%?(%S+)( %S+)$')
-  return channel, channel and first .. channel .. last
-end
-
 -- The hold has ended by itself. If it was granted to a run that has not confirmed it, the process is silent.
 local function note_silence(recorded)
-  local channel, settled = unconfirmed(recorded)
+  local channel = string.match(recorded or '', '^%d+ %S+ %?(%S+) %S+$')
   if channel then
     silence(channel)
-    redis.call('SET', record, settled, 'KEEPTTL')
+  end
+  if recorded then
+    redis.call('DEL', record)
   end
 end
 
 -- Ends the hold because of a request: a run that is not confirmed says nothing about its process any more.
 -- The removal allows the write at maxmemory.
-local function end_hold(recorded)
-  local _, settled = unconfirmed(recorded)
-  redis.call('DEL', lock)
-  if settled then
-    redis.call('SET', record, settled, 'KEEPTTL')
-  end
+local function end_hold()
+  redis.call('DEL', lock, record)
 end
 
 local function leave(...)
@@ -135,8 +156,8 @@ local function read(waiter)
 end
 
 local function head()
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
-  return first, first and read(redis.call('HGET', waiters, first))
+  local first, ticket = unpack(redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
+  return first, first and read(redis.call('HGET', waiters, first)), ticket
 end
 
 -- A waiter is alive until its own time is over, or while its process rechecks its waiters. A woken waiter has only its
@@ -160,7 +181,7 @@ local function grant_waiters(time, is_ended)
   local gone, purged = {}, 0
   local most = redis.call('EXISTS', foreign) == 1 and 1 or RUN
   while purged <= PURGE - RUN do
-    local ids = redis.call('ZRANGE', queue, 0, RUN - 1)
+    local ids = redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'LIMIT', 0, RUN)
     if not ids[1] then
       if silent ~= ' ' then redis.call('HDEL', waiters, '!') end
       return
@@ -193,10 +214,11 @@ local function grant_waiters(time, is_ended)
       end
       leave(unpack(ids, at, last))
       local run = #members == 1 and ids[at] or string.sub(ids[at], 1, 12) .. '8' .. string.sub(ids[at], 14)
-      local fence = string.format('%.0f', fence_after(read_record(), time) + #members - 1)
+      local fence = string.format('%.0f', next_fence(time) + #members - 1)
       members = table.concat(members, ',')
       if publish(first.channel, string.format('lock run %s %s %s', members, fence, lock)) > 0 then
-        set(lock, run, math.min(first.lease, GRANT_WINDOW))
+        hold(run, fence, ' *', 'PX', math.min(first.lease, GRANT_WINDOW))
+        redis.call('SET', last_fence, fence)
         set(record, string.format('%s %s ?%s %s', fence, members, first.channel, run), first.lease + MINUTE)
         return
       end
@@ -212,21 +234,26 @@ local function grant_waiters(time, is_ended)
       gone[first.channel] = true
     end
   end
-  more = redis.call('EXISTS', queue)
+  more = math.min(count_waiters(), 1)
 end
 
 -- After the end of a hold. If foreign clients use the lock (`SET NX` in a loop), it stays free until the next waiter
 -- asks again, so that they get a chance.
 local function hand_over(is_ended)
-  if redis.call('EXISTS', queue) == 1 and redis.call('EXISTS', foreign) == 0 then
+  if count_waiters() > 0 and redis.call('EXISTS', foreign) == 0 then
     grant_waiters(now(), is_ended)
   end
 end
 
--- A write without effect allows the next one at maxmemory.
-local function add_tombstone()
+-- Refuses an id for a minute. A write without effect allows the next one at maxmemory.
+local function refuse(attempt)
+  local time = now()
+  redis.call('ZREMRANGEBYSCORE', queue, string.format('%.0f', -time), '(0')
   redis.call('ZREM', queue, '')
-  set(tombstone, 1, MINUTE, 'NX')
+  redis.call('ZADD', queue, 'NX', string.format('%.0f', -time - MINUTE * 1000), 'x' .. attempt)
+  if left(queue) < MINUTE then
+    expire(queue, MINUTE)
+  end
 end
 
 -- Milliseconds until the hold ends. A free lock is kept for its head, which was woken; if dead waiters are left, the

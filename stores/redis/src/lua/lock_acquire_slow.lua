@@ -17,13 +17,14 @@
 local lease, mode, live = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
 local name = ARGV[7] or id
 
-local seen = redis.call('MGET', lock, record, tombstone)
-local holder, recorded = seen[1], seen[2]
+local seen = redis.call('MGET', lock, record)
+local holder, fence, sign = read_hold(seen[1])
+local recorded = seen[2]
 
 local function run_answer()
   local members = run_of(holder, recorded)
   if members and ARGV[6] ~= '1' and string.find(members, id .. ':', 1, true) then
-    return {'run', members, fence_of(holder, recorded)}
+    return {'run', members, fence}
   end
 end
 
@@ -31,35 +32,44 @@ end
 if closed() and (holder == name or run_answer()) then
   return closed_reply()
 end
+-- Before the queue is touched, which may belong to other data.
+if not holder and redis.call('EXISTS', lock) == 1 then
+  return redis.error_reply('WRONGTYPE the key holds something that is no lock')
+end
+local time = now()
+local is_late = is_refused(id, time)
 if holder == name and ARGV[6] ~= '1' then
-  local fence = fence_of(name, recorded)
-  -- A hold shared by attempts belongs to none of them: it does not end when one of them gives up.
-  local is_shared = name ~= id and not seen[3] and (attempt_of(name, recorded) or id) ~= id
-  if name ~= id and not seen[3] then
+  if name ~= id and not is_late then
     leave(id)
+    -- A hold shared by attempts belongs to none of them: it does not end when one of them gives up.
+    if fence and (attempt_of(name, recorded) or id) ~= id then
+      redis.call('DEL', record)
+      hold(name, fence, count_waiters() > 0 and ' +' or '', 'KEEPTTL')
+    end
   end
-  if not fence or is_shared then
-    fence = fence or fence_after(recorded, now())
-    set(record, string.format('%.0f %s', fence, name), math.max(lease, left(lock)) + MINUTE)
+  if not fence then
+    -- Another client has set the id alone.
+    fence = next_fence(time)
+    redis.call('SET', last_fence, string.format('%.0f', fence))
+    hold(name, fence, ' +', 'KEEPTTL')
   end
   return run_answer() or string.format('granted %.0f', fence)
 end
-if seen[3] then
+if is_late then
   return 'cancelled'
 end
 local run = run_answer()
 if run then
   return run
 end
--- Before the queue is touched, which may belong to other data.
-if not holder and redis.call('EXISTS', lock) == 1 then
-  return redis.error_reply('WRONGTYPE the key holds something that is no lock')
-end
 
-local function grant(time)
-  local fence = string.format('%.0f', fence_after(recorded, time))
-  set(lock, name, lease)
-  set(record, fence .. ' ' .. (name == id and id or id .. ' ' .. name), lease + MINUTE)
+local function grant()
+  local fence, is_named = string.format('%.0f', next_fence(time)), name ~= id
+  hold(name, fence, is_named and ' *' or count_waiters() > 0 and ' +' or '', 'PX', lease)
+  redis.call('SET', last_fence, fence)
+  if is_named then
+    set(record, fence .. ' ' .. id .. ' ' .. name, lease + MINUTE)
+  end
   return 'granted ' .. fence
 end
 
@@ -69,15 +79,19 @@ local function overtakes()
   return not first or (mode == 'unfair' and (waiter.mode == 'unfair' or waiter.mode == 'woken'))
 end
 
-local time, queued = now(), check_helpers()
+local queued = check_helpers()
 hear(ARGV[5])
 if not holder then
   note_silence(recorded)
+elseif sign ~= '*' and recorded then
+  -- It is of an earlier hold, and says nothing when this one ends.
+  redis.call('DEL', record)
 end
 if queued > 0 then
   if not holder and not overtakes() then
     grant_waiters(time)
-    holder, recorded = redis.call('GET', lock), read_record()
+    holder, fence, sign = read_hold(redis.call('GET', lock))
+    recorded = read_record()
     run = run_answer()
     if run then
       return run
@@ -85,13 +99,13 @@ if queued > 0 then
   end
   if not holder and not closed() and (overtakes() or head() == id) then
     leave(id)
-    return grant(time)
+    return grant()
   end
 elseif not holder and not closed() then
-  return grant(time)
+  return grant()
 end
 
-if holder and not fence_of(holder, recorded) then
+if holder and not fence then
   set(foreign, 1, MINUTE)
 end
 
@@ -101,16 +115,21 @@ if mode == 'no' then
   return 'busy ' .. left(lock)
 end
 
-local ticket = redis.call('ZSCORE', queue, id)
-local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+if sign == '' then
+  hold(holder, fence, ' +', 'KEEPTTL')
+end
+local ticket = place(id)
+local last = math.max(tonumber(redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0), 0)
 if not ticket then
-  ticket = (last or 0) + 1
+  ticket = last + 1
   redis.call('ZADD', queue, ticket, id)
 end
 redis.call('HSET', waiters, id, string.format('%.0f %.0f %s %s', lease, time + live * 1000, mode, ARGV[5]))
-if not last or left(queue) < live then
+if left(queue) < live then
   expire(queue, live)
+end
+if last == 0 or left(waiters) < live then
   expire(waiters, live)
 end
-local ahead = ticket - redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
-return {'queued', ahead, held_for(holder, time), redis.call('EXISTS', foreign)}
+local _, _, first = head()
+return {'queued', ticket - first, held_for(holder, time), redis.call('EXISTS', foreign)}

@@ -7,15 +7,15 @@
 
 check_helpers()
 leave(id)
-local holder, recorded = redis.call('GET', lock), read_record()
-local is_its = holder == id or holder and attempt_of(holder, recorded) == id
+local holder = read_hold(redis.call('GET', lock))
+local is_its = holder == id or holder and attempt_of(holder, read_record()) == id
 if is_its then
-  end_hold(recorded)
+  end_hold()
 end
 if is_its or not holder then
   hand_over(is_its)
 end
 if ARGV[2] == '1' then
-  add_tombstone()
+  refuse(id)
 end
 return answer('cancelled')

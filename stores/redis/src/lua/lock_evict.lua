@@ -8,20 +8,19 @@
 --
 -- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
 
-local holder, recorded = redis.call('GET', lock), read_record()
-local of_anybody = string.match(id, '^0+$')
-local fence = string.match(recorded or '', '^%d+')
-if not holder or holder ~= id and not of_anybody or tonumber(fence or 0) > tonumber(ARGV[2]) then
+local holder, fence = read_hold(redis.call('GET', lock))
+local recorded, of_anybody = read_record(), string.match(id, '^0+$')
+if not holder or holder ~= id and not of_anybody or (fence or 0) > tonumber(ARGV[2]) then
   return 'not_held'
 end
 if ARGV[3] and recorded ~= ARGV[3] then
   return 'not_held'
 end
 check_helpers()
-end_hold(recorded)
+end_hold()
 local _, channel = run_of(holder, recorded)
 if of_anybody and channel then
-  publish(channel, string.format('lock lost %s %s %s', holder, fence, lock))
+  publish(channel, string.format('lock lost %s %.0f %s', holder, fence, lock))
 end
 hand_over(true)
 return answer('released')

@@ -1,7 +1,7 @@
 -- Releases or renews a hold that may be held again and again under its name. A script for the same reasons as the
 -- release and the renewal. Late copies of a request that was retried have no effect.
 --
--- KEYS     as in lock.lua; KEYS[6] refuses this attempt at the change
+-- KEYS     as in lock.lua
 -- ARGV[1]  the attempt at the change
 -- ARGV[2]  the name of the hold
 -- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
@@ -10,8 +10,8 @@
 -- 'released' | 'lost', each followed by 1 if there are more dead waiters to remove | 'not_held' | 'renewed FENCE'
 
 local name, lease = ARGV[2], tonumber(ARGV[4])
-local is_late = redis.call('EXISTS', tombstone) == 1
-local holder = redis.call('GET', lock)
+local is_late = is_refused(id, now())
+local holder, fence = read_hold(redis.call('GET', lock))
 if lease and holder == name and is_doubtful(left(lock) * 1000) then
   return 'lost'
 end
@@ -22,21 +22,21 @@ if lease and holder == name then
     expire(lock, lease)
     expire(record, lease + MINUTE)
   end
-  reply = 'renewed ' .. (string.match(read_record() or '', '^%d+') or 0)
+  reply = string.format('renewed %.0f', fence or 0)
 elseif lease then
   -- As in lock_renew_slow.lua.
-  if not holder and not redis.call('ZSCORE', queue, name) then
+  if not holder and not place(name) then
     grant_waiters(now())
   end
   reply = answer('lost')
 elseif is_late or holder ~= name then
   reply = 'not_held'
 else
-  end_hold(read_record())
+  end_hold()
   hand_over(true)
   reply = answer('released')
 end
 if ARGV[3] == '1' then
-  add_tombstone()
+  refuse(id)
 end
 return reply

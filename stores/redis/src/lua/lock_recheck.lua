@@ -10,12 +10,13 @@
 --  1-IF-FOREIGN clients use the lock}
 
 local live, time, missing = tonumber(ARGV[2]), now(), {}
+local queued = check_helpers()
 for waiter in string.gmatch(ARGV[4], '%x+') do
-  if not redis.call('ZSCORE', queue, waiter) then
+  if not place(waiter) then
     missing[#missing + 1] = waiter
   end
 end
-if check_helpers() > 0 then
+if queued > 0 then
   hear(ARGV[3])
   redis.call('ZREMRANGEBYSCORE', processes, '-inf', string.format('%.0f', time))
   redis.call('ZADD', processes, string.format('%.0f', time + live * 1000), ARGV[3])

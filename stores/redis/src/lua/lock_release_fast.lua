@@ -1,13 +1,17 @@
--- Ends the hold and grants the lock to the next waiter. A script, because it must end only the caller's own hold, and
--- the end and the next grant must be one step.
--- This part comes before lock.lua: most releases end here.
+-- Ends the hold, unless others wait: most releases end here. The rest is for lock_release_slow.lua.
+-- A script, because it must end only the caller's own hold.
 --
--- KEYS     as in lock.lua
--- ARGV[2]  1: refuse this id from now on, a copy of its acquire may still arrive
+-- KEYS     K, as in lock.lua
+-- ARGV     as in lock_release_slow.lua; no id is refused
 --
--- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
+-- 'released' | 'not_held' | nothing
 
-if ARGV[2] == '0' and redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('ZCARD', KEYS[3]) == 0 then
+local found = redis.call('GET', KEYS[1])
+if not found or string.sub(found, 1, 32) ~= ARGV[1] then
+  return 'not_held'
+end
+-- The last digit of a fence, and no sign.
+if #found > 32 and string.byte(found, -1) > 47 then
   redis.call('DEL', KEYS[1])
   return 'released'
 end

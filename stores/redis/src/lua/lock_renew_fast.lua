@@ -1,30 +1,32 @@
 -- Extends the hold to `lease` from now, unless it lasts longer: renewals of a run may overtake each other.
 -- A script, because it must renew only the caller's own hold.
--- Most renewals end here. This part is a script of its own, which names only keys that exist as long as the hold does:
--- while a slot moves, a node refuses a script with any other. It also comes before lock.lua.
+-- Most renewals end here. This part is two scripts of its own, which name only keys that exist as long as the hold
+-- does: while a slot moves, a node refuses a script with any other. It also comes before lock.lua.
 --
--- KEYS     as in lock.lua
+-- KEYS     as in lock.lua: K alone, K and {K}:f, or all
 -- ARGV[2]  lease in milliseconds
 -- ARGV[3]  what is recorded about a run that is confirmed: no other is renewed; may be missing
 --
--- 'renewed FENCE' | 'lost' | nothing, in the script of its own
+-- 'renewed FENCE' | 'lost' | nothing, in the scripts of its own
 
-local function is_meant()
-  return not ARGV[3] or ARGV[3] == string.gsub(redis.call('GET', KEYS[2]) or '', ' %?', ' ', 1)
-end
+local found = redis.call('GET', KEYS[1]) or ''
+local has_record = string.sub(found, -1) == '*'
+local recorded = has_record and KEYS[2] and redis.call('GET', KEYS[2]) or ''
 
-if redis.call('GET', KEYS[1]) == ARGV[1] and is_meant() then
+if string.sub(found, 1, 32) == ARGV[1] and (KEYS[2] or not has_record)
+  and (not ARGV[3] or ARGV[3] == string.gsub(recorded, ' %?', ' ', 1)) then
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    redis.call('PEXPIRE', KEYS[2], ARGV[2] + 60000)
+    if has_record then
+      redis.call('PEXPIRE', KEYS[2], ARGV[2] + 60000)
+    end
   end
-  local recorded = redis.call('GET', KEYS[2]) or ''
   local first, last = string.match(recorded, '^(%d+ %S+ )%?(.*)$')
   if first then
     -- The run is confirmed. A write that never fails for lack of memory allows the next one.
     redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]))
     redis.call('SET', KEYS[2], first .. last, 'KEEPTTL')
   end
-  return 'renewed ' .. (string.match(recorded, '^%d+') or 0)
+  return 'renewed ' .. (string.match(found, ' (%d+)') or 0)
 end
 

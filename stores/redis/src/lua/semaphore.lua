@@ -1,12 +1,13 @@
 -- The semaphore. A script, because reading holders and queue and taking permits must be one step.
 --
--- K        size of the last acquire; fence of the last grant; taken: permits held; silent: the channels of processes
+-- K        size of the last acquire; taken: permits held; silent: the channels of processes
 --          that have let a grant or a wake-up pass, each between blanks;
 --          h:<name> -> "<fence> <permits> <since> <attempt> <channel of the attempt until it confirms, then 0>"
 -- {K}:w    id -> "<lease> <live until> <mode> <permits> <name> <time of its recheck> <channel>"
 -- {K}:a    holders' names by the end of their holds   {K}:b  attempt -> name, if they differ,
 --          and =<name> -> other attempts that waited for the name and share the hold
--- {K}:z    refused ids   {K}:f  the last fence, for a minute after the last user has left
+-- {K}:z    refused ids
+-- KEYS[7]  the last fence of all names, as in lock.lua
 -- ARGV[5]  lease in milliseconds, 'inf': without end; for an eviction the highest fence to end
 -- ARGV[6]  'fair' or 'unfair': how to wait   ARGV[7]  size   ARGV[8]  permits
 -- ARGV[9]  the hold's name; the attempt for a renewal or release by name, which have the name in ARGV[2]
@@ -25,15 +26,16 @@ local lease, mode, name = tonumber(ARGV[5]), ARGV[6], ARGV[9]
 local NOBODY = '0'
 local GRANT_WINDOW, FOR_EVER = 2000, 100 * 365 * DAY
 
-local found = redis.call('HMGET', key, 'kind', 'size', 'fence', 'taken', 'silent')
+local found = redis.call('HMGET', key, 'kind', 'size', 'taken', 'silent')
 if not is_of('semaphore', found[1]) then
   return {'wrong_kind'}
 end
-local size, taken = tonumber(found[2] or 0), tonumber(found[4] or 0)
--- A former lock at this key leaves its holder after the fence. A number from 2^53 on is not of this crate.
-local fence = tonumber(found[3] or string.match(redis.call('GET', last_fence) or '', '^%d+') or 0)
+local size, taken = tonumber(found[2] or 0), tonumber(found[3] or 0)
+-- A number from 2^53 on is not of this crate, nor is anything but a number.
+local fence = redis.pcall('GET', last_fence)
+fence = type(fence) == 'string' and tonumber(string.match(fence, '^%d+')) or 0
 fence = fence < 2 ^ 53 and fence or 0
-local silent = found[5] or ' '
+local silent = found[4] or ' '
 -- Whether a hold has ended in this call, or will end before the keys expire.
 local ended = false
 -- The maximum of waiters that one call removes or serves, and whether some were left for the next call.
@@ -109,11 +111,10 @@ local function keep_no_longer()
   end
 end
 
--- An idle semaphore leaves only its fence.
+-- An idle semaphore leaves nothing.
 local function done(reply)
   if taken == 0 and found[1] and redis.call('EXISTS', queue) == 0 then
     redis.call('DEL', key, ends, names)
-    set(last_fence, text(fence), MINUTE)
   elseif taken == 0 then
     expire(key, math.max(MINUTE, left(queue)))
   elseif ended then
@@ -142,7 +143,8 @@ end
 local function grant(attempt, of, permits, milliseconds, unconfirmed)
   fence = math.max(fence + 1, time)
   taken = taken + permits
-  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size), 'fence', text(fence), 'taken', text(taken))
+  redis.call('HSET', key, 'kind', 'semaphore', 'size', text(size), 'taken', text(taken))
+  redis.call('SET', last_fence, text(fence))
   write(of, fence, permits, text(time), attempt, unconfirmed)
   if of ~= attempt then
     redis.call('HSET', names, attempt, of)

@@ -1,7 +1,7 @@
 
 if closed() then
   local none = {}
-  for i = 1, #KEYS / 4 do
+  for i = 1, #ARGV / 2 do
     none[i] = ''
   end
   return none

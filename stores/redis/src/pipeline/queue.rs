@@ -96,10 +96,12 @@ impl Call {
         panics::contain(|| drop(self.reply.send(result)));
     }
 
-    /// Returns the call without the permission to batch it.
-    pub(super) fn unbatched(self) -> Self {
+    /// Returns the call that follows after a batch which has not made it.
+    pub(super) fn after_batch(self) -> Self {
         let payload = match self.payload {
-            Payload::Script(invocation, _) => Payload::Script(invocation, None),
+            Payload::Script(invocation, _) => {
+                Payload::Script(invocation.rest().map_or(invocation, Arc::new), None)
+            }
             payload => payload,
         };
         Self { payload, ..self }

@@ -198,7 +198,7 @@ impl Writer {
                                 let reply = checked(&call, Ok(done));
                                 call.finish(reply);
                             }
-                            None => undone.push(call.unbatched()),
+                            None => undone.push(call.after_batch()),
                         }
                     }
                 }
@@ -215,7 +215,7 @@ impl Writer {
             Err(error) => {
                 if errors::is_unknown_script(&error) {
                     self.unknown.push(batch);
-                } else if error.code() == Some("CROSSSLOT") {
+                } else if errors::is_about_several_slots(&error) {
                     self.refuses_batches = true;
                 }
                 Vec::new()

@@ -9,7 +9,8 @@ type Replied = Receiver<RedisResult<Value>>;
 /// Adds a release of the lock at `key` to the pending calls.
 fn release(writer: &mut Writer, key: &str) -> Replied {
     let release = HoldRequest::Release { id: Id::random(), tombstone: false, once: None };
-    let invocation = Arc::new(lock::invocation(&Key::new(key), &release, &Arc::from("channel")));
+    let invocation = lock::invocation(&Key::new(key), &release, &Arc::from("channel"));
+    let invocation = Arc::new(invocation.first().expect("the quick script"));
     let (reply, replied) = oneshot::channel();
     let batch = invocation.batch();
     writer.pending.push_back(Call { payload: Payload::Script(invocation, batch), reply });
