@@ -36,7 +36,8 @@ impl Records {
     pub(super) fn write(&self, key: &Key, kind: &str, text: &mut String) {
         text.extend(["{", &*self.prefix, "locker"]);
         if let Some(numbers) = self.numbers.get() {
-            write!(text, "-{}", numbers[usize::from(slot_of(key.as_str()))]).expect("memory takes every write");
+            write!(text, "-{}", numbers[usize::from(slot_of(key.as_str()))])
+                .expect("memory takes every write");
         }
         text.extend(["}:", kind]);
     }

@@ -3,8 +3,7 @@
 use super::{
     connection::{Connector, Replied},
     discovery::Discovery,
-    errors,
-    handshake,
+    errors, handshake,
     push_receiver::{PushReceiver, RunMessages},
     records::Records,
     router::{Origin, Router},

@@ -1,8 +1,8 @@
 //! Runs: the lock is granted to several waiters of one process at once, which hand it off to each other.
 
 use crate::support::{
-    LAST_FENCE, builder, clock, commands_run, connect, grant_at_the_server, hold, holder, in_time, nobody_is_left, until,
-    waiting,
+    LAST_FENCE, builder, clock, commands_run, connect, grant_at_the_server, hold, holder, in_time,
+    nobody_is_left, until, waiting,
 };
 use futures_util::FutureExt;
 use locker::{ErrorKind, Guard, Locker};

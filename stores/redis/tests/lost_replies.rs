@@ -1,6 +1,8 @@
 //! Replies that do not arrive: a request is repeated and takes effect once.
 
-use crate::support::{MINUTE, connect, eternal_keys, hold, holder, in_time, refused_ids, server_behind_proxy, until};
+use crate::support::{
+    MINUTE, connect, eternal_keys, hold, holder, in_time, refused_ids, server_behind_proxy, until,
+};
 use locker::ErrorKind;
 use locker_harness::{Fault, Proxy, RedisServer};
 use std::time::Duration;

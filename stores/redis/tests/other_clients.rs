@@ -1,8 +1,8 @@
 //! Other clients of the same keys: the Python decorator, and clients that write or delete keys.
 
 use crate::support::{
-    GENEROUS, LAST_FENCE, clock, connect, eternal_keys, hold, holder, in_time, scripts_run, server_behind_proxy, until,
-    waiting,
+    GENEROUS, LAST_FENCE, clock, connect, eternal_keys, hold, holder, in_time, scripts_run,
+    server_behind_proxy, until, waiting,
 };
 use futures_util::future::join_all;
 use locker::{ErrorKind, KeyFormat, Locker, lock_on_argument};

@@ -25,18 +25,18 @@ const BUGS: [Bug; 32] = [
     ("quick answer says busy to the holder", "and holder ~= ARGV[1] then", "then"),
     ("no re-check after waiters were granted", "    if run then", "    if false then"),
     ("fence not above the last", "elseif before and before >= fence then", "elseif false then"),
-    ("fence of a waiter not above the last", "return math.max(last < 2 ^ 53 and last + 1 or 0, time)", "return time"),
+    (
+        "fence of a waiter not above the last",
+        "return math.max(last < 2 ^ 53 and last + 1 or 0, time)",
+        "return time",
+    ),
     ("fence that counts from 1", "time[1] .. string.sub(time[2] + 1000000, 2)", "'0000000000000001'"),
     (
         "renewal takes a lost lock back",
         "if redis.call('EXISTS', lock) == 0 and",
         "if set(lock, id, ARGV[2], 'NX') then return 'renewed' end\nif redis.call('EXISTS', lock) == 0 and",
     ),
-    (
-        "renewal gives a waiter a grant with another fence",
-        "and not place(id) then",
-        "then",
-    ),
+    ("renewal gives a waiter a grant with another fence", "and not place(id) then", "then"),
     ("dead waiters are served", "return waiter.live_until > time or", "return true or"),
     (
         "the last waiter is served first",

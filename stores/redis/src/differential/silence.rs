@@ -37,7 +37,8 @@ impl Scene {
     }
 
     fn invoke(&mut self, call: Invocation) -> ScriptReply {
-        let in_full = call.of(&self.settings).changed(|text| self.texts.change(text), true, self.now.as_micros());
+        let in_full =
+            call.of(&self.settings).changed(|text| self.texts.change(text), true, self.now.as_micros());
         ScriptReply::read(in_full.query(&mut self.connection).unwrap()).unwrap()
     }
 

@@ -95,6 +95,8 @@ pub(super) fn wait_for_the_end(server: &RedisServer) {
 /// Returns the keys that do not expire, without the record of strict mode.
 pub(super) fn eternal_keys(server: &RedisServer) -> Vec<String> {
     let keys: Vec<String> = server.ask("KEYS", &["*"]);
-    let stays = |key: &String| !key.ends_with(":epoch") && server.ask::<i64>("PTTL", &[key]) == -1;
+    let stays = |key: &String| {
+        ![":epoch", ":fence"].iter().any(|end| key.ends_with(end)) && server.ask::<i64>("PTTL", &[key]) == -1
+    };
     keys.into_iter().filter(stays).collect()
 }
