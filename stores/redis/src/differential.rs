@@ -4,6 +4,7 @@
 mod batches;
 mod bugs;
 mod comparison;
+mod records;
 mod requests;
 mod silence;
 mod strict;

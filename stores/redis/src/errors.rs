@@ -82,9 +82,11 @@ fn kind_and_hint(code: &str) -> (ErrorKind, &'static str) {
     }
 }
 
-/// Returns whether the server refuses keys of several slots in one call, as a node of a cluster does.
+/// Returns whether the server refuses keys of several slots in one call: a node of a cluster does, and a proxy of one,
+/// which may say so in words of its own.
 pub(super) fn is_about_several_slots(error: &RedisError) -> bool {
-    error.code() == Some("CROSSSLOT")
+    let text = error.detail().unwrap_or_default().to_ascii_lowercase();
+    error.code() == Some("CROSSSLOT") || ["same slot", "cross slot"].iter().any(|words| text.contains(words))
 }
 
 const CODES: [&str; 18] = [

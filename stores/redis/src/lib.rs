@@ -24,7 +24,6 @@ mod handshake;
 
 mod pipeline;
 mod push_receiver;
-mod records;
 
 mod codec;
 mod discovery;
@@ -32,6 +31,7 @@ mod discovery;
 mod script;
 mod sentinel;
 
+mod records;
 mod server;
 mod strict;
 mod topology;

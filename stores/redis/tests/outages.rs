@@ -170,7 +170,7 @@ async fn unpolled_release_is_sent_in_background() {
 #[tokio::test]
 async fn release_after_an_outage_returns_lost() {
     let Some(mut server) = RedisServer::start() else { return };
-    let locker = builder(&server.url()).lease(Duration::from_secs(60)).build().await.unwrap();
+    let locker = builder(&server.url()).lease(GENEROUS * 4).command_timeout(GENEROUS).build().await.unwrap();
     let guard = hold(&locker, "a").await;
     server.kill();
     let is_away = async || {

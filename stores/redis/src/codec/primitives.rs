@@ -65,7 +65,7 @@ static RATE_BATCH: BatchScript = BatchScript::new(
     &[0],
     &[4, 5, 6],
 );
-static IN_USE: BatchScript = BatchScript::new(&[include_str!("../lua/in_use.lua")], &[0, 1, 3], &[]);
+static IN_USE: BatchScript = BatchScript::new(&[include_str!("../lua/in_use.lua")], &[0, 1, 2, 3], &[]);
 static INSPECT_DELETE: Script = Script::new(
     &["q", "w", "a", "b", "y", "f", "x:", "p", "z", "e"],
     &[include_str!("../lua/inspect_delete.lua")],

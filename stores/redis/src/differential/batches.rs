@@ -124,7 +124,7 @@ const LOCK_BUGS: [Bug; 6] = [
 ];
 
 /// Plausible bugs of the batch script for limiters.
-const LIMITER_BUGS: [Bug; 10] = [
+const LIMITER_BUGS: [Bug; 11] = [
     ("settings not compared", "limiter.words == words", "limiter.words"),
     ("earlier admissions of the batch are not counted", "limiters[key] = limiter", ""),
     (
@@ -132,7 +132,12 @@ const LIMITER_BUGS: [Bug; 10] = [
         "for _, limiter in pairs(limiters) do",
         "for _, limiter in pairs({select(2, next(limiters))}) do",
     ),
-    ("a queue is ignored", "if found[1] ~= words or found[3] then", "if found[1] ~= words then"),
+    ("a queue is ignored", "(found[2] ~= words or found[4])", "found[2] ~= words"),
+    (
+        "a bucket that was new keeps no beat",
+        "limiter.interval * (algorithm == 'b' and 2 or 1)",
+        "limiter.interval",
+    ),
     ("a full window refuses callers that would wait", "till > patience and", ""),
     ("gcra refuses callers that would wait", "elseif wait <= patience then", "elseif false then"),
     ("patience of another caller", "ARGV[2 * many + i]", "ARGV[2 * many + 1]"),

@@ -75,11 +75,11 @@ const OTHER_BUGS: [(Draw, Bug); 54] = [
     ),
     (
         requests::named_lock,
-        ("cancel keeps the hold of its name", "attempt_of(holder, read_record()) == id", "false"),
+        ("cancel keeps the hold of its name", "attempt_of(holder, record_of(sign)) == id", "false"),
     ),
     (
         requests::named_lock,
-        ("cancel ends the hold of another attempt", "attempt_of(holder, read_record()) == id", "true"),
+        ("cancel ends the hold of another attempt", "attempt_of(holder, record_of(sign)) == id", "true"),
     ),
     (
         requests::named_lock,

@@ -189,7 +189,10 @@ pub(super) fn send<'a>(
         return answers;
     }
     let again = send_once(connection, texts, undone.iter().map(|at| whole(calls[*at])));
-    undone.into_iter().zip(again).for_each(|(at, answer)| answers[at] = answer);
+    for (at, (answer, published)) in undone.into_iter().zip(again) {
+        answers[at].0 = answer;
+        answers[at].1.extend(published);
+    }
     answers
 }
 

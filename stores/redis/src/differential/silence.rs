@@ -18,31 +18,31 @@ use locker_harness::RedisServer;
 use redis::{Connection, Value};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 /// A server whose time stands still. Every process that it tells something is there.
-struct Scene {
+pub(super) struct Scene {
     connection: Connection,
     texts: Texts,
-    now: Timestamp,
+    pub(super) now: Timestamp,
     key: Key,
     settings: Arc<Settings>,
 }
 
 impl Scene {
-    fn new(server: &RedisServer) -> Self {
+    pub(super) fn new(server: &RedisServer) -> Self {
         let texts = Texts { bug: None, changed: HashMap::new(), seeded: false };
         let settings = settings("", None);
         Self { connection: server.connection(), texts, now: START, key: Key::new("lock:a"), settings }
     }
 
-    fn invoke(&mut self, call: Invocation) -> ScriptReply {
+    pub(super) fn invoke(&mut self, call: Invocation) -> ScriptReply {
         let in_full =
             call.of(&self.settings).changed(|text| self.texts.change(text), true, self.now.as_micros());
         ScriptReply::read(in_full.query(&mut self.connection).unwrap()).unwrap()
     }
 
-    fn call(&mut self, channel: &str, request: &Request) -> ScriptReply {
+    pub(super) fn call(&mut self, channel: &str, request: &Request) -> ScriptReply {
         let call = lock::invocation(&self.key, request, &Arc::from(channel)).of(&self.settings);
         if let Some(first) = call.first() {
             let in_full = first.changed(|text| self.texts.change(text), true, self.now.as_micros());
@@ -54,7 +54,7 @@ impl Scene {
         self.invoke(call)
     }
 
-    fn acquire(&mut self, channel: &str, id: Id) -> ScriptReply {
+    pub(super) fn acquire(&mut self, channel: &str, id: Id) -> ScriptReply {
         let wait = Some(Wait { live: Some(MINUTE), fair: true });
         self.call(channel, &HoldRequest::Acquire { id, lease: MINUTE, wait, ask: None })
     }
@@ -63,11 +63,11 @@ impl Scene {
         self.invoke(lock::recheck(&self.key, &Arc::from(channel), &[]));
     }
 
-    fn text(&mut self, command: &str, key: &str) -> Option<String> {
+    pub(super) fn text(&mut self, command: &str, key: &str) -> Option<String> {
         redis::cmd(command).arg(key).query(&mut self.connection).unwrap()
     }
 
-    fn holder(&mut self) -> Option<Id> {
+    pub(super) fn holder(&mut self) -> Option<Id> {
         self.text("GET", "lock:a")?.split(' ').next().and_then(Id::parse)
     }
 }

@@ -13,7 +13,8 @@ local key, queue, waiters, record, tombstone, rounds = KEYS[1], KEYS[2], KEYS[3]
 local found = redis.call('TYPE', key).ok
 local kind = found == 'string' and 'lock' or found == 'hash' and redis.call('HGET', key, 'kind')
 -- Former waiters of watchers.lua may outlive their key.
-if not kind and redis.call('ZCOUNT', queue, 0, '+inf') > 0 and redis.call('EXISTS', waiters) == 1 and redis.call('EXISTS', rounds) == 0 then
+if not kind and redis.call('ZCOUNT', queue, 0, '+inf') > 0 and redis.call('EXISTS', waiters) == 1
+  and redis.call('EXISTS', rounds) == 0 then
   kind = 'lock'
 end
 local function add_tombstone()

@@ -1,14 +1,14 @@
 -- The shared part of the lock scripts: keys, queue, and the grant to the next waiters.
 --
--- KEYS[1]  K       "<holder's id> <fence>", expiring with the lease, as `SET K .. NX PX lease` leaves it; then a sign if
---                  only the scripts with this part may end the hold: '+' once others wait, '*' if KEYS[2] says more
---                  about it. Anything else is of a foreign client
+-- KEYS[1]  K       "<holder's id> <fence>", expiring with the lease, as `SET K .. NX PX lease` leaves it; then a sign
+--                  if only the scripts with this part may end the hold: '+' once others wait, '*' if KEYS[2] says
+--                  more about it. Anything else is of a foreign client
 -- KEYS[2]  {K}:f   of a hold with the sign '*', and for a minute longer than its lease if it ends by itself: for a run
 --                  "<last fence> <members> <channel> <id>", with a ? before the channel until the run is confirmed; for
 --                  a hold with a name, which is then the holder's id, "<fence> <attempt> <id>" until another
 --                  attempt gets the same hold
--- KEYS[3]  {K}:q   waiters' ids by ticket, from 1 on; and refused ids behind an x, by the end of their minute, negative.
---                  As long as the key is there, no acquire is granted without this part
+-- KEYS[3]  {K}:q   waiters' ids by ticket, from 1 on; and refused ids behind an x, by the end of their minute,
+--                  negative. As long as the key is there, no acquire is granted without this part
 -- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"; mode: 'fair', 'unfair', 'named', or 'woken' and
 --                  'called' for an unfair one and a named one that was woken; and '!' -> the channels of silent
 --                  processes, each between blanks
@@ -80,10 +80,15 @@ local function attempt_of(holder, recorded)
   return name == holder and attempt
 end
 
--- The record, unless another client has written something else there.
+-- The record, unless another client has written something else there. It may be of an earlier hold.
 local function read_record()
   local recorded = redis.pcall('GET', record)
   return type(recorded) == 'string' and recorded or nil
+end
+
+-- The record of the hold with this sign.
+local function record_of(sign)
+  return sign == '*' and read_record() or nil
 end
 
 -- The channels of processes that have let a grant or a wake-up pass: a host that is gone, or a process that is stopped.
@@ -95,12 +100,20 @@ local asking
 
 -- Fails if a helper key has another type, before anything is changed. Returns how many wait.
 local function check_helpers()
-  if redis.call('EXISTS', waiters) == 0 then
-    -- Refused ids keep the queue longer than its waiters.
-    redis.call('ZREMRANGEBYSCORE', queue, 0, '+inf')
-  end
   silent = redis.call('HGET', waiters, '!') or ' '
-  return count_waiters()
+  local waiting = count_waiters()
+  -- Refused ids keep the queue longer than its waiters, and waiters longer than those. A removal without need would
+  -- allow writes at maxmemory.
+  if waiting > 0 and redis.call('EXISTS', waiters) == 0 then
+    redis.call('ZREMRANGEBYSCORE', queue, 0, '+inf')
+    waiting = 0
+  elseif waiting == 0 then
+    local over = string.format('(%.0f', -now())
+    if redis.call('ZCOUNT', queue, over, '(0') > 0 then
+      redis.call('ZREMRANGEBYSCORE', queue, over, '(0')
+    end
+  end
+  return waiting
 end
 
 local function is_silent(channel)

@@ -25,7 +25,8 @@ if redis.call('EXISTS', KEYS[2]) == 0 then
     return 'granted ' .. fence
   end
   if ARGV[3] == 'no' then
-    local holder = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) %d+ ?[+*]?$')
+    -- A run may have the caller as a member.
+    local holder = string.match(redis.call('GET', KEYS[1]) or '', '^(%x+) %d+ ?%+?$')
     if holder and #holder == 32 and holder ~= ARGV[1] then
       return 'busy ' .. redis.call('PTTL', KEYS[1])
     end

@@ -19,7 +19,7 @@ local name = ARGV[7] or id
 
 local seen = redis.call('MGET', lock, record)
 local holder, fence, sign = read_hold(seen[1])
-local recorded = seen[2]
+local recorded = sign == '*' and seen[2] or nil
 
 local function run_answer()
   local members = run_of(holder, recorded)
@@ -82,8 +82,8 @@ end
 local queued = check_helpers()
 hear(ARGV[5])
 if not holder then
-  note_silence(recorded)
-elseif sign ~= '*' and recorded then
+  note_silence(seen[2])
+elseif sign ~= '*' and seen[2] then
   -- It is of an earlier hold, and says nothing when this one ends.
   redis.call('DEL', record)
 end
@@ -91,7 +91,7 @@ if queued > 0 then
   if not holder and not overtakes() then
     grant_waiters(time)
     holder, fence, sign = read_hold(redis.call('GET', lock))
-    recorded = read_record()
+    recorded = record_of(sign)
     run = run_answer()
     if run then
       return run

@@ -7,8 +7,8 @@
 
 check_helpers()
 leave(id)
-local holder = read_hold(redis.call('GET', lock))
-local is_its = holder == id or holder and attempt_of(holder, read_record()) == id
+local holder, _, sign = read_hold(redis.call('GET', lock))
+local is_its = holder == id or holder and attempt_of(holder, record_of(sign)) == id
 if is_its then
   end_hold()
 end

@@ -8,8 +8,8 @@
 --
 -- 'released', followed by 1 if there are more dead waiters to remove | 'not_held'
 
-local holder, fence = read_hold(redis.call('GET', lock))
-local recorded, of_anybody = read_record(), string.match(id, '^0+$')
+local holder, fence, sign = read_hold(redis.call('GET', lock))
+local recorded, of_anybody = record_of(sign), string.match(id, '^0+$')
 if not holder or holder ~= id and not of_anybody or (fence or 0) > tonumber(ARGV[2]) then
   return 'not_held'
 end

@@ -11,7 +11,7 @@ local time, many, limiters, answers = clock[1] * 1000000 + clock[2], #KEYS, {}, 
 
 for i, key in ipairs(KEYS) do
   local words = ARGV[many + i]
-  local limiter = limiters[key] or free_limiter(key, words) or {}
+  local limiter = limiters[key] or free_limiter(key, words, time) or {}
   limiters[key] = limiter
   local answer = limiter.words == words and take(limiter, tonumber(ARGV[i]), tonumber(ARGV[2 * many + i]), time)
   answers[i] = answer or ''

@@ -7,14 +7,25 @@ local function till_reset(time, debt)
   return math.min(time + math.ceil(debt), LATEST) - time
 end
 
--- The limiter, if its settings are still `words` and it has no queue.
-local function free_limiter(key, words)
-  local found = redis.call('HMGET', key, 'quota', 'meter', 'line')
-  if found[1] ~= words or found[3] then return end
-  local kind, one, other = string.match(found[2], '^(%a) (%S+) (%S+)$')
-  local _, count, interval, burst = string.match(words, '^(%a) (%d+) (%d+) (%S+)$')
-  return {key = key, words = words, kind = kind, one = tonumber(one), other = tonumber(other),
-    count = tonumber(count), interval = tonumber(interval), burst = tonumber(burst)}
+-- The limiter, if its settings are still `words` and it has no queue, or if it is new.
+local function free_limiter(key, words, time)
+  local found = redis.call('HMGET', key, 'kind', 'quota', 'meter', 'line')
+  local is_new = not found[1]
+  if not is_new and (found[2] ~= words or found[4]) then return end
+  local algorithm, count, interval, burst = string.match(words, '^(%a) (%d+) (%d+) (%S+)$')
+  local limiter = {key = key, words = words, quota = words, is_new = is_new, count = tonumber(count),
+    interval = tonumber(interval), burst = tonumber(burst)}
+  -- For how long a window keeps the limiter: a bucket keeps the beat of its refills for one idle interval.
+  limiter.kept = limiter.interval * (algorithm == 'b' and 2 or 1)
+  if is_new then
+    -- The time is within the first window since 1970.
+    if algorithm ~= 'g' and time < limiter.kept then return end
+    limiter.kind, limiter.one, limiter.other = algorithm == 'g' and 'g' or 'w', time, 0
+  else
+    local kind, one, other = string.match(found[3], '^(%a) (%S+) (%S+)$')
+    limiter.kind, limiter.one, limiter.other = kind, tonumber(one), tonumber(other)
+  end
+  return limiter
 end
 
 -- The reply to a caller that does not wait: its tokens are available, or come after its patience. Nothing for other
@@ -47,12 +58,17 @@ local function take(limiter, tokens, patience, time)
 end
 
 local function save_limiter(limiter)
-  if limiter.kind == 'w' then
-    redis.call('HSET', limiter.key, 'meter', string.format('w %.0f %.0f', limiter.one, limiter.other))
+  local is_window = limiter.kind == 'w'
+  local meter = string.format(is_window and 'w %.0f %.0f' or 'g %.0f %.17g', limiter.one, limiter.other)
+  if limiter.is_new then
+    redis.call('HSET', limiter.key, 'kind', 'rate', 'quota', limiter.quota, 'meter', meter)
   else
-    redis.call('HSET', limiter.key, 'meter', string.format('g %.0f %.17g', limiter.one, limiter.other))
-    local kept = math.ceil(till_reset(limiter.one, limiter.other) / 1000)
-    redis.call('PEXPIRE', limiter.key, string.format('%.0f', kept))
+    redis.call('HSET', limiter.key, 'meter', meter)
+  end
+  -- The end of a window stays.
+  if limiter.is_new or not is_window then
+    local kept = till_reset(limiter.one, is_window and limiter.kept or limiter.other)
+    redis.call('PEXPIRE', limiter.key, string.format('%.0f', math.ceil(kept / 1000)))
   end
 end
 
