@@ -21,7 +21,7 @@ use std::{
     task::{Context, Poll, Waker},
     time::{Duration, Instant, SystemTime},
 };
-use support::{compare, subject, timed};
+use support::{compare, subject, timed, title};
 use tokio::{runtime::Runtime, sync::Semaphore, task::JoinSet};
 
 const KEYS: usize = 1_000;
@@ -389,7 +389,7 @@ fn middle(admissions: &[u64]) -> &[u64] {
 
 fn accuracy() {
     let Some(server) = RedisServer::start() else { return };
-    println!("\n{PROCESSES} processes, nominal {NOMINAL}/s, {MEASURED:?} on redis");
+    title(&format!("{PROCESSES} processes, nominal {NOMINAL}/s, {MEASURED:?} on redis"));
     for quota in ["gcra", "bucket", "window"] {
         let admissions = admissions(&server.url(), quota);
         let rate = f64::from(u32::try_from(middle(&admissions).len()).expect("few")) / MEASURED.as_secs_f64();
@@ -400,7 +400,7 @@ fn accuracy() {
 /// Prints the most admissions in any window of one interval, less 5 ms for callers that wake up late.
 fn windows() {
     let Some(server) = RedisServer::start() else { return };
-    println!("\nmost admissions in any 100 ms, size 10 per 100 ms, {PROCESSES} processes");
+    title(&format!("most admissions in any 100 ms, size 10 per 100 ms, {PROCESSES} processes"));
     for quota in ["window", "bucket"] {
         let admissions = admissions(&server.url(), quota);
         let within =

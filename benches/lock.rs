@@ -18,7 +18,7 @@ use std::{
     task::Poll,
     time::{Duration, Instant},
 };
-use support::{compare, subject, timed};
+use support::{compare, subject, timed, title};
 use tokio::{runtime::Runtime, sync::oneshot};
 
 fn main() {
@@ -234,7 +234,7 @@ fn hand_off() {
 /// The memory of a waiter and of a forgotten name.
 fn memory() {
     const MANY: usize = 100_000;
-    println!("\nmemory and idle cost");
+    title("memory and idle cost");
     let locker = Locker::memory();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

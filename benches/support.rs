@@ -1,7 +1,11 @@
 //! Side-by-side timing. The subjects alternate round after round, so that a drift of the machine's speed affects all of
 //! them alike. Ratios are medians over the rounds.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'a str,
@@ -22,9 +26,25 @@ pub(crate) fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
     }
 }
 
+/// Prints the title of a table, with the commit and the day, which figures in the docs name.
+pub(crate) fn title(text: &str) {
+    static ORIGIN: LazyLock<String> = LazyLock::new(|| {
+        let first_line = |program: &str, arguments: &[&str]| {
+            let output =
+                Command::new(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+            let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+            text.and_then(|text| text.lines().next().map(str::to_owned))
+                .unwrap_or_else(|| "unknown".to_owned())
+        };
+        let commit = first_line("git", &["describe", "--always", "--dirty", "--exclude=*"]);
+        format!("{commit}, {}", first_line("date", &["-u", "+%F"]))
+    });
+    println!("\n{text}   ({})", *ORIGIN);
+}
+
 /// Prints the time of each subject for one piece of work, and its ratio to each subject before it.
-pub(crate) fn compare(title: &str, times: u32, rounds: usize, mut subjects: Vec<Subject<'_>>) {
-    println!("\n{title}");
+pub(crate) fn compare(name: &str, times: u32, rounds: usize, mut subjects: Vec<Subject<'_>>) {
+    title(name);
     for subject in &mut subjects {
         (subject.run)(times / 4 + 1);
     }

@@ -2,6 +2,7 @@
 
 use super::{
     rivals::{Rival, spread},
+    support::title,
     tasks::runtime,
     waiters::{Holder, Waiters},
 };
@@ -48,7 +49,7 @@ pub(crate) fn per_grant(server: &RedisServer) {
     const GRANTS: u32 = 6_400;
     let runtime = runtime();
     let locker = Rival::locker(&runtime, server);
-    println!("\ncommands per grant");
+    title("commands per grant");
     for tasks in [1, 16, 64] {
         let before = sent(server);
         spread(&runtime, &locker, tasks, GRANTS, |_| "one name".to_owned());
@@ -59,7 +60,7 @@ pub(crate) fn per_grant(server: &RedisServer) {
 
 /// Waiters of one process, with the holder in another one.
 pub(crate) fn idle(server: &RedisServer) {
-    println!("\ncommands per second while nothing happens");
+    title("commands per second while nothing happens");
     for (waiters, names) in [(1_000, 1), (1_000, 1_000), (100_000, 1)] {
         let holder = Holder::of(server, names);
         let without = rate(server, Duration::from_secs(10));

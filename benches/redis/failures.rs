@@ -2,7 +2,7 @@
 
 use super::{
     commands::calls,
-    support::median,
+    support::{median, title},
     waiters::{Holder, Waiters, name, queue, queued},
 };
 use locker_harness::RedisServer;
@@ -47,7 +47,7 @@ impl Received {
 /// have queued again. If it is kept, only the calls show that they are back.
 pub(crate) fn reconnect(server: &RedisServer) {
     const WAITERS: usize = 3_000;
-    println!("\n{WAITERS} waiters on one name after CLIENT KILL of all connections");
+    title(&format!("{WAITERS} waiters on one name after CLIENT KILL of all connections"));
     for lost in [false, true] {
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
@@ -104,7 +104,7 @@ fn cut(server: &RedisServer, waiters: usize, lost: bool) -> (Received, f64) {
 pub(crate) fn purge(server: &RedisServer) {
     const DEAD: usize = 50_000;
     let (mut longest, mut handed_off) = (Vec::new(), Vec::new());
-    println!("\nrelease with {DEAD} waiters of a killed process before a living one");
+    title(&format!("release with {DEAD} waiters of a killed process before a living one"));
     for _ in 0..ROUNDS {
         let mut holder = Holder::of(server, 1);
         let process = Waiters::start(server, DEAD, 1);

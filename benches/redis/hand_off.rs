@@ -3,6 +3,7 @@
 use super::{
     percentile,
     rivals::{RELEASE, set_if_free},
+    support::title,
 };
 use locker::Locker;
 use locker_harness::RedisServer;
@@ -15,7 +16,7 @@ use std::{
 
 /// Measures how long the name is free between two holders.
 pub(crate) fn hand_off(server: &RedisServer) {
-    println!("\nhand-off between two processes on one key, time during which it is free");
+    title("hand-off between two processes on one key, time during which it is free");
     for mode in ["locker", "poll 1 ms", "poll 100 ms"] {
         let turns = if mode == "poll 100 ms" { 60 } else { 1_500 };
         let _: i64 = server.ask("DEL", &["hand-offs"]);

@@ -2,7 +2,12 @@
 //!
 //! The rivals alternate, with windows of the same length, so that tasks with many grants do not end earlier.
 
-use super::{percentile, rivals::Rival, support::median, tasks::runtime};
+use super::{
+    percentile,
+    rivals::Rival,
+    support::{median, title},
+    tasks::runtime,
+};
 use locker_harness::RedisServer;
 use std::{
     sync::{Arc, Mutex},
@@ -45,8 +50,10 @@ pub(crate) fn hot(server: &RedisServer) {
     ];
     for section in [Duration::ZERO, Duration::from_millis(2)] {
         match section.as_millis() {
-            0 => println!("\n{TASKS} tasks on one name, empty critical section"),
-            ms => println!("\n{TASKS} tasks on one name, critical section: tokio::time::sleep of {ms} ms"),
+            0 => title(&format!("{TASKS} tasks on one name, empty critical section")),
+            ms => {
+                title(&format!("{TASKS} tasks on one name, critical section: tokio::time::sleep of {ms} ms"))
+            }
         }
         compare_windows(&rivals, |rival, length| window(&runtime, rival, section, length));
     }

@@ -16,7 +16,9 @@
 //! - `idle`: commands per second that waiters send;
 //! - `reconnect`: the calls of 3,000 waiters after their connection was cut;
 //! - `purge`: a release while 50,000 waiters of a killed process are queued;
-//! - `replicas`: acquire + release where replicas must have the grant.
+//! - `replicas`: acquire + release where replicas must have the grant;
+//! - `profile`: pairs of 16 tasks, or of `LOCKER_BENCH_TASKS`, and nothing beside them, for ten seconds: not part of
+//!   the whole; `benches/redis/profile.sh` runs it below `perf`.
 
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
 
@@ -47,6 +49,9 @@ fn main() {
         }
     }
     let chosen = std::env::var("LOCKER_BENCH").unwrap_or_default();
+    if chosen == "profile" {
+        return RedisServer::start().into_iter().for_each(|server| pairs::profile(&server));
+    }
     let parts: [Part; 11] = [
         ("pairs", pairs::pairs),
         ("blocking", pairs::blocking),

@@ -2,13 +2,13 @@
 
 use super::{
     rivals::{RELEASE, Rival, set_if_free, spread, token},
-    support::{compare, subject, timed},
+    support::{compare, subject, timed, title},
     tasks::runtime,
 };
 use locker::Locker;
 use locker_harness::{RedisServer, in_both_places};
 use redis::{Client, Connection, IntoConnectionInfo, io::tcp::TcpSettings};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 fn rivals(runtime: &Runtime, server: &RedisServer) -> [(&'static str, Rival); 3] {
@@ -85,8 +85,23 @@ pub(crate) fn server_time(server: &RedisServer) {
     time_of_the_server(&runtime, server, &rivals(&runtime, server));
 }
 
+/// Pairs and nothing else, for a profiler.
+pub(crate) fn profile(server: &RedisServer) {
+    const FOR: Duration = Duration::from_secs(10);
+    let tasks = std::env::var("LOCKER_BENCH_TASKS").map_or(16, |tasks| tasks.parse().expect("a number of tasks"));
+    let (runtime, mut pairs) = (runtime(), 0_u32);
+    let rival = Rival::locker(&runtime, server);
+    let started = Instant::now();
+    while started.elapsed() < FOR {
+        spread(&runtime, &rival, tasks, 20_000, |task| format!("locker:{task}"));
+        pairs += 20_000 / tasks * tasks;
+    }
+    title(&format!("acquire + release, {tasks} tasks, below a profiler"));
+    println!("  {pairs} pairs in {:.3} s", started.elapsed().as_secs_f64());
+}
+
 fn time_of_the_server(runtime: &Runtime, server: &RedisServer, rivals: &[(&'static str, Rival)]) {
-    println!("\nprocessor time of the server per pair");
+    title("processor time of the server per pair");
     for (tasks, times) in [(1, 10_000), (16, 60_000), (64, 60_000)] {
         print!("  {tasks:>2} tasks");
         for (name, rival) in rivals {

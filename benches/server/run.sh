@@ -83,6 +83,7 @@ leave() {
 }
 resident() { awk '/VmRSS/ { print $2 }' "/proc/$server/status"; }
 
+echo "$(git describe --always --dirty --exclude='*'), $(date -u +%F)"
 echo "$(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg); medians of $rounds rounds of $seconds s; 1.00 is the baseline"
 echo "                      token bucket     semaphore pair"
 echo "waiting  connections  per s   per CPU  per s   per CPU"

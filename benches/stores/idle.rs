@@ -1,6 +1,6 @@
 //! What waiters cost while nothing happens.
 
-use super::{FSYNC, tasks::runtime};
+use super::{FSYNC, support::title, tasks::runtime};
 use locker::Locker;
 use locker_harness::{EtcdServer, PostgresServer};
 use rustix::time::{ClockId, clock_gettime};
@@ -35,7 +35,7 @@ pub(crate) fn idle() {
 /// Prints what so many waiters of one process cost, on one name and on as many names, with the holder in another
 /// locker.
 fn watch(server: &str, unit: &str, url: &str, statements: impl Fn() -> f64, connections: impl Fn() -> f64) {
-    println!("\n{server}: {WAITERS} idle waiters");
+    title(&format!("{server}: {WAITERS} idle waiters"));
     for names in [1, WAITERS] {
         let runtime = runtime();
         runtime.block_on(async {

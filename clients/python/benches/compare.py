@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +275,10 @@ def main() -> None:
         async with loop_lock:
             pass
 
-    print(f"locker {__version__}, CPython {platform.python_version()}, {platform.system()} {platform.machine()}")
+    origin = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(origin, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
+    print(f"locker {__version__} at {commit or 'an unknown commit'}, {datetime.now(UTC):%Y-%m-%d}")
+    print(f"CPython {platform.python_version()}, {platform.system()} {platform.machine()}")
     with redis_server() as server:
         in_memory: dict[str, Sync] = {**sync_contenders("memory://"), "`threading.Lock`": thread_lock}
         show("Plain functions, memory", measure(in_memory, given.rounds, given.calls * 10), None)

@@ -291,8 +291,8 @@ impl Handoff {
             None => lock::run_renewal(key, grant, lease),
         };
         let kept = match self.invoke(key, &request, renewal, by).await? {
-            // Another fence belongs to another grant of the same id; 0 is that of a record that is gone.
-            Reply::Renewed { fence } => fence == grant.fence || fence == 0,
+            // Another fence belongs to another grant of the same id.
+            Reply::Renewed { fence } => fence == grant.fence,
             _ => false,
         };
         if kept {
