@@ -88,7 +88,8 @@ pub(crate) fn server_time(server: &RedisServer) {
 /// Pairs and nothing else, for a profiler.
 pub(crate) fn profile(server: &RedisServer) {
     const FOR: Duration = Duration::from_secs(10);
-    let tasks = std::env::var("LOCKER_BENCH_TASKS").map_or(16, |tasks| tasks.parse().expect("a number of tasks"));
+    let tasks =
+        std::env::var("LOCKER_BENCH_TASKS").map_or(16, |tasks| tasks.parse().expect("a number of tasks"));
     let (runtime, mut pairs) = (runtime(), 0_u32);
     let rival = Rival::locker(&runtime, server);
     let started = Instant::now();

@@ -10,11 +10,15 @@ use locker_core::{
 use std::{sync::Arc, time::Duration};
 
 const COMMON: &str = include_str!("../lua/lock.lua");
-const HELPERS: &[&str] = &["f", "q", "w", "y", LAST_FENCE, "p"];
-static ACQUIRE_FREE: Script =
-    Script::with_first(&["q", LAST_FENCE], include_str!("../lua/lock_acquire_fast.lua"), &[])
-        .strict("if not closed() then\n", "end\n");
-static ACQUIRE: Script =
+const HELPERS: &[&str] = &["q", LAST_FENCE, "f", "w", "y", "p"];
+static ACQUIRE: Script = Script::with_first(
+    HELPERS,
+    include_str!("../lua/lock_acquire_fast.lua"),
+    &[COMMON, include_str!("../lua/lock_acquire_slow.lua")],
+)
+.strict("if not closed() then\n", "end\n");
+/// Without the part for free locks, which knows no names.
+static ACQUIRE_NAMED: Script =
     Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_acquire_slow.lua")]).strict("", "");
 static RENEW_HELD: Script = Script::with_first(&[], include_str!("../lua/lock_renew_fast.lua"), &[])
     .strict(include_str!("../lua/strict_renew.lua"), "");
@@ -45,8 +49,8 @@ static RECHECK: Script =
 /// Returns all scripts of the lock.
 pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
     let batches = [ACQUIRE_BATCH.script(), RELEASE_BATCH.script()];
-    let first = [&ACQUIRE_FREE, &RENEW_HELD, &RENEW_RUN, &RELEASE_ALONE];
-    let alone = [&ACQUIRE, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
+    let first = [&RENEW_HELD, &RENEW_RUN, &RELEASE_ALONE];
+    let alone = [&ACQUIRE, &ACQUIRE_NAMED, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
     first.into_iter().chain(alone).chain(batches)
 }
 
@@ -61,7 +65,7 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
                 Some(_) => "fair",
             };
             let live = wait.and_then(|wait| wait.live).unwrap_or(WAITER_TTL);
-            let acquire = on(&ACQUIRE, key, id)
+            let acquire = on(if name.is_some() { &ACQUIRE_NAMED } else { &ACQUIRE }, key, id)
                 .argument(milliseconds(lease))
                 .argument(mode)
                 .argument(milliseconds(live))
@@ -69,7 +73,7 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> In
                 .promise();
             match name {
                 Some(name) => acquire.argument(false).argument(name),
-                None => acquire.after(&ACQUIRE_FREE).batched(&ACQUIRE_BATCH),
+                None => acquire.batched(&ACQUIRE_BATCH),
             }
         }
         HoldRequest::Renew { id, lease, once: Some(once) } => {

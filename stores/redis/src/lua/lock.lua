@@ -1,19 +1,19 @@
 -- The shared part of the lock scripts: keys, queue, and the grant to the next waiters.
 --
 -- KEYS[1]  K       "<holder's id> <fence>", expiring with the lease, as `SET K .. NX PX lease` leaves it; then a sign
---                  if only the scripts with this part may end the hold: '+' once others wait, '*' if KEYS[2] says
+--                  if only the scripts with this part may end the hold: '+' once others wait, '*' if KEYS[4] says
 --                  more about it. Anything else is of a foreign client
--- KEYS[2]  {K}:f   of a hold with the sign '*', and for a minute longer than its lease if it ends by itself: for a run
+-- KEYS[2]  {K}:q   waiters' ids by ticket, from 1 on; and refused ids behind an x, by the end of their minute,
+--                  negative. As long as the key is there, no acquire is granted without this part
+-- KEYS[3]  the last fence of all names of this prefix, in a cluster of those in this slot; it never expires
+-- KEYS[4]  {K}:f   of a hold with the sign '*', and for a minute longer than its lease if it ends by itself: for a run
 --                  "<last fence> <members> <channel> <id>", with a ? before the channel until the run is confirmed; for
 --                  a hold with a name, which is then the holder's id, "<fence> <attempt> <id>" until another
 --                  attempt gets the same hold
--- KEYS[3]  {K}:q   waiters' ids by ticket, from 1 on; and refused ids behind an x, by the end of their minute,
---                  negative. As long as the key is there, no acquire is granted without this part
--- KEYS[4]  {K}:w   id -> "<lease> <live until> <mode> <channel>"; mode: 'fair', 'unfair', 'named', or 'woken' and
+-- KEYS[5]  {K}:w   id -> "<lease> <live until> <mode> <channel>"; mode: 'fair', 'unfair', 'named', or 'woken' and
 --                  'called' for an unfair one and a named one that was woken; and '!' -> the channels of silent
 --                  processes, each between blanks
--- KEYS[5]  {K}:y   the lock had a foreign holder within the last minute
--- KEYS[6]  the last fence of all names of this prefix, in a cluster of those in this slot; it never expires
+-- KEYS[6]  {K}:y   the lock had a foreign holder within the last minute
 -- KEYS[7]  {K}:p   channels of processes, by the end of their waiters
 -- ARGV[1]  id
 --
@@ -22,7 +22,7 @@
 -- recorded. The process passes the lock on from member to member, and ends the run. No request of a member may end a
 -- run of several. Its id is therefore the first member's with another version digit, which no attempt has.
 
-local lock, record, queue, waiters, foreign, last_fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local lock, queue, last_fence, record, waiters, foreign = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local processes, id = KEYS[7], ARGV[1]
 
 local GRANT_WINDOW, MINUTE = 2000, 60000

@@ -1,10 +1,5 @@
--- Takes the lock if it is free, nobody waits and no id is refused: most acquires end here. Also says that it is busy.
--- The rest is for lock_acquire_slow.lua.
---
--- KEYS     K, {K}:q and the last fence, as in lock.lua
--- ARGV     as in lock_acquire_slow.lua
---
--- 'granted FENCE' | 'busy MILLISECONDS-LEFT' | nothing
+-- Takes the lock if it is free, nobody waits and no id is refused: most acquires end here, before anything else is set
+-- up. Also says that it is busy. The first part of lock_acquire_slow.lua, with the same keys and arguments.
 
 if redis.call('EXISTS', KEYS[2]) == 0 then
   -- Microseconds as text: 16 digits until the year 2286, so that texts compare as numbers do.

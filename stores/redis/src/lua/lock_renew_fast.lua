@@ -11,21 +11,22 @@
 
 local found = redis.call('GET', KEYS[1]) or ''
 local has_record = string.sub(found, -1) == '*'
-local recorded = has_record and KEYS[2] and redis.call('GET', KEYS[2]) or ''
+local record = KEYS[#KEYS > 2 and 4 or 2]
+local recorded = has_record and record and redis.call('GET', record) or ''
 
-if string.sub(found, 1, 32) == ARGV[1] and (KEYS[2] or not has_record)
+if string.sub(found, 1, 32) == ARGV[1] and (record or not has_record)
   and (not ARGV[3] or ARGV[3] == string.gsub(recorded, ' %?', ' ', 1)) then
   if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     if has_record then
-      redis.call('PEXPIRE', KEYS[2], ARGV[2] + 60000)
+      redis.call('PEXPIRE', record, ARGV[2] + 60000)
     end
   end
   local first, last = string.match(recorded, '^(%d+ %S+ )%?(.*)$')
   if first then
     -- The run is confirmed. A write that never fails for lack of memory allows the next one.
     redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[1]))
-    redis.call('SET', KEYS[2], first .. last, 'KEEPTTL')
+    redis.call('SET', record, first .. last, 'KEEPTTL')
   end
   return 'renewed ' .. (string.match(found, ' (%d+)') or 0)
 end
