@@ -52,7 +52,7 @@ pub(crate) fn hot(server: &RedisServer) {
         match section.as_millis() {
             0 => title(&format!("{TASKS} tasks on one name, empty critical section")),
             ms => {
-                title(&format!("{TASKS} tasks on one name, critical section: tokio::time::sleep of {ms} ms"))
+                title(&format!("{TASKS} tasks on one name, critical section: tokio::time::sleep of {ms} ms"));
             }
         }
         compare_windows(&rivals, |rival, length| window(&runtime, rival, section, length));
