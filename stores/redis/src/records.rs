@@ -47,7 +47,7 @@ fn tag(prefix: &str, number: u32) -> String {
     format!("{prefix}locker-{number}")
 }
 
-/// Returns the lowest number of each slot whose tag is in the slot.
+/// Returns for each slot the lowest number with which a tag leads to that slot.
 fn numbers(prefix: &str) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
     let mut numbers = vec![NONE; usize::from(SLOTS)];

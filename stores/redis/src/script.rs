@@ -329,7 +329,8 @@ impl Invocation {
 /// A script that makes many calls of another script at once, if they are the common case.
 ///
 /// Its keys and arguments are those of the calls at these places: the first of each call, then the second of each
-/// call, and so on; then come the records that all calls share. For each call it returns the reply of the other script, or an empty text if it has done nothing.
+/// call, and so on; then come the records that all calls share. For each call it returns the reply of the other
+/// script, or an empty text if it has done nothing.
 #[derive(Debug)]
 pub(super) struct BatchScript {
     script: Script,

@@ -3,8 +3,8 @@
 use crate::missing;
 use std::{fs, path::Path, process::Command};
 
-/// Returns the environment that sets the wall clock of a program `ahead` seconds ahead of the system's. Its other clocks
-/// are the system's.
+/// Returns the environment that sets the wall clock of a program `ahead` seconds ahead of the system's. The other
+/// clocks of the program are the system's.
 /// Returns `None` if there is no faketime.
 ///
 /// # Panics

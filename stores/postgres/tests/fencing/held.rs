@@ -221,7 +221,11 @@ async fn held_looks_at_the_clock_after_its_wait() {
         database.blocked(&observer, caller.pid).await;
         guard.lost().await;
         // The end on the server's clock is a little later than the end that the guard knows.
-        sleep(BRIEF).await;
+        locker_harness::until("the end on the server's clock", async || {
+            let sql = "SELECT held_until < extract(epoch FROM clock_timestamp()) * 1000000 FROM locker_keys WHERE key = $1";
+            observer.query_one(sql, &[&key]).await.unwrap().get(0)
+        })
+        .await;
         blocker.run("COMMIT").await.unwrap();
     });
     assert_eq!(held, refused(NOT_HELD));

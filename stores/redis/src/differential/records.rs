@@ -13,24 +13,12 @@ fn at_once(id: Id, lease: Duration, name: Option<Id>) -> Request {
     HoldRequest::Acquire { id, lease, wait: None, ask: name }
 }
 
-/// `one` and then `others` wait for the lock that is released, in one process.
-fn run_of(scene: &mut Scene, [first, others @ ..]: [Id; 3]) {
-    scene.acquire("p", first);
-    for id in others {
-        scene.acquire("p", id);
-    }
-    scene.call("p", &HoldRequest::Release { id: first, tombstone: false, once: None });
-}
-
 /// It was told that it is a member of a run, which it could not confirm, and waited behind its own hold.
 #[test]
 fn run_that_has_passed_is_not_the_next_hold_of_its_member() {
     let Some(server) = RedisServer::start() else { return };
     let (mut scene, [first, one]) = (Scene::new(&server), [1, 2].map(Id::from));
-    for id in [first, one] {
-        scene.acquire("p", id);
-    }
-    scene.call("p", &HoldRequest::Release { id: first, tombstone: false, once: None });
+    scene.pass_on(&[first, one]);
     assert_eq!(scene.holder(), Some(one));
     scene.now = scene.now + Duration::from_secs(3);
     let fence = scene.acquire("p", one).number(0);
@@ -56,7 +44,7 @@ fn attempt_that_has_passed_ends_no_later_hold_of_its_name() {
 fn member_of_a_run_that_waits_no_longer_learns_of_the_run() {
     let Some(server) = RedisServer::start() else { return };
     let (mut scene, ids) = (Scene::new(&server), [1, 2, 3].map(Id::from));
-    run_of(&mut scene, ids);
+    scene.pass_on(&ids);
     assert_eq!(scene.call("p", &at_once(ids[1], MINUTE, None)).word(), "run");
 }
 

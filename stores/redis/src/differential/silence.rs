@@ -63,6 +63,14 @@ impl Scene {
         self.invoke(lock::recheck(&self.key, &Arc::from(channel), &[]));
     }
 
+    /// Makes one process ask for the lock with these ids. The first one gets it and releases it.
+    pub(super) fn pass_on(&mut self, ids: &[Id]) {
+        for id in ids {
+            self.acquire("p", *id);
+        }
+        self.call("p", &HoldRequest::Release { id: ids[0], tombstone: false, once: None });
+    }
+
     pub(super) fn text(&mut self, command: &str, key: &str) -> Option<String> {
         redis::cmd(command).arg(key).query(&mut self.connection).unwrap()
     }
@@ -123,10 +131,7 @@ fn declined_run_is_no_silence() {
 fn deleted_hold_is_no_silence() {
     let Some(server) = RedisServer::start() else { return };
     let (mut scene, [first, one]) = (Scene::new(&server), [1, 2].map(Id::from));
-    for id in [first, one] {
-        scene.acquire("p", id);
-    }
-    scene.call("p", &HoldRequest::Release { id: first, tombstone: false, once: None });
+    scene.pass_on(&[first, one]);
     assert_eq!(scene.holder(), Some(one));
     let deletion = IdempotencyKey { attempt: Id::from(9), retried: false };
     scene.invoke(primitives::delete(&scene.key, deletion));
@@ -155,10 +160,7 @@ fn grant_that_passes_is_silence() {
 fn end_of_a_later_hold_is_no_silence() {
     let Some(server) = RedisServer::start() else { return };
     let (mut scene, [first, one, two, three, other]) = (Scene::new(&server), [1, 2, 3, 4, 5].map(Id::from));
-    for id in [first, one] {
-        scene.acquire("p", id);
-    }
-    scene.call("p", &HoldRequest::Release { id: first, tombstone: false, once: None });
+    scene.pass_on(&[first, one]);
     scene.now = scene.now + Duration::from_secs(3);
     let lease = Duration::from_secs(10);
     scene.call("q", &HoldRequest::Acquire { id: other, lease, wait: None, ask: None });
