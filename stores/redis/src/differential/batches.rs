@@ -8,7 +8,7 @@ use crate::script::Invocation;
 use locker_core::primitives::Request;
 use locker_harness::RedisServer;
 use redis::Value;
-use std::{collections::HashSet, ptr};
+use std::{collections::HashSet, iter, ptr};
 
 fn first(side: &Side, request: &Request) -> Invocation {
     let call = side.invocation(request);
@@ -113,6 +113,29 @@ fn rate_limiters_with_large_numbers() {
     assert_agreement(requests::rate_limiter_with_large_numbers, 300);
 }
 
+/// The comparison has keys of one kind only.
+#[test]
+fn limiter_leaves_a_key_of_another_kind_alone() {
+    let Some(server) = RedisServer::start() else { return };
+    let mut comparison = Comparison::start(&server, None, seed());
+    let Comparison { connection, texts, sides, rng, .. } = &mut comparison;
+    let side = &sides[0];
+    let request = iter::repeat_with(|| requests::rate_limiter_without_a_queue(&side.ids, rng))
+        .find(|request| first(side, request).batch().is_some());
+    let request = request.expect("an admission");
+    let counter = [("kind".to_owned(), "counter".to_owned()), ("value".to_owned(), "7".to_owned())];
+    redis::cmd("HSET").arg(side.key.as_str()).arg(&counter).exec(connection).expect("a counter");
+
+    let call = first(side, &request);
+    let batch = call.batch().expect("a batch");
+    let command = batch.changed(&[&call], |text| texts.change(text), START.as_micros());
+    assert_eq!(command.query(connection), Ok(vec![String::new()]));
+    let (answer, _) = send(connection, texts, [(side, &request)].into_iter()).remove(0);
+    assert_eq!(answer, Value::Array(vec![Value::BulkString(b"wrong_kind".into())]));
+    let kept: Vec<(String, String)> = redis::cmd("HGETALL").arg(side.key.as_str()).query(connection).unwrap();
+    assert_eq!(kept, counter);
+}
+
 /// Plausible bugs of the batch scripts for locks.
 const LOCK_BUGS: [Bug; 6] = [
     ("free lock taken past the queue", "(clear or redis.call('EXISTS', queues[i]) == 0)", "true"),
@@ -132,11 +155,11 @@ const LIMITER_BUGS: [Bug; 11] = [
         "for _, limiter in pairs(limiters) do",
         "for _, limiter in pairs({select(2, next(limiters))}) do",
     ),
-    ("a queue is ignored", "(found[2] ~= words or found[4])", "found[2] ~= words"),
+    ("a queue is ignored", "(found[1] ~= words or found[3])", "found[1] ~= words"),
     (
         "a bucket that was new keeps no beat",
-        "limiter.interval * (algorithm == 'b' and 2 or 1)",
-        "limiter.interval",
+        "settings.interval * (algorithm == 'b' and 2 or 1)",
+        "settings.interval",
     ),
     ("a full window refuses callers that would wait", "till > patience and", ""),
     ("gcra refuses callers that would wait", "elseif wait <= patience then", "elseif false then"),
