@@ -132,8 +132,8 @@ impl Redis {
         let by = Timestamp::now() + self.timeout(request);
         match request {
             Request::Lock(request) => self.handoff.call(key, request, by).await,
-            Request::Inspect => self.inspect(key, by).await,
-            Request::Delete(once) => self.delete(key, *once, by).await,
+            Request::Inspect => Box::pin(self.inspect(key, by)).await,
+            Request::Delete(once) => Box::pin(self.delete(key, *once, by)).await,
             request => {
                 let Some(invocation) = primitives::invocation(key, request, &self.session.channel) else {
                     return Ok(Reply::WrongKind);

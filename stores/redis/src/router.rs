@@ -107,7 +107,8 @@ impl Router {
     async fn send(&self, key: &str, call: Call<'_>, by: Timestamp) -> Replied {
         match self {
             Self::One(link) => call.to(link, by).await,
-            Self::Cluster(cluster) => to_owner(cluster, slot_of(key), call, by).await,
+            // Boxed, as all that most calls do not need: a call is one allocation, and a large one costs more than two.
+            Self::Cluster(cluster) => Box::pin(to_owner(cluster, slot_of(key), call, by)).await,
         }
     }
 

@@ -94,16 +94,22 @@ impl Session {
     }
 
     /// Calls a script. Waits for the reply until `by`.
-    pub(super) async fn invoke(&self, invocation: Invocation, by: Timestamp) -> Result<ScriptReply> {
+    pub(super) fn invoke(
+        &self,
+        invocation: Invocation,
+        by: Timestamp,
+    ) -> impl Future<Output = Result<ScriptReply>> + Send {
         let invocation = Arc::new(invocation.of(&self.settings));
-        let records = &self.settings.records;
-        let were_divided = records.are_divided();
-        let mut reply = self.call(&invocation, by).await?;
-        if !were_divided && reply.as_ref().is_err_and(errors::is_about_several_slots) {
-            records.divide();
-            reply = Box::pin(self.call(&invocation, by)).await?;
+        async move {
+            let records = &self.settings.records;
+            let were_divided = records.are_divided();
+            let mut reply = self.call(&invocation, by).await?;
+            if !were_divided && reply.as_ref().is_err_and(errors::is_about_several_slots) {
+                records.divide();
+                reply = Box::pin(self.call(&invocation, by)).await?;
+            }
+            ScriptReply::of_call(reply)
         }
-        ScriptReply::of_call(reply)
     }
 
     async fn call(&self, invocation: &Arc<Invocation>, by: Timestamp) -> Replied {

@@ -19,6 +19,7 @@ use crate::{
     script::{Invocation, ScriptReply},
     session::Session,
 };
+use futures_util::FutureExt;
 use locker_core::{
     background,
     clock::Timestamp,
@@ -74,11 +75,28 @@ impl Handoff {
 
     /// Carries out a request, and ends at `by`.
     pub(crate) async fn call(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
+        let is_member = |id| self.runs.place(key, id) != Place::Outside;
         match *request {
-            HoldRequest::Acquire { id, wait, .. } => match self.member_reply(key, id, wait.is_some()) {
-                Some(reply) => Ok(reply),
-                None => self.acquire(key, id, request, by).await,
-            },
+            HoldRequest::Acquire { id, wait, .. } => {
+                if let Some(reply) = self.member_reply(key, id, wait.is_some()) {
+                    return Ok(reply);
+                }
+                self.acquire(key, id, request, by).await
+            }
+            HoldRequest::Renew { id, .. }
+            | HoldRequest::Release { id, .. }
+            | HoldRequest::Cancel { id, .. }
+                if is_member(id) =>
+            {
+                Box::pin(self.call_of_member(key, request, by)).await
+            }
+            _ => self.call_server(key, request, by).await,
+        }
+    }
+
+    /// Carries out a request of an attempt that was a member of a run.
+    async fn call_of_member(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
+        match *request {
             HoldRequest::Renew { id, lease, .. } => match self.runs.place(key, id) {
                 Place::Holds { grant, fence } => {
                     let kept = self.renew(key, grant, lease, by).await?;
@@ -114,7 +132,7 @@ impl Handoff {
                 }
                 Ok(Reply::Cancelled)
             }
-            HoldRequest::Evict { .. } => self.call_server(key, request, by).await,
+            _ => self.call_server(key, request, by).await,
         }
     }
 
@@ -128,25 +146,34 @@ impl Handoff {
             return Ok(reply);
         }
         // The member was passed over, or the run has ended.
-        let reply = self.session.invoke(lock::outside(invocation()), by).await?;
+        let reply = Box::pin(self.session.invoke(lock::outside(invocation()), by)).await?;
         self.queued(key, id, &reply, request)
     }
 
     /// Sends a request to the server.
-    async fn call_server(&self, key: &Key, request: &Request, by: Timestamp) -> Result<Reply> {
-        self.invoke(key, request, lock::invocation(key, request, &self.session.channel), by).await
+    fn call_server<'a>(
+        &'a self,
+        key: &'a Key,
+        request: &'a Request,
+        by: Timestamp,
+    ) -> impl Future<Output = Result<Reply>> + Send + 'a {
+        self.invoke(key, request, lock::invocation(key, request, &self.session.channel), by)
     }
 
-    async fn invoke(
-        &self,
-        key: &Key,
-        request: &Request,
+    fn invoke<'a>(
+        &'a self,
+        key: &'a Key,
+        request: &'a Request,
         invocation: Invocation,
         by: Timestamp,
-    ) -> Result<Reply> {
-        let reply = self.session.invoke(invocation.batched_if(!self.rechecks.knows(key)), by).await?;
-        self.go_on_after(&reply, key, lock::removal);
-        lock::reply(&reply, request)
+    ) -> impl Future<Output = Result<Reply>> + Send + 'a {
+        let call = self.session.invoke(invocation.batched_if(!self.rechecks.knows(key)), by);
+        // Not an async block, which would have room for the call twice.
+        call.map(move |reply| {
+            let reply = reply?;
+            self.go_on_after(&reply, key, lock::removal);
+            lock::reply(&reply, request)
+        })
     }
 
     /// Returns the reply to an acquire of a member of a run, or `None` if the attempt is not a member.

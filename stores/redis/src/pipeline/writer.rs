@@ -95,6 +95,7 @@ impl Writer {
     /// Takes the pending calls that can be written now. Calls are batched, but not across a call that cannot be.
     fn gather(&mut self) -> Vec<Frame> {
         let (mut frames, mut open) = (Vec::<Frame>::new(), 0);
+        let most = self.pending.len().min(MAX_BATCH);
         for call in self.pending.drain(..) {
             if call.reply.is_closed() {
                 // The caller has given up, and nothing of the call was sent.
@@ -109,7 +110,11 @@ impl Writer {
                     let slot = if self.means.by_slot { slot_of(invocation.key().as_str()) } else { 0 };
                     match frames[open..].iter_mut().find_map(|frame| frame.batch_of(batch, slot)) {
                         Some(calls) => calls.push(call),
-                        None => frames.push(Frame::Batch(batch, slot, vec![call])),
+                        None => {
+                            let mut calls = Vec::with_capacity(most);
+                            calls.push(call);
+                            frames.push(Frame::Batch(batch, slot, calls));
+                        }
                     }
                 }
                 _ => {
