@@ -1,12 +1,14 @@
 //! Costs of a lock of the embedded store, beside a lock written by hand.
 //!
-//! `cargo bench --bench lock`
+//! `cargo bench --bench lock`. `LOCKER_BENCH=calls,refused,hand-off,memory` selects parts; `profile` is for
+//! `benches/profile.py`.
 
 #![allow(missing_docs, reason = "a measurement, not an interface")]
 
 mod support;
 
-use locker::{Locker, lock_on_argument};
+use dashmap::DashMap;
+use locker::{Locker, Quota, lock_on_argument};
 use md5::{Digest, Md5};
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,7 +16,7 @@ use std::{
     future::Future,
     hint::black_box,
     pin::Pin,
-    sync::{LazyLock, Mutex},
+    sync::{Arc, LazyLock, Mutex},
     task::Poll,
     time::{Duration, Instant},
 };
@@ -23,9 +25,42 @@ use tokio::{runtime::Runtime, sync::oneshot};
 
 fn main() {
     locker::set_global(Locker::memory()).expect("the first");
-    uncontended();
-    hand_off();
-    memory();
+    let chosen = std::env::var("LOCKER_BENCH").unwrap_or_else(|_| "calls,refused,hand-off,memory".to_owned());
+    let parts = [
+        ("calls", uncontended as fn()),
+        ("refused", refused),
+        ("hand-off", hand_off),
+        ("memory", memory),
+        ("profile", profile),
+    ];
+    for (name, part) in parts {
+        if chosen.split(',').any(|choice| choice == name) {
+            part();
+        }
+    }
+}
+
+/// Calls of one kind and nothing else, for a profiler.
+fn profile() {
+    static LOCKER: LazyLock<Locker> = LazyLock::new(Locker::memory);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let what = std::env::var("LOCKER_BENCH_PROFILE").unwrap_or_default();
+    let times = 6_400_000;
+    let elapsed = match what.as_str() {
+        "hand-off" => tasks(&runtime, times, |_| pass_on(&LOCKER)),
+        "admission" => {
+            let quota = Quota::gcra(1_000_000_000, Duration::from_secs(1));
+            let names: Vec<_> = (0..1_000).map(|number| format!("client {number}")).collect();
+            let mut names = names.iter().cycle();
+            timed(|| {
+                let limiter = LOCKER.rate_limiter(names.next().unwrap(), quota);
+                black_box(at_once(limiter.acquire()).unwrap());
+            })(times)
+        }
+        _ => tasks(&runtime, times, |task| locked(1, task)),
+    };
+    title(&format!("{what}, below a profiler"));
+    println!("  {times} calls in {elapsed:?}");
 }
 
 async fn bare(card: u64, amount: u64) -> Result<u64, locker::Error> {
@@ -94,6 +129,22 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// What many write: a mutex for each key, which is never forgotten.
+static MUTEXES: LazyLock<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>> = LazyLock::new(Mutex::default);
+static DASH_MAP: LazyLock<DashMap<String, Arc<tokio::sync::Mutex<()>>>> = LazyLock::new(DashMap::default);
+
+async fn map_of_mutexes(card: u64, amount: u64) -> Result<u64, locker::Error> {
+    let mutex = Arc::clone(MUTEXES.lock().unwrap().entry(key_by_hand(card, amount)).or_default());
+    let _guard = mutex.lock().await;
+    Ok(black_box(card + amount))
+}
+
+async fn dash_map(card: u64, amount: u64) -> Result<u64, locker::Error> {
+    let mutex = Arc::clone(&DASH_MAP.entry(key_by_hand(card, amount)).or_default());
+    let _guard = mutex.lock().await;
+    Ok(black_box(card + amount))
+}
+
 async fn by_hand(card: u64, amount: u64) -> Result<u64, locker::Error> {
     let _guard = BY_HAND.acquire(key_by_hand(card, amount)).await;
     Ok(black_box(card + amount))
@@ -123,6 +174,8 @@ fn uncontended() {
         31,
         vec![
             subject("bare function", calls(&runtime, bare)),
+            subject("map of mutexes", calls(&runtime, map_of_mutexes)),
+            subject("DashMap of mutexes", calls(&runtime, dash_map)),
             subject("by hand", calls(&runtime, by_hand)),
             subject("#[lock_on_argument]", calls(&runtime, locked)),
         ],
@@ -154,6 +207,8 @@ fn uncontended() {
             64_000,
             15,
             vec![
+                subject("map of mutexes", |times| tasks(&runtime, times, |task| map_of_mutexes(1, task))),
+                subject("DashMap of mutexes", |times| tasks(&runtime, times, |task| dash_map(1, task))),
                 subject("by hand", |times| tasks(&runtime, times, |task| by_hand(1, task))),
                 subject("#[lock_on_argument]", |times| tasks(&runtime, times, |task| locked(1, task))),
             ],
@@ -196,6 +251,38 @@ where
     })
 }
 
+/// Calls that do not wait, for a name that another caller holds.
+fn refused() {
+    let locker = Locker::memory();
+    let _held = locker.lock("hot").acquire_blocking().unwrap();
+    let mutex = Arc::clone(MUTEXES.lock().unwrap().entry("hot".to_owned()).or_default());
+    let _other = mutex.try_lock().unwrap();
+    compare(
+        "one call that does not wait, refused",
+        100_000,
+        15,
+        vec![
+            subject(
+                "map of mutexes",
+                timed(|| {
+                    let mutex = Arc::clone(MUTEXES.lock().unwrap().entry("hot".to_owned()).or_default());
+                    assert!(black_box(mutex.try_lock()).is_err());
+                }),
+            ),
+            subject(
+                "locker.lock(..).try_acquire()",
+                timed(|| assert!(at_once(locker.lock("hot").try_acquire()).unwrap().is_none())),
+            ),
+        ],
+    );
+}
+
+async fn pass_on(locker: &Locker) {
+    let guard = locker.lock("hot").acquire().await.unwrap();
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+}
+
 /// All tasks want the same lock and yield while they hold it: every release is a hand-off.
 fn hand_off() {
     static FAIR: LazyLock<tokio::sync::Mutex<()>> = LazyLock::new(tokio::sync::Mutex::default);
@@ -219,13 +306,7 @@ fn hand_off() {
                         tokio::task::yield_now().await;
                     })
                 }),
-                subject("locker.lock(..)", |times| {
-                    tasks(&runtime, times, |_| async {
-                        let guard = LOCKER.lock("hot").acquire().await.unwrap();
-                        tokio::task::yield_now().await;
-                        guard.release().await.unwrap();
-                    })
-                }),
+                subject("locker.lock(..)", |times| tasks(&runtime, times, |_| pass_on(&LOCKER))),
             ],
         );
     }
@@ -235,11 +316,11 @@ fn hand_off() {
 fn memory() {
     const MANY: usize = 100_000;
     title("memory and idle cost");
+    tasks_that_wait();
     let locker = Locker::memory();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let held = locker.lock("hot").acquire().await.unwrap();
-        let before = resident();
         let mut waiters: Vec<Pin<Box<dyn Future<Output = _>>>> = Vec::with_capacity(MANY);
         for _ in 0..MANY {
             let mut waiter = Box::pin(locker.lock("hot").timeout(Duration::MAX).acquire());
@@ -250,7 +331,6 @@ fn memory() {
             .await;
             waiters.push(waiter);
         }
-        println!("  queued waiter, future included: {} bytes", (resident() - before) / MANY);
         let cpu = processor_time();
         tokio::time::sleep(Duration::from_secs(3)).await;
         println!("  processor time of {MANY} waiters in 3 s: {:?}", processor_time().saturating_sub(cpu));
@@ -267,6 +347,48 @@ fn memory() {
             resident().saturating_sub(before)
         );
     }
+}
+
+/// The memory of waiters in tasks of tokio, each with what its name keeps. All names are held before.
+fn tasks_that_wait() {
+    const MANY: usize = 50_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let locker = Locker::memory();
+    let mutex = Arc::new(tokio::sync::Mutex::new(()));
+    let bytes = |what: &str, waiting: &dyn Fn(usize) -> tokio::task::JoinHandle<()>| {
+        runtime.block_on(async {
+            // Vectors and tables have grown before the measurement begins; the second half is measured.
+            let mut waiters = Vec::with_capacity(2 * MANY);
+            for number in 0..MANY {
+                waiters.push(waiting(number));
+            }
+            tokio::task::yield_now().await;
+            let before = resident();
+            for number in MANY..2 * MANY {
+                waiters.push(waiting(number));
+            }
+            tokio::task::yield_now().await;
+            println!("  {what:<50} {} bytes", (resident() - before) / MANY);
+            // They wait to the end: the next ones would get their memory.
+            assert!(!waiters.iter().any(tokio::task::JoinHandle::is_finished));
+        });
+    };
+    let _held = mutex.try_lock().unwrap();
+    bytes("a task that waits for tokio::sync::Mutex:", &|_| {
+        let mutex = Arc::clone(&mutex);
+        runtime.spawn(async move { drop(mutex.lock().await) })
+    });
+    let _hot = locker.lock("hot").acquire_blocking().unwrap();
+    bytes("a task that waits for one name:", &|_| {
+        let locker = locker.clone();
+        runtime.spawn(async move { drop(locker.lock("hot").acquire().await) })
+    });
+    let _own: Vec<_> =
+        (0..2 * MANY).map(|number| locker.lock(&number.to_string()).acquire_blocking().unwrap()).collect();
+    bytes("a task that waits for a name of its own:", &|number| {
+        let locker = locker.clone();
+        runtime.spawn(async move { drop(locker.lock(&number.to_string()).acquire().await) })
+    });
 }
 
 /// Returns the resident memory in bytes.

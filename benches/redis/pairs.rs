@@ -3,9 +3,9 @@
 use super::{
     rivals::{RELEASE, Rival, set_if_free, spread, token},
     support::{compare, subject, timed, title},
-    tasks::runtime,
+    tasks::{self, runtime},
 };
-use locker::Locker;
+use locker::{Locker, Quota};
 use locker_harness::{RedisServer, in_both_places};
 use redis::{Client, Connection, IntoConnectionInfo, io::tcp::TcpSettings};
 use std::time::{Duration, Instant};
@@ -85,20 +85,34 @@ pub(crate) fn server_time(server: &RedisServer) {
     time_of_the_server(&runtime, server, &rivals(&runtime, server));
 }
 
-/// Pairs and nothing else, for a profiler.
+/// Pairs, or admissions of a limiter for each task, and nothing else, for a profiler.
 pub(crate) fn profile(server: &RedisServer) {
     const FOR: Duration = Duration::from_secs(10);
-    let tasks =
-        std::env::var("LOCKER_BENCH_TASKS").map_or(16, |tasks| tasks.parse().expect("a number of tasks"));
-    let (runtime, mut pairs) = (runtime(), 0_u32);
-    let rival = Rival::locker(&runtime, server);
-    let started = Instant::now();
+    let setting = |name| std::env::var(name).unwrap_or_default();
+    let (tasks, runtime) = (setting("LOCKER_BENCH_TASKS").parse().unwrap_or(16), runtime());
+    let what = setting("LOCKER_BENCH_PROFILE");
+    let (pairs, locker) = (Rival::locker(&runtime, server), runtime.block_on(Locker::connect(&server.url())));
+    let locker = locker.expect("a server");
+    let admissions = |task: u32, times| {
+        let plenty = Quota::fixed_window(1_000_000_000, Duration::from_secs(1));
+        let limiter = locker.rate_limiter(&task.to_string(), plenty);
+        async move {
+            for _ in 0..times {
+                limiter.acquire().await.expect("plenty");
+            }
+        }
+    };
+    let (started, mut calls) = (Instant::now(), 0);
     while started.elapsed() < FOR {
-        spread(&runtime, &rival, tasks, 20_000, |task| format!("locker:{task}"));
-        pairs += 20_000 / tasks * tasks;
+        let times = 20_000 / tasks * tasks;
+        match what.as_str() {
+            "admission" => tasks::spread(&runtime, tasks, times, admissions),
+            _ => spread(&runtime, &pairs, tasks, times, |task| format!("locker:{task}")),
+        };
+        calls += times;
     }
-    title(&format!("acquire + release, {tasks} tasks, below a profiler"));
-    println!("  {pairs} pairs in {:.3} s", started.elapsed().as_secs_f64());
+    title(&format!("{what} of {tasks} tasks, below a profiler"));
+    println!("  {calls} calls in {:.3} s", started.elapsed().as_secs_f64());
 }
 
 fn time_of_the_server(runtime: &Runtime, server: &RedisServer, rivals: &[(&'static str, Rival)]) {

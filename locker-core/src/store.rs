@@ -42,6 +42,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Carries out one request at `key`.
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a>;
 
+    /// [`call`](Store::call) for a caller that has just read the clock as `now`. A store in this process need not read
+    /// it again.
+    fn call_at<'a>(&'a self, key: &'a Key, request: &'a Request, _now: Timestamp) -> Calling<'a> {
+        self.call(key, request)
+    }
+
     /// Returns up to `limit` keys in use that start with `prefix` and come after the text `after`, in the order of
     /// their bytes.
     ///
@@ -110,6 +116,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         (**self).call(key, request)
+    }
+
+    fn call_at<'a>(&'a self, key: &'a Key, request: &'a Request, now: Timestamp) -> Calling<'a> {
+        (**self).call_at(key, request, now)
     }
 
     fn page<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Answering<'a, KeyPage> {

@@ -30,6 +30,7 @@ use crate::{
 };
 use futures_util::{FutureExt, future::Either};
 use locker_core::{
+    clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::{Reply, Request},
@@ -48,7 +49,7 @@ fn request_with_retry<'a>(
     request: Request,
 ) -> impl Future<Output = Result<Settled>> + Send + 'a {
     let window = locker.command_timeout().clamp(*RETRY_WINDOW.start(), *RETRY_WINDOW.end());
-    locker.retry_until_certain(key, request, window).map(|settled| match settled? {
+    locker.retry_until_certain(key, request, Timestamp::now(), window).map(|settled| match settled? {
         Settled { reply: Reply::WrongKind, .. } => Err(Reply::WrongKind.into_error().with_key(key.as_str())),
         settled => Ok(settled),
     })

@@ -169,7 +169,7 @@ impl Locker {
         then: impl FnOnce(Result<Settled>) + Send + 'static,
     ) {
         // A guard may be dropped by a panic: a second panic, of the store, would end the process.
-        let inline = panics::contain(|| self.call_inline(key, &request));
+        let inline = panics::contain(|| self.call_inline(key, &request, None));
         if let Some(answer) = inline.unwrap_or_else(|| Some(Err(panicked()))) {
             return then(answer.map(Settled::inline));
         }
@@ -182,22 +182,17 @@ impl Locker {
         });
     }
 
-    /// Sends an idempotent request, and retries until the reply is certain or `window` has passed.
+    /// Sends an idempotent request at `now`, and retries until the reply is certain or `window` has passed.
     pub(crate) fn retry_until_certain<'a>(
         &'a self,
         key: &'a Key,
         request: Request,
+        now: Timestamp,
         window: Duration,
     ) -> MaybeReady<'a, Settled> {
-        match self.call_inline(key, &request) {
+        match self.call_inline(key, &request, Some(now)) {
             Some(reply) => Either::Left(ready(reply.map(Settled::inline))),
-            None => Either::Right(Box::pin(self.retry(
-                key,
-                request,
-                Timestamp::now(),
-                window,
-                Error::is_temporary,
-            ))),
+            None => Either::Right(Box::pin(self.retry(key, request, now, window, Error::is_temporary))),
         }
     }
 
@@ -238,7 +233,7 @@ impl Locker {
         now: Timestamp,
         until: Timestamp,
     ) -> MaybeReady<'a, Reply> {
-        match self.call_inline(key, &request) {
+        match self.call_inline(key, &request, Some(now)) {
             Some(reply) => Either::Left(ready(reply)),
             None => Either::Right(Box::pin(async move {
                 let reply = in_time(OfProcess::new(self.store().call(key, &request)), now, until).await;
@@ -254,15 +249,24 @@ impl Locker {
     }
 
     /// Makes one call, and returns its reply if the store is in this process. Returns `None`, without a call, if the
-    /// store is across a network.
-    pub(crate) fn call_inline(&self, key: &Key, request: &Request) -> Option<Result<Reply>> {
+    /// store is across a network. `now` is the time, if the caller has just read the clock.
+    pub(crate) fn call_inline(
+        &self,
+        key: &Key,
+        request: &Request,
+        now: Option<Timestamp>,
+    ) -> Option<Result<Reply>> {
         if let Err(error) = self.ready() {
             return Some(Err(error.with_key(key.as_str())));
         }
         if self.store().waiter_ttl().is_some() {
             return None;
         }
-        match self.store().call(key, request) {
+        let call = match now {
+            Some(now) => self.store().call_at(key, request, now),
+            None => self.store().call(key, request),
+        };
+        match call {
             Calling::Ready(reply) => Some(reply.into_inner().map_err(|error| error.with_key(key.as_str()))),
             Calling::Pending(_) => None,
         }

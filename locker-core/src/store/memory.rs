@@ -67,6 +67,20 @@ impl Memory {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    #[inline]
+    fn answer<'a>(&self, key: &Key, request: &Request, now: impl FnOnce() -> Timestamp) -> Calling<'a> {
+        if !self.0.process.is_this() {
+            let cure = "make a new one in the child";
+            return Calling::answered(Err(Error::made_before_a_fork("this store was made", cure)));
+        }
+        let clock = self.0.clock.get_or_try_init(|| start_clock(&self.0));
+        let now = || match request {
+            Request::RateLimiter(_) => Timestamp::coarse_now(),
+            _ => now(),
+        };
+        Calling::answered(clock.map(|()| self.0.call(key, request, now())))
+    }
 }
 
 /// A forked child keeps its copy for good: wakers in it would drop tasks of the parent.
@@ -92,16 +106,11 @@ impl Default for Memory {
 
 impl Store for Memory {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
-        if !self.0.process.is_this() {
-            let cure = "make a new one in the child";
-            return Calling::answered(Err(Error::made_before_a_fork("this store was made", cure)));
-        }
-        let clock = self.0.clock.get_or_try_init(|| start_clock(&self.0));
-        let now = || match request {
-            Request::RateLimiter(_) => Timestamp::coarse_now(),
-            _ => Timestamp::now(),
-        };
-        Calling::answered(clock.map(|()| self.0.call(key, request, now())))
+        self.answer(key, request, Timestamp::now)
+    }
+
+    fn call_at<'a>(&'a self, key: &'a Key, request: &'a Request, now: Timestamp) -> Calling<'a> {
+        self.answer(key, request, || now)
     }
 
     fn page<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Answering<'a, KeyPage> {

@@ -46,7 +46,7 @@ impl Counter {
         check("by", by)?;
         // No reply of an embedded store gets lost, so it need not remember an id for a minute.
         let inline = Request::Counter(counter::Request::Add { id: counter::ONCE, by });
-        match self.locker.call_inline(&self.key, &inline) {
+        match self.locker.call_inline(&self.key, &inline, None) {
             Some(reply) => self.value(reply?),
             None => self.ask(counter::Request::Add { id: self.locker.new_id(), by }).await,
         }

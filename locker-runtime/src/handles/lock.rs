@@ -191,11 +191,31 @@ impl LockRequest {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(mut self) -> Result<Option<Guard>> {
         self.settings.timeout = Duration::ZERO;
-        match self.acquire().await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
-            Err(error) => Err(error),
+        let (id, sent) = (self.locker.new_id(), Timestamp::now());
+        match self.reply_inline(id, sent) {
+            Some(Reply::Busy { .. }) => Ok(None),
+            Some(reply) => {
+                let (function, acquired) = (self.function, Acquired::at_once(reply, sent));
+                self.hold(id, &acquired).map(Some).map_err(|error| error.of_function(function))
+            }
+            // Boxed: nothing on the embedded store comes here.
+            None => match Box::pin(self.acquire()).await {
+                Ok(guard) => Ok(Some(guard)),
+                Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+                Err(error) => Err(error),
+            },
         }
+    }
+
+    /// Returns the reply of the embedded store to a call that does not wait. It is asked without a mailbox, because the
+    /// reply cannot be lost.
+    fn reply_inline(&self, id: Id, now: Timestamp) -> Option<Reply> {
+        if !self.locker.is_embedded() || self.check().is_err() {
+            return None;
+        }
+        self.locker.introduce(self.settings.lease);
+        let request = self.kind.acquire(id, self.settings.lease, None);
+        self.locker.call_inline(&self.key, &request, Some(now))?.ok()
     }
 
     /// [`acquire`](Self::acquire) for callers that are not async: blocks this thread.

@@ -218,7 +218,7 @@ impl RateLimiter {
         let Self { tokens, quota, .. } = *self;
         let id = Id::from(0);
         let take = rate_limiter::Request::Take { id, tokens, quota, patience: Duration::ZERO, wait: None };
-        match self.locker.call_inline(&self.key, &Request::RateLimiter(take)) {
+        match self.locker.call_inline(&self.key, &Request::RateLimiter(take), None) {
             None => self.refused_just_now(timeout).map(|limited| Ok(Err(limited))),
             Some(Ok(Reply::Limited { .. })) if !timeout.is_zero() => None,
             Some(Ok(reply)) => Some(self.outcome(&reply)),

@@ -185,19 +185,20 @@ impl Hold {
 
     /// Ends the hold. Returns `Lost` if it was over before.
     pub(crate) async fn release(&self, patience: Duration) -> Result<()> {
-        let kept = self.finish();
+        let now = Timestamp::now();
+        let kept = self.finish(now);
         self.releases.fetch_add(1, Ordering::Relaxed);
         if !kept {
             self.locker.call_in_background(&self.key, self.release_request(), self.lease, |_| ());
             return Err(self.loss_error());
         }
-        let settled = self.locker.retry_until_certain(&self.key, self.release_request(), patience).await;
+        let settled = self.locker.retry_until_certain(&self.key, self.release_request(), now, patience).await;
         self.check_release(kept, settled)
     }
 
     /// Ends the hold in the background.
     pub(crate) fn release_later(self: &Arc<Self>) {
-        let kept = self.finish();
+        let kept = self.finish(Timestamp::now());
         self.releases.fetch_add(1, Ordering::Relaxed);
         let hold = Arc::clone(self);
         self.locker.call_in_background(
@@ -266,8 +267,7 @@ impl Hold {
     }
 
     /// Ends renewals and reports of a loss. Returns `false` if it was lost before.
-    fn finish(&self) -> bool {
-        let now = Timestamp::now();
+    fn finish(&self, now: Timestamp) -> bool {
         if now >= self.over_at() {
             self.expire(now);
         }

@@ -325,7 +325,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
     async fn confirm(&mut self, fence: u64) -> Result<Option<Acquired>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
         let left = if self.tries_once() { GRANT_WINDOW } else { self.deadline.since(sent) };
-        let call = match self.locker.retry_until_certain(self.key, confirm, left.min(GRANT_WINDOW)) {
+        let call = match self.locker.retry_until_certain(self.key, confirm, sent, left.min(GRANT_WINDOW)) {
             Either::Left(settled) => return self.confirmed(settled.into_inner(), sent, fence),
             Either::Right(call) => call,
         };
@@ -384,7 +384,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         let (sent, doubtful) = (Timestamp::now(), std::mem::replace(&mut self.doubtful, true));
         let settled = self
             .locker
-            .retry_until_certain(self.key, self.what.ask(None), self.locker.command_timeout())
+            .retry_until_certain(self.key, self.what.ask(None), sent, self.locker.command_timeout())
             .await;
         let settled = settled.map_err(|error| error.with_key(self.key.as_str()).unknown())?;
         self.doubtful = doubtful || settled.retried;

@@ -41,7 +41,7 @@ impl Attempt {
         // alone, because no caller gives up on a reply that is already here.
         if locker.is_embedded()
             && let Some(Ok(Reply::Granted { fence })) =
-                locker.call_inline(key, &self.kind.acquire(self.name, self.lease, None))
+                locker.call_inline(key, &self.kind.acquire(self.name, self.lease, None), None)
         {
             return Ok(fence);
         }
