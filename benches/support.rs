@@ -18,6 +18,7 @@ pub(crate) fn subject<'a>(name: &'a str, run: impl FnMut(u32) -> Duration + 'a) 
 }
 
 /// Times a loop around `work`.
+#[allow(dead_code, reason = "not in every benchmark")]
 pub(crate) fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
     move |times| {
         let started = Instant::now();

@@ -7,7 +7,8 @@
 //! `LOCKER_BENCH=pairs,blocking,server,strict,hot,commands,hand_off,idle,reconnect,purge,replicas` selects parts:
 //!
 //! - `pairs`: acquire + release of 1, 16 and 64 tasks, each on a name of its own;
-//! - `blocking`: the same of one thread without a runtime;
+//! - `blocking`: the same of one and four threads without a runtime, each with a name and, of the raw client, a
+//!   connection of its own;
 //! - `server`: the processor's time that the server needs for a pair;
 //! - `strict`: pairs in strict mode beside pairs without it, and the time of the server for both;
 //! - `hot`: 16 tasks on one name: grants, fairness, hand-off time;

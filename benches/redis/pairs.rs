@@ -2,13 +2,16 @@
 
 use super::{
     rivals::{RELEASE, Rival, set_if_free, spread, token},
-    support::{compare, subject, timed, title},
+    support::{compare, subject, title},
     tasks::{self, runtime},
 };
 use locker::{Locker, Quota};
 use locker_harness::{RedisServer, in_both_places};
-use redis::{Client, Connection, IntoConnectionInfo, io::tcp::TcpSettings};
-use std::time::{Duration, Instant};
+use redis::{Client, IntoConnectionInfo, io::tcp::TcpSettings};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 use tokio::runtime::Runtime;
 
 fn rivals(runtime: &Runtime, server: &RedisServer) -> [(&'static str, Rival); 3] {
@@ -37,27 +40,58 @@ pub(crate) fn pairs(server: &RedisServer) {
     });
 }
 
+/// Makes this many pairs on a thread.
+type Caller = Box<dyn FnMut(u32) + Send>;
+
 pub(crate) fn blocking(server: &RedisServer) {
     let locker = Locker::connect_blocking(&server.url()).expect("a connection");
-    let ours = timed(|| locker.lock("ours").acquire_blocking().unwrap().release_blocking().unwrap());
-    let pair = |mut connection: Connection| {
-        timed(move || {
-            let token = token();
-            let set: Option<String> = set_if_free("raw", &token).query(&mut connection).unwrap();
-            assert!(set.is_some());
-            assert_eq!(RELEASE.key("raw").arg(&token).invoke::<i64>(&mut connection).unwrap(), 1);
+    let ours = |name: String| -> Caller {
+        let locker = locker.clone();
+        Box::new(move |times| {
+            for _ in 0..times {
+                locker.lock(&name).acquire_blocking().unwrap().release_blocking().unwrap();
+            }
+        })
+    };
+    let raw = |client: &Client, name: String| -> Caller {
+        let mut connection = client.get_connection().unwrap();
+        Box::new(move |times| {
+            for _ in 0..times {
+                let token = token();
+                let set: Option<String> = set_if_free(&name, &token).query(&mut connection).unwrap();
+                assert!(set.is_some());
+                let released = RELEASE.key(&name).arg(&token).invoke::<i64>(&mut connection);
+                assert_eq!(released.unwrap(), 1);
+            }
         })
     };
     let info = server.url().into_connection_info().expect("an address");
     let no_delay = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let defaults = Client::open(server.url()).unwrap().get_connection().unwrap();
-    let no_delay = Client::open(no_delay).unwrap().get_connection().unwrap();
-    let subjects = vec![
-        subject("sync client with its defaults", pair(defaults)),
-        subject("sync client, TCP_NODELAY set", pair(no_delay)),
-        subject("locker, blocking", ours),
-    ];
-    compare("acquire + release, blocking, time per pair", 3_000, 9, subjects);
+    let (defaults, no_delay) = (Client::open(server.url()).unwrap(), Client::open(no_delay).unwrap());
+    for threads in [1_u32, 4] {
+        let of = |caller: &dyn Fn(String) -> Caller| {
+            (0..threads).map(|thread| caller(format!("blocking:{thread}"))).collect()
+        };
+        let subjects = vec![
+            subject("sync client with its defaults", on_threads(of(&|name| raw(&defaults, name)))),
+            subject("sync client, TCP_NODELAY set", on_threads(of(&|name| raw(&no_delay, name)))),
+            subject("locker, blocking", on_threads(of(&ours))),
+        ];
+        let title = format!("acquire + release, blocking, {threads} threads, time per pair");
+        compare(&title, 3_000, 9, subjects);
+    }
+}
+
+fn on_threads(mut callers: Vec<Caller>) -> impl FnMut(u32) -> Duration {
+    move |times| {
+        let (started, each) = (Instant::now(), times / u32::try_from(callers.len()).expect("few"));
+        thread::scope(|scope| {
+            for caller in &mut callers {
+                scope.spawn(move || caller(each));
+            }
+        });
+        started.elapsed()
+    }
 }
 
 /// Strict mode, when the time without grants is over.

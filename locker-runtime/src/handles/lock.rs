@@ -191,11 +191,10 @@ impl LockRequest {
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(mut self) -> Result<Option<Guard>> {
         self.settings.timeout = Duration::ZERO;
-        let (id, sent) = (self.locker.new_id(), Timestamp::now());
-        match self.reply_inline(id, sent) {
-            Some(Reply::Busy { .. }) => Ok(None),
-            Some(reply) => {
-                let (function, acquired) = (self.function, Acquired::at_once(reply, sent));
+        match self.reply_inline() {
+            Some((_, Acquired { reply: Reply::Busy { .. }, .. })) => Ok(None),
+            Some((id, acquired)) => {
+                let function = self.function;
                 self.hold(id, &acquired).map(Some).map_err(|error| error.of_function(function))
             }
             // Boxed: nothing on the embedded store comes here.
@@ -209,13 +208,15 @@ impl LockRequest {
 
     /// Returns the reply of the embedded store to a call that does not wait. It is asked without a mailbox, because the
     /// reply cannot be lost.
-    fn reply_inline(&self, id: Id, now: Timestamp) -> Option<Reply> {
+    fn reply_inline(&self) -> Option<(Id, Acquired)> {
         if !self.locker.is_embedded() || self.check().is_err() {
             return None;
         }
         self.locker.introduce(self.settings.lease);
+        let (id, sent) = (self.locker.new_id(), Timestamp::now());
         let request = self.kind.acquire(id, self.settings.lease, None);
-        self.locker.call_inline(&self.key, &request, Some(now))?.ok()
+        let reply = self.locker.call_inline(&self.key, &request, Some(sent))?.ok()?;
+        Some((id, Acquired { reply, sent, since: sent, doubtful: false, waited: None }))
     }
 
     /// [`acquire`](Self::acquire) for callers that are not async: blocks this thread.

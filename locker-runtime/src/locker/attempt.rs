@@ -165,14 +165,14 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         self.locker.ready()?;
         let wait = (!self.is_last()).then(|| Wait { live: self.waiter_ttl(), fair: self.what.fair() });
         let first = self.at_store == AtStore::Nothing;
-        let sent = if first { self.started } else { Timestamp::now() };
+        let sent = if first && !self.failing { self.started } else { Timestamp::now() };
         if first {
             self.at_store = AtStore::Request;
         }
         let bound = match first {
             _ if self.tries_once() || self.what.needs_final_check() => Timestamp::NEVER,
             // A timeout shorter than a round trip would never see a reply.
-            true => self.deadline.max(sent + self.locker.store().expected_rtt(self.key)),
+            true => self.deadline.max(self.started + self.locker.store().expected_rtt(self.key)),
             false => self.deadline,
         };
         let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {

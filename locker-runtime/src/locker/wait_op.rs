@@ -67,10 +67,3 @@ pub(crate) struct Acquired {
     /// How long the caller waited. `None` if the first reply was the grant.
     pub(crate) waited: Option<Duration>,
 }
-
-impl Acquired {
-    /// A reply of a store in this process to a request that did not wait.
-    pub(crate) fn at_once(reply: Reply, sent: Timestamp) -> Self {
-        Self { reply, sent, since: sent, doubtful: false, waited: None }
-    }
-}

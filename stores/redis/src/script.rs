@@ -48,6 +48,8 @@ pub(super) struct Script {
     parts: &'static [&'static str],
     /// The texts before and after the first part in strict mode, if the mode concerns this script.
     strict: Option<(&'static str, &'static str)>,
+    /// The script that has the text, and the word that comes before the arguments, if this is one of its operations.
+    operation: Option<(&'static Script, &'static str)>,
     text: OnceBox<Text>,
     strict_text: OnceBox<Text>,
 }
@@ -70,7 +72,26 @@ impl Script {
         first: &'static str,
         parts: &'static [&'static str],
     ) -> Self {
-        Self { helpers, first, parts, strict: None, text: OnceBox::new(), strict_text: OnceBox::new() }
+        Self {
+            helpers,
+            first,
+            parts,
+            strict: None,
+            operation: None,
+            text: OnceBox::new(),
+            strict_text: OnceBox::new(),
+        }
+    }
+
+    /// An operation of `script`, with the same keys and the same mode.
+    pub(super) const fn operation(
+        script: &'static Self,
+        helpers: &'static [&'static str],
+        word: &'static str,
+    ) -> Self {
+        let mut operation = Self::new(helpers, &[]);
+        operation.operation = Some((script, word));
+        operation
     }
 
     /// Gives the script a variant for strict mode, with these texts before and after its first part.
@@ -96,6 +117,9 @@ impl Script {
     }
 
     fn text(&self, is_strict: bool) -> &Text {
+        if let Some((script, _)) = self.operation {
+            return script.text(is_strict);
+        }
         let parts = || self.parts.concat();
         let new = |texts: &[&str]| Box::new(Text::new(texts.concat()));
         match self.strict {
@@ -300,6 +324,7 @@ impl Invocation {
         (0..keys).for_each(|place| self.write_key(place, &mut text, &mut command));
         // Nothing without strict mode.
         command.arg(strict.map(|_| self.record(EPOCH)));
+        command.arg(self.script.operation.map(|(_, word)| word));
         self.arguments.iter().for_each(|argument| argument.write(&mut command));
         command.arg(strict.map(Strict::limits));
         command

@@ -10,48 +10,51 @@ use locker_core::{
 use std::{sync::Arc, time::Duration};
 
 const COMMON: &str = include_str!("../lua/lock.lua");
+const ACQUIRE_SLOW: &str = include_str!("../lua/lock_acquire_slow.lua");
+const RENEW_FAST: &str = include_str!("../lua/lock_renew_fast.lua");
+const STRICT_RENEW: &str = include_str!("../lua/strict_renew.lua");
 const HELPERS: &[&str] = &["q", LAST_FENCE, "f", "w", "y", "p"];
-static ACQUIRE: Script = Script::with_first(
-    HELPERS,
-    include_str!("../lua/lock_acquire_fast.lua"),
-    &[COMMON, include_str!("../lua/lock_acquire_slow.lua")],
-)
-.strict("if not closed() then\n", "end\n");
-/// Without the part for free locks, which knows no names.
-static ACQUIRE_NAMED: Script =
-    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_acquire_slow.lua")]).strict("", "");
-static RENEW_HELD: Script = Script::with_first(&[], include_str!("../lua/lock_renew_fast.lua"), &[])
-    .strict(include_str!("../lua/strict_renew.lua"), "");
-static RENEW_RUN: Script = Script::with_first(&["f"], include_str!("../lua/lock_renew_fast.lua"), &[])
-    .strict(include_str!("../lua/strict_renew.lua"), "");
-static RENEW: Script = Script::with_first(
-    HELPERS,
-    include_str!("../lua/lock_renew_fast.lua"),
-    &[COMMON, include_str!("../lua/lock_renew_slow.lua")],
-)
-.strict(include_str!("../lua/strict_renew.lua"), "");
+static ACQUIRE: Script =
+    Script::with_first(HELPERS, include_str!("../lua/lock_acquire_fast.lua"), &[COMMON, ACQUIRE_SLOW])
+        .strict("if not closed() then\n", "end\n");
+static RENEW_HELD: Script = Script::with_first(&[], RENEW_FAST, &[]).strict(STRICT_RENEW, "");
+static RENEW_RUN: Script = Script::with_first(&["f"], RENEW_FAST, &[]).strict(STRICT_RENEW, "");
 static RELEASE_ALONE: Script = Script::with_first(&[], include_str!("../lua/lock_release_fast.lua"), &[]);
-static RELEASE: Script =
-    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_release_slow.lua")]).strict("", "");
 static ACQUIRE_BATCH: BatchScript =
     BatchScript::new(&[include_str!("../lua/lock_acquire_batch.lua")], &[0, 1], &[0, 1])
         .with_fences()
         .strict(include_str!("../lua/strict_batch.lua"));
 static RELEASE_BATCH: BatchScript =
     BatchScript::new(&[include_str!("../lua/lock_release_batch.lua")], &[0], &[0]);
-static EVICT: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_evict.lua")]).strict("", "");
-static CANCEL: Script =
-    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_cancel.lua")]).strict("", "");
-static ONCE: Script = Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_once.lua")]).strict("", "");
-static RECHECK: Script =
-    Script::new(HELPERS, &[COMMON, include_str!("../lua/lock_recheck.lua")]).strict("", "");
+
+/// Declares the operations of the script for all that is not the common case, each with the parts of its text.
+macro_rules! operations {
+    ($($name:ident = $word:literal: $($part:expr),+;)+) => {
+        static ANY: Script = Script::with_first(
+            HELPERS,
+            include_str!("../lua/lock_operation.lua"),
+            &[COMMON, $("\nif operation == '", $word, "' then\n", $($part),+, "end\n"),+],
+        )
+        .strict("", "");
+        $(static $name: Script = Script::operation(&ANY, HELPERS, $word).strict("", "");)+
+    };
+}
+
+operations! {
+    // Without the part for free locks, which knows no names.
+    ACQUIRE_NAMED = "acquire": ACQUIRE_SLOW;
+    RENEW = "renew": STRICT_RENEW, RENEW_FAST, include_str!("../lua/lock_renew_slow.lua");
+    RELEASE = "release": include_str!("../lua/lock_release_slow.lua");
+    EVICT = "evict": include_str!("../lua/lock_evict.lua");
+    CANCEL = "cancel": include_str!("../lua/lock_cancel.lua");
+    ONCE = "once": include_str!("../lua/lock_once.lua");
+    RECHECK = "recheck": include_str!("../lua/lock_recheck.lua");
+}
 
 /// Returns all scripts of the lock.
 pub(crate) fn scripts() -> impl Iterator<Item = &'static Script> {
     let batches = [ACQUIRE_BATCH.script(), RELEASE_BATCH.script()];
-    let first = [&RENEW_HELD, &RENEW_RUN, &RELEASE_ALONE];
-    let alone = [&ACQUIRE, &ACQUIRE_NAMED, &RENEW, &RELEASE, &ONCE, &EVICT, &CANCEL, &RECHECK];
-    first.into_iter().chain(alone).chain(batches)
+    [&RENEW_HELD, &RENEW_RUN, &RELEASE_ALONE, &ACQUIRE, &ANY].into_iter().chain(batches)
 }
 
 /// Returns the call that carries out `request`.

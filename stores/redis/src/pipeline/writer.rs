@@ -95,7 +95,8 @@ impl Writer {
     /// Takes the pending calls that can be written now. Calls are batched, but not across a call that cannot be.
     fn gather(&mut self) -> Vec<Frame> {
         let (mut frames, mut open) = (Vec::<Frame>::new(), 0);
-        let most = self.pending.len().min(MAX_BATCH);
+        // In a cluster most batches are of one call.
+        let most = if self.means.by_slot { 1 } else { self.pending.len().min(MAX_BATCH) };
         for call in self.pending.drain(..) {
             if call.reply.is_closed() {
                 // The caller has given up, and nothing of the call was sent.
@@ -108,13 +109,13 @@ impl Writer {
             match call.payload {
                 Payload::Script(ref invocation, Some(batch)) if !self.refuses_batches => {
                     let slot = if self.means.by_slot { slot_of(invocation.key().as_str()) } else { 0 };
-                    match frames[open..].iter_mut().find_map(|frame| frame.batch_of(batch, slot)) {
-                        Some(calls) => calls.push(call),
-                        None => {
-                            let mut calls = Vec::with_capacity(most);
-                            calls.push(call);
-                            frames.push(Frame::Batch(batch, slot, calls));
-                        }
+                    let mut open = frames[open..].iter_mut();
+                    if let Some(calls) = open.find_map(|frame| frame.batch_of(batch, slot)) {
+                        calls.push(call);
+                    } else {
+                        let mut calls = Vec::with_capacity(most);
+                        calls.push(call);
+                        frames.push(Frame::Batch(batch, slot, calls));
                     }
                 }
                 _ => {
