@@ -17,7 +17,6 @@
 mod idle;
 mod rivals;
 #[path = "../support.rs"]
-#[expect(dead_code, reason = "other benchmarks time loops of blocking calls")]
 mod support;
 #[path = "../tasks.rs"]
 mod tasks;
