@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs PostgreSQL and PgBouncer for the tests if they are missing and apt-get is there. `--plan` only says so.
-# docs/postgres.md lists the versions that are tested.
+# docs/reference/postgres.md lists the versions that are tested.
 # The tests find `initdb` in /usr/lib/postgresql/*/bin, in the PATH, or in the folder LOCKER_TEST_POSTGRES_BIN.
 set -euo pipefail
 missing=()

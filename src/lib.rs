@@ -1,3 +1,6 @@
+//! The attributes [`lock_on_argument`], [`rate_limit`] and [`limit_concurrency`]; by hand a [`Locker`] and its methods;
+//! errors are [`Error`] with an [`ErrorKind`].
+//!
 #![doc = include_str!("../README.md")]
 
 pub use locker_macros::{limit_concurrency, lock_on_argument, rate_limit};

@@ -1,4 +1,4 @@
-//! The exit codes of the program. `docs/server.md` has them as a table.
+//! The exit codes of the program. `docs/reference/cli.md` has them as a table.
 
 use locker_runtime::ErrorKind;
 

@@ -1,6 +1,6 @@
 """Measures locked calls of this package beside other Python locks, in one run, and prints tables in Markdown.
 
-    pip install redis python-redis-lock pottery
+    pip install pytest redis python-redis-lock pottery
     maturin develop --release -m clients/python/Cargo.toml
     python clients/python/benches/compare.py            # about two minutes; --smoke only tries everything once
 

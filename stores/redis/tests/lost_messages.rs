@@ -1,5 +1,5 @@
 //! Messages that are lost while the connection stays: a waiter asks again within the fall-back interval of its
-//! primitive. `docs/guarantees.md` has the intervals.
+//! primitive. `docs/explanation/guarantees.md` has the intervals.
 
 use crate::support::{MINUTE, ROUND_TRIP, clock, connect, in_time, until, waiting};
 use locker::{Locker, Quota};

@@ -12,7 +12,7 @@ Seconds: TypeAlias = int | float | str | timedelta
 """A time: seconds (``10``, ``0.5``), a text (``"800ms"``, ``"1m 30s"``) or a ``timedelta``."""
 
 Algorithm: TypeAlias = Literal["token_bucket", "fixed_window", "gcra"]
-"""How a rate limit counts. ``docs/primitives.md`` has the bounds of each."""
+"""How a rate limit counts. ``docs/reference/primitives.md`` has the bounds of each."""
 
 Mode: TypeAlias = Literal["read", "write"]
 """A side of a read/write lock."""
