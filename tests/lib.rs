@@ -28,56 +28,52 @@ pub fn root() -> &'static Path {
 
 /// The guide to the attributes, whose programs are compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/attributes.md")]
+#[doc = include_str!("../docs/reference/attributes.md")]
 pub struct GuideToTheAttributes;
 
 /// The page on when and what to lock, whose program is compiled and run.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/choosing.md")]
+#[doc = include_str!("../docs/how-to/choose.md")]
 pub struct GuideToChoosing;
 
 /// The page on errors, whose programs are compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/errors.md")]
+#[doc = include_str!("../docs/how-to/handle-errors.md")]
 pub struct GuideToErrors;
 
 /// The page on the primitives, whose examples are compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/primitives.md")]
+#[doc = include_str!("../docs/reference/primitives.md")]
 pub struct GuideToThePrimitives;
 
 /// The page on Redis, whose example is compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/redis.md")]
+#[doc = include_str!("../docs/reference/redis.md")]
 pub struct GuideToRedis;
 
 /// The page on PostgreSQL, whose example is compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/postgres.md")]
+#[doc = include_str!("../docs/reference/postgres.md")]
 pub struct GuideToPostgres;
 
 /// The page on etcd, whose example is compiled.
 #[cfg(doctest)]
-#[doc = include_str!("../docs/etcd.md")]
+#[doc = include_str!("../docs/reference/etcd.md")]
 pub struct GuideToEtcd;
 
 /// The page on files, whose example is compiled and run.
 #[cfg(all(doctest, feature = "files"))]
-#[doc = include_str!("../docs/files.md")]
+#[doc = include_str!("../docs/reference/files.md")]
 pub struct GuideToFiles;
 
 #[cfg(doctest)]
-#[doc = include_str!("../docs/operations.md")]
+#[doc = include_str!("../docs/how-to/go-to-production.md")]
 pub struct GuideToOperations;
 
 #[cfg(doctest)]
-#[doc = include_str!("../docs/testing.md")]
+#[doc = include_str!("../docs/how-to/test.md")]
 pub struct GuideToTesting;
 
 #[cfg(doctest)]
-#[doc = include_str!("../docs/migrating.md")]
+#[doc = include_str!("../docs/how-to/migrate/python-decorator.md")]
 pub struct GuideToMigrating;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/faq.md")]
-pub struct GuideToQuestions;

@@ -1,4 +1,4 @@
-//! The tests that `docs/testing.md` shows, run as they are there.
+//! The tests that `docs/how-to/test.md` shows, run as they are there.
 
 use locker::{ErrorKind, Key, Locker, lock_on_argument, rate_limit, stores::Memory};
 use std::{future::pending, time::Duration};
@@ -78,7 +78,7 @@ async fn third_mail_is_refused() {
 /// A snippet that was changed in one place only would no longer be what is tested.
 #[test]
 fn page_shows_these_tests() {
-    let (page, tests) = (include_str!("../docs/testing.md"), include_str!("testing_page.rs"));
+    let (page, tests) = (include_str!("../docs/how-to/test.md"), include_str!("testing_page.rs"));
     let blocks: Vec<&str> =
         page.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() >= 4, "{}", blocks.len());

@@ -103,7 +103,7 @@ impl LockerBuilder {
     /// warning goes to standard error if the thread has no `tracing` subscriber.
     ///
     /// The options of a single store are parameters of its URL, such as `redis://HOST?strict=60s&wait_replicas=1`:
-    /// `docs/redis.md` and `docs/postgres.md` list them.
+    /// `docs/reference/redis.md` and `docs/reference/postgres.md` list them.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self

@@ -3,6 +3,7 @@
 mod on_stores;
 #[cfg(feature = "tower")]
 mod rate_limited_api;
+mod tutorial;
 mod web_handler;
 mod withdraw;
 

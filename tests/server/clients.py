@@ -204,7 +204,7 @@ def a_huge_frame_is_refused(endpoint, pid):
 
 
 def beyond_the_cap_is_no_message(endpoint):
-    """Overhead as counted in docs/server.md."""
+    """Overhead as counted in docs/reference/server-options.md."""
     assert request(connect(zmq.REQ, endpoint), "x" * 65_408)[0] in ("go", "sorry")
     for frames in ([b"x" * 65_472], [b""] * 1024):
         dealer = connect(zmq.DEALER, endpoint)

@@ -1,4 +1,4 @@
-//! The examples of docs/server.md with the real curl, verbatim and in their order.
+//! The examples of the pages of the server with the real curl, verbatim and in their order.
 
 use crate::support::Server;
 use serde_json::Value;
@@ -109,12 +109,11 @@ fn lists_what_is_in_use(body: &str) -> bool {
     named("event", "deployed") && named("watchdog", "backup") && !named("semaphore", "db")
 }
 
-/// Returns the lines of the shell examples of a section, without comments.
-fn examples(section: &str) -> Vec<String> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/server.md");
-    let docs = std::fs::read_to_string(docs).unwrap();
-    let (_, rest) = docs.split_once(&format!("\n## {section}\n")).expect("the section is there");
-    let section = rest.split("\n## ").next().unwrap();
+/// Returns the lines of the shell examples of a page, from a heading on, without comments.
+fn examples(page: &str, heading: &str) -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(page);
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once(&format!("\n{heading}\n")).expect("the section is there");
     let (mut lines, mut shell) = (Vec::new(), false);
     for line in section.lines().map(str::trim) {
         match line {
@@ -178,7 +177,10 @@ async fn api_examples_do_what_the_docs_say() {
     let server = Server::start(&[]);
     let shell = Shell::new();
     shell.finds(&server);
-    let lines: Vec<_> = examples("The API").into_iter().filter(|line| line.contains("curl ")).collect();
+    let lines: Vec<_> = examples("reference/http.md", "## Requests")
+        .into_iter()
+        .filter(|line| line.contains("curl "))
+        .collect();
     assert_eq!(lines, API.map(|(line, ..)| line), "each line of the docs has its row here, and in its order");
     let (mut waiting, mut ended) = (Vec::new(), Vec::new());
     for row in API {
@@ -219,7 +221,7 @@ async fn api_examples_do_what_the_docs_say() {
 
 #[test]
 fn access_example_does_what_the_docs_say() {
-    let lines = examples("Access");
+    let lines = examples("how-to/run-the-server.md", "## Access");
     let [secret, serve, call] = &lines[..] else { panic!("{lines:?}") };
     let shell = Shell::new();
     let made = Command::new("sh").arg("-c").arg(secret).current_dir(&shell.0).status().unwrap();

@@ -86,7 +86,7 @@ async fn ending_server_removes_its_waiters(store: &Store) {
     assert!(other.get("/v1/semaphore/s").await.body.contains("\"waiting\":0"));
 }
 
-/// The times are those of docs/server.md.
+/// The times are those of docs/reference/server-options.md.
 async fn calls_without_store_end_within_seconds(store: &Store) {
     let (network, far) = store.far();
     let server = far.server(&[]);
@@ -148,7 +148,7 @@ async fn missing_store_does_not_fill_the_log() {
     assert!((1..=most).contains(&u64::try_from(told).unwrap()), "{}", server.errors());
 }
 
-/// Nothing was unanswered before the ends of the waits, which are those of docs/server.md.
+/// Nothing was unanswered before the ends of the waits, which are those of docs/reference/server-options.md.
 async fn waits_at_a_frozen_store_end_with_503(store: &Store) {
     let (network, far) = store.far();
     let server = far.server(&[]);

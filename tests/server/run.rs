@@ -110,7 +110,7 @@ fn long_run_is_warned_of_after_ten_leases() {
 /// The column of each command in the page, and the list in its help.
 #[test]
 fn exit_codes_are_those_of_the_page() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/server.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/cli.md");
     let page = std::fs::read_to_string(page).unwrap();
     let table = page.split_once("\n## Exit codes\n").unwrap().1.split("\n## ").next().unwrap();
     let rows: Vec<Vec<&str>> = table

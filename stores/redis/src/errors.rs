@@ -75,7 +75,7 @@ fn kind_and_hint(code: &str) -> (ErrorKind, &'static str) {
         "NOAUTH" | "WRONGPASS" => {
             (K::Misused, " (pass user and password in the URL: redis://USER:PASSWORD@HOST)")
         }
-        "NOPERM" => (K::Misused, " (docs/redis.md has the required ACL line)"),
+        "NOPERM" => (K::Misused, " (docs/reference/redis.md has the required ACL line)"),
         "WRONGTYPE" => (K::Conflict, " (the key holds other data, which was left as it is)"),
         "MOVED" | "ASK" | "CROSSSLOT" => (K::Misused, " (this is a node of a cluster)"),
         _ => (K::Misused, ""),

@@ -161,7 +161,7 @@ impl Checks {
             ErrorKind::Misused,
             format!(
                 "the redis user lacks permissions ({refused}): locks need these commands on the keys {keys} and the \
-                 channels &locker:push:*, docs/redis.md has the whole ACL line"
+                 channels &locker:push:*, docs/reference/redis.md has the whole ACL line"
             ),
         )
     }

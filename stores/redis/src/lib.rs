@@ -1,7 +1,7 @@
 //! Redis: locks across processes and machines.
 //!
 //! State lives in Redis, and the clock of the server decides. Each request is one Lua script, the same step that
-//! [`primitives`](locker_core::primitives) has in Rust. See `docs/redis.md`.
+//! [`primitives`](locker_core::primitives) has in Rust. See `docs/reference/redis.md`.
 
 // The floors, from the top: a module uses only those below its own floor (tests/floors.rs).
 #[cfg(test)]

@@ -343,9 +343,9 @@ async fn calls_of_one_slot_go_out_together() {
     assert_eq!(refused(server, "CROSSSLOT"), 0);
 }
 
-/// Returns the permissions that docs/redis.md names for a cluster.
+/// Returns the permissions that docs/reference/redis.md names for a cluster.
 fn acl() -> Vec<String> {
-    let page = include_str!("../../../docs/redis.md");
+    let page = include_str!("../../../docs/reference/redis.md");
     let line =
         page.lines().find_map(|line| line.strip_prefix("ACL SETUSER shop on >secret ")).expect("the line");
     let more = ["+cluster|nodes", "+asking", "+scan"];

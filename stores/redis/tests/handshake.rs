@@ -46,9 +46,10 @@ async fn a_replica_is_refused() {
     assert!(error.to_string().contains("replica") && error.to_string().contains("master"), "{error}");
 }
 
-/// The ACL line of `docs/redis.md`.
+/// The ACL line of `docs/reference/redis.md`.
 fn documented_permissions() -> Vec<String> {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/redis.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/redis.md")).unwrap();
     let line = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER shop on >secret ")).unwrap();
     line.split_whitespace().map(str::to_owned).collect()
 }

@@ -145,10 +145,10 @@ async fn killed_transaction_leaves_nothing() {
 
 #[tokio::test]
 async fn program_of_the_page_transfers() {
-    let page = include_str!("../../../../docs/fencing.md");
+    let page = include_str!("../../../../docs/how-to/fence-a-write.md");
     assert!(
         page.contains(include_str!("page.rs")),
-        "docs/fencing.md does not show stores/postgres/tests/fencing/page.rs as it is"
+        "docs/how-to/fence-a-write.md does not show stores/postgres/tests/fencing/page.rs as it is"
     );
     let Some(database) = Database::own().await else { return };
     database.server.psql(

@@ -1,9 +1,9 @@
-//! The permissions that a caller's role needs, as `docs/fencing.md` names them.
+//! The permissions that a caller's role needs, as `docs/how-to/fence-a-write.md` names them.
 
 use crate::support::{Database, MINUTE, fresh_name, lock, refused};
 use locker::postgres::Fencing;
 
-const PAGE: &str = include_str!("../../../../docs/fencing.md");
+const PAGE: &str = include_str!("../../../../docs/how-to/fence-a-write.md");
 
 /// Returns the block of SQL on the page that contains a text, for a role of this test.
 fn block(text: &str, role: &str) -> String {
