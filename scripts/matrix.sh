@@ -51,9 +51,12 @@ keep() { # keep VERSION PROGRAM
     # Another version may be in the same package.
     "$2" --version | grep -qF "${1#*-}" || return
     if [[ $1 == postgres-* ]]; then
+        # The whole package: its libraries are found by their way from the programs.
         rm -rf "${servers:?}/$1"
-        cp -R "$(dirname "$(dirname "$2")")" "$servers/$1"
+        mkdir "$servers/$1"
+        cp -R "$folder/package" "$servers/$1/package"
         chmod -R a+rX "$servers/$1"
+        ln -s "$(dirname "package${2#"$folder/package"}")" "$servers/$1/bin"
         return
     fi
     mkdir -p "$servers/$1"
