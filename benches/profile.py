@@ -72,7 +72,8 @@ def samples(data):
 
 def shift(program):
     """Returns the distance of addresses from places in the file, which `perf` prints."""
-    for line in subprocess.run(["readelf", "-lW", program], capture_output=True, text=True, check=True).stdout.split("\n"):
+    segments = subprocess.run(["readelf", "-lW", program], capture_output=True, text=True, check=True).stdout
+    for line in segments.split("\n"):
         words = line.split()
         if words[:1] == ["LOAD"] and "E" in words[6:8]:
             return int(words[2], 16) - int(words[1], 16)

@@ -18,8 +18,8 @@
 //! - `reconnect`: the calls of 3,000 waiters after their connection was cut;
 //! - `purge`: a release while 50,000 waiters of a killed process are queued;
 //! - `replicas`: acquire + release where replicas must have the grant;
-//! - `profile`: pairs or admissions and nothing beside them, for ten seconds: not part of the whole; `benches/profile.py`
-//!   runs it below `perf`.
+//! - `profile`: pairs or admissions and nothing beside them, for ten seconds: not part of the whole;
+//!   `benches/profile.py` runs it below `perf`.
 
 #![allow(missing_docs, clippy::cast_precision_loss, reason = "a measurement, not an interface")]
 
