@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the missing programs of the examples in docs/reference/http.md and docs/how-to/run-the-server.md (curl,
 # openssl), which tests run, and of the server's benchmark benches/server/run.sh (wrk, python3), what slows down the
-# disk of a process (strace), and what sets up the network of a client that vanishes (ip). `--plan` only says so. The Python clients of the server's tests are
-# installed by scripts/setup-python.sh.
+# disk of a process (strace), and what sets up the network of a client that vanishes (ip). `--plan` only says so. The
+# Python clients of the server's tests are installed by scripts/setup-python.sh.
 set -euo pipefail
 missing=()
 for program in curl openssl strace wrk python3; do

@@ -1,4 +1,5 @@
-//! Statements for transactions in PostgreSQL that a late holder must not commit. `docs/how-to/fence-a-write.md` has programs.
+//! Statements for transactions in PostgreSQL that a late holder must not commit. `docs/how-to/fence-a-write.md` has
+//! programs.
 
 use crate::lease::Guard;
 #[doc(hidden)]

@@ -1,7 +1,8 @@
 //! Real worker processes share a few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers
 //! and watchdogs while workers, network and server break. Then the history is judged.
 //!
-//! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/explanation/guarantees.md` lists the checks.
+//! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/contributing/evidence.md` lists the
+//! checks.
 
 mod calls;
 mod checks;
