@@ -55,7 +55,9 @@ impl Checks {
         let answers = connection.send_packed_commands(&questions, 0, questions.len()).await;
         let mut answers = answers.map_err(|error| errors::of_call(&error))?.into_iter();
         let mut answer = || answers.next().unwrap_or(Value::Nil).extract_error();
-        role::check(answer(), advice)?;
+        // A node of a cluster that is cut off stops by itself.
+        let must_stop = self.is_strict && self.is_replicated && node.is_none();
+        role::check(answer(), advice, must_stop)?;
         if let Some(node) = node {
             check_id(answer(), node)?;
         }
