@@ -1,5 +1,7 @@
 //! The programs of `docs/tutorial/first-lock.md` print what the page says.
 
+#[cfg(feature = "files")]
+use crate::Running;
 use crate::example;
 
 const PAGE: &str = include_str!("../../docs/tutorial/first-lock.md");
@@ -32,27 +34,24 @@ fn programs_print_what_the_tutorial_says() {
 fn stopped_process_of_the_tutorial_loses() {
     use locker_harness::Signal;
     use rustix::process::{Pid, kill_process};
-    use std::{
-        io::{BufRead, BufReader},
-        process::Stdio,
-    };
+    use std::io::{BufRead, BufReader};
     let folder = tempfile::tempdir().unwrap();
-    let start = || {
+    let program = || {
         let mut program = example("two_callers");
-        program.env("LOCKER_URL", format!("file://{}", folder.path().display())).stdout(Stdio::piped());
-        program.spawn().unwrap()
+        program.env("LOCKER_URL", format!("file://{}", folder.path().display()));
+        program
     };
-    let mut stopped = start();
-    let mut lines = BufReader::new(stopped.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut stopped = Running::start(program());
+    let mut lines = BufReader::new(stopped.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.next().as_deref(), Some("30: reads the balance"));
-    let signal = |signal| kill_process(Pid::from_child(&stopped), signal).unwrap();
+    let signal = |signal| kill_process(Pid::from_child(&stopped.0), signal).unwrap();
     signal(Signal::STOP);
-    let other = start().wait_with_output().unwrap();
+    let other = program().output().unwrap();
     let all = shown_output(include_str!("../programs/two_callers.rs"));
     assert_eq!(String::from_utf8(other.stdout).unwrap(), all);
     signal(Signal::CONT);
     let rest: String = lines.map(|line| line + "\n").collect();
     let (_, step) = PAGE.split_once("## 5. Two processes").unwrap();
     assert_eq!(rest, block(step));
-    assert!(stopped.wait().unwrap().success());
+    assert!(stopped.0.wait().unwrap().success());
 }
