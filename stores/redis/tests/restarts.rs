@@ -60,34 +60,38 @@ async fn flushall_loses_holds_and_requeues_waiters() {
 
 static FLUSHED: OnceLock<Locker> = OnceLock::new();
 
-struct Dropped<'a>(&'a AtomicBool);
+struct Body {
+    has_begun: AtomicBool,
+    was_dropped: AtomicBool,
+}
 
-impl Drop for Dropped<'_> {
+struct InBody<'a>(&'a Body);
+
+impl Drop for InBody<'_> {
     fn drop(&mut self) {
-        self.0.store(true, SeqCst);
+        self.0.was_dropped.store(true, SeqCst);
     }
 }
 
-#[lock_on_argument(args(account), expr = "1s", locker = FLUSHED.get().unwrap())]
-async fn work_for_ever(account: u32, dropped: &AtomicBool) -> Result<(), locker::Error> {
-    let _dropped = Dropped(dropped);
+#[lock_on_argument(args(account), expr = "2s", locker = FLUSHED.get().unwrap())]
+async fn work_for_ever(account: u32, body: &Body) -> Result<(), locker::Error> {
+    let _in_body = InBody(body);
+    body.has_begun.store(true, SeqCst);
     pending().await
 }
 
 #[tokio::test]
 async fn async_body_is_cancelled_when_it_loses_lock() {
+    static BODY: Body = Body { has_begun: AtomicBool::new(false), was_dropped: AtomicBool::new(false) };
     let Some(server) = RedisServer::start() else { return };
     let locker = builder(&server.url()).build().await.unwrap();
     FLUSHED.set(locker).unwrap();
-    let body = tokio::spawn(async {
-        let dropped = AtomicBool::new(false);
-        (work_for_ever(7, &dropped).await, dropped.load(SeqCst))
-    });
-    until("the body to be in", async || server.ask::<i64>("DBSIZE", &[]) > 0).await;
+    let call = tokio::spawn(work_for_ever(7, &BODY));
+    until("the body to be in", async || BODY.has_begun.load(SeqCst)).await;
     let _: String = server.ask("FLUSHALL", &[]);
-    let (result, dropped) = in_time("the cancellation", body).await.unwrap();
+    let result = in_time("the cancellation", call).await.unwrap();
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Lost);
-    assert!(dropped);
+    assert!(BODY.was_dropped.load(SeqCst));
 }
 
 #[tokio::test]
