@@ -1,10 +1,11 @@
 //! The cost of rate limiters on the server, and the keys that they leave there.
 
 use crate::support::{
-    MINUTE, commands_run, connect, connect_patiently, in_time, scripts_run, until, waiting,
+    MINUTE, commands_run, connect, connect_patiently, in_time, scripts_run, server_behind_proxy, until,
+    waiting,
 };
 use locker::{ErrorKind, Locker, Quota, RateLimiter};
-use locker_harness::RedisServer;
+use locker_harness::{Fault, RedisServer};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -215,15 +216,20 @@ async fn raised_limit_is_noticed_within_50_ms() {
     }
 }
 
-/// If a batch left refused calls undone, each of them would be sent twice.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// If a batch left refused calls undone, each of them would be sent twice. Requests are held back until all calls are
+/// made, so that they gather.
+#[tokio::test]
 async fn simultaneous_refusals_take_few_commands() {
-    let Some(server) = RedisServer::start() else { return };
-    let locker = connect(&server.url()).await;
+    let (server, proxy, locker) = server_behind_proxy!();
     for (number, quota) in all(3, MINUTE).into_iter().enumerate() {
         let limiter = used_up(&locker, &number.to_string(), quota).await.cache_refusals(false);
         let before = scripts_run(&server);
-        let calls = (0..CROWD).map(|_| limiter.try_acquire());
+        proxy.set(Fault::HoldRequests);
+        let mut calls: Vec<_> = (0..CROWD).map(|_| Box::pin(limiter.try_acquire())).collect();
+        for call in &mut calls {
+            assert!(futures_util::poll!(call).is_pending());
+        }
+        proxy.set(Fault::None);
         for answer in futures_util::future::join_all(calls).await {
             assert_eq!(answer.unwrap(), None, "{quota:?}");
         }
