@@ -15,5 +15,7 @@ pub use locker_runtime::{
 
 #[cfg(feature = "postgres")]
 pub use locker_runtime::postgres;
+#[cfg(feature = "testing")]
+pub use locker_runtime::testing;
 #[cfg(feature = "tower")]
 pub use locker_runtime::tower;

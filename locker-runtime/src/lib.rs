@@ -14,6 +14,9 @@ pub mod tower;
 
 mod global;
 
+#[cfg(feature = "testing")]
+pub mod testing;
+
 mod builder;
 
 mod handles;

@@ -1,5 +1,7 @@
 //! The embedded store: its state lives in this process.
 
+#[cfg(feature = "testing")]
+mod control;
 mod described;
 mod shard;
 
@@ -74,12 +76,16 @@ impl Memory {
             let cure = "make a new one in the child";
             return Calling::answered(Err(Error::made_before_a_fork("this store was made", cure)));
         }
+        #[cfg(feature = "testing")]
+        if let Some(error) = self.0.control.outage() {
+            return Calling::answered(Err(error));
+        }
         let clock = self.0.clock.get_or_try_init(|| start_clock(&self.0));
         let now = || match request {
             Request::RateLimiter(_) => Timestamp::coarse_now(),
             _ => now(),
         };
-        Calling::answered(clock.map(|()| self.0.call(key, request, now())))
+        Calling::answered(clock.map(|()| self.0.call(key, request, self.0.here(now()))))
     }
 }
 
@@ -114,7 +120,7 @@ impl Store for Memory {
     }
 
     fn page<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Answering<'a, KeyPage> {
-        let (mut first, now) = (FirstKeys::new(after, limit), Timestamp::now());
+        let (mut first, now) = (FirstKeys::new(after, limit), self.0.here(Timestamp::now()));
         let mut notifications = Vec::new();
         for shard in self.0.parts() {
             lock(shard).list(prefix, now, &mut first, &mut notifications);
@@ -124,7 +130,7 @@ impl Store for Memory {
     }
 
     fn describe<'a>(&'a self, prefix: &'a str, descriptions: &'a [Description]) -> Answering<'a, ()> {
-        lock(&self.0.described).keep(prefix, descriptions, Timestamp::now());
+        lock(&self.0.described).keep(prefix, descriptions, self.0.here(Timestamp::now()));
         Box::pin(ready(Ok(())))
     }
 
@@ -143,6 +149,11 @@ impl Store for Memory {
     fn waiter_ttl(&self) -> Option<Duration> {
         None
     }
+
+    #[cfg(feature = "testing")]
+    fn outage(&self, _: &Key) -> Option<Error> {
+        self.0.control.outage()
+    }
 }
 
 /// The store without its clock: callers pass the time.
@@ -156,6 +167,8 @@ pub(crate) struct Shards {
     /// Set once the clock runs. No call is served before, since no lease would expire.
     clock: Once<()>,
     process: &'static Process,
+    #[cfg(feature = "testing")]
+    control: control::Control,
 }
 
 impl Default for Shards {
@@ -167,6 +180,8 @@ impl Default for Shards {
             alarm: Arc::default(),
             clock: Once::new(),
             process: Process::this(),
+            #[cfg(feature = "testing")]
+            control: control::Control::default(),
         }
     }
 }
@@ -178,23 +193,27 @@ impl Shards {
         let reply = shard.step(key, request, now, &mut notifications);
         let due = shard.next_due();
         drop(shard);
-        self.alarm.set(due);
+        self.alarm.set(due - self.ahead());
         if !notifications.is_empty() {
             self.deliver(notifications);
         }
         reply
     }
 
-    /// Applies everything that is due at `now`.
+    /// Applies everything that is due at `now`, on the clock of this store.
     fn tick(&self, now: Timestamp) {
         self.alarm.reset();
+        #[cfg(feature = "testing")]
+        if self.control.outage().is_some() {
+            return;
+        }
         for shard in &self.parts {
             let mut notifications = Vec::new();
             let mut shard = lock(shard);
             shard.tick(now, &mut notifications);
             let due = shard.next_due();
             drop(shard);
-            self.alarm.set(due);
+            self.alarm.set(due - self.ahead());
             self.deliver(notifications);
         }
     }
@@ -202,8 +221,23 @@ impl Shards {
     /// Delivers notifications. A waiter without a mailbox has left the queue, or is about to.
     fn deliver(&self, notifications: Vec<Notification>) {
         for notification in notifications {
+            #[cfg(feature = "testing")]
+            let notification = self.control.as_of_caller(notification);
             drop(self.mailboxes.deliver(notification));
         }
+    }
+
+    /// Returns a caller's time on the clock of this store.
+    fn here(&self, now: Timestamp) -> Timestamp {
+        now + self.ahead()
+    }
+
+    /// Returns how far the clock of this store is ahead of its callers' clock.
+    fn ahead(&self) -> Duration {
+        #[cfg(feature = "testing")]
+        return self.control.ahead();
+        #[cfg(not(feature = "testing"))]
+        Duration::ZERO
     }
 
     /// Returns the shards, and none in a forked child.
@@ -227,7 +261,7 @@ async fn keep_time(shards: Weak<Shards>, alarm: Arc<Alarm>) {
     loop {
         alarm.due(background::sleep_from).await;
         let Some(shards) = shards.upgrade() else { return };
-        shards.tick(Timestamp::now());
+        shards.tick(shards.here(Timestamp::now()));
     }
 }
 

@@ -43,6 +43,9 @@ pub(crate) struct Hold {
     /// When `max_hold` ends it, however often it is renewed. `NEVER` without `max_hold`.
     pub(super) end: Timestamp,
     deadline: AtomicU64,
+    /// How far the store's clock has moved on during this hold, in microseconds.
+    #[cfg(feature = "testing")]
+    ahead: AtomicU64,
     phase: AtomicU8,
     lost: Notify,
     /// Whether a late copy of the acquire may still arrive: the release then leaves a tombstone.
@@ -85,6 +88,8 @@ impl Hold {
             since: answer.since,
             end: settings.max_hold.map_or(Timestamp::NEVER, |max_hold| answer.since + max_hold),
             deadline: AtomicU64::new(lease_deadline(answer.sent, settings.lease).as_micros()),
+            #[cfg(feature = "testing")]
+            ahead: AtomicU64::new(0),
             phase: AtomicU8::new(SAFE),
             lost: Notify::new(),
             doubtful: answer.doubtful,
@@ -249,21 +254,38 @@ impl Hold {
     }
 
     pub(super) fn deadline(&self) -> Timestamp {
-        Timestamp::from_micros(self.deadline.load(Ordering::Acquire))
+        Timestamp::from_micros(self.deadline.load(Ordering::Acquire)) - self.ahead()
+    }
+
+    /// Moves the clock of this hold on.
+    #[cfg(feature = "testing")]
+    pub(super) fn advance(&self, by: Duration) {
+        let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        let add = |ahead: u64| Some(ahead.saturating_add(by));
+        let _ = self.ahead.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+    }
+
+    /// Returns how far the clock of this hold is ahead of that of its process.
+    fn ahead(&self) -> Duration {
+        #[cfg(feature = "testing")]
+        return Duration::from_micros(self.ahead.load(Ordering::Acquire));
+        #[cfg(not(feature = "testing"))]
+        Duration::ZERO
     }
 
     /// When it is over, as far as is known: the last renewal may reach beyond `max_hold`.
     pub(super) fn over_at(&self) -> Timestamp {
-        self.deadline().min(self.end)
+        let end = if self.end == Timestamp::NEVER { self.end } else { self.end - self.ahead() };
+        self.deadline().min(end)
     }
 
     pub(super) fn is_beyond_max_hold(&self, now: Timestamp) -> bool {
-        now >= self.end
+        now + self.ahead() >= self.end
     }
 
     /// Whether `max_hold` ended it, although it was renewed in time.
     fn is_over_by_age(&self, now: Timestamp) -> bool {
-        self.is_beyond_max_hold(now) && self.deadline() >= self.end
+        self.is_beyond_max_hold(now) && self.deadline() + self.ahead() >= self.end
     }
 
     /// Ends renewals and reports of a loss. Returns `false` if it was lost before.
@@ -301,7 +323,7 @@ impl Hold {
     }
 
     pub(super) fn renewed(&self, sent: Timestamp) {
-        self.deadline.store(lease_deadline(sent, self.lease).as_micros(), Ordering::Release);
+        self.deadline.store((lease_deadline(sent, self.lease) + self.ahead()).as_micros(), Ordering::Release);
         self.transition(SAFE, |phase| phase == JEOPARDY);
         event!(DEBUG, self, "renewed");
     }

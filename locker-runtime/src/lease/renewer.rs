@@ -1,5 +1,8 @@
 //! The one renewing task.
 
+#[cfg(feature = "testing")]
+mod commanded;
+
 use super::hold::Hold;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use locker_core::{

@@ -1,0 +1,53 @@
+//! What a test commands: time moves on for the holds of a store, and holds are renewed at once.
+
+use super::{Renewer, renewer};
+use crate::lease::hold::Hold;
+use futures_util::FutureExt;
+use locker_core::{clock::Timestamp, key::Key, store::Store, sync::lock};
+use std::{ptr, sync::Arc, time::Duration};
+
+/// A watched hold, and its number.
+pub(crate) type Numbered = (usize, Arc<Hold>);
+
+impl Renewer {
+    /// Returns the watched holds of a store that are not being released.
+    pub(crate) fn holds_of(store: &dyn Store) -> Vec<Numbered> {
+        let holds = lock(&renewer().holds);
+        let of_store = holds.iter().filter(|(_, watched)| {
+            ptr::addr_eq(watched.hold.locker.store(), store) && !watched.over && watched.release_by.is_none()
+        });
+        of_store.map(|(number, watched)| (number, Arc::clone(&watched.hold))).collect()
+    }
+
+    /// Renews a hold at once. Its store is in this process, and answers at once.
+    pub(crate) fn renew_inline((number, hold): Numbered) {
+        let is_done = renewer().renew_hold(number, hold).now_or_never().is_some();
+        debug_assert!(is_done, "a store in this process");
+    }
+
+    /// Moves time on for a hold.
+    pub(crate) fn advance((_, hold): &Numbered, by: Duration) {
+        hold.advance(by);
+        renewer().alarm.set(Timestamp::now());
+    }
+}
+
+impl Hold {
+    /// Returns the lease, if it is renewed.
+    pub(crate) fn renewed_lease(&self) -> Option<Duration> {
+        self.renew.then_some(self.lease)
+    }
+
+    /// Returns whether it is a hold of `key`.
+    pub(crate) fn is_of(&self, key: &Key) -> bool {
+        self.key == *key
+    }
+
+    /// Ends it if its time is over.
+    pub(crate) fn expire_if_over(&self) {
+        let now = Timestamp::now();
+        if now >= self.over_at() {
+            self.expire(now);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+use super::*;
+use locker_core::primitives::rate_limiter::Quota;
+use locker_harness::in_time;
+
+const MILLI: Duration = Duration::from_millis(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[tokio::test]
+async fn unrenewed_hold_ends_with_its_lease() {
+    let (locker, control) = memory();
+    let guard = locker.lock("a").lease(MINUTE).renew(false).acquire().await.unwrap();
+    // Its holder counts from before the request, and takes a thousandth off.
+    control.advance(MINUTE - MINUTE / 500);
+    assert!(guard.is_held());
+    assert!(locker.lock("a").try_acquire().await.unwrap().is_none());
+    control.advance(MINUTE / 500);
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    in_time("the loss", guard.lost()).await;
+    assert!(locker.lock("a").try_acquire().await.unwrap().is_some());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn renewed_hold_survives() {
+    let (locker, control) = memory();
+    let guards = [
+        locker.lock("a").lease(MINUTE).acquire().await.unwrap(),
+        locker.lock("b").lease(7 * MINUTE).acquire().await.unwrap(),
+        locker.semaphore("c", 2).lease(3 * MINUTE).acquire().await.unwrap(),
+    ];
+    for by in [MILLI, MINUTE, DAY] {
+        control.advance(by);
+        for guard in &guards {
+            assert!(guard.check().is_ok() && guard.remaining() > MINUTE / 2, "{guard:?} after {by:?}");
+        }
+        assert!(locker.lock("a").try_acquire().await.unwrap().is_none());
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn max_hold_ends_a_renewed_hold() {
+    let (locker, control) = memory();
+    let guard = locker.lock("a").lease(MINUTE).max_hold(10 * MINUTE).acquire().await.unwrap();
+    control.advance(10 * MINUTE - MILLI * 900);
+    assert!(guard.is_held() && guard.remaining() < MILLI * 900);
+    control.advance(MILLI * 900);
+    assert!(guard.check().unwrap_err().to_string().contains("held longer than max_hold"));
+    in_time("the next holder", locker.lock("a").acquire()).await.unwrap();
+}
+
+#[tokio::test]
+async fn waiter_is_served_when_time_has_moved() {
+    let (locker, control) = memory();
+    let guard = locker.lock("a").lease(DAY).renew(false).acquire().await.unwrap();
+    let request = locker.lock("a").lease(MINUTE).timeout(DAY);
+    let mut waiting = Box::pin(request.acquire());
+    assert_eq!((&mut waiting).now_or_never().map(drop), None);
+    control.advance(DAY);
+    let next = in_time("the next holder", waiting).await.unwrap();
+    // The hand-off says when the lease ends, on the store's clock.
+    assert!(next.remaining() <= MINUTE && next.remaining() > MINUTE / 2, "{:?}", next.remaining());
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
+async fn limits_refill() {
+    for quota in [Quota::fixed_window(2, DAY), Quota::token_bucket(2, DAY), Quota::gcra(2, DAY)] {
+        let (locker, control) = memory();
+        let limiter = locker.rate_limiter("a", quota);
+        limiter.clone().tokens(2).acquire().await.unwrap();
+        assert!(limiter.try_acquire().await.unwrap().is_none());
+        let patient = limiter.clone().timeout(DAY * 2);
+        let mut waiting = Box::pin(patient.acquire());
+        assert_eq!((&mut waiting).now_or_never().map(drop), None);
+        control.advance(DAY);
+        in_time("the reservation", waiting).await.unwrap();
+        control.advance(2 * DAY);
+        limiter.clone().tokens(2).acquire().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_has_a_time_ends() {
+    let (locker, control) = memory();
+    let watchdog = locker.watchdog("dog");
+    watchdog.kick(DAY).await.unwrap();
+    let mut expiry = Box::pin(watchdog.wait(DAY * 2));
+    assert_eq!((&mut expiry).now_or_never().map(drop), None);
+    locker.keyed_lock("name").acquire("me", MINUTE, Duration::ZERO).await.unwrap();
+    control.advance(DAY);
+    in_time("the expiry", expiry).await.unwrap();
+    assert!(!locker.keyed_lock("name").release("me").await.unwrap());
+}
+
+#[tokio::test]
+async fn lost_hold_is_lost_at_once() {
+    let (locker, control) = memory();
+    let key = locker.admin().key("lock", "a");
+    assert!(!control.lose(&key).unwrap());
+    for renew in [true, false] {
+        let guard = locker.lock("a").lease(DAY).renew(renew).acquire().await.unwrap();
+        let other = locker.lock("b").acquire().await.unwrap();
+        let request = locker.lock("a");
+        let mut waiting = Box::pin(request.acquire());
+        assert_eq!((&mut waiting).now_or_never().map(drop), None);
+        assert!(control.lose(&key).unwrap());
+        assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+        assert!(other.is_held());
+        let next = in_time("the next holder", waiting).await.unwrap();
+        assert!(next.fence() > guard.fence());
+        next.release().await.unwrap();
+        other.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn outage_fails_calls_and_keeps_waiters() {
+    let (locker, control) = memory();
+    let guard = locker.lock("a").lease(MINUTE).acquire().await.unwrap();
+    let request = locker.lock("a");
+    let mut waiting = Box::pin(request.acquire());
+    assert_eq!((&mut waiting).now_or_never().map(drop), None);
+    let (outage, second) = (control.outage(), control.outage());
+    drop(second);
+    let error = locker.lock("b").timeout(Duration::ZERO).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(control.lose(&locker.admin().key("lock", "a")).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(guard.is_held());
+    control.advance(MINUTE / 2);
+    assert!(guard.is_held(), "half of its lease is left");
+    control.advance(MINUTE / 2);
+    assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!((&mut waiting).now_or_never().map(drop), None);
+    drop(outage);
+    in_time("the waiter", waiting).await.unwrap();
+}
+
+#[tokio::test]
+async fn outage_shorter_than_the_lease_loses_nothing() {
+    let (locker, control) = memory();
+    let guard = locker.lock("a").lease(MINUTE).acquire().await.unwrap();
+    let outage = control.outage();
+    control.advance(MINUTE * 4 / 5);
+    drop(outage);
+    control.advance(DAY);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn other_stores_do_not_move() {
+    let ((_, control), (other, _other)) = (memory(), memory());
+    let guard = other.lock("a").lease(MINUTE).renew(false).acquire().await.unwrap();
+    control.advance(DAY);
+    let _outage = control.outage();
+    assert!(guard.is_held() && guard.remaining() > MINUTE / 2);
+    assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn advance_by_any_time_ends() {
+    let (locker, control) = memory();
+    let guard = locker.lock("a").lease(DAY).renew(false).acquire().await.unwrap();
+    control.advance(Duration::MAX);
+    control.advance(Duration::MAX);
+    assert!(!guard.is_held());
+}
+
+#[tokio::test]
+async fn builder_sets_the_defaults() {
+    let (locker, _control) = memory_with(Locker::builder().prefix("shop:").timeout(Duration::ZERO)).unwrap();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    assert_eq!(guard.key(), "shop:lock:a");
+    assert_eq!(locker.lock("a").acquire().await.unwrap_err().kind(), ErrorKind::TimedOut);
+    let error = memory_with(Locker::builder().lease(Duration::ZERO)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misused);
+}
