@@ -4,6 +4,8 @@
 pub mod alarm;
 mod timers;
 
+#[cfg(feature = "_world")]
+use crate::process::world;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
@@ -59,11 +61,19 @@ fn start() -> io::Result<Handle> {
 /// # Errors
 /// `Unavailable` if the system has no resources for the thread. A later call tries again.
 pub fn ready() -> Result<()> {
+    #[cfg(feature = "_world")]
+    if world::current().is_some() {
+        return Ok(());
+    }
     runtime().map(drop)
 }
 
 /// Runs `future` on the background thread.
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(feature = "_world")]
+    if let Some(world) = world::current() {
+        return world.spawn(Box::pin(future));
+    }
     drop(runtime().map(|runtime| runtime.spawn(future)));
 }
 
@@ -74,6 +84,10 @@ pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
 /// If the work panics.
 #[cfg(feature = "_cas")]
 pub async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    #[cfg(feature = "_world")]
+    if world::current().is_some() {
+        return work();
+    }
     let runtime = runtime().expect("every call to a store begins with `ready`");
     match runtime.spawn_blocking(work).await {
         Ok(result) => result,

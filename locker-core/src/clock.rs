@@ -2,6 +2,8 @@
 
 mod coarse;
 
+#[cfg(feature = "_world")]
+use crate::process::world;
 use once_cell::race::OnceBox;
 use std::{
     fmt,
@@ -36,6 +38,10 @@ impl Timestamp {
     /// Returns the present time on this process's clock.
     #[must_use]
     pub fn now() -> Self {
+        #[cfg(feature = "_world")]
+        if let Some(now) = world::now() {
+            return Self(now);
+        }
         Self(offset() + uptime())
     }
 
@@ -45,6 +51,10 @@ impl Timestamp {
     /// Not for leases: it may be late during the first millisecond after a suspend, and threads may differ by 2 us.
     #[must_use]
     pub(crate) fn coarse_now() -> Self {
+        #[cfg(feature = "_world")]
+        if let Some(now) = world::now() {
+            return Self(now);
+        }
         coarse::now()
     }
 

@@ -33,7 +33,7 @@ impl Id {
         let mut bytes = [0; 16];
         // All bits of every id come from the operating system. A fork would copy a generator's state, and two processes
         // with the same id would hold one lock together.
-        getrandom::fill(&mut bytes).expect("the operating system has no random numbers");
+        fill(&mut bytes);
         Self::from(Builder::from_random_bytes(bytes).into_uuid().as_u128())
     }
 
@@ -48,7 +48,7 @@ impl Id {
         // The low half comes from the operating system for every id, for the same reason. 62 random bits under 60
         // random bits of a locker are enough: ids meet only at one key within some minutes, and a billion ids of
         // copies of one locker (after a fork) have two equal ones with a probability of a tenth.
-        getrandom::fill(&mut bytes).expect("the operating system has no random numbers");
+        fill(&mut bytes);
         let low = u64::from_be_bytes(bytes) >> 2 | 0b10 << 62;
         Self { high: locker.high, low }
     }
@@ -103,6 +103,15 @@ impl Id {
         let is_id = text.len() == 32 && !text.starts_with('+');
         is_id.then(|| u128::from_str_radix(text, 16).ok().map(Self::from)).flatten()
     }
+}
+
+/// Fills `bytes` with random numbers.
+fn fill(bytes: &mut [u8]) {
+    #[cfg(feature = "_world")]
+    if crate::process::world::fill(bytes) {
+        return;
+    }
+    getrandom::fill(bytes).expect("the operating system has no random numbers");
 }
 
 impl From<u128> for Id {

@@ -5,6 +5,9 @@
 //! locker, store and guard knows the [`Process`] that made it, and each process finds its own value in a
 //! [`PerProcess`]. A child never drops what its parent made.
 
+#[cfg(feature = "_world")]
+pub mod world;
+
 use crate::once::Once;
 use forkguard::Guard;
 use once_cell::race::OnceBox;
@@ -26,6 +29,9 @@ pub struct Process {
     /// The number of other forks that had been reported.
     reported: usize,
     id: u32,
+    /// Its number among the processes of worlds; 0: it is one of the operating system.
+    #[cfg(feature = "_world")]
+    number: u64,
     /// The next process, as forks have made it.
     child: OnceBox<Self>,
 }
@@ -41,6 +47,10 @@ impl Process {
     /// Returns the process that calls.
     #[must_use]
     pub fn this() -> &'static Self {
+        #[cfg(feature = "_world")]
+        if let Some(process) = world::process() {
+            return process;
+        }
         let mut place = &FIRST;
         loop {
             let process = place.get_or_init(|| Box::new(Self::new()));
@@ -53,12 +63,25 @@ impl Process {
 
     fn new() -> Self {
         let (guard, reported) = (Guard::default(), REPORTED.load(Ordering::Relaxed));
-        Self { guard, reported, id: process::id(), child: OnceBox::new() }
+        Self {
+            guard,
+            reported,
+            id: process::id(),
+            #[cfg(feature = "_world")]
+            number: 0,
+            child: OnceBox::new(),
+        }
     }
 
     /// Returns whether this process is the one that calls. This costs two loads from memory.
     #[inline]
     pub fn is_this(&self) -> bool {
+        #[cfg(feature = "_world")]
+        match world::process() {
+            Some(process) => return process.number == self.number,
+            None if self.number > 0 => return false,
+            None => {}
+        }
         !self.guard.clone().detected_fork() && self.reported == REPORTED.load(Ordering::Relaxed)
     }
 }

@@ -13,6 +13,8 @@
 //! # Ok(()) }
 //! ```
 
+mod paused;
+
 use crate::{builder::LockerBuilder, lease::Renewer, locker::Locker};
 use futures_util::FutureExt;
 use locker_core::{
@@ -21,6 +23,7 @@ use locker_core::{
     renewals,
     store::memory::Memory,
 };
+pub use paused::{Paused, paused};
 use std::time::Duration;
 
 /// Returns a locker on an embedded store of its own, with the defaults of [`Locker::memory`], and what controls it.

@@ -4,6 +4,8 @@
 //! is nearly due and wakes the timers that are nearly due, which then become timers of tokio.
 
 use super::{alarm::Alarm, enter, spawn};
+#[cfg(feature = "_world")]
+use crate::process::world;
 use crate::{
     clock::Timestamp,
     panics,
@@ -13,6 +15,7 @@ use crate::{
 use slab::Slab;
 use std::{
     cell::Cell,
+    fmt,
     future::Future,
     mem::{forget, replace},
     pin::Pin,
@@ -28,25 +31,31 @@ const SHARDS: usize = 8;
 
 /// A future that completes at a time on the clock of [`Timestamp::now`], under any executor. In a forked child it
 /// completes at once.
-#[derive(Debug)]
 pub struct Sleep {
     until: Timestamp,
     state: State,
     process: &'static Process,
 }
 
-#[derive(Debug)]
 enum State {
     /// Not started; with the time at which the clock was read.
     Fresh(Timestamp),
     /// The number of a far timer.
     Far(usize),
     Near(Pin<Box<tokio::time::Sleep>>),
+    #[cfg(feature = "_world")]
+    OfWorld(world::Task),
 }
 
 impl Sleep {
     pub(super) fn new(now: Timestamp, until: Timestamp) -> Self {
         Self { until, state: State::Fresh(now), process: Process::this() }
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("until", &self.until).finish_non_exhaustive()
     }
 }
 
@@ -73,6 +82,11 @@ impl Future for Sleep {
                     ready!(timer.as_mut().poll(&mut Context::from_waker(&waker)));
                     Timestamp::now()
                 }
+                #[cfg(feature = "_world")]
+                State::OfWorld(timer) => {
+                    ready!(timer.as_mut().poll(context));
+                    Timestamp::now()
+                }
             };
             self.state = State::Fresh(now);
             let left = self.until.since(now);
@@ -80,7 +94,13 @@ impl Future for Sleep {
                 return Poll::Ready(());
             } else if self.until == Timestamp::NEVER {
                 return Poll::Pending;
-            } else if left > NEAR {
+            }
+            #[cfg(feature = "_world")]
+            if let Some(world) = world::current() {
+                self.state = State::OfWorld(world.sleep(self.until.as_micros()));
+                continue;
+            }
+            if left > NEAR {
                 self.state = State::Far(far_timers().add(self.until, context.waker()));
                 return Poll::Pending;
             }

@@ -36,6 +36,8 @@ use locker_core::{
     mailboxes::Mailbox,
     primitives::{GRANT_WINDOW, Reply, Signal, TOMBSTONE, Wait},
 };
+#[cfg(feature = "testing")]
+use locker_core::{blocking::Driver, process::world::Inhabitant};
 use std::{future::poll_fn, task::Poll, time::Duration};
 use tokio::sync::oneshot;
 
@@ -61,6 +63,8 @@ impl Locker {
                 let fence = if let Some(fence) = granted {
                     fence
                 } else {
+                    #[cfg(feature = "testing")]
+                    attempt.check_that_time_passes()?;
                     let signal = attempt.signal(until).await;
                     match attempt.on_signal(signal, then)? {
                         Step::Done(acquired) => return Ok(acquired),
@@ -350,6 +354,20 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             _ if self.is_last() => Err(self.exhausted_error(Duration::ZERO)),
             _ => Ok(None),
         }
+    }
+
+    /// Returns an error if the thread is blocked and the time is tokio's, which then stands still.
+    #[cfg(feature = "testing")]
+    fn check_that_time_passes(&self) -> Result<()> {
+        let is_blocked = Driver::of_this_thread() != Driver::Executor;
+        if is_blocked && Inhabitant::here().is_some() {
+            return Err(Error::new(
+                ErrorKind::Misused,
+                "a call that blocks the thread of `testing::paused` would wait for ever: use the async one",
+            )
+            .with_key(self.key.as_str()));
+        }
+        Ok(())
     }
 
     /// Waits for a signal until `until`. Returns `None` if none has come.

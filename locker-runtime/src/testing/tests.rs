@@ -49,7 +49,7 @@ async fn max_hold_ends_a_renewed_hold() {
     assert!(guard.is_held() && guard.remaining() < MILLI * 900);
     control.advance(MILLI * 900);
     assert!(guard.check().unwrap_err().to_string().contains("held longer than max_hold"));
-    in_time("the next holder", locker.lock("a").acquire()).await.unwrap();
+    drop(in_time("the next holder", locker.lock("a").acquire()).await.unwrap());
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn outage_fails_calls_and_keeps_waiters() {
     assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!((&mut waiting).now_or_never().map(drop), None);
     drop(outage);
-    in_time("the waiter", waiting).await.unwrap();
+    drop(in_time("the waiter", waiting).await.unwrap());
 }
 
 #[tokio::test]
@@ -177,4 +177,74 @@ async fn builder_sets_the_defaults() {
     assert_eq!(locker.lock("a").acquire().await.unwrap_err().kind(), ErrorKind::TimedOut);
     let error = memory_with(Locker::builder().lease(Duration::ZERO)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misused);
+}
+
+mod paused {
+    use super::*;
+    use tokio::time::{Instant, advance, sleep, timeout};
+
+    #[tokio::test(start_paused = true)]
+    async fn leases_and_timeouts_take_no_time() {
+        let (locker, _paused) = paused();
+        let (began, started) = (std::time::Instant::now(), Instant::now());
+        let guard = locker.lock("a").lease(DAY).renew(false).acquire().await.unwrap();
+        let error = locker.lock("a").timeout(MINUTE).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), started.elapsed()), (ErrorKind::TimedOut, MINUTE));
+        let next = locker.lock("a").timeout(2 * DAY).acquire().await.unwrap();
+        assert!((DAY..DAY + MILLI * 2).contains(&started.elapsed()), "{:?}", started.elapsed());
+        assert!(!guard.is_held() && next.is_held());
+        assert!(began.elapsed() < MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_that_sleeps_is_renewed() {
+        let (locker, _paused) = paused();
+        let guard = locker.lock("a").lease(MINUTE).max_hold(7 * DAY).acquire().await.unwrap();
+        sleep(5 * DAY).await;
+        guard.check().unwrap();
+        guard.lost().await;
+        assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn advance_moves_leases_and_limits() {
+        let (locker, _paused) = paused();
+        let limiter = locker.rate_limiter("a", Quota::fixed_window(1, DAY));
+        limiter.acquire().await.unwrap();
+        assert!(limiter.try_acquire().await.unwrap().is_none());
+        advance(DAY).await;
+        assert!(limiter.try_acquire().await.unwrap().is_some());
+        let guard = locker.lock("a").acquire().await.unwrap();
+        timeout(MINUTE, locker.lock("a").timeout(DAY).acquire()).await.unwrap_err();
+        guard.release().await.unwrap();
+        locker.settled().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn blocking_wait_is_misused() {
+        let (locker, paused) = paused();
+        let guard = locker.lock("a").acquire_blocking().unwrap();
+        let error = locker.lock("a").acquire_blocking().unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Misused && error.to_string().contains("use the async one"),
+            "{error}"
+        );
+        guard.release_blocking().unwrap();
+        drop(paused);
+        assert_eq!(locker.lock("a").acquire().await.unwrap_err().kind(), ErrorKind::Misused);
+    }
+
+    #[tokio::test]
+    async fn time_that_is_not_paused_passes() {
+        let (locker, _paused) = paused();
+        let guard = locker.lock("a").lease(MILLI * 20).renew(false).acquire().await.unwrap();
+        in_time("the next holder", locker.lock("a").acquire()).await.unwrap().release().await.unwrap();
+        assert!(!guard.is_held());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    #[should_panic(expected = "a runtime of one thread")]
+    async fn several_threads_panic() {
+        drop(paused());
+    }
 }

@@ -1,0 +1,127 @@
+//! A world in place of the operating system: the clock, tasks, timers, random numbers and statics of the code that a
+//! thread runs, for tests in which time is virtual.
+
+use super::Process;
+use forkguard::Guard;
+use once_cell::race::OnceBox;
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    future::Future,
+    marker::PhantomData,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// A task or a timer of a world.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What the code of this crate gets from a world.
+pub trait World: Send + Sync + 'static {
+    /// Returns the time in microseconds since the Unix epoch.
+    fn now(&self) -> u64;
+
+    /// Runs a task.
+    fn spawn(&self, task: Task);
+
+    /// Returns a future that ends at a time in microseconds since the Unix epoch.
+    fn sleep(&self, until: u64) -> Task;
+
+    /// Fills `bytes` with random numbers. Returns `false` if they are to come from the operating system, the default.
+    fn fill(&self, _bytes: &mut [u8]) -> bool {
+        false
+    }
+}
+
+thread_local! {
+    static PROCESS: Cell<Option<&'static Process>> = const { Cell::new(None) };
+    static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
+}
+
+/// A process of a world: it finds no static of another one. Cheap to clone.
+#[derive(Clone)]
+pub struct Inhabitant {
+    process: &'static Process,
+    world: Arc<dyn World>,
+}
+
+impl Inhabitant {
+    /// Makes a process of `world`. What its statics keep stays in memory for good.
+    #[must_use]
+    pub fn new(world: Arc<dyn World>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let process = Process {
+            guard: Guard::default(),
+            reported: 0,
+            id: std::process::id(),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            child: OnceBox::new(),
+        };
+        Self { process: Box::leak(Box::new(process)), world }
+    }
+
+    /// Makes this thread run code of the process until the returned value is dropped.
+    #[must_use]
+    pub fn enter(&self) -> Entered {
+        let process = PROCESS.replace(Some(self.process));
+        let world = WORLD.replace(Some(Arc::clone(&self.world)));
+        Entered { process, world, _of_this_thread: PhantomData }
+    }
+
+    /// Returns the process whose code this thread runs.
+    #[must_use]
+    pub fn here() -> Option<Self> {
+        Some(Self { process: PROCESS.get()?, world: current()? })
+    }
+}
+
+impl fmt::Debug for Inhabitant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inhabitant({})", self.process.number)
+    }
+}
+
+/// Makes its thread run code of a process; dropping it restores what was before.
+pub struct Entered {
+    process: Option<&'static Process>,
+    world: Option<Arc<dyn World>>,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl fmt::Debug for Entered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entered").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        PROCESS.set(self.process);
+        drop(WORLD.replace(self.world.take()));
+    }
+}
+
+/// Returns the world of this thread.
+pub(crate) fn current() -> Option<Arc<dyn World>> {
+    PROCESS.get()?;
+    WORLD.with_borrow(Clone::clone)
+}
+
+/// Returns the process whose code this thread runs, if it is one of a world.
+pub(super) fn process() -> Option<&'static Process> {
+    PROCESS.get()
+}
+
+/// Returns the time of the world of this thread.
+pub(crate) fn now() -> Option<u64> {
+    PROCESS.get()?;
+    WORLD.with_borrow(|world| world.as_ref().map(|world| world.now()))
+}
+
+/// Fills `bytes` with random numbers of the world of this thread. Returns `false` if it has none.
+pub(crate) fn fill(bytes: &mut [u8]) -> bool {
+    current().is_some_and(|world| world.fill(bytes))
+}
