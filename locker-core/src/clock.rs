@@ -45,6 +45,13 @@ impl Timestamp {
         Self(offset() + uptime())
     }
 
+    /// Returns the present time of the clock that all processes of a world share; without a world, [`now`](Self::now).
+    #[cfg(feature = "_world")]
+    #[must_use]
+    pub fn shared_now() -> Self {
+        world::current().map_or_else(Self::now, |world| Self(world.shared_now()))
+    }
+
     /// Returns the present time at less than half the cost of [`now`](Self::now): a reading that is up to 1 ms old,
     /// advanced by the processor's counter.
     ///

@@ -51,6 +51,7 @@ impl Alarm {
                 return;
             }
             tokio::select! {
+                biased;
                 () = self.earlier.notified() => {}
                 () = sleep(now, next) => {}
             }

@@ -24,6 +24,11 @@ pub trait World: Send + Sync + 'static {
     /// Returns the time in microseconds since the Unix epoch.
     fn now(&self) -> u64;
 
+    /// Returns the time of the clock that all processes of the world share. Default: [`now`](Self::now).
+    fn shared_now(&self) -> u64 {
+        self.now()
+    }
+
     /// Runs a task.
     fn spawn(&self, task: Task);
 
@@ -69,6 +74,12 @@ impl Inhabitant {
         let process = PROCESS.replace(Some(self.process));
         let world = WORLD.replace(Some(Arc::clone(&self.world)));
         Entered { process, world, _of_this_thread: PhantomData }
+    }
+
+    /// Runs a task in this process.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let _entered = self.enter();
+        self.world.spawn(Box::pin(task));
     }
 
     /// Returns the process whose code this thread runs.

@@ -111,6 +111,7 @@ impl Renewer {
         let mut renewals = FuturesUnordered::new();
         loop {
             tokio::select! {
+                biased;
                 Some(()) = renewals.next() => {}
                 wanted = renewals::requested() => self.renew_now(&wanted),
                 () = self.alarm.due(background::sleep_from) => renewals.extend(self.due(Timestamp::now())),

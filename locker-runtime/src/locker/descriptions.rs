@@ -205,6 +205,7 @@ impl Told {
     /// Waits until something is new, the locker is gone, or `time` has passed.
     async fn changed_within(&self, time: Duration) {
         tokio::select! {
+            biased;
             () = self.changed.notified() => {}
             () = background::sleep(time) => {}
         }

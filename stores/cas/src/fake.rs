@@ -20,7 +20,7 @@ use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     id::Id,
-    process::PerProcess,
+    process::{PerProcess, world::Inhabitant},
     ranges::misused,
     store::opening::Opening,
     sync::{Mutex, lock},
@@ -37,14 +37,19 @@ use std::{
 
 type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
 
+/// A receiver of messages, and its process in a simulation.
+type Listener = (Weak<OnceLock<Receiver>>, Option<Inhabitant>);
+
 /// The values of one world, and the processes that use them.
 #[derive(Default)]
-struct World {
+pub struct World {
     values: Mutex<BTreeMap<String, (Version, Vec<u8>)>>,
     versions: AtomicU64,
     /// Whether the latest write was to survive a crash.
     is_durable: AtomicBool,
-    receivers: Mutex<HashMap<Inbox, Weak<OnceLock<Receiver>>>>,
+    receivers: Mutex<BTreeMap<Inbox, Listener>>,
+    /// What carries late requests to the store, in a simulation: it outlives their senders.
+    network: Option<Inhabitant>,
     /// The id of the epoch, and the end of its quiet time.
     epoch: Mutex<(i64, Timestamp)>,
     clock: WorldClock,
@@ -90,6 +95,11 @@ pub fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
     let (name, parameters) = rest.split_once('?').unwrap_or((rest, ""));
     let world =
         Arc::clone(lock(WORLDS.cell().get_or_init(Mutex::default)).entry(name.to_owned()).or_default());
+    open_in(world, parameters, opening)
+}
+
+/// Opens a store of `world`, with the parameters of the URL.
+pub fn open_in(world: Arc<World>, parameters: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
     let inbox = Id::random().inbox();
     let mut fake = Fake {
         world,
@@ -132,7 +142,23 @@ pub fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
 }
 
 impl World {
-    fn exchange(&self, write: Write, loses_messages: bool) -> Outcome {
+    /// Makes a world whose late requests `network` carries.
+    #[must_use]
+    pub fn of(network: Inhabitant) -> Self {
+        Self { network: Some(network), ..Self::default() }
+    }
+
+    /// Returns the addresses of the processes that listen.
+    pub fn inboxes(&self) -> Vec<Inbox> {
+        lock(&self.receivers).keys().copied().collect()
+    }
+
+    /// Forgets the address of a process that has ended.
+    pub fn forget(&self, inbox: Inbox) {
+        lock(&self.receivers).remove(&inbox);
+    }
+
+    fn exchange(&self, write: Write, loses_messages: bool, lag: Duration) -> Outcome {
         let mut values = lock(&self.values);
         let (version, value) = match values.get(write.key.as_str()) {
             Some((version, value)) => (*version, Some(value)),
@@ -152,7 +178,7 @@ impl World {
         self.is_durable.store(write.durable, Ordering::Relaxed);
         drop(values);
         let messages = if loses_messages { Vec::new() } else { write.messages };
-        Outcome::Matched { version, gone: self.send(messages) }
+        Outcome::Matched { version, gone: self.send(messages, lag) }
     }
 
     fn begin_epoch(&self, quiet: Duration) {
@@ -160,12 +186,13 @@ impl World {
         *epoch = (epoch.0 + 1, Timestamp::now() + quiet);
     }
 
-    fn send(&self, messages: Vec<Message>) -> Vec<Inbox> {
+    fn send(&self, messages: Vec<Message>, lag: Duration) -> Vec<Inbox> {
         let mut gone = Vec::new();
         for Message { to, text } in messages {
-            let receiver = lock(&self.receivers).get(&to).and_then(Weak::upgrade);
-            match receiver {
-                Some(receiver) => background::spawn(async move {
+            let listener = lock(&self.receivers).get(&to).cloned();
+            match listener.and_then(|(receiver, process)| Some((receiver.upgrade()?, process))) {
+                Some((receiver, process)) => at(process.as_ref(), async move {
+                    background::sleep(lag).await;
                     if let Some(receive) = receiver.get() {
                         receive(Received::Text(&text));
                     }
@@ -175,6 +202,26 @@ impl World {
         }
         gone
     }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").finish_non_exhaustive()
+    }
+}
+
+/// Runs a task in a process of a simulation; without one, in this process.
+fn at(process: Option<&Inhabitant>, task: impl Future<Output = ()> + Send + 'static) {
+    match process {
+        Some(process) => process.spawn(task),
+        None => background::spawn(task),
+    }
+}
+
+/// Returns how late a message arrives: some lag behind by seconds.
+fn lag(delay: Duration, faults: u32) -> Duration {
+    let lags = Inhabitant::here().is_some() && random(100) < faults;
+    if lags { Duration::from_millis(random(3_000).into()) } else { delay }
 }
 
 impl Fake {
@@ -232,7 +279,7 @@ impl Fake {
     /// Listens again.
     #[cfg(test)]
     pub(super) fn listen_again(&self) {
-        lock(&self.world.receivers).insert(self.inbox, Arc::downgrade(&self.receiver));
+        lock(&self.world.receivers).insert(self.inbox, self.listener());
     }
 
     /// Returns what holds up the exchanges of this process.
@@ -278,6 +325,15 @@ impl Fake {
         if random(100) < self.faults { FAULTS[random(5) as usize] } else { Fault::None }
     }
 
+    fn listener(&self) -> Listener {
+        (Arc::downgrade(&self.receiver), Inhabitant::here())
+    }
+
+    /// Returns how late the messages of one exchange arrive.
+    fn lag(&self) -> Duration {
+        if Inhabitant::here().is_some() { lag(self.delay / 2, self.faults) } else { Duration::ZERO }
+    }
+
     /// Waits for one way of the network: half of the delay, as any network up to half of that more or less. With equal
     /// times, the same one of several processes would win each conflict.
     async fn wait(&self) {
@@ -304,19 +360,19 @@ impl Backend for Fake {
                 Fault::Refused => return Err(unavailable("the write was refused")),
                 Fault::RequestLost => Err(unavailable("the request was lost").unknown()),
                 Fault::Late => {
-                    let world = Arc::clone(&self.world);
-                    background::spawn(async move {
+                    let (world, lag) = (Arc::clone(&self.world), self.lag());
+                    at(self.world.network.as_ref(), async move {
                         background::sleep(Duration::from_micros(random(20_000).into())).await;
-                        world.exchange(write, false);
+                        world.exchange(write, false, lag);
                     });
                     Err(unavailable("the write is late").unknown())
                 }
                 Fault::AnswerLost => {
-                    self.world.exchange(write, false);
+                    self.world.exchange(write, false, self.lag());
                     Err(unavailable("the answer was lost").unknown())
                 }
                 Fault::None | Fault::MessagesLost => {
-                    Ok(self.world.exchange(write, fault == Fault::MessagesLost))
+                    Ok(self.world.exchange(write, fault == Fault::MessagesLost, self.lag()))
                 }
             };
             #[cfg(test)]
@@ -334,7 +390,7 @@ impl Backend for Fake {
     }
 
     fn send(&self, messages: Vec<Message>) -> BoxFuture<'_, Result<Vec<Inbox>>> {
-        Box::pin(async move { Ok(self.world.send(messages)) })
+        Box::pin(async move { Ok(self.world.send(messages, self.lag())) })
     }
 
     fn list<'a>(
@@ -354,7 +410,7 @@ impl Backend for Fake {
 
     fn time(&self) -> Time {
         let behind = Duration::from_micros(self.behind.load(Ordering::Relaxed));
-        let served = || Time::served(Timestamp::now() - behind - self.delay, self.delay);
+        let served = || Time::served(Timestamp::shared_now() - behind - self.delay, self.delay);
         self.ticked.as_ref().map_or_else(served, |ticked| ticked.clock().time().unwrap_or_else(Time::unknown))
     }
 
@@ -377,7 +433,7 @@ impl Backend for Fake {
     }
 
     fn fence_floor(&self) -> u64 {
-        let now = Timestamp::now().as_micros();
+        let now = Timestamp::shared_now().as_micros();
         if self.ticked.is_some() { self.seen.load(Ordering::Relaxed) << 16 } else { now }
     }
 
@@ -388,7 +444,7 @@ impl Backend for Fake {
     fn listen(&self, receiver: Receiver) {
         // It is called once.
         let _ = self.receiver.set(receiver);
-        lock(&self.world.receivers).insert(self.inbox, Arc::downgrade(&self.receiver));
+        lock(&self.world.receivers).insert(self.inbox, self.listener());
     }
 
     fn max_value_len(&self) -> usize {

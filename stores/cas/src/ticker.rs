@@ -116,6 +116,7 @@ pub async fn keep(store: &impl Ticking) {
         let due = clock.due(tried, Id::random().jitter(1024));
         if due > now {
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = background::sleep_from(now, due) => {}
             }

@@ -1,6 +1,6 @@
 //! The clock of a world that its processes move on.
 
-use super::{Fake, World, random};
+use super::{Fake, World, at, lag, random};
 use crate::{
     ticked::{Next, Source, Tick},
     ticker::{self, Clock, Ticking},
@@ -11,6 +11,7 @@ use locker_core::{
     background,
     clock::Timestamp,
     error::Result,
+    process::world::Inhabitant,
     sync::{Mutex, lock},
 };
 use std::{
@@ -31,6 +32,7 @@ pub(super) struct WorldClock {
 pub(super) struct FakeClock {
     world: Arc<World>,
     clock: Clock,
+    process: Option<Inhabitant>,
     delay: Duration,
     /// How many of a hundred ticks and messages about them are lost.
     faults: u32,
@@ -77,6 +79,7 @@ impl FakeClock {
         let this = Arc::new(Self {
             world,
             clock: Clock::default(),
+            process: Inhabitant::here(),
             delay: fake.delay,
             faults: fake.faults,
             ended: Mutex::new(Some(ended)),
@@ -86,6 +89,7 @@ impl FakeClock {
         let keeps = Arc::clone(&this);
         background::spawn(async move {
             tokio::select! {
+                biased;
                 () = ticker::keep(&*keeps) => {}
                 _ = &mut end => {}
             }
@@ -122,9 +126,9 @@ impl FakeClock {
     fn tell(&self) {
         let mut watched_by = lock(&self.world.clock.watched_by);
         watched_by.retain(|process| process.strong_count() > 0);
-        for process in watched_by.iter().filter(|_| random(100) >= self.faults) {
-            let (process, delay) = (Weak::clone(process), self.delay / 2);
-            background::spawn(async move {
+        for watching in watched_by.iter().filter_map(Weak::upgrade).filter(|_| random(100) >= self.faults) {
+            let (process, delay) = (Arc::downgrade(&watching), lag(self.delay / 2, self.faults));
+            at(watching.process.as_ref(), async move {
                 background::sleep(delay).await;
                 process.upgrade().into_iter().for_each(|process| process.learn(Source::Told));
             });
