@@ -339,7 +339,7 @@ const BUDGETS: [(&str, usize); 22] = [
     ("docs/contributing/design/stores.md", 3_400),
     ("docs/contributing/evidence.md", 2_300),
     ("docs/explanation/guarantees.md", 2_250),
-    ("docs/explanation/performance.md", 2_900),
+    ("docs/explanation/performance.md", 2_500),
     ("docs/how-to/choose.md", 1_050),
     ("docs/how-to/fence-a-write.md", 1_100),
     ("docs/reference/attributes.md", 2_000),
