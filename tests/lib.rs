@@ -46,11 +46,6 @@ pub struct GuideToErrors;
 #[doc = include_str!("../docs/reference/primitives.md")]
 pub struct GuideToThePrimitives;
 
-/// The page on Redis, whose example is compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/reference/redis.md")]
-pub struct GuideToRedis;
-
 /// The page on PostgreSQL, whose example is compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/reference/postgres.md")]
