@@ -46,16 +46,6 @@ pub struct GuideToErrors;
 #[doc = include_str!("../docs/reference/primitives.md")]
 pub struct GuideToThePrimitives;
 
-/// The page on PostgreSQL, whose example is compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/reference/postgres.md")]
-pub struct GuideToPostgres;
-
-/// The page on etcd, whose example is compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/reference/etcd.md")]
-pub struct GuideToEtcd;
-
 /// The page on files, whose example is compiled and run.
 #[cfg(all(doctest, feature = "files"))]
 #[doc = include_str!("../docs/reference/files.md")]
