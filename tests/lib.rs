@@ -31,11 +31,6 @@ pub fn root() -> &'static Path {
 #[doc = include_str!("../docs/reference/attributes.md")]
 pub struct GuideToTheAttributes;
 
-/// The page on when and what to lock, whose program is compiled and run.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/how-to/choose.md")]
-pub struct GuideToChoosing;
-
 /// The page on errors, whose programs are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/how-to/handle-errors.md")]
