@@ -339,7 +339,7 @@ const BUDGETS: [(&str, usize); 21] = [
     ("docs/contributing/design/stores.md", 3_300),
     ("docs/contributing/evidence.md", 2_100),
     ("docs/explanation/guarantees.md", 2_225),
-    ("docs/explanation/performance.md", 2_400),
+    ("docs/explanation/performance.md", 2_100),
     ("docs/how-to/fence-a-write.md", 1_050),
     ("docs/reference/attributes.md", 1_900),
     ("docs/reference/cli.md", 1_000),
