@@ -22,6 +22,7 @@ from locker._decorators import Decorators
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "clients/python/README.md").read_text()
 REFERENCE = (ROOT / "docs/reference/python.md").read_text()
+FENCES = (ROOT / "docs/how-to/fence-a-write.md").read_text()
 MIGRATING = "".join((ROOT / f"docs/how-to/migrate/python-{page}.md").read_text() for page in ("decorator", "locks"))
 
 
@@ -55,6 +56,16 @@ def test_program_of_the_migration_guide_runs(redis: Redis, program: str) -> None
     command = [sys.executable, "-c", program.replace("redis://10.0.0.7", redis.url)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS)
     assert done.returncode == 0, done.stderr
+
+
+def test_program_on_fences_refuses_a_late_write() -> None:
+    (program,) = blocks(FENCES)
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GENEROUS)
+    assert done.returncode == 0, done.stderr
+    refused, balance = done.stdout.splitlines()
+    assert refused.startswith("refused: ['lock:alice: lost: ")
+    assert balance == "balance: 110"
 
 
 def test_fastapi(redis: Redis) -> None:
