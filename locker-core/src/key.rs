@@ -56,7 +56,7 @@ impl PartialEq for Key {
 
 impl Eq for Key {}
 
-/// By the bytes of the text.
+/// Keys are in the order of the bytes of their texts.
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
         self.text.cmp(&other.text)

@@ -166,7 +166,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// A text about a user of the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Description {
-    /// What the text is about: ASCII letters, digits and `:`.
+    /// The user that the text is about: ASCII letters, digits and `:`.
     pub subject: String,
     /// The text.
     pub text: String,

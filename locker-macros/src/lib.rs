@@ -72,14 +72,14 @@ use proc_macro::TokenStream;
 ///   readers cannot share.
 /// - `name = "bank.withdraw"`: replaces the module path and name of the function in the key. Recommended, because the
 ///   lock then survives renaming and rolling deploys.
-/// - `timeout = "10s"`: how long to wait; `0` tries once, and neither `max_retry` nor `retry_delay` may stand beside
-///   it. Default: the locker's, 10 s.
+/// - `timeout = "10s"`: how long to wait. `0` tries once, and neither `max_retry` nor `retry_delay` may stand beside
+///   it; `Duration::MAX` waits indefinitely. Default: the locker's, 10 s.
 /// - `max_retry = 3`: the number of attempts, at least 1. Default: the locker's, unlimited.
 /// - `retry_delay = "2s"`: the time between two attempts with `max_retry`; otherwise the longest pause after an error.
 ///   Default: the locker's, 2 s.
 /// - `renew = false`: lets the lease run out although the function still runs, which is a loss. Default: `true`.
-/// - `max_hold = "1m"`: the longest time to hold the lock, renewals included. Then the lease is lost. Default: none,
-///   the lease is renewed while the function runs, with a `tracing` warning every 10 leases.
+/// - `max_hold = "1m"`: the longest time to hold the lock, renewals included; at least the lease. Then the lease is
+///   lost. Default: none, the lease is renewed while the function runs, with a `tracing` warning every 10 leases.
 /// - `release = "on_expiry"`: keeps the lock until the lease runs out, however the function ends, and makes 0 the
 ///   default `timeout`. Default: `"on_return"`.
 /// - `fair = false`: lets newcomers overtake waiters that have `fair = false`, too. Default: `true`.
@@ -89,14 +89,15 @@ use proc_macro::TokenStream;
 ///   point and returns the error, `"continue"` runs it to its end, returns its result and logs a warning, `"error"`
 ///   runs it to its end and returns the error. Default: `"cancel"` in async functions, `"error"` in plain ones, which
 ///   cannot be cancelled.
-/// - `guard = lease`: binds a `&Guard` under this name in the body. Default: not bound.
+/// - `guard = lease`: binds a `&Guard` under this name in the body, except beside `each`. Default: not bound.
 /// - `locker = expr`: the locker to use, a `Locker` or an expression that dereferences to one. Default:
 ///   `locker::global()`.
 /// - `crate = path`: the path of the library, for macros that write the attribute in other crates. Default: found in
 ///   the manifest.
 ///
-/// A duration is a number of seconds (`10`, `0.5`), a text (`"800ms"`, `"1m 30s"`), or a constant of type `Duration`.
-/// Unknown options, most contradictions and values out of range are compile errors.
+/// A duration is a number of seconds (`10`, `0.5`), a text (`"800ms"`, `"1m 30s"`), or a constant of type `Duration`:
+/// 1 ms to 10 years. Unknown options, most contradictions and values out of range are compile errors.
+/// [Attributes](https://github.com/locker-rs/locker/blob/main/docs/reference/attributes.md) has all rules.
 ///
 /// # Functions
 ///
@@ -111,8 +112,9 @@ use proc_macro::TokenStream;
 /// - `TimedOut`: the lock was not acquired within `timeout`;
 /// - `RetriesExhausted`: nor within `max_retry` attempts;
 /// - `Unavailable`: the store cannot be reached;
-/// - `Misused`: a setting is invalid, such as a `max_hold` below the locker's lease;
-/// - `Conflict`: another kind of primitive uses the key;
+/// - `Misused`: a setting is invalid, such as a `max_hold` below the locker's lease, or the call is inside of a body
+///   that holds this lock, and would wait for itself;
+/// - `Conflict`: another kind of primitive uses the key, or the key was deleted during the wait;
 /// - `Lost`: the lease was lost while the body ran, unless `on_lost` is `"continue"`; with `each` also if one
 ///   lock was lost during the wait for another.
 ///
@@ -156,12 +158,13 @@ pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Options
 ///
-/// - `size = 5`: how many calls per interval, a number from 1 or a constant of type `u64`. Required.
-/// - `interval = "800ms"`: the interval, longer than zero. Required.
+/// - `size = 5`: how many calls per interval, 1 to 2^53 - 1: a number or a constant of type `u64`. Required.
+/// - `interval = "800ms"`: the interval, 1 µs to 10 years. Required.
 /// - `algorithm = "token_bucket"`, `"fixed_window"` or `"gcra"`: how calls are counted, see `Quota`. Default:
 ///   `"token_bucket"`.
-/// - `burst = 10`: how many calls may come at once, with `"gcra"` only. Default: the size.
-/// - `timeout = "10s"`: the longest wait for a reservation; `0` never waits. Default: the locker's, 10 s.
+/// - `burst = 10`: how many calls may come at once, 1 to 2^53 - 1, with `"gcra"` only. Default: the size.
+/// - `timeout = "10s"`: the longest wait for a reservation. `0` never waits; `Duration::MAX` waits indefinitely.
+///   Default: the locker's, 10 s.
 /// - `args`, `name`, `on_error`, `locker`, `crate`: as in [`macro@lock_on_argument`].
 ///
 /// # Errors
@@ -171,7 +174,7 @@ pub fn lock_on_argument(args: TokenStream, item: TokenStream) -> TokenStream {
 /// - `Limited`: the reservation is not due within `timeout`; `retry_after` says when to try again;
 /// - `Unavailable`: the store cannot be reached;
 /// - `Misused`: a setting is invalid;
-/// - `Conflict`: another kind of primitive uses the key.
+/// - `Conflict`: another kind of primitive uses the key, or the key was deleted during the wait.
 ///
 /// # Cancel safety
 ///
@@ -199,7 +202,7 @@ pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Options
 ///
-/// - `size = 10`: how many calls at once, a number from 1 or a constant of type `u64`. Required.
+/// - `size = 10`: how many calls at once, 1 to 2^53 - 1: a number or a constant of type `u64`. Required.
 /// - All options of [`macro@lock_on_argument`] except `each` and `mode`.
 ///
 /// # Errors

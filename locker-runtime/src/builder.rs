@@ -19,7 +19,8 @@ use locker_core::{
 use std::{env::VarError, fmt, sync::Arc, time::Duration};
 
 impl Locker {
-    /// Returns a locker on a new embedded store, which only its clones share. It locks within this process.
+    /// Returns a locker with the defaults of [`LockerBuilder`] on a new embedded store, which only its clones share. It
+    /// locks within this process.
     ///
     /// The URL `memory://` names one store that the whole process shares instead.
     #[must_use]
@@ -103,13 +104,14 @@ impl LockerBuilder {
     /// warning goes to standard error if the thread has no `tracing` subscriber.
     ///
     /// The options of a single store are parameters of its URL, such as `redis://HOST?strict=60s&wait_replicas=1`:
-    /// `docs/reference/redis.md` and `docs/reference/postgres.md` list them.
+    /// [settings](https://github.com/locker-rs/locker/blob/main/docs/reference/settings.md#urls) lists them.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
     }
 
-    /// Sets a store that the application implements, instead of a URL.
+    /// Sets a store that the application has made, instead of a URL: a [`Memory`](crate::stores::Memory) or one that it
+    /// implements.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -129,8 +131,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets what operators see beside the holds of this locker, at most 120 bytes without control characters. Default:
-    /// host and process, as in `web-3:4711`. All users of the store can read it.
+    /// Sets the text that operators see beside the holds of this locker, at most 120 bytes without control characters.
+    /// Default: host and process, as in `web-3:4711`. All users of the store can read it.
     ///
     /// The background thread tells it to the store at the first hold and repeats it every ten minutes, so that it costs
     /// no call anything. [`Held::note`](locker_core::primitives::inspection::Held::note) has it.
@@ -140,7 +142,7 @@ impl LockerBuilder {
     }
 
     /// Sets how long to wait for the reply to one command; then the command is sent again over a new connection.
-    /// Default 1 s, at least 1 ms. A renewal waits at most a third of the lease.
+    /// Default 1 s, 1 ms to 10 years. A renewal waits at most a third of the lease.
     ///
     /// It also bounds how long an annotated function waits for its release before returning, on every store. Calls that
     /// wait for no turn, such as `counter.add`, are sent again for 5 s, or for this long if it is longer, up to 30 s.
@@ -160,8 +162,9 @@ impl LockerBuilder {
     /// Opens the store and makes the locker.
     ///
     /// # Errors
-    /// `Misused` if the URL or a setting is wrong (the message says what is accepted). `Unavailable` if the store
-    /// cannot be reached within the timeout.
+    /// `Misused` if the URL or a setting is wrong (the message says what is accepted), or the store refuses the login.
+    /// `Unavailable` if the store cannot be reached within the timeout, or within 5 s if that is shorter or the timeout
+    /// is zero.
     ///
     /// # Cancel safety
     /// Cancel safe: a dropped future leaves nothing behind.
@@ -257,7 +260,7 @@ impl LockerBuilder {
     }
 }
 
-/// Shows no password.
+/// `Debug` shows no password.
 impl fmt::Debug for LockerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("LockerBuilder");

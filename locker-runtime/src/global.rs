@@ -39,6 +39,12 @@ fn failing(error: Error) -> &'static Locker {
 /// # Errors
 /// Returns `locker` if one is set already, or [`global`] was used before. If `LOCKER_URL` is invalid, [`global`] has
 /// not been fixed yet, so setting it still succeeds.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// locker::set_global(locker::Locker::memory()).expect("the global locker is set once");
+/// assert!(locker::set_global(locker::Locker::memory()).is_err());
+/// ```
 pub fn set_global(locker: Locker) -> Result<(), Locker> {
     GLOBAL.cell().set(Global { locker, is_set: true }).map_err(|global| global.locker)
 }

@@ -1,5 +1,6 @@
-//! Statements for transactions in PostgreSQL that a late holder must not commit. `docs/how-to/fence-a-write.md` has
-//! programs.
+//! Statements for transactions in PostgreSQL that a late holder must not commit. [Fence a write][page] has programs.
+//!
+//! [page]: https://github.com/locker-rs/locker/blob/main/docs/how-to/fence-a-write.md
 
 use crate::lease::Guard;
 #[doc(hidden)]
@@ -31,10 +32,10 @@ pub trait Fencing {
     /// it first: a transaction under the same lock that has recorded a lower fence is then waited for, and all later
     /// reads see its writes.
     ///
-    /// The lock may be in any store. The function has to be in the database of the transaction, where the first
-    /// `Locker::connect("postgres://..")` creates it. It is meant for locks and for the writers of read/write locks:
-    /// of several holders at a time, only the latest one passes. See [`held_sql`](Self::held_sql) for a check that
-    /// also keeps the next holder out until the commit.
+    /// The lock may be in any store. The function has to be in the database of the transaction: the first
+    /// `Locker::connect("postgres://..")` creates it there. It is meant for locks and for the writers of read/write
+    /// locks: of several holders at a time, only the latest one passes. See [`held_sql`](Self::held_sql) for a check
+    /// that also keeps the next holder out until the commit.
     ///
     /// # Errors
     /// The statement fails with SQLSTATE `LK001` if a holder with a higher fence was here. The transaction must be

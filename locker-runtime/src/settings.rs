@@ -95,21 +95,21 @@ macro_rules! waiting_setters {
             self
         }
 
-        /// Sets how long a call waits: for all locks together if it asks for several. Default 10 s. Zero tries once,
-        /// whatever `max_retry` says; [`Duration::MAX`] waits indefinitely.
+        /// Sets how long a call waits: for all locks together if it asks for several. Default 10 s, at most 10 years.
+        /// Zero tries once, whatever `max_retry` says; [`Duration::MAX`] waits indefinitely.
         pub fn timeout(mut self, timeout: Duration) -> Self {
             self.settings.timeout = timeout;
             self
         }
 
         /// Sets how many attempts a call makes, the first one included. They are `retry_delay` apart; a hand-off in
-        /// between is no attempt. Default: as many as fit into the timeout.
+        /// between is no attempt. At least 1. Default: as many as fit into the timeout.
         pub fn max_retry(mut self, attempts: u32) -> Self {
             self.settings.max_retry = Some(attempts);
             self
         }
 
-        /// Sets the time between two attempts if `max_retry` is set. Default 2 s, at least 1 ms.
+        /// Sets the time between two attempts if `max_retry` is set. Default 2 s, 1 ms to 10 years.
         ///
         /// Without `max_retry` it is the longest pause after an error. On Redis, a waiter for a lock asks again itself
         /// only if this is shorter than 2 s; otherwise its process asks for all of its waiters.
@@ -124,15 +124,16 @@ pub(crate) use waiting_setters;
 /// The setters of what a call holds, for a type with the field `settings`.
 macro_rules! hold_setters {
     () => {
-        /// Sets whether the lease is renewed while the guard lives. Default `true`.
+        /// Sets whether the lease is renewed while the guard lives. Default `true`. With `false` a hold that is not
+        /// released within its lease is lost.
         pub fn renew(mut self, renew: bool) -> Self {
             self.settings.renew = renew;
             self
         }
 
         /// Sets the longest time that a guard is held, renewals included. Then the hold is released and counts as lost.
-        /// At least the lease. Default: none, the lease is renewed while the guard lives, and a `tracing` warning says
-        /// so every 10 leases.
+        /// From the lease to 10 years, and only if the lease is renewed. Default: none, the lease is renewed while the
+        /// guard lives, and a `tracing` warning says so every 10 leases.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.settings.max_hold = Some(max_hold);
             self

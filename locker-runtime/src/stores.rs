@@ -1,4 +1,5 @@
-//! The list of stores, and the URL of each.
+//! The stores that a program can make by itself, for [`LockerBuilder::store`](crate::LockerBuilder::store). All others
+//! are opened by their URL: [`Locker::connect`](crate::Locker::connect).
 
 pub(crate) mod failing;
 

@@ -1,4 +1,4 @@
-//! What a key names: the two forms of the keys of this library, told from the keys of other programs.
+//! The two forms of the keys of this library, told from the keys of other programs.
 
 use super::Key;
 
@@ -12,7 +12,7 @@ const PARTS: [&str; 3] = ["lock", "semaphore", "rate"];
 /// The digest of no arguments.
 const NOTHING: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
-/// What a key names: a primitive with a kind and a name, or an annotated function with its arguments.
+/// The meaning of a key: a primitive with a kind and a name, or an annotated function with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Named {
@@ -30,7 +30,7 @@ pub enum Named {
     Function {
         /// The MD5 digest of the function's path, or of `name = ".."`, in 32 hexadecimal digits.
         digest: String,
-        /// What the key is of: `lock` (also in read or write mode), `semaphore` or `rate`.
+        /// The kind of the primitive: `lock` (also in read or write mode), `semaphore` or `rate`.
         part: &'static str,
         /// The MD5 digest of the arguments, or `None` if the key has no arguments. The arguments themselves are not
         /// stored.
@@ -42,7 +42,7 @@ impl Named {
     /// The kinds of primitives with names.
     pub const KINDS: &'static [&'static str] = &KINDS;
 
-    /// Reads what `key` names below `prefix`, or returns `None` if the key is not of this library.
+    /// Reads a key below `prefix`. Returns `None` if the key is not of this library.
     #[must_use]
     pub fn of(prefix: &str, key: &Key) -> Option<Self> {
         let (head, tail) = key.as_str().strip_prefix(prefix)?.split_once(':')?;

@@ -1,21 +1,22 @@
-//! What callers can see of a key from outside.
+//! The state of a key, as operators see it.
 
 use std::time::Duration;
 
-/// The state of one key, without the identity of its users.
+/// The state of one key, as operators see it: without the ids of its users. A field is `None` if the kind of primitive
+/// has no such value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Inspection {
     /// The total: permits, tokens per interval, parties of a barrier, or the count of a latch.
     pub size: Option<u64>,
-    /// How much of the total is used now.
+    /// How much of the total is used now: permits that are held, tokens that are taken, or count-downs of a latch.
     pub used: Option<u64>,
     /// The current holds, oldest first.
     pub holders: Vec<Held>,
     /// The number of waiting callers.
     pub waiting: u64,
-    /// When all that is used is free again, or a watchdog expires. Zero if it has expired.
+    /// The time until all tokens are free again, a sent event is unsent, or a watchdog expires. Zero if it has expired.
     pub resets_in: Option<Duration>,
     /// Whether the event was sent, the watchdog has expired, the latch is open, or the barrier has had its last round.
     pub fired: Option<bool>,
@@ -30,13 +31,13 @@ pub struct Inspection {
 pub struct Held {
     /// The time since the grant, if the primitive keeps it.
     pub age: Option<Duration>,
-    /// How long it lasts without renewal. `None` if indefinitely.
+    /// The time that is left without a renewal. `None` if the hold has no end.
     pub time_left: Option<Duration>,
     /// The fencing token.
     pub fence: u64,
     /// The number of permits.
     pub permits: u64,
-    /// What the holder says about itself: `LockerBuilder::note`, by default host and process. `None` if it is not
+    /// The text of the holder about itself: `LockerBuilder::note`, by default host and process. `None` if it is not
     /// known, such as for clients of a server.
     pub note: Option<String>,
     /// The part of the id that the holder's locker gives to all of its ids. It leads to the note.

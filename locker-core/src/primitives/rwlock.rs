@@ -11,9 +11,9 @@ use crate::id::Id;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Mode {
-    /// Held together with other readers.
+    /// The shared side, which any number of readers hold at a time.
     Read,
-    /// Held exclusively.
+    /// The exclusive side, which one writer holds while there is no reader.
     Write,
 }
 

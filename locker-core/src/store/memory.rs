@@ -35,6 +35,20 @@ const SHARDS: usize = 64;
 /// processor time. When a lease expires, the next waiter is served on time without polling.
 ///
 /// A forked child cannot use its copy: every call returns `Misused`, and the copy looks empty.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// use locker::{Locker, stores::Memory};
+///
+/// # fn main() -> locker::Result<()> {
+/// let store = Memory::new();
+/// let locker = Locker::builder().store(store.clone()).build_blocking()?;
+/// let guard = locker.lock("invoice 7").acquire_blocking()?;
+/// assert_eq!((store.len(), store.users()), (1, 1));
+/// guard.release_blocking()?;
+/// assert!(store.is_empty());
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Memory(Arc<Shards>);
 
@@ -52,7 +66,7 @@ impl Memory {
         STORE.cell().get_or_init(Memory::new).clone()
     }
 
-    /// Returns the number of holders and waiters of all keys.
+    /// Returns the number of holders and waiters of all keys together.
     #[must_use]
     pub fn users(&self) -> usize {
         self.0.parts().iter().map(|shard| lock(shard).users()).sum()

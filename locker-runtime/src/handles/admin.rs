@@ -15,6 +15,21 @@ use std::borrow::Cow;
 
 /// Lists, inspects, evicts and deletes keys of every kind: names, and functions with attributes. Created by
 /// [`Locker::admin`].
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// let locker = Locker::memory();
+/// let guard = locker.lock("invoice 7").acquire().await?;
+/// let (admin, key) = (locker.admin(), locker.admin().key("lock", "invoice 7"));
+/// let state = admin.inspect(&key).await?.expect("the lock is held");
+/// assert_eq!(state.holders[0].fence, guard.fence());
+/// // The holder gets `Lost`.
+/// assert!(admin.evict_up_to(&key, guard.fence()).await?);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Admin(Locker);
 
@@ -39,13 +54,14 @@ impl Admin {
         self.0.is_embedded()
     }
 
-    /// Returns the key of a name of a kind (`lock`, `semaphore`, `rate`, `event`, `watchdog`, ..).
+    /// Returns the key of a name of a kind, one of [`Named::KINDS`].
     #[must_use]
     pub fn key(&self, kind: &str, name: &str) -> Key {
         Key::named(self.0.prefix(), kind, name)
     }
 
-    /// Returns what a key names, or `None` if it is not a key below this locker's prefix.
+    /// Returns the kind and the name, or the function, of a key. Returns `None` if it is not a key below this locker's
+    /// prefix.
     #[must_use]
     pub fn named(&self, key: &Key) -> Option<Named> {
         Named::of(self.0.prefix(), key)
@@ -82,7 +98,8 @@ impl Admin {
         Ok(seen)
     }
 
-    /// Does what [`inspect`](Self::inspect) does for many keys, 512 at a time, which share round trips.
+    /// Returns the state of each key, in their order, as [`inspect`](Self::inspect) does. 512 requests at a time share
+    /// round trips.
     ///
     /// # Errors
     /// `Unavailable`.
@@ -124,9 +141,9 @@ impl Admin {
         self.evict_up_to(key, u64::MAX).await
     }
 
-    /// Ends the current holds with this fence or a lower one, and does otherwise what [`evict`](Self::evict) does: the
-    /// holds that an operator has seen end, and those that were granted since stay. Returns `false` if nothing with
-    /// such a fence was held.
+    /// Ends the current holds with this fence or a lower one, otherwise as [`evict`](Self::evict): the holds that an
+    /// operator has seen end, and those that were granted since stay. Returns `false` if nothing with such a fence was
+    /// held.
     ///
     /// A hold of another program, such as the Python decorator, has no fence of its own: it is seen with the fence of
     /// the hold before it.

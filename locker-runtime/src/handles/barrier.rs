@@ -16,6 +16,17 @@ use std::time::Duration;
 ///
 /// It releases all callers once `parties` of them are waiting, and then starts a new round, or with
 /// [`once`](Self::once) refuses later callers. The most recent `parties` applies to all callers.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// use std::time::Duration;
+/// let (start, timeout) = (Locker::memory().barrier("start", 2), Duration::from_secs(10));
+/// tokio::try_join!(start.wait(timeout), start.wait(timeout))?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Barrier {
     locker: Locker,
@@ -49,8 +60,9 @@ impl Barrier {
     /// indefinitely.
     ///
     /// # Errors
-    /// `Misused` with 0 parties or more than 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or
-    /// belongs to another kind of primitive, or after the only round; `Unavailable`: this caller may have been counted.
+    /// `Misused` with 0 parties or more than 2^53 - 1, or with a timeout over 10 years; `TimedOut`; `Conflict` if the
+    /// name is deleted during the wait or belongs to another kind of primitive, or after the only round;
+    /// `Unavailable`: this caller may have been counted.
     ///
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped just as the round becomes full, this caller was counted.

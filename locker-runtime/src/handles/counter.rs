@@ -14,7 +14,19 @@ use locker_core::{
 
 /// A counter, shared by all callers. Created by [`Locker::counter`].
 ///
-/// It starts at 0, stays within ±(2^53 − 1), and resets after 24 h without a change.
+/// It starts at 0, stays within ±(2^53 − 1), and is 0 again after 24 h without a change.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// let failures = Locker::memory().counter("failures");
+/// assert_eq!(failures.add(2).await?, 2);
+/// assert_eq!(failures.add(-1).await?, 1);
+/// failures.set(0).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Counter {
     locker: Locker,

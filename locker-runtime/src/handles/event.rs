@@ -15,6 +15,18 @@ use std::time::Duration;
 /// An event, which is sent once. Created by [`Locker::event`].
 ///
 /// It stays sent, for present and later waiters, until it is reset or `keep` has passed.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// use std::time::Duration;
+/// let event = Locker::memory().event("import 7");
+/// event.send("42 rows").await?;
+/// assert_eq!(event.wait(Duration::from_secs(10)).await?, "42 rows");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Event {
     locker: Locker,
@@ -46,8 +58,8 @@ impl Event {
     /// indefinitely.
     ///
     /// # Errors
-    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive;
-    /// `Unavailable`.
+    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive; `Misused`
+    /// with a timeout over 10 years; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -61,8 +73,8 @@ impl Event {
     /// Sends the event, with a message for all waiters.
     ///
     /// # Errors
-    /// `Conflict` if it was sent already, or the name belongs to another kind of primitive; `Unavailable`: it may have
-    /// been sent.
+    /// `Conflict` if it was sent already, or the name belongs to another kind of primitive; `Misused` if
+    /// [`keep`](Self::keep) is out of range; `Unavailable`: it may have been sent.
     ///
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, the event may have been sent.

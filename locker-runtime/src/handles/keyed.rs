@@ -19,6 +19,21 @@ use std::time::Duration;
 ///
 /// It is the same one as that of [`Locker::lock`], [`Locker::read_lock`], [`Locker::write_lock`] or
 /// [`Locker::semaphore`]. Nothing is renewed or released automatically.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// use std::time::Duration;
+/// let lock = Locker::memory().keyed_lock("invoice 7");
+/// let (minute, timeout) = (Duration::from_secs(60), Duration::from_secs(10));
+/// let grant = lock.clone().acquire("client 1", minute, timeout).await?;
+/// println!("fence {}", grant.fence);
+/// assert!(lock.renew("client 1", minute).await?);
+/// assert!(lock.release("client 1").await?);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct KeyedHold {
     locker: Locker,
@@ -30,7 +45,7 @@ pub struct KeyedHold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Rises with every grant. A holder that already held gets its former fence.
+    /// The fencing token, which rises with every grant. A holder that already held gets its former fence.
     pub fence: u64,
 }
 
@@ -72,12 +87,12 @@ impl KeyedHold {
     /// Acquires for the client that calls itself `holder`.
     ///
     /// A holder that already holds gets its former fence, with the side that it holds; it takes no second permit, and
-    /// its expiry stays. `expires` is 1 ms to 10 years; with [`Duration::MAX`] the hold never expires, unless it is an
-    /// exclusive lock. `timeout` is that of [`LockRequest::timeout`](crate::LockRequest::timeout).
+    /// its expiry stays. `expires` is 1 ms to 10 years. With [`Duration::MAX`] the hold never expires, which an
+    /// exclusive lock refuses. `timeout` is that of [`LockRequest::timeout`](crate::LockRequest::timeout).
     ///
     /// # Errors
-    /// `TimedOut`; `Conflict` if the name is deleted while the caller waits, or belongs to another kind of primitive;
-    /// `Misused`; `Unavailable`.
+    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive; `Misused`
+    /// if `expires` or `timeout` is out of range; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue, and releases a hold that was granted to this very call.
@@ -98,8 +113,8 @@ impl KeyedHold {
     /// be earlier than the former one, except that an exclusive lock that already lasts longer keeps its end.
     ///
     /// # Errors
-    /// `Conflict` if the name belongs to another kind of primitive; `Misused`; `Unavailable`: the hold may have been
-    /// renewed.
+    /// `Conflict` if the name belongs to another kind of primitive; `Misused` if `expires` is out of range;
+    /// `Unavailable`: the hold may have been renewed.
     ///
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, the hold may have been renewed.

@@ -16,6 +16,19 @@ use std::time::Duration;
 ///
 /// The most recent `count` applies to all callers; earlier count-downs are kept. A latch resets after 24 h without a
 /// count-down.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// use std::time::Duration;
+/// let loaded = Locker::memory().latch("shards loaded", 2);
+/// assert_eq!(loaded.count_down().await?, 1);
+/// assert_eq!(loaded.count_down().await?, 0);
+/// loaded.wait(Duration::from_secs(10)).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Latch {
     locker: Locker,
@@ -56,8 +69,8 @@ impl Latch {
     /// Waits until the latch is open. A zero `timeout` checks once; [`Duration::MAX`] waits indefinitely.
     ///
     /// # Errors
-    /// `Misused` with a count over 2^53 - 1; `TimedOut`; `Conflict` if the name is deleted during the wait or belongs
-    /// to another kind of primitive; `Unavailable`.
+    /// `Misused` with a count over 2^53 - 1, or a timeout over 10 years; `TimedOut`; `Conflict` if the name is deleted
+    /// during the wait or belongs to another kind of primitive; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.

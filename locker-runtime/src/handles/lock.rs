@@ -24,6 +24,19 @@ use std::{
 /// methods beside it.
 ///
 /// Settings that are not set here are those of the [`Locker`].
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// use std::time::Duration;
+/// let locker = Locker::memory();
+/// let guard = locker.semaphore("exports", 10).permits(2).lease(Duration::from_secs(60)).acquire().await?;
+/// assert!(locker.semaphore("exports", 10).permits(9).try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct LockRequest {
@@ -56,7 +69,7 @@ impl Locker {
     }
 
     /// Returns a request for a permit of the semaphore called `name`. The most recent `size` applies to all callers: a
-    /// smaller one evicts no holder, and 0 blocks new holders until it is raised.
+    /// smaller one evicts no holder, and 0 blocks new holders until it is raised. The greatest is 2^53 - 1.
     ///
     /// [`permits`](LockRequest::permits) takes several permits at once.
     pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
@@ -64,7 +77,7 @@ impl Locker {
     }
 
     /// Returns a request for the read/write lock called `name`, to hold it together with other readers. A reader does
-    /// not overtake a waiting writer.
+    /// not overtake a waiting writer. It is another lock than [`lock`](Self::lock) of the same name.
     pub fn read_lock(&self, name: &str) -> LockRequest {
         self.request(HoldKind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
     }
@@ -88,7 +101,8 @@ impl LockRequest {
 
     hold_setters!();
 
-    /// Sets how many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size.
+    /// Sets how many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size. A request
+    /// for a lock with permits fails with `Misused`.
     pub fn permits(mut self, permits: u64) -> Self {
         match &mut self.kind {
             HoldKind::Semaphore { permits: taken, .. } => *taken = permits,
@@ -128,7 +142,8 @@ impl LockRequest {
     /// `TimedOut` or `RetriesExhausted` if it was not granted; `Unavailable` if the store cannot be reached, which a
     /// waiter learns up to a `command_timeout` after its timeout; `Misused` if a setting is wrong, if the size of a
     /// semaphore is lowered below the permits asked for, or if the function around the call holds it through an
-    /// attribute and would wait for itself; `Conflict` if the key belongs to another kind of primitive.
+    /// attribute and would wait for itself; `Conflict` if the name is deleted during the wait, or the key belongs to
+    /// another kind of primitive.
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue and releases a grant that was under way.
@@ -182,7 +197,7 @@ impl LockRequest {
         check_bodies(&Caller::of(context), &self.locker, self.kind, &self.key)
     }
 
-    /// Tries once, without waiting. Returns `None` if it is held.
+    /// Tries once, without waiting. Returns `None` if it is not granted at once: others hold it, or wait for it.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), but never `TimedOut` or `RetriesExhausted`.

@@ -20,6 +20,18 @@ use std::time::Duration;
 ///
 /// The locks are taken one after the other, in the order of their keys. That order is the same for all callers, so that
 /// no two callers wait for each other. A lock that is named twice is taken once.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// let locker = Locker::memory();
+/// let guards = locker.lock_all(["account 7", "account 3"]).acquire().await?;
+/// assert_eq!(guards.each()[0].key(), "lock:account 3");
+/// guards.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct LockAllRequest {
@@ -62,10 +74,10 @@ impl LockAllRequest {
         acquire_in_order(keys.into_iter().map(request)).await.map(Guards)
     }
 
-    /// Tries once, without waiting. Returns `None` if one of the locks is held; then none is acquired.
+    /// Tries once, without waiting. Returns `None` if one of the locks is not granted at once; then none is held.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), but never `TimedOut`.
+    /// As [`acquire`](Self::acquire), but never `TimedOut` or `RetriesExhausted`.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

@@ -23,6 +23,23 @@ use std::time::Duration;
 /// Each call gets a reservation in one step and sleeps until it is due; no caller polls. Reservations are made in the
 /// order of the calls. A caller that gives up returns its tokens; if more than 64 others wait, the first of them gets
 /// the tokens.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::{ErrorKind, Locker, Quota};
+/// use std::time::Duration;
+/// let locker = Locker::memory();
+/// let quota = Quota::gcra(100, Duration::from_secs(1)).burst(10);
+/// let mail = locker.rate_limiter("mail", quota).timeout(Duration::ZERO);
+/// match mail.acquire().await {
+///     Ok(admission) => println!("{} left", admission.remaining),
+///     Err(error) if error.kind() == ErrorKind::Limited => println!("again in {:?}", error.retry_after()),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     locker: Locker,
@@ -98,7 +115,7 @@ impl RateLimiter {
     }
 
     /// Sets the longest wait. A call whose reservation would be due later fails at once. Default: the locker's timeout,
-    /// 10 s. Zero never waits; [`Duration::MAX`] waits indefinitely.
+    /// 10 s. Zero never waits; the longest is 10 years, [`Duration::MAX`] waits indefinitely.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -126,7 +143,7 @@ impl RateLimiter {
         self
     }
 
-    /// Sets how many tokens to take, all or nothing. Default 1, at most the quota's size.
+    /// Sets how many tokens to take, all or nothing. Default 1, at least 1, at most the quota's size or burst.
     #[must_use]
     pub fn tokens(mut self, tokens: u64) -> Self {
         self.tokens = tokens;

@@ -16,6 +16,20 @@ use std::time::Duration;
 ///
 /// It is level-triggered: once it has expired, every wait returns at once until the next kick, for up to 24 h. A
 /// watchdog that was never kicked expires 60 s after the first wait.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// use std::time::Duration;
+/// let import = Locker::memory().watchdog("import 7");
+/// // The import does this again and again while it lives.
+/// import.kick(Duration::from_millis(50)).await?;
+/// // Another process returns from this once the import has not done so for 50 ms.
+/// import.wait(Duration::from_secs(10)).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     locker: Locker,
@@ -53,8 +67,8 @@ impl Watchdog {
     /// waits indefinitely.
     ///
     /// # Errors
-    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive;
-    /// `Unavailable`.
+    /// `TimedOut`; `Conflict` if the name is deleted during the wait or belongs to another kind of primitive; `Misused`
+    /// with a timeout over 10 years; `Unavailable`.
     ///
     /// # Cancel safety
     /// Cancel safe.

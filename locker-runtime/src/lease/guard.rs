@@ -24,6 +24,20 @@ use std::{
 /// until the process ends, or `max_hold` has passed.
 ///
 /// A forked child holds nothing of its parent: there the copy of a guard is not held, and dropping it does nothing.
+///
+/// ```
+/// # use locker_runtime as locker;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> locker::Result<()> {
+/// use locker::Locker;
+/// let locker = Locker::memory();
+/// let guard = locker.lock("invoice 7").acquire().await?;
+/// println!("fence {}, {:?} of the lease left", guard.fence(), guard.remaining());
+/// // Right before a step that cannot be undone.
+/// guard.check()?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the guard releases what it holds"]
 pub struct Guard {
     pub(super) hold: Arc<Hold>,
@@ -52,9 +66,11 @@ impl Guard {
 
     /// Returns the fencing token: a number that rises with every grant of this key. A resource that rejects fences
     /// below the highest it has seen is safe from holders whose lease is over. The trait `postgres::Fencing` (feature
-    /// `postgres`) has statements that do so in a transaction.
+    /// `postgres`) has statements that do so in a transaction. [Fence a write][page] has programs.
     ///
     /// Source: M. Kleppmann, "How to do distributed locking", 2016.
+    ///
+    /// [page]: https://github.com/locker-rs/locker/blob/main/docs/how-to/fence-a-write.md
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.hold.fence()

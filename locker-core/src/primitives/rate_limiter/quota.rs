@@ -35,6 +35,9 @@ impl Algorithm {
 
 /// The settings of a rate limiter. Every request carries them, and the most recent ones apply to all callers.
 ///
+/// A size or burst is at most 2^53 - 1, an interval 1 µs to 10 years. With size 0 nothing is admitted. The constructors
+/// accept any value: a limiter whose quota is out of range returns `Misused` from each call.
+///
 /// ```
 /// # use locker_core::primitives::rate_limiter as locker;
 /// use {locker::Quota, std::time::Duration};
@@ -59,7 +62,7 @@ pub struct Quota {
     pub burst: u64,
 }
 
-/// Admits nothing.
+/// The default has size 0 and no interval: a limiter with it admits nothing.
 impl Default for Quota {
     fn default() -> Self {
         Self::new(Algorithm::FixedWindow, 0, Duration::ZERO)

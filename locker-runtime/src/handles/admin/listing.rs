@@ -75,7 +75,7 @@ pub struct Page {
 pub struct Listed {
     /// The whole key.
     pub key: Key,
-    /// What it names.
+    /// The kind and the name, or the function, of the key.
     pub named: Named,
     /// The function with this digest, if a process has told the store about it.
     pub function: Option<FunctionSource>,
@@ -123,6 +123,20 @@ impl Admin {
     ///
     /// # Cancel safety
     /// Cancel safe.
+    ///
+    /// ```
+    /// # use locker_runtime as locker;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> locker::Result<()> {
+    /// use locker::{Filter, Locker};
+    /// let locker = Locker::memory();
+    /// let guard = locker.lock("invoice 7").acquire().await?;
+    /// let invoices = Filter::default().kind("lock").name_prefix("invoice ");
+    /// let page = locker.admin().page(&invoices, None, 100).await?;
+    /// assert_eq!(page.keys[0].key.as_str(), guard.key());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn page(&self, filter: &Filter, after: Option<&str>, limit: usize) -> Result<Page> {
         filter.check()?;
         if limit == 0 {
