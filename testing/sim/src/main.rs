@@ -36,16 +36,16 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let mut failed = 0;
+    let (mut failed, mut grants) = (0, [0; 2]);
     for seed in arguments.seed..arguments.seed + arguments.seeds {
-        failed += u64::from(!is_sound(seed, &arguments));
+        failed += u64::from(!is_sound(seed, &arguments, failed == 0, &mut grants));
     }
-    println!("{} seeds, {failed} failed", arguments.seeds);
+    println!("{} seeds, {} holds, {} of them lost: {failed} failed", arguments.seeds, grants[0], grants[1]);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a seed. If it fails, prints the smallest plan that fails in the same way, and its history.
-fn is_sound(seed: u64, arguments: &Arguments) -> bool {
+/// Runs a seed. If it is the first that fails, prints the smallest plan that fails in the same way, and its history.
+fn is_sound(seed: u64, arguments: &Arguments, is_first: bool, grants: &mut [u64; 2]) -> bool {
     let plan = Plan::of(seed);
     if arguments.plan {
         println!("{plan}");
@@ -54,6 +54,7 @@ fn is_sound(seed: u64, arguments: &Arguments) -> bool {
     if let Some(file) = &arguments.history {
         std::fs::write(file, first.text()).expect("a file that can be written");
     }
+    grants.iter_mut().zip(first.grants).for_each(|(all, more)| *all += more);
     if arguments.seeds == 1 {
         let [calls, seconds] = [first.history.len() as u64, first.time / 1_000_000];
         println!("seed {seed}: {seconds} s, {} polls, {calls} lines of history", first.trace.1);
@@ -66,6 +67,9 @@ fn is_sound(seed: u64, arguments: &Arguments) -> bool {
         return true;
     }
     println!("seed {seed} fails: {}", first.problems[0]);
+    if !is_first {
+        return false;
+    }
     let (plan, run) = shrink::shrink(plan, first);
     println!("the smallest plan found that fails:\n{plan}\nits history:\n{}", run.text());
     for problem in &run.problems {

@@ -128,11 +128,11 @@ impl Step {
             1 => Self::Limit { name: "limit", tokens: rng.u64(1..3), patience: timeout.min(20 * SECOND) },
             2 => {
                 let renewal = |rng: &mut Rng| {
-                    let (after, expires) = (rng.u64(..5 * SECOND), rng.u64(1..7) * SECOND);
+                    let (after, expires) = (rng.u64(..3 * SECOND), rng.u64(1..8) * SECOND / 2);
                     Renewal { after, expires, at: rng.usize(..8) }
                 };
                 let renews = (0..rng.usize(..3)).map(|_| renewal(rng)).collect();
-                let (expires, release) = (rng.u64(1..7) * SECOND, rng.bool());
+                let (expires, release) = (rng.u64(1..8) * SECOND / 2, rng.bool());
                 Self::Named { name: "named", expires, timeout, renews, release }
             }
             kind => {

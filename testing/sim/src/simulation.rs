@@ -25,6 +25,8 @@ pub(crate) struct Run {
     pub(crate) history: Vec<Line>,
     /// What went wrong.
     pub(crate) problems: Vec<String>,
+    /// The number of holds that were granted, and of those that were lost.
+    pub(crate) grants: [u64; 2],
     /// The true time that passed, in microseconds.
     pub(crate) time: u64,
 }
@@ -71,8 +73,8 @@ pub(crate) fn run(plan: &Plan) -> Run {
     // Their drops are those of another process.
     std::mem::forget((made, places));
     let history = record.lines();
-    let mut run = Run { trace, history, problems: Vec::new(), time };
-    run.problems = problems(&run);
+    let mut run = Run { trace, history, problems: Vec::new(), grants: [0; 2], time };
+    judge(&mut run);
     run
 }
 
@@ -163,22 +165,22 @@ fn break_things(plan: &Plan, fleet: &Fleet, places: &[Place], record: &Record) {
     }
 }
 
-/// Returns what the checker finds, and the patient callers that were never served.
-fn problems(run: &Run) -> Vec<String> {
+/// Adds what the checker finds, and the patient callers that were never served.
+fn judge(run: &mut Run) {
     let verdict = match locker_checker::judge(run.text().as_bytes()) {
         Ok(verdict) => verdict,
-        Err(unreadable) => return vec![unreadable.to_string()],
+        Err(unreadable) => return run.problems.push(unreadable.to_string()),
     };
-    let mut problems: Vec<String> = verdict.problems.iter().map(ToString::to_string).collect();
+    run.grants = [verdict.grants.values().sum::<usize>() as u64, verdict.lost as u64];
     // A short run may have asked for nothing.
-    problems.retain(|problem| problem != "no caller was granted anything");
+    let asked = |problem: &String| problem != "no caller was granted anything";
+    run.problems.extend(verdict.problems.iter().map(ToString::to_string).filter(asked));
     for (number, line) in run.history.iter().enumerate() {
         if let Line::Operation(call) = line
             && call.outcome == Outcome::TimedOut
             && call.timeout.is_some_and(|timeout| timeout >= PATIENT * 1_000_000)
         {
-            problems.push(format!("line {}: not served within {PATIENT} ms: {call:?}", number + 1));
+            run.problems.push(format!("line {}: not served within {PATIENT} ms: {call:?}", number + 1));
         }
     }
-    problems
 }
