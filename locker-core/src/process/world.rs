@@ -89,6 +89,13 @@ impl Inhabitant {
     }
 }
 
+/// Two are equal if they are the same process.
+impl PartialEq for Inhabitant {
+    fn eq(&self, other: &Self) -> bool {
+        self.process.number == other.process.number
+    }
+}
+
 impl fmt::Debug for Inhabitant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Inhabitant({})", self.process.number)

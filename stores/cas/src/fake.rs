@@ -37,17 +37,24 @@ use std::{
 
 type Receiver = Box<dyn Fn(Received<'_>) + Send + Sync>;
 
+/// A version and its value.
+type Stored = (Version, Vec<u8>);
+
 /// A receiver of messages, and its process in a simulation.
 type Listener = (Weak<OnceLock<Receiver>>, Option<Inhabitant>);
 
 /// The values of one world, and the processes that use them.
 #[derive(Default)]
 pub struct World {
-    values: Mutex<BTreeMap<String, (Version, Vec<u8>)>>,
+    values: Mutex<BTreeMap<String, Stored>>,
     versions: AtomicU64,
     /// Whether the latest write was to survive a crash.
     is_durable: AtomicBool,
     receivers: Mutex<BTreeMap<Inbox, Listener>>,
+    /// The processes whose addresses the store does not know for a while.
+    deaf: Mutex<BTreeMap<Inbox, Listener>>,
+    /// The values before the writes since the last that was to survive a crash.
+    undo: Mutex<Vec<(String, Option<Stored>)>>,
     /// What carries late requests to the store, in a simulation: it outlives their senders.
     network: Option<Inhabitant>,
     /// The id of the epoch, and the end of its quiet time.
@@ -148,14 +155,31 @@ impl World {
         Self { network: Some(network), ..Self::default() }
     }
 
-    /// Returns the addresses of the processes that listen.
-    pub fn inboxes(&self) -> Vec<Inbox> {
-        lock(&self.receivers).keys().copied().collect()
+    /// Forgets the addresses of a process, or knows them again: it is then told that it may have missed messages.
+    pub fn set_deaf(&self, process: &Inhabitant, is_deaf: bool) {
+        let (mut receivers, mut deaf) = (lock(&self.receivers), lock(&self.deaf));
+        let (from, to) = if is_deaf { (&mut *receivers, &mut *deaf) } else { (&mut *deaf, &mut *receivers) };
+        let is_of = |_: &Inbox, (_, of): &mut Listener| of.as_ref() == Some(process);
+        let moved: Vec<_> = from.extract_if(.., is_of).collect();
+        let again: Vec<_> =
+            moved.iter().filter(|_| !is_deaf).filter_map(|(_, (to, _))| to.upgrade()).collect();
+        to.extend(moved);
+        for receiver in again {
+            process.spawn(async move {
+                receiver.get().into_iter().for_each(|receive| receive(Received::Gap));
+            });
+        }
     }
 
-    /// Forgets the address of a process that has ended.
-    pub fn forget(&self, inbox: Inbox) {
-        lock(&self.receivers).remove(&inbox);
+    /// Loses the writes since the last that was to survive a crash, and that one's messages do not come back.
+    pub fn crash(&self) {
+        let mut values = lock(&self.values);
+        for (key, before) in lock(&self.undo).drain(..).rev() {
+            match before {
+                Some(value) => drop(values.insert(key, value)),
+                None => drop(values.remove(&key)),
+            }
+        }
     }
 
     fn exchange(&self, write: Write, loses_messages: bool, lag: Duration) -> Outcome {
@@ -174,7 +198,12 @@ impl World {
         }
         let Some(value) = write.value else { return Outcome::Matched { version, gone: Vec::new() } };
         let version = i64::try_from(self.versions.fetch_add(1, Ordering::Relaxed) + 1).expect("few writes");
-        values.insert(write.key.as_str().to_owned(), (version, value));
+        let before = values.insert(write.key.as_str().to_owned(), (version, value));
+        if write.durable {
+            lock(&self.undo).clear();
+        } else if self.network.is_some() {
+            lock(&self.undo).push((write.key.as_str().to_owned(), before));
+        }
         self.is_durable.store(write.durable, Ordering::Relaxed);
         drop(values);
         let messages = if loses_messages { Vec::new() } else { write.messages };

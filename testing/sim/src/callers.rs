@@ -56,6 +56,9 @@ impl Place {
             let id = (caller * 100 + number) as u64;
             match step {
                 Step::Rest(time) => background::sleep(ms(*time)).await,
+                Step::Until(time) => {
+                    background::sleep(ms(time.saturating_sub(self.fleet.now() / 1_000))).await
+                }
                 Step::Hold { .. } => self.hold(id, step).await,
                 Step::Named { .. } => self.hold_by_name(id, step).await,
                 Step::Limit { name, tokens, patience } => self.pass(id, name, *tokens, ms(*patience)).await,

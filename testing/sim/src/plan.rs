@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) delay: u64,
     /// How many of a hundred exchanges and messages go wrong.
     pub(crate) faults: u32,
+    /// How long a patient caller waits. Longer than all others together can keep it waiting.
+    pub(crate) patience: u64,
     pub(crate) processes: Vec<Process>,
     pub(crate) breaks: Vec<Break>,
 }
@@ -24,6 +26,8 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) clock: Clock,
+    /// When it starts.
+    pub(crate) starts: u64,
     /// What each of its callers does, one after the other.
     pub(crate) callers: Vec<Vec<Step>>,
 }
@@ -33,7 +37,9 @@ pub(crate) struct Process {
 pub(crate) enum Step {
     /// Does nothing for a while.
     Rest(u64),
-    /// Holds something for a while.
+    /// Does nothing until a time.
+    Until(u64),
+    /// Holds something for a while, or until it is lost.
     Hold { what: Held, lease: u64, renew: bool, timeout: u64, body: u64, end: End },
     /// Holds a lock by name, and renews it, maybe from another process.
     Named { name: &'static str, expires: u64, timeout: u64, renews: Vec<Renewal>, release: bool },
@@ -71,31 +77,73 @@ pub(crate) enum End {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Break {
     pub(crate) at: u64,
-    pub(crate) process: usize,
-    /// How long the process is stopped. `None`: it is killed.
-    pub(crate) stopped_for: Option<u64>,
+    pub(crate) what: Broken,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Broken {
+    Killed {
+        process: usize,
+    },
+    Stopped {
+        process: usize,
+        time: u64,
+    },
+    /// The store takes its messages for undeliverable.
+    Deaf {
+        process: usize,
+        time: u64,
+    },
+    /// The store loses the writes since the last that was to survive this.
+    StoreCrashed,
 }
 
 /// The permits of every semaphore.
 pub(crate) const SEMAPHORE: u64 = 3;
 /// The tokens and the interval of every limiter.
 pub(crate) const LIMIT: (u64, u64) = (3, 2 * SECOND);
-/// The longest time that a caller holds.
-const LONGEST_BODY: u64 = SECOND;
-/// How long a patient caller waits. Longer than all others together can keep it waiting.
-pub(crate) const PATIENT: u64 = 90 * SECOND;
 /// The longest stop of a process.
-const LONGEST_STOP: u64 = 8 * SECOND;
+const LONGEST_STOP: u64 = 12 * SECOND;
+/// The end of a lull, in which no caller does anything for so long that no process moves the clock on.
+const LULL: u64 = 40 * SECOND;
+/// The callers of a crowd, and how long one of another process waits at most although that of the crowd is silent.
+const CROWD: (usize, u64) = (48, 45 * SECOND);
 
 impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let processes: Vec<_> = (0..rng.usize(3..=8)).map(|_| Process::any(&mut rng)).collect();
-        let ticked = rng.bool();
+        let (ticked, delay) = (rng.bool(), rng.u64(1..=20));
         let faults = if rng.u8(..4) == 0 { 0 } else { rng.u32(1..12) };
-        let delay = rng.u64(1..=20);
-        let breaks = (0..rng.usize(..4)).map(|_| Break::any(&mut rng, processes.len())).collect();
-        Self { seed, ticked, delay, faults, processes, breaks }
+        if rng.u8(..8) == 0 {
+            return Self { seed, ticked, delay, faults, ..Self::crowd(&mut rng) };
+        }
+        let has_lull = rng.u8(..4) == 0;
+        let processes: Vec<_> = (0..rng.usize(3..=8)).map(|_| Process::any(&mut rng, has_lull)).collect();
+        let many = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..6) };
+        let breaks = (0..many).map(|_| Break::any(&mut rng, processes.len(), has_lull)).collect();
+        Self { seed, ticked, delay, faults, patience: 90 * SECOND, processes, breaks }
+    }
+
+    /// Returns a plan in which a process with many waiters falls silent.
+    fn crowd(rng: &mut Rng) -> Self {
+        let hold = |timeout, body| {
+            let (what, lease, renew, end) = (Held::Lock("a"), 2 * SECOND, true, End::Release);
+            Step::Hold { what, lease, renew, timeout, body, end }
+        };
+        let mut processes: Vec<_> = (0..3).map(|_| Process::idle(rng)).collect();
+        processes[0].callers.push(vec![hold(0, 3 * SECOND)]);
+        processes[1].callers = vec![vec![Step::Rest(SECOND), hold(90 * SECOND, 20)]; CROWD.0];
+        processes[2].callers = vec![vec![Step::Until(2 * SECOND), hold(CROWD.1, 20)]; 2];
+        let time = 20 * SECOND;
+        let what =
+            if rng.bool() { Broken::Killed { process: 1 } } else { Broken::Stopped { process: 1, time } };
+        let (patience, breaks) = (CROWD.1, vec![Break { at: 5 * SECOND / 2, what }]);
+        Self { seed: 0, ticked: false, delay: 0, faults: 0, patience, processes, breaks }
+    }
+
+    /// Returns whether nothing breaks and nothing is lost.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.faults == 0 && self.breaks.is_empty()
     }
 
     /// Returns the number of things that the plan has.
@@ -106,11 +154,24 @@ impl Plan {
 }
 
 impl Process {
-    fn any(rng: &mut Rng) -> Self {
+    fn idle(rng: &mut Rng) -> Self {
         // Two clocks drift apart by at most a thousandth.
         let clock = Clock { ahead: rng.i64(-3_600_000_000..3_600_000_000), faster: rng.i64(-450..=450) };
-        let callers = (0..rng.usize(1..=4)).map(|_| (0..rng.usize(1..=5)).map(|_| Step::any(rng)).collect());
-        Self { clock, callers: callers.collect() }
+        Self { clock, starts: 0, callers: Vec::new() }
+    }
+
+    fn any(rng: &mut Rng, has_lull: bool) -> Self {
+        let steps = |rng: &mut Rng| (0..rng.usize(1..=5)).map(|_| Step::any(rng)).collect::<Vec<_>>();
+        let caller = |rng: &mut Rng| {
+            if has_lull { [steps(rng), vec![Step::Until(LULL)], steps(rng)].concat() } else { steps(rng) }
+        };
+        let callers = (0..rng.usize(1..=4)).map(|_| caller(rng)).collect();
+        let starts = match rng.u8(..4) {
+            0 if has_lull => LULL,
+            1 => rng.u64(..15 * SECOND),
+            _ => 0,
+        };
+        Self { starts, callers, ..Self::idle(rng) }
     }
 }
 
@@ -121,10 +182,10 @@ impl Step {
             0 => 0,
             1 => 50,
             2 => rng.u64(1..5) * SECOND,
-            _ => PATIENT,
+            _ => 90 * SECOND,
         };
-        match rng.u8(..10) {
-            0 => Self::Rest(rng.u64(1..6 * SECOND)),
+        match rng.u8(..12) {
+            0 | 10 | 11 => Self::Rest(rng.u64(1..6 * SECOND)),
             1 => Self::Limit { name: "limit", tokens: rng.u64(1..3), patience: timeout.min(20 * SECOND) },
             2 => {
                 let renewal = |rng: &mut Rng| {
@@ -137,7 +198,7 @@ impl Step {
             }
             kind => {
                 let what = match kind {
-                    3..=6 => Held::Lock(if rng.bool() { "a" } else { "b" }),
+                    3..=6 => Held::Lock(if rng.u8(..4) > 0 { "a" } else { "b" }),
                     7 | 8 => Held::Semaphore("s", rng.u64(1..3)),
                     _ if rng.bool() => Held::Read("rw"),
                     _ => Held::Write("rw"),
@@ -147,8 +208,9 @@ impl Step {
                     1 => End::Drop,
                     _ => End::Release,
                 };
-                let (lease, body) = (rng.u64(1..6) * SECOND, rng.u64(..LONGEST_BODY));
-                let renew = end != End::Leave && rng.u8(..4) > 0;
+                let (lease, renew) = (rng.u64(1..6) * SECOND, end != End::Leave && rng.u8(..4) > 0);
+                // Some stay until their lease is over.
+                let body = if rng.u8(..4) == 0 { lease + SECOND } else { rng.u64(..SECOND) };
                 Self::Hold { what, lease, renew, timeout, body, end }
             }
         }
@@ -156,9 +218,16 @@ impl Step {
 }
 
 impl Break {
-    fn any(rng: &mut Rng, processes: usize) -> Self {
-        let stopped_for = rng.bool().then(|| rng.u64(SECOND..LONGEST_STOP));
-        Self { at: rng.u64(..20 * SECOND), process: rng.usize(..processes), stopped_for }
+    fn any(rng: &mut Rng, processes: usize, has_lull: bool) -> Self {
+        let process = rng.usize(..processes);
+        let what = match rng.u8(..8) {
+            0 => Broken::Killed { process },
+            1 | 2 => Broken::Deaf { process, time: rng.u64(1..2 * SECOND) },
+            3 => Broken::StoreCrashed,
+            _ => Broken::Stopped { process, time: rng.u64(SECOND..LONGEST_STOP) },
+        };
+        let after = if has_lull && rng.bool() { LULL } else { 0 };
+        Self { at: after + rng.u64(..20 * SECOND), what }
     }
 }
 
@@ -171,16 +240,27 @@ impl fmt::Display for Plan {
             "seed {seed}, the clock is {clock}, {delay} ms for a round trip, {faults} % of exchanges fail"
         )?;
         for (number, process) in self.processes.iter().enumerate() {
-            let Clock { ahead, faster } = process.clock;
-            writeln!(f, "process {}: clock {} ms ahead, {faster} ppm faster", number + 1, ahead / 1000)?;
+            let (Clock { ahead, faster }, starts) = (process.clock, process.starts);
+            let clock = format!("clock {} ms ahead, {faster} ppm faster", ahead / 1000);
+            writeln!(f, "process {}: {clock}, starts at {starts} ms", number + 1)?;
             for caller in &process.callers {
                 writeln!(f, "    {caller:?}")?;
             }
         }
-        for Break { at, process, stopped_for } in &self.breaks {
-            match stopped_for {
-                Some(time) => writeln!(f, "at {at} ms process {} stops for {time} ms", process + 1)?,
-                None => writeln!(f, "at {at} ms process {} is killed", process + 1)?,
+        for Break { at, what } in &self.breaks {
+            match what {
+                Broken::Stopped { process, time } => {
+                    writeln!(f, "at {at} ms process {} stops for {time} ms", process + 1)?;
+                }
+                Broken::Deaf { process, time } => {
+                    writeln!(
+                        f,
+                        "at {at} ms the store forgets the address of process {} for {time} ms",
+                        process + 1
+                    )?;
+                }
+                Broken::Killed { process } => writeln!(f, "at {at} ms process {} is killed", process + 1)?,
+                Broken::StoreCrashed => writeln!(f, "at {at} ms the store crashes and starts again")?,
             }
         }
         Ok(())

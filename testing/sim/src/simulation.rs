@@ -3,12 +3,12 @@
 use crate::{
     callers::{Place, Record},
     fleet::{Clock, Fleet},
-    plan::{Break, PATIENT, Plan},
+    plan::{Break, Broken, Plan},
 };
 use futures_util::FutureExt;
 use locker_cas::fake::{self, World};
-use locker_checker::format::{End, Fault, Header, Line, Losses, Outcome, VERSION};
-use locker_core::{process::world::Inhabitant, store::opening::Opening};
+use locker_checker::format::{End, Fault, Header, Kind, Line, Losses, Operation, Outcome, VERSION};
+use locker_core::{background, process::world::Inhabitant, store::opening::Opening};
 use locker_runtime::Locker;
 use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
@@ -53,10 +53,11 @@ pub(crate) fn run(plan: &Plan) -> Run {
         .collect();
     for (place, process) in made.iter().zip(&plan.processes) {
         for (caller, steps) in process.callers.iter().enumerate() {
-            let (place, steps) = (place.clone(), steps.clone());
+            let (place, steps, starts) = (place.clone(), steps.clone(), process.starts);
             place.callers.fetch_add(1, Ordering::Relaxed);
             let inhabitant = place.inhabitant.clone();
             inhabitant.spawn(async move {
+                background::sleep(Duration::from_millis(starts)).await;
                 place.carry_out(caller, &steps).await;
                 place.callers.fetch_sub(1, Ordering::Relaxed);
             });
@@ -64,7 +65,7 @@ pub(crate) fn run(plan: &Plan) -> Run {
     }
     // It is set once.
     let _ = places.set(made.clone());
-    break_things(plan, &fleet, &made, &record);
+    break_things(plan, &fleet, &made, &world, &record);
     let is_done = |place: &Place| fleet.is_killed(place.number) || place.callers.load(Ordering::Relaxed) == 0;
     fleet.run(END, || made.iter().all(is_done));
     record.add(Line::End(End { at: fleet.now() * 1_000 }));
@@ -74,13 +75,14 @@ pub(crate) fn run(plan: &Plan) -> Run {
     std::mem::forget((made, places));
     let history = record.lines();
     let mut run = Run { trace, history, problems: Vec::new(), grants: [0; 2], time };
-    judge(&mut run);
+    judge(plan, &mut run);
     run
 }
 
 fn header(plan: &Plan) -> Header {
     let second = 1_000_000_000;
-    let stops: u64 = plan.breaks.iter().filter_map(|broken| broken.stopped_for).sum();
+    let stop = |broken: &Break| if let Broken::Stopped { time, .. } = broken.what { time } else { 0 };
+    let stops: u64 = plan.breaks.iter().map(stop).sum();
     Header {
         version: VERSION,
         store: format!("simulated, {}", if plan.ticked { "ticked clock" } else { "served clock" }),
@@ -88,7 +90,7 @@ fn header(plan: &Plan) -> Header {
         seed: Some(plan.seed),
         lease: 5 * second,
         loses: Losses::Nothing,
-        calm: plan.faults == 0,
+        calm: plan.is_calm(),
         joins_within: second,
         notices_within: second,
         returns_within: 15 * second + stops * 1_000_000,
@@ -132,41 +134,52 @@ fn of<T>(process: &Inhabitant, make: impl FnOnce() -> T) -> T {
     make()
 }
 
-/// Runs until everything has broken that is to break.
-fn break_things(plan: &Plan, fleet: &Fleet, places: &[Place], record: &Record) {
-    let mut events: Vec<(u64, usize, Option<bool>)> = Vec::new();
-    for Break { at, process, stopped_for } in &plan.breaks {
-        if *process >= places.len() {
-            continue;
-        }
-        match stopped_for {
-            None => events.push((*at, *process, None)),
-            Some(time) => events.extend([(*at, *process, Some(true)), (at + time, *process, Some(false))]),
+/// Runs until everything has broken that is to break, and was mended.
+fn break_things(plan: &Plan, fleet: &Fleet, places: &[Place], world: &World, record: &Record) {
+    let mut events: Vec<(u64, bool, Broken)> = Vec::new();
+    for &Break { at, what } in &plan.breaks {
+        events.push((at, true, what));
+        if let Broken::Stopped { time, .. } | Broken::Deaf { time, .. } = what {
+            events.push((at + time, false, what));
         }
     }
     events.sort_by_key(|(at, ..)| *at);
-    for (at, process, stops) in events {
+    for (at, breaks, what) in events {
         fleet.run(at * 1_000, || false);
-        let number = places[process].number;
-        if fleet.is_killed(number) {
+        let place = match what {
+            Broken::StoreCrashed => None,
+            Broken::Killed { process } | Broken::Stopped { process, .. } | Broken::Deaf { process, .. } => {
+                Some(&places[process])
+            }
+        };
+        if place.is_some_and(|place| fleet.is_killed(place.number)) {
             continue;
         }
-        let fault = match stops {
-            None => "kill",
-            Some(true) => "stop",
-            Some(false) => "continue",
+        let fault = match (what, place) {
+            (Broken::Killed { .. }, Some(place)) => {
+                fleet.kill(place.number);
+                "kill"
+            }
+            (Broken::Stopped { .. }, Some(place)) => {
+                fleet.set_stopped(place.number, breaks);
+                if breaks { "stop" } else { "continue" }
+            }
+            (Broken::Deaf { .. }, Some(place)) => {
+                world.set_deaf(&place.inhabitant, breaks);
+                if breaks { "deaf" } else { "hears again" }
+            }
+            _ => {
+                world.crash();
+                "crash of the store"
+            }
         };
-        let fault = Fault { at: fleet.now() * 1_000, fault: fault.into(), process: Some(number as u64) };
-        record.add(Line::Fault(fault));
-        match stops {
-            Some(stopped) => fleet.set_stopped(number, stopped),
-            None => fleet.kill(number),
-        }
+        let process = place.map(|place| place.number as u64);
+        record.add(Line::Fault(Fault { at: fleet.now() * 1_000, fault: fault.into(), process }));
     }
 }
 
 /// Adds what the checker finds, and the patient callers that were never served.
-fn judge(run: &mut Run) {
+fn judge(plan: &Plan, run: &mut Run) {
     let verdict = match locker_checker::judge(run.text().as_bytes()) {
         Ok(verdict) => verdict,
         Err(unreadable) => return run.problems.push(unreadable.to_string()),
@@ -178,9 +191,37 @@ fn judge(run: &mut Run) {
     for (number, line) in run.history.iter().enumerate() {
         if let Line::Operation(call) = line
             && call.outcome == Outcome::TimedOut
-            && call.timeout.is_some_and(|timeout| timeout >= PATIENT * 1_000_000)
+            && call.timeout.is_some_and(|timeout| timeout >= plan.patience * 1_000_000)
         {
-            run.problems.push(format!("line {}: not served within {PATIENT} ms: {call:?}", number + 1));
+            run.problems.push(format!(
+                "line {}: not served within {} ms: {call:?}",
+                number + 1,
+                plan.patience
+            ));
         }
     }
+    if plan.is_calm() {
+        run.problems.extend(late_handovers(&run.history));
+    }
+}
+
+/// Returns the waiters at a lock that was released, and that they got late although nothing was lost.
+fn late_handovers(history: &[Line]) -> Vec<String> {
+    const SOON: u64 = 400_000_000;
+    let ended = |line: &Line| match line {
+        Line::Operation(call) if call.kind == Kind::Lock && call.ended.is_some() => Some((**call).clone()),
+        _ => None,
+    };
+    let mut holds: Vec<Operation> =
+        history.iter().filter_map(ended).filter(|call| call.fence.is_some()).collect();
+    holds.sort_by(|one, other| (&one.name, one.fence).cmp(&(&other.name, other.fence)));
+    let pairs = holds.windows(2).filter(|pair| pair[0].name == pair[1].name);
+    let late = |before: &Operation, next: &Operation| {
+        let released = before.ended.filter(|_| before.outcome == Outcome::Released);
+        let is_late = |at: u64| next.asked + SOON < at && next.entered > Some(at + SOON);
+        let is_next = next.fence == before.fence.map(|fence| fence + 1);
+        (is_next && released.is_some_and(is_late))
+            .then(|| format!("late hand-over: {before:?}, then {next:?}"))
+    };
+    pairs.filter_map(|pair| late(&pair[0], &pair[1])).collect()
 }
