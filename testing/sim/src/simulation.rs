@@ -25,8 +25,10 @@ pub(crate) struct Run {
     pub(crate) history: Vec<Line>,
     /// What went wrong.
     pub(crate) problems: Vec<String>,
-    /// The number of holds that were granted, and of those that were lost.
-    pub(crate) grants: [u64; 2],
+    /// The number of holds that were granted.
+    pub(crate) holds: u64,
+    /// The number of them that were lost.
+    pub(crate) lost: u64,
     /// The true time that passed, in microseconds.
     pub(crate) time: u64,
 }
@@ -74,7 +76,7 @@ pub(crate) fn run(plan: &Plan) -> Run {
     // Their drops are those of another process.
     std::mem::forget((made, places));
     let history = record.lines();
-    let mut run = Run { trace, history, problems: Vec::new(), grants: [0; 2], time };
+    let mut run = Run { trace, history, problems: Vec::new(), holds: 0, lost: 0, time };
     judge(plan, &mut run);
     run
 }
@@ -184,7 +186,7 @@ fn judge(plan: &Plan, run: &mut Run) {
         Ok(verdict) => verdict,
         Err(unreadable) => return run.problems.push(unreadable.to_string()),
     };
-    run.grants = [verdict.grants.values().sum::<usize>() as u64, verdict.lost as u64];
+    (run.holds, run.lost) = (verdict.grants.values().sum::<usize>() as u64, verdict.lost as u64);
     // A short run may have asked for nothing.
     let asked = |problem: &String| problem != "no caller was granted anything";
     run.problems.extend(verdict.problems.iter().map(ToString::to_string).filter(asked));
