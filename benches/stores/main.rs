@@ -20,6 +20,7 @@ mod rivals;
 mod support;
 #[path = "../tasks.rs"]
 mod tasks;
+mod v3lock;
 
 use locker_harness::{EtcdServer, Fault, PostgresServer, Proxy, RedisServer};
 use rivals::Rival;

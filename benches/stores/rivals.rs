@@ -1,7 +1,7 @@
 //! The ways to lock, each with the defaults that an application gets.
 
+use super::v3lock::{Lease, LeaseGrant, Lock, Locked, Unlock, Unlocked, call};
 use locker::Locker;
-use prost::Message;
 use std::{
     fs::File,
     future::Future,
@@ -12,8 +12,9 @@ use std::{
 };
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, Statement};
-use tonic::{client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel};
-use tonic_prost::ProstCodec;
+use tonic::transport::Channel;
+
+const ANSWER: &str = "an answer";
 
 /// The work of one task.
 pub(crate) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -67,7 +68,8 @@ impl Rival {
             let mut leases = Vec::new();
             for _ in 0..tasks {
                 let grant = LeaseGrant { ttl: 3_600, id: 0 };
-                let granted: LeaseGranted = call(&channel, "/etcdserverpb.Lease/LeaseGrant", grant).await;
+                let granted: Lease =
+                    call(&channel, "/etcdserverpb.Lease/LeaseGrant", grant).await.expect(ANSWER);
                 leases.push(granted.id);
             }
             Self::V3Lock(channel, leases)
@@ -109,9 +111,10 @@ impl Rival {
                 Box::pin(async move {
                     for _ in 0..times {
                         let lock = Lock { name: format!("name {name}").into_bytes(), lease };
-                        let locked: Locked = call(&channel, "/v3lockpb.Lock/Lock", lock).await;
+                        let locked: Locked = call(&channel, "/v3lockpb.Lock/Lock", lock).await.expect(ANSWER);
+                        let unlock = Unlock { key: locked.key };
                         let Unlocked {} =
-                            call(&channel, "/v3lockpb.Lock/Unlock", Unlock { key: locked.key }).await;
+                            call(&channel, "/v3lockpb.Lock/Unlock", unlock).await.expect(ANSWER);
                     }
                 })
             }
@@ -148,52 +151,3 @@ impl Session {
         }
     }
 }
-
-async fn call<Q, A>(channel: &Channel, path: &'static str, request: Q) -> A
-where
-    Q: Message + Send + Sync + 'static,
-    A: Message + Default + Send + Sync + 'static,
-{
-    let mut client = Grpc::new(channel.clone());
-    client.ready().await.expect("a connection");
-    let codec = ProstCodec::<Q, A>::default();
-    let answer = client.unary(tonic::Request::new(request), PathAndQuery::from_static(path), codec).await;
-    answer.expect("an answer").into_inner()
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct LeaseGrant {
-    #[prost(int64, tag = "1")]
-    ttl: i64,
-    #[prost(int64, tag = "2")]
-    id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct LeaseGranted {
-    #[prost(int64, tag = "2")]
-    id: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Lock {
-    #[prost(bytes = "vec", tag = "1")]
-    name: Vec<u8>,
-    #[prost(int64, tag = "2")]
-    lease: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Locked {
-    #[prost(bytes = "vec", tag = "2")]
-    key: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Unlock {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-}
-
-#[derive(Clone, Copy, PartialEq, Message)]
-struct Unlocked {}

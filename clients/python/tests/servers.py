@@ -119,27 +119,27 @@ def postgres_programs() -> Path:
 
 
 @contextlib.contextmanager
-def postgres_server(directory: Path) -> Iterator[str]:
-    """Runs a PostgreSQL server, and yields the URL of its database."""
+def postgres_server(directory: Path, *options: str) -> Iterator[str]:
+    """Runs a PostgreSQL server, without `fsync` unless an option says so, and yields the URL of its database."""
     programs, port = postgres_programs(), free_port()
-    options: dict[str, Any] = {}
+    account: dict[str, Any] = {}
     if os.geteuid() == 0:
         # The programs refuse to run as root, and the folders above must let them pass.
         os.chown(directory, NOBODY, NOBODY)
-        options = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        account = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     initdb = [str(programs / "initdb"), "-D", "data", "-U", "locker", "--auth=trust", "--no-locale", "--no-sync"]
     initdb += ["--encoding=UTF8"]
-    subprocess.run(initdb, cwd=directory, check=True, capture_output=True, **options)
+    subprocess.run(initdb, cwd=directory, check=True, capture_output=True, **account)
     command = [str(programs / "postgres"), "-D", "data", "-p", str(port), "-k", "", "-F"]
-    with running([*command, "-c", "listen_addresses=127.0.0.1"], directory, **options):
+    with running([*command, "-c", "listen_addresses=127.0.0.1", *options], directory, **account):
         psql = [str(programs / "psql"), "-h", "127.0.0.1", "-p", str(port), "-U", "locker", "-d", "postgres", "-c"]
         eventually(lambda: subprocess.run([*psql, "SELECT 1"], capture_output=True).returncode == 0, "postgres")
         yield f"postgres://locker@127.0.0.1:{port}/postgres"
 
 
 @contextlib.contextmanager
-def etcd_server(directory: Path) -> Iterator[str]:
-    """Runs an etcd member, and yields its URL."""
+def etcd_server(directory: Path, *options: str) -> Iterator[str]:
+    """Runs an etcd member, without `fsync` unless an option says so, and yields its URL."""
     program = shutil.which("etcd") or missing("there is no etcd: run scripts/setup-etcd.sh")
     client, peer = free_port(), free_port()
     command = [program, "--data-dir", "data", "--unsafe-no-fsync"]
@@ -147,7 +147,7 @@ def etcd_server(directory: Path) -> Iterator[str]:
     command += ["--advertise-client-urls", f"http://127.0.0.1:{client}"]
     command += ["--listen-peer-urls", f"http://127.0.0.1:{peer}"]
     command += ["--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}"]
-    command += ["--initial-cluster", f"default=http://127.0.0.1:{peer}"]
+    command += ["--initial-cluster", f"default=http://127.0.0.1:{peer}", *options]
     with running(command, directory):
         eventually(lambda: answers(client), "etcd")
         yield f"etcd://127.0.0.1:{client}"
