@@ -105,7 +105,7 @@ pub(crate) const LIMIT: (u64, u64) = (3, 2 * SECOND);
 /// The longest stop of a process.
 const LONGEST_STOP: u64 = 12 * SECOND;
 /// The end of a lull, in which no caller does anything for so long that no process moves the clock on.
-const LULL: u64 = 40 * SECOND;
+const LULL: u64 = 60 * SECOND;
 /// The callers of a crowd, and how long one of another process waits at most although that of the crowd is silent.
 const CROWD: (usize, u64) = (48, 45 * SECOND);
 
@@ -113,15 +113,59 @@ impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let (ticked, delay) = (rng.bool(), rng.u64(1..=20));
-        let faults = if rng.u8(..4) == 0 { 0 } else { rng.u32(1..12) };
-        if rng.u8(..8) == 0 {
-            return Self { seed, ticked, delay, faults, ..Self::crowd(&mut rng) };
+        let faults = if rng.u8(..3) == 0 { 0 } else { rng.u32(1..12) };
+        let rng = &mut rng;
+        let plan = match rng.u8(..16) {
+            0 | 1 => Self::crowd(rng),
+            2 | 3 => Self::late_start(rng),
+            4 | 5 => Self::return_of_a_holder(rng),
+            kind => Self::any(rng, kind < 8, kind > 12),
+        };
+        let faults = if plan.breaks.is_empty() { faults / 6 } else { faults };
+        Self { seed, ticked, delay, faults, ..plan }
+    }
+
+    fn with(processes: Vec<Process>, breaks: Vec<Break>) -> Self {
+        let patience = 90 * SECOND;
+        Self { seed: 0, ticked: false, delay: 0, faults: 0, patience, processes, breaks }
+    }
+
+    fn any(rng: &mut Rng, has_lull: bool, is_calm: bool) -> Self {
+        let processes: Vec<_> = (0..rng.usize(3..=8)).map(|_| Process::any(rng, has_lull)).collect();
+        let many = if is_calm { 0 } else { rng.usize(1..6) };
+        let breaks = (0..many).map(|_| Break::any(rng, processes.len(), has_lull)).collect();
+        Self::with(processes, breaks)
+    }
+
+    /// Returns a plan in which a new process takes a lock after a lull, and those come back that were there before.
+    fn late_start(rng: &mut Rng) -> Self {
+        let mut processes: Vec<_> = (0..rng.usize(2..5)).map(|_| Process::idle(rng)).collect();
+        let short = |rng: &mut Rng| Step::hold("a", rng.u64(2..5) * SECOND, false, 20);
+        for process in &mut processes {
+            let back = Step::Until(LULL + rng.u64(..3 * SECOND));
+            process.callers.push(vec![short(rng), back, short(rng), short(rng)]);
         }
-        let has_lull = rng.u8(..4) == 0;
-        let processes: Vec<_> = (0..rng.usize(3..=8)).map(|_| Process::any(&mut rng, has_lull)).collect();
-        let many = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..6) };
-        let breaks = (0..many).map(|_| Break::any(&mut rng, processes.len(), has_lull)).collect();
-        Self { seed, ticked, delay, faults, patience: 90 * SECOND, processes, breaks }
+        processes[0].starts = LULL;
+        processes[0].callers = vec![vec![Step::stay("a", rng.u64(2..6) * SECOND, rng.bool())]];
+        Self::with(processes, Vec::new())
+    }
+
+    /// Returns a plan in which a process asks for a lock right after a stop.
+    fn return_of_a_holder(rng: &mut Rng) -> Self {
+        let (at, time) = (rng.u64(2..8) * SECOND, rng.u64(SECOND..LONGEST_STOP));
+        let mut processes: Vec<_> = (0..rng.usize(2..5)).map(|_| Process::idle(rng)).collect();
+        for process in &mut processes {
+            let back = Step::Until(at + time + rng.u64(..SECOND));
+            process.callers.push(vec![
+                Step::hold("a", 3 * SECOND, false, 20),
+                back,
+                Step::hold("a", 3 * SECOND, true, 20),
+            ]);
+        }
+        let (asks, lease) = (at + rng.u64(..time), rng.u64(1..6) * SECOND);
+        processes[0].callers.push(vec![Step::Until(asks), Step::stay("a", lease, rng.bool())]);
+        let what = Broken::Stopped { process: 0, time };
+        Self::with(processes, vec![Break { at, what }])
     }
 
     /// Returns a plan in which a process with many waiters falls silent.
@@ -137,8 +181,7 @@ impl Plan {
         let time = 20 * SECOND;
         let what =
             if rng.bool() { Broken::Killed { process: 1 } } else { Broken::Stopped { process: 1, time } };
-        let (patience, breaks) = (CROWD.1, vec![Break { at: 5 * SECOND / 2, what }]);
-        Self { seed: 0, ticked: false, delay: 0, faults: 0, patience, processes, breaks }
+        Self { patience: CROWD.1, ..Self::with(processes, vec![Break { at: 5 * SECOND / 2, what }]) }
     }
 
     /// Returns whether nothing breaks and nothing is lost.
@@ -176,6 +219,16 @@ impl Process {
 }
 
 impl Step {
+    /// Holds a lock for a while, as a patient caller.
+    fn hold(name: &'static str, lease: u64, renew: bool, body: u64) -> Self {
+        Self::Hold { what: Held::Lock(name), lease, renew, timeout: 90 * SECOND, body, end: End::Release }
+    }
+
+    /// Holds a lock for longer than its lease.
+    fn stay(name: &'static str, lease: u64, renew: bool) -> Self {
+        Self::hold(name, lease, renew, lease + SECOND)
+    }
+
     fn any(rng: &mut Rng) -> Self {
         // Some callers come for a moment only, some wait as long as it takes.
         let timeout = match rng.u8(..5) {
