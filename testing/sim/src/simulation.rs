@@ -11,6 +11,7 @@ use locker_checker::format::{End, Fault, Header, Kind, Line, Losses, Operation, 
 use locker_core::{background, process::world::Inhabitant, store::opening::Opening};
 use locker_runtime::Locker;
 use std::{
+    collections::BTreeMap,
     sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
@@ -210,20 +211,23 @@ fn judge(plan: &Plan, run: &mut Run) {
 /// Returns the waiters at a lock that was released, and that they got late although nothing was lost.
 fn late_handovers(history: &[Line]) -> Vec<String> {
     const SOON: u64 = 400_000_000;
-    let ended = |line: &Line| match line {
-        Line::Operation(call) if call.kind == Kind::Lock && call.ended.is_some() => Some((**call).clone()),
-        _ => None,
-    };
-    let mut holds: Vec<Operation> =
-        history.iter().filter_map(ended).filter(|call| call.fence.is_some()).collect();
-    holds.sort_by(|one, other| (&one.name, one.fence).cmp(&(&other.name, other.fence)));
-    let pairs = holds.windows(2).filter(|pair| pair[0].name == pair[1].name);
-    let late = |before: &Operation, next: &Operation| {
+    // The last line about a call counts.
+    let mut grants = BTreeMap::new();
+    for line in history {
+        if let Line::Operation(call) = line
+            && call.kind == Kind::Lock
+            && let Some(fence) = call.fence
+        {
+            grants.insert((&call.name, fence), call);
+        }
+    }
+    let grants: Vec<_> = grants.into_iter().collect();
+    let pairs =
+        grants.windows(2).filter(|pair| pair[0].0.0 == pair[1].0.0).map(|pair| (pair[0].1, pair[1].1));
+    let late = |(before, next): (&Box<Operation>, &Box<Operation>)| {
         let released = before.ended.filter(|_| before.outcome == Outcome::Released);
         let is_late = |at: u64| next.asked + SOON < at && next.entered > Some(at + SOON);
-        let is_next = next.fence == before.fence.map(|fence| fence + 1);
-        (is_next && released.is_some_and(is_late))
-            .then(|| format!("late hand-over: {before:?}, then {next:?}"))
+        released.is_some_and(is_late).then(|| format!("late hand-over: {before:?}, then {next:?}"))
     };
-    pairs.filter_map(|pair| late(&pair[0], &pair[1])).collect()
+    pairs.filter_map(late).collect()
 }
