@@ -128,6 +128,9 @@ impl Place {
     }
 
     async fn end(&self, mut operation: Operation, guard: Guard, end: End, is_lost: bool) {
+        if end == End::Leave {
+            return std::mem::forget(guard);
+        }
         operation.left = Some(self.now());
         if end == End::Release {
             let provably_left = self.now() + u64::try_from(guard.remaining().as_nanos()).unwrap_or(0);
@@ -142,9 +145,6 @@ impl Place {
             };
         } else {
             operation.outcome = if is_lost { Outcome::Lost } else { Outcome::Released };
-            if end == End::Leave {
-                std::mem::forget(guard);
-            }
         }
         operation.ended = Some(self.now());
         self.report(&operation);
