@@ -19,7 +19,7 @@ at=$LOCKER_TEST_PROGRAMS/$program
 [ ! -e "$at.output" ] || exit 0
 # The longest start before all others.
 case "$program" in
-redis-* | locker_redis-* | locker_postgres-* | behaviour-* | server-* | smoke-* | locker_cas-*) ;;
+redis-* | locker_redis-* | locker_postgres-* | behaviour-* | museum-* | server-* | smoke-* | locker_cas-*) ;;
 *) [ -z "${LOCKER_TEST_LONG:-}" ] || exit 0 ;;
 esac
 has_ended() { [ ! -d "$LOCKER_TEST_PROGRAMS" ] || [ -e "$LOCKER_TEST_PROGRAMS/ended" ]; }

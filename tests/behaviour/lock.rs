@@ -1,6 +1,6 @@
 //! Laws of the exclusive lock.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, outlives_its_lease, queued, until};
 use locker::{ErrorKind, LockRequest, Locker};
 use std::{
     sync::{
@@ -164,24 +164,6 @@ pub(crate) async fn a_lease_that_is_not_renewed_hands_over(locker: Locker) {
 pub(crate) async fn a_renewed_lease_outlives_its_length(locker: Locker) {
     let name = fresh_name();
     outlives_its_lease(&locker, "lock", &name, locker.lock(&name)).await;
-}
-
-/// The hold ends later in the store than its first lease does. No thread has to run before a certain time for that: two
-/// thirds of the lease are left when it is renewed.
-pub(crate) async fn outlives_its_lease(locker: &Locker, kind: &str, name: &str, request: LockRequest) {
-    let (lease, key) = (Duration::from_secs(9), locker.admin().key(kind, name));
-    let guard = request.lease(lease).acquire().await.unwrap();
-    // A store adds what it does not know about its clock, when it takes the lease and when it tells.
-    let first_end = Instant::now() + lease + Duration::from_secs(2);
-    until("the hold ends later", async || {
-        let asked = Instant::now();
-        let state = locker.admin().inspect(&key).await.unwrap().expect("a hold");
-        assert_eq!(state.holders[0].fence, guard.fence());
-        asked + state.holders[0].time_left.unwrap() > first_end
-    })
-    .await;
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
 }
 
 pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {

@@ -88,7 +88,7 @@ pub(crate) async fn a_hold_that_is_not_renewed_frees_its_permit(locker: Locker) 
 
 pub(crate) async fn a_renewed_hold_outlives_its_lease(locker: Locker) {
     let name = fresh_name();
-    crate::lock::outlives_its_lease(&locker, "semaphore", &name, locker.semaphore(&name, 1)).await;
+    crate::support::outlives_its_lease(&locker, "semaphore", &name, locker.semaphore(&name, 1)).await;
 }
 
 pub(crate) async fn growing_serves_waiters(locker: Locker) {

@@ -3,11 +3,9 @@
 
 use crate::support::{GENEROUS, Opened, connect, fresh_name, in_time, queued, waiting_at};
 use locker::{LockRequest, Locker};
-use locker_harness::{Lateness, Signal};
-use rustix::process::{Pid, WaitOptions, kill_process, waitpid};
+use locker_harness::{Lateness, TestProcess};
 use std::{
     env,
-    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 use tokio::{task::JoinSet, time::timeout};
@@ -56,47 +54,21 @@ laws! {
     files: GRANT_WINDOW + LATER;
 }
 
-/// A process whose waiters take the holds of a name one after the other.
-struct Crowd(Child);
-
-impl Crowd {
-    fn start(url: &str, name: &str, count: usize) -> Self {
-        let command = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "silence::crowd", "--nocapture"])
-            .env(CROWD, format!("{count} {url} {name}"))
-            .stdout(Stdio::null())
-            .spawn();
-        Self(command.unwrap())
-    }
-
-    fn pid(&self) -> Pid {
-        Pid::from_child(&self.0)
-    }
-
-    fn stop(&self) {
-        kill_process(self.pid(), Signal::STOP).unwrap();
-        let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
-        assert!(status.stopped(), "the crowd runs until it is stopped");
-    }
-
-    /// Goes on, and returns when all waiters have been served.
-    async fn finish(mut self) {
-        kill_process(self.pid(), Signal::CONT).unwrap();
-        let ended = tokio::task::spawn_blocking(move || self.0.wait().unwrap());
-        // Each waiter writes several times, one after the other.
-        let status = timeout(10 * GENEROUS, ended).await.expect("the crowd ends").unwrap();
-        assert!(status.success(), "all waiters of the crowd are served");
-    }
+/// Starts a process whose waiters take the holds of a name one after the other.
+fn start_crowd(url: &str, name: &str, count: usize) -> TestProcess {
+    TestProcess::start("silence::crowd", CROWD, &format!("{count} {url} {name}"))
 }
 
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
+/// Lets a crowd go on, and returns when all waiters have been served.
+async fn finish(mut crowd: TestProcess) {
+    crowd.go_on();
+    let ended = tokio::task::spawn_blocking(move || crowd.wait().unwrap());
+    // Each waiter writes several times, one after the other.
+    let status = timeout(10 * GENEROUS, ended).await.expect("the crowd ends").unwrap();
+    assert!(status.success(), "all waiters of the crowd are served");
 }
 
-/// The process of a [`Crowd`].
+/// The process that [`start_crowd`] starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crowd() {
     let Ok(arguments) = env::var(CROWD) else { return };
@@ -142,7 +114,7 @@ async fn stopped_process_costs_one_window(store: &Opened, count: usize, bound: D
     for kind in KINDS {
         held.push(request(locker, kind, &name, true).acquire().await.unwrap());
     }
-    let crowd = Crowd::start(&store.url, &name, count);
+    let crowd = start_crowd(&store.url, &name, count);
     for kind in KINDS {
         waiting_at(locker, kind, &name, count as u64).await;
     }
@@ -166,5 +138,5 @@ async fn stopped_process_costs_one_window(store: &Opened, count: usize, bound: D
         assert!(took <= bound + late, "{kind}: {took:?}, of which the machine may have taken {late:?}");
         guard.release().await.unwrap();
     }
-    crowd.finish().await;
+    finish(crowd).await;
 }

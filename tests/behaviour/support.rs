@@ -1,7 +1,7 @@
 //! The stores under test, and helpers of the laws.
 
 use futures_util::future::{Either, select};
-use locker::{Key, Locker};
+use locker::{Key, LockRequest, Locker};
 use locker_harness::{
     ClusterSetup, EtcdServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
 };
@@ -11,7 +11,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 pub(crate) use locker_harness::{GENEROUS, in_time, until};
@@ -170,4 +170,22 @@ async fn until_waiting(locker: &Locker, key: &Key, count: u64) {
 
 async fn waiting(locker: &Locker, key: &Key) -> u64 {
     locker.admin().inspect(key).await.unwrap().map_or(0, |state| state.waiting)
+}
+
+/// The hold ends later in the store than its first lease does. No thread has to run before a certain time for that: two
+/// thirds of the lease are left when it is renewed.
+pub(crate) async fn outlives_its_lease(locker: &Locker, kind: &str, name: &str, request: LockRequest) {
+    let (lease, key) = (Duration::from_secs(9), locker.admin().key(kind, name));
+    let guard = request.lease(lease).acquire().await.unwrap();
+    // A store adds what it does not know about its clock, when it takes the lease and when it tells.
+    let first_end = Instant::now() + lease + Duration::from_secs(2);
+    until("the hold ends later", async || {
+        let asked = Instant::now();
+        let state = locker.admin().inspect(&key).await.unwrap().expect("a hold");
+        assert_eq!(state.holders[0].fence, guard.fence());
+        asked + state.holders[0].time_left.unwrap() > first_end
+    })
+    .await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
 }

@@ -17,6 +17,7 @@ mod sentinel_setup;
 mod shared;
 mod signals;
 mod slow_disk;
+mod test_process;
 mod wall_clock;
 
 pub use cluster_setup::ClusterSetup;
@@ -32,6 +33,7 @@ pub use scripted_store::{ScriptedStore, Step, Wait, is_release, is_renewal};
 pub use sentinel_setup::SentinelSetup;
 pub use shared::Shared;
 pub use slow_disk::SlowDisk;
+pub use test_process::TestProcess;
 pub use wall_clock::wall_clock;
 
 use std::{
