@@ -42,9 +42,16 @@ impl Opened {
 }
 
 pub(crate) async fn connect(url: &str) -> Locker {
-    // No law is about a server that is slow, as one is that has just been started.
-    let locker = Locker::builder().url(url).command_timeout(Duration::from_secs(20));
-    locker.build().await.expect("a connection to the test's server")
+    connect_apart(url, 0).await
+}
+
+/// A locker that shares no connection with those of other numbers, as if it were in another process.
+pub(crate) async fn connect_apart(url: &str, number: u64) -> Locker {
+    // No law is about a server that is slow, as one is that has just been started. Lockers with different options share
+    // no connection.
+    let timeout = Duration::from_secs(20) + Duration::from_millis(number);
+    let locker = Locker::builder().url(url).command_timeout(timeout).build().await;
+    locker.expect("a connection to the test's server")
 }
 
 pub(crate) async fn memory() -> Option<Opened> {

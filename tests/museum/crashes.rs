@@ -1,6 +1,6 @@
 //! Servers that crash right after they have acknowledged a grant.
 
-use crate::support::{MINUTE, connect, in_time};
+use crate::support::{MINUTE, connect, connect_apart, in_time};
 use locker::{Guard, Locker};
 use locker_harness::{EtcdCluster, PostgresServer};
 
@@ -36,7 +36,7 @@ async fn no_grant_is_lost(url: &str, crash: impl FnOnce()) {
         assert_eq!(before.counter("grants").add(1).await.unwrap(), number);
     }
     tokio::task::block_in_place(crash);
-    let after = in_time("the servers", connect(url)).await;
+    let after = in_time("the servers", connect_apart(url, 1)).await;
     for (number, guard) in (1..).zip(held) {
         let (name, fence) = (format!("name {number}"), guard.fence());
         assert!(attempt(&after, &name).await.is_none(), "{name} is granted twice");

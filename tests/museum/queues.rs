@@ -1,6 +1,6 @@
 //! Fair queues that stay shut although nobody holds the lock.
 
-use crate::support::{GENEROUS, Opened, connect, fresh_name, in_time, until, waiting_at};
+use crate::support::{GENEROUS, Opened, connect, connect_apart, fresh_name, in_time, until, waiting_at};
 use locker::Locker;
 use locker_harness::TestProcess;
 use std::{
@@ -78,11 +78,13 @@ async fn impatient_callers_delay_no_waiter(store: &Opened) {
 /// redisson#2883 and redisson#3004: waiters that had waited for long were taken for dead, removed from the queue by
 /// later callers, and never served.
 async fn patient_waiters_keep_their_places(store: &Opened) {
-    let (locker, newcomers, name) = (&store.locker, connect(&store.url).await, fresh_name());
+    let (locker, name) = (&store.locker, fresh_name());
+    let (others, newcomers) = (connect_apart(&store.url, 1).await, connect_apart(&store.url, 2).await);
     let held = locker.lock(&name).lease(HOUR).acquire().await.unwrap();
     let (mut waiters, fences) = (JoinSet::new(), Arc::new(Mutex::new(Vec::new())));
     for number in 0..500 {
-        let (request, fences) = (locker.lock(&name).timeout(HOUR), Arc::clone(&fences));
+        let of = if number % 20 < 10 { locker } else { &others };
+        let (request, fences) = (of.lock(&name).timeout(HOUR), Arc::clone(&fences));
         waiters.spawn(async move {
             let guard = request.acquire().await.unwrap();
             fences.lock().unwrap().push((guard.fence(), number));
@@ -114,7 +116,7 @@ async fn killed_application_blocks_no_restart(store: &Opened) {
     })
     .await;
     drop(application);
-    let (restarted, mut callers) = (connect(&store.url).await, JoinSet::new());
+    let (restarted, mut callers) = (connect_apart(&store.url, 1).await, JoinSet::new());
     for _ in 0..6 {
         let request = restarted.lock(&name).timeout(GENEROUS);
         callers.spawn(async move { request.acquire().await.unwrap().release().await.unwrap() });

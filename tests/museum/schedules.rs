@@ -1,6 +1,6 @@
 //! Jobs that several instances of a program start.
 
-use crate::support::{Opened, connect, fresh_name, until};
+use crate::support::{Opened, connect_apart, fresh_name, until};
 use futures_util::future::join_all;
 use locker::{ErrorKind, Locker, Result, lock_on_argument};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ struct Counts {
 
 /// Each instance has connections of its own.
 async fn instances(store: &Opened) -> Vec<Locker> {
-    join_all((0..INSTANCES).map(|_| connect(&store.url))).await
+    join_all((1..=INSTANCES).map(|number| connect_apart(&store.url, number as u64))).await
 }
 
 #[lock_on_argument(name = "museum.daily", args(job), timeout = 0, locker = locker)]
