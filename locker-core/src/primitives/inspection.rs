@@ -33,7 +33,8 @@ pub struct Held {
     pub age: Option<Duration>,
     /// The time that is left without a renewal. `None` if the hold has no end.
     pub time_left: Option<Duration>,
-    /// The fencing token.
+    /// The fencing token. A run of waiters that hold a lock on Redis one after the other is one hold, with the fence of
+    /// its last member: that of the member which holds may be lower.
     pub fence: u64,
     /// The number of permits.
     pub permits: u64,

@@ -146,7 +146,8 @@ impl Admin {
     /// held.
     ///
     /// A hold of another program, such as the Python decorator, has no fence of its own: it is seen with the fence of
-    /// the hold before it.
+    /// the hold before it. A run on Redis ends as a whole, if its [fence](crate::Held::fence) is not above `fence`;
+    /// members that have not held yet queue again.
     ///
     /// # Errors
     /// As [`evict`](Self::evict).

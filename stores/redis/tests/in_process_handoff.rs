@@ -288,6 +288,23 @@ async fn evicted_run_is_notified_at_once() {
     nobody_is_left(&server);
 }
 
+/// The server does not know which member holds.
+#[tokio::test]
+async fn run_is_seen_with_its_last_fence() {
+    let Some((server, _proxy, locker, mut turns, first)) = line(3).await else { return };
+    let (admin, key) = (locker.admin(), locker.admin().key("lock", "a"));
+    let seen = admin.inspect(&key).await.unwrap().unwrap().holders[0].fence;
+    assert_eq!(seen, first.fence() + 2);
+    assert!(!admin.evict_up_to(&key, first.fence()).await.unwrap());
+    first.check().unwrap();
+    assert!(admin.evict_up_to(&key, seen).await.unwrap());
+    in_time("the loss", first.lost()).await;
+    for number in [1, 2] {
+        turns.of(number).await.release().await.unwrap();
+    }
+    nobody_is_left(&server);
+}
+
 #[tokio::test]
 async fn deletion_fails_waiting_members() {
     let Some((server, _proxy, locker, mut turns, first)) = line(1).await else { return };
