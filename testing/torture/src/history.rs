@@ -1,10 +1,13 @@
 //! The reports of the workers, and the verdict on them.
 
 use crate::{
-    checks::{Hold, broken, inversions},
     kinds::{self, Kind},
+    together,
+};
+use locker_checker::{
+    holds::{Hold, broken, inversions},
     limits::{Admitted, Slack},
-    together::{self, Calm, Part, Parts},
+    steps::{Calm, Part, Parts, read},
     verdict::Verdict,
 };
 use locker_runtime::Locker;
@@ -90,7 +93,7 @@ impl History {
                 }
                 recorded.holds.entry(name.to_owned()).or_default().insert((worker, fence, entered), hold);
             }
-            _ => drop(together::read(&mut recorded.parts, &words)),
+            _ => drop(read(&mut recorded.parts, &words)),
         }
     }
 

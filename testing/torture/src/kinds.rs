@@ -1,7 +1,7 @@
 //! The kinds under torture, and how much of each can be held at once.
 
-use crate::limits::Limit;
 use clap::ValueEnum;
+use locker_checker::limits::Limit;
 use locker_runtime::{LockRequest, Locker, Quota, RateLimiter};
 use std::time::Duration;
 

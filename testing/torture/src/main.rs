@@ -5,24 +5,22 @@
 //! checks.
 
 mod calls;
-mod checks;
 mod faults;
 mod history;
 mod kinds;
 mod leaks;
-mod limits;
 mod record;
 mod resource;
 mod targets;
 mod together;
 mod trials;
-mod verdict;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
 use faults::Chaos;
 use history::{History, Losses};
 use kinds::Kind;
+use locker_checker::{steps::Calm, verdict::Verdict};
 use locker_harness::RedisServer;
 use locker_runtime::Locker;
 use std::{
@@ -31,8 +29,6 @@ use std::{
     time::{Duration, Instant},
 };
 use targets::{Store, Topology};
-use together::Calm;
-use verdict::Verdict;
 use worker::Work;
 
 /// Tortures locks and other primitives on a store, and judges the history.

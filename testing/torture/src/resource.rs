@@ -1,6 +1,6 @@
 //! The protected resource: one counter that trusts the lock, and one that checks the fence.
 
-use crate::verdict::Verdict;
+use locker_checker::verdict::Verdict;
 use locker_harness::RedisServer;
 use redis::{Client, Connection, Script};
 use std::time::Duration;

@@ -4,20 +4,20 @@ use std::{collections::BTreeMap, fmt};
 
 /// The findings.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
-    pub(crate) problems: Vec<String>,
-    pub(crate) fenced_updates: u64,
-    pub(crate) plain_updates: u64,
-    pub(crate) plain_lost: u64,
-    pub(crate) grants: BTreeMap<String, usize>,
+pub struct Verdict {
+    pub problems: Vec<String>,
+    pub fenced_updates: u64,
+    pub plain_updates: u64,
+    pub plain_lost: u64,
+    pub grants: BTreeMap<String, usize>,
     /// The number of calls to counters, events, latches, barriers and watchdogs.
-    pub(crate) steps: BTreeMap<String, usize>,
-    pub(crate) admitted: usize,
-    pub(crate) refused: u64,
-    pub(crate) too_late: usize,
-    pub(crate) missed: u64,
-    pub(crate) lost: u64,
-    pub(crate) inversions: usize,
+    pub steps: BTreeMap<String, usize>,
+    pub admitted: usize,
+    pub refused: u64,
+    pub too_late: usize,
+    pub missed: u64,
+    pub lost: u64,
+    pub inversions: usize,
 }
 
 impl fmt::Display for Verdict {

@@ -1,10 +1,10 @@
 //! The laws of all steps with one name.
 
 use super::{COUNT, Calm, Ended, Left, PARTIES, Part, Step, done, lasts};
-use crate::checks::{Hold, broken};
+use crate::holds::{Hold, broken};
 
 /// Returns the violations of the laws.
-pub(super) fn problems(parts: &[Part], left: Left, calm: Calm) -> Vec<String> {
+pub fn problems(parts: &[Part], left: Left, calm: Calm) -> Vec<String> {
     match left {
         Left::Sum(sum) => counted(parts, sum),
         Left::Message(message) => sent(parts, message, calm),
@@ -146,7 +146,7 @@ fn passed(parts: &[Part]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::together::{COUNT, parts};
+    use crate::steps::{COUNT, parts};
 
     const CALM: Calm = Calm { until: 1_000_000_000, clearly: 200_000_000 };
 

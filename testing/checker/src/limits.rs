@@ -7,14 +7,14 @@ use std::time::Duration;
 
 /// One admitted call, in nanoseconds of the machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Admitted {
-    pub(crate) asked: u64,
-    pub(crate) entered: u64,
-    pub(crate) tokens: u64,
+pub struct Admitted {
+    pub asked: u64,
+    pub entered: u64,
+    pub tokens: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub enum Limit {
     /// `size` in each interval.
     Window { size: u64, interval: Duration },
     /// One after the other, and at most `burst` without a pause.
@@ -23,11 +23,11 @@ pub(crate) enum Limit {
 
 /// What a store may admit besides.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Slack {
+pub struct Slack {
     /// Whether the server may lose the last admissions by a restart: a limiter may start anew once in a stretch.
-    pub(crate) starts_anew: bool,
+    pub starts_anew: bool,
     /// How much the clock of the store may gain.
-    pub(crate) gains: Duration,
+    pub gains: Duration,
 }
 
 /// The longest stretch that is checked.
@@ -53,7 +53,7 @@ impl Limit {
     }
 
     /// Returns a message for the shortest stretch after each call in which too many were admitted.
-    pub(crate) fn broken(self, admitted: &[Admitted], slack: Slack) -> Vec<String> {
+    pub fn broken(self, admitted: &[Admitted], slack: Slack) -> Vec<String> {
         let mut admitted = admitted.to_vec();
         admitted.sort_by_key(|one| one.asked);
         (0..admitted.len()).filter_map(|first| self.broken_from(&admitted[first..], slack)).collect()

@@ -1,7 +1,7 @@
 //! The laws of the holds of one lock, semaphore or read/write lock.
 //!
 //! A hold is granted between `asked` and `entered`. It is provably held from `entered` to `seen`, the last moment at
-//! which [`Guard::check`](locker_runtime::Guard::check) succeeded. Fences rise from grant to grant. Therefore the
+//! which `Guard::check` succeeded. Fences rise from grant to grant. Therefore the
 //! holds, in the order of their fences, obey two laws:
 //!
 //! 1. No caller enters while earlier holds provably take so many permits that too few are left for it. Any hold of a
@@ -18,21 +18,21 @@ use std::time::Duration;
 
 /// One hold, in nanoseconds of the machine's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
-    pub(crate) worker: u32,
-    pub(crate) fence: u64,
+pub struct Hold {
+    pub worker: u32,
+    pub fence: u64,
     /// The number of permits that it takes.
-    pub(crate) share: u64,
-    pub(crate) asked: u64,
-    pub(crate) entered: u64,
+    pub share: u64,
+    pub asked: u64,
+    pub entered: u64,
     /// The last moment at which the guard was provably held.
-    pub(crate) seen: Option<u64>,
+    pub seen: Option<u64>,
     /// Whether the caller was in the queue from `asked` on. Of several locks taken together, that is only the first.
-    pub(crate) in_line: bool,
+    pub in_line: bool,
 }
 
 /// Returns the violations of the laws, if `whole` permits can be held together.
-pub(crate) fn broken(holds: &[Hold], whole: u64) -> Vec<String> {
+pub fn broken(holds: &[Hold], whole: u64) -> Vec<String> {
     let mut holds: Vec<&Hold> = holds.iter().collect();
     holds.sort_by_key(|hold| (hold.fence, hold.entered));
     [fences_given_twice(&holds), entered_too_early(&holds, whole), asked_too_late(&holds)].concat()
@@ -83,7 +83,7 @@ fn asked_too_late(holds: &[&Hold]) -> Vec<String> {
 /// fences.
 ///
 /// Times of entry are not enough: of two callers that are served together, either may be the first to check.
-pub(crate) fn inversions(holds: &[Hold], clearly: Duration) -> Vec<(&Hold, &Hold)> {
+pub fn inversions(holds: &[Hold], clearly: Duration) -> Vec<(&Hold, &Hold)> {
     let clearly = u64::try_from(clearly.as_nanos()).unwrap_or(u64::MAX);
     let mut holds: Vec<&Hold> = holds.iter().filter(|hold| hold.seen.is_some()).collect();
     holds.sort_by_key(|hold| hold.fence);
