@@ -14,37 +14,95 @@
 //! because workers check the guard and report it before each write. A hold under which anything was written has a
 //! `seen` and is never excused, also if its worker was killed right after.
 
-use std::time::Duration;
+use crate::{
+    format::{Kind, Mode, Operation},
+    history::Called,
+    verdict::Problem,
+};
+use std::fmt;
 
-/// One hold, in nanoseconds of the machine's clock.
+/// One hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
-    pub worker: u32,
-    pub fence: u64,
+pub(crate) struct Hold {
+    pub(crate) line: usize,
+    pub(crate) fence: u64,
     /// The number of permits that it takes.
-    pub share: u64,
-    pub asked: u64,
-    pub entered: u64,
+    pub(crate) share: u64,
+    pub(crate) asked: u64,
+    pub(crate) entered: u64,
     /// The last moment at which the guard was provably held.
-    pub seen: Option<u64>,
+    pub(crate) seen: Option<u64>,
     /// Whether the caller was in the queue from `asked` on. Of several locks taken together, that is only the first.
-    pub in_line: bool,
+    pub(crate) in_line: bool,
+}
+
+/// More readers than any history has: a writer takes as many permits as all of them together.
+const ALL_READERS: u64 = 1 << 32;
+
+impl Hold {
+    /// Returns the hold of a call, if it was granted.
+    pub(crate) fn of(called: &Called) -> Option<Self> {
+        let call = &called.it;
+        Some(Self {
+            line: called.line,
+            fence: call.fence?,
+            share: share(call),
+            asked: call.asked,
+            entered: call.entered?,
+            seen: call.seen,
+            in_line: call.in_line,
+        })
+    }
+}
+
+fn share(call: &Operation) -> u64 {
+    match call.mode {
+        Some(Mode::Read) => 1,
+        Some(Mode::Write) => ALL_READERS,
+        None => call.permits,
+    }
+}
+
+/// Returns how many permits can be held together.
+pub(crate) fn whole(call: &Operation) -> u64 {
+    if call.kind == Kind::ReadWrite { ALL_READERS } else { call.size }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { fence, asked, entered, seen, .. } = self;
+        write!(f, "fence {fence} asked {asked} entered {entered}")?;
+        seen.map_or(Ok(()), |seen| write!(f, " seen {seen}"))
+    }
 }
 
 /// Returns the violations of the laws, if `whole` permits can be held together.
-pub fn broken(holds: &[Hold], whole: u64) -> Vec<String> {
-    let mut holds: Vec<&Hold> = holds.iter().collect();
-    holds.sort_by_key(|hold| (hold.fence, hold.entered));
-    [fences_given_twice(&holds), entered_too_early(&holds, whole), asked_too_late(&holds)].concat()
+pub(crate) fn broken(holds: &[Hold], whole: u64) -> Vec<Problem> {
+    let holds = by_fence(holds);
+    let mut problems = [fences_given_twice(&holds), entered_too_early(&holds, whole)].concat();
+    let is_new = |problem: &Problem| problems.iter().all(|known| known.lines != problem.lines);
+    let late: Vec<Problem> = asked_too_late(&holds).into_iter().filter(is_new).collect();
+    problems.extend(late);
+    problems
 }
 
-fn fences_given_twice(holds: &[&Hold]) -> Vec<String> {
+fn by_fence(holds: &[Hold]) -> Vec<&Hold> {
+    let mut holds: Vec<&Hold> = holds.iter().collect();
+    holds.sort_by_key(|hold| (hold.fence, hold.entered));
+    holds
+}
+
+fn fences_given_twice(holds: &[&Hold]) -> Vec<Problem> {
     let twice = holds.windows(2).filter(|pair| pair[0].fence == pair[1].fence);
-    twice.map(|pair| format!("repeated fence: {:?} and {:?}", pair[0], pair[1])).collect()
+    twice.map(|pair| of(pair, format!("repeated fence: {}; {}", pair[0], pair[1]))).collect()
+}
+
+fn of(holds: &[&Hold], text: String) -> Problem {
+    Problem::new(holds.iter().map(|hold| hold.line), text)
 }
 
 /// Checks the first law. Holds of lower fences are dropped once no later hold can overlap with them.
-fn entered_too_early(holds: &[&Hold], whole: u64) -> Vec<String> {
+fn entered_too_early(holds: &[&Hold], whole: u64) -> Vec<Problem> {
     let mut earliest: Vec<u64> = holds.iter().map(|hold| hold.entered).collect();
     for at in (1..earliest.len()).rev() {
         earliest[at - 1] = earliest[at - 1].min(earliest[at]);
@@ -53,11 +111,14 @@ fn entered_too_early(holds: &[&Hold], whole: u64) -> Vec<String> {
     let mut lasting: Vec<&Hold> = Vec::new();
     for (hold, earliest) in holds.iter().zip(earliest) {
         lasting.retain(|before| Some(earliest) < before.seen);
-        let there: Vec<&&Hold> = lasting.iter().filter(|before| Some(hold.entered) < before.seen).collect();
+        let there: Vec<&Hold> =
+            lasting.iter().copied().filter(|before| Some(hold.entered) < before.seen).collect();
         if there.iter().map(|before| before.share).sum::<u64>() + hold.share > whole {
             let back = there.iter().any(|before| hold.entered < before.entered);
             let what = if back { "falling fence" } else { "overlap" };
-            problems.push(format!("{what}: {there:?} and {hold:?}"));
+            let held: Vec<String> = there.iter().map(ToString::to_string).collect();
+            let all = [&there[..], &[hold]].concat();
+            problems.push(of(&all, format!("{what}: {}; {hold}", held.join("; "))));
         }
         lasting.push(hold);
     }
@@ -65,12 +126,13 @@ fn entered_too_early(holds: &[&Hold], whole: u64) -> Vec<String> {
 }
 
 /// Checks the second law. Of all higher fences, only the first to enter matters.
-fn asked_too_late(holds: &[&Hold]) -> Vec<String> {
+fn asked_too_late(holds: &[&Hold]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut earliest: Option<&Hold> = None;
     for hold in holds.iter().rev() {
         if let Some(after) = earliest.filter(|after| after.entered < hold.asked) {
-            problems.push(format!("falling fence: {after:?} before {hold:?} was asked for"));
+            let text = format!("falling fence: {after}, before this was asked for: {hold}");
+            problems.push(of(&[after, hold], text));
         }
         if earliest.is_none_or(|after| hold.entered < after.entered) {
             earliest = Some(hold);
@@ -79,18 +141,17 @@ fn asked_too_late(holds: &[&Hold]) -> Vec<String> {
     problems
 }
 
-/// Returns the pairs of holds of which the one asked for later by more than `clearly` was served earlier, by their
+/// Returns the pairs of holds of which the one asked for later, by more than `clearly`, was served earlier, by their
 /// fences.
 ///
 /// Times of entry are not enough: of two callers that are served together, either may be the first to check.
-pub fn inversions(holds: &[Hold], clearly: Duration) -> Vec<(&Hold, &Hold)> {
-    let clearly = u64::try_from(clearly.as_nanos()).unwrap_or(u64::MAX);
+pub(crate) fn inversions(holds: &[Hold], clearly: u64) -> Vec<(&Hold, &Hold)> {
     let mut holds: Vec<&Hold> = holds.iter().filter(|hold| hold.seen.is_some()).collect();
     holds.sort_by_key(|hold| hold.fence);
     let mut found = Vec::new();
     for (at, hold) in holds.iter().enumerate() {
         let before = holds[..at].iter().rev().take(32);
-        let overtook = |other: &&&Hold| hold.in_line && hold.asked + clearly < other.asked;
+        let overtook = |other: &&&Hold| hold.in_line && hold.asked.saturating_add(clearly) < other.asked;
         found.extend(before.filter(overtook).map(|other| (*hold, *other)));
     }
     found
@@ -101,7 +162,7 @@ mod tests {
     use super::*;
 
     fn hold(fence: u64, asked: u64, entered: u64, seen: impl Into<Option<u64>>) -> Hold {
-        Hold { worker: 1, fence, share: 1, asked, entered, seen: seen.into(), in_line: true }
+        Hold { line: 1, fence, share: 1, asked, entered, seen: seen.into(), in_line: true }
     }
 
     fn problems(holds: &[Hold]) -> Vec<String> {
@@ -109,9 +170,12 @@ mod tests {
     }
 
     fn problems_of(whole: u64, holds: &[Hold]) -> Vec<String> {
-        let found = broken(holds, whole);
+        let broken = |holds: &[Hold]| -> Vec<String> {
+            broken(holds, whole).into_iter().map(|problem| problem.text).collect()
+        };
+        let found = broken(holds);
         let backwards: Vec<Hold> = holds.iter().rev().cloned().collect();
-        assert_eq!(broken(&backwards, whole), found, "the order of the reports does not matter");
+        assert_eq!(broken(&backwards), found, "the order of the reports does not matter");
         found
     }
 
@@ -203,7 +267,7 @@ mod tests {
 
     #[test]
     fn service_out_of_order_is_found() {
-        let (second, margin) = (1_000_000_000, Duration::from_millis(200));
+        let (second, margin) = (1_000_000_000, 200_000_000);
         let late = hold(1, second, 2 * second, 2 * second);
         let overtaken = hold(2, 0, 3 * second, 3 * second);
         assert_eq!(inversions(&[late.clone(), overtaken.clone()], margin).len(), 1);

@@ -1,21 +1,19 @@
-//! Counters, events, latches, barriers and watchdogs: the reports of the calls, and their laws.
+//! Counters, events, latches, barriers and watchdogs: the calls, and the state that they leave.
 //!
-//! A worker reports each step before and after it. A step without a second report, because its worker was killed or its
-//! outcome is unknown, may have been taken at any later time, or never.
+//! A step that has not ended as far as is known, because its process was killed or its outcome is unknown, may be taken
+//! at any later time, or never.
 
 mod laws;
 
-pub use laws::problems;
+pub(crate) use laws::{Calm, problems};
 
-use std::collections::BTreeMap;
-
-/// The count of the latches.
-pub const COUNT: u64 = 4;
-/// The parties of the barriers.
-pub const PARTIES: u64 = 3;
+use crate::{
+    format::{Call, Kind, Operation, Outcome},
+    history::Called,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+enum Step {
     Add,
     Send,
     Await,
@@ -26,29 +24,61 @@ pub enum Step {
     Expire,
 }
 
-pub const STEPS: [Step; 8] =
-    [Step::Add, Step::Send, Step::Await, Step::CountDown, Step::Pass, Step::Arrive, Step::Kick, Step::Expire];
+impl Step {
+    fn of(call: &Operation) -> Option<Self> {
+        Some(match (call.kind, call.call) {
+            (Kind::Counter, Call::Add) => Self::Add,
+            (Kind::Event, Call::Send) => Self::Send,
+            (Kind::Event, Call::Wait) => Self::Await,
+            (Kind::Latch, Call::CountDown) => Self::CountDown,
+            (Kind::Latch, Call::Wait) => Self::Pass,
+            (Kind::Barrier, Call::Wait) => Self::Arrive,
+            (Kind::Watchdog, Call::Kick) => Self::Kick,
+            (Kind::Watchdog, Call::Wait) => Self::Expire,
+            _ => return None,
+        })
+    }
+}
 
-/// The reports of one step.
+/// What is known about one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    pub step: Step,
-    /// The id of the step. It is also the message of a sender, and the time of a kick follows from it.
-    pub id: u64,
-    pub asked: u64,
-    pub ended: Option<Ended>,
+struct Part {
+    line: usize,
+    step: Step,
+    /// The message of a sender, as its place in [`Messages`].
+    message: u64,
+    /// What is added to a counter.
+    amount: u64,
+    /// How long a kick lasts.
+    lasts: u64,
+    asked: u64,
+    ended: Option<Ended>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    pub at: u64,
+struct Ended {
+    at: u64,
     /// The value that the step returned, or `None` if it provably was not taken.
-    pub value: Option<u64>,
+    value: Option<u64>,
 }
 
 impl Part {
+    fn of(called: &Called, messages: &mut Messages) -> Option<Self> {
+        let call = &called.it;
+        let (step, message) = (Step::of(call)?, messages.number(call));
+        let value = match call.outcome {
+            Outcome::Done if call.kind == Kind::Event => Some(Some(message)),
+            Outcome::Done => Some(call.value.or(Some(0))),
+            Outcome::TimedOut | Outcome::Conflict => Some(None),
+            _ => None,
+        };
+        let ended = value.and_then(|value| Some(Ended { at: call.ended?, value }));
+        let (amount, lasts) = (call.amount, call.lasts.unwrap_or(0));
+        Some(Self { line: called.line, step, message, amount, lasts, asked: call.asked, ended })
+    }
+
     /// Returns `true` if the step provably was taken.
-    pub fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.ended.is_some_and(|ended| ended.value.is_some())
     }
 
@@ -63,83 +93,61 @@ impl Part {
     }
 }
 
-/// The steps by name.
-pub type Parts = BTreeMap<String, Vec<Part>>;
-
-/// The state that the workers leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    Sum(u64),
-    Message(Option<u64>),
-    Open(bool),
-    Expired(bool),
-    Nothing,
+/// A step that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Done {
+    at: u64,
+    value: u64,
+    line: usize,
 }
 
-/// The time without faults.
-#[derive(Clone, Copy, Debug)]
-pub struct Calm {
-    pub until: u64,
-    /// How much later, in nanoseconds, a waiter has surely noticed.
-    pub clearly: u64,
-}
-
-/// Returns the time for which a kick lasts, in nanoseconds.
-pub fn lasts(id: u64) -> u64 {
-    1_000_000 + id % LONGEST
-}
-
-pub const LONGEST: u64 = 500_000_000;
-
-/// Reads a worker's report of a step. Other lines, and the partial line of a killed worker, are ignored.
-pub fn read(parts: &mut Parts, words: &[&str]) -> Option<()> {
-    let number = |text: &str| text.parse().ok();
-    match *words {
-        ["trying", name, step, id, asked, "."] => {
-            let (id, asked) = (number(id)?, number(asked)?);
-            let step = STEPS.into_iter().find(|known| format!("{known:?}") == step)?;
-            parts.entry(name.to_owned()).or_default().push(Part { step, id, asked, ended: None });
-        }
-        ["done", name, id, value, at, "."] => {
-            end(parts, name, number(id)?, Ended { at: number(at)?, value: Some(number(value)?) })?;
-        }
-        ["not", name, id, at, "."] => {
-            end(parts, name, number(id)?, Ended { at: number(at)?, value: None })?;
-        }
-        _ => {}
-    }
-    Some(())
-}
-
-fn end(parts: &mut Parts, name: &str, id: u64, ended: Ended) -> Option<()> {
-    parts.get_mut(name)?.iter_mut().rev().find(|part| part.id == id)?.ended = Some(ended);
-    Some(())
-}
-
-/// Returns the times and values of these steps, in order of time.
-pub fn done(parts: &[Part], step: Step) -> Vec<(u64, u64)> {
-    let ended = parts.iter().filter(|part| part.step == step).filter_map(|part| part.ended);
-    let mut done: Vec<(u64, u64)> = ended.filter_map(|ended| Some((ended.at, ended.value?))).collect();
+/// Returns these steps as far as they were taken, in order of time.
+fn done(parts: &[Part], step: Step) -> Vec<Done> {
+    let taken = parts.iter().filter(|part| part.step == step).filter_map(|part| {
+        let Ended { at, value } = part.ended?;
+        Some(Done { at, value: value?, line: part.line })
+    });
+    let mut done: Vec<Done> = taken.collect();
     done.sort_unstable();
     done
 }
 
-#[cfg(test)]
-fn parts(lines: &[&str]) -> Vec<Part> {
-    let mut parts = Parts::new();
-    for line in lines {
-        read(&mut parts, &line.split(' ').collect::<Vec<_>>());
-    }
-    parts.remove("x").unwrap()
+/// The state that the callers left, as it was read in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Left {
+    line: usize,
+    /// The sum, or the message if there is one. A latch that is open, and a watchdog that has expired, have some value.
+    value: Option<u64>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Left {
+    fn of(called: &Called, messages: &mut Messages) -> Option<Self> {
+        let (line, call) = (called.line, &called.it);
+        let value = || match call.kind {
+            Kind::Event => messages.number(call),
+            _ => call.value.unwrap_or(0),
+        };
+        let is_known = call.call == Call::Read && call.outcome != Outcome::Unknown;
+        is_known.then(|| (call.outcome == Outcome::Done).then(value)).map(|value| Self { line, value })
+    }
 
-    #[test]
-    fn partial_line_is_ignored() {
-        let found = parts(&["trying x Add 1 5 .", "done x 1 1 9", "trying x Add 2 6", "done x 3 1 9 ."]);
-        assert_eq!(found, [Part { step: Step::Add, id: 1, asked: 5, ended: None }]);
+    fn is_there(self) -> bool {
+        self.value.is_some()
+    }
+}
+
+/// The messages of an event, each with a number.
+#[derive(Debug, Default)]
+struct Messages(Vec<String>);
+
+impl Messages {
+    fn number(&mut self, call: &Operation) -> u64 {
+        let Some(message) = &call.message else { return 0 };
+        let known = self.0.iter().position(|known| known == message);
+        let place = known.unwrap_or_else(|| {
+            self.0.push(message.clone());
+            self.0.len() - 1
+        });
+        place as u64
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Plan,
     history::History,
-    record,
+    record::Record,
     targets::{Disk, Pauses, Target},
     trials::{OF_A_CROWD, OF_LOCKERS, Trials},
     worker::Work,
@@ -15,7 +15,6 @@ use std::{
     collections::BTreeMap,
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
-    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -29,31 +28,40 @@ pub(crate) struct Chaos {
     faults: Vec<&'static str>,
     target: Box<dyn Target>,
     workers: Vec<Worker>,
-    start: Box<dyn Fn() -> Worker>,
+    /// Starts the worker of this number.
+    start: Box<dyn Fn(u64) -> Worker>,
+    history: History,
     trials: Trials,
     counts: BTreeMap<&'static str, usize>,
 }
 
 /// A process, or threads of this one, with the thread that reads its reports or runs it.
 struct Worker {
+    number: u64,
     child: Option<Child>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
+    /// Starts a process.
     fn start(work: &Work, history: History) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(work.arguments())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a worker");
-        let (output, worker) = (child.stdout.take().expect("its output"), child.id());
+        let output = child.stdout.take().expect("its output");
         let listener = thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                history.read(worker, &line);
-            }
+            BufReader::new(output).lines().map_while(Result::ok).for_each(|line| history.read(&line));
         });
-        Self { child: Some(child), thread: Some(listener) }
+        Self { number: work.worker, child: Some(child), thread: Some(listener) }
+    }
+
+    /// Starts threads of this process.
+    fn inside(work: Work, history: History) -> Self {
+        let (number, record) = (work.worker, Record::new(work.worker, Some(history)));
+        let thread = thread::spawn(move || work.run(&record));
+        Self { number, child: None, thread: Some(thread) }
     }
 
     fn process(&self) -> Option<Pid> {
@@ -98,22 +106,16 @@ impl Chaos {
         let wanted = |fault: &&str| plan.faults.is_empty() || plan.faults.iter().any(|name| name == fault);
         let faults = known.into_iter().filter(wanted).collect();
         let work = plan.work(target.url(), resource.url());
-        let is_process = target.has_processes();
-        let start = move || {
-            if is_process {
-                return Worker::start(&work, history.clone());
-            }
-            let (work, history) = (work.clone(), history.clone());
-            let thread = thread::spawn(move || {
-                let read = move |worker, line: &str| history.read(worker, line);
-                record::into(Arc::new(read), || work.run());
-            });
-            Worker { child: None, thread: Some(thread) }
+        let (is_process, writing) = (target.has_processes(), history.clone());
+        let start = move |worker| {
+            let (work, history) = (Work { worker, ..work.clone() }, writing.clone());
+            if is_process { Worker::start(&work, history) } else { Worker::inside(work, history) }
         };
-        let workers = (0..plan.workers).map(|_| start()).collect();
+        let workers = (1..=plan.workers as u64).map(&start).collect();
         let rng = Rng::with_seed(seed);
         let trials = Trials::new(target.direct_url(), target.clock_is_late_by());
-        Self { rng, faults, target, workers, start: Box::new(start), trials, counts: BTreeMap::new() }
+        let (start, counts) = (Box::new(start), BTreeMap::new());
+        Self { rng, faults, target, workers, start, history, trials, counts }
     }
 
     /// Causes one fault, and waits a little after it.
@@ -123,14 +125,36 @@ impl Chaos {
         };
         *self.counts.entry(fault).or_default() += 1;
         let victim = self.rng.usize(..self.workers.len());
+        match fault {
+            "kill-worker" => self.kill(victim),
+            "stop-worker" => self.stop(victim),
+            fault => {
+                self.history.fault(fault, None);
+                self.strike_store(fault);
+                self.history.fault("mend", None);
+            }
+        }
+        Pauses(&mut self.rng).pause(50, 700);
+    }
+
+    fn kill(&mut self, victim: usize) {
+        self.history.fault("kill", Some(self.workers[victim].number));
+        let newest = self.workers.iter().map(|worker| worker.number).max().unwrap_or(0);
+        self.workers[victim] = (self.start)(newest + 1);
+    }
+
+    fn stop(&mut self, victim: usize) {
+        let worker = &self.workers[victim];
+        self.history.fault("stop", Some(worker.number));
+        worker.signal(Signal::STOP);
+        Pauses(&mut self.rng).pause(100, 2_500);
+        worker.signal(Signal::CONT);
+        self.history.fault("continue", Some(worker.number));
+    }
+
+    fn strike_store(&mut self, fault: &'static str) {
         let mut pauses = Pauses(&mut self.rng);
         match fault {
-            "kill-worker" => self.workers[victim] = (self.start)(),
-            "stop-worker" => {
-                self.workers[victim].signal(Signal::STOP);
-                pauses.pause(100, 2_500);
-                self.workers[victim].signal(Signal::CONT);
-            }
             SLOW_DISK => {
                 let delay = Duration::from_millis(pauses.0.u64(100..1_500));
                 let slow = SlowDisk::of(&self.writers(), delay);
@@ -142,7 +166,6 @@ impl Chaos {
             }
             fault => self.target.strike(fault, &mut pauses),
         }
-        Pauses(&mut self.rng).pause(50, 700);
     }
 
     /// Returns the processes that write to the disk.
@@ -155,7 +178,7 @@ impl Chaos {
 
     /// Ends the workers, and returns the store, the counts of the faults, and the problems of the trials.
     pub(crate) fn end(self) -> (Box<dyn Target>, String, Vec<String>) {
-        record::end();
+        self.history.end();
         drop(self.workers);
         let counts = format!("faults: {:?}\n{}", self.counts, self.trials);
         (self.target, counts, self.trials.problems)

@@ -1,8 +1,8 @@
 //! The kinds under torture, and how much of each can be held at once.
 
 use clap::ValueEnum;
-use locker_checker::limits::Limit;
-use locker_runtime::{LockRequest, Locker, Quota, RateLimiter};
+use locker_checker::format::{self, Quota};
+use locker_runtime::{LockRequest, Locker, Quota as Asked, RateLimiter};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,8 +24,8 @@ pub(crate) enum Kind {
 const ALL_READERS: u64 = 1_000;
 const PERMITS: u64 = 3;
 
-const WINDOW: Limit = Limit::Window { size: 10, interval: Duration::from_millis(300) };
-const PACED: Limit = Limit::Paced { burst: 5, every: Duration::from_millis(50) };
+const WINDOW: Quota = Quota::FixedWindow { size: 10, interval: 300_000_000 };
+const PACED: Quota = Quota::Gcra { size: 1, interval: 50_000_000, burst: 5 };
 
 impl Kind {
     /// Returns the name that the command line has for the kind.
@@ -39,6 +39,21 @@ impl Kind {
             Self::ReadWrite => "rwlock",
             Self::Semaphore => "semaphore",
             _ => "lock",
+        }
+    }
+
+    /// Returns the kind that the history names.
+    pub(crate) fn in_history(self) -> format::Kind {
+        match self {
+            Self::Lock | Self::LockAll => format::Kind::Lock,
+            Self::Semaphore => format::Kind::Semaphore,
+            Self::ReadWrite => format::Kind::ReadWrite,
+            Self::Limiter => format::Kind::Limiter,
+            Self::Counter => format::Kind::Counter,
+            Self::Event => format::Kind::Event,
+            Self::Latch => format::Kind::Latch,
+            Self::Barrier => format::Kind::Barrier,
+            Self::Watchdog => format::Kind::Watchdog,
         }
     }
 
@@ -82,15 +97,18 @@ impl Kind {
     }
 }
 
-/// Returns the limit of the limiter `name`: some count by windows, others pace.
-pub(crate) fn limit(name: &str) -> Limit {
+/// Returns the quota of the limiter `name`: some count by windows, others pace.
+pub(crate) fn quota(name: &str) -> Quota {
     if name.ends_with(['1', '3', '5', '7', '9']) { PACED } else { WINDOW }
 }
 
 pub(crate) fn limiter(locker: &Locker, name: &str) -> RateLimiter {
-    let quota = match limit(name) {
-        Limit::Window { size, interval } => Quota::fixed_window(size, interval),
-        Limit::Paced { burst, every } => Quota::gcra(1, every).burst(burst),
+    let asked = match quota(name) {
+        Quota::FixedWindow { size, interval } => Asked::fixed_window(size, Duration::from_nanos(interval)),
+        Quota::TokenBucket { size, interval } => Asked::token_bucket(size, Duration::from_nanos(interval)),
+        Quota::Gcra { size, interval, burst } => {
+            Asked::gcra(size, Duration::from_nanos(interval)).burst(burst)
+        }
     };
-    locker.rate_limiter(name, quota)
+    locker.rate_limiter(name, asked)
 }

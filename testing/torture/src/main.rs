@@ -1,10 +1,10 @@
 //! Real worker processes share a few locks, semaphores, read/write locks, limiters, counters, events, latches, barriers
 //! and watchdogs while workers, network and server break. Then the history is judged.
 //!
-//! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/contributing/evidence.md` lists the
-//! checks.
+//! `cargo run -p locker-torture -- --seconds 600`; `--help` lists the options. `docs/contributing/histories.md` has the
+//! format and the laws of the history.
 
-mod calls;
+mod clock;
 mod faults;
 mod history;
 mod kinds;
@@ -18,18 +18,25 @@ mod worker;
 
 use clap::{Args, Parser, Subcommand};
 use faults::Chaos;
-use history::{History, Losses};
+use history::History;
 use kinds::Kind;
-use locker_checker::{steps::Calm, verdict::Verdict};
+use locker_checker::{
+    Verdict,
+    format::{self, Header, Line, Losses},
+};
 use locker_harness::RedisServer;
 use locker_runtime::Locker;
+use record::Record;
 use std::{
     collections::BTreeSet,
+    fs::File,
+    path::PathBuf,
     process::ExitCode,
     time::{Duration, Instant},
 };
-use targets::{Store, Topology};
-use worker::Work;
+use targets::{Store, Target, Topology};
+use tempfile::{NamedTempFile, TempPath};
+use worker::{LEASE, Work};
 
 /// Tortures locks and other primitives on a store, and judges the history.
 #[derive(Debug, Parser)]
@@ -87,13 +94,23 @@ struct Plan {
     /// Only these faults. A wrong name prints those of the store.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
+    /// The file of the history. Default: a temporary file, which stays if there are problems.
+    #[arg(long)]
+    history: Option<PathBuf>,
 }
+
+/// A waiter has surely noticed by then.
+const NOTICED: Duration = Duration::from_millis(200);
+/// No call waits for longer than 4 s, and no fault lasts for longer than 2.5 s: none takes more than 12 s.
+const RETURNS_WITHIN: Duration = Duration::from_secs(8);
+/// The most that the clocks of the server and of the callers may differ by.
+const CLOCKS_DIFFER: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.role {
         Some(Role::Worker(work)) => {
-            work.run();
+            work.run(&Record::new(work.worker, None));
             ExitCode::SUCCESS
         }
         Some(Role::Crowd(crowd)) => {
@@ -118,35 +135,82 @@ fn torture(plan: &Plan) -> ExitCode {
     println!(
         "{store:?} ({topology:?}), seed {seed}, {workers} workers with {callers} callers each on {names} of {kinds:?} for {seconds} s"
     );
-    let history = History::default();
-    // A store that is broken all the time has no calm time.
-    let has_calm = target.has_processes();
+    let (file, temporary) = plan.file();
+    let history = History::new(file);
+    history.write(&Line::Header(plan.header(&*target, seed)));
     let mut chaos = Chaos::new(plan, seed, target, &resource, history.clone());
     std::thread::sleep(Duration::from_secs(plan.calm));
-    let calm_until = if has_calm { record::now() } else { 0 };
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(plan.seconds) {
         chaos.strike();
     }
     let (target, counts, late) = chaos.end();
-    let mut verdict = history.judge(calm_until, target.joins_within(), target.losses(), target.clock_gains());
-    resource::judge(&resource, &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::ReadWrite]), &mut verdict);
-    verdict.problems.extend(late);
-    verdict.problems.extend(target.leaks());
+    history.problems(late);
+    resource::read(&resource, &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::ReadWrite]), &history);
+    history.problems(target.leaks());
     let locker = Locker::connect_blocking(&target.direct_url()).expect("the store");
-    verdict.problems.extend(leaks::find(plan, &locker));
-    verdict.problems.extend(target.eternal_keys().iter().map(|key| format!("leak: {key} never expires")));
-    let clearly = Duration::from_millis(200) + target.clock_is_late_by();
-    let calm = Calm { until: calm_until, clearly: u64::try_from(clearly.as_nanos()).expect("seconds") };
-    history.judge_together(&locker, calm, &mut verdict);
+    history.problems(leaks::find(plan, &locker));
+    history.problems(target.eternal_keys().iter().map(|key| format!("leak: {key} never expires")));
+    together::read(&history, &locker);
     println!("{counts}");
-    report(&verdict)
+    let verdict = report(&history);
+    if verdict.is_sound() {
+        return ExitCode::SUCCESS;
+    }
+    if let Some(temporary) = temporary {
+        println!("the history is {}", temporary.keep().expect("the file of the history").display());
+    }
+    ExitCode::FAILURE
+}
+
+/// Prints the verdict, and the first problems.
+fn report(history: &History) -> Verdict {
+    let verdict = history.judge().expect("a history that the checker reads");
+    for problem in verdict.problems.iter().take(20) {
+        println!("problem: {problem}");
+    }
+    println!("{verdict}");
+    verdict
 }
 
 impl Plan {
     /// Returns what each worker does.
     fn work(&self, url: String, resource: String) -> Work {
-        Work { url, resource, kinds: self.kinds.clone(), names: self.names, callers: self.callers }
+        let Self { kinds, names, callers, .. } = self.clone();
+        Work { worker: 0, url, resource, kinds, names, callers }
+    }
+
+    /// Returns the file of the history, and its path if it is to be removed.
+    fn file(&self) -> (File, Option<TempPath>) {
+        let Some(path) = &self.history else {
+            let (file, path) = NamedTempFile::with_prefix("history").expect("a temporary file").into_parts();
+            return (file, Some(path));
+        };
+        let mut options = File::options();
+        let file = options.read(true).write(true).create(true).truncate(true).open(path);
+        (file.unwrap_or_else(|error| panic!("--history {}: {error}", path.display())), None)
+    }
+
+    /// Returns what is known about the history of a run.
+    fn header(&self, target: &dyn Target, seed: u64) -> Header {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).expect("seconds");
+        let made_by: Vec<String> =
+            std::iter::once("locker-torture".into()).chain(std::env::args().skip(1)).collect();
+        Header {
+            version: format::VERSION,
+            store: format!("{:?} ({:?})", self.store, self.topology),
+            made_by: made_by.join(" "),
+            seed: Some(seed),
+            lease: nanos(LEASE),
+            loses: target.losses(),
+            // A store that is broken all the time has no calm time.
+            calm: target.has_processes(),
+            joins_within: nanos(target.joins_within()),
+            notices_within: nanos(NOTICED + target.clock_is_late_by()),
+            returns_within: nanos(RETURNS_WITHIN),
+            clock_gains: nanos(target.clock_gains()),
+            clocks_differ: nanos(CLOCKS_DIFFER),
+        }
     }
 
     fn names_of(&self, kinds: &[Kind]) -> Vec<String> {
@@ -155,9 +219,4 @@ impl Plan {
             wanted.flat_map(|kind| (0..self.names).map(|number| kind.name(number))).collect();
         names.into_iter().collect()
     }
-}
-
-fn report(verdict: &Verdict) -> ExitCode {
-    println!("{verdict}");
-    if verdict.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,56 +1,39 @@
-//! What a worker records: times of a clock that all processes share, and lines on its output.
+//! What a worker records: lines of the history on its output.
 
+use crate::{clock::now, history::History};
+use locker_checker::format::{Call, Kind, Line, Operation};
 use std::{
-    cell::RefCell,
     io::Write,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Where the lines of workers go that are threads of this process, with the number of the worker.
-pub(crate) type Reader = Arc<dyn Fn(u32, &str) + Send + Sync>;
-
-/// Whether workers that are threads of this process are to end.
-static ENDED: AtomicBool = AtomicBool::new(false);
-
-static WORKERS: AtomicU32 = AtomicU32::new(0);
-
-thread_local! {
-    /// The reader of this thread's lines, and the number of its worker. `None` in a process of a worker's own.
-    static READER: RefCell<Option<(Reader, u32)>> = const { RefCell::new(None) };
+/// Where the lines of one worker go.
+#[derive(Debug)]
+pub(crate) struct Record {
+    worker: u64,
+    calls: AtomicU64,
+    /// The history of this process. A process of a worker's own has none, and prints its lines.
+    history: Option<History>,
 }
 
-/// Returns the nanoseconds of a clock that all processes of this machine share.
-pub(crate) fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-}
-
-/// Prints a line of the record. Returns `None` if the output is closed.
-pub(crate) fn say(line: &str) -> Option<()> {
-    if let Some((read, worker)) = READER.with_borrow(Clone::clone) {
-        return (!ENDED.load(Ordering::Relaxed)).then(|| read(worker, line));
+impl Record {
+    pub(crate) fn new(worker: u64, history: Option<History>) -> Self {
+        Self { worker, calls: AtomicU64::new(0), history }
     }
-    let mut output = std::io::stdout().lock();
-    writeln!(output, "{line}").and_then(|()| output.flush()).ok()
-}
 
-/// Runs a worker on this thread, whose lines go to `reader`.
-pub(crate) fn into(reader: Reader, work: impl FnOnce()) {
-    let worker = WORKERS.fetch_add(1, Ordering::Relaxed);
-    READER.set(Some((reader, worker)));
-    work();
-}
+    /// Begins a call.
+    pub(crate) fn call(&self, kind: Kind, name: &str, call: Call) -> Operation {
+        let id = Some(self.calls.fetch_add(1, Ordering::Relaxed));
+        Operation { id, ..Operation::new(self.worker, kind, name, call, now()) }
+    }
 
-/// Returns the record of this thread, for a thread of the same worker.
-pub(crate) fn shared() -> impl FnOnce() + Send {
-    let reader = READER.with_borrow(Clone::clone);
-    move || READER.set(reader)
-}
-
-/// Ends the workers that are threads of this process.
-pub(crate) fn end() {
-    ENDED.store(true, Ordering::Relaxed);
+    /// Records what is known about a call. Returns `None` if nobody listens any more.
+    pub(crate) fn say(&self, call: &Operation) -> Option<()> {
+        let line = Line::Operation(Box::new(call.clone()));
+        if let Some(history) = &self.history {
+            return history.say(&line);
+        }
+        let mut output = std::io::stdout().lock();
+        writeln!(output, "{}", line.text()).and_then(|()| output.flush()).ok()
+    }
 }

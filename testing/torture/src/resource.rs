@@ -1,6 +1,7 @@
 //! The protected resource: one counter that trusts the lock, and one that checks the fence.
 
-use locker_checker::verdict::Verdict;
+use crate::history::History;
+use locker_checker::format::{Counted, Line, Resource as Left};
 use locker_harness::RedisServer;
 use redis::{Client, Connection, Script};
 use std::time::Duration;
@@ -55,65 +56,23 @@ impl Resource {
     }
 }
 
-/// The value of a counter, and the number of its accepted updates.
-#[derive(Clone, Copy, Debug)]
-struct Counted {
-    value: u64,
-    accepted: u64,
-}
-
-impl Counted {
-    fn read(server: &RedisServer, value: &str, accepted: &str, name: &str) -> Self {
-        let count = |key: &str| server.ask::<Option<u64>>("GET", &[&format!("{key}:{name}")]).unwrap_or(0);
-        Self { value: count(value), accepted: count(accepted) }
-    }
-}
-
-/// Judges the counters that these `names` protect.
-pub(crate) fn judge(server: &RedisServer, names: &[String], verdict: &mut Verdict) {
+/// Reads the counters that these `names` protect, into the history.
+pub(crate) fn read(server: &RedisServer, names: &[String], history: &History) {
     for name in names {
-        let fenced = Counted::read(server, "fenced", "fenced-writes", name);
-        let plain = Counted::read(server, "plain", "plain-writes", name);
-        weigh(name, fenced, plain, verdict);
-    }
-    if verdict.fenced_updates == 0 && !names.is_empty() {
-        verdict.problems.push("no worker wrote under a fence".into());
+        let fenced = counted(server, "fenced", "fenced-writes", name);
+        let plain = counted(server, "plain", "plain-writes", name);
+        history.write(&Line::Resource(Left { name: name.clone(), fenced, plain }));
     }
 }
 
-/// Compares the value with the number of accepted updates: the difference is lost.
-fn weigh(name: &str, fenced: Counted, plain: Counted, verdict: &mut Verdict) {
-    verdict.fenced_updates += fenced.accepted;
-    if fenced.value != fenced.accepted {
-        verdict.problems.push(format!("lost update under a fence on {name}: {fenced:?}"));
-    }
-    verdict.plain_updates += plain.accepted;
-    verdict.plain_lost += plain.accepted - plain.value;
+fn counted(server: &RedisServer, value: &str, accepted: &str, name: &str) -> Counted {
+    let count = |key: &str| server.ask::<Option<u64>>("GET", &[&format!("{key}:{name}")]).unwrap_or(0);
+    Counted { value: count(value), accepted: count(accepted) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn weighed(fenced: (u64, u64), plain: (u64, u64)) -> Verdict {
-        let mut verdict = Verdict::default();
-        let counted = |(value, accepted)| Counted { value, accepted };
-        weigh("0", counted(fenced), counted(plain), &mut verdict);
-        verdict
-    }
-
-    #[test]
-    fn a_lost_update_is_a_problem_only_under_a_fence() {
-        let verdict = weighed((7, 7), (5, 6));
-        assert_eq!(verdict.problems, [""; 0]);
-        assert_eq!((verdict.plain_lost, verdict.fenced_updates), (1, 7));
-        assert_eq!(weighed((6, 7), (6, 6)).problems.len(), 1);
-        assert_eq!(
-            weighed((8, 7), (6, 6)).problems.len(),
-            1,
-            "a value above the accepted updates is a problem as well"
-        );
-    }
 
     /// The resource refuses the write of a late holder, also between its read and its write.
     #[test]
@@ -123,7 +82,7 @@ mod tests {
         for fence in [5, 4, 5, 6] {
             resource.add_fenced("0", fence);
         }
-        let counted = Counted::read(&server, "fenced", "fenced-writes", "0");
+        let counted = counted(&server, "fenced", "fenced-writes", "0");
         assert_eq!((counted.value, counted.accepted), (3, 3));
     }
 }

@@ -9,9 +9,9 @@ mod postgres;
 mod redis;
 mod sentinel;
 
-use crate::history::Losses;
 use clap::ValueEnum;
 use fastrand::Rng;
+use locker_checker::format::Losses;
 use rustix::process::Pid;
 use std::{thread, time::Duration};
 
@@ -59,7 +59,7 @@ pub(crate) trait Target {
 
     /// Returns what faults may lose.
     fn losses(&self) -> Losses {
-        Losses::None
+        Losses::Nothing
     }
 
     /// Returns whether workers are processes. If not, they are threads of this one.

@@ -1,97 +1,118 @@
-//! Counters, events, latches, barriers and watchdogs: the calls of the workers, and the verdict on them.
+//! Counters, events, latches, barriers and watchdogs: the calls of the workers, and the state that they leave.
 //!
-//! A worker reports each step before and after it. A step without a second report, because its worker was killed or its
-//! outcome is unknown, may have been taken at any later time, or never.
+//! A worker reports each step before and after it.
 
-use crate::{
-    kinds::Kind,
-    record::{now, say},
-};
+use crate::{clock::now, history::History, kinds::Kind, record::Record};
 use fastrand::Rng;
-use locker_checker::steps::{COUNT, Calm, LONGEST, Left, PARTIES, Part, Parts, Step, done, lasts, problems};
+use locker_checker::format::{self, Call, Line, Operation, Outcome};
 use locker_runtime::{ErrorKind, Locker, Result};
 use std::time::Duration;
 
+/// The count of the latches.
+const COUNT: u64 = 4;
+/// The parties of the barriers.
+const PARTIES: u64 = 3;
 /// The time after which all callers change to the next event, latch, barrier and watchdog.
 const ROUND: u64 = 400_000_000;
-
-/// Takes one step with `name`, and reports it before and after.
-pub(crate) fn take_part(kind: Kind, locker: &Locker, name: &str, rng: &mut Rng) -> Option<()> {
-    let name = if kind == Kind::Counter { name.to_owned() } else { format!("{name}:{}", now() / ROUND) };
-    let longest = if rng.u8(..8) == 0 { 4_000 } else { 600 };
-    let (patience, id) = (Duration::from_millis(rng.u64(..longest)), rng.u64(..));
-    let step = match kind {
-        Kind::Counter => Step::Add,
-        Kind::Event if rng.u8(..4) == 0 => Step::Send,
-        Kind::Event => Step::Await,
-        Kind::Latch if rng.bool() => Step::CountDown,
-        Kind::Latch => Step::Pass,
-        Kind::Watchdog if rng.bool() => Step::Kick,
-        Kind::Watchdog => Step::Expire,
-        _ => Step::Arrive,
-    };
-    say(&format!("trying {name} {step:?} {id} {} .", now()))?;
-    match take(step, locker, &name, id, patience) {
-        Ok(value) => say(&format!("done {name} {id} {value} {} .", now())),
-        Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::TimedOut) => {
-            say(&format!("not {name} {id} {} .", now()))
-        }
-        Err(_) => Some(()),
-    }
-}
-
-fn take(step: Step, locker: &Locker, name: &str, id: u64, patience: Duration) -> Result<u64> {
-    // No sender has sent any other text.
-    let sender = |text: String| text.parse().unwrap_or(u64::MAX);
-    match step {
-        Step::Add => locker.counter(name).add_blocking(1).map(i64::unsigned_abs),
-        Step::Send => locker.event(name).send_blocking(&id.to_string()).map(|()| id),
-        Step::Await => locker.event(name).wait_blocking(patience).map(sender),
-        Step::CountDown => locker.latch(name, COUNT).count_down_blocking(),
-        Step::Pass => locker.latch(name, COUNT).wait_blocking(patience).map(|()| 0),
-        Step::Arrive => locker.barrier(name, PARTIES).wait_blocking(patience).map(|()| 0),
-        Step::Kick => locker.watchdog(name).kick_blocking(Duration::from_nanos(lasts(id))).map(|()| 0),
-        Step::Expire => locker.watchdog(name).wait_blocking(patience).map(|()| 0),
-    }
-}
-
+/// The longest time for which a kick lasts.
+const LONGEST: Duration = Duration::from_millis(501);
 /// How much later than at its end an expiry may be noticed when everything is over.
 const UNHURRIED: Duration = Duration::from_secs(3);
 
-/// Judges all steps, and the state that they left in the store.
-pub(crate) fn judge(parts: &Parts, locker: &Locker, calm: Calm) -> Vec<String> {
-    let judge = |(name, parts): (&String, &Vec<Part>)| {
-        let found = match left(locker, name, parts) {
-            Ok(left) => problems(parts, left, calm),
-            Err(error) => vec![format!("the state that is left cannot be read: {error}")],
-        };
-        found.into_iter().map(|problem| format!("on {name}, {problem}")).collect::<Vec<_>>()
-    };
-    parts.iter().flat_map(judge).collect()
+/// Takes one step with `name`, and reports it before and after.
+pub(crate) fn take_part(
+    kind: Kind,
+    locker: &Locker,
+    record: &Record,
+    name: &str,
+    rng: &mut Rng,
+) -> Option<()> {
+    let mut step = begin(kind, record, name, rng);
+    record.say(&step)?;
+    let taken = take(&mut step, locker);
+    (step.outcome, step.ended) = (outcome(taken), Some(now()));
+    record.say(&step)
 }
 
-fn left(locker: &Locker, name: &str, parts: &[Part]) -> Result<Left> {
-    let no_wait = Duration::ZERO;
-    let look = |there: Result<()>| match there {
-        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(false),
-        there => there.map(|()| true),
+fn outcome(taken: Result<()>) -> Outcome {
+    match taken.map_err(|error| error.kind()) {
+        Ok(()) => Outcome::Done,
+        Err(ErrorKind::Conflict) => Outcome::Conflict,
+        Err(ErrorKind::TimedOut) => Outcome::TimedOut,
+        Err(_) => Outcome::Unknown,
+    }
+}
+
+/// Decides on a step.
+fn begin(kind: Kind, record: &Record, name: &str, rng: &mut Rng) -> Operation {
+    let call = match kind {
+        Kind::Counter => Call::Add,
+        Kind::Event if rng.u8(..4) == 0 => Call::Send,
+        Kind::Latch if rng.bool() => Call::CountDown,
+        Kind::Watchdog if rng.bool() => Call::Kick,
+        _ => Call::Wait,
     };
-    match Kind::of(name) {
-        Some(Kind::Counter) => locker.counter(name).get_blocking().map(|sum| Left::Sum(sum.unsigned_abs())),
-        Some(Kind::Event) => {
-            let mut message = None;
-            let sent = locker
-                .event(name)
-                .wait_blocking(no_wait)
-                .map(|text| message = Some(text.parse().unwrap_or(u64::MAX)));
-            look(sent).map(|_| Left::Message(message))
+    let name = if kind == Kind::Counter { name.to_owned() } else { format!("{name}:{}", now() / ROUND) };
+    let longest = if rng.u8(..8) == 0 { 4_000 } else { 600 };
+    let mut step = record.call(kind.in_history(), &name, call);
+    step.size = match kind {
+        Kind::Latch => COUNT,
+        Kind::Barrier => PARTIES,
+        _ => 1,
+    };
+    match call {
+        Call::Send => step.message = Some(rng.u64(..).to_string()),
+        Call::Kick => step.lasts = Some(rng.u64(1_000_000..nanos(LONGEST))),
+        Call::Wait => step.timeout = Some(rng.u64(..longest) * 1_000_000),
+        _ => {}
+    }
+    step
+}
+
+fn take(step: &mut Operation, locker: &Locker) -> Result<()> {
+    let (name, patience) = (step.name.as_str(), Duration::from_nanos(step.timeout.unwrap_or(0)));
+    match (step.call, step.kind) {
+        (Call::Add, _) => {
+            locker.counter(name).add_blocking(1).map(|sum| step.value = Some(sum.unsigned_abs()))
         }
-        Some(Kind::Latch) => look(locker.latch(name, COUNT).wait_blocking(no_wait)).map(Left::Open),
-        Some(Kind::Watchdog) => {
-            let was_kicked = !done(parts, Step::Kick).is_empty();
-            let longest = if was_kicked { Duration::from_nanos(LONGEST) + UNHURRIED } else { no_wait };
-            look(locker.watchdog(name).wait_blocking(longest)).map(Left::Expired)
+        (Call::Send, _) => locker.event(name).send_blocking(step.message.as_deref().unwrap_or_default()),
+        (Call::CountDown, _) => {
+            locker.latch(name, COUNT).count_down_blocking().map(|left| step.value = Some(left))
         }
-        _ => Ok(Left::Nothing),
+        (Call::Kick, _) => locker.watchdog(name).kick_blocking(Duration::from_nanos(step.lasts.unwrap_or(0))),
+        (_, format::Kind::Barrier) => locker.barrier(name, PARTIES).wait_blocking(patience),
+        _ => wait(step, locker, patience),
+    }
+}
+
+/// Waits for an event, a latch or a watchdog.
+fn wait(step: &mut Operation, locker: &Locker, patience: Duration) -> Result<()> {
+    let name = step.name.as_str();
+    match step.kind {
+        format::Kind::Event => {
+            locker.event(name).wait_blocking(patience).map(|message| step.message = Some(message))
+        }
+        format::Kind::Latch => locker.latch(name, COUNT).wait_blocking(patience),
+        _ => locker.watchdog(name).wait_blocking(patience).map(drop),
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("seconds")
+}
+
+/// Reads what the workers have left, into the history.
+pub(crate) fn read(history: &History, locker: &Locker) {
+    for ((kind, name), was_kicked) in history.named() {
+        let mut read = Operation::new(0, kind, name, Call::Read, now());
+        let taken = match kind {
+            format::Kind::Counter => {
+                let sum = locker.counter(&read.name).get_blocking();
+                sum.map(|sum| read.value = Some(sum.unsigned_abs()))
+            }
+            _ => wait(&mut read, locker, if was_kicked { LONGEST + UNHURRIED } else { Duration::ZERO }),
+        };
+        (read.outcome, read.ended) = (outcome(taken), Some(now()));
+        history.write(&Line::Operation(Box::new(read)));
     }
 }

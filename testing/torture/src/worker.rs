@@ -1,13 +1,15 @@
 //! A worker process: takes locks, changes the resource that they protect, and reports both.
 
 use crate::{
-    calls::Calls,
+    clock::now,
     kinds::{self, Kind},
-    record::{self, now, say},
+    record::Record,
     resource::Resource,
     together,
 };
 use clap::Args;
+use fastrand::Rng;
+use locker_checker::format::{Call, Mode, Operation, Outcome};
 use locker_runtime::{ErrorKind, Guard, Guards, LockAllRequest, Locker, Result};
 use std::{
     collections::BTreeSet,
@@ -18,6 +20,9 @@ pub(crate) const LEASE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Work {
+    /// The number of the worker in the history.
+    #[arg(long)]
+    pub(crate) worker: u64,
     /// The server of the locks.
     #[arg(long)]
     pub(crate) url: String,
@@ -34,19 +39,13 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Runs until it is killed or its output is closed.
-    pub(crate) fn run(&self) {
+    /// Runs until it is killed or nobody listens to it.
+    pub(crate) fn run(&self, record: &Record) {
         let Some(locker) = self.connect() else { return };
-        let calls = Calls::new(self.callers);
         std::thread::scope(|scope| {
-            for caller in 0..self.callers {
-                let (shared, locker, calls) = (record::shared(), &locker, &calls);
-                scope.spawn(move || {
-                    shared();
-                    self.call(locker, |name| calls.begin(caller, name));
-                });
+            for _ in 0..self.callers {
+                scope.spawn(|| self.call(&locker, record));
             }
-            calls.watch();
         });
     }
 
@@ -54,6 +53,7 @@ impl Work {
     pub(crate) fn arguments(&self) -> Vec<String> {
         let kinds: Vec<String> = self.kinds.iter().map(|kind| kind.text()).collect();
         let options = [
+            ("--worker", self.worker.to_string()),
             ("--url", self.url.clone()),
             ("--resource", self.resource.clone()),
             ("--kinds", kinds.join(",")),
@@ -64,58 +64,61 @@ impl Work {
         std::iter::once("worker".to_owned()).chain(options).collect()
     }
 
-    fn call(&self, locker: &Locker, begin: impl Fn(&str)) -> Option<()> {
+    fn call(&self, locker: &Locker, record: &Record) -> Option<()> {
         let mut resource = Resource::open(&self.resource)?;
-        let mut rng = fastrand::Rng::new();
+        let mut rng = Rng::new();
         loop {
             let kind = rng.choice(self.kinds.iter().copied())?;
             let name = kind.name(rng.usize(..self.names));
-            begin(&name);
-            // Some give up while they wait.
-            let patience = Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) });
-            if kind == Kind::Limiter {
-                pass(locker, &name, rng.u64(1..3), patience.min(Duration::from_millis(400)))?;
-                continue;
+            match kind {
+                Kind::Limiter => pass(locker, record, &name, &mut rng)?,
+                kind if kind.whole() == 0 => together::take_part(kind, locker, record, &name, &mut rng)?,
+                kind => self.hold(kind, name, locker, record, &mut resource, &mut rng)?,
             }
-            if kind.whole() == 0 {
-                together::take_part(kind, locker, &name, &mut rng)?;
-                continue;
-            }
-            let share = kind.share(&mut rng);
-            let asked = now();
-            let held = match kind {
-                Kind::LockAll => {
-                    self.all(locker, &mut rng).timeout(patience).acquire_blocking().map(Held::All)
-                }
-                _ => kind.ask(locker, &name, share).timeout(patience).acquire_blocking().map(Held::One),
-            };
-            let Ok(held) = held else {
-                say(&format!("missed {name}"))?;
-                continue;
-            };
-            let entered = now();
-            let names = if kind == Kind::LockAll { self.names_of(kind) } else { vec![name] };
-            let fences: Vec<(String, u64)> = names.into_iter().zip(held.fences()).collect();
-            let report = |state: &str, seen: Option<u64>| {
-                let seen = seen.map_or("-".into(), |seen| seen.to_string());
-                fences.iter().enumerate().try_for_each(|(place, (name, fence))| {
-                    say(&format!("{state} {name} {fence} {share} {asked} {entered} {seen} {place} ."))
-                })
-            };
-            let stay = Duration::from_millis(rng.u64(..12));
-            let change = |resource: &mut Resource, change| {
-                for (name, fence) in &fences {
-                    match change {
-                        _ if share < kind.whole() => {}
-                        1 => resource.add_plainly(name),
-                        _ => resource.add_fenced(name, *fence),
-                    }
-                }
-            };
-            let seen =
-                protected(&held, stay, |seen| report("holding", Some(seen)), |at| change(&mut resource, at));
-            report(end(held), seen)?;
         }
+    }
+
+    /// Takes locks or permits, changes the resource, and releases.
+    fn hold(
+        &self,
+        kind: Kind,
+        name: String,
+        locker: &Locker,
+        record: &Record,
+        resource: &mut Resource,
+        rng: &mut Rng,
+    ) -> Option<()> {
+        let (share, patience) = (kind.share(rng), patience(rng));
+        let names = if kind == Kind::LockAll { self.names_of(kind) } else { vec![name] };
+        let mut holds = Holds::begin(record, kind, &names, share, patience);
+        holds.say(|_| ())?;
+        let held = match kind {
+            Kind::LockAll => self.all(locker, rng).timeout(patience).acquire_blocking().map(Held::All),
+            _ => kind.ask(locker, &names[0], share).timeout(patience).acquire_blocking().map(Held::One),
+        };
+        let held = match held {
+            Ok(held) => held,
+            Err(error) => {
+                let at = now();
+                return holds.say(|call| (call.outcome, call.ended) = (missed(error.kind()), Some(at)));
+            }
+        };
+        holds.enter(&held.fences());
+        let fences: Vec<(String, u64)> = names.into_iter().zip(held.fences()).collect();
+        let change = |change| {
+            for (name, fence) in fences.iter().filter(|_| share == kind.whole()) {
+                match change {
+                    1 => resource.add_plainly(name),
+                    _ => resource.add_fenced(name, *fence),
+                }
+            }
+        };
+        let stay = Duration::from_millis(rng.u64(..12));
+        let seen = protected(&held, stay, |seen| holds.say(|call| call.seen = Some(seen)), change);
+        let left = now();
+        holds.say(|call| (call.seen, call.left) = (seen, Some(left)))?;
+        let (outcome, ended) = (end(held), now());
+        holds.say(|call| (call.outcome, call.ended) = (outcome, Some(ended)))
     }
 
     /// Returns the names of the kind, in the order of their keys.
@@ -125,7 +128,7 @@ impl Work {
     }
 
     /// Returns a request for all locks, in any order, with some of them named twice.
-    fn all(&self, locker: &Locker, rng: &mut fastrand::Rng) -> LockAllRequest {
+    fn all(&self, locker: &Locker, rng: &mut Rng) -> LockAllRequest {
         let mut names = [self.names_of(Kind::LockAll), self.names_of(Kind::LockAll)].concat();
         names.truncate(rng.usize(self.names..=names.len()));
         rng.shuffle(&mut names);
@@ -142,6 +145,56 @@ impl Work {
             }
         }
         None
+    }
+}
+
+/// Returns how long a caller waits. Some give up while they wait.
+fn patience(rng: &mut Rng) -> Duration {
+    Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) })
+}
+
+fn missed(error: ErrorKind) -> Outcome {
+    match error {
+        ErrorKind::TimedOut => Outcome::TimedOut,
+        ErrorKind::Limited => Outcome::Refused,
+        _ => Outcome::Unknown,
+    }
+}
+
+/// What is recorded about one hold, or about several together.
+struct Holds<'a> {
+    record: &'a Record,
+    calls: Vec<Operation>,
+}
+
+impl<'a> Holds<'a> {
+    fn begin(record: &'a Record, kind: Kind, names: &[String], share: u64, patience: Duration) -> Self {
+        let call = |(place, name): (usize, &String)| {
+            let mut call = record.call(kind.in_history(), name, Call::Acquire);
+            call.timeout = u64::try_from(patience.as_nanos()).ok();
+            call.in_line = place == 0;
+            match kind {
+                Kind::Semaphore => (call.permits, call.size) = (share, kind.whole()),
+                Kind::ReadWrite if share < kind.whole() => call.mode = Some(Mode::Read),
+                Kind::ReadWrite => call.mode = Some(Mode::Write),
+                _ => {}
+            }
+            call
+        };
+        Self { record, calls: names.iter().enumerate().map(call).collect() }
+    }
+
+    fn enter(&mut self, fences: &[u64]) {
+        let entered = now();
+        for (call, fence) in self.calls.iter_mut().zip(fences) {
+            (call.outcome, call.entered, call.fence) = (Outcome::Granted, Some(entered), Some(*fence));
+        }
+    }
+
+    /// Changes and reports what is known.
+    fn say(&mut self, change: impl FnMut(&mut Operation)) -> Option<()> {
+        self.calls.iter_mut().for_each(change);
+        self.calls.iter().try_for_each(|call| self.record.say(call))
     }
 }
 
@@ -181,24 +234,29 @@ impl Held {
     }
 }
 
-/// Releases and returns the outcome. A loss while the lease provably runs is `early`.
-fn end(held: Held) -> &'static str {
+/// Releases and returns the outcome. A loss while the lease provably runs is early.
+fn end(held: Held) -> Outcome {
     let provably_until = Instant::now() + held.remaining();
     match held.release_blocking() {
-        Ok(()) => "released",
-        Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < provably_until => "early",
-        Err(_) => "lost",
+        Ok(()) => Outcome::Released,
+        Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < provably_until => {
+            Outcome::LostEarly
+        }
+        Err(_) => Outcome::Lost,
     }
 }
 
 /// Asks a limiter for an admission, and reports it with its times.
-fn pass(locker: &Locker, name: &str, tokens: u64, patience: Duration) -> Option<()> {
-    let asked = now();
-    match kinds::limiter(locker, name).tokens(tokens).timeout(patience).acquire_blocking() {
-        Ok(_) => say(&format!("admitted {name} {tokens} {asked} {} .", now())),
-        Err(error) if error.kind() == ErrorKind::Limited => say(&format!("refused {name}")),
-        Err(_) => say(&format!("missed {name}")),
-    }
+fn pass(locker: &Locker, record: &Record, name: &str, rng: &mut Rng) -> Option<()> {
+    let (tokens, patience) = (rng.u64(1..3), patience(rng).min(Duration::from_millis(400)));
+    let mut call = record.call(Kind::Limiter.in_history(), name, Call::Admit);
+    (call.tokens, call.quota) = (tokens, Some(kinds::quota(name)));
+    call.timeout = u64::try_from(patience.as_nanos()).ok();
+    record.say(&call)?;
+    let admitted = kinds::limiter(locker, name).tokens(tokens).timeout(patience).acquire_blocking();
+    call.ended = Some(now());
+    call.outcome = admitted.map_or_else(|error| missed(error.kind()), |_| Outcome::Admitted);
+    record.say(&call)
 }
 
 /// Makes both changes, and returns the last moment at which the guard was provably held.
@@ -208,7 +266,7 @@ fn pass(locker: &Locker, name: &str, tokens: u64, patience: Duration) -> Option<
 fn protected(
     held: &Held,
     stay: Duration,
-    report: impl Fn(u64) -> Option<()>,
+    mut report: impl FnMut(u64) -> Option<()>,
     mut change: impl FnMut(u32),
 ) -> Option<u64> {
     let (started, mut seen, mut changes) = (Instant::now(), None, 0);

@@ -1,7 +1,7 @@
 //! One PostgreSQL server.
 
 use super::{Disk, Pauses, Target, network};
-use crate::history::Losses;
+use locker_checker::format::Losses;
 use locker_harness::{PostgresServer, Proxy, Signal, eventually};
 use rustix::process::{Pid, kill_process};
 

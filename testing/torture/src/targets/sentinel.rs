@@ -1,7 +1,8 @@
 //! A master, two replicas and three sentinels. The workers are in strict mode, because failovers lose writes.
 
 use super::{Pauses, Target, redis};
-use crate::{history::Losses, worker::LEASE};
+use crate::worker::LEASE;
+use locker_checker::format::Losses;
 use locker_harness::{SentinelSetup, Signal, eventually};
 use std::time::Duration;
 
