@@ -96,3 +96,48 @@ impl Writing {
         writeln!(self.file, "{}", line.text()).expect("room for the history");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use locker_checker::format::Operation;
+
+    fn history() -> History {
+        let history = History::new(tempfile::tempfile().unwrap());
+        history.read(r#"{"type":"header","version":1,"store":"none","made_by":"hand","lease":1}"#);
+        history
+    }
+
+    fn addition(value: u64) -> Line {
+        let mut call = Operation::new(1, Kind::Counter, "a", Call::Add, 10);
+        (call.value, call.ended, call.outcome) = (Some(value), Some(20), Outcome::Done);
+        Line::Operation(Box::new(call))
+    }
+
+    #[test]
+    fn partial_line_is_ignored() {
+        let (history, line) = (history(), addition(1).text());
+        history.read(&line);
+        history.read(&line[..line.len() - 1]);
+        let verdict = history.judge().unwrap();
+        assert_eq!((verdict.steps["counter"], verdict.problems), (1, vec![]));
+    }
+
+    #[test]
+    fn own_problems_are_in_the_verdict() {
+        let history = history();
+        history.write(&addition(1));
+        history.problems(["leak".to_owned()]);
+        assert_eq!(history.judge().unwrap().problems[0].to_string(), "line 3: leak");
+    }
+
+    /// A thread that goes on may still be in a call: a process is killed there.
+    #[test]
+    fn threads_write_nothing_after_the_end() {
+        let history = history();
+        assert_eq!(history.say(&addition(1)), Some(()));
+        history.end();
+        assert_eq!(history.say(&addition(2)), None);
+        assert_eq!(history.judge().unwrap().steps["counter"], 1);
+    }
+}

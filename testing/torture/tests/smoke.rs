@@ -2,6 +2,7 @@
 //! longer, and judges the order of service as well: that depends on the other work of the machine.
 
 use std::{
+    io::BufReader,
     process::Command,
     sync::{Mutex, PoisonError},
 };
@@ -16,15 +17,22 @@ fn torture_breaks_no_promise(store: &str) {
 fn torture_with(options: &[&str]) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let seconds = std::env::var("LOCKER_TORTURE_SECONDS").unwrap_or_else(|_| "9".into());
+    let history = tempfile::NamedTempFile::new().unwrap();
     let torture = Command::new(env!("CARGO_BIN_EXE_locker-torture"))
         .args(options)
-        .args(["--calm", "0", "--seconds", &seconds])
+        .args(["--calm", "0", "--seconds", &seconds, "--history"])
+        .arg(history.path())
         .output()
         .unwrap();
     let (output, errors) =
         (String::from_utf8_lossy(&torture.stdout), String::from_utf8_lossy(&torture.stderr));
     println!("{output}{errors}");
     assert!(torture.status.success(), "{output}{errors}");
+    // Without the program of the store there is no history.
+    if history.path().metadata().unwrap().len() > 0 {
+        let verdict = locker_checker::judge(BufReader::new(history.reopen().unwrap())).unwrap();
+        assert!(verdict.is_sound() && verdict.grants.len() == 3, "{verdict}");
+    }
 }
 
 #[test]
