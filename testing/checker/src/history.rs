@@ -44,7 +44,8 @@ pub(crate) struct History {
     pub(crate) faults: Vec<Fault>,
     pub(crate) resources: Vec<At<Resource>>,
     pub(crate) problems: Vec<At<Text>>,
-    end: Option<End>,
+    /// The time up to which the callers are observed.
+    pub(crate) end: u64,
 }
 
 impl History {
@@ -58,7 +59,10 @@ impl History {
             let read = serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
             reader.take(line, read).map_err(unreadable)?;
         }
-        reader.history.ok_or(Unreadable { line: line + 1, why: "the header is missing".into() })
+        let mut history =
+            reader.history.ok_or(Unreadable { line: line + 1, why: "the header is missing".into() })?;
+        history.end = reader.end.map_or_else(|| history.latest(), |end| end.at);
+        Ok(history)
     }
 
     /// Returns the time of the first fault.
@@ -69,11 +73,8 @@ impl History {
         self.faults.iter().map(|fault| fault.at).min().unwrap_or(u64::MAX)
     }
 
-    /// Returns the time up to which the callers are observed.
-    pub(crate) fn end(&self) -> u64 {
-        if let Some(end) = self.end {
-            return end.at;
-        }
+    /// Returns the latest time that callers or faults have.
+    fn latest(&self) -> u64 {
         let calls = self.calls.values().flatten().filter(|call| call.it.call != Call::Read);
         let calls = calls.flat_map(|call| times(&call.it)).flatten();
         calls.chain(self.faults.iter().map(|fault| fault.at)).max().unwrap_or(0)
@@ -88,6 +89,7 @@ fn times(call: &Operation) -> [Option<u64>; 5] {
 #[derive(Debug, Default)]
 struct Reader {
     history: Option<History>,
+    end: Option<End>,
     /// The places of the calls that have an id.
     places: HashMap<(u64, u64), (Kind, String, usize)>,
 }
@@ -101,7 +103,7 @@ impl Reader {
             Line::Fault(fault) => history.faults.push(fault),
             Line::Resource(resource) => history.resources.push(At { line, it: resource }),
             Line::Problem(problem) => history.problems.push(At { line, it: problem }),
-            Line::End(end) => history.end = Some(end),
+            Line::End(end) => self.end = Some(end),
             Line::Note(_) => {}
         }
         Ok(())
@@ -113,7 +115,7 @@ impl Reader {
             return Err(format!("version {}, but this program reads {VERSION}", header.version));
         }
         let (calls, faults, resources, problems) = Default::default();
-        self.history = Some(History { header, calls, faults, resources, problems, end: None });
+        self.history = Some(History { header, calls, faults, resources, problems, end: 0 });
         Ok(())
     }
 
@@ -121,9 +123,8 @@ impl Reader {
         check(&call)?;
         let calls = &mut self.history.as_mut().expect("it has begun").calls;
         let same = calls.entry((call.kind, call.name.clone())).or_default();
-        if let Some(first) =
-            same.iter().find(|first| first.it.call != Call::Read).filter(|first| differs(&first.it, &call))
-        {
+        let first = same.iter().find(|first| first.it.call != Call::Read);
+        if let Some(first) = first.filter(|first| differs(&first.it, &call)) {
             return Err(format!("size or quota differs from line {}", first.line));
         }
         let new = (call.kind, call.name.clone(), same.len());

@@ -1,8 +1,8 @@
 //! The laws of the holds of one lock, semaphore or read/write lock.
 //!
 //! A hold is granted between `asked` and `entered`. It is provably held from `entered` to `seen`, the last moment at
-//! which `Guard::check` succeeded. Fences rise from grant to grant. Therefore the
-//! holds, in the order of their fences, obey two laws:
+//! which the check of its guard succeeded. Fences rise from grant to grant. Therefore the holds, in the order of their
+//! fences, obey two laws:
 //!
 //! 1. No caller enters while earlier holds provably take so many permits that too few are left for it. Any hold of a
 //!    lock takes all of it.

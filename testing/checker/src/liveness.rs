@@ -8,17 +8,16 @@ use crate::{
 
 /// Returns the calls that returned too late, and those that should have returned and did not.
 pub(crate) fn broken(history: &History, calls: &[Called]) -> Vec<Problem> {
-    let end = history.end();
-    calls.iter().filter_map(|called| late(history, called, end)).collect()
+    calls.iter().filter_map(|called| late(history, called)).collect()
 }
 
-fn late(history: &History, called: &Called, end: u64) -> Option<Problem> {
+fn late(history: &History, called: &Called) -> Option<Problem> {
     let Called { line, it: call } = called;
     if call.call == Call::Read {
         return None;
     }
     let problem = |text: String| Some(Problem::new([*line], text));
-    let observed = || killed(history, call.process, call.asked).unwrap_or(end);
+    let observed = || killed(history, call.process, call.asked).unwrap_or(history.end);
     let within = history.header.returns_within;
     let by = |what: &str, returned: Option<u64>, due: u64| match returned {
         Some(at) if at > due => problem(format!("{what} at {at}, it was due at {due}")),

@@ -95,7 +95,7 @@ struct Plan {
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
     /// The file of the history. Default: a temporary file, which stays if there are problems.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
 }
 
