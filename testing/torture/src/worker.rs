@@ -92,6 +92,7 @@ impl Work {
         let names = if kind == Kind::LockAll { self.names_of(kind) } else { vec![name] };
         let mut holds = Holds::begin(record, kind, &names, share, patience);
         holds.say(|_| ())?;
+        holds.ask();
         let held = match kind {
             Kind::LockAll => self.all(locker, rng).timeout(patience).acquire_blocking().map(Held::All),
             _ => kind.ask(locker, &names[0], share).timeout(patience).acquire_blocking().map(Held::One),
@@ -184,6 +185,12 @@ impl<'a> Holds<'a> {
         Self { record, calls: names.iter().enumerate().map(call).collect() }
     }
 
+    /// Begins the calls. What was said about them before has an earlier time.
+    fn ask(&mut self) {
+        let asked = now();
+        self.calls.iter_mut().for_each(|call| call.asked = asked);
+    }
+
     fn enter(&mut self, fences: &[u64]) {
         let entered = now();
         for (call, fence) in self.calls.iter_mut().zip(fences) {
@@ -253,6 +260,7 @@ fn pass(locker: &Locker, record: &Record, name: &str, rng: &mut Rng) -> Option<(
     (call.tokens, call.quota) = (tokens, Some(kinds::quota(name)));
     call.timeout = u64::try_from(patience.as_nanos()).ok();
     record.say(&call)?;
+    call.asked = now();
     let admitted = kinds::limiter(locker, name).tokens(tokens).timeout(patience).acquire_blocking();
     call.ended = Some(now());
     call.outcome = admitted.map_or_else(|error| missed(error.kind()), |_| Outcome::Admitted);
