@@ -52,7 +52,11 @@ impl Worker {
             .expect("a worker");
         let output = child.stdout.take().expect("its output");
         let listener = thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).for_each(|line| history.read(&line));
+            let (mut output, mut line) = (BufReader::new(output), String::new());
+            while output.read_line(&mut line).is_ok_and(|length| length > 0) {
+                history.take(&line);
+                line.clear();
+            }
         });
         Self { number: work.worker, child: Some(child), thread: Some(listener) }
     }

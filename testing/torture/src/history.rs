@@ -8,7 +8,7 @@ use locker_checker::{
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{BufReader, BufWriter, Seek, SeekFrom, Write},
+    io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -19,32 +19,29 @@ pub(crate) struct History(Arc<Mutex<Writing>>);
 struct Writing {
     file: BufWriter<File>,
     has_ended: bool,
-    /// The counters, events, latches and watchdogs, and whether a kick was taken.
-    named: BTreeMap<(Kind, String), bool>,
 }
 
 impl History {
     /// Writes to an empty file.
     pub(crate) fn new(file: File) -> Self {
-        let (file, named) = (BufWriter::new(file), BTreeMap::new());
-        Self(Arc::new(Mutex::new(Writing { file, has_ended: false, named })))
+        Self(Arc::new(Mutex::new(Writing { file: BufWriter::new(file), has_ended: false })))
     }
 
-    /// Reads one line of a worker that is a process. The partial line of a killed worker is ignored.
-    pub(crate) fn read(&self, line: &str) {
-        if let Some(line) = Line::of(line) {
-            self.write(&line);
+    /// Takes one line of a worker that is a process. A part of one, of a killed worker, has no line break.
+    pub(crate) fn take(&self, line: &str) {
+        if let Some(line) = line.strip_suffix('\n') {
+            self.writing().write(line);
         }
     }
 
     /// Writes the line of a worker that is a thread of this process. Returns `None` if it is to end.
     pub(crate) fn say(&self, line: &Line) -> Option<()> {
         let mut writing = self.writing();
-        (!writing.has_ended).then(|| writing.write(line))
+        (!writing.has_ended).then(|| writing.write(&line.text()))
     }
 
     pub(crate) fn write(&self, line: &Line) {
-        self.writing().write(line);
+        self.writing().write(&line.text());
     }
 
     /// Writes that a fault begins or ends.
@@ -60,23 +57,27 @@ impl History {
     /// Ends the workers that are threads of this process.
     pub(crate) fn end(&self) {
         let mut writing = self.writing();
-        writing.write(&Line::End(End { at: now() }));
+        writing.write(&Line::End(End { at: now() }).text());
         writing.has_ended = true;
     }
 
     /// Returns the names that leave a state in the store, and of each watchdog whether it was kicked.
     pub(crate) fn named(&self) -> BTreeMap<(Kind, String), bool> {
-        self.writing().named.clone()
+        let lines = self.writing().reader().lines();
+        let mut named: BTreeMap<(Kind, String), bool> = BTreeMap::new();
+        for line in lines.map_while(Result::ok) {
+            let Some(Line::Operation(call)) = Line::of(&line) else { continue };
+            if matches!(call.kind, Kind::Counter | Kind::Event | Kind::Latch | Kind::Watchdog) {
+                let was_kicked = named.entry((call.kind, call.name)).or_default();
+                *was_kicked |= call.call == Call::Kick && call.outcome == Outcome::Done;
+            }
+        }
+        named
     }
 
     /// Judges all that was written.
     pub(crate) fn judge(&self) -> Result<Verdict, Unreadable> {
-        let mut writing = self.writing();
-        let file = writing.file.flush().and_then(|()| {
-            let mut file = writing.file.get_ref().try_clone()?;
-            file.seek(SeekFrom::Start(0)).map(|_| file)
-        });
-        locker_checker::judge(BufReader::new(file.expect("the file of the history")))
+        locker_checker::judge(self.writing().reader())
     }
 
     fn writing(&self) -> MutexGuard<'_, Writing> {
@@ -85,15 +86,16 @@ impl History {
 }
 
 impl Writing {
-    fn write(&mut self, line: &Line) {
-        if let Line::Operation(call) = line {
-            let leaves = matches!(call.kind, Kind::Counter | Kind::Event | Kind::Latch | Kind::Watchdog);
-            if leaves && call.call != Call::Read {
-                let was_kicked = self.named.entry((call.kind, call.name.clone())).or_default();
-                *was_kicked |= call.call == Call::Kick && call.outcome == Outcome::Done;
-            }
-        }
-        writeln!(self.file, "{}", line.text()).expect("room for the history");
+    fn write(&mut self, line: &str) {
+        writeln!(self.file, "{line}").expect("room for the history");
+    }
+
+    /// Returns the file from its start. It is to be read to its end, where the next line is written.
+    fn reader(&mut self) -> BufReader<File> {
+        let file = self.file.flush().and_then(|()| self.file.get_ref().try_clone());
+        let mut file = file.expect("the file of the history");
+        file.seek(SeekFrom::Start(0)).expect("the start of the history");
+        BufReader::new(file)
     }
 }
 
@@ -104,7 +106,8 @@ mod tests {
 
     fn history() -> History {
         let history = History::new(tempfile::tempfile().unwrap());
-        history.read(r#"{"type":"header","version":1,"store":"none","made_by":"hand","lease":1}"#);
+        let header = r#"{"type":"header","version":1,"store":"none","made_by":"hand","lease":1}"#;
+        history.take(&format!("{header}\n"));
         history
     }
 
@@ -117,8 +120,8 @@ mod tests {
     #[test]
     fn partial_line_is_ignored() {
         let (history, line) = (history(), addition(1).text());
-        history.read(&line);
-        history.read(&line[..line.len() - 1]);
+        history.take(&format!("{line}\n"));
+        history.take(&line);
         let verdict = history.judge().unwrap();
         assert_eq!((verdict.steps["counter"], verdict.problems), (1, vec![]));
     }
@@ -129,6 +132,16 @@ mod tests {
         history.write(&addition(1));
         history.problems(["leak".to_owned()]);
         assert_eq!(history.judge().unwrap().problems[0].to_string(), "line 3: leak");
+    }
+
+    /// What was read of the store is written after what the workers did.
+    #[test]
+    fn names_are_read_before_more_is_written() {
+        let history = history();
+        history.write(&addition(1));
+        assert_eq!(history.named(), BTreeMap::from([((Kind::Counter, "a".to_owned()), false)]));
+        history.write(&addition(2));
+        assert_eq!(history.judge().unwrap().steps["counter"], 2);
     }
 
     /// A thread that goes on may still be in a call: a process is killed there.
