@@ -247,6 +247,10 @@ impl Shards {
     }
 
     /// Returns how far the clock of this store is ahead of its callers' clock.
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(clippy::unused_self, reason = "only a store under test has a clock")
+    )]
     fn ahead(&self) -> Duration {
         #[cfg(feature = "testing")]
         return self.control.ahead();

@@ -266,6 +266,10 @@ impl Hold {
     }
 
     /// Returns how far the clock of this hold is ahead of that of its process.
+    #[cfg_attr(
+        not(feature = "testing"),
+        expect(clippy::unused_self, reason = "only a hold under test has a clock")
+    )]
     fn ahead(&self) -> Duration {
         #[cfg(feature = "testing")]
         return Duration::from_micros(self.ahead.load(Ordering::Acquire));

@@ -155,12 +155,18 @@ impl World {
         Self { network: Some(network), ..Self::default() }
     }
 
+    /// Returns the number of writes so far.
+    pub fn writes(&self) -> u64 {
+        self.versions.load(Ordering::Relaxed)
+    }
+
     /// Forgets the addresses of a process, or knows them again: it is then told that it may have missed messages.
     pub fn set_deaf(&self, process: &Inhabitant, is_deaf: bool) {
         let (mut receivers, mut deaf) = (lock(&self.receivers), lock(&self.deaf));
         let (from, to) = if is_deaf { (&mut *receivers, &mut *deaf) } else { (&mut *deaf, &mut *receivers) };
-        let is_of = |_: &Inbox, (_, of): &mut Listener| of.as_ref() == Some(process);
-        let moved: Vec<_> = from.extract_if(.., is_of).collect();
+        let of = from.iter().filter(|(_, (_, of))| of.as_ref() == Some(process)).map(|(inbox, _)| *inbox);
+        let of: Vec<Inbox> = of.collect();
+        let moved: Vec<_> = of.iter().filter_map(|inbox| from.remove_entry(inbox)).collect();
         let again: Vec<_> =
             moved.iter().filter(|_| !is_deaf).filter_map(|(_, (to, _))| to.upgrade()).collect();
         to.extend(moved);
@@ -263,7 +269,7 @@ impl Fake {
     /// Returns the number of writes to this world.
     #[cfg(test)]
     pub(super) fn writes(&self) -> u64 {
-        self.world.versions.load(Ordering::Relaxed)
+        self.world.writes()
     }
 
     /// Returns whether the latest write to this world was to survive a crash.

@@ -33,7 +33,8 @@ impl Record {
 pub(crate) struct Place {
     pub(crate) fleet: Fleet,
     pub(crate) number: Number,
-    pub(crate) locker: Locker,
+    /// Its locker, once it has started.
+    pub(crate) locker: Arc<OnceLock<Locker>>,
     pub(crate) inhabitant: Inhabitant,
     pub(crate) record: Record,
     /// The number of its callers that have not ended.
@@ -57,13 +58,17 @@ impl Place {
             match step {
                 Step::Rest(time) => background::sleep(ms(*time)).await,
                 Step::Until(time) => {
-                    background::sleep(ms(time.saturating_sub(self.fleet.now() / 1_000))).await
+                    background::sleep(ms(time.saturating_sub(self.fleet.now() / 1_000))).await;
                 }
                 Step::Hold { .. } => self.hold(id, step).await,
                 Step::Named { .. } => self.hold_by_name(id, step).await,
                 Step::Limit { name, tokens, patience } => self.pass(id, name, *tokens, ms(*patience)).await,
             }
         }
+    }
+
+    fn locker(&self) -> &Locker {
+        self.locker.get().expect("a process that has started")
     }
 
     /// The true time in nanoseconds.
@@ -84,16 +89,16 @@ impl Place {
     fn request(&self, what: Held) -> (LockRequest, Operation, u64) {
         let begin = |kind, name: &str| self.begin(0, kind, name, Call::Acquire);
         match what {
-            Held::Lock(name) => (self.locker.lock(name), begin(Kind::Lock, name), 1),
+            Held::Lock(name) => (self.locker().lock(name), begin(Kind::Lock, name), 1),
             Held::Semaphore(name, permits) => {
                 let operation = Operation { permits, size: SEMAPHORE, ..begin(Kind::Semaphore, name) };
-                (self.locker.semaphore(name, SEMAPHORE).permits(permits), operation, permits)
+                (self.locker().semaphore(name, SEMAPHORE).permits(permits), operation, permits)
             }
             Held::Read(name) | Held::Write(name) => {
                 let is_read = matches!(what, Held::Read(_));
                 let mode = Some(if is_read { Mode::Read } else { Mode::Write });
                 let request =
-                    if is_read { self.locker.read_lock(name) } else { self.locker.write_lock(name) };
+                    if is_read { self.locker().read_lock(name) } else { self.locker().write_lock(name) };
                 (request, Operation { mode, ..begin(Kind::ReadWrite, name) }, 1)
             }
         }
@@ -169,7 +174,7 @@ impl Place {
     /// before the request, on a clock that is at most a thousandth faster.
     async fn hold_by_name(&self, id: u64, step: &Step) {
         let Step::Named { name, expires, timeout, renews, release } = step else { return };
-        let (hold, holder) = (self.locker.keyed_lock(name), format!("{}/{id}", self.number));
+        let (hold, holder) = (self.locker().keyed_lock(name), format!("{}/{id}", self.number));
         let mut operation = self.begin(id, Kind::Lock, name, Call::Acquire);
         operation.timeout = Some(timeout * 1_000_000);
         self.report(&operation);
@@ -207,12 +212,13 @@ impl Place {
 
     /// Renews at another process, as a client does that has another server. Returns `None` without an answer.
     async fn renew_at(&self, at: Number, name: &str, holder: &str, expires: u64) -> Option<Result<bool>> {
-        let place = self.places.get()?.get(at)?.clone();
+        let place = self.places.get()?.get(at)?;
+        let locker = place.locker.get()?.clone();
         let (answer, renewed) = oneshot::channel();
-        let (name, holder, process) = (name.to_owned(), holder.to_owned(), place.inhabitant.clone());
-        process.spawn(async move {
+        let (name, holder) = (name.to_owned(), holder.to_owned());
+        place.inhabitant.spawn(async move {
             // An error means that the caller does not wait any more.
-            let _ = answer.send(place.locker.keyed_lock(&name).renew(&holder, ms(expires)).await);
+            let _ = answer.send(locker.keyed_lock(&name).renew(&holder, ms(expires)).await);
         });
         match select(renewed, background::sleep(ms(20_000))).await {
             Either::Left((answer, _)) => answer.ok(),
@@ -231,7 +237,7 @@ impl Place {
         let mut operation = Operation { tokens, quota, ..self.begin(id, Kind::Limiter, name, Call::Admit) };
         operation.timeout = u64::try_from(patience.as_nanos()).ok();
         self.report(&operation);
-        let limiter = self.locker.rate_limiter(name, Quota::fixed_window(size, interval));
+        let limiter = self.locker().rate_limiter(name, Quota::fixed_window(size, interval));
         match limiter.tokens(tokens).timeout(patience).acquire().await {
             Ok(_) => {
                 (operation.entered, operation.ended) = (Some(self.now()), Some(self.now()));

@@ -115,8 +115,9 @@ impl Fleet {
     pub(crate) fn kill(&self, number: Number) {
         let mut state = self.state();
         state.processes[number].killed = true;
+        let of_process = |task: &(Number, Task)| task.0 == number;
         let tasks: Vec<_> =
-            state.tasks.iter_mut().filter(|task| of(task, number)).map(Option::take).collect();
+            state.tasks.iter_mut().filter_map(|task| task.take_if(|task| of_process(task))).collect();
         drop(state);
         std::mem::forget(tasks);
     }
@@ -214,10 +215,6 @@ impl Fleet {
 
 fn lock(shared: &Shared) -> MutexGuard<'_, State> {
     shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn of(task: &Option<(Number, Task)>, number: Number) -> bool {
-    task.as_ref().is_some_and(|(of, _)| *of == number)
 }
 
 /// What a process of the fleet gets in place of an operating system.

@@ -103,11 +103,11 @@ fn in_process(seeds: Range<u64>, arguments: &Arguments) -> Totals {
     }
     let output = command.stderr(std::process::Stdio::inherit()).output().expect("a process");
     let said = String::from_utf8_lossy(&output.stdout);
-    let (before, last) = said.trim_end().rsplit_once('\n').unwrap_or(("", said.trim_end()));
+    let (before, totals) = said.trim_end().rsplit_once('\n').unwrap_or(("", said.trim_end()));
     if !before.is_empty() {
         println!("{before}");
     }
-    let numbers: Vec<u64> = last.split(' ').filter_map(|word| word.parse().ok()).collect();
+    let numbers: Vec<u64> = totals.split(' ').filter_map(|word| word.parse().ok()).collect();
     let [_, holds, lost, failed] = numbers[..] else {
         println!("seeds {seeds:?}: the process has ended: {}", output.status);
         return Totals { failed: 1, ..Totals::default() };

@@ -19,6 +19,8 @@ pub(crate) struct Plan {
     pub(crate) faults: u32,
     /// How long a patient caller waits. Longer than all others together can keep it waiting.
     pub(crate) patience: u64,
+    /// How many values are written at most.
+    pub(crate) writes: Option<u64>,
     pub(crate) processes: Vec<Process>,
     pub(crate) breaks: Vec<Break>,
 }
@@ -119,15 +121,31 @@ impl Plan {
             0 | 1 => Self::crowd(rng),
             2 | 3 => Self::late_start(rng),
             4 | 5 => Self::return_of_a_holder(rng),
-            kind => Self::any(rng, kind < 8, kind > 12),
+            6 => Self::long_wait(rng),
+            kind => Self::any(rng, kind < 9, kind > 12),
         };
-        let faults = if plan.breaks.is_empty() { faults / 6 } else { faults };
+        let faults = if plan.writes.is_some() {
+            0
+        } else if plan.breaks.is_empty() {
+            faults / 6
+        } else {
+            faults
+        };
         Self { seed, ticked, delay, faults, ..plan }
     }
 
     fn with(processes: Vec<Process>, breaks: Vec<Break>) -> Self {
         let patience = 90 * SECOND;
-        Self { seed: 0, ticked: false, delay: 0, faults: 0, patience, processes, breaks }
+        Self { seed: 0, ticked: false, delay: 0, faults: 0, patience, writes: None, processes, breaks }
+    }
+
+    /// Returns a plan in which callers wait long: they ask again, and write nothing.
+    fn long_wait(rng: &mut Rng) -> Self {
+        let mut processes: Vec<_> = (0..2).map(|_| Process::idle(rng)).collect();
+        processes[0].callers.push(vec![Step::hold("a", 30 * SECOND, true, 60 * SECOND)]);
+        processes[1].callers = vec![vec![Step::Rest(SECOND), Step::hold("a", 30 * SECOND, true, 20)]; 4];
+        // Grants, releases, seven renewals, and places that four waiters keep.
+        Self { writes: Some(44), ..Self::with(processes, Vec::new()) }
     }
 
     fn any(rng: &mut Rng, has_lull: bool, is_calm: bool) -> Self {

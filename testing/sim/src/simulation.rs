@@ -3,12 +3,11 @@
 use crate::{
     callers::{Place, Record},
     fleet::{Clock, Fleet},
-    plan::{Break, Broken, Plan},
+    plan::{Break, Broken, Plan, Process},
 };
-use futures_util::FutureExt;
 use locker_cas::fake::{self, World};
 use locker_checker::format::{End, Fault, Header, Kind, Line, Losses, Operation, Outcome, VERSION};
-use locker_core::{background, process::world::Inhabitant, store::opening::Opening};
+use locker_core::{background, store::opening::Opening};
 use locker_runtime::Locker;
 use std::{
     collections::BTreeMap,
@@ -49,22 +48,10 @@ pub(crate) fn run(plan: &Plan) -> Run {
     let (world, record) = (Arc::new(World::of(network)), Record::default());
     record.add(Line::Header(header(plan)));
     let places = Arc::new(OnceLock::new());
-    let made: Vec<Place> = plan
-        .processes
-        .iter()
-        .map(|process| place(plan, process.clock, &fleet, &world, &record, &places))
-        .collect();
+    let made: Vec<Place> =
+        plan.processes.iter().map(|process| place(process.clock, &fleet, &record, &places)).collect();
     for (place, process) in made.iter().zip(&plan.processes) {
-        for (caller, steps) in process.callers.iter().enumerate() {
-            let (place, steps, starts) = (place.clone(), steps.clone(), process.starts);
-            place.callers.fetch_add(1, Ordering::Relaxed);
-            let inhabitant = place.inhabitant.clone();
-            inhabitant.spawn(async move {
-                background::sleep(Duration::from_millis(starts)).await;
-                place.carry_out(caller, &steps).await;
-                place.callers.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
+        start(plan, process, place, &world);
     }
     // It is set once.
     let _ = places.set(made.clone());
@@ -73,12 +60,14 @@ pub(crate) fn run(plan: &Plan) -> Run {
     fleet.run(END, || made.iter().all(is_done));
     record.add(Line::End(End { at: fleet.now() * 1_000 }));
     let (time, trace) = (fleet.now(), fleet.digest());
+    let writes = plan.writes.filter(|most| world.writes() > *most);
     fleet.abandon();
     // Their drops are those of another process.
     std::mem::forget((made, places));
     let history = record.lines();
     let mut run = Run { trace, history, problems: Vec::new(), holds: 0, lost: 0, time };
     judge(plan, &mut run);
+    run.problems.extend(writes.map(|most| format!("{} writes, at most {most} are needed", world.writes())));
     run
 }
 
@@ -102,28 +91,12 @@ fn header(plan: &Plan) -> Header {
     }
 }
 
-fn place(
-    plan: &Plan,
-    clock: Clock,
-    fleet: &Fleet,
-    world: &Arc<World>,
-    record: &Record,
-    places: &Arc<OnceLock<Vec<Place>>>,
-) -> Place {
+fn place(clock: Clock, fleet: &Fleet, record: &Record, places: &Arc<OnceLock<Vec<Place>>>) -> Place {
     let (number, inhabitant) = fleet.add(clock);
-    let clock = if plan.ticked { "ticked" } else { "served" };
-    let parameters = format!("clock={clock}&delay={}ms&faults={}", plan.delay, plan.faults);
-    let locker = of(&inhabitant, || {
-        let store =
-            fake::open_in(Arc::clone(world), &parameters, &Opening::default()).expect("right parameters");
-        let built =
-            Locker::builder().store(store).command_timeout(Duration::from_secs(1)).build().now_or_never();
-        built.expect("an open store is not waited for").expect("right settings")
-    });
     Place {
         fleet: fleet.clone(),
         number,
-        locker,
+        locker: Arc::default(),
         inhabitant,
         record: record.clone(),
         callers: Arc::default(),
@@ -131,10 +104,26 @@ fn place(
     }
 }
 
-/// Does something as a process.
-fn of<T>(process: &Inhabitant, make: impl FnOnce() -> T) -> T {
-    let _entered = process.enter();
-    make()
+/// Starts the callers of a process, at its time.
+fn start(plan: &Plan, process: &Process, place: &Place, world: &Arc<World>) {
+    let clock = if plan.ticked { "ticked" } else { "served" };
+    let parameters = format!("clock={clock}&delay={}ms&faults={}", plan.delay, plan.faults);
+    let (place, process, world) = (place.clone(), process.clone(), Arc::clone(world));
+    place.callers.fetch_add(process.callers.len(), Ordering::Relaxed);
+    place.inhabitant.clone().spawn(async move {
+        background::sleep(Duration::from_millis(process.starts)).await;
+        let store = fake::open_in(world, &parameters, &Opening::default()).expect("right parameters");
+        let builder = Locker::builder().store(store).command_timeout(Duration::from_secs(1));
+        // It is set once.
+        let _ = place.locker.set(builder.build().await.expect("right settings"));
+        for (caller, steps) in process.callers.into_iter().enumerate() {
+            let place = place.clone();
+            background::spawn(async move {
+                place.carry_out(caller, &steps).await;
+                place.callers.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    });
 }
 
 /// Runs until everything has broken that is to break, and was mended.
@@ -223,8 +212,8 @@ fn late_handovers(history: &[Line]) -> Vec<String> {
     }
     let grants: Vec<_> = grants.into_iter().collect();
     let pairs =
-        grants.windows(2).filter(|pair| pair[0].0.0 == pair[1].0.0).map(|pair| (pair[0].1, pair[1].1));
-    let late = |(before, next): (&Box<Operation>, &Box<Operation>)| {
+        grants.windows(2).filter(|pair| pair[0].0.0 == pair[1].0.0).map(|pair| (&**pair[0].1, &**pair[1].1));
+    let late = |(before, next): (&Operation, &Operation)| {
         let released = before.ended.filter(|_| before.outcome == Outcome::Released);
         let is_late = |at: u64| next.asked + SOON < at && next.entered > Some(at + SOON);
         released.is_some_and(is_late).then(|| format!("late hand-over: {before:?}, then {next:?}"))
