@@ -232,7 +232,7 @@ impl Error {
     /// Marks that the request was not sent because there was no connection: a later attempt may succeed, whatever the
     /// kind.
     #[doc(hidden)]
-    #[cfg(any(feature = "_network", test))]
+    #[cfg(any(feature = "_network", feature = "_control", test))]
     #[must_use]
     pub fn unsent(mut self) -> Self {
         self.0.unsent = true;

@@ -8,7 +8,7 @@ use crate::{
     process::Process,
     sync::{Mutex, lock},
 };
-#[cfg(any(feature = "_network", feature = "testing"))]
+#[cfg(any(feature = "_network", feature = "_control"))]
 use std::time::Duration;
 use std::{
     collections::hash_map::Entry,
@@ -81,7 +81,7 @@ impl Mailboxes {
     }
 
     /// Makes every waiter ask again within `spread`, at times that vary by id, because signals may have been lost.
-    #[cfg(any(feature = "_network", feature = "testing"))]
+    #[cfg(any(feature = "_network", feature = "_control"))]
     pub fn wake_within(&self, spread: Duration) {
         for shard in self.shards.iter() {
             let recheck = |(id, slot): (&Id, &mut Slot)| {

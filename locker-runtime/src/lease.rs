@@ -10,7 +10,7 @@ mod tests;
 pub use guard::Guard;
 pub(crate) use guard::{Release, release_all, while_held, worst};
 pub(crate) use hold::Hold;
-#[cfg(feature = "testing")]
+#[cfg(feature = "_control")]
 pub(crate) use renewer::Renewer;
 pub(crate) use self_deadlock::{
     AsyncBody, Caller, Held, PlainBody, any as any_body, check as check_bodies, check_holds,

@@ -14,7 +14,7 @@ pub mod tower;
 
 mod global;
 
-#[cfg(feature = "testing")]
+#[cfg(feature = "_control")]
 pub mod testing;
 
 mod builder;

@@ -13,6 +13,7 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(feature = "testing")]
 mod paused;
 
 use crate::{builder::LockerBuilder, lease::Renewer, locker::Locker};
@@ -23,11 +24,11 @@ use locker_core::{
     renewals,
     store::memory::Memory,
 };
+#[cfg(feature = "testing")]
 pub use paused::{Paused, paused};
 use std::time::Duration;
 
 /// Returns a locker on an embedded store of its own, with the defaults of [`Locker::memory`], and what controls it.
-#[must_use]
 pub fn memory() -> (Locker, Control) {
     let store = Memory::new();
     let locker = Locker::with_defaults(store.clone());

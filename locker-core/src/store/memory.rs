@@ -1,6 +1,6 @@
 //! The embedded store: its state lives in this process.
 
-#[cfg(feature = "testing")]
+#[cfg(feature = "_control")]
 mod control;
 mod described;
 mod shard;
@@ -90,7 +90,7 @@ impl Memory {
             let cure = "make a new one in the child";
             return Calling::answered(Err(Error::made_before_a_fork("this store was made", cure)));
         }
-        #[cfg(feature = "testing")]
+        #[cfg(feature = "_control")]
         if let Some(error) = self.0.control.outage() {
             return Calling::answered(Err(error));
         }
@@ -164,7 +164,7 @@ impl Store for Memory {
         None
     }
 
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "_control")]
     fn outage(&self, _: &Key) -> Option<Error> {
         self.0.control.outage()
     }
@@ -181,7 +181,7 @@ pub(crate) struct Shards {
     /// Set once the clock runs. No call is served before, since no lease would expire.
     clock: Once<()>,
     process: &'static Process,
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "_control")]
     control: control::Control,
 }
 
@@ -194,7 +194,7 @@ impl Default for Shards {
             alarm: Arc::default(),
             clock: Once::new(),
             process: Process::this(),
-            #[cfg(feature = "testing")]
+            #[cfg(feature = "_control")]
             control: control::Control::default(),
         }
     }
@@ -217,7 +217,7 @@ impl Shards {
     /// Applies everything that is due at `now`, on the clock of this store.
     fn tick(&self, now: Timestamp) {
         self.alarm.reset();
-        #[cfg(feature = "testing")]
+        #[cfg(feature = "_control")]
         if self.control.outage().is_some() {
             return;
         }
@@ -235,7 +235,7 @@ impl Shards {
     /// Delivers notifications. A waiter without a mailbox has left the queue, or is about to.
     fn deliver(&self, notifications: Vec<Notification>) {
         for notification in notifications {
-            #[cfg(feature = "testing")]
+            #[cfg(feature = "_control")]
             let notification = self.control.as_of_caller(notification);
             drop(self.mailboxes.deliver(notification));
         }
@@ -247,14 +247,11 @@ impl Shards {
     }
 
     /// Returns how far the clock of this store is ahead of its callers' clock.
-    #[cfg_attr(
-        not(feature = "testing"),
-        expect(clippy::unused_self, reason = "only a store under test has a clock")
-    )]
+    #[cfg_attr(not(feature = "_control"), expect(clippy::unused_self, reason = "only a test moves it on"))]
     fn ahead(&self) -> Duration {
-        #[cfg(feature = "testing")]
+        #[cfg(feature = "_control")]
         return self.control.ahead();
-        #[cfg(not(feature = "testing"))]
+        #[cfg(not(feature = "_control"))]
         Duration::ZERO
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct Hold {
     pub(super) end: Timestamp,
     deadline: AtomicU64,
     /// How far the store's clock has moved on during this hold, in microseconds.
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "_control")]
     ahead: AtomicU64,
     phase: AtomicU8,
     lost: Notify,
@@ -88,7 +88,7 @@ impl Hold {
             since: answer.since,
             end: settings.max_hold.map_or(Timestamp::NEVER, |max_hold| answer.since + max_hold),
             deadline: AtomicU64::new(lease_deadline(answer.sent, settings.lease).as_micros()),
-            #[cfg(feature = "testing")]
+            #[cfg(feature = "_control")]
             ahead: AtomicU64::new(0),
             phase: AtomicU8::new(SAFE),
             lost: Notify::new(),
@@ -258,7 +258,7 @@ impl Hold {
     }
 
     /// Moves the clock of this hold on.
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "_control")]
     pub(super) fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         let add = |ahead: u64| Some(ahead.saturating_add(by));
@@ -266,14 +266,11 @@ impl Hold {
     }
 
     /// Returns how far the clock of this hold is ahead of that of its process.
-    #[cfg_attr(
-        not(feature = "testing"),
-        expect(clippy::unused_self, reason = "only a hold under test has a clock")
-    )]
+    #[cfg_attr(not(feature = "_control"), expect(clippy::unused_self, reason = "only a test moves it on"))]
     fn ahead(&self) -> Duration {
-        #[cfg(feature = "testing")]
+        #[cfg(feature = "_control")]
         return Duration::from_micros(self.ahead.load(Ordering::Acquire));
-        #[cfg(not(feature = "testing"))]
+        #[cfg(not(feature = "_control"))]
         Duration::ZERO
     }
 

@@ -1,6 +1,6 @@
 //! The one renewing task.
 
-#[cfg(feature = "testing")]
+#[cfg(feature = "_control")]
 mod commanded;
 
 use super::hold::Hold;

@@ -84,7 +84,7 @@ impl Refusals {
     }
 
     /// Removes all refusals: the store's clock has moved on.
-    #[cfg(feature = "testing")]
+    #[cfg(feature = "_control")]
     pub(crate) fn clear(&self) {
         lock(&self.0).by_key.clear();
     }

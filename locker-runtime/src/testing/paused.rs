@@ -42,7 +42,6 @@ use tokio::{
 ///     Ok(())
 /// }
 /// ```
-#[must_use]
 pub fn paused() -> (Locker, Paused) {
     let runtime = Handle::current();
     assert!(
@@ -60,6 +59,9 @@ pub fn paused() -> (Locker, Paused) {
 pub struct Paused {
     _entered: Entered,
 }
+
+/// The longest sleep: a century.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 struct OfTokio {
     runtime: Handle,
@@ -80,8 +82,6 @@ impl World for OfTokio {
     fn sleep(&self, until: u64) -> Task {
         let _entered = self.runtime.enter();
         let passed = Duration::from_micros(until.saturating_sub(self.start.0));
-        // A century, as for the longest sleeps of tokio itself.
-        const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         Box::pin(tokio::time::sleep_until(self.start.1 + passed.min(LONGEST)))
     }
 }
