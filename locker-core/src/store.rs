@@ -110,6 +110,13 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn id_prefix(&self) -> Option<u32> {
         None
     }
+
+    /// Returns how far a test has moved the clock of this store on. Default zero.
+    #[doc(hidden)]
+    #[cfg(feature = "_control")]
+    fn ahead(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A store that several owners share.
@@ -160,6 +167,11 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn id_prefix(&self) -> Option<u32> {
         (**self).id_prefix()
+    }
+
+    #[cfg(feature = "_control")]
+    fn ahead(&self) -> Duration {
+        (**self).ahead()
     }
 }
 

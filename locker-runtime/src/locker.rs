@@ -6,6 +6,7 @@
 //! hence functions that return `impl Future` instead; what few waiters need is boxed; what is returned by a call that
 //! completes inline is never boxed.
 
+mod ahead;
 mod attempt;
 mod descriptions;
 mod fork_check;
@@ -15,6 +16,7 @@ mod tests;
 mod wait_op;
 
 use crate::settings::Settings;
+pub(crate) use ahead::Ahead;
 use descriptions::Descriptions;
 pub(crate) use descriptions::{check_note, default_note, function_subject, holder_subject};
 use fork_check::made_before_a_fork;

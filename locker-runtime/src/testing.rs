@@ -78,16 +78,13 @@ impl Control {
             if step.is_zero() {
                 break;
             }
-            for numbered in &holds {
-                Renewer::advance(numbered, step);
-            }
-            self.locker.refusals().clear();
             self.store.advance(step);
             for (_, hold) in &holds {
                 hold.expire_if_over();
             }
             left -= step;
         }
+        Renewer::look_again();
     }
 
     /// Ends the holds of a key by force, as an operator does. Their guards are lost when this returns, and the next

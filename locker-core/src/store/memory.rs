@@ -168,6 +168,11 @@ impl Store for Memory {
     fn outage(&self, _: &Key) -> Option<Error> {
         self.0.control.outage()
     }
+
+    #[cfg(feature = "_control")]
+    fn ahead(&self) -> Duration {
+        self.0.ahead()
+    }
 }
 
 /// The store without its clock: callers pass the time.
@@ -235,8 +240,6 @@ impl Shards {
     /// Delivers notifications. A waiter without a mailbox has left the queue, or is about to.
     fn deliver(&self, notifications: Vec<Notification>) {
         for notification in notifications {
-            #[cfg(feature = "_control")]
-            let notification = self.control.as_of_caller(notification);
             drop(self.mailboxes.deliver(notification));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds},
-    locker::{Acquired, Locker, WaitOp},
+    locker::{Acquired, Ahead, Locker, WaitOp},
     settings::{RETRY_DELAY, Settings, hold_setters, waiting_setters},
 };
 use locker_core::{
@@ -229,9 +229,10 @@ impl LockRequest {
         }
         self.locker.introduce(self.settings.lease);
         let (id, sent) = (self.locker.new_id(), Timestamp::now());
+        let ahead = Ahead::of(self.locker.store());
         let request = self.kind.acquire(id, self.settings.lease, None);
         let reply = self.locker.call_inline(&self.key, &request, Some(sent))?.ok()?;
-        Some((id, Acquired { reply, sent, since: sent, doubtful: false, waited: None }))
+        Some((id, Acquired { reply, sent, ahead, since: sent, doubtful: false, waited: None }))
     }
 
     /// [`acquire`](Self::acquire) for callers that are not async: blocks this thread.

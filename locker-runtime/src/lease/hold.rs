@@ -1,7 +1,7 @@
 //! A hold and its states.
 
 use crate::{
-    locker::{Acquired, Locker, Settled},
+    locker::{Acquired, Ahead, Locker, Settled},
     settings::Settings,
 };
 use locker_core::{
@@ -43,9 +43,8 @@ pub(crate) struct Hold {
     /// When `max_hold` ends it, however often it is renewed. `NEVER` without `max_hold`.
     pub(super) end: Timestamp,
     deadline: AtomicU64,
-    /// How far the store's clock has moved on during this hold, in microseconds.
-    #[cfg(feature = "_control")]
-    ahead: AtomicU64,
+    /// As of [`sent`](Self::sent).
+    ahead: Ahead,
     phase: AtomicU8,
     lost: Notify,
     /// Whether a late copy of the acquire may still arrive: the release then leaves a tombstone.
@@ -88,8 +87,7 @@ impl Hold {
             since: answer.since,
             end: settings.max_hold.map_or(Timestamp::NEVER, |max_hold| answer.since + max_hold),
             deadline: AtomicU64::new(lease_deadline(answer.sent, settings.lease).as_micros()),
-            #[cfg(feature = "_control")]
-            ahead: AtomicU64::new(0),
+            ahead: answer.ahead,
             phase: AtomicU8::new(SAFE),
             lost: Notify::new(),
             doubtful: answer.doubtful,
@@ -257,21 +255,9 @@ impl Hold {
         Timestamp::from_micros(self.deadline.load(Ordering::Acquire)) - self.ahead()
     }
 
-    /// Moves the clock of this hold on.
-    #[cfg(feature = "_control")]
-    pub(super) fn advance(&self, by: Duration) {
-        let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        let add = |ahead: u64| Some(ahead.saturating_add(by));
-        let _ = self.ahead.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-    }
-
-    /// Returns how far the clock of this hold is ahead of that of its process.
-    #[cfg_attr(not(feature = "_control"), expect(clippy::unused_self, reason = "only a test moves it on"))]
-    fn ahead(&self) -> Duration {
-        #[cfg(feature = "_control")]
-        return Duration::from_micros(self.ahead.load(Ordering::Acquire));
-        #[cfg(not(feature = "_control"))]
-        Duration::ZERO
+    /// Returns how far the store's clock has moved on during this hold, beside the time that passed for all.
+    pub(super) fn ahead(&self) -> Duration {
+        self.ahead.moved(self.locker.store())
     }
 
     /// When it is over, as far as is known: the last renewal may reach beyond `max_hold`.
@@ -323,8 +309,9 @@ impl Hold {
         event!(WARN, self, "held for {held}: if its holder hangs, end it, and set max_hold", held = held);
     }
 
-    pub(super) fn renewed(&self, sent: Timestamp) {
-        self.deadline.store((lease_deadline(sent, self.lease) + self.ahead()).as_micros(), Ordering::Release);
+    /// Takes a lease that counts from `sent`, when the store's clock was `ahead`.
+    pub(super) fn renewed(&self, sent: Timestamp, ahead: Duration) {
+        self.deadline.store((lease_deadline(sent, self.lease) + ahead).as_micros(), Ordering::Release);
         self.transition(SAFE, |phase| phase == JEOPARDY);
         event!(DEBUG, self, "renewed");
     }

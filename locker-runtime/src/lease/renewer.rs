@@ -181,12 +181,12 @@ impl Renewer {
     }
 
     async fn renew_hold(&self, number: usize, hold: Arc<Hold>) {
-        let sent = Timestamp::now();
+        let (sent, ahead) = (Timestamp::now(), hold.ahead());
         let request = hold.kind.renew(hold.id, hold.lease);
         let again = match hold.locker.call_contained(&hold.key, &request).await {
             // A higher fence belongs to another hold: a late copy of the request was granted after this hold had ended.
             Ok(Reply::Renewed { fence }) if fence <= hold.fence => {
-                hold.renewed(sent);
+                hold.renewed(sent, ahead);
                 hold.renew_at()
             }
             Ok(_) => {

@@ -3,7 +3,7 @@ use super::{
     renewer::{Renewer, Watched},
 };
 use crate::{
-    locker::{Acquired, Locker},
+    locker::{Acquired, Ahead, Locker},
     settings::Settings,
 };
 use locker_core::{
@@ -43,8 +43,14 @@ fn hold_of(locker: &Locker, lease: Duration, sent: Timestamp, since: Timestamp) 
 }
 
 fn hold_with(locker: &Locker, settings: Settings, sent: Timestamp, since: Timestamp) -> Arc<Hold> {
-    let acquired =
-        Acquired { reply: Reply::Granted { fence: 1 }, sent, since, doubtful: false, waited: None };
+    let acquired = Acquired {
+        reply: Reply::Granted { fence: 1 },
+        sent,
+        ahead: Ahead::default(),
+        since,
+        doubtful: false,
+        waited: None,
+    };
     let key = Key::new("lock:a");
     Hold::new(locker.clone(), HoldKind::Lock, key, Id::from(1), 1, settings, &acquired, None)
 }
@@ -131,6 +137,6 @@ async fn doubted_hold_is_in_jeopardy_until_it_is_renewed() {
     renewals::doubt_all(locker.store());
     locker_harness::until("the doubt", async || hold.is_in_jeopardy()).await;
     assert!(hold.is_held() && !other.is_in_jeopardy());
-    hold.renewed(Timestamp::now());
+    hold.renewed(Timestamp::now(), Duration::ZERO);
     assert!(!hold.is_in_jeopardy());
 }

@@ -22,7 +22,7 @@
 //! [`AtStore`] says what a dropped or failed attempt must cancel.
 
 use super::{
-    Locker, Settled,
+    Ahead, Locker, Settled,
     wait_op::{Acquired, WaitOp},
 };
 use crate::settings::Patience;
@@ -54,7 +54,7 @@ impl Locker {
         async move {
             let due = loop {
                 // Destructured: a whole `Step` would be stored in every waiter.
-                let (granted, until, then) = match attempt.send().await? {
+                let (granted, mut until, mut then) = match attempt.send().await? {
                     Step::Done(acquired) => return Ok(acquired),
                     Step::Confirm { fence } => (Some(fence), Timestamp::NEVER, OnTimeout::AskAgain),
                     Step::Wait { until, then } => (None, until, then),
@@ -65,7 +65,12 @@ impl Locker {
                 } else {
                     #[cfg(feature = "testing")]
                     attempt.check_that_time_passes()?;
-                    let signal = attempt.signal(until).await;
+                    let signal = loop {
+                        let signal = attempt.signal(until).await;
+                        if !attempt.moves(signal.as_ref(), &mut until, &mut then) {
+                            break signal;
+                        }
+                    };
                     match attempt.on_signal(signal, then)? {
                         Step::Done(acquired) => return Ok(acquired),
                         Step::Confirm { fence } => fence,
@@ -104,8 +109,8 @@ enum OnTimeout {
     GiveUp,
     /// The reservation is due.
     Take(Box<Acquired>),
-    /// The reservation is due this long after the deadline.
-    TooLate(Box<Duration>),
+    /// The reservation is due after the deadline.
+    TooLate(Box<Acquired>),
 }
 
 /// One attempt under way. If it is dropped before it is done, it is cancelled.
@@ -117,6 +122,8 @@ struct Attempt<'a, A: WaitOp> {
     retry_delay: Duration,
     mailbox: Mailbox<'a>,
     started: Timestamp,
+    /// Before the last request.
+    ahead: Ahead,
     deadline: Timestamp,
     count: u32,
     /// When the last attempt that counts began.
@@ -151,6 +158,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             retry_delay: patience.retry_delay,
             mailbox,
             started,
+            ahead: Ahead::default(),
             deadline,
             count: 1,
             tried: started,
@@ -179,6 +187,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             true => self.deadline.max(self.started + self.locker.store().expected_rtt(self.key)),
             false => self.deadline,
         };
+        self.ahead = Ahead::of(self.locker.store());
         let call = match self.locker.call_until(self.key, self.what.ask(wait), sent, bound) {
             Either::Left(reply) => return self.on_reply(reply.into_inner(), sent, first),
             Either::Right(call) => call,
@@ -208,13 +217,11 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
                 self.at_store = AtStore::Place;
-                let since = Timestamp::now() + wait;
-                if since > self.deadline && self.what.waits_past_timeout() {
-                    let then = OnTimeout::TooLate(Box::new(since.since(self.deadline)));
-                    return Ok(Step::Wait { until: self.deadline, then });
-                }
-                let acquired = Acquired { reply, sent, since, doubtful: self.doubtful, waited: Some(wait) };
-                Ok(Step::Wait { until: since, then: OnTimeout::Take(Box::new(acquired)) })
+                let (since, waited) = (Timestamp::now() + wait, Some(wait));
+                let acquired =
+                    Acquired { reply, sent, ahead: self.ahead, since, doubtful: self.doubtful, waited };
+                let (until, then) = self.until_due(Box::new(acquired));
+                Ok(Step::Wait { until, then })
             }
             Ok(reply) => Ok(Step::Done(self.done(reply, sent))),
             // The timeout passed before this one reply. A store that replied before has not failed.
@@ -224,6 +231,33 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             }
             Err(error) => self.on_error(error.with_key(self.key.as_str())),
         }
+    }
+
+    /// Returns how to wait for a reservation.
+    fn until_due(&self, acquired: Box<Acquired>) -> (Timestamp, OnTimeout) {
+        if acquired.since > self.deadline && self.what.waits_past_timeout() {
+            (self.deadline, OnTimeout::TooLate(acquired))
+        } else {
+            (acquired.since, OnTimeout::Take(acquired))
+        }
+    }
+
+    /// Brings the wait for a reservation forward if a signal says that time has moved on. The store is not asked again:
+    /// it has no trace of a reservation that is over. Returns `false` if that is not the signal, or not the wait.
+    fn moves(&self, signal: Option<&Signal>, until: &mut Timestamp, then: &mut OnTimeout) -> bool {
+        let (Some(Signal::Recheck { .. }), OnTimeout::Take(_) | OnTimeout::TooLate(_)) = (signal, &then)
+        else {
+            return false;
+        };
+        if let OnTimeout::Take(mut acquired) | OnTimeout::TooLate(mut acquired) =
+            std::mem::replace(then, OnTimeout::AskAgain)
+        {
+            let store = self.locker.store();
+            acquired.since = acquired.since - acquired.ahead.moved(store);
+            acquired.ahead = Ahead::of(store);
+            (*until, *then) = self.until_due(acquired);
+        }
+        true
     }
 
     fn is_too_late_for(&self, error: &Error) -> bool {
@@ -259,7 +293,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             }
             (None, OnTimeout::Take(acquired)) => Ok(Step::Done(self.done(acquired.reply, acquired.sent))),
             (None, OnTimeout::GiveUp) => self.out_of_time(None),
-            (None, OnTimeout::TooLate(by)) => self.out_of_time(Some(*by)),
+            (None, OnTimeout::TooLate(late)) => self.out_of_time(Some(late.since.since(self.deadline))),
         }
     }
 
@@ -309,11 +343,13 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
     /// off ends with that of the former holder, so only a hold that is renewed gets all of it.
     fn handed_off(&mut self, fence: u64, until: Timestamp) -> Option<Acquired> {
         let lease = self.what.lease();
-        let now = Timestamp::now();
+        let (now, ahead) = (Timestamp::now(), Ahead::of(self.locker.store()));
+        let until = until - Ahead::default().moved(self.locker.store());
         let is_whole = self.what.renews() || self.locker.store().waiter_ttl().is_none();
         if is_whole && now + lease / 2 < until {
             let waited = Some(now.since(self.started));
             return Some(Acquired {
+                ahead,
                 since: now,
                 waited,
                 ..self.done(Reply::Granted { fence }, until - lease)
@@ -328,6 +364,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
     /// again.
     async fn confirm(&mut self, fence: u64) -> Result<Option<Acquired>> {
         let (sent, Some(confirm)) = (Timestamp::now(), self.what.confirm()) else { return Ok(None) };
+        self.ahead = Ahead::of(self.locker.store());
         let left = if self.tries_once() { GRANT_WINDOW } else { self.deadline.since(sent) };
         let call = match self.locker.retry_until_certain(self.key, confirm, sent, left.min(GRANT_WINDOW)) {
             Either::Left(settled) => return self.confirmed(settled.into_inner(), sent, fence),
@@ -380,6 +417,10 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         poll_fn(|context| {
             loop {
                 match self.mailbox.poll_next(context) {
+                    // From the test that controls the store.
+                    Poll::Ready(signal @ Signal::Recheck { .. }) if self.locker.is_embedded() => {
+                        return Poll::Ready(Some(signal));
+                    }
                     Poll::Ready(Signal::Recheck { within }) => {
                         let now = Timestamp::now();
                         let earlier = now + within + Duration::from_millis(1);
@@ -415,7 +456,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
     fn done(&mut self, reply: Reply, sent: Timestamp) -> Acquired {
         self.at_store = AtStore::Nothing;
         let waited = (sent > self.started).then(|| sent.since(self.started));
-        Acquired { reply, sent, since: sent, doubtful: self.doubtful, waited }
+        Acquired { reply, sent, ahead: self.ahead, since: sent, doubtful: self.doubtful, waited }
     }
 
     /// Notes that the request was not carried out.

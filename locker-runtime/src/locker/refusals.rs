@@ -83,12 +83,6 @@ impl Refusals {
         latest.by_key.insert(key.clone(), refusal);
     }
 
-    /// Removes all refusals: the store's clock has moved on.
-    #[cfg(feature = "_control")]
-    pub(crate) fn clear(&self) {
-        lock(&self.0).by_key.clear();
-    }
-
     /// Removes the refusal of a deleted key.
     pub(crate) fn forget(&self, key: &Key) {
         lock(&self.0).by_key.remove(key);

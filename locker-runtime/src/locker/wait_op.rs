@@ -1,6 +1,6 @@
 //! One operation that may wait, as the waiting loop sees it.
 
-use crate::locker::Locker;
+use crate::locker::{Ahead, Locker};
 use locker_core::{
     clock::Timestamp,
     id::Id,
@@ -60,6 +60,8 @@ pub(crate) struct Acquired {
     pub(crate) reply: Reply,
     /// Just before the request was sent that the reply answers. Leases are counted from here.
     pub(crate) sent: Timestamp,
+    /// As of [`sent`](Self::sent), or earlier.
+    pub(crate) ahead: Ahead,
     /// When the caller had it.
     pub(crate) since: Timestamp,
     /// Whether an earlier copy of the request may still arrive.

@@ -179,6 +179,48 @@ async fn builder_sets_the_defaults() {
     assert_eq!(error.kind(), ErrorKind::Misused);
 }
 
+/// When the store was asked again for a reservation that was over, it made a second one.
+#[tokio::test]
+async fn reservation_is_taken_once() {
+    for quota in [Quota::fixed_window(5, DAY), Quota::token_bucket(5, DAY), Quota::gcra(5, DAY)] {
+        let (locker, control) = memory();
+        let limiter = locker.rate_limiter("a", quota).timeout(DAY * 9);
+        limiter.clone().tokens(5).acquire().await.unwrap();
+        let waiting = limiter.clone().tokens(2);
+        let mut waiting = Box::pin(waiting.acquire());
+        assert_eq!((&mut waiting).now_or_never().map(drop), None);
+        let impatient = limiter.clone().tokens(5).timeout(MINUTE).wait_past_timeout(true);
+        let mut late = Box::pin(impatient.acquire());
+        assert_eq!((&mut late).now_or_never().map(drop), None);
+        control.advance(DAY / 2);
+        control.advance(DAY / 2);
+        in_time("the reservation", waiting).await.unwrap();
+        assert_eq!((&mut late).now_or_never().map(drop), None);
+        control.advance(DAY);
+        assert_eq!(in_time("the late reservation", late).await.unwrap().remaining, 0);
+        control.advance(DAY);
+        assert_eq!(limiter.acquire().await.unwrap().remaining, 4, "{quota:?}");
+    }
+}
+
+/// The lease of a hand-off counted from when the waiter read it.
+#[tokio::test]
+async fn hand_off_that_is_over_is_no_hold() {
+    let (locker, control) = memory();
+    let first = locker.lock("a").lease(MINUTE).renew(false).acquire().await.unwrap();
+    let request = locker.lock("a").lease(MINUTE).timeout(DAY);
+    let mut waiting = Box::pin(request.acquire());
+    assert_eq!((&mut waiting).now_or_never().map(drop), None);
+    control.advance(MINUTE);
+    control.advance(DAY);
+    let other = locker.lock("a").acquire().await.unwrap();
+    assert_eq!((&mut waiting).now_or_never().map(drop), None, "{other:?} holds it");
+    other.release().await.unwrap();
+    let second = in_time("the waiter", waiting).await.unwrap();
+    assert!(second.fence() > first.fence());
+    second.release().await.unwrap();
+}
+
 #[cfg(feature = "testing")]
 mod paused {
     use super::*;

@@ -4,7 +4,6 @@ use super::Memory;
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
-    primitives::{Notification, Signal},
 };
 use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -29,14 +28,6 @@ impl Control {
         let fails = self.outages.load(Ordering::SeqCst) > 0;
         fails
             .then(|| Error::new(ErrorKind::Unavailable, "the test has begun an outage of the store").unsent())
-    }
-
-    /// Returns a notification with times on the clock of its receiver.
-    pub(super) fn as_of_caller(&self, mut notification: Notification) -> Notification {
-        if let Signal::HandedOff { until, .. } = &mut notification.signal {
-            *until = *until - self.ahead();
-        }
-        notification
     }
 }
 
