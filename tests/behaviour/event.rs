@@ -1,6 +1,6 @@
 //! Laws of the event.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, pass, queued, span, until};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
@@ -80,8 +80,9 @@ pub(crate) async fn waiter_gets_its_message_despite_deletion(locker: Locker) {
 }
 
 pub(crate) async fn sent_event_is_kept_for_its_keep_time(locker: Locker) {
-    let event = locker.event(&fresh_name()).keep(SHORT);
+    let event = locker.event(&fresh_name()).keep(span());
     event.send("").await.unwrap();
+    pass(span());
     until("the event being forgotten", async || event.wait(Duration::ZERO).await.is_err()).await;
     event.send("again").await.unwrap();
     assert!(event.keep(Duration::ZERO).send("x").await.unwrap_err().to_string().contains("keep"));

@@ -1,7 +1,8 @@
 //! Laws of locks whose holders are names that clients choose.
 
 use crate::support::{
-    GENEROUS, MINUTE, MINUTE_LEFT, SHORT, fresh_name, in_time, queued, queued_at, until, waiting_at,
+    GENEROUS, MINUTE, MINUTE_LEFT, SHORT, after, fresh_name, in_time, queued, queued_at, span, until,
+    waiting_at,
 };
 use locker::{ErrorKind, Key, Locker};
 use std::time::Duration;
@@ -135,9 +136,9 @@ pub(crate) async fn reported_hold_outlives_a_dropped_wait(locker: Locker) {
 pub(crate) async fn a_hold_lasts_as_long_as_it_was_told(locker: Locker) {
     let (admin, name) = (locker.admin(), fresh_name());
     let lock = locker.keyed_lock(&name);
-    lock.clone().acquire("me", SHORT, Duration::ZERO).await.unwrap();
+    lock.clone().acquire("me", span(), Duration::ZERO).await.unwrap();
     let next = lock.clone().acquire("you", MINUTE, GENEROUS);
-    in_time("the next holder", next).await.unwrap();
+    after(span(), "the next holder", next).await.unwrap();
     assert!(!lock.release("me").await.unwrap() && !lock.renew("me", MINUTE).await.unwrap());
     let left = async || {
         let state = admin.inspect(&admin.key("lock", &name)).await.unwrap().unwrap();

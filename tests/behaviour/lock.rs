@@ -1,6 +1,8 @@
 //! Laws of the exclusive lock.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, outlives_its_lease, queued, until};
+use crate::support::{
+    GENEROUS, SHORT, SOON, after, fresh_name, in_time, outlives_its_lease, pass, queued, span, until,
+};
 use locker::{ErrorKind, LockRequest, Locker};
 use std::{
     sync::{
@@ -150,8 +152,9 @@ pub(crate) async fn a_last_try_takes_what_is_free(locker: Locker) {
 
 pub(crate) async fn a_lease_that_is_not_renewed_hands_over(locker: Locker) {
     let name = fresh_name();
-    let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
-    let next = in_time("the hand-over", locker.lock(&name).timeout(GENEROUS).acquire()).await.unwrap();
+    let guard = locker.lock(&name).lease(span()).renew(false).acquire().await.unwrap();
+    let next = locker.lock(&name).timeout(GENEROUS).acquire();
+    let next = after(span(), "the hand-over", next).await.unwrap();
     in_time("the loss", guard.lost()).await;
     assert!(!guard.is_held() && guard.remaining().is_zero());
     assert_eq!(guard.check().unwrap_err().kind(), ErrorKind::Lost);
@@ -168,8 +171,8 @@ pub(crate) async fn a_renewed_lease_outlives_its_length(locker: Locker) {
 
 pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {
     let name = fresh_name();
-    let guard = locker.lock(&name).lease(SHORT).max_hold(SHORT * 2).acquire().await.unwrap();
-    in_time("the loss", guard.lost()).await;
+    let guard = locker.lock(&name).lease(span()).max_hold(span() * 2).acquire().await.unwrap();
+    after(span() * 2, "the loss", guard.lost()).await;
     let next = in_time("the next holder", locker.lock(&name).timeout(GENEROUS).acquire()).await.unwrap();
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     next.release().await.unwrap();
@@ -177,13 +180,14 @@ pub(crate) async fn max_hold_ends_a_hold(locker: Locker) {
 
 /// `Guard::remaining` never reports more time than `max_hold` leaves.
 pub(crate) async fn remaining_never_exceeds_max_hold(locker: Locker) {
-    let (lease, max_hold) = (SHORT * 6, SHORT * 7);
+    let (lease, max_hold, mut passed) = (span() * 6, span() * 7, Duration::ZERO);
     let guard = locker.lock(&fresh_name()).lease(lease).max_hold(max_hold).acquire().await.unwrap();
     let ends = Instant::now() + max_hold;
     until("the loss", async || {
-        let most = ends.saturating_duration_since(Instant::now());
+        let most = ends.saturating_duration_since(Instant::now() + passed);
         let left = guard.remaining();
         assert!(left <= most, "{left:?} are said to be left of {most:?}");
+        passed += pass(span() / 2);
         left.is_zero()
     })
     .await;
@@ -193,7 +197,8 @@ pub(crate) async fn remaining_never_exceeds_max_hold(locker: Locker) {
 
 pub(crate) async fn release_after_loss_returns_lost(locker: Locker) {
     let name = fresh_name();
-    let guard = locker.lock(&name).lease(SHORT).renew(false).acquire().await.unwrap();
+    let guard = locker.lock(&name).lease(span()).renew(false).acquire().await.unwrap();
+    pass(span());
     until("the lease is over", async || !guard.is_held()).await;
     let error = guard.release().await.unwrap_err();
     assert_eq!((error.kind(), error.is_temporary()), (ErrorKind::Lost, false));

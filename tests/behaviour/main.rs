@@ -1,4 +1,4 @@
-//! The laws that every store keeps. Each is written once and runs on every store.
+//! The laws that every store keeps. Each is written once and runs on every store. On memory, time passes on command.
 
 mod administration;
 mod by_name;
@@ -40,7 +40,7 @@ macro_rules! laws {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $law() {
             let Some(store) = crate::support::$store().await else { return };
-            crate::$primitive::$law(store.locker.clone()).await;
+            store.keeps(crate::$primitive::$law(store.locker.clone())).await;
         }
     };
 }

@@ -1,6 +1,6 @@
 //! Laws of the rate limiters.
 
-use crate::support::{GENEROUS, MINUTE, fresh_name, in_time, queued, until};
+use crate::support::{GENEROUS, MINUTE, after, fresh_name, in_time, pass, queued, span, until};
 use locker::{Error, ErrorKind, Locker, Quota};
 use std::time::{Duration, Instant};
 
@@ -42,25 +42,28 @@ pub(crate) async fn several_tokens_are_taken_all_or_nothing(locker: Locker) {
 }
 
 pub(crate) async fn callers_wait_for_their_reservation(locker: Locker) {
-    for quota in all(1, SHORT) {
-        let limiter = locker.rate_limiter(&fresh_name(), quota);
+    for quota in all(1, span()) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(span() * 10);
         let started = Instant::now();
         limiter.acquire().await.unwrap();
         for turn in 1..=2_u32 {
-            in_time("a reservation", limiter.acquire()).await.unwrap();
-            assert!(started.elapsed() + Duration::from_millis(10) >= SHORT * turn, "{quota:?} is early");
+            let passed = pass(span() / 2) * (2 * turn);
+            after(span() / 2, "a reservation", limiter.acquire()).await.unwrap();
+            let since = started.elapsed() + passed + Duration::from_millis(10);
+            assert!(since >= span() * turn, "{quota:?} is early");
         }
     }
 }
 
 /// An admission after a wait reports the tokens that remain at the time of its reservation.
 pub(crate) async fn delayed_admission_reports_remaining_tokens(locker: Locker) {
-    for quota in all(5, SECOND) {
-        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
+    let interval = span() * 2;
+    for quota in all(5, interval) {
+        let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(interval * 10);
         limiter.clone().tokens(5).acquire().await.unwrap();
-        let waited = in_time("the admission", limiter.clone().tokens(2).acquire()).await.unwrap();
-        let left = if quota == Quota::gcra(5, SECOND) { 0 } else { 3 };
-        assert_eq!((waited.remaining, waited.reset_after), (left, SECOND), "{quota:?}");
+        let waited = after(interval, "the admission", limiter.clone().tokens(2).acquire()).await.unwrap();
+        let left = if quota == Quota::gcra(5, interval) { 0 } else { 3 };
+        assert_eq!((waited.remaining, waited.reset_after), (left, interval), "{quota:?}");
     }
 }
 

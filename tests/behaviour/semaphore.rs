@@ -1,6 +1,6 @@
 //! Laws of the semaphore.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, waiting_at};
+use crate::support::{GENEROUS, SOON, after, fresh_name, in_time, queued, span, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::sync::{
     Arc, Mutex,
@@ -78,8 +78,9 @@ pub(crate) async fn small_requests_do_not_pass_large_ones(locker: Locker) {
 
 pub(crate) async fn a_hold_that_is_not_renewed_frees_its_permit(locker: Locker) {
     let name = fresh_name();
-    let guard = locker.semaphore(&name, 1).lease(SHORT).renew(false).acquire().await.unwrap();
-    let next = in_time("the next", locker.semaphore(&name, 1).timeout(GENEROUS).acquire()).await.unwrap();
+    let guard = locker.semaphore(&name, 1).lease(span()).renew(false).acquire().await.unwrap();
+    let next = locker.semaphore(&name, 1).timeout(GENEROUS).acquire();
+    let next = after(span(), "the next", next).await.unwrap();
     in_time("the loss", guard.lost()).await;
     assert!(next.fence() > guard.fence());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);

@@ -1,7 +1,7 @@
 //! The stores under test, and helpers of the laws.
 
 use futures_util::future::{Either, select};
-use locker::{Key, LockRequest, Locker};
+use locker::{Key, LockRequest, Locker, testing::Control};
 use locker_harness::{
     ClusterSetup, EtcdServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
 };
@@ -9,8 +9,9 @@ use std::{
     any::Any,
     fmt::Debug,
     future::Future,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::atomic::{AtomicU64, Ordering},
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -31,13 +32,23 @@ pub(crate) const MINUTE_LEFT: Duration = Duration::from_secs(61);
 pub(crate) struct Opened {
     pub(crate) locker: Locker,
     pub(crate) url: String,
+    control: Option<Control>,
     /// The server or the directory of the store.
     _place: Box<dyn Any>,
 }
 
 impl Opened {
     async fn connect(url: &str, place: impl Any) -> Option<Self> {
-        Some(Self { locker: connect(url).await, url: url.into(), _place: Box::new(place) })
+        let locker = connect(url).await;
+        Some(Self { locker, url: url.into(), control: None, _place: Box::new(place) })
+    }
+
+    /// Runs a law on this store.
+    pub(crate) async fn keeps(&self, law: impl Future<Output = ()>) {
+        match &self.control {
+            Some(control) => CONTROL.scope(control.clone(), law).await,
+            None => law.await,
+        }
     }
 }
 
@@ -55,7 +66,36 @@ pub(crate) async fn connect_apart(url: &str, number: u64) -> Locker {
 }
 
 pub(crate) async fn memory() -> Option<Opened> {
-    Some(Opened { locker: Locker::memory(), url: "memory://".into(), _place: Box::new(()) })
+    let (locker, control) = locker::testing::memory();
+    Some(Opened { locker, url: "memory://".into(), control: Some(control), _place: Box::new(()) })
+}
+
+tokio::task_local! {
+    /// What moves the time of the store under test on.
+    static CONTROL: Control;
+}
+
+/// A time for leases and the like that passes during a law: an hour where it passes on command, else a short one.
+pub(crate) fn span() -> Duration {
+    CONTROL.try_with(|_| MINUTE * 60).unwrap_or(SHORT)
+}
+
+/// Lets time pass on a store where it passes on command. Returns how much: nothing on the others, where a law has to
+/// wait.
+pub(crate) fn pass(by: Duration) -> Duration {
+    CONTROL.try_with(|control| control.advance(by)).map_or(Duration::ZERO, |()| by)
+}
+
+/// Awaits a call that ends when `by` has passed. Where time passes on command, the call waits before that.
+pub(crate) async fn after<F: Future<Output: Debug>>(by: Duration, what: &str, call: F) -> F::Output {
+    let mut call = pin!(call);
+    match futures_util::poll!(&mut call) {
+        Poll::Ready(answer) if CONTROL.try_with(|_| ()).is_ok() => panic!("early, {what}: {answer:?}"),
+        Poll::Ready(answer) => return answer,
+        Poll::Pending => {}
+    }
+    pass(by);
+    in_time(what, call).await
 }
 
 /// The server of the environment variable `LOCKER_TEST_REDIS_URL`, else a new one.
@@ -186,11 +226,12 @@ pub(crate) async fn outlives_its_lease(locker: &Locker, kind: &str, name: &str, 
     let guard = request.lease(lease).acquire().await.unwrap();
     // A store adds what it does not know about its clock, when it takes the lease and when it tells.
     let first_end = Instant::now() + lease + Duration::from_secs(2);
+    let passed = pass(span());
     until("the hold ends later", async || {
         let asked = Instant::now();
         let state = locker.admin().inspect(&key).await.unwrap().expect("a hold");
         assert_eq!(state.holders[0].fence, guard.fence());
-        asked + state.holders[0].time_left.unwrap() > first_end
+        asked + passed + state.holders[0].time_left.unwrap() > first_end
     })
     .await;
     assert!(guard.is_held());

@@ -1,6 +1,6 @@
 //! Laws of the barrier, the latch, the counter, and of several locks at once.
 
-use crate::support::{GENEROUS, SHORT, SOON, fresh_name, in_time, queued, waiting_at};
+use crate::support::{GENEROUS, SHORT, SOON, after, fresh_name, in_time, queued, span, waiting_at};
 use locker::{ErrorKind, Locker};
 use std::time::Duration;
 
@@ -238,8 +238,8 @@ pub(crate) async fn loss_of_one_of_several_locks_is_reported(locker: Locker) {
     let guards = locker.lock_all([&one, &two]).lease(GENEROUS).acquire().await.unwrap();
     assert!(locker.admin().delete(&locker.admin().key("lock", &two)).await.unwrap());
     assert_eq!(guards.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    let short = locker.lock_all([&one, &two]).lease(SHORT).renew(false).acquire().await.unwrap();
-    in_time("the loss", short.lost()).await;
+    let short = locker.lock_all([&one, &two]).lease(span()).renew(false).acquire().await.unwrap();
+    after(span(), "the loss", short.lost()).await;
     assert_eq!(short.check().unwrap_err().kind(), ErrorKind::Lost);
 }
 
