@@ -18,6 +18,8 @@
 //! `errors.rs` chooses among the classes of `_errors.py` by the kind of the Rust error. `_process.py` handles forks and
 //! the end of the process.
 
+mod testing;
+
 mod locker;
 
 mod handles;
@@ -80,6 +82,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<key::Function>()?;
     module.add_class::<key::Key>()?;
     module.add_class::<locker::Locker>()?;
+    module.add_class::<testing::Control>()?;
+    module.add_class::<testing::Outage>()?;
+    module.add_function(wrap_pyfunction!(testing::controlled, module)?)?;
     module.add_function(wrap_pyfunction!(events::events, module)?)?;
     module.add_function(wrap_pyfunction!(events::keep_events, module)?)?;
     module.add_function(wrap_pyfunction!(forked, module)?)?;

@@ -15,7 +15,7 @@ use crate::{
 };
 use futures_util::{FutureExt, TryFutureExt};
 use locker_runtime::{
-    HoldKind, LockRequest, Mode, Quota,
+    HoldKind, LockRequest, LockerBuilder, Mode, Quota,
     private::bindings::{
         LazyLocker, acquire_all, check_around, check_quota, check_request, describe, request, without_login,
     },
@@ -47,16 +47,9 @@ impl Locker {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let url = url.map(|url| text("url", url)).transpose()?;
-        let mut settings = Settings::new(url.as_deref());
-        for (name, value) in options.into_iter().flatten() {
-            settings = settings.set(&name.cast_into::<PyString>()?.to_cow()?, &value)?;
-        }
-        let (holds, key_format, prefix) =
-            (settings.holds, settings.key_format, settings.prefix.as_str().into());
-        let timeout = settings.waiting.timeout.unwrap_or(Duration::from_secs(10));
-        let lazy = LazyLocker::new(settings.build()).map_err(|error| raised(py, &error))?;
-        let reference = LockerRef { lazy: Arc::new(lazy), prefix, timeout };
-        Ok(Self { reference, url, key_format, holds })
+        let settings = Settings::read(url.as_deref(), options)?;
+        let made = Self::made(url, settings, |builder| Ok((LazyLocker::new(builder)?, ())));
+        made.map(|(locker, ())| locker).map_err(|error| raised(py, &error))
     }
 
     /// The URL without its login; `None` if none was given.
@@ -284,6 +277,20 @@ impl Locker {
 }
 
 impl Locker {
+    /// Makes one that is opened by what `open` makes of a builder, and returns what comes with that.
+    pub(crate) fn made<T>(
+        url: Option<String>,
+        settings: Settings,
+        open: impl FnOnce(LockerBuilder) -> locker_runtime::Result<(LazyLocker, T)>,
+    ) -> locker_runtime::Result<(Self, T)> {
+        let (holds, key_format, prefix) =
+            (settings.holds, settings.key_format, settings.prefix.as_str().into());
+        let timeout = settings.waiting.timeout.unwrap_or(Duration::from_secs(10));
+        let (lazy, with_it) = open(settings.build())?;
+        let reference = LockerRef { lazy: Arc::new(lazy), prefix, timeout };
+        Ok((Self { reference, url, key_format, holds }, with_it))
+    }
+
     fn named(&self, name: String) -> Named {
         Named { reference: self.reference.clone(), name }
     }

@@ -6,7 +6,10 @@ use crate::{
     text::text,
 };
 use locker_runtime::{KeyFormat, Locker, LockerBuilder, private::bindings::with_parameter};
-use pyo3::prelude::*;
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyString},
+};
 
 /// The options of a locker, read one by one.
 pub(crate) struct Settings {
@@ -18,7 +21,16 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) fn new(url: Option<&str>) -> Self {
+    /// Reads the options of a locker.
+    pub(crate) fn read(url: Option<&str>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut settings = Self::new(url);
+        for (name, value) in options.into_iter().flatten() {
+            settings = settings.set(&name.cast_into::<PyString>()?.to_cow()?, &value)?;
+        }
+        Ok(settings)
+    }
+
+    fn new(url: Option<&str>) -> Self {
         let builder = Locker::builder();
         Self {
             builder: match url {
@@ -33,7 +45,7 @@ impl Settings {
     }
 
     /// Sets the option `name`.
-    pub(crate) fn set(mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn set(mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Self> {
         if self.waiting.set(name, value)? || self.holds.set(name, value)? || value.is_none() {
             return Ok(self);
         }
@@ -57,7 +69,7 @@ impl Settings {
         match name {
             #[cfg(any(feature = "redis-tls", feature = "postgres-tls", feature = "etcd-tls"))]
             "tls_ca" => {
-                let pem = match value.cast::<pyo3::types::PyString>() {
+                let pem = match value.cast::<PyString>() {
                     Ok(pem) => pem.to_cow()?.as_bytes().to_vec(),
                     Err(_) => option(name, value, "certificates in PEM form")?.unwrap_or_default(),
                 };

@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[3]
 README = (ROOT / "clients/python/README.md").read_text()
 REFERENCE = (ROOT / "docs/reference/python.md").read_text()
 FENCES = (ROOT / "docs/how-to/fence-a-write.md").read_text()
+TESTING = (ROOT / "docs/how-to/test.md").read_text()
 MIGRATING = "".join((ROOT / f"docs/how-to/migrate/python-{page}.md").read_text() for page in ("decorator", "locks"))
 
 
@@ -66,6 +67,15 @@ def test_program_on_fences_refuses_a_late_write() -> None:
     refused, balance = done.stdout.splitlines()
     assert refused.startswith("refused: ['lock:alice: lost: ")
     assert balance == "balance: 110"
+
+
+def test_programs_of_the_testing_guide_pass(tmp_path: Path) -> None:
+    (program,) = blocks(TESTING)
+    (tmp_path / "test_guide.py").write_text(program)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=GENEROUS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
 
 
 def test_fastapi(redis: Redis) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from servers import GENEROUS, missing
 
 import locker
-from locker import _locker
+from locker import _locker, testing
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -69,6 +69,7 @@ def test_everything_public_is_documented() -> None:
 
 
 def test_examples_of_the_documentation_are_true() -> None:
-    tested = doctest.testmod(_locker)
-    assert tested.attempted > 0
-    assert tested.failed == 0
+    for module in (_locker, testing):
+        tested = doctest.testmod(module)
+        assert tested.attempted > 0
+        assert tested.failed == 0

@@ -5,6 +5,8 @@
 //! lockers that are opened at their first use, and processes that fork.
 
 pub use crate::stores::without_login;
+#[cfg(feature = "_control")]
+use crate::testing::{Control, memory_with};
 use crate::{
     builder::LockerBuilder,
     handles::{LockRequest, RateLimiter, lock_all::acquire_in_order},
@@ -57,6 +59,18 @@ impl LazyLocker {
     pub fn new(builder: LockerBuilder) -> Result<Self> {
         builder.check_unopened()?;
         Ok(Self { builder, opened: PerProcess::new() })
+    }
+
+    /// Does what [`new`](Self::new) does, and opens it on a store of its own in memory, which a test controls. A forked
+    /// child opens `builder`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    #[cfg(feature = "_control")]
+    pub fn controlled(builder: LockerBuilder) -> Result<(Self, Control)> {
+        let (lazy, (locker, control)) = (Self::new(builder.clone())?, memory_with(builder)?);
+        lazy.opened.cell().get_or_init(|| locker);
+        Ok((lazy, control))
     }
 
     /// Returns the locker if this process has opened it.

@@ -52,6 +52,13 @@ class Locker(Decorators):
         self._native = _native.Locker(url, **settings)
         _process.remember(self._native)
 
+    @classmethod
+    def _of(cls, native: _native.Locker, url: str, settings: Settings) -> Locker:
+        locker = cls.__new__(cls)
+        locker._url, locker._settings, locker._native = url, settings, native
+        _process.remember(native)
+        return locker
+
     def lock(self, name: str, **options: Unpack[RequestOptions]) -> Request[Guard]:
         """Returns a request for the exclusive lock of this name."""
         return self._request(self._native.lock, self._native.named_key("lock", name), Guard, options)
@@ -197,14 +204,14 @@ class Locker(Decorators):
         """The URL without its login; ``None`` if none was given."""
         return self._native.url
 
-    def _key_of(self, of: str | HasKey) -> _native.Key:
+    def _key_of(self, of: str | HasKey, call: str = "inspect") -> _native.Key:
         key = of if isinstance(of, str) else getattr(of, "key", None)
         if not isinstance(key, str):
-            raise Misused(f"inspect({of!r}): give a key, or what has one: a request, a guard, an event, ..")
+            raise Misused(f"{call}({of!r}): give a key, or what has one: a request, a guard, an event, ..")
         is_key = _KEY.search(key.removeprefix(self._native.prefix)) if isinstance(of, str) else ":" in key
         if not is_key:
-            instead = f"give the request, as in inspect(locker.lock({of!r}))"
-            raise Misused(f"inspect({of!r}): this is a name and no key: {instead}")
+            instead = f"give the request, as in {call}(locker.lock({of!r}))"
+            raise Misused(f"{call}({of!r}): this is a name and no key: {instead}")
         return _native.Key(key)
 
     def _request(

@@ -36,6 +36,9 @@ __all__ = [
     "Function",
     "Key",
     "Locker",
+    "Control",
+    "Outage",
+    "controlled",
     "events",
     "keep_events",
     "forked",
@@ -424,6 +427,29 @@ class Locker:
     def watchdog(self, name: str) -> Watchdog: ...
     def latch(self, name: str, count: int) -> Latch: ...
     def barrier(self, name: str, parties: int, *, once: bool = False) -> Barrier: ...
+
+@final
+class Control:
+    """Controls the store of one locker under test."""
+
+    def advance(self, by: Seconds) -> None:
+        """Moves time on for the store and its holds."""
+
+    def lose(self, key: Key) -> bool:
+        """Ends the holds of a key by force. Returns whether any caller held it. Raises `Unavailable` in an outage."""
+
+    def outage(self) -> Outage:
+        """Makes all calls to the store raise `Unavailable` until the end of the outage."""
+
+@final
+class Outage:
+    """An outage of a store, which ends when this is collected at the latest."""
+
+    def end(self) -> None:
+        """Ends it. Harmless if it has ended."""
+
+def controlled(**options: Unpack[_LockerOptions]) -> tuple[Locker, Control]:
+    """Returns a locker on a store of its own in this process, and what controls the store. Raises `Misused`."""
 
 def keep_events(level: int) -> None:
     """Makes the runtime keep its events of this level of `logging` and above for `events`."""

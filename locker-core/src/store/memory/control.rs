@@ -55,6 +55,9 @@ impl Memory {
     }
 
     fn catch_up(&self) {
+        if !self.0.process.is_this() {
+            return;
+        }
         self.0.tick(self.0.here(Timestamp::now()));
         self.0.mailboxes.wake_within(Duration::ZERO);
     }
