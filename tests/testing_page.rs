@@ -1,6 +1,6 @@
 //! The tests that `docs/how-to/test.md` shows, run as they are there.
 
-use locker::{ErrorKind, Key, Locker, lock_on_argument, rate_limit, stores::Memory};
+use locker::{ErrorKind, Locker, lock_on_argument, rate_limit, stores::Memory, testing};
 use std::{future::pending, time::Duration};
 
 struct Shop {
@@ -47,17 +47,12 @@ async fn load(order: u64, locker: &Locker) -> locker::Result<()> {
 
 #[tokio::test]
 async fn lost_lock_cancels_loading() {
-    let builder = Locker::builder().store(Memory::new()).lease(Duration::from_millis(100));
-    let locker = builder.build().await.unwrap();
-    let key = Key::new(locker.lock_on("order.load", &[&7]).acquire().await.unwrap().key());
+    let (locker, control) = testing::memory();
+    let key = locker.admin().key_on("order.load", &[&7]);
 
-    let end_by_force = async {
-        while !locker.admin().evict(&key).await.unwrap() {
-            tokio::task::yield_now().await;
-        }
-    };
-    let (loaded, ()) = tokio::join!(load(7, &locker), end_by_force);
+    let (loaded, was_held) = tokio::join!(load(7, &locker), async { control.lose(&key) });
     assert_eq!(loaded.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(was_held.unwrap());
 }
 
 #[rate_limit(name = "shop.mail", size = 2, interval = "1h", args(user), timeout = 0, locker = locker)]
@@ -66,13 +61,40 @@ async fn mail(user: u64, locker: &Locker) -> locker::Result<()> {
 }
 
 #[tokio::test]
-async fn third_mail_is_refused() {
-    let locker = Locker::memory();
+async fn third_mail_has_to_wait_an_hour() {
+    let (locker, control) = testing::memory();
     mail(1, &locker).await.unwrap();
     mail(1, &locker).await.unwrap();
     let error = mail(1, &locker).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limited);
     assert!(mail(2, &locker).await.is_ok(), "each user has a limit of their own");
+
+    control.advance(Duration::from_secs(3600));
+    mail(1, &locker).await.unwrap();
+}
+
+#[tokio::test]
+async fn no_mail_is_sent_during_an_outage() {
+    let (locker, control) = testing::memory();
+
+    let outage = control.outage();
+    let error = mail(1, &locker).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+
+    drop(outage);
+    mail(1, &locker).await.unwrap();
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[tokio::test(start_paused = true)]
+async fn long_packing_keeps_its_lock() {
+    let (locker, _paused) = testing::paused();
+    let shop = Shop { locker };
+
+    let (first, second) = tokio::join!(shop.ship(7, HOUR), shop.ship(7, Duration::ZERO));
+    assert!(first.is_ok(), "its lease of 10 s was renewed");
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 /// A snippet that was changed in one place only would no longer be what is tested.
