@@ -309,9 +309,11 @@ impl Hold {
         event!(WARN, self, "held for {held}: if its holder hangs, end it, and set max_hold", held = held);
     }
 
-    /// Takes a lease that counts from `sent`, when the store's clock was `ahead`.
+    /// Takes a lease that counts from `sent`, when the store's clock was `ahead`. A renewal that a test commanded
+    /// meanwhile may have given a longer one.
     pub(super) fn renewed(&self, sent: Timestamp, ahead: Duration) {
-        self.deadline.store((lease_deadline(sent, self.lease) + ahead).as_micros(), Ordering::Release);
+        let deadline = lease_deadline(sent, self.lease) + ahead;
+        self.deadline.fetch_max(deadline.as_micros(), Ordering::AcqRel);
         self.transition(SAFE, |phase| phase == JEOPARDY);
         event!(DEBUG, self, "renewed");
     }

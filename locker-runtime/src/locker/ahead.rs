@@ -12,20 +12,20 @@ pub(crate) struct Ahead {
 
 #[cfg_attr(
     not(feature = "_control"),
-    expect(clippy::unused_self, clippy::trivially_copy_pass_by_ref, reason = "no clock moves on")
+    expect(unused_variables, clippy::unused_self, reason = "no clock moves on")
 )]
 impl Ahead {
-    pub(crate) fn of(_store: &dyn Store) -> Self {
+    pub(crate) fn of(store: &dyn Store) -> Self {
         Self {
             #[cfg(feature = "_control")]
-            by: _store.ahead(),
+            by: store.ahead(),
         }
     }
 
     /// Returns how far the clock of the store has moved on since then, beside the time that passed for all.
-    pub(crate) fn moved(self, _store: &dyn Store) -> Duration {
+    pub(crate) fn moved(self, store: &dyn Store) -> Duration {
         #[cfg(feature = "_control")]
-        return _store.ahead().saturating_sub(self.by);
+        return store.ahead().saturating_sub(self.by);
         #[cfg(not(feature = "_control"))]
         Duration::ZERO
     }

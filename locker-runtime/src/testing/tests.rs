@@ -221,6 +221,54 @@ async fn hand_off_that_is_over_is_no_hold() {
     second.release().await.unwrap();
 }
 
+#[tokio::test]
+async fn shared_holds_end_one_by_one() {
+    let (locker, control) = memory();
+    let _short = locker.read_lock("a").lease(MINUTE).renew(false).acquire().await.unwrap();
+    let long = locker.read_lock("a").lease(DAY).renew(false).acquire().await.unwrap();
+    let request = locker.write_lock("a").timeout(DAY);
+    let mut writer = Box::pin(request.acquire());
+    let many = locker.semaphore("b", 3).permits(2).lease(MINUTE).renew(false).acquire().await.unwrap();
+    let renewed = locker.semaphore("b", 3).lease(MINUTE).acquire().await.unwrap();
+    let request = locker.semaphore("b", 3).permits(2).timeout(DAY);
+    let mut waiting = Box::pin(request.acquire());
+    assert_eq!((&mut writer).now_or_never().map(drop), None);
+    assert_eq!((&mut waiting).now_or_never().map(drop), None);
+    control.advance(MINUTE);
+    assert!(!many.is_held() && renewed.is_held() && long.is_held());
+    in_time("two permits", waiting).await.unwrap().release().await.unwrap();
+    assert_eq!((&mut writer).now_or_never().map(drop), None);
+    control.advance(DAY);
+    in_time("the writer", writer).await.unwrap().release().await.unwrap();
+    renewed.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn several_locks_survive_and_are_lost_together() {
+    let (locker, control) = memory();
+    let guards = locker.lock_all(["a", "b"]).lease(MINUTE).acquire().await.unwrap();
+    control.advance(DAY);
+    guards.check().unwrap();
+    assert!(control.lose(&locker.admin().key("lock", "b")).unwrap());
+    in_time("the loss", guards.lost()).await;
+    assert_eq!(guards.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    let unrenewed = locker.lock_all(["a", "b"]).lease(MINUTE).renew(false).acquire().await.unwrap();
+    control.advance(MINUTE);
+    assert!(!unrenewed.is_held());
+    locker.lock_all(["a", "b"]).timeout(Duration::ZERO).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn dropped_guard_is_released_once() {
+    let (locker, control) = memory();
+    drop(locker.lock("a").lease(MINUTE).acquire().await.unwrap());
+    control.advance(DAY);
+    let next = in_time("the next holder", locker.lock("a").acquire()).await.unwrap();
+    control.advance(DAY);
+    locker.settled().await;
+    next.release().await.unwrap();
+}
+
 #[cfg(feature = "testing")]
 mod paused {
     use super::*;

@@ -53,7 +53,8 @@ class Control:
 
         Holds that are renewed survive, also if ``by`` is longer than their lease. Others end with their lease: their
         guards are lost, and waiters are served. ``max_hold`` ends holds. Limits refill and admit calls that wait,
-        watchdogs expire, events are forgotten. The timeouts of calls and other clocks do not move.
+        watchdogs expire, events are forgotten. The timeouts of calls and other clocks do not move. A hold that another
+        thread acquires meanwhile may be lost, also one that is renewed.
 
         Args:
             by: How far: seconds, a text such as ``"1m 30s"``, or a ``timedelta``.
