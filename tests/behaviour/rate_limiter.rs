@@ -67,29 +67,27 @@ pub(crate) async fn delayed_admission_reports_remaining_tokens(locker: Locker) {
     }
 }
 
-/// A runtime of several threads gets its own connection during its first calls, and the later ones may overtake on it. A
-/// single-threaded one gets none.
+/// What a newcomer would have to wait shows the reservations of those in line before it.
 pub(crate) async fn reservations_follow_the_order_of_calls(locker: Locker) {
-    let asks = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        for quota in all(2, SHORT / 4) {
-            let limiter = locker.rate_limiter(&fresh_name(), quota).timeout(GENEROUS);
-            let served = std::sync::Mutex::new(Vec::new());
-            let mut waiting: Vec<_> = Vec::new();
-            for number in 0..8 {
-                let (limiter, served) = (&limiter, &served);
-                waiting.push(async move {
-                    limiter.acquire().await.unwrap();
-                    served.lock().unwrap().push(number / 2);
-                });
-            }
-            // They are polled in this order and therefore ask in this order.
-            runtime.block_on(in_time("all admissions", futures_util::future::join_all(waiting)));
-            let served = served.into_inner().unwrap();
-            assert!(served.is_sorted(), "{quota:?}: {served:?}");
+    let hour = 60 * MINUTE;
+    for quota in all(2, hour) {
+        let name = fresh_name();
+        let limiter = locker.rate_limiter(&name, quota).cache_refusals(false);
+        limiter.clone().tokens(2).acquire().await.unwrap();
+        let each_half_hour = quota == Quota::gcra(2, hour);
+        let mut line = Vec::new();
+        for place in 0..6 {
+            let refused = limiter.clone().timeout(Duration::ZERO).acquire().await.unwrap_err();
+            let due = if each_half_hour { hour / 2 * (place + 1) } else { hour * (place / 2 + 1) };
+            let after = refused.retry_after().unwrap();
+            assert!(
+                after <= due + MINUTE && due <= after + MINUTE,
+                "{quota:?}, {place}: {after:?}, not {due:?}"
+            );
+            let patient = limiter.clone().timeout(24 * hour);
+            line.push(queued(&locker, "rate", &name, async move { patient.acquire().await }).await);
         }
-    };
-    tokio::task::spawn_blocking(asks).await.unwrap();
+    }
 }
 
 pub(crate) async fn size_zero_parks_until_it_is_raised(locker: Locker) {
