@@ -122,7 +122,8 @@ impl Plan {
             2 | 3 => Self::late_start(rng),
             4 | 5 => Self::return_of_a_holder(rng),
             6 => Self::long_wait(rng),
-            kind => Self::any(rng, kind < 9, kind > 12),
+            7 => Self::crash(rng),
+            kind => Self::any(rng, kind < 10, kind > 12),
         };
         let faults = if plan.writes.is_some() {
             0
@@ -144,8 +145,27 @@ impl Plan {
         let mut processes: Vec<_> = (0..2).map(|_| Process::idle(rng)).collect();
         processes[0].callers.push(vec![Step::hold("a", 30 * SECOND, true, 60 * SECOND)]);
         processes[1].callers = vec![vec![Step::Rest(SECOND), Step::hold("a", 30 * SECOND, true, 20)]; 4];
+        let refused = Step::Hold {
+            what: Held::Lock("a"),
+            lease: SECOND,
+            renew: true,
+            timeout: 0,
+            body: 0,
+            end: End::Release,
+        };
+        processes[1].callers.push([vec![Step::Rest(SECOND)], vec![refused; 40]].concat());
         // Grants, releases, seven renewals, and places that four waiters keep.
         Self { writes: Some(44), ..Self::with(processes, Vec::new()) }
+    }
+
+    /// Returns a plan in which the store crashes while a lock is handed from one process to the next.
+    fn crash(rng: &mut Rng) -> Self {
+        let mut processes: Vec<_> = (0..4).map(|_| Process::idle(rng)).collect();
+        for (number, process) in processes.iter_mut().enumerate() {
+            let rest = Step::Rest(number as u64 * 100 + 1);
+            process.callers.push(vec![rest, Step::hold("a", 5 * SECOND, true, 3 * SECOND / 2)]);
+        }
+        Self::with(processes, vec![Break { at: SECOND + rng.u64(..5 * SECOND), what: Broken::StoreCrashed }])
     }
 
     fn any(rng: &mut Rng, has_lull: bool, is_calm: bool) -> Self {
