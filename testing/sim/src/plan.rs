@@ -165,7 +165,8 @@ impl Plan {
             let rest = Step::Rest(number as u64 * 100 + 1);
             process.callers.push(vec![rest, Step::hold("a", 5 * SECOND, true, 3 * SECOND / 2)]);
         }
-        Self::with(processes, vec![Break { at: SECOND + rng.u64(..5 * SECOND), what: Broken::StoreCrashed }])
+        let at = rng.u64(1..4) * 3 * SECOND / 2 + rng.u64(..120);
+        Self::with(processes, vec![Break { at, what: Broken::StoreCrashed }])
     }
 
     fn any(rng: &mut Rng, has_lull: bool, is_calm: bool) -> Self {
