@@ -316,15 +316,15 @@ impl Session {
 impl State {
     /// Records the present state of the cluster, and whether the inbox was in place. `seen` is the last revision of
     /// which this process knew. Returns whether the cluster is another one, or was restored from a copy.
-    fn meet(&mut self, cluster: u64, revision: i64, has_inbox: bool, seen: i64) -> bool {
-        let is_first = self.cluster == 0;
-        let has_gone_back = revision + 1 < self.next || revision < seen && seen != self.gone_back_from;
+    pub(super) fn meet(&mut self, cluster: u64, revision: i64, has_inbox: bool, seen: i64) -> bool {
+        let (is_first, next) = (self.cluster == 0, revision.saturating_add(1));
+        let has_gone_back = next < self.next || revision < seen && seen != self.gone_back_from;
         let is_other = !is_first && (self.cluster != cluster || has_gone_back);
         if is_other {
             self.gone_back_from = seen;
         }
         if is_other || self.next == 0 {
-            self.next = revision + 1;
+            self.next = next;
         }
         // Without an inbox, others have sent nothing.
         self.has_gap |= is_other || !(has_inbox || is_first);
@@ -397,6 +397,8 @@ mod tests {
             state.next = 0;
             assert_eq!(state.meet(1, revision, true, seen), is_other, "{revision}");
         }
+        state.next = 0;
+        assert!(!state.meet(1, i64::MAX, true, i64::MAX), "no revision follows the greatest one");
         state.skip();
         state.meet(1, 40, true, 40);
         assert_eq!((state.next, state.has_gap), (41, true), "compacted");

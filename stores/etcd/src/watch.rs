@@ -30,6 +30,23 @@ pub(super) struct Seen {
     pub(super) tick: Option<KeyValue>,
 }
 
+impl Seen {
+    /// Reads an answer to the watches, of which that on the mail has this number.
+    pub(super) fn of(answer: WatchAnswer, mail: i64) -> Self {
+        let mut changes: Vec<_> = answer.events.into_iter().filter_map(|event| event.kv).collect();
+        if answer.watch_id != mail {
+            return Self { tick: changes.pop(), changes: Vec::new(), next: None };
+        }
+        // Without changes it says up to which revision there were none. With changes, more of them may follow.
+        let next = match (changes.last(), answer.header) {
+            (Some(last), _) => Some(last.mod_revision.saturating_add(1)),
+            (None, Some(header)) if !answer.created => Some(header.revision.saturating_add(1)),
+            _ => None,
+        };
+        Self { changes, next, tick: None }
+    }
+}
+
 impl Watch {
     /// Watches the mail from a revision on, and the clock from now on.
     ///
@@ -61,18 +78,7 @@ impl Watch {
     /// Waits for changes.
     pub(super) async fn next(&mut self) -> Result<Seen, Failure> {
         let answer = self.answers.message().await.map_err(|status| Failure::of(&status, &self.address))?;
-        let answer = self.check(answer)?;
-        let mut changes: Vec<_> = answer.events.into_iter().filter_map(|event| event.kv).collect();
-        if answer.watch_id != self.mail {
-            return Ok(Seen { tick: changes.pop(), changes: Vec::new(), next: None });
-        }
-        // Without changes it says up to which revision there were none. With changes, more of them may follow.
-        let next = match (changes.last(), answer.header) {
-            (Some(last), _) => Some(last.mod_revision + 1),
-            (None, Some(header)) if !answer.created => Some(header.revision + 1),
-            _ => None,
-        };
-        Ok(Seen { changes, next, tick: None })
+        Ok(Seen::of(self.check(answer)?, self.mail))
     }
 
     fn check(&self, answer: Option<WatchAnswer>) -> Result<WatchAnswer, Failure> {
@@ -99,4 +105,26 @@ pub(super) async fn keep_alive(client: &Arc<Client>, member: &Arc<Member>, id: i
     let mut answers = client.stream(member, "/etcdserverpb.Lease/LeaseKeepAlive", requests).await?;
     let answer: Option<KeepAliveAnswer> = client.next(member, &mut answers).await?;
     Ok(answer.is_some_and(|answer| answer.ttl > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::{Event, Header};
+
+    #[test]
+    fn watch_resumes_after_what_was_seen() {
+        let header = |revision| Some(Header { cluster_id: 1, revision });
+        let event = |mod_revision| Event { kv: Some(KeyValue { mod_revision, ..KeyValue::default() }) };
+        let next = |revision, created, changes: &[i64]| {
+            let events = changes.iter().copied().map(event).collect();
+            Seen::of(WatchAnswer { header: header(revision), created, events, ..WatchAnswer::default() }, 0)
+                .next
+        };
+        assert_eq!(next(9, false, &[5, 7]), Some(8));
+        assert_eq!(next(9, false, &[]), Some(10));
+        assert_eq!(next(9, true, &[]), None);
+        assert_eq!(next(i64::MAX, false, &[]), Some(i64::MAX), "no revision follows the greatest one");
+        assert_eq!(next(9, false, &[i64::MAX]), Some(i64::MAX));
+    }
 }

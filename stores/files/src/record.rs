@@ -9,7 +9,7 @@ use locker_cas::Version;
 pub(super) const HEAD: usize = 32;
 
 /// The bytes of a record without its key and its value.
-const FIXED: usize = 52;
+pub(super) const FIXED: usize = 52;
 
 /// The maximum of bytes of a value.
 pub(super) const MAX_VALUE: usize = 4 << 20;
@@ -19,6 +19,9 @@ pub(super) const MAX_KEY: usize = 1 << 20;
 
 /// Distinguishes the format of logs. The last byte is the format's number.
 const FORMAT: [u8; 8] = *b"locker\0\x01";
+
+/// The maximum of a base: the versions above it have room in an [`i64`].
+const MAX_BASE: Version = (1 << 62) - 1;
 
 /// The head of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +47,8 @@ impl Head {
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let right =
             bytes.len() >= HEAD && bytes[..8] == FORMAT && number(bytes, 24) == checksum(&bytes[..24]);
-        right.then(|| Self { mark: number(bytes, 8), base: number(bytes, 16).cast_signed() })
+        let head = right.then(|| Self { mark: number(bytes, 8), base: number(bytes, 16).cast_signed() });
+        head.filter(|head| (0..=MAX_BASE).contains(&head.base))
     }
 }
 
@@ -98,7 +102,7 @@ impl<'a> Record<'a> {
     }
 
     /// Reads the lengths of the record at the start of `bytes` and of its key, if they are possible.
-    fn lengths(bytes: &[u8]) -> Option<(usize, usize)> {
+    pub(super) fn lengths(bytes: &[u8]) -> Option<(usize, usize)> {
         let (len, key_len) = (half(bytes, 16), half(bytes, 20));
         (key_len + FIXED <= len && len <= FIXED + MAX_KEY + MAX_VALUE).then_some((len, key_len))
     }
@@ -212,6 +216,14 @@ mod tests {
             let mut bytes = head.bytes();
             bytes[at] ^= 1;
             assert_eq!(Head::read(&bytes), None, "{at}");
+        }
+    }
+
+    /// Versions rise from the base, and 0 is the version of an absent value.
+    #[test]
+    fn base_leaves_room_for_versions() {
+        for base in [i64::MIN, -1, i64::MAX, 1 << 62] {
+            assert_eq!(Head::read(&Head { mark: MARK, base }.bytes()), None, "{base}");
         }
     }
 

@@ -274,6 +274,16 @@ mod tests {
         }
     }
 
+    /// A message may come from anybody who may publish.
+    #[test]
+    fn run_may_have_the_greatest_fence() {
+        let (id, other) = (Id::from(1), Id::from(2));
+        let message = Message::read(&format!("lock run {id}:5,{other}:5 {} lock:a", u64::MAX));
+        let Some(Message::Run(_, run)) = message else { panic!("{message:?}") };
+        let fences: Vec<_> = run.members().map(|member| member.fence).collect();
+        assert_eq!(fences, [u64::MAX - 1, u64::MAX]);
+    }
+
     #[test]
     fn receiver_ignores_unknown_messages() {
         let id = Id::random();

@@ -253,7 +253,7 @@ impl Run {
 
     /// Returns the members in the order of the queue.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
-        let first = self.fence.saturating_sub(self.leases.len() as u64);
-        (first + 1..).zip(&self.leases).map(|(fence, &(id, lease))| Member { id, fence, lease })
+        let before = self.fence.saturating_sub(self.leases.len() as u64);
+        (1..).zip(&self.leases).map(move |(place, &(id, lease))| Member { id, fence: before + place, lease })
     }
 }
