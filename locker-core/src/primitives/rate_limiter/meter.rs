@@ -83,6 +83,13 @@ impl From<Quota> for Rate {
     }
 }
 
+impl Rate {
+    /// Returns the number of tokens that take this time. None do if there is no interval.
+    fn tokens(&self, debt: f64) -> f64 {
+        if self.emission > 0.0 { debt / self.emission } else { 0.0 }
+    }
+}
+
 impl Meter {
     /// Returns when `tokens` more are available. Returns `NEVER` if the size does not allow it.
     pub(super) fn available_at(self, tokens: u64, rate: &Rate, now: Timestamp) -> Timestamp {
@@ -109,7 +116,9 @@ impl Meter {
                 Self::Window { start, used: used + tokens }
             }
             Self::Window { .. } => Self::Window { start: at, used: tokens },
-            Self::Gcra { at, debt } => Self::Gcra { at, debt: debt + real(tokens) * rate.emission },
+            Self::Gcra { at, debt } => {
+                Self::Gcra { at, debt: (debt + real(tokens) * rate.emission).min(f64::MAX) }
+            }
         }
     }
 
@@ -154,10 +163,10 @@ impl Meter {
                 Self::Gcra { at: start, debt: real(used) * new.emission }
             }
             (Self::Gcra { debt, .. }, Algorithm::Gcra) => {
-                Self::Gcra { at: now, debt: debt / old.emission * new.emission }
+                Self::Gcra { at: now, debt: (old.tokens(debt) * new.emission).min(f64::MAX) }
             }
             (Self::Gcra { debt, .. }, _) => {
-                let used = debt / old.emission;
+                let used = old.tokens(debt);
                 let passed = whole((used.ceil() - used) * old.emission);
                 Self::Window { start: now - Duration::from_micros(passed), used: whole(used.ceil()) }
             }

@@ -14,6 +14,7 @@ use crate::{
         inspection::Inspection,
         latch,
         protocol::{Notification, Reply, Wait},
+        rate_limiter::{self, Quota},
         state::Context,
     },
 };
@@ -213,6 +214,23 @@ fn greatest_numbers_do_not_overflow() {
     let mut latch = Machine { state: decode(&latch).unwrap(), now: START };
     let count_down = Request::Latch(latch::Request::CountDown { id: requests::id(0), count: 1 });
     assert_eq!(latch.act(&plain(count_down)).reply, Some(Reply::Value(0)));
+}
+
+/// The tokens that were used are computed from the interval of the last request.
+#[test]
+fn limit_without_an_interval_stays_readable() {
+    for debt in [0.0, 5.0, f64::MAX] {
+        let (quota, reservations) = ((2_u32, 1_u64, 0_u64, u64::MAX), None::<()>);
+        let limiter = (2_u32, (1_u32, START + Duration::from_secs(1), debt), quota, false, reservations);
+        for wait in [None, Some(Wait { live: None, fair: true })] {
+            let state = decode(&postcard::to_stdvec(&limiter).unwrap()).unwrap();
+            let mut limiter = Machine { state, now: START };
+            let (id, quota) = (requests::id(0), Quota::gcra(2, Duration::from_secs(3)));
+            let take = rate_limiter::Request::Take { id, tokens: 1, quota, patience: Duration::ZERO, wait };
+            limiter.act(&plain(Request::RateLimiter(take)));
+            assert!(decode(&encode(&limiter.state)).is_ok(), "{debt}: {:?}", limiter.state);
+        }
+    }
 }
 
 /// A lock with an empty queue is like one that never had a queue.
