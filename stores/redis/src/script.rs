@@ -458,7 +458,10 @@ impl ScriptReply {
                 let read = std::str::from_utf8(&text).ok().and_then(|text| Self::from_words(text.split(' ')));
                 read.ok_or_else(|| errors::unexpected_reply("no word and numbers"))
             }
-            other => Self::from_array(other).map_err(|error| errors::unexpected_reply(&error.to_string())),
+            Value::Array(parts) if matches!(parts.first(), Some(Value::BulkString(_))) => {
+                Self::from_array(parts).map_err(|error| errors::unexpected_reply(&error.to_string()))
+            }
+            _ => Err(errors::unexpected_reply("no array that begins with a word")),
         }
     }
 
@@ -468,10 +471,10 @@ impl ScriptReply {
         Some(Self { word, numbers, text: None })
     }
 
-    fn from_array(value: Value) -> Result<Self, redis::ParsingError> {
+    fn from_array(parts: Vec<Value>) -> Result<Self, redis::ParsingError> {
         let (mut texts, mut numbers) = (Vec::new(), Vec::new());
-        for value in redis::from_redis_value::<Vec<Value>>(value)? {
-            match value {
+        for part in parts {
+            match part {
                 Value::Int(number) => numbers.push(number),
                 other => texts.push(redis::from_redis_value::<String>(other)?),
             }
@@ -525,5 +528,30 @@ impl ScriptReply {
 
     pub(super) fn unexpected(&self) -> Error {
         errors::unexpected_reply(&format!("{self:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Replicas are asked for what begins with the word of a hold, and nothing else may be read as a hold.
+    #[test]
+    fn reply_begins_with_its_word() {
+        let word = || Value::BulkString(b"granted".into());
+        for holds in [word(), Value::Array(vec![word(), Value::Int(7)])] {
+            assert!(ScriptReply::is_of_a_hold(&holds));
+            assert_eq!(ScriptReply::read(holds).unwrap().word(), "granted");
+        }
+        for other in [
+            Value::Array(vec![Value::Int(7), word()]),
+            Value::Array(vec![Value::SimpleString("granted".into()), Value::Int(7)]),
+            Value::Set(vec![word(), Value::Int(7)]),
+            Value::Array(Vec::new()),
+            Value::Nil,
+        ] {
+            assert!(!ScriptReply::is_of_a_hold(&other));
+            assert!(ScriptReply::read(other.clone()).is_err(), "{other:?}");
+        }
     }
 }
