@@ -54,6 +54,7 @@ deny() {
 checks() {
     step scripts/msrv.sh library
     step cargo fmt --all --check
+    step cargo fmt --manifest-path fuzz/Cargo.toml --check
     step cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
     step cargo clippy --package locker-rs --no-default-features --quiet -- -D warnings
     step cargo clippy --package locker-core --package locker-cas --quiet -- -D warnings
@@ -70,7 +71,7 @@ weekly() {
     step scripts/msrv.sh server
     step cargo test --quiet --package locker-tests --all-features --test behaviour -- --ignored
     LOCKER_TEST_TIMES=10 step cargo test --quiet --package locker-redis --all-features --lib -- differential
-    step scripts/fuzz-server.sh 300
+    step scripts/fuzz.sh all 60
     step scripts/seeded-bugs.sh
     step scripts/schemathesis.sh
     for store in redis postgres etcd files; do

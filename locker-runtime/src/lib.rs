@@ -7,6 +7,9 @@
 #[doc(hidden)]
 pub mod private;
 
+#[cfg(feature = "_fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "tower")]

@@ -12,10 +12,10 @@ pub(crate) mod state;
 pub(crate) mod stats;
 
 pub(crate) use actions::{Action, ROWS};
-pub use answer::Answer;
+pub(crate) use answer::Answer;
 pub(crate) use call::{Call, CallKind};
-pub use call::{Method, ParsedCall, parse};
+pub(crate) use call::{Method, ParsedCall, parse};
 pub(crate) use listing::Listing;
 pub(crate) use params::Params;
-pub use params::RawParams;
+pub(crate) use params::RawParams;
 pub(crate) use resource::Resource;

@@ -3,6 +3,10 @@
 //! The program is `locker`. This library is not a public interface: only the program, the tests and the benchmarks of
 //! this package use it.
 
+#[cfg(feature = "_fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+
 mod commands;
 
 mod http;
@@ -33,13 +37,11 @@ mod sync;
 #[doc(hidden)]
 pub use commands::main;
 
-/// Entry points for the tests and the fuzz driver.
+/// Entry points for the tests.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::{
-        api::{Answer, Method, ParsedCall, RawParams, parse},
         cli::{Eviction, Ls, Prefix, Run, StoreOptions},
         commands::{ls::list, run::run_under_lock, unlock::force_release},
-        zeromq::frames,
     };
 }

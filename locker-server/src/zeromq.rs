@@ -2,7 +2,7 @@
 
 mod connections;
 mod curve;
-pub mod frames;
+pub(crate) mod frames;
 mod socket;
 mod thread;
 mod time_slots;

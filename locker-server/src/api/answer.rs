@@ -6,21 +6,21 @@ use std::{borrow::Cow, time::Duration};
 
 /// An answer to a call. HTTP sends all of it, ZeroMQ sends the status and the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// The HTTP status.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Text in UTF-8; empty for 204.
-    pub body: Cow<'static, str>,
+    pub(crate) body: Cow<'static, str>,
     /// Whether the body is JSON.
-    pub json: bool,
+    pub(crate) json: bool,
     /// When a retry may succeed, if known.
-    pub retry_after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
     /// The fence of a grant.
-    pub fence: Option<u64>,
+    pub(crate) fence: Option<u64>,
     /// The methods that the path accepts.
-    pub allow: Option<&'static str>,
+    pub(crate) allow: Option<&'static str>,
     /// The path of the next page of a list.
-    pub next: Option<Box<str>>,
+    pub(crate) next: Option<Box<str>>,
 }
 
 /// The content type of text bodies.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// The methods that have a meaning. Every other method is answered 405.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(crate) enum Method {
     /// Every call accepts it, as in bouncer.
     Get,
     /// Preferred for calls that change something.
@@ -111,7 +111,7 @@ impl Call {
 
 /// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParsedCall {
+pub(crate) struct ParsedCall {
     pub(crate) call: Call,
     /// The client's id of the request, for the log.
     pub(crate) id: Option<Box<str>>,
@@ -122,7 +122,7 @@ pub struct ParsedCall {
 /// # Errors
 /// The answer to a wrong request: 404 for an unknown path, 405 for a method that the path does not accept, 400 for bad
 /// names and parameters.
-pub fn parse(method: Method, path: &str, query: &str, form: &str) -> Result<ParsedCall, Answer> {
+pub(crate) fn parse(method: Method, path: &str, query: &str, form: &str) -> Result<ParsedCall, Answer> {
     let target = Target::parse(path)?;
     target.check(method)?;
     if let Target::List = target {

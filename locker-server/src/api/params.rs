@@ -10,7 +10,7 @@ use std::{borrow::Cow, time::Duration};
 
 /// The parameters as a client sent them. As in bouncer, a call accepts and ignores parameters that it does not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RawParams {
+pub(crate) struct RawParams {
     pub(super) amount: Option<i64>,
     pub(super) expires: Option<i64>,
     pub(super) id: Option<Box<str>>,
@@ -32,7 +32,7 @@ impl RawParams {
     /// # Errors
     /// 400 with the reason: an unknown parameter, a parameter given twice, an empty value, a malformed number or one
     /// beyond 2^63-1, a negative size, or text that is not properly encoded UTF-8.
-    pub fn parse(query: &str, form: &str) -> Result<Self, Answer> {
+    pub(crate) fn parse(query: &str, form: &str) -> Result<Self, Answer> {
         let mut parameters = Self::default();
         for pair in query.split('&').chain(form.split('&')).filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -4,7 +4,7 @@ use crate::api::{Answer, Method};
 
 /// The request in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request<'a> {
+pub(crate) enum Request<'a> {
     /// A call, as over HTTP.
     Call {
         /// The method.
@@ -20,7 +20,7 @@ pub enum Request<'a> {
 
 /// Returns the number of frames in the envelope, which the answer repeats: those up to the first empty frame.
 #[must_use]
-pub fn envelope<B: AsRef<[u8]>>(frames: &[B]) -> usize {
+pub(crate) fn envelope<B: AsRef<[u8]>>(frames: &[B]) -> usize {
     match frames.iter().position(|frame| frame.as_ref().is_empty()) {
         Some(empty) if frames.len() > 1 => empty + 1,
         _ => 0,
@@ -31,7 +31,7 @@ pub fn envelope<B: AsRef<[u8]>>(frames: &[B]) -> usize {
 ///
 /// # Errors
 /// 400 unless there is exactly one frame of UTF-8; 404 for a path outside `/v1`.
-pub fn parse<B: AsRef<[u8]>>(frames: &[B]) -> Result<Request<'_>, Answer> {
+pub(crate) fn parse<B: AsRef<[u8]>>(frames: &[B]) -> Result<Request<'_>, Answer> {
     let [frame] = frames else {
         return Err(Answer::bad_request(format!(
             "the request has {} frames: send it in one frame",

@@ -18,6 +18,10 @@
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "_fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+
 #[cfg(any(test, feature = "_fake"))]
 #[doc(hidden)]
 pub mod fake;

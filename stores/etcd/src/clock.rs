@@ -59,7 +59,7 @@ pub(super) struct Left {
 /// What is in the key: the time in microseconds since 1970, how long it has stood still in all, the lease that measures
 /// gaps and since when it does, and a random number, so that a restored snapshot brings no version twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Text {
+pub(super) struct Text {
     next: Next,
     mark: Mark,
     nonce: u64,
@@ -70,12 +70,12 @@ impl Text {
         Self { next, mark, nonce: Id::random().low_half() }
     }
 
-    fn bytes(self) -> Bytes {
+    pub(super) fn bytes(self) -> Bytes {
         let Self { next: Next { time, gaps }, mark: Mark { lease, at }, nonce } = self;
         format!("{} {} {lease:x} {} {nonce:016x}", time.as_micros(), gaps.as_micros(), at.as_micros()).into()
     }
 
-    fn read(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let mut words = from_utf8(bytes).ok()?.split(' ');
         let mut number = |radix| u64::from_str_radix(words.next()?, radix).ok();
         let (time, gaps) = (Timestamp::from_micros(number(10)?), Duration::from_micros(number(10)?));

@@ -7,6 +7,10 @@
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "_fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+
 mod session;
 
 mod clock;
@@ -246,11 +250,7 @@ impl Etcd {
             self.clock.make().await?;
             None
         };
-        let (version, value) = answer.read(0).map_or((0, None), |kv| (kv.mod_revision, Some(&kv.value)));
-        if version == expected && *basis != Basis::Served {
-            return Ok(Outcome::Ticked(found));
-        }
-        Ok(Outcome::Differs { version, value: value.cloned() })
+        Ok(answer.outcome(expected, basis, found))
     }
 
     /// Makes a transaction. If one of its leases is over, it was not carried out: it is made with new ones.

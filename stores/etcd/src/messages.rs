@@ -1,5 +1,6 @@
 //! The messages of etcd's API, version 3: the fields that this store uses, with their numbers.
 
+use locker_cas::{Basis, Found, Outcome, Version};
 use prost::{Message, bytes::Bytes};
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -175,6 +176,15 @@ impl TxnAnswer {
     /// Returns what the operation number `at` has read, if the key exists.
     pub(super) fn read(&self, at: usize) -> Option<&KeyValue> {
         self.responses.get(at)?.range.as_ref()?.kvs.first()
+    }
+
+    /// Returns the outcome of a write that was refused, which has read the value first. `found` is the clock.
+    pub(super) fn outcome(&self, expected: Version, basis: &Basis, found: Option<Found>) -> Outcome {
+        let (version, value) = self.read(0).map_or((0, None), |kv| (kv.mod_revision, Some(&kv.value)));
+        if version == expected && *basis != Basis::Served {
+            return Outcome::Ticked(found);
+        }
+        Outcome::Differs { version, value: value.cloned() }
     }
 }
 

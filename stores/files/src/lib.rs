@@ -27,6 +27,10 @@
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "_fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+
 mod gaps;
 mod sweep;
 

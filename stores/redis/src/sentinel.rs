@@ -204,7 +204,7 @@ impl Sentinels {
     }
 }
 
-fn read_view(master: RedisResult<Value>, address: RedisResult<Value>) -> RedisResult<View> {
+pub(super) fn read_view(master: RedisResult<Value>, address: RedisResult<Value>) -> RedisResult<View> {
     let facts: HashMap<String, Value> = from_redis_value(master?)?;
     let epoch = facts.get("config-epoch").map(|epoch| from_redis_value(epoch.clone()));
     let (host, port) = from_redis_value(address?)?;

@@ -2,6 +2,7 @@
 //! conditions.
 
 mod cluster_setup;
+mod corpus;
 mod etcd_server;
 mod keeper;
 mod lateness;
@@ -21,6 +22,7 @@ mod test_process;
 mod wall_clock;
 
 pub use cluster_setup::ClusterSetup;
+pub use corpus::corpus;
 pub use etcd_server::{EtcdCluster, EtcdServer};
 pub use lateness::Lateness;
 pub use pgbouncer::PgBouncer;

@@ -11,7 +11,7 @@ use locker_core::clock::Timestamp;
 
 /// What a sentinel says of the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct View {
+pub(crate) struct View {
     pub(super) epoch: u64,
     pub(super) host: String,
     pub(super) port: u16,
