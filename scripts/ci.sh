@@ -73,6 +73,7 @@ weekly() {
     LOCKER_TEST_TIMES=10 step cargo test --quiet --package locker-redis --all-features --lib -- differential
     step scripts/fuzz.sh all 60
     step scripts/seeded-bugs.sh
+    step cargo run --release --quiet -p locker-sim -- --seeds 10000
     step scripts/schemathesis.sh
     for store in redis postgres etcd files; do
         step cargo run --quiet --release --package locker-torture -- --seconds 300 --store $store
