@@ -332,7 +332,7 @@ fn packages_of_setup_scripts_are_listed() {
 /// How many words a page may have. Those that are not listed here have 1,000.
 const BUDGETS: [(&str, usize); 21] = [
     ("CHANGELOG.md", 1_500),
-    ("CONTRIBUTING.md", 1_300),
+    ("CONTRIBUTING.md", 1_350),
     ("ARCHITECTURE.md", 1_750),
     ("clients/python/README.md", 1_150),
     ("docs/contributing/design/redis.md", 2_800),
