@@ -1,7 +1,6 @@
 //! What the fuzz target calls. A broken law is a panic.
 
 use super::{
-    Redis,
     codec::{
         lock::{self, Run},
         primitives,
@@ -14,7 +13,10 @@ use super::{
     slots::SLOTS,
     topology::{Topology, View},
 };
-use locker_core::primitives::{Reply, Request, samples};
+use locker_core::{
+    primitives::{Reply, Request, samples},
+    store::memory::Memory,
+};
 use redis::{FromRedisValue, PushInfo, Value, aio::AsyncPushSender, parse_redis_value};
 use std::sync::{Arc, Weak};
 
@@ -80,7 +82,7 @@ fn push(value: Value) {
     if let Some(Message::Run(_, run)) = &message {
         members(run);
     }
-    let receiver = Arc::new(PushReceiver::new(Weak::<Redis>::new()));
+    let receiver = Arc::new(PushReceiver::new(Weak::<Memory>::new()));
     let sink = PushSink::new(&receiver, &Arc::default(), None);
     assert!(sink.send(PushInfo { kind, data }).is_ok());
 }

@@ -201,6 +201,20 @@ impl Message {
     }
 }
 
+/// A store without runs.
+#[cfg(any(test, feature = "_fuzz"))]
+impl RunMessages for locker_core::store::memory::Memory {
+    fn run_granted(&self, _: &Key, _: &Run) {}
+
+    fn run_lost(&self, _: &Key, _: Grant) {}
+
+    fn runs_doubted(&self) {}
+
+    fn run_deleted(&self, _: &Key, _: Grant) -> bool {
+        false
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,18 +226,6 @@ mod tests {
         task::{Context, Wake, Waker},
         thread,
     };
-
-    impl RunMessages for Memory {
-        fn run_granted(&self, _: &Key, _: &Run) {}
-
-        fn run_lost(&self, _: &Key, _: Grant) {}
-
-        fn runs_doubted(&self) {}
-
-        fn run_deleted(&self, _: &Key, _: Grant) -> bool {
-            false
-        }
-    }
 
     /// A waker of an executor that polls inside of it, and finds the reply to another call.
     struct Inline(Arc<PushReceiver>);
