@@ -13,9 +13,9 @@ pub(crate) mod stats;
 
 pub(crate) use actions::{Action, ROWS};
 pub(crate) use answer::Answer;
-pub(crate) use call::{Call, CallKind};
-pub(crate) use call::{Method, ParsedCall, parse};
+pub(crate) use call::{Call, CallKind, Method, ParsedCall, parse};
 pub(crate) use listing::Listing;
 pub(crate) use params::Params;
+#[cfg(feature = "_fuzz")]
 pub(crate) use params::RawParams;
 pub(crate) use resource::Resource;

@@ -51,7 +51,7 @@ fn transaction(answer: &TxnAnswer) {
             Outcome::Differs { version: seen, value } => {
                 assert_eq!((seen, value.as_ref()), (version, read.map(|kv| &kv.value)));
             }
-            other @ Outcome::Matched { .. } => panic!("a refused write has matched: {other:?}"),
+            matched @ Outcome::Matched { .. } => panic!("a refused write has matched: {matched:?}"),
         }
     }
     answer.responses.iter().filter_map(|answer| answer.range.as_ref()?.kvs.first()).for_each(value);

@@ -6,7 +6,12 @@ use super::{
 };
 use locker_core::clock::Timestamp;
 use rustix::fs::{MemfdFlags, memfd_create};
-use std::{collections::BTreeMap, fs::File, io::Write, os::unix::fs::FileExt};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Read, Seek, SeekFrom, Write},
+    os::unix::fs::FileExt,
+};
 
 /// Reads a log: as it is, and with the checksums that its bytes should have.
 ///
@@ -93,12 +98,11 @@ fn unread(head: Head, file: File) -> Log {
 
 /// Returns the bytes of a new log with the values of this one.
 fn copied(log: &Log, head: Head) -> Vec<u8> {
-    let file = File::from(memfd_create("copy", MemfdFlags::empty()).expect("a file in memory"));
+    let mut file = File::from(memfd_create("copy", MemfdFlags::empty()).expect("a file in memory"));
     log.copy(|_| true, head.mark, &file).expect("memory takes every write");
-    let len = usize::try_from(file.metadata().expect("a file").len()).expect("a short file");
+    file.seek(SeekFrom::Start(0)).expect("memory has places");
     let mut bytes = head.bytes().to_vec();
-    bytes.resize(HEAD + len, 0);
-    file.read_exact_at(&mut bytes[HEAD..], 0).expect("memory can be read");
+    file.read_to_end(&mut bytes).expect("memory can be read");
     bytes
 }
 

@@ -18,7 +18,10 @@ use locker_core::{
     store::memory::Memory,
 };
 use redis::{FromRedisValue, PushInfo, Value, aio::AsyncPushSender, parse_redis_value};
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Weak},
+};
 
 /// Reads a reply of a server as the reply to each request, and as what servers say of themselves.
 ///
@@ -59,19 +62,22 @@ fn server(value: &Value) {
     }
     let text = String::from_redis_value(value.clone()).unwrap_or_default();
     if let Some(view) = View::read(&text, "h") {
-        cluster(&view);
+        let ids: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+        let has_twins = ids.iter().collect::<BTreeSet<_>>().len() < ids.len();
+        cluster(&view, has_twins);
     }
 }
 
-fn cluster(view: &View) {
+/// Takes in what a node says. If it has no two nodes with one id, saying it again changes nothing.
+fn cluster(view: &View, has_twins: bool) {
     let mut topology = Topology::new(true);
     topology.apply(view);
     assert_eq!(topology.owners().count(), usize::from(SLOTS));
     let masters = topology.masters();
     assert!(masters.iter().all(|number| topology.master(*number).is_some()));
     let again = topology.apply(view);
-    assert!(!again.has_moved && !again.has_failed_over, "a view that is repeated changes something");
-    assert_eq!(topology.masters(), masters);
+    assert!(has_twins || !again.has_moved && !again.has_failed_over, "a repeated view changes something");
+    assert!(has_twins || topology.masters() == masters, "a repeated view changes the masters");
 }
 
 /// Receives a push message.

@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A message may come from anybody who may publish.
+    /// Any client that may publish can send such a message.
     #[test]
     fn run_may_have_the_greatest_fence() {
         let (id, other) = (Id::from(1), Id::from(2));
