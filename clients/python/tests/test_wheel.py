@@ -111,7 +111,7 @@ def test_wheel_has_types_licences_and_metadata(wheel: Path) -> None:
         described = Parser().parsestr(archive.read(metadata).decode())
     assert {"locker/py.typed", "locker/_native.pyi", "locker/__init__.py"} <= set(names)
     assert {Path(name).name for name in names if "licenses" in name} == {"LICENSE-APACHE", "LICENSE-MIT"}
-    assert not [name for name in names if "test" in name or "__pycache__" in name]
+    assert not [name for name in names if "tests/" in name or "test_" in name or "__pycache__" in name]
     assert described["Name"] == "locker-rs"
     assert described["License-Expression"] == "MIT OR Apache-2.0"
     assert described["Requires-Python"] == ">=3.11"

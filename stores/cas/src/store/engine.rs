@@ -306,6 +306,23 @@ impl<B: Backend> Exchanges<'_, B> {
         (Some(take(&mut self.known)), first)
     }
 
+    /// Returns the reply with the time after which a waiter for a hold asks again.
+    fn asking_again(&self, reply: Reply, request: &Request) -> Reply {
+        match (reply, request) {
+            (
+                Reply::Queued { ahead, recheck_after: Some(after) },
+                Request::Lock(_) | Request::Semaphore(_),
+            ) => {
+                let [least, more] = ASKS_AGAIN;
+                let latest = least + more.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
+                let due = Timestamp::now() + latest;
+                let latest = latest + until_together(due, self.key, self.store.backend.inbox());
+                Reply::Queued { ahead, recheck_after: Some(after.min(latest).max(SOONEST)) }
+            }
+            (reply, _) => reply,
+        }
+    }
+
     /// Prepares another turn: another process was faster, or the clock has ticked.
     async fn try_again(&mut self, is_locked: bool) -> Result<Option<Done>> {
         self.conflicts += 1;
@@ -324,7 +341,7 @@ impl<B: Backend> Exchanges<'_, B> {
     fn finish(&mut self, round: Round, first: Vec<Job>) -> Done {
         self.deliver(round.notifications, Some(&round.time));
         for (job, reply) in take(&mut self.jobs).into_iter().zip(round.replies) {
-            let reply = reply.map(|reply| asking_again(reply, &job.request, self.key));
+            let reply = reply.map(|reply| self.asking_again(reply, &job.request));
             job.answer(reply.map_err(|error| error.with_key(self.key.as_str())));
         }
         (Some(take(&mut self.known)), first)
@@ -455,23 +472,11 @@ async fn read(version: Version, value: Option<Vec<u8>>) -> Result<Stored> {
     }
 }
 
-/// Returns the reply with the time after which a waiter for a hold asks again.
-fn asking_again(reply: Reply, request: &Request, key: &Key) -> Reply {
-    match (reply, request) {
-        (Reply::Queued { ahead, recheck_after: Some(after) }, Request::Lock(_) | Request::Semaphore(_)) => {
-            let [least, more] = ASKS_AGAIN;
-            let latest = least + more.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX));
-            let latest = latest + until_together(Timestamp::now() + latest, key);
-            Reply::Queued { ahead, recheck_after: Some(after.min(latest).max(SOONEST)) }
-        }
-        (reply, _) => reply,
-    }
-}
-
-/// Returns how long after `due` the waiters at a key ask.
-fn until_together(due: Timestamp, key: &Key) -> Duration {
+/// Returns how long after `due` the waiters of a process at a key ask.
+fn until_together(due: Timestamp, key: &Key, inbox: Inbox) -> Duration {
     let interval = u64::try_from(TOGETHER.as_micros()).unwrap_or(u64::MAX);
-    let part = FixedState::default().hash_one(key) % PARTS * (interval / PARTS);
+    // Not the hash that the key has: its seed is another one in each process, also in a simulation.
+    let part = FixedState::default().hash_one((key.as_str(), inbox)) % PARTS * (interval / PARTS);
     Duration::from_micros((part + interval - due.as_micros() % interval) % interval)
 }
 
@@ -504,7 +509,7 @@ mod tests {
         let one = Key::new("one");
         let at = |micros: u64, key: &Key| {
             let due = Timestamp::from_micros(micros);
-            let late = until_together(due, key);
+            let late = until_together(due, key, 7);
             assert!(late < TOGETHER, "{late:?}");
             (due + late).as_micros()
         };
