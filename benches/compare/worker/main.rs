@@ -14,7 +14,7 @@ use peers::Peer;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// What a worker is told, beside the name of its peer.
+/// The arguments of a worker, beside the name of its peer.
 #[derive(Clone, Debug)]
 struct Orders {
     url: String,
