@@ -109,7 +109,7 @@ const LONGEST_STOP: u64 = 12 * SECOND;
 /// The end of a lull, in which no caller does anything for so long that no process moves the clock on.
 const LULL: u64 = 60 * SECOND;
 /// The callers of a crowd, and how long one of another process waits at most although that of the crowd is silent.
-const CROWD: (usize, u64) = (48, 45 * SECOND);
+const CROWD: (usize, u64) = (48, 20 * SECOND);
 
 impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
