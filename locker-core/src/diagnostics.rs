@@ -1,7 +1,10 @@
-//! Events of `tracing`, target `locker`. They contain keys and function names, never arguments.
+//! Events and spans of `tracing`, target `locker`. They contain keys and function names, never arguments.
 //!
 //! A subscriber may panic, for example because it cannot write its log. The panic is contained.
 
+mod span;
+
+pub use span::Span;
 use std::io::{self, Write, stderr};
 
 #[cfg(feature = "tracing")]

@@ -1,7 +1,9 @@
 //! The error type and its kinds.
 
+mod blocked;
 mod cause;
 
+pub use blocked::{Blocked, Holder};
 pub use cause::Cause;
 
 use std::{error::Error as StdError, fmt, sync::Arc, time::Duration};
@@ -50,6 +52,8 @@ struct Inner {
     certain: bool,
     unsent: bool,
     answered: bool,
+    /// Behind the first bytes of the message, which has it, too.
+    blocked: Option<(usize, Arc<Blocked>)>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
@@ -84,6 +88,11 @@ pub enum ErrorKind {
     ///
     /// The call may be repeated.
     RetriesExhausted,
+    /// The caller holds something that another one waits for, and would wait for that one: itself, or through others.
+    ///
+    /// Of all callers of such a circle one gets this kind. Release what is held, by returning from the function that
+    /// holds it; then the whole may be repeated. The others go on.
+    Deadlock,
     /// A rate limit refused the call.
     ///
     /// The call may be repeated after [`Error::retry_after`], which is `None` if that time is unknown: a limit of size
@@ -119,6 +128,7 @@ impl ErrorKind {
         match self {
             Self::TimedOut => "timed out",
             Self::RetriesExhausted => "retries exhausted",
+            Self::Deadlock => "deadlock",
             Self::Limited => "limited",
             Self::Lost => "lost",
             Self::NotHeld => "not held",
@@ -150,6 +160,7 @@ impl Error {
             certain: true,
             unsent: false,
             answered: false,
+            blocked: None,
             source: None,
         }))
     }
@@ -193,7 +204,33 @@ impl Error {
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.0.message = message.into();
+        match self.0.blocked.take() {
+            Some((_, blocked)) => self.with_blocked(Arc::unwrap_or_clone(blocked)),
+            None => self,
+        }
+    }
+
+    /// Adds what stood in the way of the call, also to the message. That of a deadlock says more already.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_blocked(mut self, blocked: Blocked) -> Self {
+        let head = self.0.blocked.as_ref().map_or(self.0.message.len(), |(head, _)| *head);
+        self.0.message.truncate(head);
+        let text = blocked.to_string();
+        if !text.is_empty() && self.kind() != ErrorKind::Deadlock {
+            self.0.message.extend([": ", &text]);
+        }
+        self.0.blocked = Some((head, Arc::new(blocked)));
         self
+    }
+
+    /// Adds the place of the call to what stood in its way, if that was asked for.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn asked_at(self, place: String) -> Self {
+        let Some(mut blocked) = self.blocked().cloned() else { return self };
+        blocked.set_place(place);
+        self.with_blocked(blocked)
     }
 
     /// Sets the time after which the call may succeed, counted from the creation of the error.
@@ -280,6 +317,33 @@ impl Error {
         self.0.function
     }
 
+    /// Returns what stood in the way of a call that waited for a lock or for permits: the holders, the waiters ahead of
+    /// it, and its place.
+    ///
+    /// `Some` for `Deadlock`, and for `TimedOut` and `RetriesExhausted` of a call that waited 1 s or longer. Returns
+    /// `None` for all other errors: nothing is asked for shorter waits, for calls with the timeout 0, during an outage
+    /// of the store, or for holders that clients name.
+    ///
+    /// ```
+    /// # use locker_runtime as locker;
+    /// # fn main() -> locker::Result<()> {
+    /// use locker::Locker;
+    /// use std::time::Duration;
+    ///
+    /// let locker = Locker::memory();
+    /// let guard = locker.lock("invoice 7").acquire_blocking()?;
+    /// let second = Duration::from_secs(1);
+    /// let error = locker.lock("invoice 7").timeout(second).acquire_blocking().unwrap_err();
+    /// let blocked = error.blocked().expect("it waited for a second");
+    /// assert_eq!(blocked.holders()[0].fence, guard.fence());
+    /// println!("{error}");
+    /// # guard.release_blocking() }
+    /// ```
+    #[must_use]
+    pub fn blocked(&self) -> Option<&Blocked> {
+        self.0.blocked.as_ref().map(|(_, blocked)| &**blocked)
+    }
+
     /// Returns the time after which the call may succeed, or `None` if that is unknown. It counts from the creation
     /// of the error.
     #[must_use]
@@ -288,14 +352,14 @@ impl Error {
     }
 
     /// Returns `true` if the same call may succeed later without a change by the caller: for `TimedOut`,
-    /// `RetriesExhausted`, `Limited` and `Unavailable`.
+    /// `RetriesExhausted`, `Deadlock`, `Limited` and `Unavailable`.
     ///
     /// It does not say that a repetition is safe: a call that failed with `Unavailable` may have been carried out, see
     /// [`is_certain`](Self::is_certain).
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         use ErrorKind as K;
-        matches!(self.0.kind, K::TimedOut | K::RetriesExhausted | K::Limited | K::Unavailable)
+        matches!(self.0.kind, K::TimedOut | K::RetriesExhausted | K::Deadlock | K::Limited | K::Unavailable)
     }
 
     /// Returns `true` if the store provably did not carry out the request, and `false` if the outcome is unknown, for

@@ -134,11 +134,13 @@ impl Mailboxes {
 impl Slot {
     /// Stores `signal` and returns the waker, unless the unread signal ranks higher.
     ///
-    /// A wake-up makes a recheck unnecessary, a grant makes asking unnecessary, and a later grant replaces an earlier
-    /// one.
+    /// A wake-up makes a recheck unnecessary, as an earlier recheck does a later one. A grant makes asking unnecessary,
+    /// and a later grant replaces an earlier one.
     fn accept(&mut self, signal: Signal) -> Option<Waker> {
         let rank = |signal: &Signal| match *signal {
-            Signal::Recheck { .. } => (0, 0),
+            Signal::Recheck { within } => {
+                (0, u64::MAX - u64::try_from(within.as_micros()).unwrap_or(u64::MAX))
+            }
             Signal::Wake => (1, 0),
             Signal::Granted { fence } | Signal::HandedOff { fence, .. } => (2, fence),
             Signal::Deleted => (3, 0),
@@ -235,9 +237,12 @@ mod tests {
     fn higher_ranked_signal_is_kept() {
         let (recheck, granted) = (Signal::Recheck { within: Duration::ZERO }, Signal::Granted { fence: 1 });
         let handed_off = Signal::HandedOff { fence: 2, until: Timestamp::NEVER };
+        let never = Signal::Recheck { within: Duration::MAX };
         for (signals, expected) in [
             ([recheck, Signal::Wake], Signal::Wake),
             ([Signal::Wake, recheck], Signal::Wake),
+            ([recheck, never], recheck),
+            ([never, recheck], recheck),
             ([granted, recheck], granted),
             ([granted, Signal::Wake], granted),
             ([Signal::Wake, granted], granted),

@@ -61,6 +61,15 @@ impl Process {
         }
     }
 
+    /// Returns whether the process that calls was forked from this one. Those of worlds were not.
+    fn is_forebear(&self) -> bool {
+        #[cfg(feature = "_world")]
+        if self.number > 0 || world::process().is_some() {
+            return false;
+        }
+        !self.is_this()
+    }
+
     fn new() -> Self {
         let (guard, reported) = (Guard::default(), REPORTED.load(Ordering::Relaxed));
         Self {
@@ -172,7 +181,7 @@ impl<T> PerProcess<T> {
     /// Returns the values of the processes that this one was forked from.
     pub fn inherited(&self) -> impl Iterator<Item = &T> {
         let all = successors(self.0.get(), |own| own.next.0.get());
-        all.filter(|own| !own.process.is_this()).filter_map(|own| own.value.get())
+        all.filter(|own| own.process.is_forebear()).filter_map(|own| own.value.get())
     }
 }
 

@@ -105,10 +105,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Some(Duration::from_secs(30))
     }
 
+    /// Returns whether the fence of a hold is the time of its grant, in microseconds since the Unix epoch by the clock
+    /// of the store. It is later if a key was granted more often than once per microsecond. Default `false`.
+    fn fence_is_time(&self) -> bool {
+        false
+    }
+
     /// Returns the first 32 bits that the ids of all waiters of this process must have, if other processes address
     /// their notifications by them. Default `None`: the bits are random.
     fn id_prefix(&self) -> Option<u32> {
         None
+    }
+
+    /// Returns the kind of store, as metrics name it: a word in lower case. Default `other`.
+    fn name(&self) -> &'static str {
+        "other"
     }
 
     /// Returns how far a test has moved the clock of this store on. Default zero.
@@ -165,8 +176,16 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).waiter_ttl()
     }
 
+    fn fence_is_time(&self) -> bool {
+        (**self).fence_is_time()
+    }
+
     fn id_prefix(&self) -> Option<u32> {
         (**self).id_prefix()
+    }
+
+    fn name(&self) -> &'static str {
+        (**self).name()
     }
 
     #[cfg(feature = "_control")]

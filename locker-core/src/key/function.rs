@@ -58,6 +58,12 @@ impl Function {
         self.path.get_or_init(|| Box::new(format!("{}::{}", self.module, self.name)))
     }
 
+    /// Returns the file and the line, if there is a file.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        (!self.file.is_empty()).then(|| format!("{}:{}", self.file, self.line))
+    }
+
     /// Returns the digest of a function without a receiver.
     pub fn digest(&self) -> &FunctionDigest {
         self.cached("")
@@ -232,6 +238,7 @@ mod tests {
         let of_account = CLOSE.digest_of::<Account>().description().unwrap();
         assert_eq!(of_account, "bank.api.Account.close\nsrc/bank.rs\n12");
         assert_eq!(FunctionDigest::of(&["bank"]).description(), None);
+        assert_eq!(CLOSE.place().as_deref(), Some("src/bank.rs:12"));
     }
 
     #[test]

@@ -79,6 +79,12 @@ impl HoldKind {
         }
     }
 
+    /// Returns how many permits it takes. A lock is a semaphore of one permit, a writer takes all of them.
+    #[must_use]
+    pub fn permit_count(self) -> u64 {
+        self.permits(Id::ZERO).map_or(1, |ask| ask.permits)
+    }
+
     /// Returns what to ask of the underlying semaphore. Returns `None` if it is a lock, which has none.
     fn permits(self, id: Id) -> Option<Permits> {
         match self {

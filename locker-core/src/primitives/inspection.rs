@@ -1,6 +1,10 @@
 //! The state of a key, as operators see it.
 
+use crate::id::Id;
 use std::time::Duration;
+
+/// The maximum of waiters that an inspection lists.
+pub(crate) const LISTED: usize = 100;
 
 /// The state of one key, as operators see it: without the ids of its users. A field is `None` if the kind of primitive
 /// has no such value.
@@ -16,6 +20,11 @@ pub struct Inspection {
     pub holders: Vec<Held>,
     /// The number of waiting callers.
     pub waiting: u64,
+    /// The attempts of the first 100 callers that wait for a lock or for permits, in the order in which they are
+    /// served. Members of a run of waiters that hold a lock on Redis one after the other have left the queue.
+    #[doc(hidden)]
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub waiters: Vec<Id>,
     /// The time until all tokens are free again, a sent event is unsent, or a watchdog expires. Zero if it has expired.
     pub resets_in: Option<Duration>,
     /// Whether the event was sent, the watchdog has expired, the latch is open, or the barrier has had its last round.

@@ -135,7 +135,8 @@ impl state::State for State {
             tag: Some(holder.id.tag()),
         };
         let holders = self.holder.filter(|holder| holder.until > now).map(held).into_iter().collect();
-        Inspection { size: Some(1), holders, waiting: self.waiting() as u64, ..Inspection::default() }
+        let (waiters, waiting) = self.waiters.as_ref().map(|all| all.inspect(now)).unwrap_or_default();
+        Inspection { size: Some(1), holders, waiting, waiters, ..Inspection::default() }
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {

@@ -118,11 +118,13 @@ impl state::State for State {
 
     fn inspect(&self, now: Timestamp) -> Inspection {
         let holders = self.holders.inspect(now);
+        let (waiters, waiting) = self.waiters.inspect(now);
         Inspection {
             size: Some(self.size),
             used: Some(holders.iter().map(|held| held.permits).sum()),
             holders,
-            waiting: self.waiters.queue.len() as u64,
+            waiting,
+            waiters,
             ..Inspection::default()
         }
     }

@@ -93,9 +93,7 @@ pub trait State: Default {
     fn is_idle(&self) -> bool;
 
     /// Returns whether there is more than what is kept for late copies of requests: tombstones and replies.
-    fn is_in_use(&self) -> bool {
-        !self.is_idle()
-    }
+    fn is_in_use(&self) -> bool;
 
     /// Returns a time from which on the state is idle after a [`tick`](Self::tick), if no request comes before.
     /// [`Timestamp::NEVER`] if it may never be.

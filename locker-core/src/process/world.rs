@@ -43,7 +43,8 @@ pub trait World: Send + Sync + 'static {
 
 thread_local! {
     static PROCESS: Cell<Option<&'static Process>> = const { Cell::new(None) };
-    static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
+    /// The processes that were entered and not left, the latest last, each with its number among those of all threads.
+    static INSIDE: RefCell<Vec<(u64, Inhabitant)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A process of a world: it finds no static of another one. Cheap to clone.
@@ -71,9 +72,11 @@ impl Inhabitant {
     /// Makes this thread run code of the process until the returned value is dropped.
     #[must_use]
     pub fn enter(&self) -> Entered {
-        let process = PROCESS.replace(Some(self.process));
-        let world = WORLD.replace(Some(Arc::clone(&self.world)));
-        Entered { process, world, _of_this_thread: PhantomData }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        INSIDE.with_borrow_mut(|inside| inside.push((number, self.clone())));
+        PROCESS.set(Some(self.process));
+        Entered { number, _of_this_thread: PhantomData }
     }
 
     /// Runs a task in this process.
@@ -102,10 +105,10 @@ impl fmt::Debug for Inhabitant {
     }
 }
 
-/// Makes its thread run code of a process; dropping it restores what was before.
+/// Makes its thread run code of a process; dropping it restores what was before, also if another one was entered since
+/// and is left later.
 pub struct Entered {
-    process: Option<&'static Process>,
-    world: Option<Arc<dyn World>>,
+    number: u64,
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -117,15 +120,21 @@ impl fmt::Debug for Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        PROCESS.set(self.process);
-        drop(WORLD.replace(self.world.take()));
+        let left = INSIDE.with_borrow_mut(|inside| {
+            let at = inside.iter().rposition(|(number, _)| *number == self.number);
+            let left = at.map(|at| inside.remove(at));
+            PROCESS.set(inside.last().map(|(_, inhabitant)| inhabitant.process));
+            left
+        });
+        // Not under the borrow: a world may contain whatever its maker has put into it.
+        drop(left);
     }
 }
 
 /// Returns the world of this thread.
 pub(crate) fn current() -> Option<Arc<dyn World>> {
     PROCESS.get()?;
-    WORLD.with_borrow(Clone::clone)
+    INSIDE.with_borrow(|inside| inside.last().map(|(_, inhabitant)| Arc::clone(&inhabitant.world)))
 }
 
 /// Returns the process whose code this thread runs, if it is one of a world.
@@ -136,7 +145,7 @@ pub(super) fn process() -> Option<&'static Process> {
 /// Returns the time of the world of this thread.
 pub(crate) fn now() -> Option<u64> {
     PROCESS.get()?;
-    WORLD.with_borrow(|world| world.as_ref().map(|world| world.now()))
+    INSIDE.with_borrow(|inside| inside.last().map(|(_, inhabitant)| inhabitant.world.now()))
 }
 
 /// Fills `bytes` with random numbers of the world of this thread. Returns `false` if it has none.

@@ -73,6 +73,11 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> BoxFuture<'a, Result<Values>>;
 
+    /// Returns the kind of store, as metrics name it: a word in lower case. Default `other`.
+    fn name(&self) -> &'static str {
+        "other"
+    }
+
     /// Returns bounds of the present time of the clock that all processes share, and what a write must find there. A
     /// backend without such a clock keeps one in a key: it implements `Ticking` (`ticker.rs`).
     fn time(&self) -> Time;
@@ -86,6 +91,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Returns a number that is at least as high as every fence that was granted at a key before its value was last
     /// removed. To be read after the answer that found the value absent.
     fn fence_floor(&self) -> u64;
+
+    /// Returns whether [`fence_floor`](Self::fence_floor) is the time of the clock that all processes share, in
+    /// microseconds since the Unix epoch, unless fences have outrun it. Then the fence of a hold is the time of its
+    /// grant. Default `false`.
+    fn fence_is_time(&self) -> bool {
+        false
+    }
 
     /// Returns whether a key that this process has not seen must be read before a step runs, because
     /// [`fence_floor`](Self::fence_floor) holds only for keys that were seen to be absent. Default `false`.

@@ -37,8 +37,8 @@ pub(super) struct Entry {
     is_deleted: bool,
 }
 
-/// A value as it is stored.
-#[derive(Clone, Debug, Default)]
+/// A value as it is stored. The default is that of a key without one.
+#[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) entry: Entry,
     /// The entry as bytes. Equal entries have equal bytes.
@@ -47,6 +47,13 @@ pub(super) struct Stored {
     pub(super) stamp: Timestamp,
     /// A random number that is different in every write.
     pub(super) nonce: u64,
+}
+
+impl Default for Stored {
+    fn default() -> Self {
+        let entry = Entry::default();
+        Self { body: entry.to_bytes(), entry, stamp: Timestamp::default(), nonce: 0 }
+    }
 }
 
 impl Stored {

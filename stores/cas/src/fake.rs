@@ -86,13 +86,16 @@ pub struct Fake {
 
 /// What goes wrong with an exchange.
 #[derive(Clone, Copy, PartialEq)]
-enum Fault {
+pub(super) enum Fault {
     None,
     Refused,
     RequestLost,
     AnswerLost,
     Late,
     MessagesLost,
+    /// Another process writes first.
+    #[cfg(test)]
+    Overtaken,
 }
 
 static WORLDS: PerProcess<Mutex<HashMap<String, Arc<World>>>> = PerProcess::new();
@@ -107,6 +110,11 @@ pub fn open(rest: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
 
 /// Opens a store of `world`, with the parameters of the URL.
 pub fn open_in(world: Arc<World>, parameters: &str, opening: &Opening) -> Result<Arc<CasStore<Fake>>> {
+    CasStore::new(backend_in(world, parameters)?, opening)
+}
+
+/// Makes a backend in `world`, with the parameters of the URL.
+pub(super) fn backend_in(world: Arc<World>, parameters: &str) -> Result<Fake> {
     let inbox = Id::random().inbox();
     let mut fake = Fake {
         world,
@@ -145,7 +153,7 @@ pub fn open_in(world: Arc<World>, parameters: &str, opening: &Opening) -> Result
     if is_ticked {
         fake.ticked = Some(FakeClock::start(&fake)?);
     }
-    CasStore::new(fake, opening)
+    Ok(fake)
 }
 
 impl World {
@@ -214,6 +222,14 @@ impl World {
         drop(values);
         let messages = if loses_messages { Vec::new() } else { write.messages };
         Outcome::Matched { version, gone: self.send(messages, lag) }
+    }
+
+    /// Writes a value once more, as another process does that changes what nobody looks at.
+    #[cfg(test)]
+    fn overtake(&self, key: &str) {
+        if let Some((version, _)) = lock(&self.values).get_mut(key) {
+            *version = i64::try_from(self.versions.fetch_add(1, Ordering::Relaxed) + 1).expect("few writes");
+        }
     }
 
     fn begin_epoch(&self, quiet: Duration) {
@@ -285,6 +301,12 @@ impl Fake {
         if let Some(ticked) = &self.ticked {
             ticked.find(Timestamp::now());
         }
+    }
+
+    /// Forgets the time, as a process does whose store has gone back.
+    #[cfg(test)]
+    pub(super) fn forget_clock(&self) {
+        self.ticked.as_ref().expect("a ticked clock").clock().forget();
     }
 
     /// Lets other processes move the time on, of which this one is not told.
@@ -388,10 +410,20 @@ impl Backend for Fake {
         let (sent, leaves) = (Timestamp::now(), write.leaves);
         Box::pin(async move {
             let fault = self.fault();
+            #[cfg(test)]
+            let fault = self.gate.next_fault().unwrap_or(fault);
+            #[cfg(test)]
+            self.gate.see(&write);
             self.wait().await;
             #[cfg(test)]
             self.gate.pass().await;
+            #[cfg(test)]
+            if fault == Fault::Overtaken {
+                self.world.overtake(write.key.as_str());
+            }
             let answer = match fault {
+                #[cfg(test)]
+                Fault::Overtaken => Ok(self.world.exchange(write, false, self.lag())),
                 Fault::Refused => return Err(unavailable("the write was refused")),
                 Fault::RequestLost => Err(unavailable("the request was lost").unknown()),
                 Fault::Late => {
@@ -472,8 +504,16 @@ impl Backend for Fake {
         if self.ticked.is_some() { self.seen.load(Ordering::Relaxed) << 16 } else { now }
     }
 
+    fn fence_is_time(&self) -> bool {
+        self.ticked.is_none()
+    }
+
     fn reads_first(&self) -> bool {
         self.ticked.is_some()
+    }
+
+    fn name(&self) -> &'static str {
+        "fake"
     }
 
     fn listen(&self, receiver: Receiver) {

@@ -76,4 +76,30 @@ mod tests {
         health.record(now - Duration::from_millis(60), &Ok(()));
         assert!(health.expected_rtt() >= Duration::from_millis(240), "{:?}", health.expected_rtt());
     }
+    /// Only a call without an answer is an outage, and any answer ends it.
+    #[test]
+    fn outage_lasts_until_an_answer() {
+        let (health, now) = (Health::default(), Timestamp::now());
+        let failed = |kind| Err::<(), _>(Error::new(kind, "a test's error"));
+        health.record(now, &failed(ErrorKind::Unavailable));
+        assert!(health.outage().is_some() && !health.has_answered_since(now));
+        health.record(now, &failed(ErrorKind::Conflict));
+        assert!(health.outage().is_none() && health.has_answered_since(now));
+        health.record(now, &failed(ErrorKind::Unavailable));
+        assert!(health.outage().is_some() && health.has_answered_since(now), "it has answered before");
+        assert!(!health.has_answered_since(Timestamp::now() + Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn round_trips_are_smoothed() {
+        let (health, second) = (Health::default(), Duration::from_secs(1));
+        for _ in 0..20 {
+            health.record(Timestamp::now() - second, &Ok(()));
+        }
+        let slow = health.expected_rtt();
+        assert!((4 * second..5 * second).contains(&slow), "{slow:?}");
+        health.record(Timestamp::now(), &Ok(()));
+        let after = health.expected_rtt();
+        assert!((slow * 3 / 4..slow).contains(&after), "one quick answer counts an eighth: {after:?}");
+    }
 }

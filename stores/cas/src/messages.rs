@@ -149,4 +149,23 @@ mod tests {
             assert_eq!(read(&format!("lock:a\n{line}")), Some(Vec::new()), "{line}");
         }
     }
+    #[test]
+    fn only_holds_are_ended_and_cancelled() {
+        let id = Id::random();
+        let (some, all) = ((Some(id), 7), (None, u64::MAX));
+        let lock = |(of, up_to)| Some(Request::Lock(HoldRequest::Evict { of, up_to }));
+        let permits = |(of, up_to)| Some(Request::Semaphore(HoldRequest::Evict { of, up_to }));
+        assert_eq!([Holds::Lock.take_back(id, 7), Holds::Lock.evict_all()], [lock(some), lock(all)]);
+        assert_eq!(
+            [Holds::Permits.take_back(id, 7), Holds::Permits.evict_all()],
+            [permits(some), permits(all)]
+        );
+        let tombstone = false;
+        let cancel = Some(Request::Lock(HoldRequest::Cancel { id, tombstone }));
+        assert_eq!(Holds::Lock.cancel(id), cancel);
+        let cancel = Some(Request::Semaphore(HoldRequest::Cancel { id, tombstone }));
+        assert_eq!(Holds::Permits.cancel(id), cancel);
+        let nothing = Holds::Nothing;
+        assert_eq!((nothing.take_back(id, 7), nothing.evict_all(), nothing.cancel(id)), (None, None, None));
+    }
 }

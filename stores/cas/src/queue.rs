@@ -190,6 +190,7 @@ mod tests {
         for number in 0..10 {
             sender.send(Flagged(number, Arc::default()));
         }
+        assert_eq!(sender.queued(), 10);
         for number in 0..1_000 {
             given_up(&sender, 1_000 + number);
             assert!(sender.queued() <= 20, "{}", sender.queued());
@@ -199,6 +200,17 @@ mod tests {
         }
         given_up(&sender, 0);
         assert!(sender.queued() == 0 && receiver.recv().now_or_never().is_none());
+    }
+
+    #[test]
+    fn weak_senders_keep_no_queue_open() {
+        let (sender, receiver) = queue();
+        let weak = sender.downgrade();
+        weak.upgrade().expect("it is open").send(Flagged(1, Arc::default()));
+        assert_eq!(receiver.recv().now_or_never().flatten().map(|call| call.0), Some(1));
+        drop(sender);
+        assert!(weak.upgrade().is_none());
+        assert!(receiver.recv().now_or_never().expect("the end").is_none());
     }
 
     #[test]

@@ -90,6 +90,14 @@ impl Queues {
         queue.jobs.splice(0..0, first);
     }
 
+    /// Lets the value of a key without a request have been seen so much earlier. Returns `false` while it has one.
+    #[cfg(test)]
+    pub(super) fn age(&mut self, key: &Key, by: Duration) -> bool {
+        let queue = self.by_key.get_mut(key).filter(|queue| !queue.is_served);
+        let known = queue.and_then(|queue| queue.known.as_mut());
+        known.map(|known| known.seen = known.seen - by).is_some()
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.by_key.len()
@@ -136,7 +144,7 @@ mod tests {
     fn serve(queues: &mut Queues, key: &Key) {
         while queues.take(key).is_some() {
             let mut known = KnownValue::default();
-            known.learn(1, Stored::default(), Timestamp::now());
+            known.learn(1, Stored { body: vec![0; 7], ..Stored::default() }, Timestamp::now());
             queues.put_back(key, Some(known), Vec::new());
         }
     }
@@ -150,13 +158,47 @@ mod tests {
         for number in 1..=3 * REMEMBERED {
             assert!(queues.add(&key(number), Job::own(Request::Inspect, None)));
         }
-        assert_eq!((queues.idle, queues.len()), ((1, 0), 3 * REMEMBERED + 1));
+        assert_eq!((queues.idle, queues.len()), ((1, 7), 3 * REMEMBERED + 1));
+        assert!(queues.add(&key(0), Job::own(Request::Inspect, None)));
+        assert_eq!(queues.idle, (0, 0));
+        serve(&mut queues, &key(0));
         for number in 1..REMEMBERED {
             serve(&mut queues, &key(number));
         }
-        assert_eq!((queues.idle, queues.len()), ((REMEMBERED, 0), 3 * REMEMBERED + 1));
+        assert_eq!((queues.idle, queues.len()), ((REMEMBERED, 7 * REMEMBERED), 3 * REMEMBERED + 1));
         serve(&mut queues, &key(REMEMBERED));
         assert_eq!((queues.idle, queues.len()), ((0, 0), 2 * REMEMBERED));
         assert!(queues.add(&key(1), Job::own(Request::Inspect, None)), "it was forgotten");
+    }
+
+    #[test]
+    fn large_values_are_forgotten() {
+        let mut queues = Queues::default();
+        let mut remember = |number, len| {
+            let mut known = KnownValue::default();
+            known.learn(1, Stored { body: vec![0; len], ..Stored::default() }, Timestamp::now());
+            queues.add(&key(number), Job::own(Request::Inspect, None));
+            queues.take(&key(number));
+            queues.put_back(&key(number), Some(known), Vec::new());
+            queues.take(&key(number));
+            queues.idle
+        };
+        let half = REMEMBERED_BYTES / 2;
+        assert_eq!(remember(0, half), (1, half));
+        assert_eq!(remember(1, half), (2, 2 * half));
+        assert_eq!(remember(2, 1), (0, 0));
+    }
+    /// Its process may only have replaced its connection.
+    #[test]
+    fn inbox_is_gone_for_a_second() {
+        let mut gone = Gone::default();
+        assert!(gone.list().is_empty());
+        gone.add(&[7]);
+        assert_eq!(gone.list(), [7]);
+        for until in gone.0.values_mut() {
+            assert!(until.since(Timestamp::now()) > GONE_FOR / 2);
+            *until = *until - GONE_FOR;
+        }
+        assert!(gone.list().is_empty() && gone.0.is_empty());
     }
 }

@@ -288,3 +288,37 @@ fn too_large(limit: usize) -> Error {
         format!("the value of the key would be larger than {limit} bytes: too many callers wait at it");
     Error::new(ErrorKind::Unavailable, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use locker_core::{
+        id::Id,
+        primitives::{HoldKind, Wait, counter},
+    };
+
+    /// Growth of a value that is too large is refused step by step: first those that come to wait.
+    #[test]
+    fn what_ends_is_refused_last() {
+        let (id, lease) = (Id::random(), Duration::from_secs(1));
+        let wait = Some(Wait { live: None, fair: true });
+        let waits = HoldKind::Lock.acquire(id, lease, wait);
+        let tries = HoldKind::Lock.acquire(id, lease, None);
+        let (renews, cancels) = (HoldKind::Lock.renew(id, lease), HoldKind::Lock.cancel(id, false));
+        let permits = HoldKind::Semaphore { size: 1, permits: 1 };
+        let counts = Request::Counter(counter::Request::Add { id, by: 1 });
+        let by_step = |request: &Request, has_place| {
+            [Refused::None, Refused::NewPlaces, Refused::Growth, Refused::All]
+                .map(|refused| refused.includes(request, has_place))
+        };
+        assert_eq!(by_step(&waits, false), [false, true, true, true]);
+        assert_eq!(by_step(&waits, true), [false, false, true, true]);
+        assert_eq!(by_step(&permits.acquire(id, lease, wait), false), [false, true, true, true]);
+        for tries in [tries, permits.acquire(id, lease, None), counts] {
+            assert_eq!(by_step(&tries, false), [false, false, true, true], "{tries:?}");
+        }
+        for keeps in [renews, cancels, permits.renew(id, lease), Request::Inspect] {
+            assert_eq!(by_step(&keeps, false), [false, false, false, true], "{keeps:?}");
+        }
+    }
+}

@@ -4,7 +4,7 @@ mod catalog;
 mod engine;
 
 use crate::{
-    backend::{Backend, Received},
+    backend::{Backend, Received, Version},
     health::Health,
     messages,
     queues::{Gone, Queues},
@@ -78,6 +78,8 @@ pub struct CasStore<B> {
     /// When messages may last have been lost, in microseconds.
     gap_at: AtomicU64,
     health: Health,
+    /// The versions of the texts that this process has told.
+    told: Mutex<HashMap<Key, Version>>,
     command_timeout: Duration,
     this: Weak<Self>,
 }
@@ -96,6 +98,7 @@ impl<B: Backend> CasStore<B> {
             gone: Mutex::default(),
             gap_at: AtomicU64::new(0),
             health: Health::default(),
+            told: Mutex::default(),
             command_timeout: opening.network.command_timeout,
             this: this.clone(),
         });
@@ -180,8 +183,16 @@ impl<B: Backend> Store for CasStore<B> {
         Some(WAITER_TTL)
     }
 
+    fn fence_is_time(&self) -> bool {
+        self.backend.fence_is_time()
+    }
+
     fn id_prefix(&self) -> Option<u32> {
         Some(self.backend.inbox())
+    }
+
+    fn name(&self) -> &'static str {
+        self.backend.name()
     }
 }
 

@@ -1,6 +1,7 @@
 mod clocks;
 mod crowds;
 mod elsewhere;
+mod exchanges;
 mod quiet;
 mod renewals;
 mod silence;
@@ -22,10 +23,10 @@ use locker_core::{
     key::Key,
     mailboxes::Mailbox,
     primitives::{
-        GRANT_WINDOW, HoldKind, HoldRequest, Reply, Request, Signal, Wait, counter,
+        GRANT_WINDOW, HoldKind, HoldRequest, IdempotencyKey, Reply, Request, Signal, Wait, counter,
         rate_limiter::{self, Quota},
     },
-    store::{Store, opening::Opening},
+    store::{Description, Store, opening::Opening},
     sync::lock,
 };
 use locker_harness::eventually;
@@ -79,6 +80,23 @@ fn next(mut mailbox: Mailbox<'_>) -> Signal {
         Poll::Ready(signal) => Some(signal),
         Poll::Pending => None,
     })
+}
+
+/// A text that is told again costs one exchange: its version is known.
+#[test]
+fn repeated_text_is_written_without_a_read() {
+    let world = world();
+    let (one, other) = (store(&world, ""), store(&world, ""));
+    let tell = |store: &CasStore<Fake>, text: &str| {
+        let (subject, text) = ("waits:1".to_owned(), text.to_owned());
+        block_on(store.describe("p", &[Description { subject, text, keep: LEASE }])).unwrap();
+        store.backend.bytes_read()
+    };
+    let texts = |store: &CasStore<Fake>| block_on(store.descriptions("p", &["waits:1".to_owned()])).unwrap();
+    assert_eq!(tell(&one, "first"), tell(&one, "second"));
+    tell(&other, "third");
+    tell(&one, "fourth");
+    assert_eq!(texts(&other), [Some("fourth".to_owned())]);
 }
 
 /// Three processes, of which every third request, answer or message gets lost or comes late.
@@ -246,23 +264,28 @@ fn message_ends_no_hold() {
 
 #[test]
 fn waiters_of_a_process_that_is_gone_are_skipped() {
-    let world = world();
-    let (holding, gone, waiting) = (store(&world, ""), store(&world, ""), store(&world, ""));
-    let key = Key::new("lock");
-    let (holder, request) = acquire(&holding, WAIT);
-    fence(call(&holding, &key, &request));
-    for _ in 0..20 {
-        assert!(matches!(call(&gone, &key, &acquire(&gone, WAIT).1), Ok(Reply::Queued { .. })));
+    let permits = HoldKind::Semaphore { size: 1, permits: 1 };
+    for (kind, fair) in [(HoldKind::Lock, true), (HoldKind::Lock, false), (permits, true), (permits, false)] {
+        let world = world();
+        let (holding, gone, waiting) = (store(&world, ""), store(&world, ""), store(&world, ""));
+        let (key, wait) = (Key::new("key"), WAIT.map(|wait| Wait { fair, ..wait }));
+        let id = |store: &CasStore<Fake>| Id::random_in(store.backend.inbox());
+        let join = |store: &CasStore<Fake>, id| call(store, &key, &kind.acquire(id, LEASE, wait));
+        let holder = id(&holding);
+        fence(join(&holding, holder));
+        for _ in 0..20 {
+            assert!(matches!(join(&gone, id(&gone)), Ok(Reply::Queued { .. })));
+        }
+        let waiter = id(&waiting);
+        let mailbox = waiting.mailboxes().subscribe(waiter);
+        assert!(matches!(join(&waiting, waiter), Ok(Reply::Queued { .. })));
+        drop(gone);
+        let started = Instant::now();
+        assert_eq!(call(&holding, &key, &kind.release(holder, false)).unwrap(), Reply::Released);
+        let signal = next(mailbox);
+        assert!(matches!(signal, Signal::Granted { .. } | Signal::Wake), "{kind:?}, {fair}: {signal:?}");
+        assert!(started.elapsed() < GRANT_WINDOW, "it waited for the end of a grant");
     }
-    let (waiter, waits) = acquire(&waiting, WAIT);
-    let mailbox = waiting.mailboxes().subscribe(waiter);
-    assert!(matches!(call(&waiting, &key, &waits), Ok(Reply::Queued { .. })));
-    drop(gone);
-    let started = Instant::now();
-    assert_eq!(call(&holding, &key, &release(holder)).unwrap(), Reply::Released);
-    let signal = next(mailbox);
-    assert!(matches!(signal, Signal::Granted { .. }), "{signal:?}");
-    assert!(started.elapsed() < GRANT_WINDOW, "it waited for the end of a grant");
 }
 
 /// A process whose connection is replaced is taken for one that is gone. What it has confirmed is not taken back.
@@ -379,15 +402,21 @@ fn unreadable_values_are_conflicts() {
         bytes[at] = byte;
         bytes
     };
-    let values =
-        [Vec::new(), b"L".to_vec(), damaged(0, b'X'), damaged(2, 9), good[..good.len() - 1].to_vec()];
-    for value in values {
+    let values = [
+        (Vec::new(), "not of this library"),
+        (b"L".to_vec(), "not of this library"),
+        (damaged(0, b'X'), "not of this library"),
+        (damaged(1, 0), "written by an earlier version"),
+        (damaged(2, 9), "written by a later version"),
+        (good[..good.len() - 1].to_vec(), "damaged"),
+    ];
+    for (value, why) in values {
         let Outcome::Differs { version, .. } = look() else { panic!("a value") };
         let write = Write { expected: version, value: Some(value.clone()), ..Write::look(key.clone()) };
         block_on(store.backend.exchange(write)).unwrap();
         let error = call(&store, &key, &acquire(&store, None).1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Conflict, "{value:?}: {error}");
-        assert!(error.is_certain(), "{error}");
+        assert!(error.is_certain() && error.message().contains(why), "{error}");
     }
 }
 
@@ -467,6 +496,7 @@ fn lists_come_in_pages() {
     let (mut listed, mut after) = (Vec::new(), None);
     loop {
         let page = block_on(store.page("lock:", after.as_deref(), 4)).unwrap();
+        assert!(page.keys.len() == 4 || page.next.is_none(), "only the last page may have fewer");
         assert!(page.keys.len() <= 4);
         listed.extend(page.keys.iter().map(|key| key.as_str().to_owned()));
         after = page.next;

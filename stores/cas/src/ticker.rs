@@ -153,3 +153,122 @@ pub(crate) async fn tick(store: &impl Ticking) {
         store.tick(from, next).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use locker_core::blocking::block_on;
+    use locker_harness::eventually;
+
+    /// A store whose time with the gaps is at least `least`, and the ticks that it was sent.
+    struct Ticks {
+        clock: Clock,
+        least: Timestamp,
+        sent: Mutex<Vec<Next>>,
+    }
+
+    impl Ticks {
+        fn new(source: Source) -> Self {
+            let now = Timestamp::now();
+            let ticks = Self { clock: Clock::default(), least: now + 7 * INTEREST, sent: Mutex::default() };
+            ticks.clock.learn(tick(now), source);
+            eventually("some time to pass", || ticks.clock.next(now));
+            ticks
+        }
+
+        fn count(&self) -> usize {
+            lock(&self.sent).len()
+        }
+    }
+
+    impl Ticking for Ticks {
+        fn clock(&self) -> &Clock {
+            &self.clock
+        }
+
+        fn tick(&self, _: Tick, next: Next) -> BoxFuture<'_, ()> {
+            lock(&self.sent).push(next);
+            self.clock.learn(tick(next.time), Source::Own);
+            Box::pin(async {})
+        }
+
+        fn least(&self) -> BoxFuture<'_, Timestamp> {
+            Box::pin(async { self.least })
+        }
+
+        fn round_trip(&self) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    fn tick(time: Timestamp) -> Tick {
+        let version = time.as_micros().to_be_bytes().into();
+        Tick { life: 1, version, time, gaps: Duration::ZERO }
+    }
+
+    #[test]
+    fn gaps_are_settled_once() {
+        let told = Ticks::new(Source::Told);
+        block_on(settle(&told));
+        assert_eq!(told.count(), 0, "no gap is on its way");
+        let read = Ticks::new(Source::Read);
+        block_on(settle(&read));
+        let next = lock(&read.sent)[0];
+        assert!(next.gaps > 6 * INTEREST, "the store tells how old the tick was: {next:?}");
+        block_on(settle(&read));
+        assert_eq!(read.count(), 1);
+    }
+
+    #[test]
+    fn process_that_uses_the_store_leaves_its_time() {
+        let ticks = Ticks::new(Source::Told);
+        block_on(leave(&ticks));
+        assert_eq!(ticks.count(), 0, "it has used nothing");
+        ticks.clock.note_use();
+        block_on(leave(&ticks));
+        assert_eq!(ticks.count(), 1);
+        assert!(lock(&ticks.sent)[0].gaps.is_zero(), "the store is not asked: the tick is known to be new");
+    }
+
+    #[test]
+    fn only_processes_that_use_the_store_tick() {
+        let (clock, never) = (Ticks::new(Source::Own).clock, Timestamp::NEVER);
+        let is_woken = || clock.changed.notified().now_or_never().is_some();
+        let due = || clock.due(Timestamp::default(), 0);
+        assert!(is_woken(), "it has learned of a tick");
+        assert_eq!(due(), never);
+        clock.note_use();
+        assert!(is_woken() && due() < never);
+        clock.note_use();
+        assert!(!is_woken(), "it ticks already");
+        assert_eq!(clock.due(never, 0), never, "not before the next try");
+        let long_ago = Timestamp::now() - INTEREST - Duration::from_secs(1);
+        clock.used.store(long_ago.as_micros(), Ordering::Release);
+        assert_eq!(due(), never);
+        clock.note_use();
+        assert!(is_woken() && due() < never);
+        clock.forget();
+        assert!(clock.time().is_none() && due() == never);
+    }
+
+    #[test]
+    fn ticks_go_on_while_the_store_is_used() {
+        let ticks = Ticks::new(Source::Own);
+        ticks.clock.note_use();
+        let twice = async {
+            while ticks.count() < 2 {
+                background::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        block_on(async {
+            tokio::select! {
+                () = keep(&ticks) => {}
+                () = twice => {}
+            }
+        });
+        let times: Vec<_> = lock(&ticks.sent).iter().map(|tick| tick.time).collect();
+        let (first, second) = (times[0], times[1]);
+        assert!(second.since(first) >= Duration::from_millis(450), "{first:?}, {second:?}");
+    }
+}

@@ -361,6 +361,10 @@ impl fmt::Debug for Etcd {
 }
 
 impl Backend for Etcd {
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
         self.clock.clock().note_use();
         Box::pin(self.write(write))

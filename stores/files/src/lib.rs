@@ -181,6 +181,10 @@ impl Files {
 }
 
 impl Backend for Files {
+    fn name(&self) -> &'static str {
+        "files"
+    }
+
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
         Box::pin(self.carry_out(write))
     }
@@ -205,6 +209,10 @@ impl Backend for Files {
     /// The clock, because fences begin at it and rise by one for each grant, and a grant takes longer than 1 us.
     fn fence_floor(&self) -> u64 {
         self.folder.now().as_micros()
+    }
+
+    fn fence_is_time(&self) -> bool {
+        true
     }
 
     fn inbox(&self) -> Inbox {

@@ -138,6 +138,10 @@ impl Postgres {
 }
 
 impl Backend for Postgres {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
     fn exchange(&self, write: Write) -> BoxFuture<'_, Result<Outcome>> {
         // Known before the caller has made its value, or at that time.
         let removals = lock(&self.shared.removed).count;
@@ -181,6 +185,10 @@ impl Backend for Postgres {
         let removed = u64::try_from(lock(&self.shared.removed).fence).unwrap_or(0);
         // Of an unknown time, the lower bound is 0.
         removed.max(self.time().now.as_micros())
+    }
+
+    fn fence_is_time(&self) -> bool {
+        true
     }
 
     fn epoch(&self) -> Epoch {

@@ -8,6 +8,7 @@ mod records;
 mod requests;
 mod silence;
 mod strict;
+mod waiters;
 
 use comparison::{Comparison, KEYS, seed};
 use locker_harness::RedisServer;

@@ -161,15 +161,17 @@ impl Redis {
         }
     }
 
-    /// Reads the kind of a key, then its state.
+    /// Reads the kind of a key, with the waiters of a semaphore as of then, and then its state.
     async fn inspect(&self, key: &Key, by: Timestamp) -> Result<Reply> {
         let kind = self.session.invoke(primitives::kind_of(key), by).await?;
-        match primitives::inspect(key, kind.text()) {
-            Some(invocation) => {
-                primitives::reply(&self.session.invoke(invocation, by).await?, &Request::Inspect)
-            }
-            None => primitives::reply(&kind, &Request::Inspect),
+        let Some(invocation) = primitives::inspect(key, primitives::before_waiters(kind.text())) else {
+            return primitives::reply(&kind, &Request::Inspect);
+        };
+        let mut reply = primitives::reply(&self.session.invoke(invocation, by).await?, &Request::Inspect)?;
+        if let Reply::Inspected(seen) = &mut reply {
+            seen.waiters = primitives::waiters(kind.text());
         }
+        Ok(reply)
     }
 
     async fn delete(&self, key: &Key, once: IdempotencyKey, by: Timestamp) -> Result<Reply> {
@@ -265,6 +267,14 @@ impl Store for Redis {
 
     fn waiter_ttl(&self) -> Option<Duration> {
         Some(script::WAITER_TTL)
+    }
+
+    fn fence_is_time(&self) -> bool {
+        true
+    }
+
+    fn name(&self) -> &'static str {
+        "redis"
     }
 }
 

@@ -35,9 +35,10 @@ where
     results
 }
 
+/// Not renewed: once a process is subscribed, which may come late, it renews what it holds.
 async fn locks(server: &RedisServer, locker: &Locker, names: &[String]) -> Vec<Result<Guard, Error>> {
     let acquire = |name: &String| {
-        let request = locker.lock(name).timeout(Duration::from_secs(20));
+        let request = locker.lock(name).timeout(Duration::from_secs(20)).renew(false);
         async move { request.acquire().await }
     };
     at_once(server, names.iter().map(acquire)).await
@@ -55,7 +56,8 @@ async fn many_locks_take_few_commands() {
         let before = scripts_run(&server);
         let guards = locks(&server, &locker, &names()).await;
         let guards: Vec<Guard> = guards.into_iter().map(|guard| guard.unwrap()).collect();
-        assert!(scripts_run(&server) - before <= CALLERS as u64 / 4);
+        let scripts = scripts_run(&server) - before;
+        assert!(scripts <= CALLERS as u64 / 4, "{scripts} scripts for {CALLERS} locks");
         for guard in &guards {
             assert_eq!(holder(&server, guard.key()).as_deref(), Some(guard.id()));
         }
@@ -64,7 +66,8 @@ async fn many_locks_take_few_commands() {
         for released in at_once(&server, guards.into_iter().map(Guard::release)).await {
             released.unwrap();
         }
-        assert!(scripts_run(&server) - before <= CALLERS as u64 / 4);
+        let scripts = scripts_run(&server) - before;
+        assert!(scripts <= CALLERS as u64 / 4, "{scripts} scripts for {CALLERS} releases");
         assert!(keys.iter().all(|key| holder(&server, key).is_none()));
     }
 }

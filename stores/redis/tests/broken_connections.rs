@@ -166,12 +166,12 @@ async fn list_begins_anew_over_a_new_connection() {
     proxy.set(Fault::Delay(Duration::from_millis(50)));
     let lister = locker.clone();
     let list = tokio::spawn(async move { lister.admin().page(&Filter::default(), None, 100).await });
-    until("a part of the list", async || scans().len() > 1).await;
-    let before = proxy.accepted();
+    until("a part of the list", async || scans().iter().any(|cursor| cursor != "0")).await;
+    let begun = || scans().iter().filter(|cursor| *cursor == "0").count();
+    let (begun_before, before) = (begun(), proxy.accepted());
     proxy.set(Fault::Reset);
     until("a new try", async || proxy.accepted() > before).await;
     proxy.set(Fault::None);
     assert_eq!(in_time("the list", list).await.unwrap().unwrap().keys.len(), 100);
-    let scans = scans();
-    assert_eq!(scans.iter().filter(|cursor| *cursor == "0").count(), 2, "{scans:?}");
+    assert!(begun() > begun_before, "{:?}", scans());
 }

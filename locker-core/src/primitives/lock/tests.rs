@@ -49,6 +49,40 @@ fn release_grants_to_the_first_waiter() {
     assert_eq!(lock.release(1), Reply::NotHeld);
 }
 
+/// The store may have lost a grant.
+#[test]
+fn nothing_is_granted_in_a_quiet_time_and_waiters_ask_at_its_end() {
+    let mut lock = Bench::<State>::new();
+    let quiet = Duration::from_millis(50);
+    lock.quiet = Some(quiet);
+    assert!(matches!(lock.acquire(1, None), Reply::Busy { .. }));
+    let recheck_after = Some(quiet + Duration::from_millis(1));
+    assert_eq!(lock.acquire(2, AWAY), Reply::Queued { ahead: 0, recheck_after });
+    lock.notifications.clear();
+    lock.tick();
+    let told = lock.notifications.drain(..).map(|one| (one.id, one.signal)).collect::<Vec<_>>();
+    assert_eq!(told, [(Id::from(2), Signal::Recheck { within: quiet })]);
+    lock.quiet = None;
+    lock.advance(quiet);
+    assert!(matches!(lock.acquire(2, AWAY), Reply::Granted { .. }));
+}
+
+#[test]
+fn inspection_lists_the_first_waiters() {
+    let mut lock = Bench::<State>::new();
+    (0..150).for_each(|id| drop(lock.acquire(id, AWAY)));
+    lock.cancel(2, false);
+    let seen = lock.state.inspect(lock.now);
+    let first: Vec<_> = [1].into_iter().chain(3..102).map(Id::from).collect();
+    assert_eq!((seen.waiting, seen.waiters), (148, first));
+    lock.pass(400);
+    assert_eq!(
+        lock.state.inspect(lock.now),
+        Inspection { size: Some(1), ..Inspection::default() },
+        "all are gone"
+    );
+}
+
 #[test]
 fn remote_grant_is_short_until_confirmed() {
     let mut lock = Bench::<State>::new();

@@ -5,6 +5,7 @@ use crate::{
     clock::Timestamp,
     id::Id,
     primitives::{
+        inspection::LISTED,
         protocol::{GRANT_WINDOW, Signal, Wait},
         state::Context,
     },
@@ -97,6 +98,14 @@ impl<A> WaitQueue<A> {
     /// Returns when all waiters and tombstones are forgotten.
     pub(crate) fn lasts_until(&self) -> Timestamp {
         self.queue.lasts_until().max(self.tombstones.lasts_until())
+    }
+
+    /// Returns the first waiters at `now`, and how many there are.
+    pub(crate) fn inspect(&self, now: Timestamp) -> (Vec<Id>, u64) {
+        if self.queue.lasts_until() <= now {
+            return (Vec::new(), 0);
+        }
+        (self.queue.ids().take(LISTED).collect(), self.queue.len() as u64)
     }
 
     /// Returns when a waiter is skipped unless it asks again. One of a silent process is skipped any time.

@@ -2,6 +2,7 @@
 
 mod mixed;
 mod overload;
+mod settings;
 
 use super::*;
 use crate::primitives::{

@@ -27,6 +27,16 @@ fn cancel(id: u128) -> Request {
     HoldRequest::Cancel { id: Id::from(id), tombstone: false }
 }
 
+#[test]
+fn inspection_lists_the_first_waiters() {
+    let mut semaphore = Bench::<State>::new();
+    (0..150).for_each(|id| drop(semaphore.ask(&acquire(id, id, 2, 1, HERE))));
+    semaphore.ask(&cancel(3));
+    let seen = semaphore.state.inspect(semaphore.now);
+    let first: Vec<_> = [2].into_iter().chain(4..103).map(Id::from).collect();
+    assert_eq!((seen.holders.len(), seen.waiting, seen.waiters), (2, 147, first));
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Acquire { id: u128, key: u128, size: u64, permits: u64, wait: Option<Wait> },
@@ -350,4 +360,33 @@ fn woken_waiter_that_stays_away_is_skipped() {
     semaphore.pass(2_000);
     semaphore.tick();
     assert_eq!((semaphore.state.holders()[0].0, semaphore.state.waiting()), (Id::from(3), 0));
+}
+
+/// Behind a waiter that may be dead, beside a hold that ends, or in a quiet time.
+#[test]
+fn waiters_ask_again_when_something_may_have_changed() {
+    let (live, millis) = (Duration::from_millis(600), Duration::from_millis);
+    let away = Some(Wait { live: Some(live), fair: true });
+    let long = |id: u128| HoldRequest::Acquire {
+        id: Id::from(id),
+        lease: Duration::from_secs(60),
+        wait: None,
+        ask: Permits { size: 1, permits: 1, key: Id::from(id) },
+    };
+    let recheck = |bench: &mut Bench<State>, id| match bench.ask(&acquire(id, id, 1, 1, away)) {
+        Reply::Queued { recheck_after, .. } => recheck_after.unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let mut held = Bench::<State>::new();
+    held.ask(&acquire(1, 1, 1, 1, None));
+    assert_eq!(recheck(&mut held, 2), LEASE + millis(1), "the hold may end");
+    let mut behind = Bench::<State>::new();
+    behind.ask(&long(1));
+    assert_eq!(recheck(&mut behind, 2), live / 3, "a notification may be lost");
+    behind.pass(550);
+    assert_eq!(recheck(&mut behind, 3), millis(50 + 1 + 3), "the head may be dead");
+    let mut quiet = Bench::<State>::new();
+    quiet.quiet = Some(millis(70));
+    assert!(matches!(quiet.ask(&acquire(1, 1, 1, 1, None)), Reply::Busy { .. }));
+    assert_eq!(recheck(&mut quiet, 2), millis(71), "nothing is granted before");
 }

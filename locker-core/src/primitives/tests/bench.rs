@@ -18,6 +18,7 @@ pub(crate) struct Bench<S> {
     pub(crate) floor: u64,
     pub(crate) inbox: Option<u32>,
     pub(crate) gone: Vec<u32>,
+    pub(crate) quiet: Option<Duration>,
     pub(crate) notifications: Vec<Notification>,
     key: Key,
 }
@@ -35,6 +36,7 @@ impl<S: State> Bench<S> {
             floor: 0,
             inbox: None,
             gone: Vec::new(),
+            quiet: None,
             notifications: Vec::new(),
             key: Key::new("k"),
         }
@@ -42,10 +44,11 @@ impl<S: State> Bench<S> {
 
     /// Lets `step` change the state.
     pub(crate) fn with<R>(&mut self, step: impl FnOnce(&mut S, &mut Context<'_>) -> R) -> R {
-        let Self { state, now, spread, floor, inbox, gone, notifications, key } = self;
+        let Self { state, now, spread, floor, inbox, gone, quiet, notifications, key } = self;
         let mut context = Context::new(key, *now, notifications);
         context.floor = context.floor.max(*floor);
         (context.spread, context.inbox, context.gone) = (*spread, *inbox, gone);
+        context.quiet = *quiet;
         step(state, &mut context)
     }
 

@@ -70,6 +70,10 @@ proptest! {
                     notified.remove(&caller);
                 }
             }
+            let seen = event.state.inspect(event.now);
+            let left = sent.map(|(_, until)| until.since(event.now));
+            let expected = (Some(sent.is_some()), left, waiting.len() as u64);
+            prop_assert_eq!((seen.fired, seen.resets_in, seen.waiting), expected);
             prop_assert_eq!(event.state.is_idle(), sent.is_none() && waiting.is_empty() && notified.is_empty());
         }
     }
@@ -98,6 +102,9 @@ proptest! {
                 let earlier = deadline.replace(watchdog.now + expires).is_some_and(|old| old > watchdog.now + expires);
                 prop_assert!(earlier || watchdog.notified().is_empty(), "a later deadline wakes no waiter");
             }
+            let seen = watchdog.state.inspect(watchdog.now);
+            let left = deadline.map(|deadline| deadline.since(watchdog.now));
+            prop_assert_eq!((seen.fired, seen.resets_in), (left.map(|left| left.is_zero()), left));
         }
     }
 
@@ -126,7 +133,9 @@ proptest! {
                     prop_assert_eq!(barrier.ask(&arrive(id)), Reply::Done, "a copy gets the same reply");
                 }
             } else {
-                prop_assert!(matches!(reply, Reply::Queued { .. }), "{:?} in round {}", reply, rounds);
+                for reply in [reply, barrier.ask(&arrive(id))] {
+                    prop_assert!(matches!(reply, Reply::Queued { .. }), "{:?} in round {}", reply, rounds);
+                }
             }
         }
     }
@@ -145,6 +154,9 @@ proptest! {
                 let reply = latch.ask(&latch::Request::Wait { id, count, wait: HERE });
                 prop_assert_eq!(reply == Reply::Done, seen.len() as u64 >= count);
             }
+            let told = latch.state.inspect(latch.now);
+            prop_assert_eq!((told.size, told.used), (Some(count), Some(seen.len() as u64)));
+            prop_assert_eq!(told.fired, Some(seen.len() as u64 >= count));
         }
     }
 
@@ -167,6 +179,7 @@ proptest! {
                 prop_assert_eq!(counter.ask(&counter::Request::Add { id, by }), Reply::Value(sum));
             }
             prop_assert_eq!(counter.ask(&counter::Request::Get), Reply::Value(value));
+            prop_assert_eq!(counter.state.inspect(counter.now).value, Some(value));
         }
     }
 }
@@ -182,6 +195,38 @@ fn barrier_forgets_a_round_of_one_process() {
         assert_eq!(barrier.ask(&arrive(id)), Reply::Done);
     }
     assert!(barrier.state.is_idle());
+}
+
+#[test]
+fn barrier_that_opens_once_refuses_those_that_come_later() {
+    let mut barrier = Bench::<barrier::State>::new();
+    let arrive = |id, once| barrier::Request::Arrive { id: Id::from(id), parties: 2, wait: HERE, once };
+    assert!(matches!(barrier.ask(&arrive(1, true)), Reply::Queued { .. }));
+    let seen = barrier.state.inspect(barrier.now);
+    assert_eq!((seen.size, seen.waiting, seen.fired), (Some(2), 1, Some(false)));
+    assert!(barrier.state.is_in_use());
+    for id in [2, 1] {
+        assert_eq!(barrier.ask(&arrive(id, true)), Reply::Done);
+    }
+    let seen = barrier.state.inspect(barrier.now);
+    assert_eq!((seen.waiting, seen.fired), (0, Some(true)));
+    assert!(barrier.state.is_in_use());
+    assert_eq!(barrier.ask(&arrive(3, true)), Reply::Conflict);
+    assert!(matches!(barrier.ask(&arrive(4, false)), Reply::Queued { .. }), "it asks for any round");
+    assert_eq!(barrier.ask(&arrive(4, true)), Reply::Conflict);
+    assert_eq!(barrier.state.users(), 0, "who is refused does not wait");
+    let end = barrier.state.next_tick().unwrap();
+    assert_eq!(end, barrier.state.lasts_until());
+    barrier.now = end;
+    barrier.tick();
+    assert!(barrier.state.is_idle());
+    assert!(matches!(barrier.ask(&arrive(5, true)), Reply::Queued { .. }));
+    assert_eq!(barrier.ask(&arrive(6, false)), Reply::Done);
+    assert_eq!(
+        barrier.state.inspect(barrier.now).fired,
+        Some(false),
+        "the last to come did not ask for the last round"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod golden;
 mod requests;
+mod sayings;
 mod sizes;
 
 use crate::{

@@ -29,9 +29,10 @@ impl Described {
         }
     }
 
-    pub(super) fn texts(&self, prefix: &str, subjects: &[String]) -> Vec<Option<String>> {
+    pub(super) fn texts(&self, prefix: &str, subjects: &[String], now: Timestamp) -> Vec<Option<String>> {
         let text = |subject: &String| {
-            self.texts.get(&(prefix.to_owned(), subject.clone())).map(|text| text.text.clone())
+            let kept = self.texts.get(&(prefix.to_owned(), subject.clone()));
+            kept.filter(|text| text.until > now).map(|text| text.text.clone())
         };
         subjects.iter().map(text).collect()
     }
@@ -57,7 +58,9 @@ mod tests {
         }
         assert!(described.texts.len() < 100, "{}", described.texts.len());
         let subjects = ["stays".to_owned(), "holder:0".to_owned()];
-        assert_eq!(described.texts("a", &subjects), [Some("9999".to_owned()), None]);
-        assert_eq!(described.texts("b", &subjects), [None, None]);
+        assert_eq!(described.texts("a", &subjects, now), [Some("9999".to_owned()), None]);
+        assert_eq!(described.texts("b", &subjects, now), [None, None]);
+        let later = now + Duration::from_hours(24);
+        assert_eq!(described.texts("a", &subjects, later), [None, None]);
     }
 }

@@ -1,10 +1,16 @@
 //! What holds up the exchanges of a process before they are carried out, so that a test says in which order things
-//! happen.
+//! happen, and what goes wrong with them.
 
-use super::Outcome;
-use locker_core::{background, error::Result};
+use super::{Fault, Outcome};
+use crate::backend::Write;
+use locker_core::{
+    background,
+    error::Result,
+    sync::{Mutex, lock},
+};
 use locker_harness::eventually;
 use std::{
+    collections::VecDeque,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
@@ -14,6 +20,9 @@ pub(crate) struct Gate {
     closes_after_gone: AtomicBool,
     is_closed: AtomicBool,
     passed: AtomicU64,
+    /// What goes wrong with the next exchanges.
+    faults: Mutex<VecDeque<Fault>>,
+    last: Mutex<Option<Write>>,
 }
 
 impl Gate {
@@ -35,6 +44,29 @@ impl Gate {
         let before = self.passed.load(Ordering::Relaxed);
         assert!(self.is_closed.swap(false, Ordering::Relaxed), "no process was gone");
         eventually("an exchange", || (self.passed.load(Ordering::Relaxed) > before).then_some(()));
+    }
+
+    /// Lets the next exchanges go wrong in this way.
+    pub(crate) fn fail<const N: usize>(&self, faults: [Fault; N]) {
+        lock(&self.faults).extend(faults);
+    }
+
+    pub(super) fn next_fault(&self) -> Option<Fault> {
+        lock(&self.faults).pop_front()
+    }
+
+    /// Returns how many exchanges were made, but for those that were refused.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the last request to write or to compare.
+    pub(crate) fn last(&self) -> Write {
+        lock(&self.last).clone().expect("an exchange")
+    }
+
+    pub(super) fn see(&self, write: &Write) {
+        *lock(&self.last) = Some(write.clone());
     }
 
     pub(super) async fn pass(&self) {

@@ -11,6 +11,7 @@ use locker_core::{
     key::Key,
     primitives::Context,
     store::{Description, KeyPage},
+    sync::lock,
 };
 
 /// The first byte of the value of a text.
@@ -75,10 +76,13 @@ impl<B: Backend> CasStore<B> {
             lasts: description.keep,
             ..look(prefix, &description.subject)
         };
-        write.expected = ABSENT;
+        write.expected = lock(&self.told).get(&write.key).copied().unwrap_or(ABSENT);
         for _ in 0..WRITES {
             match self.exchange(write.clone()).await? {
-                Outcome::Matched { .. } => return Ok(()),
+                Outcome::Matched { version, .. } => {
+                    lock(&self.told).insert(write.key, version);
+                    return Ok(());
+                }
                 Outcome::Differs { version, .. } => write.expected = version,
                 Outcome::Ticked(_) => {}
             }

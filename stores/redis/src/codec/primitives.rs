@@ -325,6 +325,17 @@ fn with_ttl(wait: Wait) -> Wait {
     Wait { live: wait.live.or(Some(WAITER_TTL)), ..wait }
 }
 
+/// Returns what precedes the waiters in the text of a reply: the kind of a key, or the holder of a lock.
+pub(crate) fn before_waiters(text: &str) -> &str {
+    text.split_once(';').map_or(text, |(before, _)| before)
+}
+
+/// Returns the first waiters in the text of a reply.
+pub(crate) fn waiters(text: &str) -> Vec<Id> {
+    let waiters = text.split_once(';').map_or("", |(_, waiters)| waiters);
+    waiters.split(' ').filter_map(Id::parse).collect()
+}
+
 fn inspection(reply: &ScriptReply) -> Inspection {
     const HEAD: usize = 7;
     let micros = |index| reply.natural(index).map(Duration::from_micros);
@@ -335,12 +346,13 @@ fn inspection(reply: &ScriptReply) -> Inspection {
         held
     };
     // The text has the id of each holder.
-    let ids = reply.text().split(' ').chain(std::iter::repeat(""));
+    let ids = before_waiters(reply.text()).split(' ').chain(std::iter::repeat(""));
     let mut holders: Vec<_> = (HEAD..reply.len()).step_by(4).zip(ids).map(held).collect();
     holders.sort_by_key(|held| held.fence);
     let mut seen = Inspection::default();
     (seen.size, seen.used) = (reply.natural(0), reply.natural(1));
     (seen.holders, seen.waiting) = (holders, reply.number(2));
+    seen.waiters = waiters(reply.text());
     seen.resets_in = micros(3);
     seen.fired = reply.natural(4).map(|fired| fired == 1);
     seen.value = (reply.number(5) == 1).then(|| reply.integer(6));

@@ -7,7 +7,7 @@ use super::{
 use locker_harness::RedisServer;
 
 /// Bugs of other implementations, and plausible bugs of this one.
-const BUGS: [Bug; 32] = [
+const BUGS: [Bug; 33] = [
     (
         "release of the hold of another id",
         "if not found or string.sub(found, 1, 32) ~= ARGV[1] then",
@@ -39,6 +39,11 @@ const BUGS: [Bug; 32] = [
     ("renewal gives a waiter a grant with another fence", "and not place(id) then", "then"),
     ("dead waiters are served", "return waiter.live_until > time or", "return true or"),
     (
+        "last waiters are listed",
+        "redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'LIMIT', 0, 100)",
+        "redis.call('ZREVRANGEBYSCORE', queue, '+inf', 0, 'LIMIT', 0, 100)",
+    ),
+    (
         "the last waiter is served first",
         "redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'LIMIT', 0, RUN)",
         "redis.call('ZRANGE', queue, -1, -1)",
@@ -63,7 +68,7 @@ const BUGS: [Bug; 32] = [
 ];
 
 /// Plausible bugs of the other primitives.
-const OTHER_BUGS: [(Draw, Bug); 54] = [
+const OTHER_BUGS: [(Draw, Bug); 55] = [
     (
         requests::barrier,
         ("arrivals count after the last round", "if ARGV[6] == '1' and is_closed then", "if false then"),
@@ -111,6 +116,14 @@ const OTHER_BUGS: [(Draw, Bug); 54] = [
         ("leaving grants nothing to the next waiter", "if overtakes or has_left then", "if overtakes then"),
     ),
     (requests::semaphore, ("fair waiter is overtaken", "first_mode ~= 'fair'", "true")),
+    (
+        requests::semaphore,
+        (
+            "last waiters are listed",
+            "redis.call('ZRANGE', queue, 0, 99)",
+            "redis.call('ZRANGE', queue, 1, 99)",
+        ),
+    ),
     (requests::semaphore, ("too large request waits", "size > 0 and permits > size", "false")),
     (requests::semaphore, ("refused waiter may resize", "remember(tombstones, waiter)\n      tell", "tell")),
     (requests::semaphore, ("first waiter gets no earlier recheck", "if ends_in and", "if false and")),

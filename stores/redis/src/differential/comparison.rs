@@ -276,6 +276,9 @@ impl Comparison {
                 side.agree(request, answer, &published)?;
                 compared += 1;
             }
+            if round % 8 == 7 {
+                self.compare_waiters()?;
+            }
         }
         self.end();
         Ok(compared)

@@ -7,7 +7,7 @@
 -- ARGV[2]  'kind' or 'delete'
 -- ARGV[3]  1: refuse this attempt from now on, an earlier copy of it may still arrive
 --
--- {'kind', name} | {'inspected', .., holder} of a lock | {'unknown'} | {'deleted'}
+-- {'kind', name} | {'kind', 'semaphore;<first waiters>'} | {'inspected', .., '<holder>;<first waiters>'} of a lock | {'unknown'} | {'deleted'}
 
 local key, queue, waiters, record, tombstone, rounds = KEYS[1], KEYS[2], KEYS[3], KEYS[7], KEYS[8], KEYS[10]
 local found = redis.call('TYPE', key).ok
@@ -72,15 +72,19 @@ if ARGV[2] == 'delete' then
   end
   add_tombstone()
   return {'deleted'}
+elseif kind == 'semaphore' then
+  return {'kind', kind .. ';' .. table.concat(redis.call('ZRANGE', queue, 0, 99), ' ')}
 elseif kind ~= 'lock' then
   return {'kind', kind}
 end
 
 local waiting = redis.call('EXISTS', waiters) == 1 and redis.call('ZCOUNT', queue, 0, '+inf') or 0
+local first = ';' .. (waiting > 0
+  and table.concat(redis.call('ZRANGEBYSCORE', queue, 0, '+inf', 'LIMIT', 0, 100), ' ') or '')
 if found == 'none' then
-  return {'inspected', 1, -1, waiting, -1, -1, 0, 0}
+  return {'inspected', 1, -1, waiting, -1, -1, 0, 0, first}
 end
 local till, held = left(key), redis.call('GET', key)
 local holder, fence = string.match(held, '^(%x+) (%d+)')
 return {'inspected', 1, -1, waiting, -1, -1, 0, 0, -1, till < 0 and -1 or math.floor(till * 1000),
-  tonumber(fence or 0), 1, holder or string.match(held, '^%x+$')}
+  tonumber(fence or 0), 1, (holder or string.match(held, '^%x+$') or '') .. first}

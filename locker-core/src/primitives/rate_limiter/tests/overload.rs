@@ -66,3 +66,21 @@ fn notified_callers_are_forgotten() {
     limiter.tick();
     assert!(limiter.state.is_idle());
 }
+
+/// A caller that knows its time does not ask again, so its silence means nothing.
+#[test]
+fn reservations_outlive_the_silence_of_their_callers() {
+    let (minute, away) =
+        (Duration::from_secs(60), Some(Wait { live: Some(Duration::from_secs(30)), fair: true }));
+    let quota = Quota::fixed_window(1, minute);
+    let mut limiter = Bench::<State>::new();
+    let ask = |id| Request::Take { id: Id::from(id), tokens: 1, quota, patience: Duration::MAX, wait: away };
+    for (id, due) in [(1, Duration::ZERO), (2, minute), (3, 2 * minute)] {
+        assert!(matches!(limiter.ask(&ask(id)), Reply::Admitted { wait, .. } if wait == due));
+    }
+    limiter.pass(40_000);
+    limiter.ask(&Request::Cancel { id: Id::from(2), tombstone: false });
+    assert_eq!(limiter.notified(), [Id::from(3)]);
+    let moved = limiter.ask(&ask(3));
+    assert!(matches!(moved, Reply::Admitted { wait, .. } if wait == Duration::from_secs(20)), "{moved:?}");
+}
