@@ -7,10 +7,10 @@ pub use locker_macros::{limit_concurrency, lock_on_argument, rate_limit};
 #[doc(hidden)]
 pub use locker_runtime::private as __private;
 pub use locker_runtime::{
-    Admin, Admission, Algorithm, Barrier, Counter, Error, ErrorKind, Event, Filter, FunctionSource, Grant,
-    Guard, Guards, Held, Inspection, Key, KeyFormat, KeyPart, KeyedHold, Latch, Listed, LockAllRequest,
-    LockRequest, Locker, LockerBuilder, Mode, Named, Page, Quota, RateLimiter, Result, Watchdog, forked,
-    global, set_global, stores, try_global,
+    Admin, Admission, Algorithm, Barrier, Blocked, Counter, Error, ErrorKind, Event, Explanation, Filter,
+    FunctionSource, Grant, Guard, Guards, Held, Holder, Inspection, Key, KeyFormat, KeyPart, KeyedHold,
+    Latch, Listed, LockAllRequest, LockRequest, Locker, LockerBuilder, Mode, Named, Page, Quota, RateLimiter,
+    Result, Watchdog, forked, global, set_global, stores, try_global,
 };
 
 #[cfg(feature = "postgres")]

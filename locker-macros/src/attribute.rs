@@ -189,3 +189,36 @@ impl fmt::Display for Attribute {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Attribute;
+    use proc_macro2::{Ident, Span};
+
+    fn of_path(path: &str, library: &str) -> Option<Attribute> {
+        Attribute::of_path(&syn::parse_str(path).unwrap(), library)
+    }
+
+    #[test]
+    fn an_attribute_is_ours_bare_or_behind_the_name_of_the_library() {
+        for path in ["rate_limit", "locker::rate_limit", "renamed::rate_limit"] {
+            assert_eq!(of_path(path, "renamed"), Some(Attribute::Rate), "{path}");
+        }
+        for path in ["limit", "other::rate_limit", "locker::other::rate_limit", "rate_limit::locker"] {
+            assert_eq!(of_path(path, "renamed"), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_name_from_another_library_is_answered_with_an_option_of_this_attribute() {
+        let error = |attribute: Attribute, name: &str| {
+            attribute.option(&Ident::new(name, Span::call_site())).unwrap_err().to_string()
+        };
+        let meant = "`lock_on_argument` has no option `wait`; did you mean `timeout`?";
+        assert_eq!(error(Attribute::Lock, "wait"), meant);
+        assert!(error(Attribute::Rate, "window").ends_with("did you mean `interval`?"));
+        // A rate limit has no lease, and a lock no size.
+        assert!(error(Attribute::Rate, "ttl").contains("its options are `args`"));
+        assert!(error(Attribute::Lock, "limit").contains("its options are `args`"));
+    }
+}

@@ -5,6 +5,8 @@
 // The floors, from the top: a module imports only those of paragraphs below its own (tests/floors.rs).
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod refusals;
 
 mod expand;
 
@@ -111,6 +113,7 @@ use proc_macro::TokenStream;
 ///
 /// - `TimedOut`: the lock was not acquired within `timeout`;
 /// - `RetriesExhausted`: nor within `max_retry` attempts;
+/// - `Deadlock`: the caller holds what others wait for, which the lock waits for;
 /// - `Unavailable`: the store cannot be reached;
 /// - `Misused`: a setting is invalid, such as a `max_hold` below the locker's lease, or the call is inside of a body
 ///   that holds this lock, and would wait for itself;

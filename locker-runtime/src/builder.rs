@@ -1,7 +1,7 @@
 //! The builder of lockers.
 
 use crate::{
-    locker::{Locker, check_note, default_note},
+    locker::{Locker, Metering, Setup, TraceContext, Traces, check_note, default_note},
     settings::{Settings, waiting_setters},
     stores::{self, Memory},
 };
@@ -63,8 +63,16 @@ impl Locker {
     }
 
     pub(crate) fn with_defaults(store: impl Store) -> Self {
-        let (settings, key_format) = (Settings::default(), KeyFormat::default());
-        Self::new(Arc::new(store), settings, String::new(), key_format, COMMAND_TIMEOUT, default_note())
+        let setup = Setup {
+            prefix: String::new(),
+            key_format: KeyFormat::default(),
+            command_timeout: COMMAND_TIMEOUT,
+            note: default_note(),
+            deadlocks: true,
+            traces: Traces::default(),
+            metering: Metering::default(),
+        };
+        Self::new(Arc::new(store), Settings::default(), setup)
     }
 }
 
@@ -84,7 +92,7 @@ const NO_STORE: &str = "no store is named, neither by the program nor by LOCKER_
 ///     .build_blocking()?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct LockerBuilder {
     url: Option<String>,
@@ -95,7 +103,28 @@ pub struct LockerBuilder {
     prefix: String,
     key_format: KeyFormat,
     note: Option<String>,
+    deadlocks: bool,
+    traces: Traces,
     opening: Opening,
+    metering: Metering,
+}
+
+impl Default for LockerBuilder {
+    fn default() -> Self {
+        Self {
+            url: None,
+            parameters: Vec::new(),
+            store: None,
+            settings: Settings::default(),
+            prefix: String::new(),
+            key_format: KeyFormat::default(),
+            note: None,
+            deadlocks: true,
+            traces: Traces::default(),
+            opening: Opening::default(),
+            metering: Metering::default(),
+        }
+    }
 }
 
 impl LockerBuilder {
@@ -141,6 +170,71 @@ impl LockerBuilder {
         self
     }
 
+    /// Sets whether deadlocks of this locker's callers are found. Default `true`: calls that wait for longer than a
+    /// second are told to the store, where all of its users can read them, and one call of a cycle fails with
+    /// [`Deadlock`](locker_core::error::ErrorKind::Deadlock). With `false` nothing is told, and deadlocks with callers
+    /// of this locker last until a timeout.
+    pub fn deadlocks(mut self, are_found: bool) -> Self {
+        self.deadlocks = are_found;
+        self
+    }
+
+    /// Sets a function that returns the trace context of its caller: the trace id (16 bytes), the id of the span (8)
+    /// and the flags (1), as [W3C Trace Context] has them; `None` without a trace. If [`tell_holds`](Self::tell_holds)
+    /// is set, the thread that acquires something calls it when the hold begins, so it must not block. A panic of it is
+    /// contained, and the hold has no trace. Default: none.
+    ///
+    /// [W3C Trace Context]: https://www.w3.org/TR/trace-context/
+    pub fn trace_context(
+        mut self,
+        context: impl Fn() -> Option<TraceContext> + Send + Sync + 'static,
+    ) -> Self {
+        self.traces.context = Some(Arc::new(context));
+        self
+    }
+
+    /// Sets a function that gets the trace context of a hold that a call waits for, for example to add a link to the
+    /// present span. Default: none.
+    ///
+    /// It is called in a poll of the waiting call, or by its blocked thread, so that the span of the caller is entered,
+    /// and must not block: once for each trace context, up to 64. A panic of it is contained. The holder may be in
+    /// another process; its locker has to [tell its holds](Self::tell_holds).
+    ///
+    /// Calls for locks, read/write locks and permits look for their holders after 3 s and then every 5 s: a read of the
+    /// store for each key, and one for the texts. Of more than 64 waits of a locker at a time the oldest look, with
+    /// [`deadlocks(false)`](Self::deadlocks) none.
+    pub fn on_link(mut self, link: impl Fn(&TraceContext) + Send + Sync + 'static) -> Self {
+        self.traces.on_link = Some(Arc::new(link));
+        self
+    }
+
+    /// Makes this locker tell the store of its holds that last for `after` or longer, with their [trace
+    /// contexts](Self::trace_context), so that waiting calls can [link](Self::on_link) to them. Default: nothing is
+    /// told. All users of the store can read it. Without `trace_context`, [`build`](Self::build) fails with `Misused`.
+    ///
+    /// It takes a write of the store per 5 s at most, and one per 15 s while nothing changes, whatever the number of
+    /// holds. So a hold may be told up to 6 s later. Of more than 64 at a time the oldest are told. A hold that
+    /// outlives its guard (`release = "on_expiry"`) is told while the guard lives.
+    ///
+    /// ```
+    /// # use locker_runtime as locker;
+    /// # fn main() -> locker::Result<()> {
+    /// use std::time::Duration;
+    /// # fn context_of_this_span() -> Option<[u8; 25]> { None }
+    /// # fn link_this_span_to(_: &[u8; 25]) {}
+    /// let locker = locker::Locker::builder()
+    ///     .url("memory://")
+    ///     .trace_context(context_of_this_span)
+    ///     .tell_holds(Duration::from_secs(2))
+    ///     .on_link(link_this_span_to)
+    ///     .build_blocking()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn tell_holds(mut self, after: Duration) -> Self {
+        self.traces.tell_after = Some(after);
+        self
+    }
+
     /// Sets how long to wait for the reply to one command; then the command is sent again over a new connection.
     /// Default 1 s, 1 ms to 10 years. A renewal waits at most a third of the lease.
     ///
@@ -156,6 +250,25 @@ impl LockerBuilder {
     #[cfg(any(feature = "redis-tls", feature = "postgres-tls", feature = "etcd-tls"))]
     pub fn tls_ca(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.opening.network.tls_ca = Some(pem.into());
+        self
+    }
+
+    /// Sets what counts the calls and holds of this locker (feature `metrics`). Default: the recorder that is installed
+    /// with [`metrics::set_global_recorder`], also if that happens after the locker was built; without one nothing is
+    /// counted. [Metrics][page] lists them.
+    ///
+    /// [page]: https://github.com/locker-rs/locker/blob/main/docs/reference/errors-events-metrics.md#metrics
+    #[cfg(feature = "metrics")]
+    pub fn recorder(mut self, recorder: Arc<dyn metrics::Recorder + Send + Sync>) -> Self {
+        self.metering.recorder = Some(recorder);
+        self
+    }
+
+    /// Sets the names that the label `function` may have, for what is acquired without a function.
+    #[doc(hidden)]
+    #[cfg(feature = "metrics")]
+    pub fn metric_names(mut self, names: Vec<&'static str>) -> Self {
+        self.metering.names = names;
         self
     }
 
@@ -178,8 +291,10 @@ impl LockerBuilder {
                 None => self.open_default().await?,
             },
         };
-        let command_timeout = self.opening.network.command_timeout;
-        Ok(Locker::new(store, self.settings, self.prefix, self.key_format, command_timeout, note))
+        let Self { settings, prefix, key_format, deadlocks, traces, metering, opening, .. } = self;
+        let command_timeout = opening.network.command_timeout;
+        let setup = Setup { prefix, key_format, command_timeout, note, deadlocks, traces, metering };
+        Ok(Locker::new(store, settings, setup))
     }
 
     /// [`build`](Self::build) for callers that are not async.
@@ -206,6 +321,9 @@ impl LockerBuilder {
     fn check(&self) -> Result<()> {
         self.settings.check()?;
         self.note.as_deref().map_or(Ok(()), check_note)?;
+        if self.traces.tell_after.is_some() && self.traces.context.is_none() {
+            return misused("tell_holds tells traces, and there are none: set trace_context, too");
+        }
         check_range("command_timeout", self.opening.network.command_timeout, SHORTEST)
     }
 

@@ -13,13 +13,14 @@ pub(crate) mod lock_all;
 mod rate_limiter;
 mod watchdog;
 
-pub use admin::{Admin, Filter, FunctionSource, Listed, Page};
+pub use admin::{Admin, Explanation, Filter, FunctionSource, Listed, Page};
 pub use barrier::Barrier;
 pub use counter::Counter;
 pub use event::Event;
 pub use keyed::{Grant, KeyedHold};
 pub use latch::Latch;
 pub use lock::LockRequest;
+pub(crate) use lock::Origin;
 pub use lock_all::{Guards, LockAllRequest};
 pub use rate_limiter::{Admission, RateLimiter};
 pub use watchdog::Watchdog;
@@ -64,7 +65,7 @@ fn change<'a>(
     request_with_retry(locker, key, request).map(|settled| expect(settled?.reply, key))
 }
 
-/// Waits until the operation succeeds.
+/// Waits until the operation succeeds, and ends its call.
 fn wait<'a, A: WaitOp>(
     locker: &'a Locker,
     key: &'a Key,
@@ -73,10 +74,14 @@ fn wait<'a, A: WaitOp>(
 ) -> impl Future<Output = Result<Reply>> {
     let valid =
         if timeout == Duration::MAX { Ok(()) } else { check_range("timeout", timeout, Duration::ZERO) };
-    match valid {
+    match what.call().check(valid) {
         Ok(()) => {
             let acquired = locker.ask(key, what, Patience::up_to(timeout));
-            Either::Left(acquired.map(move |acquired| expect(acquired?.reply, key)))
+            Either::Left(acquired.map(move |acquired| {
+                let reply = acquired.and_then(|acquired| expect(acquired.reply, key));
+                what.call().end(reply.as_ref().map(|_| None).map_err(Error::kind));
+                reply
+            }))
         }
         Err(error) => Either::Right(ready(Err(error))),
     }

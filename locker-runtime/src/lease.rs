@@ -13,5 +13,6 @@ pub(crate) use hold::Hold;
 #[cfg(feature = "_control")]
 pub(crate) use renewer::Renewer;
 pub(crate) use self_deadlock::{
-    AsyncBody, Caller, Held, PlainBody, any as any_body, check as check_bodies, check_holds,
+    AsyncBody, Caller, Held, PlainBody, any as any_body, around as holds_of_bodies, check as check_bodies,
+    check_holds,
 };

@@ -35,13 +35,13 @@ mod settings;
 pub use builder::LockerBuilder;
 pub use global::{global, set_global, try_global};
 pub use handles::{
-    Admin, Admission, Barrier, Counter, Event, Filter, FunctionSource, Grant, Guards, KeyedHold, Latch,
-    Listed, LockAllRequest, LockRequest, Page, RateLimiter, Watchdog,
+    Admin, Admission, Barrier, Counter, Event, Explanation, Filter, FunctionSource, Grant, Guards, KeyedHold,
+    Latch, Listed, LockAllRequest, LockRequest, Page, RateLimiter, Watchdog,
 };
 pub use lease::Guard;
 pub use locker::Locker;
 pub use locker_core::{
-    error::{Error, ErrorKind, Result},
+    error::{Blocked, Error, ErrorKind, Holder, Result},
     key::{Key, KeyFormat, KeyPart, Named},
     primitives::{
         self, HoldKind,

@@ -8,22 +8,30 @@
 
 mod ahead;
 mod attempt;
+mod deadlock;
 mod descriptions;
 mod fork_check;
+mod holders;
+mod recorded;
 mod refusals;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod wait_op;
+mod waits;
 
 use crate::settings::Settings;
 pub(crate) use ahead::Ahead;
+pub(crate) use deadlock::{Around, Picture, Wait};
 use descriptions::Descriptions;
-pub(crate) use descriptions::{check_note, default_note, function_subject, holder_subject};
+pub use descriptions::FunctionSource;
+pub(crate) use descriptions::{check_note, default_note, function_subject};
 use fork_check::made_before_a_fork;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
 };
+use holders::KnownTexts;
 use locker_core::{
     background,
     backoff::Backoff,
@@ -37,6 +45,7 @@ use locker_core::{
     process::{OfProcess, Process},
     store::{Calling, Store},
 };
+pub(crate) use recorded::{Call, Counted, Kind, Loss, Metering, Record, Recorded, Subject};
 pub(crate) use refusals::{Limited, Refusal, Refusals};
 use std::{
     fmt,
@@ -45,7 +54,9 @@ use std::{
     sync::Arc,
     time::Duration,
 };
+pub(crate) use traces::{TraceContext, Traces};
 pub(crate) use wait_op::{Acquired, WaitOp};
+use waits::Waits;
 
 /// A store with default settings, from which all handles are created. Cheap to clone; clones share the store.
 ///
@@ -70,22 +81,33 @@ struct Inner {
     in_flight: InFlight,
     refusals: Refusals,
     descriptions: Descriptions,
+    known_texts: KnownTexts,
+    waits: Arc<Waits>,
+    traces: Traces,
+    recorded: Recorded,
     /// The process that made the locker. A forked child cannot use it.
     process: &'static Process,
 }
 
+/// What is the same for all calls of a locker, beside the store and the defaults.
+pub(crate) struct Setup {
+    pub(crate) prefix: String,
+    pub(crate) key_format: KeyFormat,
+    pub(crate) command_timeout: Duration,
+    pub(crate) note: String,
+    /// Whether deadlocks are looked for.
+    pub(crate) deadlocks: bool,
+    pub(crate) traces: Traces,
+    pub(crate) metering: Metering,
+}
+
 impl Locker {
-    pub(crate) fn new(
-        store: Arc<dyn Store>,
-        settings: Settings,
-        prefix: String,
-        key_format: KeyFormat,
-        command_timeout: Duration,
-        note: String,
-    ) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>, settings: Settings, setup: Setup) -> Self {
+        let Setup { prefix, key_format, command_timeout, note, deadlocks, traces, metering } = setup;
+        let recorded = Recorded::new(metering, store.name(), &prefix);
         let (in_flight, refusals) = (InFlight::default(), Refusals::default());
         let descriptions = Descriptions::new(note, store.id_prefix());
-        let process = Process::this();
+        let (waits, process) = (Waits::new(deadlocks), Process::this());
         Self(Arc::new(Inner {
             store,
             settings,
@@ -95,6 +117,10 @@ impl Locker {
             in_flight,
             refusals,
             descriptions,
+            known_texts: KnownTexts::default(),
+            waits,
+            traces,
+            recorded,
             process,
         }))
     }
@@ -133,6 +159,11 @@ impl Locker {
     /// How long to wait for one reply of the store.
     pub(crate) fn command_timeout(&self) -> Duration {
         self.0.command_timeout
+    }
+
+    /// The metrics and spans of this locker.
+    pub(crate) fn recorded(&self) -> &Recorded {
+        &self.0.recorded
     }
 
     /// The recent refusals of rate limiters.
@@ -239,6 +270,7 @@ impl Locker {
             Some(reply) => Either::Left(ready(reply)),
             None => Either::Right(Box::pin(async move {
                 let reply = in_time(OfProcess::new(self.store().call(key, &request)), now, until).await;
+                self.recorded().replied(&request, now, &reply);
                 reply.map_err(|error| error.with_key(key.as_str()))
             })),
         }
@@ -246,8 +278,13 @@ impl Locker {
 
     /// Makes one call, and returns an error if the store panics: for a task that must not end.
     pub(crate) async fn call_contained(&self, key: &Key, request: &Request) -> Result<Reply> {
+        let sent = Timestamp::now();
         let call = AssertUnwindSafe(async { self.store().call(key, request).await });
-        call.catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
+        let reply = call.catch_unwind().await.unwrap_or_else(|_| Err(panicked()));
+        if !self.is_embedded() {
+            self.recorded().replied(request, sent, &reply);
+        }
+        reply
     }
 
     /// Makes one call, and returns its reply if the store is in this process. Returns `None`, without a call, if the
@@ -269,7 +306,10 @@ impl Locker {
             None => self.store().call(key, request),
         };
         match call {
-            Calling::Ready(reply) => Some(reply.into_inner().map_err(|error| error.with_key(key.as_str()))),
+            Calling::Ready(reply) => Some(reply.into_inner().map_err(|error| {
+                self.recorded().store_failed(&error);
+                error.with_key(key.as_str())
+            })),
             Calling::Pending(_) => None,
         }
     }

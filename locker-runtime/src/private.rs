@@ -35,7 +35,7 @@ pub use scope::{
     leave_checked, run,
 };
 
-use crate::locker::Locker;
+use crate::{handles::Origin, locker::Locker};
 use locker_core::{key::Key, primitives::HoldKind};
 use std::ops::Deref;
 
@@ -81,5 +81,5 @@ fn key_builder<'a>(locker: &'a Locker, function: &'a FunctionDigest, kind: &'sta
 
 /// Returns the request for the lock `key`.
 pub fn lock(locker: &Locker, function: &'static Function, key: Key) -> LockRequest {
-    locker.request(HoldKind::Lock, key).function(function.path())
+    locker.request(HoldKind::Lock, key).origin(Origin::Function(function))
 }

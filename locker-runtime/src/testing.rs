@@ -63,9 +63,10 @@ impl Control {
     /// wait for a reservation, watchdogs expire, events are forgotten. During an outage nothing is renewed, and the
     /// store applies what was due at the end of the outage.
     ///
-    /// Timeouts of callers, their retries and the clocks of the application do not move. Time moves in steps of half the
-    /// shortest lease that is renewed. A hold that another thread acquires meanwhile may be lost, whether renewed or
-    /// not: move time on while no call is under way that does not wait.
+    /// Timeouts of callers, their retries and the clocks of the application do not move. Time moves in steps of half
+    /// the shortest lease that is renewed: a day beside a lease of 10 s takes half a second in a debug build, and
+    /// `Duration::MAX` beside a renewed hold does not end. A hold that another thread acquires meanwhile may be lost,
+    /// whether renewed or not: move time on while no call is under way that does not wait.
     pub fn advance(&self, by: Duration) {
         let mut left = by;
         loop {

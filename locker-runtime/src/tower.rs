@@ -7,7 +7,7 @@
 //! | error | status | `Retry-After` |
 //! | --- | --- | --- |
 //! | `Limited` | 429 | time until the next admission, at least 1 s |
-//! | `TimedOut`, `RetriesExhausted`, `Unavailable` | 503 | 1 s, or more if the error says so |
+//! | `TimedOut`, `RetriesExhausted`, `Deadlock`, `Unavailable` | 503 | 1 s, or more if the error says so |
 //! | `Lost` and others | 500 | none |
 //!
 //! `Lost` means that a handler was cancelled between two steps, so its outcome is unknown. Clients and proxies repeat a

@@ -11,7 +11,7 @@ use syn::{
 /// A duration: known to the macro, or an expression that the compiler evaluates.
 pub(crate) enum Time {
     Known(Duration, Span),
-    Constant(Expr),
+    Constant(Box<Expr>),
 }
 
 impl Time {
@@ -42,7 +42,7 @@ impl Parse for Time {
                 Err(Error::new(expr.span(), format!("{A_DURATION}, such as `Duration::from_secs(60 * 5)`")))
             }
             Expr::Path(path) if path.path.is_ident("None") => Err(Error::new(expr.span(), A_DURATION)),
-            _ => Ok(Self::Constant(expr)),
+            _ => Ok(Self::Constant(Box::new(expr))),
         }
     }
 }
@@ -93,7 +93,9 @@ fn unit_outside(digits: &str, suffix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use syn::parse_str;
+    use proc_macro2::{Delimiter, Group};
+    use quote::quote;
+    use syn::{parse_str, parse2};
 
     fn known(text: &str) -> Duration {
         parse_str::<Time>(text).unwrap().known().unwrap()
@@ -119,13 +121,28 @@ mod tests {
     #[test]
     fn expression_is_left_to_the_compiler() {
         assert!(matches!(parse_str("Duration::from_secs(3)").unwrap(), Time::Constant(_)));
-        assert!(matches!(parse_str("crate::LEASE").unwrap(), Time::Constant(_)));
+        for text in ["crate::LEASE", "LEASE * 2", "2 * LEASE", "(1 + LEASE) * 2", "*LEASE", "!LEASE"] {
+            assert!(matches!(parse_str(text).unwrap(), Time::Constant(_)), "{text}");
+        }
+    }
+
+    #[test]
+    fn calculation_with_numbers_is_refused() {
+        for text in ["60 * 5", "1.5 * 60", "60 * 5 * 2", "2 * (60 + 5)"] {
+            assert!(error(text).contains("such as `Duration::from_secs(60 * 5)`"), "{text}");
+        }
+        // As `macro_rules!` passes its arguments on.
+        let sixty = Group::new(Delimiter::None, quote!(60));
+        let times = parse2::<Time>(quote!(#sixty * #sixty)).err().unwrap().to_string();
+        assert!(times.contains("such as `Duration::from_secs(60 * 5)`"));
+        assert_eq!(parse2::<Time>(quote!(#sixty)).unwrap().known(), Some(Duration::from_secs(60)));
     }
 
     #[test]
     fn impossible_durations_are_refused() {
         assert!(error("-1").contains("negative"));
         assert!(error("10s").contains("\"10s\""));
+        assert!(error("1.5s").contains("\"1.5s\""));
         assert!(error("1e300").contains("not a duration"));
         assert!(error("\"ten\"").contains("not a duration"));
         assert!(error("true").contains("number of seconds"));

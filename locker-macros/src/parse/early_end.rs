@@ -60,6 +60,7 @@ mod tests {
         for (body, may) in [
             ("Ok(Location::caller().line())", false),
             ("if !a { b() }", false),
+            ("let n = (1, 2); a & (b); Ok(n)", false),
             ("assert!(a != b && !c, \"{a}\"); std::panic!()", false),
             ("let n = text.parse()?; Ok(n)", true),
             ("if a { return Ok(1); } Ok(2)", true),

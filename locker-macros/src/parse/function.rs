@@ -185,3 +185,73 @@ fn async_trait(signature: &Signature, body: &Group) -> Option<(Path, Vec<Stmt>)>
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Attribute, Form, Function};
+    use proc_macro2::{Delimiter, Group, TokenStream};
+    use quote::quote;
+
+    fn parse(item: TokenStream) -> super::Result<Function> {
+        Function::parse(Attribute::Lock, item)
+    }
+
+    #[test]
+    fn what_is_no_function_is_named() {
+        for (item, words) in [
+            ("gen fn f() {}", "does not support `gen` functions"),
+            ("async gen fn f() {}", "does not support `gen` functions"),
+            ("fn (a: u8) {}", "expected identifier"),
+            ("type gen = u8;", "but this is `type`"),
+            ("pub(crate) struct S;", "but this is `struct`"),
+        ] {
+            let error = parse(item.parse().unwrap()).err().unwrap();
+            assert!(error.to_string().contains(words), "{item}: {error}");
+        }
+    }
+
+    #[test]
+    fn track_caller_is_seen_under_a_condition_too() {
+        for (attribute, tracks) in [
+            ("#[track_caller]", true),
+            ("#[cfg_attr(test, track_caller)]", true),
+            ("#[inline]", false),
+            ("", false),
+        ] {
+            let item = format!("{attribute} fn f() {{}}").parse().unwrap();
+            let function = parse(item).unwrap();
+            assert_eq!(function.tracks_caller(), tracks, "{attribute}");
+        }
+    }
+
+    /// As `macro_rules!` passes on what it has matched.
+    #[test]
+    fn body_may_stand_in_invisible_brackets() {
+        let body = Group::new(Delimiter::None, quote!({ Ok(a) }));
+        let function = parse(quote!(fn f(a: u8) -> Done #body)).unwrap();
+        assert_eq!(function.body.stream().to_string(), quote!(Ok(a)).to_string());
+        for item in [quote!(fn f(a: u8) (Ok(a))), quote!(fn f(a: u8) ({ Ok(a) }))] {
+            assert!(parse(item).is_err());
+        }
+    }
+
+    #[test]
+    fn body_of_async_trait_is_known_by_its_block() {
+        let function = |body: TokenStream| {
+            let output = quote!(
+                ::core::pin::Pin<Box<dyn ::core::future::Future<Output = Done> + Send + 'async_trait>>
+            );
+            parse(quote!(fn f<'async_trait>(a: u8) -> #output { #body })).unwrap()
+        };
+        let block = function(quote!(Box::pin(async move {
+            let a = a;
+            Ok(a)
+        })));
+        assert!(matches!(&block.form, Form::AsyncTrait(..)) && block.form.statements().len() == 2);
+        assert!(block.bound_names().iter().any(|name| name == "a"));
+        for body in [quote!(Box::pin(g(a))), quote!(g(a)), quote!(Box::pin(async move {}, a))] {
+            let plain = function(body);
+            assert!(plain.is_plain() && plain.form.statements().is_empty());
+        }
+    }
+}

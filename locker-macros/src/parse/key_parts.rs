@@ -163,3 +163,52 @@ const NOT_A_PART: &str =
 fn refuse(expr: &Expr, why: &str) -> Result<Part> {
     Err(Error::new_spanned(expr, why))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::format_ident;
+
+    #[test]
+    fn uses_of_a_binding_are_found() {
+        for (tokens, uses) in [
+            ("id", true),
+            ("order", false),
+            ("id.number", true),
+            ("order.id", false),
+            ("order.line.id", false),
+            ("0..id", true),
+            ("0..=id", true),
+            ("f(id)", true),
+            ("f(order.id)", false),
+            ("[order, id][0]", true),
+            ("format!(\"{id}\")", true),
+            ("format!(\"{id:?} {order}\")", true),
+            ("format!(\"{order:id$}\")", true),
+            ("format!(\"{}\", f(\"{id}\"))", true),
+            ("format!(\"id {order}\")", false),
+            ("format!(\"{order_id} {id2}\")", false),
+            ("format!(\"{order}\") + f(\"{id}\")", false),
+            ("f(\"{id}\")", false),
+            ("!f(\"{id}\")", false),
+        ] {
+            assert_eq!(mentions(tokens.parse().unwrap(), &format_ident!("id")), uses, "{tokens}");
+        }
+        assert!(mentions("format!(\"{order_id}\")".parse().unwrap(), &format_ident!("order_id")));
+        assert!(mentions("format!(\"{type}\")".parse().unwrap(), &format_ident!("r#type")));
+    }
+
+    #[test]
+    fn a_part_mentions_what_it_names() {
+        let id = format_ident!("id");
+        for (part, mentions) in [
+            (Part::Position(0, id.span()), false),
+            (Part::Name(format_ident!("id")), true),
+            (Part::Name(format_ident!("order")), false),
+            (Part::Value(syn::parse_quote!(id + 1)), true),
+            (Part::Value(syn::parse_quote!(order.id)), false),
+        ] {
+            assert_eq!(part.mentions(&id), mentions, "{}", part.text());
+        }
+    }
+}

@@ -57,3 +57,34 @@ pub(crate) fn typed_mut(signature: &mut Signature) -> impl Iterator<Item = &mut 
         .iter_mut()
         .filter_map(|input| if let FnArg::Typed(param) = input { Some(param) } else { None })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::ToTokens;
+    use syn::parse_quote;
+
+    #[test]
+    fn parameters_are_counted_without_self() {
+        let mut signature: Signature = parse_quote!(fn f(&self, a: u8, (b, c): (u8, u8), _: u8));
+        let params = Param::all(&signature, &[]);
+        let bound = params.iter().map(|param| param.bound.len()).collect::<Vec<_>>();
+        let whole = params.iter().map(|param| param.whole.is_some()).collect::<Vec<_>>();
+        assert_eq!((bound, whole), (vec![1, 2, 0], vec![true, false, false]));
+        let patterns = params.iter().map(Param::is_pattern).collect::<Vec<_>>();
+        assert_eq!(patterns, [false, true, true]);
+        typed_mut(&mut signature).for_each(|param| param.ty = parse_quote!(u16));
+        let changed = typed(&signature).map(|param| param.ty.to_token_stream().to_string());
+        assert_eq!(changed.collect::<Vec<_>>(), ["u16", "u16", "u16"]);
+    }
+
+    #[test]
+    fn a_pattern_under_async_trait_has_a_name_and_the_names_that_it_binds() {
+        let signature: Signature = parse_quote!(fn f(first: u8, arg1: (u8, u8)));
+        let taken = [parse_quote!(let first = first;), parse_quote!(let (b, c) = { let arg1 = arg1; arg1 };)];
+        let params = Param::all(&signature, &taken);
+        assert_eq!((params[0].unpacked_by, params[1].unpacked_by), (None, Some(1)));
+        assert_eq!(params[1].bound.len(), 2);
+        assert!(!params[0].is_pattern() && params[1].is_pattern() && params[1].whole.is_some());
+    }
+}

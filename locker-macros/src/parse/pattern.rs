@@ -77,3 +77,75 @@ fn paths(attribute: &Attribute) -> Vec<Path> {
         _ => vec![attribute.path().clone()],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::format_ident;
+    use syn::{FnArg, parse::Parser, parse_quote};
+
+    fn pattern(text: &str) -> Pat {
+        Pat::parse_single.parse_str(text).unwrap()
+    }
+
+    fn names(idents: &[Ident]) -> String {
+        idents.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    fn param(text: &str) -> PatType {
+        match syn::parse_str(text).unwrap() {
+            FnArg::Typed(param) => param,
+            FnArg::Receiver(_) => unreachable!("no receiver is tested"),
+        }
+    }
+
+    #[test]
+    fn plain_binding_is_of_its_own_name_only() {
+        let name = format_ident!("a");
+        assert!(binds(&pattern("a"), &name) && binds(&pattern("mut a"), &name));
+        assert!(!binds(&pattern("b"), &name) && !binds(&pattern("(a, b)"), &name));
+    }
+
+    #[test]
+    fn names_are_bound_at_any_depth() {
+        assert_eq!(
+            names(&bindings(&pattern("(a, Some(S { b, c: d, .. }), e @ [f, ..])"), |_| true)),
+            "a b d e f"
+        );
+        assert_eq!(names(&unconditional(&pattern("S { #[cfg(x)] a, b, c: (d, UNIT) }"))), "b d");
+    }
+
+    #[test]
+    fn async_trait_takes_a_pattern_apart_by_the_name_of_its_parameter() {
+        let name = format_ident!("arg");
+        let taken: Stmt = parse_quote!(let (a, b) = { let arg = arg; arg };);
+        assert_eq!(
+            unpacked(&taken, &name).map(|pat| names(&bindings(pat, |_| true))).as_deref(),
+            Some("a b")
+        );
+        let others: [Stmt; 4] = [
+            parse_quote!(let (a, b) = { let other = other; other };),
+            parse_quote!(let (a, b) = arg;),
+            parse_quote!(let (a, b) = { arg; };),
+            parse_quote!(arg;),
+        ];
+        assert!(others.iter().all(|statement| unpacked(statement, &name).is_none()));
+    }
+
+    #[test]
+    fn attributes_move_with_the_binding_if_they_apply_to_it() {
+        for (attribute, is_kept, is_expected) in [
+            ("#[cfg(x)]", true, false),
+            ("#[allow(unused)]", true, false),
+            ("#[cfg_attr(x, allow(unused))]", true, false),
+            ("#[cfg_attr(x, allow(unused), expect(unused))]", false, true),
+            ("#[expect(unused)]", false, true),
+            ("#[doc(hidden)]", false, false),
+        ] {
+            let mut param = param(&format!("{attribute} a: u8"));
+            assert_eq!(kept(&param).count() == 1, is_kept, "{attribute}");
+            assert_eq!(take_expected(&mut param).len() == 1, is_expected, "{attribute}");
+            assert_eq!(param.attrs.len() == 1, !is_expected, "{attribute}");
+        }
+    }
+}

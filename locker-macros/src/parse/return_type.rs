@@ -122,3 +122,60 @@ fn future_output(bound: &TypeParamBound) -> Option<&Type> {
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quote::format_ident;
+
+    fn returned(output: &str) -> Returned {
+        Returned::of(&syn::parse_str(output).unwrap())
+    }
+
+    fn text(tokens: Option<TokenStream>) -> Option<String> {
+        tokens.map(|tokens| tokens.to_string().replace(' ', ""))
+    }
+
+    #[test]
+    fn a_value_is_annotated_if_its_type_can_be_written() {
+        let runtime = format_ident!("runtime").to_token_stream();
+        for (output, tokens, annotation, may_be_result) in [
+            ("", "()", Some("()"), false),
+            ("-> ()", "()", Some("()"), false),
+            ("-> (())", "()", Some("()"), false),
+            ("-> !", "runtime::Infallible", None, false),
+            ("-> Result<u8, E>", "Result<u8,E>", Some("Result<u8,E>"), true),
+            ("-> (u8, u8)", "(u8,u8)", Some("(u8,u8)"), true),
+            ("-> impl Display", "_", None, false),
+            ("-> Result<impl Display, E>", "Result<_,E>", None, true),
+        ] {
+            let returned = returned(output);
+            assert_eq!(text(Some(returned.tokens(&runtime))).as_deref(), Some(tokens), "{output}");
+            assert_eq!(text(returned.annotation(&runtime)).as_deref(), annotation, "{output}");
+            assert_eq!(returned.may_be_result(), may_be_result, "{output}");
+            assert_eq!(returned.is_never(), output == "-> !", "{output}");
+        }
+    }
+
+    #[test]
+    fn output_of_async_trait_is_that_of_its_future() {
+        for (output, found) in [
+            ("-> Pin<Box<dyn Future<Output = u8> + Send + 'async_trait>>", Some("u8")),
+            (
+                "-> ::core::pin::Pin<Box<dyn ::core::future::Future<Output = (u8, u8)> + 'async_trait>>",
+                Some("(u8,u8)"),
+            ),
+            ("-> Pin<Box<dyn Future<Output = u8> + Send + 'life>>", None),
+            ("-> Pin<Box<dyn Stream<Output = u8> + 'async_trait>>", None),
+            ("-> Pin<Arc<dyn Future<Output = u8> + 'async_trait>>", None),
+            ("-> Box<Box<dyn Future<Output = u8> + 'async_trait>>", None),
+            ("-> Pin<Box<dyn Future<Item = u8> + 'async_trait>>", None),
+            ("-> u8", None),
+            ("", None),
+        ] {
+            let output_type = syn::parse_str(output).unwrap();
+            let seen = async_trait_output(&output_type).map(ToTokens::to_token_stream);
+            assert_eq!(text(seen).as_deref(), found, "{output}");
+        }
+    }
+}

@@ -1,17 +1,23 @@
 //! Administration of names: for servers, tools and operators.
 
+mod explain;
 mod listing;
 
 use super::request_with_retry;
+pub use crate::locker::FunctionSource;
 use crate::locker::Locker;
+pub use explain::Explanation;
 use futures_util::future::join_all;
-pub use listing::{Filter, FunctionSource, Listed, Page};
+pub use listing::{Filter, Listed, Page};
 use locker_core::{
     error::Result,
     key::{Key, KeyPart, Named},
-    primitives::{HoldRequest, IdempotencyKey, Reply, Request, inspection::Inspection},
+    primitives::{
+        HoldRequest, IdempotencyKey, Reply, Request,
+        inspection::{Held, Inspection},
+    },
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 /// Lists, inspects, evicts and deletes keys of every kind: names, and functions with attributes. Created by
 /// [`Locker::admin`].
@@ -115,6 +121,13 @@ impl Admin {
             all.extend(seen);
         }
         Ok(all)
+    }
+
+    /// Returns the time since the grant of a hold: a lock does not keep it, but the fences of most stores are times.
+    /// Returns `None` on etcd.
+    #[must_use]
+    pub fn age(&self, held: &Held) -> Option<Duration> {
+        held.age.or_else(|| self.0.age(held.fence))
     }
 
     async fn look(&self, key: &Key) -> Result<Option<Inspection>> {

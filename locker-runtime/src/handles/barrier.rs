@@ -1,7 +1,7 @@
 //! The barrier.
 
 use super::wait;
-use crate::locker::{Locker, WaitOp};
+use crate::locker::{Call, Counted, Kind, Locker, Subject, WaitOp};
 use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
@@ -67,12 +67,17 @@ impl Barrier {
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped just as the round becomes full, this caller was counted.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
+        let call = Call::start(self);
+        call.check(self.check())?;
+        let what = Arriving { id: self.locker.new_id(), parties: self.parties, once: self.once, call };
+        wait(&self.locker, &self.key, &what, timeout).await.map(drop)
+    }
+
+    fn check(&self) -> Result<()> {
         if self.parties == 0 {
             return Err(Error::new(ErrorKind::Misused, "parties 0: give at least 1"));
         }
-        check_count("parties", self.parties)?;
-        let what = Arriving { id: self.locker.new_id(), parties: self.parties, once: self.once };
-        wait(&self.locker, &self.key, &what, timeout).await.map(drop)
+        check_count("parties", self.parties)
     }
 
     /// [`wait`](Self::wait) for callers that are not async.
@@ -84,19 +89,30 @@ impl Barrier {
     }
 }
 
-struct Arriving {
+impl Counted for Barrier {
+    fn subject(&self) -> Subject<'_> {
+        Subject { locker: &self.locker, key: &self.key, kind: Kind::Barrier, function: None }
+    }
+}
+
+struct Arriving<'a> {
     id: Id,
     parties: u64,
     once: bool,
+    call: Call<'a>,
 }
 
-impl WaitOp for Arriving {
+impl WaitOp for Arriving<'_> {
     fn id(&self) -> Id {
         self.id
     }
 
+    fn call(&self) -> &Call<'_> {
+        &self.call
+    }
+
     fn ask(&self, wait: Option<Wait>) -> Request {
-        let Self { id, parties, once } = *self;
+        let Self { id, parties, once, .. } = *self;
         Request::Barrier(barrier::Request::Arrive { id, parties, wait, once })
     }
 

@@ -1,7 +1,7 @@
 //! The event.
 
 use super::{change, expect, request_with_retry, wait};
-use crate::locker::{Locker, WaitOp};
+use crate::locker::{Call, Counted, Kind, Locker, Subject, WaitOp};
 use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
@@ -64,7 +64,7 @@ impl Event {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<String> {
-        match wait(&self.locker, &self.key, &Waiting(self.locker.new_id()), timeout).await? {
+        match wait(&self.locker, &self.key, &Waiting::new(self), timeout).await? {
             Reply::Message(message) => Ok(message.as_ref().to_owned()),
             _ => Ok(String::new()),
         }
@@ -128,19 +128,38 @@ impl Event {
     }
 }
 
-struct Waiting(Id);
+impl Counted for Event {
+    fn subject(&self) -> Subject<'_> {
+        Subject { locker: &self.locker, key: &self.key, kind: Kind::Event, function: None }
+    }
+}
 
-impl WaitOp for Waiting {
+struct Waiting<'a> {
+    id: Id,
+    call: Call<'a>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(of: &'a Event) -> Self {
+        Self { id: of.locker.new_id(), call: Call::start(of) }
+    }
+}
+
+impl WaitOp for Waiting<'_> {
     fn id(&self) -> Id {
-        self.0
+        self.id
+    }
+
+    fn call(&self) -> &Call<'_> {
+        &self.call
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        Request::Event(event::Request::Wait { id: self.0, wait })
+        Request::Event(event::Request::Wait { id: self.id, wait })
     }
 
     fn cancel(&self, _tombstone: bool) -> Request {
-        Request::Event(event::Request::Cancel { id: self.0 })
+        Request::Event(event::Request::Cancel { id: self.id })
     }
 
     fn verb(&self) -> &'static str {

@@ -3,8 +3,8 @@
 mod attempt;
 
 use super::request_with_retry;
-use crate::locker::Locker;
-use attempt::Attempt;
+use crate::locker::{Counted, Locker, Subject};
+use attempt::{Attempt, name_of};
 use locker_core::{
     error::Result,
     key::Key,
@@ -102,10 +102,11 @@ impl KeyedHold {
         expires: Duration,
         timeout: Duration,
     ) -> impl Future<Output = Result<Grant>> + Send + use<> {
-        let attempt = Attempt::new(&self.locker, self.kind, holder, expires);
+        let (id, name) = (self.locker.new_id(), name_of(holder));
         async move {
-            self.check_expires(expires)?;
-            attempt.acquire(&self.locker, &self.key, timeout).await.map(|fence| Grant { fence })
+            let attempt = Attempt::new(&self, id, name, expires);
+            attempt.call.check(self.check_expires(expires))?;
+            attempt.acquire(timeout).await.map(|fence| Grant { fence })
         }
     }
 
@@ -120,7 +121,7 @@ impl KeyedHold {
     /// Not cancel safe: when the future is dropped, the hold may have been renewed.
     pub async fn renew(&self, holder: &str, expires: Duration) -> Result<bool> {
         self.check_expires(expires)?;
-        let request = self.kind.renew_once(attempt::name_of(holder), expires, self.once());
+        let request = self.kind.renew_once(name_of(holder), expires, self.once());
         let settled = request_with_retry(&self.locker, &self.key, request).await?;
         Ok(matches!(settled.reply, Reply::Renewed { .. }))
     }
@@ -133,7 +134,7 @@ impl KeyedHold {
     /// # Cancel safety
     /// Not cancel safe: when the future is dropped, the hold may have been released.
     pub async fn release(&self, holder: &str) -> Result<bool> {
-        let request = self.kind.release_once(attempt::name_of(holder), self.once());
+        let request = self.kind.release_once(name_of(holder), self.once());
         let settled = request_with_retry(&self.locker, &self.key, request).await?;
         Ok(settled.reply == Reply::Released || settled.retried)
     }
@@ -149,5 +150,12 @@ impl KeyedHold {
             return Ok(());
         }
         check_range("expires", expires, SHORTEST)
+    }
+}
+
+impl Counted for KeyedHold {
+    fn subject(&self) -> Subject<'_> {
+        let Self { locker, key, kind } = self;
+        Subject { locker, key, kind: (*kind).into(), function: None }
     }
 }

@@ -1,7 +1,7 @@
 //! The latch.
 
 use super::{change, wait};
-use crate::locker::{Locker, WaitOp};
+use crate::locker::{Call, Counted, Kind, Locker, Subject, WaitOp};
 use locker_core::{
     blocking::block_on,
     error::{Error, Result},
@@ -75,8 +75,8 @@ impl Latch {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
-        check_count("count", self.count)?;
-        let what = Waiting { id: self.locker.new_id(), count: self.count };
+        let what = Waiting { id: self.locker.new_id(), count: self.count, call: Call::start(self) };
+        what.call.check(check_count("count", self.count))?;
         wait(&self.locker, &self.key, &what, timeout).await.map(drop)
     }
 
@@ -97,14 +97,25 @@ impl Latch {
     }
 }
 
-struct Waiting {
-    id: Id,
-    count: u64,
+impl Counted for Latch {
+    fn subject(&self) -> Subject<'_> {
+        Subject { locker: &self.locker, key: &self.key, kind: Kind::Latch, function: None }
+    }
 }
 
-impl WaitOp for Waiting {
+struct Waiting<'a> {
+    id: Id,
+    count: u64,
+    call: Call<'a>,
+}
+
+impl WaitOp for Waiting<'_> {
     fn id(&self) -> Id {
         self.id
+    }
+
+    fn call(&self) -> &Call<'_> {
+        &self.call
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {

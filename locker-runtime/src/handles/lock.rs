@@ -1,8 +1,8 @@
 //! Requests for locks, permits and read/write locks.
 
 use crate::{
-    lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds},
-    locker::{Acquired, Ahead, Locker, WaitOp},
+    lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds, holds_of_bodies},
+    locker::{Acquired, Ahead, Call, Counted, Locker, Subject, Wait as ListedWait, WaitOp},
     settings::{RETRY_DELAY, Settings, hold_setters, waiting_setters},
 };
 use locker_core::{
@@ -10,12 +10,14 @@ use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     id::Id,
-    key::{Key, KeyPart},
+    key::{Function, Key, KeyPart},
     primitives::{HoldKind, Reply, Request, Wait, rwlock::Mode},
 };
 use std::{
     fmt,
     future::poll_fn,
+    panic::Location,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -47,13 +49,56 @@ pub struct LockRequest {
     /// Whether `permits` was set on semaphores only.
     has_permits: bool,
     release: Release,
-    function: Option<&'static str>,
+    origin: Origin,
+    /// Holds that do not end before the call does, beside those of the bodies around it.
+    around: Box<[Arc<Hold>]>,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// Another language, or the command line.
+    Elsewhere,
+    /// A call by hand.
+    Call(&'static Location<'static>),
+    /// An attribute.
+    Function(&'static Function),
+}
+
+impl Origin {
+    /// Returns the place of the caller of a function with `#[track_caller]`.
+    #[track_caller]
+    pub(crate) fn caller() -> Self {
+        Self::Call(Location::caller())
+    }
+
+    fn function(self) -> Option<&'static str> {
+        if let Self::Function(function) = self { Some(function.path()) } else { None }
+    }
+
+    fn place(self) -> Option<String> {
+        match self {
+            Self::Elsewhere => None,
+            Self::Call(place) => Some(format!("{}:{}", place.file(), place.line())),
+            Self::Function(function) => function.place(),
+        }
+    }
+
+    /// Adds the function, and the place to what stood in the way of the call.
+    fn of(self, error: Error) -> Error {
+        let error = error.of_function(self.function());
+        match error.blocked().and_then(|_| self.place()) {
+            Some(place) => error.asked_at(place),
+            None => error,
+        }
+    }
 }
 
 impl Locker {
     /// Returns a request for the exclusive lock called `name`.
+    #[track_caller]
     pub fn lock(&self, name: &str) -> LockRequest {
-        self.request(HoldKind::Lock, Key::named(self.prefix(), "lock", name))
+        self.by_hand(HoldKind::Lock, Key::named(self.prefix(), "lock", name))
     }
 
     /// Returns a request for the lock that `#[lock_on_argument(name = "..", args(..))]` takes for these arguments.
@@ -64,27 +109,36 @@ impl Locker {
     /// let guard = locker.lock_on("bank.withdraw", &[&card, &amount]).acquire().await?;
     /// # guard.release().await }
     /// ```
+    #[track_caller]
     pub fn lock_on(&self, name: &str, arguments: &[&dyn KeyPart]) -> LockRequest {
-        self.request(HoldKind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
+        self.by_hand(HoldKind::Lock, Key::on(self.prefix(), self.key_format(), name, arguments))
     }
 
     /// Returns a request for a permit of the semaphore called `name`. The most recent `size` applies to all callers: a
     /// smaller one evicts no holder, and 0 blocks new holders until it is raised. The greatest is 2^53 - 1.
     ///
     /// [`permits`](LockRequest::permits) takes several permits at once.
+    #[track_caller]
     pub fn semaphore(&self, name: &str, size: u64) -> LockRequest {
-        self.request(HoldKind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
+        self.by_hand(HoldKind::Semaphore { size, permits: 1 }, Key::named(self.prefix(), "semaphore", name))
     }
 
     /// Returns a request for the read/write lock called `name`, to hold it together with other readers. A reader does
     /// not overtake a waiting writer. It is another lock than [`lock`](Self::lock) of the same name.
+    #[track_caller]
     pub fn read_lock(&self, name: &str) -> LockRequest {
-        self.request(HoldKind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
+        self.by_hand(HoldKind::ReadWrite(Mode::Read), Key::named(self.prefix(), "rwlock", name))
     }
 
     /// Returns a request for the read/write lock called `name`, to hold it alone.
+    #[track_caller]
     pub fn write_lock(&self, name: &str) -> LockRequest {
-        self.request(HoldKind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
+        self.by_hand(HoldKind::ReadWrite(Mode::Write), Key::named(self.prefix(), "rwlock", name))
+    }
+
+    #[track_caller]
+    fn by_hand(&self, kind: HoldKind, key: Key) -> LockRequest {
+        self.request(kind, key).origin(Origin::caller())
     }
 
     pub(crate) fn request(&self, kind: HoldKind, key: Key) -> LockRequest {
@@ -94,7 +148,8 @@ impl Locker {
 
 impl LockRequest {
     pub(crate) fn new(locker: Locker, kind: HoldKind, key: Key, settings: Settings) -> Self {
-        Self { locker, kind, key, settings, has_permits: true, release: Release::OnDrop, function: None }
+        let (release, origin, around) = (Release::OnDrop, Origin::Elsewhere, Box::default());
+        Self { locker, kind, key, settings, has_permits: true, release, origin, around }
     }
 
     waiting_setters!();
@@ -108,6 +163,21 @@ impl LockRequest {
             HoldKind::Semaphore { permits: taken, .. } => *taken = permits,
             _ => self.has_permits = false,
         }
+        self
+    }
+
+    /// Says that the caller releases `guard` after this call only. If the call is then part of a circle of callers that
+    /// wait for each other, one of them fails with [`Deadlock`](locker_core::error::ErrorKind::Deadlock), as functions
+    /// with attributes do, whose holds are known. Default: no guard. Beside one whose lease is not renewed it has no
+    /// effect.
+    pub fn holding(self, guard: &Guard) -> Self {
+        self.holding_all(guard.held())
+    }
+
+    pub(crate) fn holding_all<'a>(mut self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) -> Self {
+        let mut around = self.around.into_vec();
+        around.extend(holds.into_iter().cloned());
+        self.around = around.into();
         self
     }
 
@@ -130,16 +200,23 @@ impl LockRequest {
         self.settings
     }
 
-    /// Sets the annotated function, which errors and events name.
-    pub(crate) fn function(mut self, path: &'static str) -> Self {
-        self.function = Some(path);
+    /// Sets where the request comes from, which errors and events name.
+    pub(crate) fn origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
         self
+    }
+
+    /// Makes errors name no place of the program.
+    #[doc(hidden)]
+    pub fn without_place(self) -> Self {
+        self.origin(Origin::Elsewhere)
     }
 
     /// Acquires, waiting if necessary.
     ///
     /// # Errors
-    /// `TimedOut` or `RetriesExhausted` if it was not granted; `Unavailable` if the store cannot be reached, which a
+    /// `TimedOut` or `RetriesExhausted` if it was not granted; `Deadlock` if it would wait for itself, through callers
+    /// that hold something and wait for this one; `Unavailable` if the store cannot be reached, which a
     /// waiter learns up to a `command_timeout` after its timeout; `Misused` if a setting is wrong, if the size of a
     /// semaphore is lowered below the permits asked for, or if the function around the call holds it through an
     /// attribute and would wait for itself; `Conflict` if the name is deleted during the wait, or the key belongs to
@@ -152,22 +229,21 @@ impl LockRequest {
         async move {
             self.locker.introduce(self.settings.lease);
             let id = self.locker.new_id();
-            let checked = match self.check() {
-                Ok(()) if any_body() && self.may_wait() => {
-                    poll_fn(|context| Poll::Ready(self.check_bodies(context))).await
-                }
-                checked => checked,
-            };
+            let op = LockOp { id, of: &self, call: Call::start(&self) };
+            let checked =
+                match self.check().and_then(|()| self.check_around(self.around.iter().map(Arc::as_ref))) {
+                    Ok(()) if any_body() && self.may_wait() => {
+                        poll_fn(|context| Poll::Ready(self.check_bodies(context))).await
+                    }
+                    checked => checked,
+                };
             let acquired = match checked {
-                Ok(()) => {
-                    self.locker.ask(&self.key, &LockOp { id, of: &self }, self.settings.patience()).await
-                }
+                Ok(()) => self.locker.ask(&self.key, &op, self.settings.patience()).await,
                 Err(error) => Err(error),
             };
-            let function = self.function;
-            acquired
-                .and_then(|acquired| self.hold(id, &acquired))
-                .map_err(|error| error.of_function(function))
+            let granted = self.granted(acquired, &op.call);
+            drop(op);
+            granted.map(|granted| self.hold(id, granted))
         }
     }
 
@@ -207,10 +283,13 @@ impl LockRequest {
     pub async fn try_acquire(mut self) -> Result<Option<Guard>> {
         self.settings.timeout = Duration::ZERO;
         match self.reply_inline() {
-            Some((_, Acquired { reply: Reply::Busy { .. }, .. })) => Ok(None),
+            Some((_, Acquired { reply: Reply::Busy { .. }, .. })) => {
+                Call::start(&self).end(Err(ErrorKind::TimedOut));
+                Ok(None)
+            }
             Some((id, acquired)) => {
-                let function = self.function;
-                self.hold(id, &acquired).map(Some).map_err(|error| error.of_function(function))
+                let granted = self.granted(Ok(acquired), &Call::start(&self))?;
+                Ok(Some(self.hold(id, granted)))
             }
             // Boxed: nothing on the embedded store comes here.
             None => match Box::pin(self.acquire()).await {
@@ -251,13 +330,20 @@ impl LockRequest {
         block_on(self.try_acquire())
     }
 
-    fn hold(self, id: Id, acquired: &Acquired) -> Result<Guard> {
-        let Reply::Granted { fence } = acquired.reply else {
-            return Err(self.kind.refusal(&acquired.reply).with_key(self.key.as_str()));
-        };
-        let Self { locker, kind, key, settings, release, function, .. } = self;
-        let hold = Hold::new(locker, kind, key, id, fence, settings, acquired, function);
-        Ok(Guard::new(hold, release))
+    /// Ends the call. Returns the fence beside what was acquired.
+    fn granted(&self, acquired: Result<Acquired>, call: &Call<'_>) -> Result<(u64, Acquired)> {
+        let granted = acquired.and_then(|acquired| match acquired.reply {
+            Reply::Granted { fence } => Ok((fence, acquired)),
+            ref reply => Err(self.kind.refusal(reply).with_key(self.key.as_str())),
+        });
+        call.end(granted.as_ref().map(|(fence, _)| Some(*fence)).map_err(Error::kind));
+        granted.map_err(|error| self.origin.of(error))
+    }
+
+    fn hold(self, id: Id, (fence, acquired): (u64, Acquired)) -> Guard {
+        let Self { locker, kind, key, settings, release, origin, .. } = self;
+        let hold = Hold::new(locker, kind, key, id, fence, settings, &acquired, origin.function());
+        Guard::new(hold, release)
     }
 }
 
@@ -269,15 +355,27 @@ impl fmt::Debug for LockRequest {
     }
 }
 
+impl Counted for LockRequest {
+    fn subject(&self) -> Subject<'_> {
+        let Self { locker, key, kind, origin, .. } = self;
+        Subject { locker, key, kind: (*kind).into(), function: origin.function() }
+    }
+}
+
 /// The requests of one attempt to acquire.
 struct LockOp<'a> {
     id: Id,
     of: &'a LockRequest,
+    call: Call<'a>,
 }
 
 impl WaitOp for LockOp<'_> {
     fn id(&self) -> Id {
         self.id
+    }
+
+    fn call(&self) -> &Call<'_> {
+        &self.call
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
@@ -302,6 +400,29 @@ impl WaitOp for LockOp<'_> {
 
     fn fair(&self) -> bool {
         self.of.settings.fair
+    }
+
+    fn is_explained(&self) -> bool {
+        true
+    }
+
+    fn may_deadlock(&self) -> bool {
+        true
+    }
+
+    fn listed(&self, context: &Context<'_>) -> Option<ListedWait> {
+        let LockRequest { key, kind, origin, around, .. } = self.of;
+        let mut holds = holds_of_bodies(&Caller::of(context));
+        holds.extend(around.iter().filter_map(|hold| hold.around()));
+        Some(ListedWait {
+            id: self.id,
+            key: key.clone(),
+            permits: kind.permit_count(),
+            fair: self.fair(),
+            function: origin.function().unwrap_or_default().to_owned(),
+            place: origin.place().unwrap_or_default(),
+            around: holds,
+        })
     }
 
     /// The store names the next time to ask for a lock again, unless the caller has chosen a shorter `retry_delay`.

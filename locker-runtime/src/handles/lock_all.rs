@@ -1,8 +1,8 @@
 //! Several locks at once.
 
-use super::LockRequest;
+use super::{LockRequest, lock::Origin};
 use crate::{
-    lease::{Guard, release_all},
+    lease::{Guard, Hold, release_all},
     locker::Locker,
     settings::{Settings, hold_setters, waiting_setters},
 };
@@ -14,7 +14,7 @@ use locker_core::{
     key::Key,
     primitives::HoldKind,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// A request for several locks. Created by [`Locker::lock_all`].
 ///
@@ -39,15 +39,19 @@ pub struct LockAllRequest {
     kind: HoldKind,
     keys: Vec<Key>,
     settings: Settings,
+    origin: Origin,
+    around: Vec<Arc<Hold>>,
 }
 
 impl Locker {
     /// Returns a request for all these locks, which are those of [`lock`](Self::lock): all or none.
+    #[track_caller]
     pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> LockAllRequest {
         let keys = names.into_iter().map(|name| Key::named(self.prefix(), "lock", name.as_ref()));
         let mut keys = keys.collect();
         in_order(&mut keys);
-        LockAllRequest { locker: self.clone(), kind: HoldKind::Lock, keys, settings: self.settings() }
+        let (locker, settings, origin) = (self.clone(), self.settings(), Origin::caller());
+        LockAllRequest { locker, kind: HoldKind::Lock, keys, settings, origin, around: Vec::new() }
     }
 }
 
@@ -55,6 +59,12 @@ impl LockAllRequest {
     waiting_setters!();
 
     hold_setters!();
+
+    /// Says that the caller releases `guard` after this call only, as [`LockRequest::holding`] does.
+    pub fn holding(mut self, guard: &Guard) -> Self {
+        self.around.extend(guard.held().cloned());
+        self
+    }
 
     /// Acquires all locks, waiting if necessary.
     ///
@@ -66,11 +76,12 @@ impl LockAllRequest {
     /// # Cancel safety
     /// Cancel safe: dropping the future releases the locks that are held by then.
     pub async fn acquire(self) -> Result<Guards> {
-        let Self { locker, kind, keys, settings } = self;
+        let Self { locker, kind, keys, settings, origin, around } = self;
         if keys.is_empty() {
             return Err(Error::new(ErrorKind::Misused, "no lock is named: give at least one"));
         }
-        let request = |key| LockRequest::new(locker.clone(), kind, key, settings);
+        let request =
+            |key| LockRequest::new(locker.clone(), kind, key, settings).origin(origin).holding_all(&around);
         acquire_in_order(keys.into_iter().map(request)).await.map(Guards)
     }
 
@@ -117,7 +128,8 @@ pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequ
     let (start, mut guards) = (Timestamp::now(), Vec::new());
     for request in requests {
         let timeout = request.settings().timeout;
-        match request.started(start).acquire().await {
+        let held = guards.iter().filter_map(Guard::held);
+        match request.holding_all(held).started(start).acquire().await {
             Ok(guard) => guards.push(guard),
             Err(error) => {
                 drop(release_all(guards.into_iter()).await);

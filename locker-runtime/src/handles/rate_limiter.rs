@@ -1,7 +1,7 @@
 //! The rate limiter.
 
 use crate::{
-    locker::{Acquired, Limited, Locker, Refusal, WaitOp},
+    locker::{Acquired, Call, Counted, Kind, Limited, Locker, Refusal, Subject, WaitOp},
     settings::Patience,
 };
 use locker_core::{
@@ -187,10 +187,13 @@ impl RateLimiter {
     #[inline]
     async fn take(&self, timeout: Duration) -> Result<Outcome> {
         if !self.is_valid {
-            self.check(timeout)?;
+            self.check(timeout).inspect_err(|error| Call::count(self, Err(error.kind())))?;
         }
         match self.call_inline(timeout) {
-            Some(outcome) => outcome,
+            Some(outcome) => {
+                Call::count(self, how(&outcome));
+                outcome
+            }
             // Boxed: few calls on the embedded store wait, and a larger future costs as much as the call.
             None => Box::pin(self.wait(timeout)).await,
         }
@@ -198,8 +201,8 @@ impl RateLimiter {
 
     async fn wait(&self, timeout: Duration) -> Result<Outcome> {
         let (id, deadline) = (self.locker.new_id(), Timestamp::now() + timeout);
-        let what = Taking { id, deadline, timeout, limiter: self };
-        match self.locker.ask(&self.key, &what, Patience::up_to(timeout)).await {
+        let what = Taking { id, deadline, timeout, limiter: self, call: Call::start(self) };
+        let outcome = match self.locker.ask(&self.key, &what, Patience::up_to(timeout)).await {
             Ok(answer) => {
                 self.keep(&answer);
                 self.outcome(&answer.reply)
@@ -208,7 +211,9 @@ impl RateLimiter {
                 Ok(Err(Limited { retry_after: error.retry_after() }))
             }
             Err(error) => Err(error),
-        }
+        };
+        what.call.end(how(&outcome).map(|()| None));
+        outcome
     }
 
     /// [`acquire`](Self::acquire) for callers that are not async: blocks this thread.
@@ -287,16 +292,38 @@ impl RateLimiter {
     }
 }
 
+/// Returns how a call ended.
+#[inline]
+fn how(outcome: &Result<Outcome>) -> Result<(), ErrorKind> {
+    match outcome {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => Err(ErrorKind::Limited),
+        Err(error) => Err(error.kind()),
+    }
+}
+
+impl Counted for RateLimiter {
+    fn subject(&self) -> Subject<'_> {
+        let Self { locker, key, function, .. } = self;
+        Subject { locker, key, kind: Kind::Rate, function: *function }
+    }
+}
+
 struct Taking<'a> {
     id: Id,
     deadline: Timestamp,
     timeout: Duration,
     limiter: &'a RateLimiter,
+    call: Call<'a>,
 }
 
 impl WaitOp for Taking<'_> {
     fn id(&self) -> Id {
         self.id
+    }
+
+    fn call(&self) -> &Call<'_> {
+        &self.call
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {

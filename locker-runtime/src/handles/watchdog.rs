@@ -1,7 +1,7 @@
 //! The watchdog.
 
 use super::{change, wait};
-use crate::locker::{Locker, WaitOp};
+use crate::locker::{Call, Counted, Kind, Locker, Subject, WaitOp};
 use locker_core::{
     blocking::block_on,
     error::Result,
@@ -73,7 +73,7 @@ impl Watchdog {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn wait(&self, timeout: Duration) -> Result<()> {
-        wait(&self.locker, &self.key, &Waiting(self.locker.new_id()), timeout).await.map(drop)
+        wait(&self.locker, &self.key, &Waiting::new(self), timeout).await.map(drop)
     }
 
     /// [`kick`](Self::kick) for callers that are not async.
@@ -93,19 +93,38 @@ impl Watchdog {
     }
 }
 
-struct Waiting(Id);
+impl Counted for Watchdog {
+    fn subject(&self) -> Subject<'_> {
+        Subject { locker: &self.locker, key: &self.key, kind: Kind::Watchdog, function: None }
+    }
+}
 
-impl WaitOp for Waiting {
+struct Waiting<'a> {
+    id: Id,
+    call: Call<'a>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(of: &'a Watchdog) -> Self {
+        Self { id: of.locker.new_id(), call: Call::start(of) }
+    }
+}
+
+impl WaitOp for Waiting<'_> {
     fn id(&self) -> Id {
-        self.0
+        self.id
+    }
+
+    fn call(&self) -> &Call<'_> {
+        &self.call
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        Request::Watchdog(watchdog::Request::Wait { id: self.0, wait })
+        Request::Watchdog(watchdog::Request::Wait { id: self.id, wait })
     }
 
     fn cancel(&self, _tombstone: bool) -> Request {
-        Request::Watchdog(watchdog::Request::Cancel { id: self.0 })
+        Request::Watchdog(watchdog::Request::Cancel { id: self.id })
     }
 
     fn verb(&self) -> &'static str {

@@ -103,6 +103,11 @@ impl Guard {
         if self.is_held() { Ok(()) } else { Err(self.loss_error()) }
     }
 
+    /// Returns the hold, unless it outlives the guard.
+    pub(crate) fn held(&self) -> Option<&Arc<Hold>> {
+        (self.release == Release::OnDrop).then_some(&self.hold)
+    }
+
     /// Returns the error of a hold that is lost.
     pub(crate) fn loss_error(&self) -> Error {
         self.hold.loss_error()

@@ -1,7 +1,7 @@
 //! A hold and its states.
 
 use crate::{
-    locker::{Acquired, Ahead, Locker, Settled},
+    locker::{Acquired, Ahead, Around, Counted, Locker, Loss, Record, Settled, Subject},
     settings::Settings,
 };
 use locker_core::{
@@ -51,6 +51,7 @@ pub(crate) struct Hold {
     doubtful: bool,
     /// How many releases are under way, or may have ended the hold.
     releases: AtomicU8,
+    record: Record,
 }
 
 /// Renewed in time.
@@ -74,6 +75,8 @@ impl Hold {
         answer: &Acquired,
         function: Option<&'static str>,
     ) -> Arc<Self> {
+        let subject = Subject { locker: &locker, key: &key, kind: kind.into(), function };
+        let record = Record::begin(&subject, fence, answer.since);
         let hold = Arc::new(Self {
             key,
             function,
@@ -92,6 +95,7 @@ impl Hold {
             lost: Notify::new(),
             doubtful: answer.doubtful,
             releases: AtomicU8::new(0),
+            record,
         });
         if let Some(waited) = answer.waited {
             event!(DEBUG, hold, "waited", waited = humantime::format_duration(waited));
@@ -123,6 +127,12 @@ impl Hold {
     /// Whether it is neither lost nor released, by the local clock. A forked child of the holder holds nothing.
     pub(super) fn is_held(&self) -> bool {
         self.is_of_this_process() && self.phase() < LOST && Timestamp::now() < self.over_at()
+    }
+
+    /// Returns what names it to others. `None` if it ends without its holder, because it is lost or not renewed.
+    pub(crate) fn around(&self) -> Option<Around> {
+        let named = || Around { key: self.key.clone(), fence: self.fence, tag: self.id.tag() };
+        (self.renew && self.is_held()).then(named)
     }
 
     /// Waits until the hold is lost. Returns at once in a forked child.
@@ -230,12 +240,18 @@ impl Hold {
         let settled = settled.map_err(|error| self.error(error))?;
         match settled.reply {
             Reply::Released if kept => {
+                self.record.ended(false);
                 event!(DEBUG, self, "released");
                 Ok(())
             }
-            Reply::NotHeld if kept && (settled.retried || others) => Ok(()),
+            Reply::NotHeld if kept && (settled.retried || others) => {
+                self.record.ended(false);
+                Ok(())
+            }
             _ => {
                 if kept {
+                    self.record.ended(true);
+                    Record::lost(self, Loss::Gone);
                     event!(WARN, self, "lost: the hold was gone at its release");
                 }
                 Err(self.loss_error())
@@ -280,21 +296,24 @@ impl Hold {
         if now >= self.over_at() {
             self.expire(now);
         }
-        self.phase.swap(OVER, Ordering::AcqRel) != LOST
+        let former = self.phase.swap(OVER, Ordering::AcqRel);
+        if former < LOST {
+            self.record.end(self, now.since(self.since));
+        }
+        former != LOST
     }
 
     pub(super) fn expire(&self, now: Timestamp) {
-        self.lose(if self.is_over_by_age(now) {
-            "held longer than max_hold"
-        } else {
-            "not renewed before the lease was over"
-        });
+        self.lose(if self.is_over_by_age(now) { Loss::MaxHold } else { Loss::Expired });
     }
 
-    pub(super) fn lose(&self, why: &'static str) {
+    pub(super) fn lose(&self, loss: Loss) {
         if self.transition(LOST, |phase| phase < LOST) {
+            self.record.end(self, Timestamp::now().since(self.since));
+            self.record.ended(true);
+            Record::lost(self, loss);
             panics::contain(|| self.lost.notify_waiters());
-            event!(WARN, self, "lost", why = why);
+            event!(WARN, self, "lost", why = loss.why());
         }
     }
 
@@ -327,5 +346,24 @@ impl Hold {
     fn transition(&self, to: u8, allowed: impl Fn(u8) -> bool) -> bool {
         let transition = |phase| allowed(phase).then_some(to);
         self.phase.fetch_update(Ordering::AcqRel, Ordering::Acquire, transition).is_ok()
+    }
+}
+
+impl Counted for Hold {
+    fn subject(&self) -> Subject<'_> {
+        let Self { locker, key, kind, function, .. } = self;
+        Subject { locker, key, kind: (*kind).into(), function: *function }
+    }
+}
+
+/// A hold that is left to its lease is counted as long as its guard lives.
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.is_of_this_process() {
+            self.record.leave_to_parent();
+        } else if self.phase() < LOST {
+            self.record.end(self, Timestamp::now().since(self.since));
+            self.record.ended(false);
+        }
     }
 }

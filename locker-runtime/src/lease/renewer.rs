@@ -4,6 +4,7 @@
 mod commanded;
 
 use super::hold::Hold;
+use crate::locker::Loss;
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use locker_core::{
     background::{self, alarm::Alarm},
@@ -186,14 +187,17 @@ impl Renewer {
         let again = match hold.locker.call_contained(&hold.key, &request).await {
             // A higher fence belongs to another hold: a late copy of the request was granted after this hold had ended.
             Ok(Reply::Renewed { fence }) if fence <= hold.fence => {
+                hold.locker.renewal_ended(Ok(()));
                 hold.renewed(sent, ahead);
                 hold.renew_at()
             }
             Ok(_) => {
-                hold.lose("another may hold it");
+                hold.locker.renewal_ended(Err(ErrorKind::Lost));
+                hold.lose(Loss::Taken);
                 return;
             }
             Err(error) => {
+                hold.locker.renewal_ended(Err(error.kind()));
                 hold.mark_jeopardy(&error);
                 Timestamp::now() + hold.lease / 12
             }

@@ -5,7 +5,7 @@
 //! is inside all bodies that are listed, unless an executor inside a body polls another task: see `Caller::is_inside`.
 
 use super::{Guard, guard::Release, hold::Hold};
-use crate::locker::Locker;
+use crate::locker::{Around, Locker};
 use locker_core::{
     blocking::Driver,
     error::{Error, ErrorKind, Result},
@@ -177,6 +177,17 @@ pub(crate) fn check(caller: &Caller, locker: &Locker, kind: HoldKind, key: &Key)
             check_holds(around.flat_map(|body| body.held.iter()), locker, kind, key)
         })
         .unwrap_or(Ok(()))
+}
+
+/// Returns the holds of the bodies around a call, which do not end before it.
+pub(crate) fn around(caller: &Caller) -> Vec<Around> {
+    BODIES
+        .try_with(|bodies| {
+            let bodies = bodies.borrow();
+            let around = bodies.iter().filter(|body| caller.is_inside(&body.caller));
+            around.flat_map(|body| body.held.iter().filter_map(Hold::around)).collect()
+        })
+        .unwrap_or_default()
 }
 
 /// Refuses a call that would wait for one of these holds, which cannot end before it.

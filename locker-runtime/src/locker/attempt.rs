@@ -15,7 +15,7 @@
 //! | --- | --- |
 //! | `HandedOff` | `Done`; `Confirm` if half of the lease is over |
 //! | `Granted` | `Confirm` |
-//! | `Wake` | the request is sent again |
+//! | `Wake` | the request is sent again; the error `Deadlock` if one was found |
 //! | `Recheck` | the wait becomes shorter |
 //! | `Deleted` | the error `Conflict` |
 //!
@@ -24,9 +24,10 @@
 use super::{
     Ahead, Locker, Settled,
     wait_op::{Acquired, WaitOp},
+    waits::Listed,
 };
 use crate::settings::Patience;
-use futures_util::{FutureExt, future::Either};
+use futures_util::future::Either;
 use locker_core::{
     background,
     backoff::Backoff,
@@ -36,10 +37,11 @@ use locker_core::{
     mailboxes::Mailbox,
     primitives::{GRANT_WINDOW, Reply, Signal, TOMBSTONE, Wait},
 };
-#[cfg(feature = "testing")]
-use locker_core::{blocking::Driver, process::world::Inhabitant};
-use std::{future::poll_fn, task::Poll, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
+
+/// The length of a wait from which on its error names the holders.
+const EXPLAINED_AFTER: Duration = Duration::from_secs(1);
 
 impl Locker {
     /// Sends the operation and waits until it succeeds or fails. If it fails or is dropped, it is cancelled in the
@@ -52,13 +54,13 @@ impl Locker {
     ) -> impl Future<Output = Result<Acquired>> + 'a {
         let mut attempt = Attempt::start(self, key, what, patience);
         async move {
-            let due = loop {
+            let end = loop {
                 // Destructured: a whole `Step` would be stored in every waiter.
                 let (granted, mut until, mut then) = match attempt.send().await? {
                     Step::Done(acquired) => return Ok(acquired),
                     Step::Confirm { fence } => (Some(fence), Timestamp::NEVER, OnTimeout::AskAgain),
                     Step::Wait { until, then } => (None, until, then),
-                    Step::GiveUp { due } => break due,
+                    Step::GiveUp(end) => break end,
                 };
                 let fence = if let Some(fence) = granted {
                     fence
@@ -75,32 +77,34 @@ impl Locker {
                         Step::Done(acquired) => return Ok(acquired),
                         Step::Confirm { fence } => fence,
                         Step::Wait { .. } => continue,
-                        Step::GiveUp { due } => break due,
+                        Step::GiveUp(end) => break end,
                     }
                 };
                 if let Some(acquired) = attempt.confirm(fence).await? {
                     return Ok(acquired);
                 }
             };
-            Box::pin(attempt.give_up(due)).await
+            Box::pin(attempt.give_up(end)).await
         }
     }
 }
 
 enum Step {
     Done(Acquired),
-    Confirm {
-        fence: u64,
-    },
-    Wait {
-        until: Timestamp,
-        then: OnTimeout,
-    },
+    Confirm { fence: u64 },
+    Wait { until: Timestamp, then: OnTimeout },
+    GiveUp(End),
+}
+
+/// How an attempt ends without success.
+enum End {
     /// The timeout has passed, which the store has to confirm.
-    GiveUp {
+    TimedOut {
         /// When the reservation is due, from the deadline.
         due: Option<Duration>,
     },
+    /// The last attempt was refused.
+    Exhausted { retry_after: Duration },
 }
 
 /// What to do when a wait ends without a signal.
@@ -135,6 +139,8 @@ struct Attempt<'a, A: WaitOp> {
     waited: bool,
     /// Whether the store has failed since its last reply.
     failing: bool,
+    /// Its place in the list of waits, once it has lasted.
+    listed: Option<Arc<Listed>>,
 }
 
 /// What the store may keep of an attempt.
@@ -168,6 +174,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             doubtful: false,
             waited: false,
             failing: false,
+            listed: None,
         }
     }
 
@@ -208,6 +215,9 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             }
             Ok(Reply::Busy { retry_after }) => {
                 self.not_carried_out();
+                if self.is_explained() {
+                    return Ok(Step::GiveUp(End::Exhausted { retry_after }));
+                }
                 Err(self.exhausted_error(retry_after))
             }
             Ok(Reply::Granted { fence })
@@ -231,33 +241,6 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             }
             Err(error) => self.on_error(error.with_key(self.key.as_str())),
         }
-    }
-
-    /// Returns how to wait for a reservation.
-    fn until_due(&self, acquired: Box<Acquired>) -> (Timestamp, OnTimeout) {
-        if acquired.since > self.deadline && self.what.waits_past_timeout() {
-            (self.deadline, OnTimeout::TooLate(acquired))
-        } else {
-            (acquired.since, OnTimeout::Take(acquired))
-        }
-    }
-
-    /// Brings the wait for a reservation forward if a signal says that time has moved on. The store is not asked again:
-    /// it has no trace of a reservation that is over. Returns `false` if that is not the signal, or not the wait.
-    fn moves(&self, signal: Option<&Signal>, until: &mut Timestamp, then: &mut OnTimeout) -> bool {
-        let (Some(Signal::Recheck { .. }), OnTimeout::Take(_) | OnTimeout::TooLate(_)) = (signal, &then)
-        else {
-            return false;
-        };
-        if let OnTimeout::Take(mut acquired) | OnTimeout::TooLate(mut acquired) =
-            std::mem::replace(then, OnTimeout::AskAgain)
-        {
-            let store = self.locker.store();
-            acquired.since = acquired.since - acquired.ahead.moved(store);
-            acquired.ahead = Ahead::of(store);
-            (*until, *then) = self.until_due(acquired);
-        }
-        true
     }
 
     fn is_too_late_for(&self, error: &Error) -> bool {
@@ -284,6 +267,9 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             }
             (Some(Signal::Granted { fence }), _) => Ok(Step::Confirm { fence }),
             (Some(Signal::Wake | Signal::Recheck { .. }), then) => {
+                if let Some(error) = self.listed.as_ref().and_then(|listed| listed.error()) {
+                    return Err(error);
+                }
                 Ok(Step::Wait { until: Timestamp::now(), then })
             }
             (Some(Signal::Deleted), _) => Err(self.deleted_error()),
@@ -300,16 +286,29 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
     /// Returns the step that follows from the end of the timeout. A store in this process has nothing to confirm,
     /// unless other callers may have counted this one.
     fn out_of_time(&self, due: Option<Duration>) -> Result<Step> {
-        if self.what.needs_final_check() || !self.locker.is_embedded() {
-            Ok(Step::GiveUp { due })
+        if self.what.needs_final_check() || !self.locker.is_embedded() || self.is_explained() {
+            Ok(Step::GiveUp(End::TimedOut { due }))
         } else {
             Err(self.timed_out(due))
         }
     }
 
-    /// Ends an attempt whose timeout has passed.
-    async fn give_up(&mut self, due: Option<Duration>) -> Result<Acquired> {
-        if self.what.needs_final_check() { self.final_check().await } else { Err(self.leave(due).await) }
+    /// Ends an attempt that waits no longer.
+    async fn give_up(&mut self, end: End) -> Result<Acquired> {
+        match end {
+            End::TimedOut { .. } if self.what.needs_final_check() => self.final_check().await,
+            End::TimedOut { due } => Err(self.leave(due).await),
+            End::Exhausted { retry_after } => {
+                let look = self.locker.look(self.key, self.what.id());
+                Err(self.exhausted_error(retry_after).with_blocked(look.answer().await))
+            }
+        }
+    }
+
+    /// Whether the error of the wait names the holders: not after a short wait, which may be one of many.
+    fn is_explained(&self) -> bool {
+        let waited = Timestamp::now().min(self.deadline).since(self.started);
+        waited >= EXPLAINED_AFTER && self.what.is_explained()
     }
 
     /// Leaves the queue, and returns the error of the wait. It has timed out if the store replies, to the cancel or to
@@ -319,6 +318,8 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         if let Some(outage) = store.outage(self.key) {
             return self.waited_for(outage.kind(), &format!(": {}", outage.message())).unknown();
         }
+        // Before the cancel, so that the store still has the place in the queue.
+        let look = self.is_explained().then(|| self.locker.look(self.key, self.what.id()));
         let (now, (sender, reply)) = (Timestamp::now(), oneshot::channel());
         self.mailbox.close();
         self.cancel(move |_| {
@@ -334,7 +335,11 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             return error;
         }
         if is_confirmed || store.has_replied_since(self.key, now) {
-            return self.timed_out(due);
+            let error = self.timed_out(due);
+            return match look {
+                Some(look) => error.with_blocked(look.answer().await),
+                None => error,
+            };
         }
         self.waited_for(ErrorKind::Unavailable, ": the store did not confirm that in time").unknown()
     }
@@ -391,50 +396,6 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             _ if self.is_last() => Err(self.exhausted_error(Duration::ZERO)),
             _ => Ok(None),
         }
-    }
-
-    /// Returns an error if the thread is blocked and the time is tokio's, which then stands still.
-    #[cfg(feature = "testing")]
-    fn check_that_time_passes(&self) -> Result<()> {
-        let is_blocked = Driver::of_this_thread() != Driver::Executor;
-        if is_blocked && Inhabitant::here().is_some() {
-            return Err(Error::new(
-                ErrorKind::Misused,
-                "a call that blocks the thread of `testing::paused` would wait for ever: use the async one",
-            )
-            .with_key(self.key.as_str()));
-        }
-        Ok(())
-    }
-
-    /// Waits for a signal until `until`. Returns `None` if none has come.
-    async fn signal(&mut self, until: Timestamp) -> Option<Signal> {
-        // Embedded stores reply inline, so the first wait begins with the attempt. Reading the clock is what costs.
-        let is_first =
-            self.locker.store().waiter_ttl().is_none() && !std::mem::replace(&mut self.waited, true);
-        let now = if is_first { self.started } else { Timestamp::now() };
-        let (mut sleep, mut until, mut at_its_end) = (background::sleep_from(now, until), until, None);
-        poll_fn(|context| {
-            loop {
-                match self.mailbox.poll_next(context) {
-                    // From the test that controls the store.
-                    Poll::Ready(signal @ Signal::Recheck { .. }) if self.locker.is_embedded() => {
-                        return Poll::Ready(Some(signal));
-                    }
-                    Poll::Ready(Signal::Recheck { within }) => {
-                        let now = Timestamp::now();
-                        let earlier = now + within + Duration::from_millis(1);
-                        if earlier < until {
-                            (until, at_its_end) = (earlier, Some(Signal::Wake));
-                            sleep = background::sleep_from(now, until);
-                        }
-                    }
-                    Poll::Ready(signal) => return Poll::Ready(Some(signal)),
-                    Poll::Pending => return sleep.poll_unpin(context).map(|()| at_its_end),
-                }
-            }
-        })
-        .await
     }
 
     /// Asks a last time, without waiting, which ends the place in the queue. If the store replies, the outcome is
@@ -544,6 +505,9 @@ impl<A: WaitOp> Drop for Attempt<'_, A> {
         if !self.locker.is_of_this_process() {
             return;
         }
+        if let Some(listed) = self.listed.take() {
+            self.locker.unlist_wait(&listed);
+        }
         // Closed before the cancellation, so that nothing is handed off to it any more.
         self.mailbox.close();
         if self.at_store != AtStore::Nothing {
@@ -552,5 +516,6 @@ impl<A: WaitOp> Drop for Attempt<'_, A> {
     }
 }
 
+mod signals;
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ use locker_core::{
 };
 use std::{
     collections::HashMap,
+    fmt,
     panic::AssertUnwindSafe,
     sync::{
         Arc, Weak,
@@ -38,7 +39,7 @@ const FUNCTION_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 const NOTE_TTL: Duration = Duration::from_secs(30 * 60);
 
 /// The maximum of bytes of a note.
-const LONGEST_NOTE: usize = 120;
+pub(super) const LONGEST_NOTE: usize = 120;
 
 /// Returns the subject of the description of a function.
 pub(crate) fn function_subject(digest: &str) -> String {
@@ -58,9 +59,14 @@ pub(crate) fn default_note() -> String {
     let host = std::env::var("COMPUTERNAME").unwrap_or_default();
     let mut note = format!("{}:{}", host, std::process::id());
     note.retain(|letter| !letter.is_control());
-    let end = (0..=LONGEST_NOTE).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
-    note.truncate(end.min(note.len()));
+    note.truncate(cut(&note, LONGEST_NOTE).len());
     note
+}
+
+/// Returns the whole characters in the first `most` bytes.
+pub(super) fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Refuses notes that are too long for a list or not printable.
@@ -84,6 +90,51 @@ impl Locker {
     /// Makes sure that the store knows the note of this locker, which is about to hold something for `lease`.
     pub(crate) fn introduce(&self, lease: Duration) {
         self.0.descriptions.introduce(lease, &self.0);
+    }
+}
+
+/// The name and the place of a function with an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct FunctionSource {
+    /// The path of the function, or its `name = ".."`.
+    pub name: String,
+    /// The source file, as the compiler was called with it. If functions of one program share a name, the places of the
+    /// others are before it: `src/bank.rs:12, src/api.rs`.
+    pub file: String,
+    /// The line of the function.
+    pub line: u32,
+}
+
+/// The maximum of bytes of a place after which no other function is added.
+const LONGEST_PLACE: usize = 1_000;
+
+impl FunctionSource {
+    /// Reads the text that a locker has told its store.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let mut lines = text.split('\n');
+        let (name, file, line) = (lines.next()?, lines.next()?, lines.next()?.parse().ok()?);
+        Some(Self { name: name.to_owned(), file: file.to_owned(), line })
+    }
+
+    fn place(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+}
+
+/// Returns the description of functions that share a name. Returns `None` for other texts.
+fn of_both(known: &str, text: &str) -> Option<String> {
+    let (place, other) = (FunctionSource::read(known)?.place(), FunctionSource::read(text)?);
+    let is_known = place.split(", ").any(|one| one == other.place());
+    if is_known || place.len() > LONGEST_PLACE {
+        return Some(known.to_owned());
+    }
+    Some(format!("{}\n{place}, {}\n{}", other.name, other.file, other.line))
+}
+
+impl fmt::Display for FunctionSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.place())
     }
 }
 
@@ -127,6 +178,11 @@ impl Descriptions {
         Self { bit, ids, note, longest_lease: AtomicU64::new(0), told: Arc::default(), process }
     }
 
+    /// Returns the subject and the text of this locker's note.
+    pub(super) fn own(&self) -> (String, &str) {
+        (holder_subject(self.ids.tag()), &self.note)
+    }
+
     /// Tells the store about a function. Costs one load once it is told.
     pub(super) fn function(&self, function: &FunctionDigest, locker: &Arc<Inner>) {
         if self.bit == 0 || !function.is_marked(self.bit) {
@@ -167,7 +223,8 @@ impl Descriptions {
             return;
         }
         let mut texts = lock(&self.told.texts);
-        let told = (text, keep);
+        let known = texts.by_subject.get(&subject);
+        let told = (known.and_then(|(known, _)| of_both(known, &text)).unwrap_or(text), keep);
         if texts.by_subject.get(&subject) == Some(&told) {
             return;
         }
@@ -242,6 +299,20 @@ mod tests {
         let note = default_note();
         assert!(note.ends_with(&format!(":{}", std::process::id())), "{note}");
         check_note(&note).unwrap();
+    }
+
+    #[test]
+    fn shared_name_has_all_places() {
+        let both = of_both("bank.pay\nsrc/bank.rs\n12", "bank.pay\nsrc/api.rs\n40").unwrap();
+        let source = FunctionSource::read(&both).unwrap();
+        assert_eq!(source.to_string(), "bank.pay (src/bank.rs:12, src/api.rs:40)");
+        for text in ["bank.pay\nsrc/bank.rs\n12", "bank.pay\nsrc/api.rs\n40"] {
+            assert_eq!(of_both(&both, text).as_ref(), Some(&both));
+        }
+        assert_eq!(of_both("web-3:4711", "web-3:4711"), None);
+        let many =
+            (0..500).fold(both, |all, line| of_both(&all, &format!("bank.pay\na.rs\n{line}")).unwrap());
+        assert!(many.len() < LONGEST_PLACE + 50, "{many}");
     }
 
     #[test]

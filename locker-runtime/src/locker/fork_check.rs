@@ -9,7 +9,10 @@ use locker_core::{
     process::OfProcess,
     store::KeyPage,
 };
-use std::{mem::forget, sync::Arc};
+use std::{
+    mem::{forget, take},
+    sync::Arc,
+};
 
 impl Locker {
     /// Whether this process made the locker, and not one that it was forked from.
@@ -50,11 +53,14 @@ impl Locker {
     }
 }
 
-/// A forked child keeps its copy of the store for good: the connections in it are the parent's.
+/// A forked child keeps its copies of the store, of spans and of hooks for good: the connections are the parent's, and
+/// a thread of the parent may hold the mutexes of a subscriber.
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.process.is_this() {
             forget(Arc::clone(&self.store));
+            self.recorded.leave_to_parent();
+            forget(take(&mut self.traces));
         }
     }
 }

@@ -1,16 +1,20 @@
 //! One operation that may wait, as the waiting loop sees it.
 
-use crate::locker::{Ahead, Locker};
+use crate::locker::{Ahead, Call, Locker, Wait as ListedWait};
 use locker_core::{
     clock::Timestamp,
     id::Id,
     primitives::{GRANT_WINDOW, Reply, Request, Wait},
 };
-use std::time::Duration;
+use std::{task::Context, time::Duration};
 
 /// An operation that may wait: its requests, and how it waits.
 pub(crate) trait WaitOp {
     fn id(&self) -> Id;
+
+    /// The call that it is part of.
+    fn call(&self) -> &Call<'_>;
+
     fn ask(&self, wait: Option<Wait>) -> Request;
     fn cancel(&self, tombstone: bool) -> Request;
 
@@ -46,6 +50,22 @@ pub(crate) trait WaitOp {
     /// Whether other callers may have counted a caller that timed out. Such a caller asks a last time.
     fn needs_final_check(&self) -> bool {
         false
+    }
+
+    /// Whether errors name the holders that stood in the way.
+    fn is_explained(&self) -> bool {
+        false
+    }
+
+    /// Whether it may be part of a deadlock. [`listed`](Self::listed) then returns what others have to know of it.
+    fn may_deadlock(&self) -> bool {
+        false
+    }
+
+    /// Returns what others have to know of this wait, with the holds that do not end before it. Called in a poll of its
+    /// future. `None` if it cannot be part of a deadlock.
+    fn listed(&self, _: &Context<'_>) -> Option<ListedWait> {
+        None
     }
 
     /// The participle in "not acquired within 10s".

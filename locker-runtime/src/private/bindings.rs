@@ -9,7 +9,7 @@ pub use crate::stores::without_login;
 use crate::testing::{Control, memory_with};
 use crate::{
     builder::LockerBuilder,
-    handles::{LockRequest, RateLimiter, lock_all::acquire_in_order},
+    handles::{LockRequest, Origin, RateLimiter, lock_all::acquire_in_order},
     lease::{Guard, Hold, release_all, worst},
     locker::Locker,
 };
@@ -22,7 +22,7 @@ use locker_core::{
     background,
     blocking::block_on_within,
     error::{Error, Result},
-    key::{FunctionDigest, Key, KeyBuilder, KeyFormat},
+    key::{Function, FunctionDigest, Key, KeyBuilder, KeyFormat},
     primitives::{HoldKind, rate_limiter::Quota},
     process::{OfProcess, PerProcess, Process},
 };
@@ -42,6 +42,11 @@ use std::{
 /// change.
 pub fn with_parameter(builder: LockerBuilder, name: &str, value: &str) -> LockerBuilder {
     builder.parameter(name, value)
+}
+
+/// Makes the request know the holds around it, which do not end before it does.
+pub fn holding(request: LockRequest, around: &[Holding]) -> LockRequest {
+    request.holding_all(around.iter().map(|holding| &holding.0))
 }
 
 /// A locker that each process opens at its first use.
@@ -200,10 +205,15 @@ pub fn describe(locker: &Locker, function: &FunctionDigest) {
 }
 
 /// Returns the request for a hold at `key`, for a call of `function`.
-pub fn request(locker: &Locker, kind: HoldKind, key: Key, function: Option<&'static str>) -> LockRequest {
+pub fn request(
+    locker: &Locker,
+    kind: HoldKind,
+    key: Key,
+    function: Option<&'static Function>,
+) -> LockRequest {
     let request = locker.request(kind, key);
     match function {
-        Some(path) => request.function(path),
+        Some(function) => request.origin(Origin::Function(function)),
         None => request,
     }
 }
@@ -323,8 +333,10 @@ mod tests {
     use locker_core::{blocking::block_on as block, error::ErrorKind};
     use std::{sync::mpsc, thread, time::Duration};
 
+    static WITHDRAW: Function = Function::named("bank.withdraw", "bank.rs", 7);
+
     fn lock(locker: &Locker, name: &str) -> LockRequest {
-        request(locker, HoldKind::Lock, named(locker.prefix(), "lock", name), Some("bank.withdraw"))
+        request(locker, HoldKind::Lock, named(locker.prefix(), "lock", name), Some(&WITHDRAW))
     }
 
     #[test]
@@ -417,7 +429,6 @@ mod tests {
 
     #[test]
     fn keys_are_those_of_attributes() {
-        static WITHDRAW: Function = Function::named("bank.withdraw", "bank.rs", 7);
         let (locker, function) = (Locker::memory(), described("bank.withdraw", "bank.py", 7));
         assert_eq!(digest(&function), digest(WITHDRAW.digest()));
         let mut ours = key_of("", KeyFormat::Escaped, &function, ":rate|");

@@ -1,7 +1,7 @@
 //! The semaphores, read/write locks and rate limits of attributes.
 
 use crate::{
-    handles::{Admission, LockRequest, RateLimiter},
+    handles::{Admission, LockRequest, Origin, RateLimiter},
     locker::Locker,
 };
 use locker_core::{
@@ -18,17 +18,17 @@ pub fn semaphore_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> Ke
 
 /// Returns the request for one permit of the semaphore `key`.
 pub fn semaphore(locker: &Locker, function: &'static Function, key: Key, size: u64) -> LockRequest {
-    locker.request(HoldKind::Semaphore { size, permits: 1 }, key).function(function.path())
+    locker.request(HoldKind::Semaphore { size, permits: 1 }, key).origin(Origin::Function(function))
 }
 
 /// Returns the request for the lock `key` in read mode: shared with other readers.
 pub fn read(locker: &Locker, function: &'static Function, key: Key) -> LockRequest {
-    locker.request(HoldKind::ReadWrite(Mode::Read), key).function(function.path())
+    locker.request(HoldKind::ReadWrite(Mode::Read), key).origin(Origin::Function(function))
 }
 
 /// Returns the request for the lock `key` in write mode: exclusive.
 pub fn write(locker: &Locker, function: &'static Function, key: Key) -> LockRequest {
-    locker.request(HoldKind::ReadWrite(Mode::Write), key).function(function.path())
+    locker.request(HoldKind::ReadWrite(Mode::Write), key).origin(Origin::Function(function))
 }
 
 /// Returns the builder of a rate limit's key; the arguments follow.

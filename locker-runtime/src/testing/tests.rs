@@ -272,6 +272,7 @@ async fn dropped_guard_is_released_once() {
 #[cfg(feature = "testing")]
 mod paused {
     use super::*;
+    use locker_core::process::{PerProcess, world::Inhabitant};
     use tokio::time::{Instant, advance, sleep, timeout};
 
     #[tokio::test(start_paused = true)]
@@ -323,6 +324,29 @@ mod paused {
         guard.release_blocking().unwrap();
         drop(paused);
         assert_eq!(locker.lock("a").acquire().await.unwrap_err().kind(), ErrorKind::Misused);
+    }
+
+    /// `set_global` in one of both made `global` fail in the other.
+    #[tokio::test(start_paused = true)]
+    async fn statics_of_paused_time_are_nobodys_parents() {
+        static CELL: PerProcess<u8> = PerProcess::new();
+        CELL.cell().get_or_init(|| 1);
+        let paused = paused();
+        assert_eq!((CELL.cell().get(), CELL.inherited().next()), (None, None));
+        CELL.cell().get_or_init(|| 2);
+        drop(paused);
+        assert_eq!((CELL.cell().get(), CELL.inherited().next()), (Some(&1), None));
+    }
+
+    /// The thread stayed in the first of both.
+    #[tokio::test(start_paused = true)]
+    async fn any_order_of_ends_ends_paused_time() {
+        let ((first, one), (second, other)) = (paused(), paused());
+        drop(one);
+        second.lock("a").acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(first.lock("a").acquire().await.unwrap_err().kind(), ErrorKind::Misused);
+        drop(other);
+        assert_eq!(Inhabitant::here(), None);
     }
 
     #[tokio::test]

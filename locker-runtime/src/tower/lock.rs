@@ -76,7 +76,10 @@ impl LockLayer<()> {
     where
         K: Fn(&Request<B>) -> String + Clone + Send + Sync + 'static,
     {
-        LockLayer { locker, ask: move |locker: &Locker, request: &Request<B>| locker.lock(&key(request)) }
+        LockLayer {
+            locker,
+            ask: move |locker: &Locker, request: &Request<B>| locker.lock(&key(request)).without_place(),
+        }
     }
 
     /// Creates a layer that holds what `ask` requests from `locker`: a lock with other settings, a read lock or permits

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(super) fn refuse<R: Default>(error: &Error) -> Response<R> {
     let status = match error.kind() {
         ErrorKind::Limited => StatusCode::TOO_MANY_REQUESTS,
-        ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Unavailable => {
+        ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Deadlock | ErrorKind::Unavailable => {
             StatusCode::SERVICE_UNAVAILABLE
         }
         // `Lost` among them: a client that repeats the request may do half of the work twice.
@@ -79,6 +79,7 @@ mod tests {
             (ErrorKind::Limited, 429),
             (ErrorKind::TimedOut, 503),
             (ErrorKind::RetriesExhausted, 503),
+            (ErrorKind::Deadlock, 503),
             (ErrorKind::Unavailable, 503),
             (ErrorKind::Lost, 500),
             (ErrorKind::Misused, 500),

@@ -1,11 +1,11 @@
 //! Pages of keys in use, with the names of functions and the notes of holders.
 
 use super::{Admin, KEYS_AT_A_TIME};
-use crate::locker::{function_subject, holder_subject};
+use crate::locker::{FunctionSource, function_subject};
 use locker_core::{
     error::{Error, ErrorKind, Result},
     key::{Key, Named},
-    primitives::inspection::{Held, Inspection},
+    primitives::inspection::Inspection,
 };
 use std::collections::HashMap;
 
@@ -79,33 +79,6 @@ pub struct Listed {
     pub named: Named,
     /// The function with this digest, if a process has told the store about it.
     pub function: Option<FunctionSource>,
-}
-
-/// The name and the place of a function with an attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub struct FunctionSource {
-    /// The path of the function, or its `name = ".."`.
-    pub name: String,
-    /// The source file, as the compiler was called with it.
-    pub file: String,
-    /// The line of the function.
-    pub line: u32,
-}
-
-impl FunctionSource {
-    /// Reads the text that a locker has told its store.
-    fn read(text: &str) -> Option<Self> {
-        let mut lines = text.split('\n');
-        let (name, file, line) = (lines.next()?, lines.next()?, lines.next()?.parse().ok()?);
-        Some(Self { name: name.to_owned(), file: file.to_owned(), line })
-    }
-}
-
-impl std::fmt::Display for FunctionSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({}:{})", self.name, self.file, self.line)
-    }
 }
 
 impl Admin {
@@ -210,21 +183,14 @@ impl Admin {
 
     /// Adds the notes of the holders. Without the store's answer, the holders have none.
     pub(super) async fn add_notes(&self, seen: &mut [Option<Inspection>]) {
-        let holders = || seen.iter().flatten().flat_map(|seen| &seen.holders);
-        let mut subjects: Vec<_> = holders().filter_map(|held| held.tag).map(holder_subject).collect();
-        subjects.sort_unstable();
-        subjects.dedup();
-        if subjects.is_empty() {
+        let tags: Vec<_> =
+            seen.iter().flatten().flat_map(|seen| &seen.holders).filter_map(|held| held.tag).collect();
+        if tags.is_empty() {
             return;
         }
-        let texts = self.0.descriptions(&subjects).await.unwrap_or_default();
-        let notes: HashMap<_, _> = subjects.into_iter().zip(texts).collect();
+        let texts = self.0.texts(None, tags).await;
         for held in seen.iter_mut().flatten().flat_map(|seen| &mut seen.holders) {
-            held.note = note(held, &notes);
+            held.note = held.tag.and_then(|tag| texts.note(tag)).map(str::to_owned);
         }
     }
-}
-
-fn note(held: &Held, notes: &HashMap<String, Option<String>>) -> Option<String> {
-    notes.get(&holder_subject(held.tag?))?.clone()
 }

@@ -1,14 +1,14 @@
 //! One attempt to hold under a name that other attempts may use as well.
 
+use super::KeyedHold;
 use crate::{
-    locker::{Locker, WaitOp},
+    locker::{Call, Locker, WaitOp},
     settings::{Patience, RETRY_DELAY},
 };
 use locker_core::{
-    error::Result,
+    error::{Error, Result},
     id::Id,
-    key::Key,
-    primitives::{HoldKind, Reply, Request, TOMBSTONE, Wait},
+    primitives::{Reply, Request, TOMBSTONE, Wait},
 };
 use std::time::Duration;
 
@@ -18,9 +18,10 @@ const LONGEST_RECHECK: Duration = Duration::from_secs(10);
 
 /// An attempt to hold under a name. It confirms by asking again, so that it does not prolong the grant of another
 /// attempt.
-pub(super) struct Attempt {
+pub(super) struct Attempt<'a> {
+    of: &'a KeyedHold,
+    pub(super) call: Call<'a>,
     id: Id,
-    kind: HoldKind,
     name: Id,
     lease: Duration,
 }
@@ -30,26 +31,35 @@ pub(super) fn name_of(holder: &str) -> Id {
     Id::of(holder)
 }
 
-impl Attempt {
-    pub(super) fn new(locker: &Locker, kind: HoldKind, holder: &str, lease: Duration) -> Self {
-        Self { id: locker.new_id(), kind, name: name_of(holder), lease }
+impl<'a> Attempt<'a> {
+    pub(super) fn new(of: &'a KeyedHold, id: Id, name: Id, lease: Duration) -> Self {
+        Self { of, call: Call::start(of), id, name, lease }
     }
 
     /// Returns the fence of the hold.
-    pub(super) async fn acquire(&self, locker: &Locker, key: &Key, timeout: Duration) -> Result<u64> {
+    pub(super) async fn acquire(&self, timeout: Duration) -> Result<u64> {
         // In the embedded store most holds are free. They are asked for without a mailbox, under the hold's name
         // alone, because no caller gives up on a reply that is already here.
-        if locker.is_embedded()
+        let KeyedHold { locker, key, kind } = self.of;
+        let granted = if locker.is_embedded()
             && let Some(Ok(Reply::Granted { fence })) =
-                locker.call_inline(key, &self.kind.acquire(self.name, self.lease, None), None)
+                locker.call_inline(key, &kind.acquire(self.name, self.lease, None), None)
         {
-            return Ok(fence);
-        }
+            Ok(fence)
+        } else {
+            self.wait(timeout).await
+        };
+        self.call.end(granted.as_ref().map(|fence| Some(*fence)).map_err(Error::kind));
+        granted
+    }
+
+    async fn wait(&self, timeout: Duration) -> Result<u64> {
+        let KeyedHold { locker, key, kind } = self.of;
         let acquired = locker.ask(key, self, Patience::up_to(timeout)).await?;
         if acquired.doubtful {
             // A late copy that arrived after the release would take a hold that nobody releases. The grant stays,
             // which has the holder's name.
-            locker.call_in_background(key, self.kind.release(self.id, true), TOMBSTONE, |_| ());
+            locker.call_in_background(key, kind.release(self.id, true), TOMBSTONE, |_| ());
         }
         match acquired.reply {
             Reply::Granted { fence } => Ok(fence),
@@ -58,17 +68,21 @@ impl Attempt {
     }
 }
 
-impl WaitOp for Attempt {
+impl WaitOp for Attempt<'_> {
     fn id(&self) -> Id {
         self.id
     }
 
+    fn call(&self) -> &Call<'_> {
+        &self.call
+    }
+
     fn ask(&self, wait: Option<Wait>) -> Request {
-        self.kind.acquire_named(self.id, Some(self.name), self.lease, wait)
+        self.of.kind.acquire_named(self.id, Some(self.name), self.lease, wait)
     }
 
     fn cancel(&self, tombstone: bool) -> Request {
-        self.kind.cancel(self.id, tombstone)
+        self.of.kind.cancel(self.id, tombstone)
     }
 
     fn lease(&self) -> Duration {

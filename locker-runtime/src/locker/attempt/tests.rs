@@ -157,3 +157,68 @@ async fn releases_wait_for_a_store_that_rejects_logins() {
         locker.lock(name).acquire().await.unwrap().release().await.unwrap();
     }
 }
+
+fn is_inspection(request: &Request) -> bool {
+    matches!(request, Request::Inspect)
+}
+
+/// Programs that poll for a lock make many short waits.
+#[tokio::test]
+async fn short_wait_asks_for_no_holder() {
+    let (locker, store) = remote();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    let millis = Duration::from_millis;
+    for timeout in [0, 20, 900] {
+        let before = store.requests().len();
+        let error = locker.lock("a").timeout(millis(timeout)).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.blocked()), (ErrorKind::TimedOut, None));
+        let asked = store.requests().split_off(before);
+        assert!(asked.len() <= 2, "an acquire, and a cancel if it was queued: {asked:?}");
+    }
+    let request = locker.lock("a").max_retry(2).retry_delay(millis(20));
+    let error = request.acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.blocked()), (ErrorKind::RetriesExhausted, None));
+    assert_eq!(store.count(is_inspection), 0);
+    guard.release().await.unwrap();
+}
+
+/// The store still has the place in the queue then.
+#[tokio::test]
+async fn long_wait_asks_before_its_cancel() {
+    let (locker, store) = remote();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    let before = store.requests().len();
+    let error = locker.lock("a").timeout(EXPLAINED_AFTER).acquire().await.unwrap_err();
+    assert!(error.kind() == ErrorKind::TimedOut && error.blocked().is_some(), "{error}");
+    let asked: Vec<_> = store.requests().split_off(before).into_iter().map(|(_, request)| request).collect();
+    let [Request::Lock(HoldRequest::Acquire { .. }), Request::Inspect, last] = &asked[..] else {
+        panic!("{asked:?}")
+    };
+    assert!(is_cancel(last), "{last:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn error_goes_on_without_an_answer() {
+    let (locker, store) = remote();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    store.on_call(|request| if is_inspection(request) { Step::Hang } else { Step::CarryOut });
+    let error = locker.lock("a").timeout(EXPLAINED_AFTER).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    let blocked = error.blocked().unwrap();
+    assert_eq!((blocked.holders().len(), blocked.ahead()), (0, None));
+    assert!(blocked.place().is_some_and(|place| place.contains("attempt")), "{error}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn outage_names_no_holder() {
+    let (locker, store) = remote();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    store.fail(is_cancel, Error::new(ErrorKind::Unavailable, "the reply was lost").unknown());
+    let error = locker.lock("a").timeout(EXPLAINED_AFTER).acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.blocked()), (ErrorKind::Unavailable, None));
+    store.recover();
+    guard.release().await.unwrap();
+    locker.settled().await;
+}
