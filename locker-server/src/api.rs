@@ -3,6 +3,8 @@
 mod actions;
 mod answer;
 mod call;
+mod explain;
+pub(crate) mod explained;
 mod listing;
 pub(crate) mod name;
 pub(crate) mod openapi;
@@ -13,9 +15,9 @@ pub(crate) mod stats;
 
 pub(crate) use actions::{Action, ROWS};
 pub(crate) use answer::Answer;
-pub(crate) use call::{Call, CallKind, Method, ParsedCall, parse};
-pub(crate) use listing::Listing;
-pub(crate) use params::Params;
+pub(crate) use call::{Call, CallKind, Method, ParsedCall, is_call, parse};
+pub(crate) use listing::{Listing, each as each_parameter, key_kind};
 #[cfg(feature = "_fuzz")]
 pub(crate) use params::RawParams;
+pub(crate) use params::{Params, once};
 pub(crate) use resource::Resource;

@@ -6,12 +6,12 @@ use crate::{
 };
 use locker_runtime::{Error, ErrorKind};
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{HashMap, VecDeque},
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A counter with an upper limit.
@@ -108,10 +108,14 @@ pub(crate) type Queue<'a> = (Option<Resource>, &'a str);
 #[derive(Debug)]
 pub(crate) struct WaitCaps {
     total: Cap,
-    /// Counts per name, by resource; the last map is for calls without a resource.
-    names: [Mutex<HashMap<String, usize>>; Resource::ALL.len() + 1],
+    /// By resource and name: when the waits began. The last map is for calls without a resource.
+    names: [Mutex<HashMap<String, Starts>>; Resource::ALL.len() + 1],
     limit_per_name: usize,
+    created: Instant,
 }
+
+/// The starts of the waits of one name in milliseconds since the start of the server, earliest first.
+type Starts = VecDeque<u64>;
 
 /// A possible wait in one queue. It counts from [`enter`](Self::enter) until it is dropped.
 #[derive(Debug)]
@@ -119,12 +123,14 @@ pub(crate) struct Wait<'a> {
     caps: &'a WaitCaps,
     resource: Option<Resource>,
     name: &'a str,
-    counted: bool,
+    /// Its start if it counts.
+    started: Option<u64>,
 }
 
 impl WaitCaps {
     pub(crate) fn new(limit: usize, limit_per_name: usize) -> Self {
-        Self { total: Cap::new(limit), names: std::array::from_fn(|_| Mutex::default()), limit_per_name }
+        let names = std::array::from_fn(|_| Mutex::default());
+        Self { total: Cap::new(limit), names, limit_per_name, created: Instant::now() }
     }
 
     /// Returns the number of waiting calls.
@@ -134,10 +140,16 @@ impl WaitCaps {
 
     /// Returns a wait in `queue` that does not count yet.
     pub(crate) fn wait_in<'a>(&'a self, (resource, name): Queue<'a>) -> Wait<'a> {
-        Wait { caps: self, resource, name, counted: false }
+        Wait { caps: self, resource, name, started: None }
     }
 
-    fn names_of(&self, resource: Option<Resource>) -> MutexGuard<'_, HashMap<String, usize>> {
+    /// Returns since when the first of the waits of a name waits.
+    pub(crate) fn longest(&self, resource: Resource, name: &str) -> Option<Instant> {
+        let first = *self.names_of(Some(resource)).get(name)?.front()?;
+        Some(self.created + Duration::from_millis(first))
+    }
+
+    fn names_of(&self, resource: Option<Resource>) -> MutexGuard<'_, HashMap<String, Starts>> {
         lock(&self.names[resource.map_or(Resource::ALL.len(), |resource| resource as usize)])
     }
 }
@@ -148,21 +160,20 @@ impl Wait<'_> {
     /// # Errors
     /// 503 if too many calls wait in total, 429 if too many calls wait for this name.
     pub(crate) fn enter(&mut self) -> Result<(), Answer> {
-        let WaitCaps { total, limit_per_name, .. } = self.caps;
+        let WaitCaps { total, limit_per_name, created, .. } = self.caps;
         if !total.try_enter() {
             return Err(Answer::unavailable(format!(
                 "too many waiting calls: the limit is {} (--max-waits)",
                 total.limit
             )));
         }
-        self.counted = true;
         let mut names = self.caps.names_of(self.resource);
-        let count = match names.entry(self.name.to_owned()) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(0),
-        };
-        *count += 1;
-        if *count > *limit_per_name {
+        let starts = names.entry(self.name.to_owned()).or_default();
+        // Read under the lock, so that they are in order.
+        let started = u64::try_from(created.elapsed().as_millis()).unwrap_or(u64::MAX);
+        starts.push_back(started);
+        self.started = Some(started);
+        if starts.len() > *limit_per_name {
             return Err(Answer::too_many(format!(
                 "too many calls wait for this name: the limit is {limit_per_name} (--max-waits-per-name)"
             )));
@@ -173,14 +184,15 @@ impl Wait<'_> {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        if !self.counted {
-            return;
-        }
+        let Some(started) = self.started else { return };
         self.caps.total.leave();
         let mut names = self.caps.names_of(self.resource);
-        if let Some(count) = names.get_mut(self.name) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(starts) = names.get_mut(self.name) {
+            // Waits that began in the same millisecond are alike.
+            if let Ok(at) = starts.binary_search(&started) {
+                starts.remove(at);
+            }
+            if starts.is_empty() {
                 names.remove(self.name);
             }
         }
@@ -218,6 +230,24 @@ mod tests {
         assert_eq!(caps.count(), 3);
         drop(first);
         assert!(enter(&caps, (event, "a")).is_ok());
+    }
+
+    #[test]
+    fn longest_wait_is_that_of_the_first_waiter() {
+        let (caps, event) = (WaitCaps::new(10, 10), Some(Resource::Event));
+        let begin = || {
+            let wait = enter(&caps, (event, "a")).unwrap();
+            let started = caps.names_of(event)["a"].back().copied();
+            // Under test: waits that began at different times.
+            std::thread::sleep(Duration::from_millis(2));
+            (wait, started.map(|started| caps.created + Duration::from_millis(started)))
+        };
+        let ((first, since), (second, later)) = (begin(), begin());
+        assert!(since < later && caps.longest(Resource::Event, "a") == since);
+        drop(first);
+        assert_eq!(caps.longest(Resource::Event, "a"), later);
+        drop(second);
+        assert_eq!(caps.longest(Resource::Event, "a"), None);
     }
 
     #[test]

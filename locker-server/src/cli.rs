@@ -2,6 +2,8 @@
 
 #![allow(clippy::doc_markdown, reason = "these comments are the help text")]
 
+pub(crate) mod health;
+pub(crate) mod packaging;
 pub(crate) mod parse;
 
 use crate::{
@@ -42,11 +44,19 @@ pub(crate) enum Command {
     Run(Run),
     /// List the locks that are held or waited for, also those of attributes
     Ls(Ls),
+    /// Say who holds a lock or permits, since when, and who waits for them
+    Explain(Explain),
     /// Force-release a lock: the next waiter gets it, and the holder is told that it was lost
     Unlock(Unlock),
     /// Check a store, or print what an administrator prepares for it
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Ask a server whether it is ready
+    Health(health::Health),
+    /// Print the completions of a shell
+    Completions(packaging::Completions),
+    /// Write the manual pages into a directory
+    Man(packaging::Man),
 }
 
 /// Options of `locker serve`.
@@ -147,6 +157,9 @@ pub(crate) struct Serve {
     #[arg(long, env = "LOCKER_EVENT_TTL", default_value = "24h", value_name = "TIME", help_heading = LIMITS)]
     #[arg(value_parser = a_millisecond_or_more)]
     pub(crate) event_ttl: Duration,
+    /// Show this name as the label `function` of metrics, which have no names otherwise (repeatable)
+    #[arg(long, env = "LOCKER_METRIC_NAMES", value_delimiter = ',', value_name = "NAME")]
+    pub(crate) metric_names: Vec<String>,
     /// TOML file with these options, named as here without the dashes: `max-requests = 5`. The command line overrides
     /// variables, and variables override the file
     #[arg(long, env = "LOCKER_CONFIG", value_name = "FILE")]
@@ -173,7 +186,8 @@ Calls: GET or POST /v1/<kind>/<name>/<action>
   latch: wait, countdown   counter: count, value, reset
   lock/by-key: acquire, renew, release of an attribute's lock, by its key
 GET /v1/<kind>/<name> shows a name, ../stats what was counted, DELETE forgets it.
-GET /v1 lists the keys in use, /openapi.json describes the API.
+GET /v1 lists the keys in use, /v1/explain?key=KEY says who holds one, /openapi.json describes
+the API.
 Parameters: size, interval, expires, maxwait (times in ms), key, mode, message, amount, value.
 
 LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
@@ -202,7 +216,7 @@ pub struct Prefix {
     pub prefix: String,
 }
 
-/// The store of `run`, `ls`, `unlock` and `store check`.
+/// The store of `run`, `ls`, `explain`, `unlock` and `store check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreOptions {
     /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST, postgres://HOST/DATABASE
@@ -224,6 +238,13 @@ pub struct Run {
     /// Name of the lock
     #[arg(value_parser = name)]
     pub name: String,
+    /// Take a permit of the semaphore of this name and size, so that N commands run at a time
+    #[arg(long, env = "LOCKER_PERMITS", value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_TOKENS))]
+    pub permits: Option<u64>,
+    /// Take the read/write lock of this name as a reader: beside other readers, and not beside a writer
+    #[arg(long, env = "LOCKER_READ", value_parser = BoolishValueParser::new())]
+    pub read: bool,
     /// How long other callers wait if this machine dies. The lease is renewed while the command runs
     #[arg(long, env = "LOCKER_LEASE", default_value = "30s", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub lease: Duration,
@@ -239,6 +260,9 @@ pub struct Run {
     /// Exit code if the lock was not acquired in time
     #[arg(long, env = "LOCKER_CONFLICT_EXIT_CODE", default_value_t = exit_code::NOT_HELD, value_name = "CODE")]
     pub conflict_exit_code: u8,
+    /// Print how it ended as one line of JSON on standard error, after everything else
+    #[arg(long, env = "LOCKER_JSON", value_parser = BoolishValueParser::new())]
+    pub json: bool,
     /// See [`StoreOptions`].
     #[command(flatten)]
     pub store: StoreOptions,
@@ -247,10 +271,23 @@ pub struct Run {
     pub command: Vec<OsString>,
 }
 
+impl Run {
+    /// Returns the kind of the primitive, as keys spell it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.permits {
+            Some(_) => "semaphore",
+            None if self.read => "rwlock",
+            None => "lock",
+        }
+    }
+}
+
 const RUN: &str = "\
 Environment of the command:
   LOCKER_KEY    the key of the lock
-  LOCKER_FENCE  rises with every holder: lets a resource reject late writers
+  LOCKER_FENCE  rises with every holder of a lock: lets a resource reject late writers
+
+--json prints name, key, fence, waited_ms, held_ms, outcome (held, busy, lost or unavailable) and exit.
 
 Exit codes:
   n        that of the command; 128 + n if signal n ended it or the wait
@@ -288,6 +325,9 @@ pub struct Ls {
     /// List at most this many keys
     #[arg(long, env = "LOCKER_LIMIT", value_name = "N")]
     pub limit: Option<NonZeroUsize>,
+    /// Print one JSON document: an array with an object per key
+    #[arg(long, env = "LOCKER_JSON", value_parser = BoolishValueParser::new())]
+    pub json: bool,
     /// See [`StoreOptions`].
     #[command(flatten)]
     pub store: StoreOptions,
@@ -300,6 +340,9 @@ One line per hold, and one per key without a hold:
   HOLDER     what the holder says about itself, by default host and process
   WAITING    how many callers wait for the key
   NAME       the name; of an attribute the whole key, then the function with its file and line
+
+--json prints kind, name, key, function, file, line, holders and waiting of each key; of a holder fence, \
+note, left_ms and permits. What is not known is null.
 
 LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
 
@@ -314,6 +357,52 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(after_help = UNLOCK, group = ArgGroup::new("target").required(true))]
 pub(crate) struct Unlock {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// End only holds with this fence or a lower one: those that `locker ls` has shown, not later ones
+    #[arg(long, value_name = "N")]
+    pub(crate) fence: Option<u64>,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+/// Options of `locker explain`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXPLAIN, group = ArgGroup::new("target").required(true))]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Print one JSON document
+    #[arg(long, env = "LOCKER_JSON", value_parser = BoolishValueParser::new())]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) store: StoreOptions,
+}
+
+const EXPLAIN: &str = "\
+Prints the key, a line for each holder, and the callers that wait, in the order in which they are served:
+  held by HOLDER [in FUNCTION (FILE:LINE)] [for AGE], fence N
+  N waiting: HOLDER, HOLDER, ..
+
+--json prints an object: kind, name, key, function, file, line, holders (fence, note, left_ms, permits), waiting.
+
+Examples:
+  locker explain backup
+  locker explain --name bank.withdraw --arg 4001
+  locker explain --key 'e7d1e70120eddf339445617f6b481243:lock|3733c69536a04d53d3607351a4d1c8c1'
+
+LOCKER_LOG sets the log level on standard error: error, warn, info (the default), debug.
+
+Exit codes:
+  0   the key is held
+  1   the key is not held, or the output cannot be written
+  64  wrong options, no store, an invalid name or key, or a store that refuses its user
+  65  the data of a key are of a later version
+  69  the store is unavailable";
+
+/// The key that a command is about.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Target {
     /// Name of a lock, as `locker run NAME` and `locker.lock(\"NAME\")` take it
     #[arg(value_parser = name, group = "target")]
     pub(crate) lock: Option<String>,
@@ -330,11 +419,6 @@ pub(crate) struct Unlock {
     /// Write the arguments into the key as the Python decorator does
     #[arg(long, env = "LOCKER_PYTHON_KEYS", requires = "name", value_parser = BoolishValueParser::new())]
     pub(crate) python_keys: bool,
-    /// End only holds with this fence or a lower one: those that `locker ls` has shown, not later ones
-    #[arg(long, value_name = "N")]
-    pub(crate) fence: Option<u64>,
-    #[command(flatten)]
-    pub(crate) store: StoreOptions,
 }
 
 /// Commands about a store itself.
@@ -485,14 +569,25 @@ fn up_to_a_day(text: &str) -> Result<Duration, String> {
 impl Cli {
     /// Checks combinations of options from all sources, which clap cannot check.
     fn check(&self) -> Result<(), &'static str> {
-        let Command::Serve(serve) = &self.command else { return Ok(()) };
-        if serve.curve_clients_file.is_some() && serve.curve_key_file.is_none() {
+        match &self.command {
+            Command::Serve(serve) => serve.check(),
+            Command::Run(run) if run.read && run.permits.is_some() => {
+                Err("--read beside --permits: a semaphore has no readers, give one of the two")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Serve {
+    fn check(&self) -> Result<(), &'static str> {
+        if self.curve_clients_file.is_some() && self.curve_key_file.is_none() {
             return Err("--curve-clients-file needs --curve-key-file");
         }
-        match (serve.http.as_str(), serve.zmq.as_str()) {
+        match (self.http.as_str(), self.zmq.as_str()) {
             ("off", "off") => Err("--http off and --zmq off: nothing is left to serve"),
-            (_, "off") if serve.publish.is_some() => Err("--publish needs ZeroMQ, but --zmq is off"),
-            (_, "off") if !serve.peers.is_empty() => Err("--peer needs ZeroMQ, but --zmq is off"),
+            (_, "off") if self.publish.is_some() => Err("--publish needs ZeroMQ, but --zmq is off"),
+            (_, "off") if !self.peers.is_empty() => Err("--peer needs ZeroMQ, but --zmq is off"),
             _ => Ok(()),
         }
     }

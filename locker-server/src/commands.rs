@@ -1,10 +1,14 @@
 //! The commands of the program.
 
+mod explain;
+mod health;
 pub(crate) mod ls;
+mod packaging;
 pub(crate) mod run;
 mod serve;
 mod store;
 mod store_option;
+mod target;
 pub(crate) mod unlock;
 
 use crate::cli::{Command, parse};
@@ -31,8 +35,12 @@ pub fn main() -> ExitCode {
             Command::Serve(options) => serve::serve(*options).await,
             Command::Run(options) => run::run(options).await,
             Command::Ls(options) => ls::ls(options).await,
+            Command::Explain(options) => explain::explain(options).await,
             Command::Unlock(options) => unlock::unlock(options).await,
             Command::Store(command) => store::store(command).await,
+            Command::Health(options) => health::health(options).await,
+            Command::Completions(options) => packaging::completions(&options),
+            Command::Man(options) => packaging::man(&options),
         }
     });
     runtime.shutdown_background();

@@ -128,6 +128,11 @@ impl Counts {
 }
 
 impl Counting {
+    /// Returns the time since the start of the call.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// Counts the call with its result.
     pub(crate) fn end(self, action: Action, params: &Params, result: &Result<Answer>) {
         let Self { counts, started, fence_before } = self;

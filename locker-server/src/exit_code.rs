@@ -23,6 +23,7 @@ pub(crate) fn of(kind: ErrorKind) -> u8 {
         | ErrorKind::NotHeld
         | ErrorKind::TimedOut
         | ErrorKind::RetriesExhausted
+        | ErrorKind::Deadlock
         | ErrorKind::Limited => NOT_HELD,
         _ => UNAVAILABLE,
     }

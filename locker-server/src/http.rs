@@ -2,8 +2,11 @@
 
 mod access;
 mod connection;
+mod context;
 mod handler;
 mod response;
+mod router;
+mod sessions;
 mod stream;
 mod tokens;
 mod unread;

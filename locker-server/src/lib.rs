@@ -14,10 +14,12 @@ mod zeromq;
 
 mod server;
 
+mod live;
 mod metrics;
 mod service;
 mod store;
 
+mod activity;
 mod counts;
 
 mod caps;

@@ -1,14 +1,18 @@
-//! Metrics for Prometheus.
+//! Metrics for Prometheus: those of requests and connections. The locker writes its own to the same recorder.
 
 use crate::api::{Answer, CallKind, ROWS};
-use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
+use metrics::{Counter, Gauge, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
-use std::{fmt, sync::OnceLock, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 const METADATA: Metadata<'static> = Metadata::new("locker", Level::INFO, None);
 const WAIT_BUCKETS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 600.0, 3600.0];
+const STORE_BUCKETS: [f64; 8] = [0.0001, 0.0005, 0.002, 0.01, 0.05, 0.2, 1.0, 5.0];
 const STATUSES: [u16; 13] = [200, 204, 400, 401, 403, 404, 405, 408, 409, 413, 415, 429, 503];
 /// The column for calls that ended with a disconnect.
 const GONE: usize = STATUSES.len();
@@ -40,24 +44,28 @@ pub(crate) enum SlotEvent {
 
 /// The metrics. Counters are created on first use.
 pub(crate) struct Metrics {
-    recorder: PrometheusRecorder,
+    recorder: Arc<PrometheusRecorder>,
     requests: [[[OnceLock<Counter>; STATUSES.len() + 1]; CALLS]; 2],
     slots: [OnceLock<Counter>; 3],
-    waited: Histogram,
     refused: [Counter; 2],
-    waiting: Gauge,
     connections: Gauge,
     zmq_connections: Gauge,
 }
 
 /// All actions, `delete`, `show`, `stats`, `list`, and `none` for unknown paths.
-const CALLS: usize = ROWS.len() + 5;
+const CALLS: usize = ROWS.len() + 6;
 
 impl Metrics {
     pub(crate) fn new() -> Result<Self, BuildError> {
-        let waited = Matcher::Full("locker_waited_seconds".into());
-        let recorder =
-            PrometheusBuilder::new().set_buckets_for_metric(waited, &WAIT_BUCKETS)?.build_recorder();
+        let mut builder = PrometheusBuilder::new();
+        for (name, buckets) in [
+            ("locker_wait_seconds", &WAIT_BUCKETS[..]),
+            ("locker_hold_seconds", &WAIT_BUCKETS),
+            ("locker_store_seconds", &STORE_BUCKETS),
+        ] {
+            builder = builder.set_buckets_for_metric(Matcher::Full(name.into()), buckets)?;
+        }
+        let recorder = Arc::new(builder.build_recorder());
         for (name, unit, text) in [
             (
                 "locker_requests_total",
@@ -73,11 +81,6 @@ impl Metrics {
         ] {
             recorder.describe_counter(KeyName::from(name), Some(unit), text.into());
         }
-        recorder.describe_histogram(
-            KeyName::from("locker_waited_seconds"),
-            Some(Unit::Seconds),
-            "the waiting time of calls that were not answered immediately".into(),
-        );
         let gauge = |name: &'static str, text: &'static str| {
             recorder.describe_gauge(KeyName::from(name), Some(Unit::Count), text.into());
             recorder.register_gauge(&Key::from_name(name), &METADATA)
@@ -90,9 +93,7 @@ impl Metrics {
         Ok(Self {
             refused,
             zmq_connections: gauge("locker_zmq_connections", "established ZeroMQ connections"),
-            waiting: gauge("locker_waiting", "calls that are waiting"),
             connections: gauge("locker_connections", "open HTTP connections"),
-            waited: recorder.register_histogram(&Key::from_name("locker_waited_seconds"), &METADATA),
             recorder,
             requests: Default::default(),
             slots: Default::default(),
@@ -143,15 +144,14 @@ impl Metrics {
         counter.increment(1);
     }
 
-    /// Records the duration of a wait.
-    pub(crate) fn waited(&self, time: Duration) {
-        self.waited.record(time.as_secs_f64());
+    /// Returns what the locker of this server writes to. Not a recorder of the process: a process may have two servers.
+    pub(crate) fn recorder(&self) -> Arc<PrometheusRecorder> {
+        Arc::clone(&self.recorder)
     }
 
     /// Returns the text for Prometheus, with the given current counts.
     #[expect(clippy::cast_precision_loss, reason = "counts are small")]
-    pub(crate) fn render(&self, waiting: usize, connections: usize, zmq_connections: usize) -> String {
-        self.waiting.set(waiting as f64);
+    pub(crate) fn render(&self, connections: usize, zmq_connections: usize) -> String {
         self.connections.set(connections as f64);
         self.zmq_connections.set(zmq_connections as f64);
         self.recorder.handle().render()
@@ -197,6 +197,7 @@ const NAMES: [&str; CALLS] = [
     "show",
     "stats",
     "list",
+    "explain",
     "none",
 ];
 
@@ -207,6 +208,7 @@ fn index(call: CallKind) -> usize {
         CallKind::Show => ROWS.len() + 1,
         CallKind::Stats => ROWS.len() + 2,
         CallKind::List => ROWS.len() + 3,
+        CallKind::Explain => ROWS.len() + 4,
     }
 }
 
@@ -219,9 +221,12 @@ mod tests {
         for (row, name) in ROWS.iter().zip(NAMES) {
             assert_eq!(format!("{}/{}", row.resource.segment(), row.segment), name);
         }
-        for (kind, name) in
-            [(CallKind::Delete, "delete"), (CallKind::Stats, "stats"), (CallKind::List, "list")]
-        {
+        for (kind, name) in [
+            (CallKind::Delete, "delete"),
+            (CallKind::Stats, "stats"),
+            (CallKind::List, "list"),
+            (CallKind::Explain, "explain"),
+        ] {
             assert_eq!(NAMES[index(kind)], name);
         }
     }
@@ -233,16 +238,13 @@ mod tests {
         metrics.gone(Transport::Http, CallKind::List);
         metrics.answered(Transport::ZeroMq, None, &Answer::bad_request("no"));
         metrics.slot(SlotEvent::Go);
-        metrics.waited(Duration::from_millis(3));
         metrics.refused(Transport::ZeroMq);
-        let text = metrics.render(7, 2, 3);
+        let text = metrics.render(2, 3);
         for line in [
             r#"locker_requests_total{call="list",status="204",transport="http"} 1"#,
             r#"locker_requests_total{call="list",status="gone",transport="http"} 1"#,
             r#"locker_requests_total{call="none",status="400",transport="zeromq"} 1"#,
             r#"locker_slots_total{slot="go"} 1"#,
-            "locker_waited_seconds_count 1",
-            "locker_waiting 7",
             "locker_connections 2",
             "locker_zmq_connections 3",
             r#"locker_refused_connections_total{transport="zeromq"} 1"#,

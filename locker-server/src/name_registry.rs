@@ -193,12 +193,30 @@ impl NameRegistry {
         self.of(resource).keys().filter_map(|name| stored(name)).collect()
     }
 
+    /// Returns the name that this digest replaces in keys, if clients have used it at this server.
+    pub(crate) fn spelling(&self, resource: Resource, digest: &str) -> Option<String> {
+        let is_digest =
+            digest.len() == 32 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if !is_digest {
+            return None;
+        }
+        let is_replaced =
+            |name: &str| matches!(self.stored(resource, name), Cow::Owned(other) if other == digest);
+        self.of(resource).keys().find(|name| is_replaced(name)).map(ToString::to_string)
+    }
+
     /// Returns the name as it is listed.
     fn stored<'a>(&self, resource: Resource, name: &'a str) -> Cow<'a, str> {
         match resource {
             Resource::LockByKey => name.into(),
             _ => self.admin.stored_name(resource.key_kind(), name),
         }
+    }
+
+    /// Keeps all calls with a name of this resource waiting until the result is dropped.
+    #[cfg(test)]
+    pub(crate) fn busy(&self, resource: Resource) -> impl Drop {
+        self.of(resource)
     }
 
     fn of(&self, resource: Resource) -> MutexGuard<'_, HashMap<Box<str>, u32>> {
@@ -220,7 +238,10 @@ mod tests {
         assert_eq!(names.admit(Resource::Semaphore, "{a}", FOREVER).await, None);
         locker.keyed_semaphore("{a}", 1).acquire("k", Duration::MAX, Duration::ZERO).await.unwrap();
         assert_eq!(names.admit(Resource::Semaphore, "b", FOREVER).await.unwrap().status, 429);
-        assert_eq!(names.spellings(Resource::Semaphore).into_values().collect::<Vec<_>>(), ["{a}"]);
+        let spelled: Vec<_> = names.spellings(Resource::Semaphore).into_iter().collect();
+        let [(digest, name)] = &spelled[..] else { panic!("{spelled:?}") };
+        assert_eq!((name.as_str(), names.spelling(Resource::Semaphore, digest)), ("{a}", Some(name.clone())));
+        assert_eq!(names.spelling(Resource::Event, digest), None);
     }
 
     #[tokio::test]

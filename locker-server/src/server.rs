@@ -3,6 +3,7 @@
 use crate::{
     api::{self, Answer, Call, CallKind, Method, ParsedCall, name::quoted},
     caps::{Cap, Wait, WaitCaps},
+    live::Live,
     log_throttle::{LogEvent, LogThrottle},
     metrics::{Metrics, Transport},
     open_files::ConnectionCap,
@@ -10,9 +11,11 @@ use crate::{
 };
 use std::{
     future::{Future, poll_fn},
+    num::NonZeroU64,
     pin::{Pin, pin},
+    sync::Arc,
     task::Poll,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +30,7 @@ pub(crate) type Tasks = JoinSet<&'static str>;
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) service: Service,
-    pub(crate) waits: WaitCaps,
+    pub(crate) waits: Arc<WaitCaps>,
     /// The cap on open HTTP connections.
     pub(crate) http_connections: ConnectionCap,
     /// The cap on established ZeroMQ connections.
@@ -40,6 +43,8 @@ pub(crate) struct Server {
     pub(crate) zmq_bytes: Cap,
     pub(crate) log_throttle: LogThrottle,
     pub(crate) metrics: Metrics,
+    /// What the page shows.
+    pub(crate) live: Arc<Live>,
     /// Cancelled when the server shuts down. Waiting calls then get 503.
     pub(crate) shutdown: CancellationToken,
 }
@@ -136,7 +141,7 @@ impl Server {
 
     /// Returns the metrics in the text format of Prometheus.
     pub(crate) fn render_metrics(&self) -> String {
-        self.metrics.render(self.waits.count(), self.http_connections.count(), self.zmq_connections.count())
+        self.metrics.render(self.http_connections.count(), self.zmq_connections.count())
     }
 
     /// Counts and logs a connection beyond the cap.
@@ -182,6 +187,7 @@ impl Server {
     async fn answer_without_waiting(&self, call: &Call, refusal: Answer, unanswered: Option<&Cap>) -> Answer {
         // The embedded store has already been polled once, and the call had to wait.
         if self.service.is_embedded() {
+            self.service.note_refusal(call);
             return refusal;
         }
         let _permit = match unanswered.map(Cap::permit) {
@@ -216,12 +222,11 @@ impl Server {
             {
                 return Outcome::Done(done);
             }
-            let started = Instant::now();
             if let Err(refusal) = wait.enter() {
                 return Outcome::AtCapacity(refusal);
             }
             let mut shutdown = pin!(self.shutdown.cancelled());
-            let outcome = poll_fn(|context| {
+            poll_fn(|context| {
                 if gone.as_mut().poll(context).is_ready() {
                     Poll::Ready(Outcome::ClientGone)
                 } else if shutdown.as_mut().poll(context).is_ready() {
@@ -230,9 +235,7 @@ impl Server {
                     work.as_mut().poll(context).map(Outcome::Done)
                 }
             })
-            .await;
-            self.metrics.waited(started.elapsed());
-            outcome
+            .await
         }
     }
 }
@@ -242,19 +245,35 @@ fn log(parsed: &ParsedCall, answer: &Answer) {
     if parsed.id.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let (resource, action, name) = match &parsed.call {
-        Call::Action { action, name, .. } => {
-            (Some(action.row().resource), action.row().segment, name.as_str())
-        }
-        Call::Delete(resource, name) => (Some(*resource), "delete", name.as_str()),
-        Call::Show(resource, name) => (Some(*resource), "show", name.as_str()),
-        Call::Stats(resource, name) => (Some(*resource), "stats", name.as_str()),
-        Call::List(_) => (None, "list", ""),
-    };
-    let (kind, name, status) = (resource.map(api::Resource::segment), quoted(name), answer.status);
+    let (kind, action, name) = logged(&parsed.call);
+    let (name, status) = (quoted(name), answer.status);
     if let Some(id) = &parsed.id {
         tracing::info!(kind, action, %name, id = %quoted(id), status, "answered");
     } else {
         tracing::debug!(kind, action, %name, status, "answered");
     }
+}
+
+/// Logs a change that a session of the page has made. Nothing is logged of a call that changes nothing.
+pub(crate) fn log_change(session: NonZeroU64, parsed: &ParsedCall, answer: &Answer) {
+    if parsed.call.kind().changes() {
+        let (kind, action, name) = logged(&parsed.call);
+        tracing::info!(session, kind, action, name = %quoted(name), status = answer.status, "changed by the page");
+    }
+}
+
+/// Returns the kind, the action and the name of a call.
+fn logged(call: &Call) -> (Option<&'static str>, &'static str, &str) {
+    let (resource, action, name) = match call {
+        Call::Action { action, name, .. } => {
+            (Some(action.row().resource), action.row().segment, name.as_str())
+        }
+        Call::Delete(resource, name) => (Some(*resource), "delete", name.as_str()),
+        Call::Evict(resource, name, _) => (Some(*resource), "evict", name.as_str()),
+        Call::Show(resource, name) => (Some(*resource), "show", name.as_str()),
+        Call::Stats(resource, name) => (Some(*resource), "stats", name.as_str()),
+        Call::List(_) => (None, "list", ""),
+        Call::Explain(_) => (None, "explain", ""),
+    };
+    (resource.map(api::Resource::segment), action, name)
 }

@@ -2,11 +2,14 @@
 
 mod action;
 mod holds;
+mod noted;
 mod signals;
 
 use crate::{
+    activity::{Activity, What},
     api::{
         Answer, Call, Listing, Resource,
+        explained::Explained,
         name::{TIME_SLOTS, quoted},
         state::{KeyInUse, State},
     },
@@ -20,7 +23,7 @@ use crate::{
 use action::{ActionCall, Shared};
 use locker_runtime::{Error, ErrorKind, Key, Listed, Locker, Named, Result};
 use serde::Serialize;
-use std::{future::Future, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 /// How long [`Service::ready`] waits for the store.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -40,6 +43,7 @@ impl Service {
             locker,
             holds: HoldCap::new(options.max_holds),
             counts: Counts::new(),
+            activity: Arc::default(),
             event_ttl: options.event_ttl.min(MAX_TIME),
         };
         Self { shared, log_throttle: LogThrottle::default() }
@@ -47,6 +51,22 @@ impl Service {
 
     pub(crate) fn locker(&self) -> &Locker {
         &self.shared.locker
+    }
+
+    /// Returns what the calls did.
+    pub(crate) fn activity(&self) -> &Arc<Activity> {
+        &self.shared.activity
+    }
+
+    /// Notes that a call was refused before it was carried out.
+    pub(crate) fn note_refusal(&self, call: &Call) {
+        if let Call::Action { action, name, params } = call {
+            ActionCall { shared: &self.shared, action: *action, name, params }.note_refusal();
+        }
+    }
+
+    pub(crate) fn names(&self) -> &Arc<NameRegistry> {
+        &self.shared.names
     }
 
     /// Returns `true` if the store is in this process. Its replies are ready when they are first polled.
@@ -72,9 +92,11 @@ impl Service {
                     ActionCall { shared: &self.shared, action: *action, name, params }.answer().await
                 }
                 Call::Delete(resource, name) => Box::pin(self.delete(*resource, name)).await,
+                Call::Evict(resource, name, fence) => Box::pin(self.evict(*resource, name, *fence)).await,
                 Call::Show(resource, name) => Box::pin(self.show(*resource, name)).await,
                 Call::Stats(resource, name) => Box::pin(self.stats(*resource, name)).await,
                 Call::List(listing) => Box::pin(self.list(listing)).await,
+                Call::Explain(question) => Box::pin(self.explain(&question.key)).await,
             };
             answer.unwrap_or_else(|error| self.failed(&error))
         }
@@ -118,7 +140,21 @@ impl Service {
         let in_use = self.shared.admin.delete(&self.shared.key(resource, name)).await?;
         let deleted = self.shared.counts.forget(resource, name) || in_use;
         tracing::info!(kind = resource.segment(), name = %quoted(name), deleted, "delete");
+        if deleted {
+            self.shared.activity.note((resource, name), What::Evicted, 0, None);
+        }
         Ok(if deleted { Answer::done() } else { Answer::no_such_name(name) })
+    }
+
+    /// Ends the holds with this fence or a lower one: those that somebody has seen. Waiters go on.
+    async fn evict(&self, resource: Resource, name: &str, fence: u64) -> Result<Answer> {
+        let evicted = self.shared.admin.evict_up_to(&self.shared.key(resource, name), fence).await?;
+        tracing::info!(kind = resource.segment(), name = %quoted(name), fence, evicted, "evict");
+        if evicted {
+            self.shared.activity.note((resource, name), What::Evicted, fence, None);
+            return Ok(Answer::done());
+        }
+        Ok(Answer::conflict("nothing is held with this fence or a lower one"))
     }
 
     async fn show(&self, resource: Resource, name: &str) -> Result<Answer> {
@@ -134,6 +170,15 @@ impl Service {
             Some(counts) => json(&counts),
             None => Ok(Answer::no_such_name(name)),
         }
+    }
+
+    /// Says who holds a key. One that is not below the prefix of the server is unknown.
+    async fn explain(&self, key: &str) -> Result<Answer> {
+        let (key, admin) = (Key::new(key), &self.shared.admin);
+        if admin.named(&key).is_none() {
+            return Ok(Answer::no_such_name(key.as_str()));
+        }
+        json(&Explained::from(&admin.explain(&key).await?))
     }
 
     /// Lists keys in use. The name of the server's own is left out; a page is empty only if no page follows.

@@ -1,23 +1,23 @@
 //! The store that the options name.
 
 use crate::cli::{Eviction, Prefix};
-use locker_runtime::{Error, KeyFormat, Locker, private::bindings::with_parameter};
+use locker_runtime::{Error, KeyFormat, Locker, LockerBuilder, private::bindings::with_parameter};
 
-/// Opens the store at `url`.
-///
-/// # Errors
-/// As [`locker_runtime::LockerBuilder::build`].
-pub(crate) async fn open(
-    url: &str,
-    eviction: Eviction,
-    prefix: &Prefix,
-    format: KeyFormat,
-) -> Result<Locker, Error> {
+/// Returns the builder of a locker on the store at `url`.
+pub(crate) fn builder(url: &str, eviction: Eviction, prefix: &Prefix, format: KeyFormat) -> LockerBuilder {
     let mut locker = Locker::builder().url(url);
     if eviction.allow_eviction {
         locker = with_parameter(locker, "allow_eviction", "yes");
     }
-    locker.prefix(&prefix.prefix).key_format(format).build().await.map_err(name_the_option)
+    locker.prefix(&prefix.prefix).key_format(format)
+}
+
+/// Opens the store.
+///
+/// # Errors
+/// As [`LockerBuilder::build`].
+pub(crate) async fn open(locker: LockerBuilder) -> Result<Locker, Error> {
+    locker.build().await.map_err(name_the_option)
 }
 
 /// Replaces the advice for the URL by the name of the option.

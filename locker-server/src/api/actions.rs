@@ -284,7 +284,7 @@ impl Action {
     }
 
     /// Returns `true` if the action waits for another caller or for a refill.
-    pub(super) fn waits(self) -> bool {
+    pub(crate) fn waits(self) -> bool {
         self.row().parameters.contains(&"maxwait")
     }
 

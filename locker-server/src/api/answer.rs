@@ -84,6 +84,11 @@ impl Answer {
         Self::new(404, format!("no such path: {}", quoted(path)))
     }
 
+    /// 404 with a one-line reason.
+    pub(crate) fn not_found(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(404, reason)
+    }
+
     /// 404 for a name that is not in use.
     pub(crate) fn no_such_name(name: &str) -> Self {
         Self::new(404, format!("not in use: {}", quoted(name)))
@@ -172,7 +177,7 @@ impl From<&Error> for Answer {
     fn from(error: &Error) -> Self {
         let retry_after = error.retry_after();
         match error.kind() {
-            ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Limited => {
+            ErrorKind::TimedOut | ErrorKind::RetriesExhausted | ErrorKind::Deadlock | ErrorKind::Limited => {
                 Self::timed_out(retry_after)
             }
             ErrorKind::Lost | ErrorKind::NotHeld => Self::not_held(),

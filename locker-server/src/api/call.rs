@@ -3,6 +3,7 @@
 use super::{
     actions::Action,
     answer::Answer,
+    explain::Question,
     listing::Listing,
     name,
     params::{Params, RawParams},
@@ -30,12 +31,16 @@ pub(crate) enum Call {
     Action { action: Action, name: String, params: Params },
     /// Deletes a name. Its waiters get 409.
     Delete(Resource, String),
+    /// Ends the holds with this fence or a lower one. Waiters go on.
+    Evict(Resource, String, u64),
     /// Shows the state of a name.
     Show(Resource, String),
     /// Shows what this server has counted at a name.
     Stats(Resource, String),
     /// Lists the keys in use.
     List(Box<Listing>),
+    /// Says who holds a key.
+    Explain(Box<Question>),
 }
 
 /// The kind of a call, without name and parameters.
@@ -46,6 +51,7 @@ pub(crate) enum CallKind {
     Show,
     Stats,
     List,
+    Explain,
 }
 
 impl CallKind {
@@ -54,6 +60,7 @@ impl CallKind {
     pub(crate) fn of(method: Method, path: &str) -> Option<Self> {
         Some(match (Target::parse(path).ok()?, method) {
             (Target::List, _) => Self::List,
+            (Target::Explain, _) => Self::Explain,
             (Target::Name(..), Method::Delete) => Self::Delete,
             (Target::Name(..), _) => Self::Show,
             (Target::Stats(..), _) => Self::Stats,
@@ -62,14 +69,26 @@ impl CallKind {
     }
 }
 
+impl CallKind {
+    /// Returns `true` if such a call may change something.
+    pub(crate) fn changes(self) -> bool {
+        match self {
+            Self::Action(action) => action != Action::ReadCounter,
+            Self::Delete => true,
+            Self::Show | Self::Stats | Self::List | Self::Explain => false,
+        }
+    }
+}
+
 impl Call {
     pub(crate) fn kind(&self) -> CallKind {
         match self {
             Self::Action { action, .. } => CallKind::Action(*action),
-            Self::Delete(..) => CallKind::Delete,
+            Self::Delete(..) | Self::Evict(..) => CallKind::Delete,
             Self::Show(..) => CallKind::Show,
             Self::Stats(..) => CallKind::Stats,
             Self::List(_) => CallKind::List,
+            Self::Explain(_) => CallKind::Explain,
         }
     }
 
@@ -77,10 +96,11 @@ impl Call {
     pub(crate) fn key(&self) -> Option<&str> {
         let (resource, name) = match self {
             Self::Action { action, name, .. } => (action.row().resource, name),
-            Self::Delete(resource, name) | Self::Show(resource, name) | Self::Stats(resource, name) => {
-                (*resource, name)
-            }
-            Self::List(_) => return None,
+            Self::Delete(resource, name)
+            | Self::Evict(resource, name, _)
+            | Self::Show(resource, name)
+            | Self::Stats(resource, name) => (*resource, name),
+            Self::List(_) | Self::Explain(_) => return None,
         };
         (resource == Resource::LockByKey).then_some(&**name)
     }
@@ -117,6 +137,11 @@ pub(crate) struct ParsedCall {
     pub(crate) id: Option<Box<str>>,
 }
 
+/// Returns `true` if the path is below `/v1`, or as the older version of bouncer has it.
+pub(crate) fn is_call(path: &str) -> bool {
+    path == "/v1" || path.starts_with("/v1/") || Target::parse(path).is_ok()
+}
+
 /// Parses a request.
 ///
 /// # Errors
@@ -130,13 +155,30 @@ pub(crate) fn parse(method: Method, path: &str, query: &str, form: &str) -> Resu
         let id = listing.id.take();
         return Ok(ParsedCall { call: Call::List(Box::new(listing)), id });
     }
-    let raw = RawParams::parse(query, form)?;
+    if let Target::Explain = target {
+        let mut question = Question::parse(query, form)?;
+        let id = question.id.take();
+        return Ok(ParsedCall { call: Call::Explain(Box::new(question)), id });
+    }
+    let (raw, fence) = match method {
+        Method::Delete => RawParams::parse_deletion(query, form)?,
+        _ => (RawParams::parse(query, form)?, None),
+    };
     let id = raw.id.clone();
     let call = match target {
         Target::List => Call::List(Box::default()),
+        Target::Explain => Call::Explain(Box::default()),
         Target::Name(resource, name) => {
             let name = parse_name(resource, name)?;
-            if method == Method::Delete { Call::Delete(resource, name) } else { Call::Show(resource, name) }
+            match (method, fence) {
+                (Method::Delete, Some(fence)) if resource.is_held() => Call::Evict(resource, name, fence),
+                (Method::Delete, Some(_)) => {
+                    let reason = "fence is for what is held: lock, semaphore and rwlock";
+                    return Err(Answer::bad_request(reason));
+                }
+                (Method::Delete, None) => Call::Delete(resource, name),
+                _ => Call::Show(resource, name),
+            }
         }
         Target::Stats(resource, name) => Call::Stats(resource, parse_name(resource, name)?),
         Target::Action(action, name) => {
@@ -164,17 +206,21 @@ fn parse_name(resource: Resource, segment: &str) -> Result<String, Answer> {
 #[derive(Clone, Copy, Debug)]
 enum Target<'a> {
     List,
+    Explain,
     Name(Resource, &'a str),
     Stats(Resource, &'a str),
     Action(Action, &'a str),
 }
 
 impl<'a> Target<'a> {
-    /// Accepts paths with and without `/v1`, as the two versions of bouncer have them. The list is not bouncer's: its
-    /// path is always `/v1`.
+    /// Accepts paths with and without `/v1`, as the two versions of bouncer have them. The list and what explains a key
+    /// are not bouncer's: their paths begin with `/v1`.
     fn parse(path: &'a str) -> Result<Self, Answer> {
         if path == "/v1" {
             return Ok(Self::List);
+        }
+        if path == "/v1/explain" {
+            return Ok(Self::Explain);
         }
         let unknown = || Answer::no_such_path(path);
         let rest = path.strip_prefix("/v1/").or_else(|| path.strip_prefix('/')).ok_or_else(unknown)?;
@@ -191,7 +237,7 @@ impl<'a> Target<'a> {
 
     fn check(self, method: Method) -> Result<(), Answer> {
         let (allowed, allow): (&[Method], _) = match self {
-            Self::List | Self::Stats(..) => (&[Method::Get], "GET"),
+            Self::List | Self::Explain | Self::Stats(..) => (&[Method::Get], "GET"),
             Self::Name(..) => (&[Method::Get, Method::Delete], "GET, DELETE"),
             Self::Action(..) => (&[Method::Get, Method::Post], "GET, POST"),
         };

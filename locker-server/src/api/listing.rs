@@ -31,21 +31,11 @@ impl Listing {
     /// 400 with the reason: an unknown parameter or kind, one given twice, an empty value, or a limit out of range.
     pub(super) fn parse(query: &str, form: &str) -> Result<Self, Answer> {
         let mut listing = Self::default();
-        for pair in query.split('&').chain(form.split('&')).filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            listing.set(&text(name)?, &text(value)?)?;
-        }
+        each(query, form, &NAMES, |name, value| listing.set(name, value))?;
         Ok(listing)
     }
 
-    fn set(&mut self, name: &str, value: &str) -> Result<(), Answer> {
-        let Some(name) = NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name)) else {
-            let known = NAMES.join(", ");
-            return Err(bad(format!("unknown parameter {}: known are {known}", quoted(name))));
-        };
-        if value.is_empty() {
-            return Err(bad(format!("{name} is empty: give a value or leave it out")));
-        }
+    fn set(&mut self, name: &'static str, value: &str) -> Result<(), Answer> {
         match name {
             "prefix" => once(name, &mut self.prefix, value.into()),
             "kind" => once(name, &mut self.kind, key_kind(value)?.into()),
@@ -72,8 +62,30 @@ impl Listing {
     }
 }
 
+/// Calls `set` with each parameter of a query and a form. Upper and lower case of names are alike.
+pub(crate) fn each(
+    query: &str,
+    form: &str,
+    names: &[&'static str],
+    mut set: impl FnMut(&'static str, &str) -> Result<(), Answer>,
+) -> Result<(), Answer> {
+    for pair in query.split('&').chain(form.split('&')).filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (text(name)?, text(value)?);
+        let Some(name) = names.iter().find(|known| known.eq_ignore_ascii_case(&name)) else {
+            let known = names.join(", ");
+            return Err(bad(format!("unknown parameter {}: known are {known}", quoted(&name))));
+        };
+        if value.is_empty() {
+            return Err(bad(format!("{name} is empty: give a value or leave it out")));
+        }
+        set(name, &value)?;
+    }
+    Ok(())
+}
+
 /// Returns the kind in keys. Paths spell one of them otherwise.
-fn key_kind(kind: &str) -> Result<&str, Answer> {
+pub(crate) fn key_kind(kind: &str) -> Result<&str, Answer> {
     let of_path = Resource::ALL.into_iter().find(|resource| resource.segment() == kind);
     let in_keys: &str = if let Some(resource) = of_path { resource.key_kind() } else { kind };
     if Named::KINDS.contains(&in_keys) {

@@ -5,6 +5,7 @@ mod parameters;
 use super::{
     actions::{ROWS, Row},
     answer::{JSON, TEXT},
+    explained::{Explained, ExplainedHolder},
     resource::Resource,
     state::{Function, Holder, KeyInUse, State},
     stats::StatsBody,
@@ -45,6 +46,8 @@ const EVERYWHERE: [(&str, &str); 6] = [
 const TOO_MANY: (&str, &str) =
     ("429", "too many calls wait for this name, it has too many holds, or too many names are in use");
 
+const NO_KEY: (&str, &str) = ("404", "the text is not a key below the prefix of the server");
+
 /// The answers to wrong bodies of a POST.
 const WRONG_BODY: [(&str, &str); 2] = [("413", "the body is too large"), ("415", "the body is not a form")];
 
@@ -70,14 +73,23 @@ fn build() -> OpenApi {
     }
     for (path, summary, body) in [
         ("/v1", "the keys in use", Body::Keys),
+        (
+            "/v1/explain",
+            "who holds a key, how many calls wait, and what the holders wait for",
+            Body::Json(explained),
+        ),
         ("/healthz", "whether the server runs", Body::Text),
         ("/readyz", "whether the store answers (otherwise 503)", Body::Text),
         ("/.well-known/ready", "as /readyz, for clients of bouncer", Body::Text),
         ("/metrics", "counters for Prometheus", Body::Text),
         ("/openapi.json", "this document", Body::Json(|| ObjectBuilder::new().into())),
     ] {
-        let parameters: Vec<_> = parameters::of_list().filter(|_| path == "/v1").collect();
-        let mut get = operation(path, summary, parameters, &[("200", summary)], &body);
+        let (parameters, answers) = match path {
+            "/v1" => (parameters::of_list().collect(), &[("200", summary)][..]),
+            "/v1/explain" => (parameters::of_question().collect(), &[("200", summary), NO_KEY][..]),
+            _ => (Vec::new(), &[("200", summary)][..]),
+        };
+        let mut get = operation(path, summary, parameters, answers, &body);
         if let "/healthz" | "/readyz" | "/.well-known/ready" | "/openapi.json" = path {
             get.security = Some(vec![SecurityRequirement::default()]);
             get.responses.responses.remove("401");
@@ -101,10 +113,16 @@ fn components(bearer: SecurityScheme) -> Components {
         .security_scheme("token", bearer)
         .schema("Key", KeyInUse::schema())
         .schema("Function", Function::schema())
+        .schema("Explanation", Explained::schema())
+        .schema("ExplainedHolder", ExplainedHolder::schema())
         .schema("Holder", Holder::schema())
         .schema("State", State::schema())
         .schema("Stats", StatsBody::schema())
         .build()
+}
+
+fn explained() -> RefOr<Schema> {
+    Ref::from_schema_name("Explanation").into()
 }
 
 fn keys() -> RefOr<Schema> {
@@ -130,15 +148,22 @@ fn thing(resource: Resource) -> PathItem {
     let (kind, name) = (resource.segment(), || [parameters::name(resource)]);
     let show = [("200", "the state"), ("404", "the name is not in use")];
     let state = Body::Json(|| Ref::from_schema_name("State").into());
-    let delete = [
+    let mut delete = vec![
         ("204", "forgotten; waiting calls get 409"),
         ("404", "not in use, and this server does not know it"),
     ];
+    let mut of_deletion = vec![parameters::name(resource)];
+    if resource.is_held() {
+        delete[0].1 =
+            "forgotten, and waiting calls get 409; with `fence`: holds have ended, and waiting calls go on";
+        delete.push(("409", "nothing is held with this fence or a lower one"));
+        of_deletion.push(parameters::fence());
+    }
     PathItemBuilder::new()
         .operation(HttpMethod::Get, operation(&format!("{kind}-state"), "the state", name(), &show, &state))
         .operation(
             HttpMethod::Delete,
-            operation(&format!("{kind}-delete"), "forgets the name", name(), &delete, &Body::Text),
+            operation(&format!("{kind}-delete"), "forgets the name", of_deletion, &delete, &Body::Text),
         )
         .build()
 }

@@ -33,10 +33,36 @@ impl RawParams {
     /// 400 with the reason: an unknown parameter, a parameter given twice, an empty value, a malformed number or one
     /// beyond 2^63-1, a negative size, or text that is not properly encoded UTF-8.
     pub(crate) fn parse(query: &str, form: &str) -> Result<Self, Answer> {
+        Self::parse_beside(query, form, |_, _| None)
+    }
+
+    /// Parses the parameters of a deletion, which has a `fence`, too.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub(crate) fn parse_deletion(query: &str, form: &str) -> Result<(Self, Option<u64>), Answer> {
+        let mut fence = None;
+        let parameters = Self::parse_beside(query, form, |name, value| {
+            let set = || natural("fence", value).and_then(|number| once("fence", &mut fence, number));
+            name.eq_ignore_ascii_case("fence").then(set)
+        })?;
+        Ok((parameters, fence))
+    }
+
+    /// `other` takes parameters that not all calls have.
+    fn parse_beside(
+        query: &str,
+        form: &str,
+        mut other: impl FnMut(&str, &str) -> Option<Result<(), Answer>>,
+    ) -> Result<Self, Answer> {
         let mut parameters = Self::default();
         for pair in query.split('&').chain(form.split('&')).filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            parameters.set(&text(name)?, text(value)?)?;
+            let (name, value) = (text(name)?, text(value)?);
+            match other(&name, &value) {
+                Some(taken) => taken?,
+                None => parameters.set(&name, value)?,
+            }
         }
         Ok(parameters)
     }
@@ -142,7 +168,7 @@ fn millis(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-pub(super) fn once<T>(name: &str, field: &mut Option<T>, value: T) -> Result<(), Answer> {
+pub(crate) fn once<T>(name: &str, field: &mut Option<T>, value: T) -> Result<(), Answer> {
     if field.replace(value).is_some() {
         return Err(bad(format!("{name} is given twice")));
     }

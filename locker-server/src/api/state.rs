@@ -127,6 +127,7 @@ impl<'a> State<'a> {
     }
 }
 
-fn millis(time: Duration) -> u64 {
+/// Returns whole milliseconds, rounded down.
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

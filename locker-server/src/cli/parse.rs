@@ -173,14 +173,17 @@ mod tests {
         assert!(variable(Some("a"), Some("")).is_err());
     }
 
-    /// Except those that choose what `unlock` ends: a forgotten variable must end no other hold.
+    /// Except those that choose what `unlock` ends, because a forgotten variable must end no other hold, and that of a
+    /// server's URL, because `LOCKER_URL` is that of a store.
     #[test]
     fn options_have_variables() {
         fn check(command: &Command, path: &str) {
             for option in command.get_arguments().filter(|option| option.get_long().is_some()) {
                 let long = option.get_long().unwrap_or_default();
                 let variable = match (path, long) {
-                    (_, "help" | "version") | ("locker unlock", "key" | "name" | "arg" | "fence") => None,
+                    (_, "help" | "version")
+                    | ("locker unlock" | "locker explain", "key" | "name" | "arg" | "fence")
+                    | ("locker health", "url") => None,
                     (_, "store") => Some(URL.to_owned()),
                     _ => Some(format!("LOCKER_{}", long.to_uppercase().replace('-', "_"))),
                 };

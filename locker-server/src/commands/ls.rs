@@ -1,7 +1,13 @@
 //! `locker ls`.
 
+mod json;
+
 use super::store_option::{fail, open};
-use crate::{api::name, cli::Ls};
+use crate::{
+    api::{name, state::millis},
+    cli::Ls,
+};
+use json::Array;
 use locker_runtime::{Error, Filter, Inspection, Listed, Locker, Named, primitives::inspection::Held};
 use std::{borrow::Cow, io::Write, process::ExitCode, time::Duration};
 
@@ -22,7 +28,8 @@ pub(super) async fn ls(options: Ls) -> ExitCode {
     }
 }
 
-/// Writes one line per hold, and one per key without a hold. A page is written before the next one is read.
+/// Writes one line per hold, and one per key without a hold; with `--json` an object per key. A page is written before
+/// the next one is read.
 ///
 /// # Errors
 /// As `page` and `inspect_all` of the library. The inner error is that of the output.
@@ -33,19 +40,36 @@ pub async fn list(
 ) -> Result<std::io::Result<()>, Error> {
     let (admin, filter) = (locker.admin(), filter(options));
     let (mut left, mut after) = (options.limit.map_or(usize::MAX, usize::from), None);
-    let mut table = Table::default();
+    let mut form = if options.json { Form::Json(Array::default()) } else { Form::Table(Table::default()) };
     loop {
         let page = admin.page(&filter, after.as_deref(), left.min(KEYS_AT_A_TIME)).await?;
         let keys: Vec<_> = page.keys.iter().map(|listed| listed.key.clone()).collect();
         let seen = admin.inspect_all(&keys).await?;
-        let lines = page.keys.iter().zip(seen).filter_map(|(listed, seen)| Some(lines(listed, &seen?)));
-        if let Err(error) = output.write_all(table.page(lines.flatten().collect()).as_bytes()) {
-            return Ok(Err(error));
-        }
+        let keys: Vec<_> =
+            page.keys.iter().zip(seen).filter_map(|(listed, seen)| Some((listed, seen?))).collect();
         left -= page.keys.len();
         after = page.next;
-        if after.is_none() || left == 0 {
-            return Ok(output.flush());
+        let is_last = after.is_none() || left == 0;
+        let written = form.page(&keys, is_last).and_then(|text| output.write_all(text.as_bytes()));
+        if written.is_err() || is_last {
+            return Ok(written.and_then(|()| output.flush()));
+        }
+    }
+}
+
+/// How keys are printed.
+enum Form {
+    Table(Table),
+    Json(Array),
+}
+
+impl Form {
+    fn page(&mut self, keys: &[(&Listed, Inspection)], is_last: bool) -> std::io::Result<String> {
+        match self {
+            Self::Table(table) => {
+                Ok(table.page(keys.iter().flat_map(|(listed, seen)| lines(listed, seen)).collect()))
+            }
+            Self::Json(array) => array.page(keys, is_last),
         }
     }
 }
@@ -105,10 +129,8 @@ fn lines(listed: &Listed, seen: &Inspection) -> Vec<Line> {
 }
 
 fn left(held: &Held) -> String {
-    let in_milliseconds = |left: Duration| {
-        let left = Duration::from_millis(left.as_millis().try_into().unwrap_or(u64::MAX));
-        humantime::format_duration(left).to_string()
-    };
+    let in_milliseconds =
+        |left: Duration| humantime::format_duration(Duration::from_millis(millis(left))).to_string();
     held.time_left.map_or_else(|| "-".to_owned(), in_milliseconds)
 }
 

@@ -1,6 +1,7 @@
 //! `locker run`.
 
 mod child;
+mod report;
 
 use super::store_option::{fail, open};
 use crate::{
@@ -9,7 +10,8 @@ use crate::{
     signals::{self, Signals},
 };
 use child::ChildCommand;
-use locker_runtime::{Error, ErrorKind, Guard, Locker};
+use locker_runtime::{Error, ErrorKind, Guard, LockRequest, Locker};
+use report::{Outcome, Report};
 use rustix::process::Signal;
 use std::{
     os::unix::process::ExitStatusExt,
@@ -27,29 +29,56 @@ const RELEASE_TIMEOUT_AFTER_SIGNAL: Duration = Duration::from_millis(200);
 
 /// Holds a lock while a command runs.
 pub(super) async fn run(options: Run) -> ExitCode {
-    match open(&options.store).await {
-        Ok(locker) => run_under_lock(&locker, &options).await.into(),
-        Err(error) => fail(&error).into(),
+    let report = Report::new();
+    let mut signals = match forwarded_signals() {
+        Ok(signals) => signals,
+        Err(error) => return report.print(&options, no_signals(&error)).into(),
+    };
+    let opened = tokio::select! {
+        opened = open(&options.store) => opened.map_err(|error| fail(&error)),
+        Some(signal) = signals.recv() => Err(exit_code_of_signal(signal)),
+    };
+    match opened {
+        Ok(locker) => reported(&locker, &options, &mut signals).await.into(),
+        Err(code) => report.print(&options, code).into(),
     }
 }
 
 /// Holds a lock of `locker` while the command runs, and returns the exit code.
 pub async fn run_under_lock(locker: &Locker, options: &Run) -> u8 {
-    let mut signals = match forwarded_signals() {
-        Ok(signals) => signals,
-        Err(error) => {
-            tracing::error!(%error, "cannot catch signals");
-            return UNAVAILABLE;
+    match forwarded_signals() {
+        Ok(mut signals) => reported(locker, options, &mut signals).await,
+        Err(error) => Report::new().print(options, no_signals(&error)),
+    }
+}
+
+fn no_signals(error: &std::io::Error) -> u8 {
+    tracing::error!(%error, "cannot catch signals");
+    UNAVAILABLE
+}
+
+async fn reported(locker: &Locker, options: &Run, signals: &mut Signals) -> u8 {
+    let mut report = Report::new();
+    let code = hold(locker, options, signals, &mut report).await;
+    report.print(options, code)
+}
+
+async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mut Report) -> u8 {
+    let (mut code, guard) = match acquire(locker, options, signals).await {
+        Ok(guard) => {
+            report.granted(&guard);
+            (run_command(&guard, options, signals, report).await, Some(guard))
         }
-    };
-    let (mut code, guard) = match acquire(locker, options, &mut signals).await {
-        Ok(guard) => (run_command(&guard, options, &mut signals).await, Some(guard)),
-        Err(code) => (code, None),
+        Err((outcome, code)) => {
+            report.ended(outcome);
+            (code, None)
+        }
     };
     let released = async {
         if let Some(guard) = guard
             && is_lost(guard.release().await)
         {
+            report.ended(Outcome::Lost);
             code = NOT_HELD;
         }
         // The background thread ends with the process.
@@ -57,43 +86,55 @@ pub async fn run_under_lock(locker: &Locker, options: &Run) -> u8 {
     };
     tokio::select! {
         () = released => {}
-        () = release_timeout(&mut signals) => {
+        () = release_timeout(signals) => {
             tracing::warn!("{}: not released: other callers wait until the lease has expired", options.name);
         }
     }
     code
 }
 
-async fn acquire(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Guard, u8> {
-    let mut request = locker.lock(&options.name).lease(options.lease).timeout(options.timeout);
-    if let Some(max_hold) = options.max_hold {
-        request = request.max_hold(max_hold);
-    }
+async fn acquire(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Guard, (Outcome, u8)> {
+    let request = request(locker, options).lease(options.lease).timeout(options.timeout).without_place();
+    let request = if let Some(max_hold) = options.max_hold { request.max_hold(max_hold) } else { request };
     let guard = tokio::select! {
         guard = request.acquire() => guard,
-        Some(signal) = signals.recv() => return Err(exit_code_of_signal(signal)),
+        Some(signal) = signals.recv() => return Err((Outcome::Busy, exit_code_of_signal(signal))),
     };
     guard.map_err(|error| match error.kind() {
         ErrorKind::TimedOut | ErrorKind::RetriesExhausted => {
             if options.timeout.is_zero() {
-                tracing::info!("{}: the lock is held: the command is not started", options.name);
+                tracing::info!(
+                    "{}: the {} is held: the command is not started",
+                    options.name,
+                    options.kind()
+                );
             } else {
                 tracing::error!("{error}");
             }
-            options.conflict_exit_code
+            (Outcome::Busy, options.conflict_exit_code)
         }
-        _ => fail(&error),
+        ErrorKind::Lost => (Outcome::Lost, fail(&error)),
+        _ => (Outcome::Unavailable, fail(&error)),
     })
 }
 
-async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals) -> u8 {
+fn request(locker: &Locker, options: &Run) -> LockRequest {
+    match options.permits {
+        Some(size) => locker.semaphore(&options.name, size),
+        None if options.read => locker.read_lock(&options.name),
+        None => locker.lock(&options.name),
+    }
+}
+
+async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals, report: &mut Report) -> u8 {
     // A machine that was paused may have lost the lock.
     if guard.check().is_err() {
+        report.ended(Outcome::Lost);
         tracing::error!("{}: the lock is lost: the command is not started", guard.key());
         return NOT_HELD;
     }
     match ChildCommand::start(&options.command, guard) {
-        Ok(command) => supervise(command, guard, options.kill_after, signals).await,
+        Ok(command) => supervise(command, guard, options.kill_after, signals, report).await,
         Err(error) => {
             tracing::error!("{}: {error}", options.command[0].display());
             if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
@@ -107,14 +148,19 @@ async fn supervise(
     guard: &Guard,
     kill_after: Duration,
     signals: &mut Signals,
+    report: &mut Report,
 ) -> u8 {
     loop {
         tokio::select! {
-            status = command.ended() => return exit_code(status),
+            status = command.ended() => {
+                report.ended(Outcome::Held);
+                return exit_code(status);
+            }
             Some(signal) = signals.recv() => command.forward(signal),
             () = guard.lost() => break,
         }
     }
+    report.ended(Outcome::Lost);
     command.end(kill_after, guard.key(), signals).await;
     NOT_HELD
 }
@@ -177,11 +223,14 @@ mod tests {
         let locker = Locker::memory();
         let options = Run {
             name: "a".into(),
+            permits: None,
+            read: false,
             lease: Duration::from_secs(3),
             timeout: Duration::ZERO,
             max_hold: None,
             kill_after: Duration::ZERO,
             conflict_exit_code: 1,
+            json: false,
             store: StoreOptions::default(),
             // An attempt to start it would change the exit code.
             command: vec!["/nowhere/at/all".into()],
@@ -190,6 +239,7 @@ mod tests {
         let guard = locker.lock("a").lease(options.lease).acquire().await.unwrap();
         assert!(force_release(&locker, &locker_runtime::Key::new("lock:a"), None).await.unwrap());
         guard.lost().await;
-        assert_eq!(run_command(&guard, &options, &mut signals).await, NOT_HELD);
+        let mut report = Report::new();
+        assert_eq!(run_command(&guard, &options, &mut signals, &mut report).await, NOT_HELD);
     }
 }

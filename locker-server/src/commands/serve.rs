@@ -4,6 +4,7 @@ use crate::{
     caps::{Cap, WaitCaps},
     cli::{self, Serve},
     http::{AccessPolicy, Handler, Http, MAX_REFUSING, Tokens},
+    live::{Live, Sources},
     log_throttle::LogThrottle,
     metrics::Metrics,
     open_files::{self, ConnectionCap},
@@ -15,15 +16,20 @@ use crate::{
 };
 use locker_runtime::{ErrorKind, KeyFormat, stores::without_login};
 use rustix::process::Signal;
+use sd_notify::NotifyState;
 use std::{io::Write, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     net::{TcpListener, TcpSocket},
     task::JoinSet,
+    time::MissedTickBehavior,
 };
 use tokio_util::sync::CancellationToken;
 
 /// How long clients may take to read their last answers after the shutdown has begun.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// How many seconds are between two upkeeps of the metrics.
+const METRICS_UPKEEP: u32 = 5;
 
 /// Files reserved for everything but connections of clients: listeners, the store, peers and the runtime's own. An idle
 /// server has 18 open.
@@ -79,7 +85,7 @@ async fn start(options: Serve) -> Result<Running, String> {
     let http = listen(&options).await?;
     let access = access_policy(&options)?;
     let files = Files::of(&options);
-    let server = Arc::new(server(&options, &files).await?);
+    let server = Arc::new(Box::pin(server(&options, &files)).await?);
     let sockets = zeromq::bind(&options, &server).await?;
     let mut tasks = JoinSet::new();
     announce(&options, http.as_ref(), sockets.as_ref()).map_err(|error| error.to_string())?;
@@ -98,27 +104,48 @@ async fn start(options: Serve) -> Result<Running, String> {
         sockets.serve(&mut tasks);
     }
     tasks.spawn(upkeep(server.clone()));
+    tell_supervisor(NotifyState::Ready);
     Ok(Running { server, tasks })
 }
 
 async fn server(options: &Serve, files: &Files) -> Result<Server, String> {
-    let locker = store::open(&options.store, options.eviction, &options.prefix, KeyFormat::default()).await;
+    let metrics = Metrics::new().map_err(|error| error.to_string())?;
+    let builder = store::builder(&options.store, options.eviction, &options.prefix, KeyFormat::default());
+    // Labels last as long as the process, as does the list.
+    let names = options.metric_names.iter().map(|name| &*name.clone().leak()).collect();
+    let locker = store::open(builder.recorder(metrics.recorder()).metric_names(names)).await;
     let locker = locker.map_err(|error| {
         let hint = if error.kind() == ErrorKind::Unavailable { STORE_FIRST } else { "" };
         format!("store {}: {error}{hint}", without_login(&options.store))
     })?;
+    let (service, shutdown) = (Service::new(locker, options), CancellationToken::new());
+    let waits = Arc::new(WaitCaps::new(options.max_waits, options.max_waits_per_name));
+    let live = Live::new(Sources {
+        store: scheme(&options.store).to_owned(),
+        admin: service.locker().admin(),
+        names: service.names().clone(),
+        waits: waits.clone(),
+        activity: service.activity().clone(),
+        shutdown: shutdown.clone(),
+    });
     Ok(Server {
-        service: Service::new(locker, options),
-        waits: WaitCaps::new(options.max_waits, options.max_waits_per_name),
+        service,
+        live,
+        waits,
         http_connections: files.http.clone(),
         zmq_connections: files.zmq.clone(),
         max_zmq_calls: options.max_zmq_calls,
         zmq_bytes: Cap::new(options.max_zmq_bytes),
         max_zmq_handshakes: files.handshakes,
         log_throttle: LogThrottle::default(),
-        metrics: Metrics::new().map_err(|error| error.to_string())?,
-        shutdown: CancellationToken::new(),
+        metrics,
+        shutdown,
     })
+}
+
+/// Returns the kind of store in a URL.
+fn scheme(store: &str) -> &str {
+    store.split_once(':').map_or(store, |(scheme, _)| scheme)
 }
 
 /// How the open files are used.
@@ -197,10 +224,24 @@ fn announce(options: &Serve, http: Option<&TcpListener>, sockets: Option<&Socket
     Ok(())
 }
 
+/// Tells a supervisor that has set `NOTIFY_SOCKET`, such as systemd.
+fn tell_supervisor(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "cannot tell the supervisor at NOTIFY_SOCKET");
+    }
+}
+
 async fn upkeep(server: Arc<Server>) -> &'static str {
-    let handle = server.metrics.handle();
-    while server.shutdown.run_until_cancelled(tokio::time::sleep(Duration::from_secs(5))).await.is_some() {
-        handle.run_upkeep();
+    let (handle, activity) = (server.metrics.handle(), server.service.activity());
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut until_upkeep = 0..METRICS_UPKEEP;
+    while server.shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+        activity.pass_second(server.waits.count());
+        if until_upkeep.next().is_none() {
+            until_upkeep = 1..METRICS_UPKEEP;
+            handle.run_upkeep();
+        }
     }
     "the metrics"
 }
@@ -211,6 +252,7 @@ impl Running {
             name = signals.next() => Ok(name),
             Some(ended) = self.tasks.join_next() => Err(ended),
         };
+        tell_supervisor(NotifyState::Stopping);
         self.server.shutdown.cancel();
         let code = match ended {
             Ok(name) => {

@@ -1,4 +1,4 @@
-//! The store of `run`, `ls`, `unlock` and `store check`.
+//! The store of `run`, `ls`, `explain`, `unlock` and `store check`.
 
 use crate::{cli::StoreOptions, exit_code, store};
 use locker_runtime::{Error, ErrorKind, KeyFormat, Locker};
@@ -22,7 +22,7 @@ pub(super) async fn open_with(options: &StoreOptions, format: KeyFormat) -> Resu
         Some(url) if url.starts_with("http:") || url.starts_with("https:") => misused(format!(
             "the URL of a server is not a store yet: give the URL that the server has as --store, such as {SHARED}"
         )),
-        Some(url) => store::open(url, options.eviction, &options.prefix, format).await,
+        Some(url) => store::open(store::builder(url, options.eviction, &options.prefix, format)).await,
     }
 }
 

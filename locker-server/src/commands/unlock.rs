@@ -1,8 +1,11 @@
 //! `locker unlock`.
 
-use super::store_option::{fail, open_with};
+use super::{
+    store_option::fail,
+    target::{hint, open},
+};
 use crate::cli::Unlock;
-use locker_runtime::{Admin, Error, ErrorKind, Key, KeyFormat, KeyPart, Locker};
+use locker_runtime::{Error, Key, Locker};
 use std::process::ExitCode;
 
 /// Ends the holds of a key.
@@ -15,28 +18,12 @@ pub(super) async fn unlock(options: Unlock) -> ExitCode {
 }
 
 async fn released(options: &Unlock) -> Result<bool, Error> {
-    let format = if options.python_keys { KeyFormat::Python } else { KeyFormat::default() };
-    let locker = open_with(&options.store, format).await?;
-    force_release(&locker, &key(&locker.admin(), options)?, options.fence).await
-}
-
-fn key(admin: &Admin, options: &Unlock) -> Result<Key, Error> {
-    match options {
-        Unlock { key: Some(text), .. } => {
-            let key = Key::new(text);
-            if admin.named(&key).is_some() {
-                return Ok(key);
-            }
-            let message =
-                format!("{text:?} is not a key below the prefix (--prefix): give one as locker ls prints it");
-            Err(Error::new(ErrorKind::Misused, message))
-        }
-        Unlock { name: Some(name), args, .. } => {
-            let parts: Vec<_> = args.iter().map(|part| part as &dyn KeyPart).collect();
-            Ok(admin.key_on(name, &parts))
-        }
-        Unlock { lock, .. } => Ok(admin.key("lock", lock.as_deref().unwrap_or_default())),
+    let (locker, key) = open(&options.store, &options.target).await?;
+    let is_released = force_release(&locker, &key, options.fence).await?;
+    if !is_released {
+        hint(&locker.admin(), &options.target);
     }
+    Ok(is_released)
 }
 
 /// Ends the holds of a key with this fence or a lower one, by default all current ones. The next waiter gets the lock.

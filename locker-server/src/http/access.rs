@@ -1,6 +1,9 @@
-//! Access checks: web pages are refused, and with a token file clients need a token.
+//! Access checks: other web pages are refused, and with a token file clients need a token, and the page a session.
 
-use super::tokens::Tokens;
+use super::{
+    sessions::{SessionNumber, Sessions},
+    tokens::{Role, Tokens},
+};
 use crate::api::{Answer, name::quoted};
 use hyper::{
     HeaderMap, Request, Version,
@@ -11,18 +14,31 @@ use std::net::IpAddr;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// The header of the page's changes. A page of another site cannot send it.
+const PAGE: HeaderName = HeaderName::from_static("x-locker-page");
+
 /// The checks before a request is parsed.
 #[derive(Debug)]
 pub(crate) struct AccessPolicy {
     tokens: Option<Tokens>,
+    pub(super) sessions: Sessions,
     hosts: Vec<String>,
+}
+
+/// A client that may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) role: Role,
+    /// The session of the page, if the client has no token of its own.
+    pub(super) session: Option<SessionNumber>,
 }
 
 impl AccessPolicy {
     /// `hosts` are the names of this server besides its addresses; `*` accepts any host.
     pub(crate) fn new(tokens: Option<Tokens>, hosts: Vec<String>) -> Self {
         let hosts = hosts.into_iter().map(|host| host_only(&host).to_owned());
-        Self { tokens, hosts: hosts.filter(|host| !host.is_empty()).collect() }
+        let hosts = hosts.filter(|host| !host.is_empty()).collect();
+        Self { tokens, sessions: Sessions::default(), hosts }
     }
 
     /// Refuses requests that a foreign web page made a browser send.
@@ -63,14 +79,62 @@ impl AccessPolicy {
         )))
     }
 
-    pub(super) fn check_token(&self, headers: &HeaderMap) -> Result<(), Answer> {
-        let Some(tokens) = &self.tokens else { return Ok(()) };
+    /// Returns `true` if clients need a token.
+    pub(super) fn needs_token(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Returns the role of a token, or `None` if it is wrong.
+    pub(super) fn role(&self, token: &[u8]) -> Option<Role> {
+        self.tokens.as_ref()?.role(token)
+    }
+
+    /// Returns the client that sends these headers. A token takes precedence over the cookie of a session. Another
+    /// `Authorization` is that of a proxy in front of this server, which has checked it.
+    ///
+    /// # Errors
+    /// 401 if a token is needed, and the headers have neither a right one nor a session.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Caller, Answer> {
+        if self.tokens.is_none() {
+            return Ok(Caller { role: Role::Full, session: None });
+        }
         let mut given = headers.get_all(AUTHORIZATION).iter();
-        let token = match (given.next(), given.next()) {
-            (Some(value), None) => bearer(value.as_bytes()),
+        let caller = match (given.next(), given.next()) {
+            (None, _) => self.of_session(headers),
+            (Some(value), None) => match bearer(value.as_bytes()) {
+                Some(token) => self.role(token).map(|role| Caller { role, session: None }),
+                None => self.of_session(headers),
+            },
             _ => None,
         };
-        if token.is_some_and(|token| tokens.accepts(token)) { Ok(()) } else { Err(Answer::unauthorized()) }
+        caller.ok_or_else(Answer::unauthorized)
+    }
+
+    fn of_session(&self, headers: &HeaderMap) -> Option<Caller> {
+        self.sessions.of(headers).map(|(session, role)| Caller { role, session: Some(session) })
+    }
+
+    /// Returns the client that sends these headers, if it may do so. `changes` says whether the request changes
+    /// anything.
+    ///
+    /// # Errors
+    /// 401 as [`caller`](Self::caller); 403 if a client that may only read wants to change something, or the change of
+    /// a session lacks the header of the page.
+    pub(super) fn authorize(
+        &self,
+        headers: &HeaderMap,
+        changes: impl FnOnce() -> bool,
+    ) -> Result<Caller, Answer> {
+        let caller = self.caller(headers)?;
+        if caller == (Caller { role: Role::Full, session: None }) || !changes() {
+            return Ok(caller);
+        }
+        if caller.role == Role::Read {
+            return Err(Answer::forbidden(
+                "this token may only read: its line in --token-file ends in `read`",
+            ));
+        }
+        check_page(headers).map(|()| caller)
     }
 
     /// Returns `true` if the server is reached under this name or address. The port is ignored, because it may be
@@ -86,6 +150,14 @@ impl AccessPolicy {
         host.eq_ignore_ascii_case("localhost")
             || self.hosts.iter().any(|ours| ours == "*" || ours.eq_ignore_ascii_case(host))
     }
+}
+
+/// Refuses a request that the page of this server has not sent.
+pub(super) fn check_page(headers: &HeaderMap) -> Result<(), Answer> {
+    if headers.get(PAGE).is_some_and(|value| value == "1") {
+        return Ok(());
+    }
+    Err(Answer::forbidden("only the page of this server may send this: the header X-Locker-Page is missing"))
 }
 
 /// Returns `true` if a page of this origin came from this host. The ports must be equal, because another port may be
@@ -223,5 +295,27 @@ mod tests {
     fn any_host_can_be_allowed() {
         let policy = AccessPolicy::new(None, vec!["*".into()]);
         assert!(policy.is_own_host("whatever.example:1", LOCAL));
+    }
+
+    /// A proxy in front of the server may send on what it has checked itself.
+    #[test]
+    fn session_counts_beside_the_login_of_a_proxy() {
+        let tokens = Tokens::parse("0123456789abcdef0123456789abcdef\n").unwrap();
+        let policy = AccessPolicy::new(Some(tokens), Vec::new());
+        let (session, id) = policy.sessions.start(Role::Read);
+        let caller = |authorization: &str, cookie: &str| {
+            let headers = [(AUTHORIZATION, authorization), (hyper::header::COOKIE, cookie)];
+            let headers = headers.into_iter().filter(|(_, value)| !value.is_empty());
+            let headers = headers.map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()));
+            policy.caller(&headers.collect()).ok()
+        };
+        let cookie = format!("locker_session={id}");
+        let of_session = Some(Caller { role: Role::Read, session: Some(session) });
+        assert_eq!(caller("", &cookie), of_session);
+        assert_eq!(caller("Basic eDp5", &cookie), of_session);
+        assert_eq!(caller("Basic eDp5", ""), None);
+        assert_eq!(caller("Bearer wrong", &cookie), None, "a token is what the client has chosen");
+        let of_token = Some(Caller { role: Role::Full, session: None });
+        assert_eq!(caller("Bearer 0123456789abcdef0123456789abcdef", &cookie), of_token);
     }
 }

@@ -1,6 +1,6 @@
 //! One connection.
 
-use super::{handler::Handler, response::Response, stream::Stream};
+use super::{handler::Handler, response, stream::Stream};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
@@ -32,8 +32,7 @@ pub(super) async fn serve(permit: ConnectionPermit, stream: TcpStream) {
         let response = handler.answer(client, request).await;
         Ok::<_, Infallible>(response.unwrap_or_else(|| {
             client.close();
-            // The client does not get it.
-            Response::default()
+            response::nothing()
         }))
     });
     let builder = builder(handler.header_size(), handler.header_timeout());

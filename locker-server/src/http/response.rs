@@ -3,7 +3,7 @@
 use super::unread::Unread;
 use crate::api::Answer;
 use bytes::Bytes;
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 use hyper::{
     HeaderMap, StatusCode,
     header::{
@@ -13,7 +13,8 @@ use hyper::{
 };
 use std::{borrow::Cow, time::Duration};
 
-pub(super) type Response = hyper::Response<Full<Bytes>>;
+/// The bodies of routes are those of axum.
+pub(super) type Response = hyper::Response<Either<Full<Bytes>, axum::body::Body>>;
 
 const FENCE: HeaderName = HeaderName::from_static("locker-fence");
 
@@ -38,7 +39,7 @@ pub(super) fn response(mut answer: Answer, unread: Option<Unread>) -> Response {
         (Cow::Owned(text), None) => Bytes::from(text),
     };
     let content_type = answer.content_type();
-    let mut response = Response::new(Full::new(body));
+    let mut response = Response::new(Either::Left(Full::new(body)));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -56,6 +57,19 @@ pub(super) fn response(mut answer: Answer, unread: Option<Unread>) -> Response {
         add_refusal_headers(headers, answer.status, answer.retry_after, answer.allow);
     }
     response
+}
+
+/// Turns a response into that of a route.
+pub(super) fn of_route(response: Response) -> axum::response::Response {
+    response.map(|body| match body {
+        Either::Left(body) => axum::body::Body::new(body),
+        Either::Right(body) => body,
+    })
+}
+
+/// Returns the response to a client that does not get it.
+pub(super) fn nothing() -> Response {
+    Response::new(Either::Left(Full::default()))
 }
 
 fn add_refusal_headers(

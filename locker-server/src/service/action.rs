@@ -1,9 +1,10 @@
 //! One call of an action.
 
 use crate::{
+    activity::Activity,
     api::{Action, Answer, Params, Resource},
     caps::HoldCap,
-    counts::Counts,
+    counts::{Counting, Counts},
     name_registry::NameRegistry,
     ranges::MAX_TIME,
 };
@@ -18,6 +19,7 @@ pub(super) struct Shared {
     pub(super) names: Arc<NameRegistry>,
     pub(super) holds: HoldCap,
     pub(super) counts: Counts,
+    pub(super) activity: Arc<Activity>,
     /// How long a sent event is remembered.
     pub(super) event_ttl: Duration,
 }
@@ -43,10 +45,12 @@ pub(super) struct ActionCall<'a> {
 impl ActionCall<'_> {
     pub(super) async fn answer(&self) -> Result<Answer> {
         if let Some(refusal) = self.admit_name().await {
+            self.note_refusal();
             return Ok(refusal);
         }
         let counting = self.shared.counts.begin(self.action, self.name, &self.shared.names);
         let answer = self.run().await;
+        self.note(&answer, counting.as_ref().map(Counting::elapsed));
         if let Some(counting) = counting {
             counting.end(self.action, self.params, &answer);
         }

@@ -54,6 +54,24 @@ fn actions_are_parsed_with_and_without_v1() {
 }
 
 #[test]
+fn holds_are_ended_up_to_a_fence() {
+    let delete = |path: &str, query: &str| parse(Method::Delete, path, query, "").map(|parsed| parsed.call);
+    for (path, resource) in [("/v1/lock/a", Resource::Lock), ("/semaphore/a", Resource::Semaphore)] {
+        assert_eq!(delete(path, "Fence=7&id=x"), Ok(Call::Evict(resource, "a".into(), 7)));
+    }
+    for (path, query, named) in [
+        ("/v1/event/a", "fence=7", "fence is for what is held"),
+        ("/v1/lock/a", "fence=", "fence"),
+        ("/v1/lock/a", "fence=-1", "fence is -1"),
+        ("/v1/lock/a", "fence=1&fence=2", "fence is given twice"),
+    ] {
+        let refusal = delete(path, query).expect_err(query);
+        assert!(refusal.status == 400 && refusal.body.contains(named), "{query}: {}", refusal.body);
+    }
+    assert_eq!(parse(Method::Get, "/v1/lock/a", "fence=7", "").expect_err("of a GET").status, 400);
+}
+
+#[test]
 fn defaults_are_those_of_bouncer() {
     let defaults = Params {
         size: 1,

@@ -92,6 +92,19 @@ pub(super) fn of_list() -> impl Iterator<Item = Parameter> {
     parameters.into_iter().map(|(name, text, schema)| in_query(name, text, schema, Required::False))
 }
 
+/// Describes the parameters of the call that explains a key.
+pub(super) fn of_question() -> impl Iterator<Item = Parameter> {
+    let key = in_query("key", "the whole key, as GET /v1 lists it", not_empty(), Required::True);
+    [key, in_query("id", text("id"), not_empty(), Required::False)].into_iter()
+}
+
+/// Describes up to which hold a deletion goes.
+pub(super) fn fence() -> Parameter {
+    let schema = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(0)).build();
+    let text = "ends only the holds with this fence or a lower one, as the state shows them";
+    in_query("fence", text, schema.into(), Required::False)
+}
+
 fn in_query(name: &str, text: &str, schema: RefOr<Schema>, needed: Required) -> Parameter {
     let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Query).required(needed);
     parameter.description(Some(text)).schema(Some(schema)).build()
