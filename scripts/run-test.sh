@@ -4,8 +4,6 @@
 # as a whole when it ends, and its status stands in the folder LOCKER_TEST_PROGRAMS then.
 set -euo pipefail
 program=$(basename "$1")
-# Its crowds of a thousand waiters keep both processors busy.
-[[ $program != redis-* ]] || unset RUST_TEST_THREADS
 case "$1" in
 # Without a program such as this one, rustdoc names the bundle of examples here. Then each runs in a process of its own.
 */rustdoctest*)

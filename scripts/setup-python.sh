@@ -3,6 +3,7 @@
 # what would be installed. The package in `clients/python` needs Python 3.11 or newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/packages.sh
 target=${CARGO_TARGET_DIR:-target}
 mkdir -p "$target"
 # The tests run in other folders than this one.
@@ -30,7 +31,8 @@ newest() {
 }
 if ! is_complete; then
     if [ "${1:-}" = --plan ]; then
-        [ -x "$venv/bin/pip" ] || python3 -c 'import ensurepip, venv' 2>/dev/null || echo "apt-get install python3-venv"
+        [ -x "$venv/bin/pip" ] || python3 -c 'import ensurepip, venv' 2>/dev/null ||
+            install_packages --plan "" "" python3-venv
         echo "pip install ${packages[*]} (from PyPI, into $venv)"
         exit 0
     fi
@@ -38,8 +40,7 @@ if ! is_complete; then
     "$venv/bin/python" -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
         "$python" -m venv --clear "$venv" >&2 || {
         # Debian keeps the module apart.
-        [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || exit 1
-        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv >&2
+        install_packages "" "" "" python3-venv
         "$python" -m venv --clear "$venv" >&2
     }
     "$venv/bin/pip" install --quiet --disable-pip-version-check --no-compile "${packages[@]}" >&2

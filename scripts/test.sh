@@ -59,7 +59,6 @@ done | tee "$log"
 # Compiles while the programs are installed. The tests below compile what fails here again, and report it.
 {
     cargo test --workspace --all-features --no-run
-    cargo build --package locker-tests --all-features --example turns
     cargo build --package locker-python --lib
 } >"$building" 2>&1 &
 build=$!
@@ -109,7 +108,7 @@ fi
 
 say "tests and documentation examples"
 # Most tests wait for servers and for leases: more of them at a time than there are processors.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-6}
 export LOCKER_TEST_PROGRAMS=$programs LOCKER_TEST_SIGNALS="${signals[*]-}"
 slots=${LOCKER_TEST_SLOTS:-2}
 [ "$slots" -ge 1 ] || { echo "LOCKER_TEST_SLOTS is $slots: give at least 1" >&2 && exit 1; }
@@ -134,8 +133,8 @@ python_tests() {
         [[ $1 =~ ^[A-Za-z0-9_]+$ ]] || return 0
         selected=(-k "$1")
     fi
-    # Debug builds share what the tests above have compiled. The program takes turns with Python.
-    cargo build --package locker-tests --all-features --example turns &&
+    # The program takes turns with Python. Without the whole workspace, cargo would compile most libraries once more.
+    cargo build --workspace --all-features --example turns &&
         VIRTUAL_ENV=$(dirname "$(dirname "$LOCKER_TEST_PYTHON")") "$LOCKER_TEST_PYTHON" -m maturin develop --quiet \
             --manifest-path clients/python/Cargo.toml &&
         (cd clients/python && ${defaults[@]+"${defaults[@]}"} "$LOCKER_TEST_PYTHON" -m pytest -q \

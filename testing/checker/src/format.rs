@@ -83,6 +83,12 @@ pub struct Header {
     /// How much the clocks of the store and of the callers may differ. Default: 10 ms.
     #[serde(default = "a_little")]
     pub clocks_differ: u64,
+    /// How long a circle lasts at least for which a call fails. Default: 0.
+    #[serde(default)]
+    pub circles_last: u64,
+    /// How long a wait and all that it waits for may stay as they are. Default: not judged.
+    #[serde(default = "indefinitely")]
+    pub stands_still_within: u64,
 }
 
 fn yes() -> bool {
@@ -95,6 +101,10 @@ fn noticed() -> u64 {
 
 fn second() -> u64 {
     1_000_000_000
+}
+
+fn indefinitely() -> u64 {
+    u64::MAX
 }
 
 fn a_little() -> u64 {

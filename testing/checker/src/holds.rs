@@ -113,11 +113,14 @@ fn entered_too_early(holds: &[&Hold], whole: u64) -> Vec<Problem> {
         lasting.retain(|before| Some(earliest) < before.seen);
         let there: Vec<&Hold> =
             lasting.iter().copied().filter(|before| Some(hold.entered) < before.seen).collect();
-        if there.iter().map(|before| before.share).sum::<u64>() + hold.share > whole {
+        let taken: u128 = there.iter().chain([hold]).map(|hold| u128::from(hold.share)).sum();
+        if taken > whole.into() {
             let back = there.iter().any(|before| hold.entered < before.entered);
             let what = if back { "falling fence" } else { "overlap" };
+            // The latest are enough to show it, unless each takes little of much.
+            let there = &there[there.len().saturating_sub(Problem::NAMED)..];
             let held: Vec<String> = there.iter().map(ToString::to_string).collect();
-            let all = [&there[..], &[hold]].concat();
+            let all = [there, &[hold]].concat();
             problems.push(of(&all, format!("{what}: {}; {hold}", held.join("; "))));
         }
         lasting.push(hold);
@@ -202,6 +205,21 @@ mod tests {
         assert_eq!(problems_of(2, &[hold(1, 0, 30, 40), hold(2, 0, 10, 20), hold(3, 0, 25, 29)]), [""; 0]);
         let found = problems_of(2, &[hold(1, 0, 30, 40), hold(2, 0, 10, 26), hold(3, 0, 25, 29)]);
         assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn any_number_of_permits_is_counted() {
+        let most = |hold| Hold { share: u64::MAX, ..hold };
+        let found = problems_of(u64::MAX, &[most(hold(1, 0, 10, 20)), most(hold(2, 0, 15, 30))]);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn problem_names_few_lines() {
+        let holds: Vec<Hold> = (0..100).map(|line| Hold { line, ..hold(line as u64, 0, 10, 20) }).collect();
+        let found = broken(&holds, 1);
+        assert_eq!(found.len(), 99);
+        assert!(found.iter().all(|problem| problem.lines.len() <= Problem::NAMED + 1), "{found:?}");
     }
 
     #[test]

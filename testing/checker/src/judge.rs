@@ -1,6 +1,7 @@
 //! The judge of a whole history.
 
 use crate::{
+    circles,
     format::{Call, Header, Kind, Losses, Outcome},
     history::{Called, History, Unreadable},
     holds::{self, Hold},
@@ -25,6 +26,7 @@ pub fn judge(input: impl BufRead) -> Result<Verdict, Unreadable> {
         let named = format!("{kind} {name}");
         verdict.problems.extend(problems.into_iter().map(|problem| problem.on(&named)));
     }
+    circles::judge(&history, &mut verdict);
     resources::judge(&history.resources, &mut verdict);
     let own = history.problems.iter().map(|at| Problem::new([at.line], at.it.text.clone()));
     verdict.problems.extend(own);

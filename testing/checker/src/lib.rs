@@ -18,6 +18,8 @@
 
 mod judge;
 
+mod circles;
+
 mod liveness;
 mod steps;
 

@@ -58,7 +58,7 @@ impl Quota {
         match self {
             // The end of one interval, some whole ones, and the start of another.
             Self::FixedWindow { size, interval } | Self::TokenBucket { size, interval } => {
-                size.saturating_mul(stretch / interval + 2)
+                size.saturating_mul((stretch / interval).saturating_add(2))
             }
             Self::Gcra { size, interval, burst } => {
                 let paced = u128::from(stretch) * u128::from(size) / u128::from(interval);
@@ -99,7 +99,7 @@ impl Quota {
         let stretch = later[at].entered - from;
         let text =
             format!("over the limit: {tokens} instead of {most} tokens within {stretch} ns from {from}");
-        Some(Problem::new(later[..=at].iter().map(|one| one.line), text))
+        Some(Problem::new(later[..=at].iter().rev().take(Problem::NAMED).map(|one| one.line), text))
     }
 }
 
@@ -139,6 +139,8 @@ mod tests {
         let early = at(&[1, 2, SECOND / 2, SECOND / 2 + 1]);
         assert_eq!(PACED.broken(&early[..3], gains(600_000_000)), []);
         assert_eq!(PACED.broken(&early, gains(600_000_000)).len(), 1);
+        let finest = Quota::FixedWindow { size: 1, interval: 1 };
+        assert_eq!(finest.broken(&early, gains(u64::MAX)), []);
     }
 
     #[test]

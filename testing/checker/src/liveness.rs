@@ -37,7 +37,7 @@ fn call_is_due(call: &Operation, within: u64) -> Option<u64> {
 }
 
 /// Returns when the process was killed first after `asked`.
-fn killed(history: &History, process: u64, asked: u64) -> Option<u64> {
+pub(crate) fn killed(history: &History, process: u64, asked: u64) -> Option<u64> {
     let kills = history.faults.iter().filter(|fault| fault.fault == "kill" && fault.process == Some(process));
     kills.map(|fault| fault.at).filter(|at| *at >= asked).min()
 }

@@ -19,14 +19,15 @@ pub(crate) fn judge(resources: &[At<Resource>], verdict: &mut Verdict) {
 
 /// Compares the value with the number of accepted updates: the difference is lost.
 fn weigh(At { line, it: Resource { name, fenced, plain } }: &At<Resource>, verdict: &mut Verdict) {
-    verdict.fenced_updates += fenced.accepted;
+    verdict.fenced_updates = verdict.fenced_updates.saturating_add(fenced.accepted);
     if fenced.value != fenced.accepted {
         let text =
             format!("on {name}, lost update under a fence: {} of {} are left", fenced.value, fenced.accepted);
         verdict.problems.push(Problem::new([*line], text));
     }
-    verdict.plain_updates += plain.accepted;
-    verdict.plain_lost += plain.accepted.saturating_sub(plain.value);
+    verdict.plain_updates = verdict.plain_updates.saturating_add(plain.accepted);
+    let lost = plain.accepted.saturating_sub(plain.value);
+    verdict.plain_lost = verdict.plain_lost.saturating_add(lost);
 }
 
 #[cfg(test)]
@@ -53,6 +54,14 @@ mod tests {
             1,
             "a value above the accepted updates is a problem as well"
         );
+    }
+
+    #[test]
+    fn any_number_of_updates_is_counted() {
+        let (mut verdict, most) = (Verdict::default(), Counted { value: 0, accepted: u64::MAX });
+        let it = Resource { name: "0".into(), fenced: Counted { value: u64::MAX, ..most }, plain: most };
+        judge(&[At { line: 2, it: it.clone() }, At { line: 3, it }], &mut verdict);
+        assert_eq!((verdict.fenced_updates, verdict.plain_lost), (u64::MAX, u64::MAX));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a judge has found.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 /// What a judge has found.
 #[derive(Debug, Default)]
@@ -29,6 +29,8 @@ pub struct Verdict {
     pub lost: usize,
     /// The grants out of order, at any time.
     pub inversions: usize,
+    /// How long the circles lasted that ended with `deadlock`, the shortest first.
+    pub circles: Vec<Duration>,
 }
 
 impl Verdict {
@@ -47,6 +49,14 @@ impl fmt::Display for Verdict {
         writeln!(f, "other calls: {:?}", self.steps)?;
         writeln!(f, "{} guards lost at their first check, nothing written under them", self.too_late)?;
         writeln!(f, "{} served out of order, over reconnects and restarts", self.inversions)?;
+        if let (Some(shortest), Some(longest)) = (self.circles.first(), self.circles.last()) {
+            let middle = self.circles[self.circles.len() / 2];
+            let count = self.circles.len();
+            writeln!(
+                f,
+                "{count} circles ended with a deadlock after {shortest:.1?} to {longest:.1?}, half of them by {middle:.1?}"
+            )?;
+        }
         writeln!(f, "{} updates under a fence, none lost unless listed above", self.fenced_updates)?;
         writeln!(f, "{} updates under the lock alone, {} lost", self.plain_updates, self.plain_lost)?;
         write!(f, "{} problems", self.problems.len())
@@ -70,6 +80,9 @@ impl Problem {
         lines.dedup();
         Self { lines, text: text.into() }
     }
+
+    /// The most lines that a problem names: those of a primitive that excludes nobody would be the square of its calls.
+    pub(crate) const NAMED: usize = 16;
 
     /// Names the primitive.
     pub(crate) fn on(self, name: &str) -> Self {

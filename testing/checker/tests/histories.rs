@@ -79,7 +79,8 @@ fn unreadable_histories_say_where_and_why() {
     };
     let held = r#","entered":20,"fence":1,"outcome":"granted""#;
     let again = lock("") + &lock("").replace(r#""name":"a""#, r#""name":"b""#)[HEADER.len() + 1..];
-    let sizes = lock("") + &lock(r#","size":2"#).replace(r#""id":1,"#, "")[HEADER.len() + 1..];
+    let semaphore = |size| lock(size).replace(r#""kind":"lock""#, r#""kind":"semaphore""#);
+    let sizes = semaphore("") + &semaphore(r#","size":2"#).replace(r#""id":1,"#, "")[HEADER.len() + 1..];
     for (history, error) in [
         (String::new(), "line 1 cannot be read: the header is missing"),
         (HEADER.replace(":1,", ":2,"), "line 1 cannot be read: version 2, but this program reads 1"),
@@ -94,8 +95,12 @@ fn unreadable_histories_say_where_and_why() {
         (lock(r#","outcome":"granted""#), "line 2 cannot be read: outcome and `entered` disagree"),
         (lock(&held.replace(r#","fence":1"#, "")), "line 2 cannot be read: outcome and `fence` disagree"),
         (lock(r#","outcome":"timed-out""#), "line 2 cannot be read: outcome and `ended` disagree"),
+        (lock(r#","size":2"#), "line 2 cannot be read: this kind has no size"),
+        (lock(r#","permits":0"#), "line 2 cannot be read: this kind has no permits"),
+        (semaphore(r#","permits":0"#), "line 2 cannot be read: 0 permits or tokens"),
         (lock(held).replace("acquire", "admit"), "line 2 cannot be read: this kind has no such call"),
         (lock(r#","ended":11,"outcome":"refused""#), "line 2 cannot be read: this call has no such outcome"),
+        (semaphore(r#","around":[0]"#), "line 2 cannot be read: `around` belongs to lock"),
         (again, "line 3 cannot be read: another call has this process and id"),
         (sizes, "line 3 cannot be read: size or quota differs from line 2"),
     ] {

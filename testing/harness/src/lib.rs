@@ -1,6 +1,7 @@
 //! Support for the tests: real servers, a network that can be broken, a store that fails on demand, and waiting for
 //! conditions.
 
+mod chromedriver;
 mod cluster_setup;
 mod corpus;
 mod etcd_server;
@@ -21,6 +22,7 @@ mod slow_disk;
 mod test_process;
 mod wall_clock;
 
+pub use chromedriver::Chromedriver;
 pub use cluster_setup::ClusterSetup;
 pub use corpus::corpus;
 pub use etcd_server::{EtcdCluster, EtcdServer};

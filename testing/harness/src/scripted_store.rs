@@ -53,13 +53,14 @@ impl<T> Step<T> {
 #[derive(Clone)]
 pub struct ScriptedStore(Arc<Scripted>);
 
-type Script = Box<dyn FnMut(&Request) -> Step + Send>;
+type Script = Box<dyn FnMut(&Key, &Request) -> Step + Send>;
 
 struct Scripted {
     memory: Memory,
     waiter_ttl: Option<Duration>,
     on_call: Mutex<Script>,
     on_describe: Mutex<Box<dyn FnMut() -> Step<()> + Send>>,
+    no_texts: Mutex<Option<Error>>,
     requests: Mutex<Vec<(Key, Request)>>,
 }
 
@@ -80,20 +81,31 @@ impl ScriptedStore {
         Self(Arc::new(Scripted {
             memory: Memory::new(),
             waiter_ttl,
-            on_call: Mutex::new(Box::new(|_| Step::CarryOut)),
+            on_call: Mutex::new(Box::new(|_, _| Step::CarryOut)),
             on_describe: Mutex::new(Box::new(|| Step::CarryOut)),
+            no_texts: Mutex::default(),
             requests: Mutex::default(),
         }))
     }
 
     /// Asks `script` what to do with each request from now on.
-    pub fn on_call(&self, script: impl FnMut(&Request) -> Step + Send + 'static) {
+    pub fn on_call(&self, mut script: impl FnMut(&Request) -> Step + Send + 'static) {
+        self.on_call_at(move |_, request| script(request));
+    }
+
+    /// Asks `script` what to do with each request at a key from now on.
+    pub fn on_call_at(&self, script: impl FnMut(&Key, &Request) -> Step + Send + 'static) {
         *lock(&self.0.on_call) = Box::new(script);
     }
 
     /// Asks `script` what to do with each description from now on.
     pub fn on_describe(&self, script: impl FnMut() -> Step<()> + Send + 'static) {
         *lock(&self.0.on_describe) = Box::new(script);
+    }
+
+    /// Returns `error` to each question for descriptions from now on.
+    pub fn refuse_texts(&self, error: Error) {
+        *lock(&self.0.no_texts) = Some(error);
     }
 
     /// Returns `error` to each of these requests from now on, and carries out the others.
@@ -147,7 +159,7 @@ impl fmt::Debug for ScriptedStore {
 impl Store for ScriptedStore {
     fn call<'a>(&'a self, key: &'a Key, request: &'a Request) -> Calling<'a> {
         lock(&self.0.requests).push((key.clone(), request.clone()));
-        let step = lock(&self.0.on_call)(request);
+        let step = lock(&self.0.on_call)(key, request);
         Calling::Pending(Box::pin(step.run(async || self.0.memory.call(key, request).await)))
     }
 
@@ -165,7 +177,10 @@ impl Store for ScriptedStore {
         prefix: &'a str,
         subjects: &'a [String],
     ) -> Answering<'a, Vec<Option<String>>> {
-        self.0.memory.descriptions(prefix, subjects)
+        match lock(&self.0.no_texts).clone() {
+            Some(error) => Box::pin(std::future::ready(Err(error))),
+            None => self.0.memory.descriptions(prefix, subjects),
+        }
     }
 
     fn mailboxes(&self) -> &Mailboxes {
@@ -174,5 +189,9 @@ impl Store for ScriptedStore {
 
     fn waiter_ttl(&self) -> Option<Duration> {
         self.0.waiter_ttl
+    }
+
+    fn fence_is_time(&self) -> bool {
+        self.0.memory.fence_is_time()
     }
 }

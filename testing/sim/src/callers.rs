@@ -116,40 +116,47 @@ impl Place {
         };
         (operation.entered, operation.fence) = (Some(self.now()), Some(guard.fence()));
         operation.outcome = Outcome::Granted;
-        let until = self.fleet.now() + body * 1_000;
+        let (until, mut promised) = (self.fleet.now() + body * 1_000, 0);
         let is_lost = loop {
             let moment = self.now();
             if guard.check().is_err() {
                 break true;
             }
             operation.seen = Some(moment);
+            promised = promised.max(self.promised(&guard));
             self.report(&operation);
             if self.fleet.now() >= until {
                 break false;
             }
             background::sleep(CHECK).await;
         };
-        self.end(operation, guard, *end, is_lost).await;
+        promised = promised.max(self.promised(&guard));
+        self.end(operation, guard, *end, is_lost, promised).await;
     }
 
-    async fn end(&self, mut operation: Operation, guard: Guard, end: End, is_lost: bool) {
+    /// Returns the true time up to which the guard says that it holds, on a clock that is at most a thousandth faster.
+    fn promised(&self, guard: &Guard) -> u64 {
+        self.now() + u64::try_from(guard.remaining().as_nanos()).unwrap_or(0) / 1_000 * 999
+    }
+
+    async fn end(&self, mut operation: Operation, guard: Guard, end: End, is_lost: bool, promised: u64) {
         if end == End::Leave {
             return std::mem::forget(guard);
         }
         operation.left = Some(self.now());
+        // A release that never returns leaves this line.
+        self.report(&operation);
+        let lost = |at: u64| if at < promised { Outcome::LostEarly } else { Outcome::Lost };
         if end == End::Release {
-            let provably_left = self.now() + u64::try_from(guard.remaining().as_nanos()).unwrap_or(0);
             operation.outcome = match guard.release().await {
                 Ok(()) => Outcome::Released,
-                Err(error)
-                    if error.kind() == ErrorKind::Lost && self.now() * 1_001 / 1_000 < provably_left =>
-                {
-                    Outcome::LostEarly
-                }
+                // The loss that was seen before the release.
+                Err(_) if is_lost => lost(operation.left.unwrap_or(0)),
+                Err(error) if error.kind() == ErrorKind::Lost => lost(self.now()),
                 Err(_) => Outcome::Lost,
             };
         } else {
-            operation.outcome = if is_lost { Outcome::Lost } else { Outcome::Released };
+            operation.outcome = if is_lost { lost(self.now()) } else { Outcome::Released };
         }
         operation.ended = Some(self.now());
         self.report(&operation);
@@ -202,9 +209,8 @@ impl Place {
             operation.left = Some(self.now());
             operation.seen = operation.seen.map(|until| until.min(self.now()));
             self.report(&operation);
-            if hold.release(&holder).await.is_ok() {
-                operation.outcome = Outcome::Released;
-            }
+            let released = hold.release(&holder).await;
+            operation.outcome = if released.is_ok() { Outcome::Released } else { Outcome::Lost };
             operation.ended = Some(self.now());
             self.report(&operation);
         }

@@ -1,5 +1,7 @@
 //! What a seed means: processes, their clocks, what their callers do, and what breaks.
 
+mod scenes;
+
 use crate::fleet::Clock;
 use fastrand::Rng;
 use std::fmt;
@@ -106,10 +108,10 @@ pub(crate) const SEMAPHORE: u64 = 3;
 pub(crate) const LIMIT: (u64, u64) = (3, 2 * SECOND);
 /// The longest stop of a process.
 const LONGEST_STOP: u64 = 12 * SECOND;
+/// One seed of so many has a rush at the limiter. Otherwise it is hardly ever asked for more than it admits.
+const RUSHES: u64 = 8;
 /// The end of a lull, in which no caller does anything for so long that no process moves the clock on.
 const LULL: u64 = 60 * SECOND;
-/// The callers of a crowd, and how long one of another process waits at most although that of the crowd is silent.
-const CROWD: (usize, u64) = (48, 20 * SECOND);
 
 impl Plan {
     pub(crate) fn of(seed: u64) -> Self {
@@ -117,13 +119,15 @@ impl Plan {
         let (ticked, delay) = (rng.bool(), rng.u64(1..=20));
         let faults = if rng.u8(..3) == 0 { 0 } else { rng.u32(1..12) };
         let rng = &mut rng;
-        let plan = match rng.u8(..16) {
+        let plan = match rng.u8(..20) {
             0 | 1 => Self::crowd(rng),
             2 | 3 => Self::late_start(rng),
             4 | 5 => Self::return_of_a_holder(rng),
             6 => Self::long_wait(rng),
             7 => Self::crash(rng),
-            kind => Self::any(rng, kind < 10, kind > 12),
+            8 | 9 => Self::renewal_elsewhere(rng),
+            10 | 11 => Self::visits(rng),
+            kind => Self::any(rng, kind < 14, kind > 16),
         };
         let faults = if plan.writes.is_some() {
             0
@@ -132,41 +136,17 @@ impl Plan {
         } else {
             faults
         };
-        Self { seed, ticked, delay, faults, ..plan }
+        let mut plan = Self { seed, ticked, delay, faults, ..plan };
+        // A crash loses reservations, whose callers are admitted nevertheless: no bound counts them.
+        if seed % RUSHES == 1 && plan.writes.is_none() && !plan.has_crash() {
+            plan.rush();
+        }
+        plan
     }
 
     fn with(processes: Vec<Process>, breaks: Vec<Break>) -> Self {
         let patience = 90 * SECOND;
         Self { seed: 0, ticked: false, delay: 0, faults: 0, patience, writes: None, processes, breaks }
-    }
-
-    /// Returns a plan in which callers wait long: they ask again, and write nothing.
-    fn long_wait(rng: &mut Rng) -> Self {
-        let mut processes: Vec<_> = (0..2).map(|_| Process::idle(rng)).collect();
-        processes[0].callers.push(vec![Step::hold("a", 30 * SECOND, true, 60 * SECOND)]);
-        processes[1].callers = vec![vec![Step::Rest(SECOND), Step::hold("a", 30 * SECOND, true, 20)]; 4];
-        let refused = Step::Hold {
-            what: Held::Lock("a"),
-            lease: SECOND,
-            renew: true,
-            timeout: 0,
-            body: 0,
-            end: End::Release,
-        };
-        processes[1].callers.push([vec![Step::Rest(SECOND)], vec![refused; 40]].concat());
-        // Grants, releases, seven renewals, and places that four waiters keep.
-        Self { writes: Some(44), ..Self::with(processes, Vec::new()) }
-    }
-
-    /// Returns a plan in which the store crashes while a lock is handed from one process to the next.
-    fn crash(rng: &mut Rng) -> Self {
-        let mut processes: Vec<_> = (0..4).map(|_| Process::idle(rng)).collect();
-        for (number, process) in processes.iter_mut().enumerate() {
-            let rest = Step::Rest(number as u64 * 100 + 1);
-            process.callers.push(vec![rest, Step::hold("a", 5 * SECOND, true, 3 * SECOND / 2)]);
-        }
-        let at = rng.u64(1..4) * 3 * SECOND / 2 + rng.u64(..120);
-        Self::with(processes, vec![Break { at, what: Broken::StoreCrashed }])
     }
 
     fn any(rng: &mut Rng, has_lull: bool, is_calm: bool) -> Self {
@@ -176,51 +156,16 @@ impl Plan {
         Self::with(processes, breaks)
     }
 
-    /// Returns a plan in which a new process takes a lock after a lull, and those come back that were there before.
-    fn late_start(rng: &mut Rng) -> Self {
-        let mut processes: Vec<_> = (0..rng.usize(2..5)).map(|_| Process::idle(rng)).collect();
-        let short = |rng: &mut Rng| Step::hold("a", rng.u64(2..5) * SECOND, false, 20);
-        for process in &mut processes {
-            let back = Step::Until(LULL + rng.u64(..3 * SECOND));
-            process.callers.push(vec![short(rng), back, short(rng), short(rng)]);
-        }
-        processes[0].starts = LULL;
-        processes[0].callers = vec![vec![Step::stay("a", rng.u64(2..6) * SECOND, rng.bool())]];
-        Self::with(processes, Vec::new())
+    pub(crate) fn has_crash(&self) -> bool {
+        self.breaks.iter().any(|broken| broken.what == Broken::StoreCrashed)
     }
 
-    /// Returns a plan in which a process asks for a lock right after a stop.
-    fn return_of_a_holder(rng: &mut Rng) -> Self {
-        let (at, time) = (rng.u64(2..8) * SECOND, rng.u64(SECOND..LONGEST_STOP));
-        let mut processes: Vec<_> = (0..rng.usize(2..5)).map(|_| Process::idle(rng)).collect();
-        for process in &mut processes {
-            let back = Step::Until(at + time + rng.u64(..SECOND));
-            process.callers.push(vec![
-                Step::hold("a", 3 * SECOND, false, 20),
-                back,
-                Step::hold("a", 3 * SECOND, true, 20),
-            ]);
+    /// Adds more callers of the limiter than it admits.
+    fn rush(&mut self) {
+        let step = Step::Limit { name: "limit", tokens: 1, patience: 15 * SECOND };
+        for process in &mut self.processes {
+            process.callers.extend(vec![vec![step.clone(); 8]; 2]);
         }
-        let (asks, lease) = (at + rng.u64(..time), rng.u64(1..6) * SECOND);
-        processes[0].callers.push(vec![Step::Until(asks), Step::stay("a", lease, rng.bool())]);
-        let what = Broken::Stopped { process: 0, time };
-        Self::with(processes, vec![Break { at, what }])
-    }
-
-    /// Returns a plan in which a process with many waiters falls silent.
-    fn crowd(rng: &mut Rng) -> Self {
-        let hold = |timeout, body| {
-            let (what, lease, renew, end) = (Held::Lock("a"), 2 * SECOND, true, End::Release);
-            Step::Hold { what, lease, renew, timeout, body, end }
-        };
-        let mut processes: Vec<_> = (0..3).map(|_| Process::idle(rng)).collect();
-        processes[0].callers.push(vec![hold(0, 3 * SECOND)]);
-        processes[1].callers = vec![vec![Step::Rest(SECOND), hold(90 * SECOND, 20)]; CROWD.0];
-        processes[2].callers = vec![vec![Step::Until(2 * SECOND), hold(CROWD.1, 20)]; 2];
-        let time = 20 * SECOND;
-        let what =
-            if rng.bool() { Broken::Killed { process: 1 } } else { Broken::Stopped { process: 1, time } };
-        Self { patience: CROWD.1, ..Self::with(processes, vec![Break { at: 5 * SECOND / 2, what }]) }
     }
 
     /// Returns whether nothing breaks and nothing is lost.

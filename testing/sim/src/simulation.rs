@@ -58,6 +58,7 @@ pub(crate) fn run(plan: &Plan) -> Run {
     break_things(plan, &fleet, &made, &world, &record);
     let is_done = |place: &Place| fleet.is_killed(place.number) || place.callers.load(Ordering::Relaxed) == 0;
     fleet.run(END, || made.iter().all(is_done));
+    let is_over = made.iter().all(is_done);
     record.add(Line::End(End { at: fleet.now() * 1_000 }));
     let (time, trace) = (fleet.now(), fleet.digest());
     let writes = plan.writes.filter(|most| world.writes() > *most);
@@ -67,6 +68,7 @@ pub(crate) fn run(plan: &Plan) -> Run {
     let history = record.lines();
     let mut run = Run { trace, history, problems: Vec::new(), holds: 0, lost: 0, time };
     judge(plan, &mut run);
+    run.problems.extend((!is_over).then(|| format!("callers have not ended after {END} us")));
     run.problems.extend(writes.map(|most| format!("{} writes, at most {most} are needed", world.writes())));
     run
 }
@@ -81,13 +83,16 @@ fn header(plan: &Plan) -> Header {
         made_by: format!("locker-sim --seed {}", plan.seed),
         seed: Some(plan.seed),
         lease: 5 * second,
-        loses: Losses::Nothing,
+        // Whoever is admitted does not wait for the disk.
+        loses: if plan.has_crash() { Losses::Admissions } else { Losses::Nothing },
         calm: plan.is_calm(),
         joins_within: second,
         notices_within: second,
-        returns_within: 15 * second + stops * 1_000_000,
-        clock_gains: second + if plan.ticked { stops * 1_000_000 } else { 0 },
+        returns_within: if plan.is_calm() { second / 2 } else { 2 * second + stops * 1_000_000 },
+        clock_gains: if plan.ticked { second + stops * 1_000_000 } else { plan.delay * 1_000_000 },
         clocks_differ: second,
+        circles_last: 0,
+        stands_still_within: u64::MAX,
     }
 }
 
@@ -182,7 +187,7 @@ fn judge(plan: &Plan, run: &mut Run) {
     run.problems.extend(verdict.problems.iter().map(ToString::to_string).filter(asked));
     for (number, line) in run.history.iter().enumerate() {
         if let Line::Operation(call) = line
-            && call.outcome == Outcome::TimedOut
+            && matches!(call.outcome, Outcome::TimedOut | Outcome::Unknown)
             && call.timeout.is_some_and(|timeout| timeout >= plan.patience * 1_000_000)
         {
             run.problems.push(format!(
@@ -193,8 +198,23 @@ fn judge(plan: &Plan, run: &mut Run) {
         }
     }
     if plan.is_calm() {
+        run.problems.extend(failures(&run.history));
         run.problems.extend(late_handovers(&run.history));
     }
+}
+
+/// Returns the calls that failed although nothing broke. Where all write at once, a caller that gives up after a few
+/// round trips may never get an answer.
+fn failures(history: &[Line]) -> Vec<String> {
+    const HURRIED: u64 = 200_000_000;
+    let is_hurried = |call: &Operation| call.timeout.is_some_and(|timeout| (1..HURRIED).contains(&timeout));
+    let failed = |(number, line): (usize, &Line)| match line {
+        Line::Operation(call) if call.outcome == Outcome::Unknown && !is_hurried(call) => {
+            Some(format!("line {}: failed without a fault: {call:?}", number + 1))
+        }
+        _ => None,
+    };
+    history.iter().enumerate().filter_map(failed).collect()
 }
 
 /// Returns the waiters at a lock that was released, and that they got late although nothing was lost.

@@ -76,10 +76,9 @@ impl Worker {
         // A worker that is gone needs no signal.
         let _ = self.process().map(|pid| kill_process(pid, signal));
     }
-}
 
-impl Drop for Worker {
-    fn drop(&mut self) {
+    /// Ends the worker, and returns when all that it reported was taken.
+    fn end(&mut self) {
         if let Some(child) = &mut self.child {
             drop(child.kill());
             drop(child.wait());
@@ -87,6 +86,12 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -142,7 +147,10 @@ impl Chaos {
     }
 
     fn kill(&mut self, victim: usize) {
-        self.history.fault("kill", Some(self.workers[victim].number));
+        let worker = &mut self.workers[victim];
+        worker.end();
+        // It has asked for nothing since.
+        self.history.fault("kill", Some(worker.number));
         let newest = self.workers.iter().map(|worker| worker.number).max().unwrap_or(0);
         self.workers[victim] = (self.start)(newest + 1);
     }

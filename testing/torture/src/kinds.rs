@@ -10,6 +10,8 @@ pub(crate) enum Kind {
     Lock,
     /// All of the locks at once.
     LockAll,
+    /// Two or three locks, each inside of those before it.
+    Nested,
     Semaphore,
     ReadWrite,
     Limiter,
@@ -45,7 +47,7 @@ impl Kind {
     /// Returns the kind that the history names.
     pub(crate) fn in_history(self) -> format::Kind {
         match self {
-            Self::Lock | Self::LockAll => format::Kind::Lock,
+            Self::Lock | Self::LockAll | Self::Nested => format::Kind::Lock,
             Self::Semaphore => format::Kind::Semaphore,
             Self::ReadWrite => format::Kind::ReadWrite,
             Self::Limiter => format::Kind::Limiter,
@@ -62,6 +64,11 @@ impl Kind {
         format!("{}:{number}", of.text())
     }
 
+    /// Returns the names of which a plan has `number`. Of nested locks there are more, or all wait for one.
+    pub(crate) fn names(self, number: usize) -> impl Iterator<Item = String> {
+        (0..if self == Self::Nested { 3 * number } else { number }).map(move |number| self.name(number))
+    }
+
     /// Returns the kind of the resource `name`.
     pub(crate) fn of(name: &str) -> Option<Self> {
         Self::from_str(name.split(':').next()?, false).ok()
@@ -70,7 +77,7 @@ impl Kind {
     /// Returns the number of permits of one name, or 0 for a kind that is not held.
     pub(crate) fn whole(self) -> u64 {
         match self {
-            Self::Lock | Self::LockAll => 1,
+            Self::Lock | Self::LockAll | Self::Nested => 1,
             Self::Semaphore => PERMITS,
             Self::ReadWrite => ALL_READERS,
             Self::Limiter | Self::Counter | Self::Event | Self::Latch | Self::Barrier | Self::Watchdog => 0,

@@ -12,7 +12,7 @@ const PATIENCE: Duration = GENEROUS;
 pub(crate) fn find(plan: &Plan, locker: &Locker) -> Vec<String> {
     let mut problems = Vec::new();
     let started = Instant::now();
-    for name in plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Semaphore, Kind::ReadWrite]) {
+    for name in plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Nested, Kind::Semaphore, Kind::ReadWrite]) {
         let kind = Kind::of(&name).expect("a name of ours");
         match kind.ask(locker, &name, kind.whole()).timeout(PATIENCE).acquire_blocking() {
             Ok(guard) => {

@@ -7,8 +7,10 @@
 mod clock;
 mod faults;
 mod history;
+mod holds;
 mod kinds;
 mod leaks;
+mod nested;
 mod record;
 mod resource;
 mod targets;
@@ -105,6 +107,10 @@ const NOTICED: Duration = Duration::from_millis(200);
 const RETURNS_WITHIN: Duration = Duration::from_secs(8);
 /// The most that the clocks of the server and of the callers may differ by.
 const CLOCKS_DIFFER: Duration = Duration::from_millis(10);
+/// A wait is no part of a circle before others are told of it.
+const CIRCLES_LAST: Duration = Duration::from_secs(1);
+/// A circle is looked at every five seconds, and a fault may be in the way of several looks.
+const STANDS_STILL_WITHIN: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -146,7 +152,11 @@ fn torture(plan: &Plan) -> ExitCode {
     }
     let (target, counts, late) = chaos.end();
     history.problems(late);
-    resource::read(&resource, &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::ReadWrite]), &history);
+    resource::read(
+        &resource,
+        &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Nested, Kind::ReadWrite]),
+        &history,
+    );
     history.problems(target.leaks());
     let locker = Locker::connect_blocking(&target.direct_url()).expect("the store");
     history.problems(leaks::find(plan, &locker));
@@ -210,13 +220,14 @@ impl Plan {
             returns_within: nanos(RETURNS_WITHIN),
             clock_gains: nanos(target.clock_gains()),
             clocks_differ: nanos(CLOCKS_DIFFER),
+            circles_last: nanos(CIRCLES_LAST),
+            stands_still_within: nanos(STANDS_STILL_WITHIN),
         }
     }
 
     fn names_of(&self, kinds: &[Kind]) -> Vec<String> {
         let wanted = self.kinds.iter().filter(|kind| kinds.contains(kind));
-        let names: BTreeSet<String> =
-            wanted.flat_map(|kind| (0..self.names).map(|number| kind.name(number))).collect();
+        let names: BTreeSet<String> = wanted.flat_map(|kind| kind.names(self.names)).collect();
         names.into_iter().collect()
     }
 }

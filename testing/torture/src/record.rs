@@ -1,7 +1,7 @@
 //! What a worker records: lines of the history on its output.
 
 use crate::{clock::now, history::History};
-use locker_checker::format::{Call, Kind, Line, Operation};
+use locker_checker::format::{Call, Kind, Line, Operation, Text};
 use std::{
     io::Write,
     sync::atomic::{AtomicU64, Ordering},
@@ -29,9 +29,17 @@ impl Record {
 
     /// Records what is known about a call. Returns `None` if nobody listens any more.
     pub(crate) fn say(&self, call: &Operation) -> Option<()> {
-        let line = Line::Operation(Box::new(call.clone()));
+        self.write(&Line::Operation(Box::new(call.clone())))
+    }
+
+    /// Records a problem. Returns `None` if nobody listens any more.
+    pub(crate) fn problem(&self, text: String) -> Option<()> {
+        self.write(&Line::Problem(Text { text }))
+    }
+
+    fn write(&self, line: &Line) -> Option<()> {
         if let Some(history) = &self.history {
-            return history.say(&line);
+            return history.say(line);
         }
         let mut output = std::io::stdout().lock();
         writeln!(output, "{}", line.text()).and_then(|()| output.flush()).ok()

@@ -2,15 +2,17 @@
 
 use crate::{
     clock::now,
+    holds::{Held, Holds, missed},
     kinds::{self, Kind},
+    nested::nest,
     record::Record,
     resource::Resource,
     together,
 };
 use clap::Args;
 use fastrand::Rng;
-use locker_checker::format::{Call, Mode, Operation, Outcome};
-use locker_runtime::{ErrorKind, Guard, Guards, LockAllRequest, Locker, Result};
+use locker_checker::format::{Call, Outcome};
+use locker_runtime::{LockAllRequest, Locker};
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
@@ -41,10 +43,11 @@ pub(crate) struct Work {
 impl Work {
     /// Runs until it is killed or nobody listens to it.
     pub(crate) fn run(&self, record: &Record) {
-        let Some(locker) = self.connect() else { return };
+        let Some(locker) = self.connect(0) else { return };
         std::thread::scope(|scope| {
-            for _ in 0..self.callers {
-                scope.spawn(|| self.call(&locker, record));
+            for caller in 1..=self.callers as u64 {
+                let locker = &locker;
+                scope.spawn(move || self.call(locker, caller, record));
             }
         });
     }
@@ -64,13 +67,16 @@ impl Work {
         std::iter::once("worker".to_owned()).chain(options).collect()
     }
 
-    fn call(&self, locker: &Locker, record: &Record) -> Option<()> {
+    fn call(&self, locker: &Locker, caller: u64, record: &Record) -> Option<()> {
+        // Callers of one locker may hold one after the other, and are not seen to do so.
+        let own = if self.kinds.contains(&Kind::Nested) { &self.connect(caller)? } else { locker };
         let mut resource = Resource::open(&self.resource)?;
         let mut rng = Rng::new();
         loop {
             let kind = rng.choice(self.kinds.iter().copied())?;
             let name = kind.name(rng.usize(..self.names));
             match kind {
+                Kind::Nested => nest(own, record, self.names_of(kind), &mut resource, &mut rng)?,
                 Kind::Limiter => pass(locker, record, &name, &mut rng)?,
                 kind if kind.whole() == 0 => together::take_part(kind, locker, record, &name, &mut rng)?,
                 kind => self.hold(kind, name, locker, record, &mut resource, &mut rng)?,
@@ -99,32 +105,17 @@ impl Work {
         };
         let held = match held {
             Ok(held) => held,
-            Err(error) => {
-                let at = now();
-                return holds.say(|call| (call.outcome, call.ended) = (missed(error.kind()), Some(at)));
-            }
+            Err(error) => return holds.miss(error.kind()),
         };
         holds.enter(&held.fences());
-        let fences: Vec<(String, u64)> = names.into_iter().zip(held.fences()).collect();
-        let change = |change| {
-            for (name, fence) in fences.iter().filter(|_| share == kind.whole()) {
-                match change {
-                    1 => resource.add_plainly(name),
-                    _ => resource.add_fenced(name, *fence),
-                }
-            }
-        };
-        let stay = Duration::from_millis(rng.u64(..12));
-        let seen = protected(&held, stay, |seen| holds.say(|call| call.seen = Some(seen)), change);
-        let left = now();
-        holds.say(|call| (call.seen, call.left) = (seen, Some(left)))?;
-        let (outcome, ended) = (end(held), now());
-        holds.say(|call| (call.outcome, call.ended) = (outcome, Some(ended)))
+        let protects = share == kind.whole();
+        holds.change(&held, resource, protects, Duration::from_millis(rng.u64(..12)))?;
+        holds.release(held)
     }
 
     /// Returns the names of the kind, in the order of their keys.
     fn names_of(&self, kind: Kind) -> Vec<String> {
-        let names: BTreeSet<String> = (0..self.names).map(|number| kind.name(number)).collect();
+        let names: BTreeSet<String> = kind.names(self.names).collect();
         names.into_iter().collect()
     }
 
@@ -136,11 +127,12 @@ impl Work {
         locker.lock_all(names)
     }
 
-    fn connect(&self) -> Option<Locker> {
+    /// Lockers of different numbers share no connections.
+    fn connect(&self, number: u64) -> Option<Locker> {
         let started = Instant::now();
         while started.elapsed() < Duration::from_secs(60) {
-            let builder =
-                Locker::builder().url(&self.url).lease(LEASE).command_timeout(Duration::from_millis(200));
+            let timeout = Duration::from_millis(200) + Duration::from_micros(number);
+            let builder = Locker::builder().url(&self.url).lease(LEASE).command_timeout(timeout);
             if let Ok(locker) = builder.build_blocking() {
                 return Some(locker);
             }
@@ -152,105 +144,6 @@ impl Work {
 /// Returns how long a caller waits. Some give up while they wait.
 fn patience(rng: &mut Rng) -> Duration {
     Duration::from_millis(if rng.bool() { 3_000 } else { rng.u64(..30) })
-}
-
-fn missed(error: ErrorKind) -> Outcome {
-    match error {
-        ErrorKind::TimedOut => Outcome::TimedOut,
-        ErrorKind::Limited => Outcome::Refused,
-        _ => Outcome::Unknown,
-    }
-}
-
-/// What is recorded about one hold, or about several together.
-struct Holds<'a> {
-    record: &'a Record,
-    calls: Vec<Operation>,
-}
-
-impl<'a> Holds<'a> {
-    fn begin(record: &'a Record, kind: Kind, names: &[String], share: u64, patience: Duration) -> Self {
-        let call = |(place, name): (usize, &String)| {
-            let mut call = record.call(kind.in_history(), name, Call::Acquire);
-            call.timeout = u64::try_from(patience.as_nanos()).ok();
-            call.in_line = place == 0;
-            match kind {
-                Kind::Semaphore => (call.permits, call.size) = (share, kind.whole()),
-                Kind::ReadWrite if share < kind.whole() => call.mode = Some(Mode::Read),
-                Kind::ReadWrite => call.mode = Some(Mode::Write),
-                _ => {}
-            }
-            call
-        };
-        Self { record, calls: names.iter().enumerate().map(call).collect() }
-    }
-
-    /// Begins the calls. What was said about them before has an earlier time.
-    fn ask(&mut self) {
-        let asked = now();
-        self.calls.iter_mut().for_each(|call| call.asked = asked);
-    }
-
-    fn enter(&mut self, fences: &[u64]) {
-        let entered = now();
-        for (call, fence) in self.calls.iter_mut().zip(fences) {
-            (call.outcome, call.entered, call.fence) = (Outcome::Granted, Some(entered), Some(*fence));
-        }
-    }
-
-    /// Changes and reports what is known.
-    fn say(&mut self, change: impl FnMut(&mut Operation)) -> Option<()> {
-        self.calls.iter_mut().for_each(change);
-        self.calls.iter().try_for_each(|call| self.record.say(call))
-    }
-}
-
-/// One hold, or several together.
-enum Held {
-    One(Guard),
-    All(Guards),
-}
-
-impl Held {
-    fn fences(&self) -> Vec<u64> {
-        match self {
-            Self::One(guard) => vec![guard.fence()],
-            Self::All(guards) => guards.each().iter().map(Guard::fence).collect(),
-        }
-    }
-
-    fn check(&self) -> Result<()> {
-        match self {
-            Self::One(guard) => guard.check(),
-            Self::All(guards) => guards.check(),
-        }
-    }
-
-    fn remaining(&self) -> Duration {
-        match self {
-            Self::One(guard) => guard.remaining(),
-            Self::All(guards) => guards.remaining(),
-        }
-    }
-
-    fn release_blocking(self) -> Result<()> {
-        match self {
-            Self::One(guard) => guard.release_blocking(),
-            Self::All(guards) => guards.release_blocking(),
-        }
-    }
-}
-
-/// Releases and returns the outcome. A loss while the lease provably runs is early.
-fn end(held: Held) -> Outcome {
-    let provably_until = Instant::now() + held.remaining();
-    match held.release_blocking() {
-        Ok(()) => Outcome::Released,
-        Err(error) if error.kind() == ErrorKind::Lost && Instant::now() < provably_until => {
-            Outcome::LostEarly
-        }
-        Err(_) => Outcome::Lost,
-    }
 }
 
 /// Asks a limiter for an admission, and reports it with its times.
@@ -265,35 +158,4 @@ fn pass(locker: &Locker, record: &Record, name: &str, rng: &mut Rng) -> Option<(
     call.ended = Some(now());
     call.outcome = admitted.map_or_else(|error| missed(error.kind()), |_| Outcome::Admitted);
     record.say(&call)
-}
-
-/// Makes both changes, and returns the last moment at which the guard was provably held.
-///
-/// Returns `None` if it never was; then nothing was changed. That moment is reported before each change, so that the
-/// history contains the changes of a worker that is killed.
-fn protected(
-    held: &Held,
-    stay: Duration,
-    mut report: impl FnMut(u64) -> Option<()>,
-    mut change: impl FnMut(u32),
-) -> Option<u64> {
-    let (started, mut seen, mut changes) = (Instant::now(), None, 0);
-    loop {
-        let moment = now();
-        if held.check().is_err() {
-            return seen;
-        }
-        seen = Some(moment);
-        if changes < 2 {
-            report(moment)?;
-        }
-        changes += 1;
-        match changes {
-            1 | 2 => change(changes),
-            _ if started.elapsed() >= stay => return seen,
-            _ => {}
-        }
-        // The interval of the checks of the guard. The verdict depends on the times of the checks, not on this pause.
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }

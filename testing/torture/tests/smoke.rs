@@ -10,13 +10,16 @@ use std::{
 /// So that each store has the processors.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+/// The kinds of holds, each with grants.
+const ALL: usize = 3;
+
 fn torture_breaks_no_promise(store: &str) {
-    torture_with(&["--store", store]);
+    torture_with(&["--store", store], ALL, "9");
 }
 
-fn torture_with(options: &[&str]) {
+fn torture_with(options: &[&str], kinds: usize, seconds: &str) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let seconds = std::env::var("LOCKER_TORTURE_SECONDS").unwrap_or_else(|_| "9".into());
+    let seconds = std::env::var("LOCKER_TORTURE_SECONDS").unwrap_or_else(|_| seconds.into());
     let history = tempfile::NamedTempFile::new().unwrap();
     let torture = Command::new(env!("CARGO_BIN_EXE_locker-torture"))
         .args(options)
@@ -31,7 +34,7 @@ fn torture_with(options: &[&str]) {
     // Without the program of the store there is no history.
     if history.path().metadata().unwrap().len() > 0 {
         let verdict = locker_checker::judge(BufReader::new(history.reopen().unwrap())).unwrap();
-        assert!(verdict.is_sound() && verdict.grants.len() == 3, "{verdict}");
+        assert!(verdict.is_sound() && verdict.grants.len() == kinds, "{verdict}");
     }
 }
 
@@ -57,10 +60,15 @@ fn files_under_torture_break_no_promise() {
 
 #[test]
 fn sentinels_under_torture_break_no_promise() {
-    torture_with(&["--topology", "sentinel"]);
+    torture_with(&["--topology", "sentinel"], ALL, "9");
 }
 
 #[test]
 fn cluster_under_torture_breaks_no_promise() {
-    torture_with(&["--topology", "cluster"]);
+    torture_with(&["--topology", "cluster"], ALL, "9");
+}
+
+#[test]
+fn nested_locks_under_torture_break_no_promise() {
+    torture_with(&["--store", "files", "--kinds", "nested"], 1, "5");
 }

@@ -71,6 +71,9 @@ pub struct Operation {
     /// How long a kick of a watchdog lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lasts: Option<u64>,
+    /// The ids of the calls of this process whose locks are held until this call has returned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub around: Vec<u64>,
 }
 
 fn yes() -> bool {
@@ -192,6 +195,8 @@ pub enum Outcome {
     TimedOut,
     /// It was refused for what another caller did before, and had no effect.
     Conflict,
+    /// It would have waited for itself, and had no effect.
+    Deadlock,
     /// It ended with another error: it may have its effect at any later time, or never.
     Unknown,
 }

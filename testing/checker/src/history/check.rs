@@ -12,6 +12,10 @@ pub(super) fn check(call: &Operation) -> Result<(), String> {
     need(ends(call), "this call has no such outcome")?;
     need(call.call == Call::Read || call.ended.is_some() == has_ended(call), "outcome and `ended` disagree")?;
     need(call.size > 0, "size 0")?;
+    need(call.size == 1 || has_size(call.kind), "this kind has no size")?;
+    need(call.permits == 1 || call.kind == Kind::Semaphore, "this kind has no permits")?;
+    need(call.kind == Kind::Lock || call.around.is_empty(), "`around` belongs to lock")?;
+    need(call.permits > 0 && call.tokens > 0, "0 permits or tokens")?;
     let done = call.outcome == Outcome::Done;
     match call.call {
         Call::Acquire => {
@@ -46,12 +50,16 @@ fn fits(kind: Kind, call: Call) -> bool {
     calls.contains(&call)
 }
 
+fn has_size(kind: Kind) -> bool {
+    matches!(kind, Kind::Semaphore | Kind::Latch | Kind::Barrier)
+}
+
 /// Returns `true` if the call can have its outcome.
 fn ends(call: &Operation) -> bool {
     match call.outcome {
         Outcome::Pending => call.call != Call::Read,
         Outcome::TimedOut | Outcome::Unknown => true,
-        Outcome::Granted | Outcome::Released | Outcome::Lost | Outcome::LostEarly => {
+        Outcome::Granted | Outcome::Released | Outcome::Lost | Outcome::LostEarly | Outcome::Deadlock => {
             call.call == Call::Acquire
         }
         Outcome::Admitted | Outcome::Refused => call.call == Call::Admit,

@@ -34,7 +34,7 @@ pub(crate) fn problems(kind: Kind, calls: &[Called], calm: Calm) -> Vec<Problem>
     problems.extend(match kind {
         Kind::Counter => counted(&parts, left),
         Kind::Event => sent(&parts, left, calm),
-        Kind::Latch => opened(&parts, size, left),
+        Kind::Latch => [opened(&parts, size, left), shut(&parts, size, calm)].concat(),
         Kind::Barrier => passed(&parts, size),
         Kind::Watchdog => expired(&parts, left, calm),
         _ => Vec::new(),
@@ -66,9 +66,19 @@ fn counted(parts: &[Part], left: Option<Left>) -> Vec<Problem> {
             problems.push(Problem::new([part.line, later.line], text));
         }
     }
+    problems.extend(sums.iter().filter_map(|(sum, part)| impossible(parts, *sum, part)));
     problems.extend(fallen(&sums));
     problems.extend(left.and_then(|left| total(parts, left)));
     problems
+}
+
+/// A sum without the addition of its own caller, or with more than all had added.
+fn impossible(parts: &[Part], sum: u64, part: &Part) -> Option<Problem> {
+    let most = tried(parts, Step::Add, part.over()).fold(0, |sum: u64, part| sum.saturating_add(part.amount));
+    (!(part.amount..=most).contains(&sum)).then(|| {
+        let text = format!("the sum was {sum} after {} were added, of {most} at most", part.amount);
+        Problem::new([part.line], text)
+    })
 }
 
 /// A sum that was returned before a lower one was asked for. Of all higher sums, only the first to end matters.
@@ -106,7 +116,7 @@ fn sent(parts: &[Part], left: Option<Left>, calm: Calm) -> Vec<Problem> {
     let mut seen = [done(parts, Step::Send), done(parts, Step::Await)].concat();
     seen.extend(left.and_then(|left| Some(Done { at: u64::MAX, value: left.value?, line: left.line })));
     for Done { at, value, line } in &seen {
-        if !senders().any(|part| part.message == *value && part.asked <= *at) {
+        if !tried(parts, Step::Send, *at).any(|part| part.message == *value) {
             problems.push(Problem::new([*line], "a message that no sender had sent"));
         }
     }
@@ -208,6 +218,23 @@ fn opened(parts: &[Part], size: u64, left: Option<Left>) -> Vec<Problem> {
     problems
 }
 
+/// Waiters that timed out in calm times although the latch was open.
+fn shut(parts: &[Part], size: u64, calm: Calm) -> Vec<Problem> {
+    let last = usize::try_from(size - 1).ok().and_then(|at| done(parts, Step::CountDown).get(at).copied());
+    let Some(open) = last else { return Vec::new() };
+    let late = |part: &&Part| {
+        part.step == Step::Pass
+            && part.is_not_taken()
+            && part.over() < calm.until
+            && part.over() > open.at.saturating_add(calm.clearly)
+    };
+    let problem = |part: &Part| {
+        let text = format!("open at {} and still missed at {}", open.at, part.over());
+        Problem::new([open.line, part.line], text)
+    };
+    parts.iter().filter(late).map(problem).collect()
+}
+
 /// No waiter passes before a whole round has arrived, and none counts in two rounds.
 fn passed(parts: &[Part], size: u64) -> Vec<Problem> {
     let too_few = |(Done { at, line, .. }, gone): (Done, u64)| {
@@ -215,7 +242,7 @@ fn passed(parts: &[Part], size: u64) -> Vec<Problem> {
         let count = tried.clone().count() as u64;
         (count < needed).then(|| {
             let text = format!("{gone} had passed at {at} when {count} of {needed} had arrived");
-            Problem::new(tried.map(|part| part.line).chain([line]), text)
+            Problem::new(tried.map(|part| part.line).take(Problem::NAMED).chain([line]), text)
         })
     };
     let went = done(parts, Step::Arrive).into_iter();
