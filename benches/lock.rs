@@ -1,7 +1,7 @@
 //! Costs of a lock of the embedded store, beside a lock written by hand.
 //!
 //! `cargo bench --bench lock`. `LOCKER_BENCH=calls,refused,hand-off,memory` selects parts; `profile` is for
-//! `benches/profile.py`.
+//! `benches/profile.py`. `--all-features` adds `metrics`.
 
 #![allow(missing_docs, reason = "a measurement, not an interface")]
 
@@ -20,21 +20,24 @@ use std::{
     task::Poll,
     time::{Duration, Instant},
 };
-use support::{compare, subject, timed, title};
+use support::{compare, resident, subject, timed, title};
 use tokio::{runtime::Runtime, sync::oneshot};
 
 fn main() {
     locker::set_global(Locker::memory()).expect("the first");
-    let chosen = std::env::var("LOCKER_BENCH").unwrap_or_else(|_| "calls,refused,hand-off,memory".to_owned());
-    let parts = [
-        ("calls", uncontended as fn()),
+    let chosen =
+        std::env::var("LOCKER_BENCH").unwrap_or_else(|_| "calls,refused,hand-off,memory,metrics".to_owned());
+    let parts: &[(&str, fn())] = &[
+        ("calls", uncontended),
         ("refused", refused),
         ("hand-off", hand_off),
         ("memory", memory),
+        #[cfg(feature = "metrics")]
+        ("metrics", metrics),
         ("profile", profile),
     ];
     for (name, part) in parts {
-        if chosen.split(',').any(|choice| choice == name) {
+        if chosen.split(',').any(|choice| choice == *name) {
             part();
         }
     }
@@ -277,6 +280,33 @@ fn refused() {
     );
 }
 
+/// One pair of acquire and release, with and without a recorder.
+#[cfg(feature = "metrics")]
+fn metrics() {
+    let pair = |locker: Locker| {
+        timed(move || {
+            let guard = at_once(locker.lock(black_box("free")).acquire()).unwrap();
+            at_once(guard.release()).unwrap();
+        })
+    };
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let counted = Locker::builder().store(locker::stores::Memory::new()).recorder(Arc::new(recorder));
+    let mut counted = pair(counted.build_blocking().unwrap());
+    compare(
+        "one lock acquired and released",
+        20_000,
+        60,
+        vec![
+            subject("without a recorder", pair(Locker::memory())),
+            subject("with Prometheus", move |times| {
+                handle.run_upkeep();
+                counted(times)
+            }),
+        ],
+    );
+}
+
 async fn pass_on(locker: &Locker) {
     let guard = locker.lock("hot").acquire().await.unwrap();
     tokio::task::yield_now().await;
@@ -389,12 +419,6 @@ fn tasks_that_wait() {
         let locker = locker.clone();
         runtime.spawn(async move { drop(locker.lock(&number.to_string()).acquire().await) })
     });
-}
-
-/// Returns the resident memory in bytes.
-fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
 }
 
 /// Returns the processor time of all threads.

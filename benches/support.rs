@@ -27,6 +27,13 @@ pub(crate) fn timed(mut work: impl FnMut()) -> impl FnMut(u32) -> Duration {
     }
 }
 
+/// Returns the resident memory in bytes.
+#[allow(dead_code, reason = "not in every benchmark")]
+pub(crate) fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or_default() * 4096
+}
+
 /// Prints the title of a table, with the commit and the day, which figures in the docs name.
 pub(crate) fn title(text: &str) {
     static ORIGIN: LazyLock<String> = LazyLock::new(|| {

@@ -25,7 +25,7 @@ const FOREIGN: [&str; 13] = [
 ];
 
 /// Names of four words in the pages that are not those of tests.
-const NOT_TESTS: [&str; 1] = ["locker_refused_connections_total"];
+const NOT_TESTS: [&str; 2] = ["locker_refused_connections_total", "locker_store_errors_total"];
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -314,7 +314,7 @@ fn packages_of_setup_scripts_are_listed() {
         if !script.file_name().unwrap().to_string_lossy().starts_with("setup-") {
             continue;
         }
-        for start in ["missing+=(", "for program in ", "apt-get install -y --no-install-recommends "] {
+        for start in ["missing+=(", "for program in ", "\"\" \"\" ", "\" redis-server "] {
             let lists = text.split(start).skip(1).filter_map(|rest| rest.split([')', ';', '\n']).next());
             let names = lists.flat_map(str::split_whitespace);
             let is_name = |name: &&str| name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -330,8 +330,8 @@ fn packages_of_setup_scripts_are_listed() {
 }
 
 /// How many words a page may have. Those that are not listed here have 1,000.
-const BUDGETS: [(&str, usize); 21] = [
-    ("CHANGELOG.md", 1_500),
+const BUDGETS: [(&str, usize); 22] = [
+    ("CHANGELOG.md", 1_700),
     ("CONTRIBUTING.md", 1_350),
     ("ARCHITECTURE.md", 1_750),
     ("clients/python/README.md", 1_150),
@@ -342,7 +342,8 @@ const BUDGETS: [(&str, usize); 21] = [
     ("docs/explanation/performance.md", 2_100),
     ("docs/how-to/fence-a-write.md", 1_550),
     ("docs/reference/attributes.md", 1_900),
-    ("docs/reference/cli.md", 1_000),
+    ("docs/reference/cli.md", 1_500),
+    ("docs/reference/errors-events-metrics.md", 1_300),
     ("docs/reference/etcd.md", 1_075),
     ("docs/reference/files.md", 800),
     ("docs/reference/http.md", 1_600),

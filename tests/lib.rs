@@ -46,6 +46,11 @@ pub struct GuideToThePrimitives;
 #[doc = include_str!("../docs/reference/files.md")]
 pub struct GuideToFiles;
 
+/// The page on waits, whose program is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/how-to/explain-a-wait.md")]
+pub struct GuideToWaits;
+
 #[cfg(doctest)]
 #[doc = include_str!("../docs/how-to/go-to-production.md")]
 pub struct GuideToOperations;

@@ -1,6 +1,8 @@
 //! The attributes: accepted functions, refused mistakes, and behaviour at run time.
 
 mod accepted;
+mod announced;
+mod deadlocks;
 mod drops;
 mod errors;
 mod exclusion;

@@ -1,9 +1,9 @@
 //! Every mistake has an error message at its token.
 //!
-//! Below a line of code with a mistake stands `//~`, a token in backticks, a colon and the message. The compiler has to
-//! report an error that starts at this token, with this message. Where the compiler words it, its code stands there.
-//! No other error may be reported, except about a feature that is unstable.
+//! The compiler has to report each error that a file announces (`announced.rs`), at its token. No other error may be
+//! reported, except about a feature that is unstable.
 
+use crate::announced::{Refusal, announced, differences};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -13,40 +13,10 @@ use std::{
     process::Command,
 };
 
-/// An error that a file announces, or one that the compiler reports.
-#[derive(Debug)]
-struct Refusal {
-    line: u64,
-    token: String,
-    text: String,
-}
-
-impl Refusal {
-    fn is_announced_by(&self, announced: &Self) -> bool {
-        self.line == announced.line
-            && self.token.starts_with(&announced.token)
-            && self.text.contains(&announced.text)
-    }
-}
-
 fn cases() -> BTreeMap<String, PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("attributes/refused");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     files.map(|file| (file.file_stem().unwrap().to_str().unwrap().to_owned(), file)).collect()
-}
-
-fn announced(file: &Path) -> Vec<Refusal> {
-    let (mut line, mut found) = (0, Vec::new());
-    for (number, text) in (1..).zip(fs::read_to_string(file).unwrap().lines()) {
-        let Some(refusal) = text.trim_start().strip_prefix("//~ `") else {
-            line = number;
-            continue;
-        };
-        let (token, text) = refusal.split_once("`: ").expect("a token and a message");
-        assert!(!text.is_empty(), "{}:{number} announces no message", file.display());
-        found.push(Refusal { line, token: token.to_owned(), text: text.to_owned() });
-    }
-    found
 }
 
 /// Writes a package with a program for each case, and returns its folder.
@@ -114,14 +84,13 @@ fn refused() -> BTreeMap<String, Vec<Refusal>> {
 fn mistakes_are_refused_at_their_token() {
     let (mut refused, mut wrong) = (refused(), String::new());
     for (name, file) in cases() {
-        let (announced, refused) = (announced(&file), refused.remove(&name).unwrap_or_default());
-        assert!(!announced.is_empty(), "{name} announces no error");
-        for missing in announced.iter().filter(|one| !refused.iter().any(|other| other.is_announced_by(one)))
-        {
-            writeln!(wrong, "{name}: no error is {missing:?}").unwrap();
+        let announced = announced(&fs::read_to_string(file).unwrap());
+        let (missing, others) = differences(announced, refused.remove(&name).unwrap_or_default());
+        for one in missing {
+            writeln!(wrong, "{name}: no error is {one:?}").unwrap();
         }
-        for other in refused.iter().filter(|other| !announced.iter().any(|one| other.is_announced_by(one))) {
-            writeln!(wrong, "{name}: another error is {other:?}").unwrap();
+        for one in others {
+            writeln!(wrong, "{name}: another error is {one:?}").unwrap();
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

@@ -1,8 +1,11 @@
 //! The laws that every store keeps. Each is written once and runs on every store. On memory, time passes on command.
 
 mod administration;
+mod blocked;
 mod by_name;
+mod deadlock;
 mod event;
+mod gauges;
 mod keyed_lock;
 mod lock;
 mod rate_limiter;
@@ -53,6 +56,13 @@ laws! {
             functions_are_listed_by_name_and_line,
             holds_have_the_note_of_their_locker,
             evict_up_to_spares_later_holds;
+        blocked:
+            timeouts_name_the_holder,
+            timeouts_count_the_waiters_ahead,
+            exhausted_retries_name_the_holder,
+            timeouts_name_the_function,
+            waiters_are_listed_in_order,
+            key_that_nobody_holds_is_explained;
         lock:
             two_never_hold_at_once,
             is_free_after_release,

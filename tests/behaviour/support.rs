@@ -1,7 +1,8 @@
 //! The stores under test, and helpers of the laws.
 
+use crate::gauges::Gauges;
 use futures_util::future::{Either, select};
-use locker::{Key, LockRequest, Locker, testing::Control};
+use locker::{Key, LockRequest, Locker, LockerBuilder, testing::Control};
 use locker_harness::{
     ClusterSetup, EtcdServer, PgBouncer, PostgresServer, RedisServer, SentinelSetup, Shared,
 };
@@ -33,14 +34,16 @@ pub(crate) struct Opened {
     pub(crate) locker: Locker,
     pub(crate) url: String,
     control: Option<Control>,
+    gauges: Gauges,
     /// The server or the directory of the store.
     _place: Box<dyn Any>,
 }
 
 impl Opened {
     async fn connect(url: &str, place: impl Any) -> Option<Self> {
-        let locker = connect(url).await;
-        Some(Self { locker, url: url.into(), control: None, _place: Box::new(place) })
+        let (gauges, builder) = Gauges::of(builder(url, 0));
+        let locker = builder.build().await.expect("a connection to the test's server");
+        Some(Self { locker, url: url.into(), control: None, gauges, _place: Box::new(place) })
     }
 
     /// Runs a law on this store.
@@ -49,6 +52,7 @@ impl Opened {
             Some(control) => CONTROL.scope(control.clone(), law).await,
             None => law.await,
         }
+        self.gauges.fall().await;
     }
 }
 
@@ -58,16 +62,21 @@ pub(crate) async fn connect(url: &str) -> Locker {
 
 /// A locker that shares no connection with those of other numbers, as if it were in another process.
 pub(crate) async fn connect_apart(url: &str, number: u64) -> Locker {
-    // No law is about a server that is slow, as one is that has just been started. Lockers with different options share
-    // no connection.
-    let timeout = Duration::from_secs(20) + Duration::from_millis(number);
-    let locker = Locker::builder().url(url).command_timeout(timeout).build().await;
+    let locker = builder(url, number).build().await;
     locker.expect("a connection to the test's server")
 }
 
+pub(crate) fn builder(url: &str, number: u64) -> LockerBuilder {
+    // No law is about a server that is slow, as one is that has just been started. Lockers with different options share
+    // no connection.
+    let timeout = Duration::from_secs(20) + Duration::from_millis(number);
+    Locker::builder().url(url).command_timeout(timeout)
+}
+
 pub(crate) async fn memory() -> Option<Opened> {
-    let (locker, control) = locker::testing::memory();
-    Some(Opened { locker, url: "memory://".into(), control: Some(control), _place: Box::new(()) })
+    let (gauges, builder) = Gauges::of(Locker::builder());
+    let (locker, control) = locker::testing::memory_with(builder).expect("valid settings");
+    Some(Opened { locker, url: "memory://".into(), control: Some(control), gauges, _place: Box::new(()) })
 }
 
 tokio::task_local! {

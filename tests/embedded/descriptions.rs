@@ -24,6 +24,12 @@ async fn withdraw<T>(locker: &Locker, card: u64, body: impl Future<Output = T>) 
     Ok(body.await)
 }
 
+#[lock_on_argument(expr = 60, name = "bank.withdraw", args(card), locker = locker)]
+async fn also_withdraw<T>(locker: &Locker, card: u64, body: impl Future<Output = T>) -> locker::Result<T> {
+    let _ = card;
+    Ok(body.await)
+}
+
 async fn function(locker: &Locker) -> Option<FunctionSource> {
     let page = locker.admin().page(&Filter::default(), None, 10).await.unwrap();
     assert_eq!(page.keys.len(), 1);
@@ -36,6 +42,30 @@ async fn named(locker: &Locker) {
         function(locker).await.is_some_and(|function| function.name == "bank.withdraw")
     });
     withdraw(locker, 1, body).await.unwrap();
+}
+
+#[tokio::test]
+async fn functions_that_share_a_name_are_all_named() {
+    let locker = Locker::memory();
+    named(&locker).await;
+    let all = until("both functions", async || {
+        let all = function(&locker).await.map(|function| function.to_string()).unwrap_or_default();
+        all.starts_with("bank.withdraw (") && all.matches(&format!("{}:", file!())).count() == 2
+    });
+    also_withdraw(&locker, 1, all).await.unwrap();
+}
+
+/// A locker knows its own note, which is told to the store in the background.
+#[tokio::test]
+async fn own_note_is_there_at_once() {
+    let locker = Locker::memory();
+    let guard = locker.lock("a").acquire().await.unwrap();
+    let (admin, key) = (locker.admin(), locker.admin().key("lock", "a"));
+    let note = admin.inspect(&key).await.unwrap().unwrap().holders[0].note.clone();
+    assert!(note.is_some_and(|note| note.ends_with(&format!(":{}", std::process::id()))));
+    let explained = admin.explain(&key).await.unwrap();
+    assert!(explained.holders()[0].age.is_some(), "{explained}");
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -17,6 +17,8 @@ macro_rules! exhibits {
 }
 
 mod crashes;
+#[path = "../behaviour/gauges.rs"]
+mod gauges;
 mod late;
 mod leases;
 mod queues;

@@ -16,6 +16,9 @@ on_each_store!(
     server_lists_pages,
     server_lists_all_names_but_its_own,
     server_lists_attribute_locks_with_their_function,
+    holders_are_explained,
+    waits_of_holders_are_explained,
+    whole_key_is_not_taken_for_a_name,
 );
 
 fn run(store: &Store, arguments: &[&str]) -> Output {
@@ -100,6 +103,92 @@ async fn attribute_locks_are_listed_and_ended(store: &Store) {
     }
 }
 
+/// Returns the exit code and the output.
+fn explain(store: &Store, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(store, &[&["explain"], arguments].concat());
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+async fn holders_are_explained(store: &Store) {
+    let (locker, server) = (connect(store, KeyFormat::Escaped).await, store.server(&[]));
+    let (key, fence, done, call) = holder(&locker, "4001").await;
+    let by_name = ["--name", "bank.withdraw", "--arg", "4001", "--arg", "100"];
+    let place = format!("bank.withdraw ({}:{WITHDRAW})", file!());
+    until("the name and the note", async || {
+        let (code, text) = explain(store, &by_name);
+        code == Some(0)
+            && text.contains(&format!("held by till 7 in {place}"))
+            && text.contains(&fence.to_string())
+    })
+    .await;
+    let document = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let (code, text) = explain(store, &[&by_name[..], &["--json"]].concat());
+    let mut by_command = document(&text);
+    let left = by_command["holders"][0]["left_ms"].take();
+    assert!(code == Some(0) && left.as_u64().is_some(), "{text}");
+    let expected = serde_json::json!({
+        "kind": "lock",
+        "name": null,
+        "key": key.as_str(),
+        "function": "bank.withdraw",
+        "file": file!(),
+        "line": WITHDRAW,
+        "holders": [{ "fence": fence, "note": "till 7", "left_ms": null, "permits": 1 }],
+        "waiting": 0,
+        "waiting_for": [],
+    });
+    assert_eq!(by_command, expected);
+    let path = format!("/v1/explain?key={}", key.as_str().replace('|', "%7C"));
+    let mut by_server = document(&server.get(&path).await.body);
+    by_server["holders"][0]["left_ms"].take();
+    assert_eq!(by_server, expected);
+    done.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(30), call).await.unwrap().unwrap().unwrap();
+
+    let (code, text) = explain(store, &[&["--key"], &[key.as_str()][..]].concat());
+    assert!(code == Some(1) && text.ends_with("not held\n"), "{text}");
+    let free = server.get(&path).await;
+    assert_eq!((free.status, &document(&free.body)["holders"]), (200, &serde_json::json!([])));
+    for (path, status) in [("/v1/explain?key=session%3A7", 404), ("/v1/explain", 400)] {
+        assert_eq!(server.get(path).await.status, status, "{path}");
+    }
+    assert_eq!(server.post("/v1/explain?key=lock%3Aa").await.status, 405);
+}
+
+/// A caller holds one lock and waits for another.
+async fn waits_of_holders_are_explained(store: &Store) {
+    let (locker, server) = (connect(store, KeyFormat::Escaped).await, store.server(&[]));
+    let [outer, inner] = ["outer", "inner"].map(|name| locker.lock(name));
+    let (outer, inner) = (outer.acquire().await.unwrap(), inner.acquire().await.unwrap());
+    let wait = tokio::spawn(locker.lock("inner").timeout(Duration::MAX).holding(&outer).acquire());
+    let [outer_key, inner_key] = ["outer", "inner"].map(|name| locker.admin().key("lock", name));
+    let waited = format!("  waits for {inner_key}\n  held by till 7");
+    until("what the holder waits for", async || explain(store, &["outer"]).1.contains(&waited)).await;
+    let by_command = explain(store, &["outer", "--json"]).1;
+    for text in [by_command, server.get(&format!("/v1/explain?key={outer_key}")).await.body] {
+        let document = serde_json::from_str::<serde_json::Value>(&text).unwrap();
+        let [nested] = &document["waiting_for"].as_array().unwrap()[..] else { panic!("{text}") };
+        assert_eq!((&nested["name"], &nested["waiting"]), (&"inner".into(), &1.into()), "{text}");
+        assert_eq!(nested["holders"][0]["fence"], inner.fence());
+        assert_eq!(nested["waiting_for"], serde_json::json!([]));
+    }
+    drop(inner);
+    drop(tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap().unwrap().unwrap());
+}
+
+async fn whole_key_is_not_taken_for_a_name(store: &Store) {
+    let locker = connect(store, KeyFormat::Escaped).await;
+    let (key, _, _done, call) = holder(&locker, "4001").await;
+    for command in ["unlock", "explain"] {
+        let output = run(store, &[command, key.as_str()]);
+        let log = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && log.contains("--key"), "{command}: {log}");
+    }
+    assert!(!call.is_finished());
+    let output = run(store, &["unlock", "not a key"]);
+    assert!(!String::from_utf8(output.stderr).unwrap().contains("--key"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_keys_and_filters_are_refused() {
     let Some(store) = Store::redis() else { return };
@@ -109,6 +198,8 @@ async fn wrong_keys_and_filters_are_refused() {
         (&["unlock", "a", "--key", "lock:a"], "--key"),
         (&["unlock", "a", "--arg", "1"], "--arg"),
         (&["unlock"], "required"),
+        (&["explain"], "required"),
+        (&["explain", "--key", "session:7"], "not a key"),
         (&["ls", "--kind", "look"], "rwlock"),
         (&["ls", "--limit", "0"], "--limit"),
     ] {

@@ -1,6 +1,7 @@
 //! Each action of the API, row by row.
 
 use crate::support::{Server, answer, client};
+use locker_harness::until;
 use serde_json::Value;
 
 #[tokio::test]
@@ -147,6 +148,62 @@ async fn names_are_shown_listed_and_deleted() {
     assert_eq!(server.delete("/v1/semaphore/s").await.status, 204);
     assert_eq!(server.post("/v1/semaphore/s/release?key=secret").await.status, 409);
     assert_eq!(server.get("/v1").await.body, "[]");
+}
+
+/// The end of a request, after which the server closes the connection.
+const CLOSE: &str = "Connection: close\r\n\r\n";
+
+/// `curl -X DELETE -d fence=17` deleted the name, with the holds granted since.
+#[tokio::test]
+async fn deletion_with_a_body_is_refused() {
+    let server = Server::start(&[]);
+    assert_eq!(server.post("/v1/lock/a/acquire?key=k&expires=600000").await.status, 200);
+    let delete = |path: &str, rest: &str| format!("DELETE {path} HTTP/1.1\r\nHost: localhost\r\n{rest}");
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let long = "x".repeat(20_000);
+    for rest in [
+        &format!("{form}Content-Length: 8\r\n\r\nfence=17"),
+        &format!("{form}Transfer-Encoding: chunked\r\n\r\n8\r\nfence=17\r\n0\r\n\r\n"),
+        "Content-Length: 2\r\n\r\n{}",
+        &format!("Content-Length: 20000\r\n\r\n{long}"),
+    ] {
+        let answers = server.raw((delete("/v1/lock/a", rest) + &delete("/v1/lock/b", CLOSE)).as_bytes());
+        assert!(answers.starts_with("HTTP/1.1 400 "), "{rest}: {answers}");
+        assert!(answers.contains("parameters of DELETE belong into the query"), "{rest}: {answers}");
+        let is_next_answered = answers.contains("HTTP/1.1 404 ");
+        assert_eq!(is_next_answered, !rest.contains(&long), "{rest}: {answers}");
+    }
+    assert_eq!(server.get("/v1/lock/a").await.status, 200, "the name is still in use");
+    for rest in ["Content-Length: 0\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "\r\n"] {
+        assert_eq!(server.post("/v1/event/e/send").await.status, 204);
+        let answers = server.raw((delete("/v1/event/e", rest) + &delete("/v1/lock/b", CLOSE)).as_bytes());
+        assert!(
+            answers.starts_with("HTTP/1.1 204 ") && answers.contains("HTTP/1.1 404 "),
+            "{rest}: {answers}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn holds_end_up_to_a_fence_and_waiters_go_on() {
+    let server = Server::start(&[]);
+    for (name, mode) in [("/v1/lock/a", ""), ("/v1/semaphore/a", ""), ("/v1/rwlock/a", "&mode=write")] {
+        let first = server.post(&format!("{name}/acquire?key=one&expires=600000{mode}")).await;
+        let first: u64 = first.header("locker-fence").unwrap().parse().unwrap();
+        let evict = async |fence: u64| server.delete(&format!("{name}?fence={fence}")).await.status;
+        let waiting = format!("{name}/acquire?key=two&expires=600000{mode}");
+        let waiting = async { server.post(&waiting).await };
+        let evicted = async {
+            until("a waiter", async || server.get(name).await.body.contains(r#""waiting":1"#)).await;
+            assert_eq!([evict(first - 1).await, evict(first).await], [409, 204]);
+        };
+        let (second, ()) = tokio::join!(waiting, evicted);
+        let fence: u64 = second.header("locker-fence").unwrap().parse().unwrap();
+        assert!(second.status == 200 && fence > first);
+        assert_eq!(evict(first).await, 409, "the next holder stays");
+        assert_eq!(server.post(&format!("{name}/release?key=one")).await.status, 409);
+        assert_eq!(server.post(&format!("{name}/release?key=two")).await.status, 204);
+    }
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ const WAIT_LATCH: &str = r#"curl -X POST "localhost:5505/v1/latch/migrated/wait?
 const COUNT_DOWN: &str = r#"curl -X POST "localhost:5505/v1/latch/migrated/countdown?size=2""#;
 
 /// All lines of the section "The API" that call curl.
-const API: [Row; 37] = [
+const API: [Row; 38] = [
     ("curl -X POST localhost:5505/v1/tokenbucket/mail/acquire", 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?size=20""#, 204, str::is_empty),
     (r#"curl -X POST "localhost:5505/v1/tokenbucket/mail/acquire?interval=50""#, 204, str::is_empty),
@@ -62,10 +62,13 @@ const API: [Row; 37] = [
     }),
     (DELETE, 204, str::is_empty),
     ("curl localhost:5505/v1", 200, lists_what_is_in_use),
+    ("curl \"localhost:5505/v1/explain?key=semaphore:db\"", 200, |body| {
+        body.starts_with(r#"{"kind":"semaphore","name":"db","key":"semaphore:db","function":null"#)
+    }),
     ("curl localhost:5505/healthz", 200, |body| body == "ok"),
     ("curl localhost:5505/readyz", 200, |body| body == "ready"),
     ("curl localhost:5505/metrics", 200, |body| {
-        ["locker_requests_total", "locker_waiting", "locker_waited_seconds"]
+        ["locker_requests_total", "locker_waiting", "locker_wait_seconds"]
             .iter()
             .all(|name| body.contains(name))
     }),

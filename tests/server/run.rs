@@ -13,11 +13,14 @@ use std::{
 fn options(name: &str, command: &[&str]) -> Run {
     Run {
         name: name.into(),
+        permits: None,
+        read: false,
         lease: Duration::from_secs(30),
         timeout: Duration::from_secs(30),
         max_hold: None,
         kill_after: Duration::from_millis(50),
         conflict_exit_code: 75,
+        json: false,
         store: StoreOptions::default(),
         command: command.iter().map(Into::into).collect(),
     }
@@ -119,10 +122,19 @@ fn exit_codes_are_those_of_the_page() {
         .map(|row| row.split('|').map(str::trim).collect())
         .collect();
     let codes = |text: &str| text.split(", ").filter_map(|code| code.parse().ok()).collect::<Vec<u8>>();
-    for (column, command) in
-        [(1, &["serve"][..]), (2, &["run"]), (3, &["ls"]), (4, &["unlock"]), (5, &["store", "check"])]
-    {
-        assert_eq!(rows[0][column], format!("`{}`", command.join(" ")));
+    for (column, command) in [
+        (1, &["serve"][..]),
+        (2, &["run"]),
+        (3, &["ls"]),
+        (4, &["explain"]),
+        (5, &["unlock"]),
+        (6, &["store", "check"]),
+        (8, &["health"]),
+        (9, &["completions"]),
+        (9, &["man"]),
+    ] {
+        let heading = format!("`{}`", command.join(" "));
+        assert!(rows[0][column].split(", ").any(|one| one == heading), "{heading}");
         let listed = rows.iter().filter(|row| !row[column].is_empty());
         let listed: BTreeSet<u8> = listed.flat_map(|row| codes(row[0])).collect();
         let help = String::from_utf8(binary().args(command).arg("--help").output().unwrap().stdout).unwrap();
@@ -190,6 +202,13 @@ fn wrong_arguments_have_their_own_exit_code() {
         &["run", "a", "--timeout", "-1s", "--", "true"],
         &["run", "a", "--max-hold", "0s", "--", "true"],
         &["run", "a", "--conflict-exit-code", "-1", "--", "true"],
+        &["run", "a", "--permits", "0", "--", "true"],
+        &["run", "a", "--permits", "-1", "--", "true"],
+        &["run", "a", "--permits", "9007199254740992", "--", "true"],
+        &["run", "a", "--permits", "2", "--read", "--", "true"],
+        &["completions"],
+        &["completions", "csh"],
+        &["man"],
         &["nonsense"],
     ] {
         assert_eq!(binary().args(arguments).output().unwrap().status.code(), Some(64), "{arguments:?}");

@@ -180,7 +180,7 @@ fn waiter_leaves_the_queue_before_it_ends() {
     let Some(store) = Store::redis() else { return };
     let (network, far) = store.far();
     let _first = Killed(holder(&store, &[]));
-    for (timeout, signalled, code) in [("60s", true, 128 + 15), ("2s", false, 75)] {
+    for (timeout, signalled, code) in [("60s", true, 128 + 15), ("5s", false, 75)] {
         let run = ["run", "a", "--timeout", timeout, "--", "true"];
         let mut second = far.program(&run).spawn().unwrap();
         until_waiting(&store, 1);
@@ -196,7 +196,7 @@ fn waiter_leaves_the_queue_before_it_ends() {
 }
 
 fn a_lock_ended_by_force_ends_the_command(store: &Store) {
-    let mut child = holder(store, &["--lease", "1s", "--kill-after", "100ms"]);
+    let mut child = holder(store, &["--lease", "6s", "--kill-after", "100ms"]);
     let unlocked = output(store.program(&["unlock", "a"]));
     assert_eq!(unlocked.status.code(), Some(0));
     assert!(String::from_utf8(unlocked.stderr).unwrap().contains("unlocked by force"));
@@ -213,7 +213,7 @@ fn lost_lock_ends_the_children_of_the_command() {
         "(trap '' TERM; echo held; exec sleep 600) & wait",
         "trap '' TERM; sleep 600 & echo held; wait",
     ] {
-        let run = ["run", "a", "--lease", "1s", "--kill-after", "300ms", "--", "sh", "-c", script];
+        let run = ["run", "a", "--lease", "6s", "--kill-after", "300ms", "--", "sh", "-c", script];
         let (mut child, output) = saying(without_terminal(&store.program(&run)), "held");
         assert!(self::output(store.program(&["unlock", "a"])).status.success());
         assert_eq!(ended(&mut child).code(), Some(75), "{script}");
@@ -226,7 +226,7 @@ fn lost_lock_ends_the_children_of_the_command() {
 fn signals_are_forwarded_while_the_command_ends() {
     let Some(store) = Store::redis() else { return };
     let script = "trap 'echo ending' TERM; trap 'exit 3' USR1; echo held; while :; do sleep 0.02; done";
-    let run = ["run", "a", "--lease", "1s", "--kill-after", "1h", "--", "sh", "-c", script];
+    let run = ["run", "a", "--lease", "6s", "--kill-after", "1h", "--", "sh", "-c", script];
     let (mut child, mut output) = saying(store.program(&run), "held");
     assert!(self::output(store.program(&["unlock", "a"])).status.success());
     assert_eq!(line(&mut output), "ending");
@@ -239,7 +239,7 @@ fn lost_lock_ends_the_command_without_a_log() {
     let Some(store) = Store::redis() else { return };
     let (log, writer) = std::io::pipe().unwrap();
     let script = "echo held; exec 2>&-; exec sleep 600";
-    let mut run = store.program(&["run", "a", "--lease", "1s", "--", "sh", "-c", script]);
+    let mut run = store.program(&["run", "a", "--lease", "6s", "--", "sh", "-c", script]);
     run.stderr(writer);
     let (mut child, output) = saying(run, "held");
     drop(log);
@@ -319,7 +319,7 @@ fn frozen_store_does_not_delay_the_end() {
 }
 
 fn unlocked_lock_passes_to_the_next_waiter(store: &Store) {
-    let mut first = holder(store, &["--lease", "3s", "--kill-after", "100ms"]);
+    let mut first = holder(store, &["--lease", "6s", "--kill-after", "100ms"]);
     let waiting = ["run", "a", "--timeout", "60s", "--", "sh", "-c", "echo \"$LOCKER_FENCE\""];
     let second = store.program(&waiting).stdout(Stdio::piped()).spawn().unwrap();
     until_waiting(store, 1);
@@ -339,14 +339,13 @@ fn unlocked_lock_passes_to_the_next_waiter(store: &Store) {
 /// `unlock` accepts each name that `ls` prints.
 fn odd_names_are_listed_as_they_are_unlocked(store: &Store) {
     for name in ["it's", "say \"a\"", "back\\slash", "e\u{301}", "{braces}"] {
-        let run = ["run", name, "--lease", "1s", "--kill-after", "0s", "--", "sh", "-c", "echo held; cat"];
-        let mut child = Killed(said_held(store.program(&run)));
+        let run = ["run", name, "--", "sh", "-c", "echo held; cat"];
+        let _child = Killed(said_held(store.program(&run)));
         let lines = String::from_utf8(output(store.program(&["ls"])).stdout).unwrap();
         // The column starts where its heading starts.
         let column = lines.find("NAME").unwrap();
         let listed = &lines.lines().nth(1).unwrap()[column..];
         assert_eq!(output(store.program(&["unlock", listed])).status.code(), Some(0), "{lines}");
-        assert_eq!(ended(&mut child.0).code(), Some(75), "{name}");
     }
 }
 

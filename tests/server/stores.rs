@@ -7,6 +7,7 @@ use std::{
     any::Any,
     process::Command,
     sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
 };
 
 /// Runs tests, which are functions of a store, on each store, or `on` some of them.
@@ -120,8 +121,9 @@ impl Store {
         [self.server(&[]), self.server(&[])]
     }
 
+    /// Waits longer than by default for answers, which come late while many servers start.
     pub(crate) fn builder(&self) -> LockerBuilder {
-        Locker::builder().url(&self.url).prefix(&self.prefix)
+        Locker::builder().url(&self.url).prefix(&self.prefix).command_timeout(Duration::from_secs(5))
     }
 
     pub(crate) async fn locker(&self) -> Locker {

@@ -36,12 +36,15 @@ impl Server {
     }
 
     pub(crate) fn launch(http: &str, zmq: &str, more: &[&str], log: &str) -> Self {
+        let mut command = binary();
+        command.args(["serve", "--http", http, "--zmq", zmq]).args(more).env("LOCKER_LOG", log);
+        Self::started(command)
+    }
+
+    pub(crate) fn started(mut command: Command) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let errors = directory.path().join("errors");
-        let mut command = binary();
-        command.args(["serve", "--http", http, "--zmq", zmq]).args(more).stdout(Stdio::piped());
-        command.env("LOCKER_LOG", log);
-        command.stderr(std::fs::File::create(&errors).unwrap());
+        command.stdout(Stdio::piped()).stderr(std::fs::File::create(&errors).unwrap());
         let mut process = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();

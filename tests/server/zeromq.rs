@@ -213,7 +213,8 @@ async fn undelayed_sorry_is_counted() {
     let server = Server::start(&["--in-seconds", "3600", "--grace", "3600s", "--max-waits", "1"]);
     let mut client = Python::start(&["beyond_the_waits_is_sorry", &server.zmq()]);
     assert_eq!(client.line(), "held back");
-    until("it is", async || metric(&server, "locker_waiting").await == 1).await;
+    let line = r#"locker_waiting{kind="rate"} 1"#;
+    until("it is", async || server.get("/metrics").await.body.contains(line)).await;
     client.tell("one waits");
     client.finish();
     assert_eq!(metric(&server, r#"locker_slots_total{slot="sorry"}"#).await, 1);

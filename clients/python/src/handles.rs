@@ -63,7 +63,8 @@ impl RateLimiter {
         if let Some(function) = function {
             describe(locker, &function.digest);
         }
-        let limiter = limiter(locker, self.key.clone(), self.quota, function.map(|function| function.path));
+        let limiter =
+            limiter(locker, self.key.clone(), self.quota, function.map(|function| function.source.path()));
         let limiter = limiter.wait_past_timeout(self.waits_past_timeout).cache_refusals(self.caches_refusals);
         Ok(limiter.tokens(tokens))
     }

@@ -1,6 +1,6 @@
 //! What can be seen of a key.
 
-use crate::call::Output;
+use crate::{call::Output, holder::Holder};
 use locker_runtime::primitives::inspection;
 use pyo3::prelude::*;
 
@@ -32,7 +32,7 @@ impl Inspection {
     /// The current holds, oldest first.
     #[getter]
     fn holders(&self) -> Vec<Holder> {
-        self.0.holders.iter().cloned().map(Holder).collect()
+        self.0.holders.iter().map(Holder::from).collect()
     }
 
     /// The number of waiting callers.
@@ -61,49 +61,5 @@ impl Inspection {
 
     fn __repr__(&self) -> String {
         format!("<Inspection holders={} waiting={}>", self.0.holders.len(), self.0.waiting)
-    }
-}
-
-/// One hold.
-#[pyclass(frozen, module = "locker._native")]
-#[derive(Debug)]
-pub(crate) struct Holder(inspection::Held);
-
-#[pymethods]
-impl Holder {
-    #[getter]
-    fn fence(&self) -> u64 {
-        self.0.fence
-    }
-
-    /// The number of permits.
-    #[getter]
-    fn permits(&self) -> u64 {
-        self.0.permits
-    }
-
-    /// Seconds since the grant, if the primitive keeps it.
-    #[getter]
-    fn age(&self) -> Option<f64> {
-        self.0.age.map(|age| age.as_secs_f64())
-    }
-
-    /// Seconds that it lasts without a renewal; `None` if without end.
-    #[getter]
-    fn time_left(&self) -> Option<f64> {
-        self.0.time_left.map(|left| left.as_secs_f64())
-    }
-
-    /// What the holder's locker says about itself, by default host and process; `None` if it is not known.
-    #[getter]
-    fn note(&self) -> Option<&str> {
-        self.0.note.as_deref()
-    }
-
-    fn __repr__(&self) -> String {
-        match &self.0.note {
-            Some(note) => format!("<Holder fence={} note={note:?}>", self.0.fence),
-            None => format!("<Holder fence={}>", self.0.fence),
-        }
     }
 }

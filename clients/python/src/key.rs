@@ -4,7 +4,7 @@ use crate::{errors::misused, text};
 use locker_runtime::{
     KeyFormat,
     private::{
-        FunctionDigest,
+        self, FunctionDigest,
         bindings::{described, digest, key_of, named},
     },
 };
@@ -15,7 +15,7 @@ use pyo3::{
 };
 use std::{
     borrow::Cow,
-    collections::{HashSet, hash_map::DefaultHasher},
+    collections::{HashMap, hash_map::DefaultHasher},
     fmt::{Display, Write},
     hash::{Hash, Hasher},
     sync::{Mutex, PoisonError},
@@ -94,7 +94,8 @@ fn plain<'a>(text: &'a Bound<'_, PyString>) -> PyResult<Cow<'a, str>> {
 #[pyclass(frozen, module = "locker._native")]
 #[derive(Debug)]
 pub(crate) struct Function {
-    pub(crate) path: &'static str,
+    /// As errors name it.
+    pub(crate) source: &'static private::Function,
     pub(crate) digest: FunctionDigest,
 }
 
@@ -104,12 +105,12 @@ impl Function {
     #[pyo3(signature = (path, file="", line=0))]
     fn new(path: &Bound<'_, PyAny>, file: &str, line: u32) -> PyResult<Self> {
         let path = text::name(path)?;
-        Ok(Self { path: kept(&path), digest: described(&path, file, line) })
+        Ok(Self { source: kept(&path, file, line), digest: described(&path, file, line) })
     }
 
     #[getter]
     fn path(&self) -> &'static str {
-        self.path
+        self.source.path()
     }
 
     /// The md5 of the path, whose segments are joined by `:`.
@@ -119,21 +120,25 @@ impl Function {
     }
 
     fn __repr__(&self) -> String {
-        format!("Function({:?})", self.path)
+        format!("Function({:?})", self.path())
     }
 }
 
-/// Keeps a text until the process ends, once: the runtime knows functions from statics. Programs have few.
-fn kept(text: &str) -> &'static str {
-    static KEPT: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+/// Keeps a function until the process ends, once: the runtime knows functions from statics. Programs have few.
+fn kept(path: &str, file: &str, line: u32) -> &'static private::Function {
+    type Kept = HashMap<(&'static str, &'static str, u32), &'static private::Function>;
+    static KEPT: Mutex<Option<Kept>> = Mutex::new(None);
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let kept = kept.get_or_insert_default();
-    if let Some(text) = kept.get(text) {
-        return text;
+    let known: &HashMap<(&str, &str, u32), &'static private::Function> = kept;
+    if let Some(function) = known.get(&(path, file, line)) {
+        return function;
     }
-    let text = Box::leak(Box::<str>::from(text));
-    kept.insert(text);
-    text
+    let leak = |text: &str| -> &'static str { Box::leak(Box::<str>::from(text)) };
+    let (path, file) = (leak(path), leak(file));
+    let function = Box::leak(Box::new(private::Function::named(path, file, line)));
+    kept.insert((path, file, line), function);
+    function
 }
 
 /// The format of keys by its name.

@@ -41,6 +41,8 @@ mod text;
 mod errors;
 mod events;
 
+mod holder;
+
 use pyo3::{exceptions::PyImportError, prelude::*};
 
 /// Tells the runtime that this process was forked. Harmless in any other.
@@ -77,7 +79,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handles::Latch>()?;
     module.add_class::<handles::RateLimiter>()?;
     module.add_class::<handles::Watchdog>()?;
-    module.add_class::<inspection::Holder>()?;
+    module.add_class::<holder::Holder>()?;
     module.add_class::<inspection::Inspection>()?;
     module.add_class::<key::Function>()?;
     module.add_class::<key::Key>()?;

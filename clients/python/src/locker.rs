@@ -17,7 +17,8 @@ use futures_util::{FutureExt, TryFutureExt};
 use locker_runtime::{
     HoldKind, LockRequest, LockerBuilder, Mode, Quota,
     private::bindings::{
-        LazyLocker, acquire_all, check_around, check_quota, check_request, describe, request, without_login,
+        LazyLocker, acquire_all, check_around, check_quota, check_request, describe, holding, request,
+        without_login,
     },
 };
 use pyo3::{
@@ -326,13 +327,13 @@ impl Locker {
         if let Some(function) = function {
             describe(locker, &function.digest);
         }
-        let request = request(locker, kind, key, function.map(|function| function.path));
+        let request = request(locker, kind, key, function.map(|function| function.source));
         let request = options.request(request, self.holds);
         check_request(&request).map_err(|error| raised(py, &error))?;
         if !options.try_once {
             check_around(&request, &options.around).map_err(|error| raised(py, &error))?;
         }
-        Ok(request)
+        Ok(holding(request, &options.around))
     }
 }
 

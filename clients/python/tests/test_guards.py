@@ -9,6 +9,7 @@ import logging
 import pickle
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from servers import GENEROUS, Redis, eventually
@@ -49,6 +50,45 @@ def test_others_see_who_holds_and_waits(every_url: str, name: str) -> None:
     eventually(seen)
     guard.release()
     waiting.join(GENEROUS)
+
+
+def test_time_out_names_the_holder(every_url: str, name: str) -> None:
+    locker = Locker(every_url, note="web-3")
+    guard = locker.lock(name).acquire()
+
+    @locker.lock_on_argument(name=name, timeout=1)
+    def decorated() -> None:
+        return None
+
+    def blocked(call: Callable[[], object]) -> TimedOut | None:
+        with pytest.raises(TimedOut) as caught:
+            call()
+        # A busy store may tell too late.
+        error = caught.value
+        return error if error.blocked and error.blocked.holders else None
+
+    error = eventually(lambda: blocked(lambda: locker.lock(name, timeout=1).acquire()))
+    assert error.blocked is not None
+    (holder,) = error.blocked.holders
+    assert (holder.fence, holder.note, holder.permits) == (guard.fence, "web-3", 1)
+    assert (error.blocked.ahead, error.blocked.place) == (0, None)
+    assert str(error).endswith(str(error.blocked))
+    assert str(error.blocked).startswith("held by web-3")
+    copied = pickle.loads(pickle.dumps(error)).blocked
+    assert [one.fence for one in copied.holders] == [guard.fence]
+    assert str(copied) == str(error.blocked)
+    with pytest.raises(TimedOut) as short:
+        locker.lock(name, timeout=0).acquire()
+    assert short.value.blocked is None
+    guard.release()
+
+    # Not by `with`: a call inside would wait for itself.
+    guard = locker.lock_on(name).acquire()
+    error = eventually(lambda: blocked(decorated))
+    guard.release()
+    assert error.blocked is not None
+    assert error.blocked.place is not None
+    assert "test_guards.py:" in error.blocked.place
 
 
 def test_coroutines_have_the_same_forms(every_url: str, name: str) -> None:

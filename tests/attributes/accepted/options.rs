@@ -30,6 +30,17 @@ fn constants() -> Done {
     Ok(())
 }
 
+/// The longest times, and a limit that is as long as the lease.
+#[lock_on_argument(
+    expr = 316_224_000,
+    max_hold = 316_224_000,
+    timeout = 316_224_000,
+    retry_delay = 316_224_000
+)]
+fn longest() -> Done {
+    Ok(())
+}
+
 #[lock_on_argument(renew = false, on_lost = "continue", on_error = Failure::rethrow)]
 fn switches() -> Done {
     Ok(())
@@ -145,6 +156,7 @@ async fn every_option_is_accepted() {
     assert_eq!(numbers(1).await.unwrap(), 1);
     texts().await.unwrap();
     constants().unwrap();
+    longest().unwrap();
     switches().unwrap();
     assert_eq!(transfer(1, 2).unwrap(), 3);
     assert_eq!(transfer(1, 1).unwrap(), 2);

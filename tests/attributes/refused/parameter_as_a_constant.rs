@@ -15,6 +15,13 @@ async fn pay_2(seconds: u64) -> locker::Result<()> {
     Ok(())
 }
 
+#[lock_on_argument(timeout = match seconds { other => Duration::from_secs(other) })]
+//~ `seconds`: `timeout` takes a constant, but `seconds` is a parameter of `pay_3`: use a literal or a `const`
+async fn pay_3(seconds: u64) -> locker::Result<()> {
+    drop(seconds);
+    Ok(())
+}
+
 struct Pool(u64);
 
 impl Pool {

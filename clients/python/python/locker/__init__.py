@@ -9,7 +9,9 @@ Times are seconds, texts such as ``"800ms"``, or ``timedelta``.
 
 from ._binding import Part
 from ._errors import (
+    Blocked,
     Conflict,
+    Deadlock,
     Limited,
     LockerError,
     Lost,
@@ -45,8 +47,10 @@ __all__ = [
     "Admission",
     "Algorithm",
     "Barrier",
+    "Blocked",
     "Conflict",
     "Counter",
+    "Deadlock",
     "Decorator",
     "Event",
     "Guard",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from ._native import Holder
 
 __all__ = [
     "BY_KIND",
+    "Blocked",
     "Conflict",
+    "Deadlock",
     "Limited",
     "LockerError",
     "Lost",
@@ -18,6 +24,26 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True)
+class Blocked:
+    """What stood in the way of a call that waited for a lock or for permits.
+
+    Attributes:
+        holders: The holders as of the end of the wait. Empty if the store did not tell within 100 ms.
+        ahead: How many callers waited ahead of this one, if that is known.
+        place: The file and the line of the decorated function, if there is one.
+    """
+
+    holders: list[Holder]
+    ahead: int | None
+    place: str | None
+    _text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return the text that the message of the error has, too."""
+        return self._text
+
+
 class LockerError(Exception):
     """The base of all errors of this package.
 
@@ -27,6 +53,8 @@ class LockerError(Exception):
         is_temporary: Whether the same call may succeed later.
         is_certain: Whether the store has provably not carried out what was asked. Only of interest for calls that
             change something and are not repeated, such as ``counter.add``.
+        blocked: What stood in the way of a call that waited for 1 s or longer: the holders, the callers ahead, and
+            the place of the function. Only of ``TimedOut`` and ``RetriesExhausted``.
     """
 
     key: str | None
@@ -34,6 +62,7 @@ class LockerError(Exception):
     is_temporary: bool
     _is_temporary: ClassVar[bool] = False
     is_certain: bool
+    blocked: Blocked | None
     _retry_after: float | None
 
     def __init__(
@@ -45,12 +74,14 @@ class LockerError(Exception):
         retry_after: float | None = None,
         is_temporary: bool | None = None,
         is_certain: bool = True,
+        blocked: Blocked | None = None,
     ) -> None:
         super().__init__(message)
         self.key = key
         self.function = function
         self.is_temporary = self._is_temporary if is_temporary is None else is_temporary
         self.is_certain = is_certain
+        self.blocked = blocked
         self._retry_after = retry_after
 
     @property
@@ -70,6 +101,15 @@ class TimedOut(LockerError, TimeoutError):
 
 class RetriesExhausted(LockerError):
     """``max_retry`` attempts have failed."""
+
+    _is_temporary = True
+
+
+class Deadlock(LockerError):
+    """The call would wait for itself: the caller holds what others wait for, which it waits for.
+
+    Return from the function that holds it; then the call may be repeated. The others go on.
+    """
 
     _is_temporary = True
 
@@ -110,6 +150,7 @@ class Misused(LockerError, ValueError):
 BY_KIND: dict[str, type[LockerError]] = {
     "TimedOut": TimedOut,
     "RetriesExhausted": RetriesExhausted,
+    "Deadlock": Deadlock,
     "Limited": Limited,
     "Lost": Lost,
     "Conflict": Conflict,
@@ -119,6 +160,6 @@ BY_KIND: dict[str, type[LockerError]] = {
 }
 """The class of each kind, by the name that it has in Rust."""
 
-for _class in (LockerError, *BY_KIND.values()):
+for _class in (LockerError, Blocked, *BY_KIND.values()):
     # The name that tracebacks show is the one to catch.
     _class.__module__ = "locker"

@@ -12,7 +12,7 @@ happens for until it is waited for or polled. Errors are the classes of `locker.
 
 from collections.abc import Iterable, Sequence
 from types import GenericAlias
-from typing import Any, Final, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack, final
+from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, final
 
 from ._options import Algorithm, Mode, Release, Seconds
 
@@ -301,13 +301,24 @@ class Barrier:
 class Holder:
     """One hold, as others see it."""
 
+    def __new__(
+        cls,
+        fence: int,
+        permits: int = 1,
+        age: float | None = None,
+        time_left: float | None = None,
+        note: str | None = None,
+        function: str | None = None,
+        file: str | None = None,
+        line: int | None = None,
+    ) -> Self: ...
     @property
     def fence(self) -> int: ...
     @property
     def permits(self) -> int: ...
     @property
     def age(self) -> float | None:
-        """Seconds since the grant, if the primitive keeps it."""
+        """Seconds since the grant, if that is known."""
 
     @property
     def time_left(self) -> float | None:
@@ -316,6 +327,18 @@ class Holder:
     @property
     def note(self) -> str | None:
         """What the holder's locker says about itself, by default host and process; `None` if it is not known."""
+
+    @property
+    def function(self) -> str | None:
+        """The function that the key belongs to, in `error.blocked`; `None` if it is not known, and in inspections."""
+
+    @property
+    def file(self) -> str | None:
+        """The file of the function."""
+
+    @property
+    def line(self) -> int | None:
+        """The line of the function."""
 
 @final
 class Inspection:
