@@ -1,7 +1,7 @@
 //! Copies of requests that arrive after a repetition got its reply: they change nothing.
 
 use crate::support::{
-    GENEROUS, LAST_FENCE, MINUTE, builder, connect, eternal_keys, hold, holder, in_time, refused_ids,
+    GENEROUS, LAST_FENCE, MINUTE, connect, eternal_keys, hold, holder, in_time, refused_ids,
     scripts_run, server_behind_proxy, until, waiting,
 };
 use locker::{ErrorKind, Locker};
@@ -245,22 +245,13 @@ async fn late_set_does_not_undo_newer_additions() {
 
 #[tokio::test]
 async fn late_deletion_spares_a_new_hold() {
-    let Some(server) = RedisServer::start() else { return };
-    let proxy = Proxy::to(server.port());
-    let slow = builder(&proxy.url()).command_timeout(Duration::from_secs(2)).build().await.unwrap();
-    let (admin, direct) = (slow.admin(), connect(&server.url()).await);
-    slow.keyed_semaphore("a", 1).acquire("old", Duration::MAX, GENEROUS).await.unwrap();
-    // Two calls read the kind of the key and that it is in use. The third one deletes it.
-    let before = scripts_run(&server);
-    proxy.set(Fault::Delay(Duration::from_millis(400)));
-    let deleting = tokio::spawn({
-        let admin = slow.admin();
-        async move { admin.delete(&admin.key("semaphore", "a")).await }
-    });
-    until("both reads", async || scripts_run(&server) == before + 2).await;
-    proxy.set_for_open(Fault::HoldRequests);
-    assert!(in_time("a new connection", deleting).await.unwrap().unwrap());
-    slow.keyed_semaphore("a", 1).acquire("new", Duration::MAX, GENEROUS).await.unwrap();
+    let Some((server, proxy, behind)) = through_a_proxy().await else { return };
+    let (admin, direct) = (behind.admin(), connect(&server.url()).await);
+    behind.keyed_semaphore("a", 1).acquire("old", Duration::MAX, GENEROUS).await.unwrap();
+    // The calls before it, which read the kind of the key and whether it is in use, arrive.
+    proxy.set_for_open(Fault::HoldRequestsFrom("\r\ndelete\r\n"));
+    assert!(in_time("a new connection", admin.delete(&admin.key("semaphore", "a"))).await.unwrap());
+    behind.keyed_semaphore("a", 1).acquire("new", Duration::MAX, GENEROUS).await.unwrap();
     let_the_late_copy_through(&server, &proxy).await;
     assert!(direct.semaphore("a", 1).try_acquire().await.unwrap().is_none(), "two hold at once");
     assert!(admin.delete(&admin.key("semaphore", "a")).await.unwrap(), "another deletion is another attempt");

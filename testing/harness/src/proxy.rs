@@ -38,6 +38,8 @@ pub enum Fault {
     DropRequests,
     /// Requests are held back and arrive when the fault is over, even if the client is gone by then.
     HoldRequests,
+    /// The first request with these bytes, and all that follow it on its connection, are held back like that.
+    HoldRequestsFrom(&'static str),
     /// The next request is carried out, its reply is lost and the connection is reset. New connections work.
     ExecuteAndReset,
     /// The connection is closed in the direction of the client, which may still send.
@@ -291,6 +293,9 @@ async fn requests(mut client: OwnedReadHalf, mut server: OwnedWriteHalf, link: &
             // The data that was just read may have shown which member has this connection.
             Fault::Reset => return Ok(()),
             Fault::HoldRequests => link.until(|fault| *fault != Fault::HoldRequests).await,
+            Fault::HoldRequestsFrom(start) if contains(&buffer[..count], start) => {
+                link.until(|fault| !matches!(fault, Fault::HoldRequestsFrom(_))).await;
+            }
             Fault::DropRequests => return swallow(client, link, &Fault::DropRequests).await,
             _ => {}
         }
@@ -335,6 +340,10 @@ async fn replies(mut server: OwnedReadHalf, mut client: OwnedWriteHalf, link: &L
             _ => client.write_all(data).await?,
         }
     }
+}
+
+fn contains(data: &[u8], part: &str) -> bool {
+    data.windows(part.len()).any(|bytes| bytes == part.as_bytes())
 }
 
 /// Reads everything and forwards nothing until the fault is over.
