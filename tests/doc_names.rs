@@ -330,8 +330,8 @@ fn packages_of_setup_scripts_are_listed() {
 }
 
 /// How many words a page may have. Those that are not listed here have 1,000.
-const BUDGETS: [(&str, usize); 22] = [
-    ("CHANGELOG.md", 1_700),
+const BUDGETS: [(&str, usize); 23] = [
+    ("CHANGELOG.md", 1_725),
     ("CONTRIBUTING.md", 1_350),
     ("ARCHITECTURE.md", 1_750),
     ("clients/python/README.md", 1_150),
@@ -340,19 +340,20 @@ const BUDGETS: [(&str, usize); 22] = [
     ("docs/contributing/evidence.md", 2_100),
     ("docs/explanation/guarantees.md", 2_225),
     ("docs/explanation/performance.md", 2_100),
+    ("docs/how-to/choose.md", 1_025),
     ("docs/how-to/fence-a-write.md", 1_550),
-    ("docs/reference/attributes.md", 1_900),
-    ("docs/reference/cli.md", 1_500),
+    ("docs/reference/attributes.md", 1_950),
+    ("docs/reference/cli.md", 1_550),
     ("docs/reference/errors-events-metrics.md", 1_300),
     ("docs/reference/etcd.md", 1_075),
     ("docs/reference/files.md", 800),
     ("docs/reference/http.md", 1_600),
     ("docs/reference/postgres.md", 1_600),
     ("docs/reference/primitives.md", 1_500),
-    ("docs/reference/python.md", 1_350),
+    ("docs/reference/python.md", 1_400),
     ("docs/reference/redis.md", 2_000),
     ("docs/reference/server-options.md", 1_000),
-    ("docs/reference/settings.md", 850),
+    ("docs/reference/settings.md", 875),
 ];
 
 #[test]

@@ -117,6 +117,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// Returns the longest lease that the store grants. Default: any.
+    fn longest_lease(&self) -> Duration {
+        Duration::MAX
+    }
+
     /// Returns the kind of store, as metrics name it: a word in lower case. Default `other`.
     fn name(&self) -> &'static str {
         "other"
@@ -182,6 +187,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn id_prefix(&self) -> Option<u32> {
         (**self).id_prefix()
+    }
+
+    fn longest_lease(&self) -> Duration {
+        (**self).longest_lease()
     }
 
     fn name(&self) -> &'static str {

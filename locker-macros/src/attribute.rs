@@ -26,6 +26,8 @@ pub(crate) enum OptionName {
     RetryDelay,
     Renew,
     MaxHold,
+    StopBefore,
+    MinHold,
     Release,
     Fair,
     OnLost,
@@ -41,8 +43,19 @@ pub(crate) enum OptionName {
 use OptionName as O;
 
 const COMMON: &[OptionName] = &[O::Args, O::Name, O::Timeout, O::OnError, O::Locker, O::Crate];
-const HOLDING: &[OptionName] =
-    &[O::Lease, O::MaxRetry, O::RetryDelay, O::Renew, O::MaxHold, O::Release, O::Fair, O::OnLost, O::Guard];
+const HOLDING: &[OptionName] = &[
+    O::Lease,
+    O::MaxRetry,
+    O::RetryDelay,
+    O::Renew,
+    O::MaxHold,
+    O::StopBefore,
+    O::MinHold,
+    O::Release,
+    O::Fair,
+    O::OnLost,
+    O::Guard,
+];
 
 /// Names from other libraries, with the option that does the same here.
 const SYNONYMS: &[(&str, OptionName)] = &[
@@ -60,6 +73,10 @@ const SYNONYMS: &[(&str, OptionName)] = &[
     ("per", O::Interval),
     ("window", O::Interval),
     ("period", O::Interval),
+    ("margin", O::StopBefore),
+    ("lock_delay", O::StopBefore),
+    ("lock_at_least_for", O::MinHold),
+    ("lock_at_most_for", O::MaxHold),
 ];
 
 impl OptionName {
@@ -82,6 +99,8 @@ impl OptionName {
             Self::RetryDelay => &["retry_delay"],
             Self::Renew => &["renew"],
             Self::MaxHold => &["max_hold"],
+            Self::StopBefore => &["stop_before"],
+            Self::MinHold => &["min_hold"],
             Self::Release => &["release"],
             Self::Fair => &["fair"],
             Self::OnLost => &["on_lost"],

@@ -22,6 +22,7 @@ const WITH_ERRORS_OF_THE_COMPILER: &[&str] = &[
     "lease_of_another_type",
     "lease_that_is_no_constant",
     "locker_is_no_locker",
+    "margins_behind_constants",
     "max_hold_constant_below_the_lease",
     "no_attempts_behind_a_constant",
     "not_a_result",

@@ -2,7 +2,7 @@
 
 use crate::{
     locker::{Locker, Metering, Setup, TraceContext, Traces, check_note, default_note},
-    settings::{Settings, waiting_setters},
+    settings::{Settings, margin_setters, waiting_setters},
     stores::{self, Memory},
 };
 use locker_core::{
@@ -147,6 +147,8 @@ impl LockerBuilder {
     }
 
     waiting_setters!();
+
+    margin_setters!();
 
     /// Sets the prefix of every key. Default: none. On Redis it cannot have braces.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {

@@ -9,8 +9,9 @@ mod scope;
 
 pub use crate::{global::global, handles::LockRequest};
 pub use consts::{
-    LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, check_timeout, checked_interval,
-    checked_max_retry, checked_size, checked_time, checked_timeout,
+    LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, check_min_hold, check_stop_before,
+    check_timeout, checked_interval, checked_margin, checked_max_retry, checked_size, checked_time,
+    checked_timeout,
 };
 pub use core::{
     convert::Infallible,

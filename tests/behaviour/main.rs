@@ -8,6 +8,7 @@ mod event;
 mod gauges;
 mod keyed_lock;
 mod lock;
+mod margins;
 mod rate_limiter;
 mod rwlock;
 mod semaphore;
@@ -83,6 +84,12 @@ laws! {
             silent_waiter_is_passed_over,
             blocking_calls_work_everywhere,
             one_task_may_make_many_blocking_calls;
+        margins:
+            hold_lost_to_its_margin_lasts_for_its_lease,
+            waiters_with_a_margin_are_served,
+            short_hold_lasts_for_min_hold,
+            waiters_wait_for_min_hold,
+            min_hold_that_is_over_keeps_nothing;
         semaphore:
             never_more_than_its_size_hold,
             permits_are_free_after_release_and_after_drop,

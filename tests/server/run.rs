@@ -7,7 +7,7 @@ use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader},
     process::Stdio,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 fn options(name: &str, command: &[&str]) -> Run {
@@ -18,6 +18,8 @@ fn options(name: &str, command: &[&str]) -> Run {
         lease: Duration::from_secs(30),
         timeout: Duration::from_secs(30),
         max_hold: None,
+        stop_before: Duration::ZERO,
+        min_hold: Duration::ZERO,
         kill_after: Duration::from_millis(50),
         conflict_exit_code: 75,
         json: false,
@@ -85,6 +87,39 @@ async fn max_hold_ends_the_command() {
     assert!(locker.lock("a").try_acquire().await.unwrap().is_some(), "the lock is free for the next one");
     let too_short = Run { max_hold: Some(Duration::from_millis(50)), ..run };
     assert_eq!(run_under_lock(&locker, &too_short).await, 64);
+}
+
+#[tokio::test]
+async fn stop_before_ends_the_command_before_its_lease() {
+    let locker = Locker::memory();
+    let (lease, stop_before) = (Duration::from_secs(6), Duration::from_secs(3));
+    let max_hold = Some(Duration::from_secs(6));
+    let run = Run { lease, stop_before, max_hold, ..shell("a", "exec sleep 600") };
+    let asked = Instant::now();
+    assert_eq!(run_under_lock(&locker, &run).await, 75);
+    let next = locker.lock("a").timeout(Duration::from_secs(30)).acquire().await.unwrap();
+    assert!(asked.elapsed() >= lease, "what the command has begun has until then");
+    next.release().await.unwrap();
+    let too_early = Run { stop_before: Duration::from_millis(3_001), ..run };
+    assert_eq!(run_under_lock(&locker, &too_early).await, 64);
+}
+
+/// Each process ends at once, and its hold does not.
+#[test]
+fn min_hold_outlives_the_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |lock: &[&str]| {
+        let mut run = binary();
+        run.args(["run", "a", "--lease", "500ms"]).args(lock).args(["--", "true"]);
+        run.env("LOCKER_URL", format!("file://{}", directory.path().display()));
+        run.status().unwrap().code()
+    };
+    let asked = Instant::now();
+    assert_eq!(run(&["--min-hold", "3s"]), Some(0));
+    let code = run(&["--timeout", "0s"]);
+    assert!(code == Some(75) || asked.elapsed() >= Duration::from_secs(3), "{code:?}");
+    assert_eq!(run(&["--timeout", "30s"]), Some(0));
+    assert!(asked.elapsed() >= Duration::from_secs(3));
 }
 
 /// A command that hung blocked its job on all hosts, and nothing said so.
@@ -201,6 +236,10 @@ fn wrong_arguments_have_their_own_exit_code() {
         &["run", "a", "--nonsense", "--", "true"],
         &["run", "a", "--timeout", "-1s", "--", "true"],
         &["run", "a", "--max-hold", "0s", "--", "true"],
+        &["run", "a", "--stop-before", "-1s", "--", "true"],
+        &["run", "a", "--stop-before", "16s", "--", "true"],
+        &["run", "a", "--min-hold", "11y", "--", "true"],
+        &["run", "a", "--min-hold", "2m", "--max-hold", "1m", "--", "true"],
         &["run", "a", "--conflict-exit-code", "-1", "--", "true"],
         &["run", "a", "--permits", "0", "--", "true"],
         &["run", "a", "--permits", "-1", "--", "true"],

@@ -28,6 +28,8 @@ pub(crate) struct Waiting {
 pub(crate) struct Holds {
     pub(crate) renew: Option<bool>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) stop_before: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) fair: Option<bool>,
     pub(crate) on_expiry: Option<bool>,
 }
@@ -84,6 +86,12 @@ impl<'py> HoldOptions<'py> {
         if let Some(max_hold) = holds.max_hold {
             request = request.max_hold(max_hold);
         }
+        if let Some(margin) = holds.stop_before {
+            request = request.stop_before(margin);
+        }
+        if let Some(min_hold) = holds.min_hold {
+            request = request.min_hold(min_hold);
+        }
         if let Some(fair) = holds.fair {
             request = request.fair(fair);
         }
@@ -127,6 +135,8 @@ impl Holds {
         match name {
             "renew" => self.renew = truth(name, value)?,
             "max_hold" => self.max_hold = time(name, value)?,
+            "stop_before" => self.stop_before = time(name, value)?,
+            "min_hold" => self.min_hold = time(name, value)?,
             "fair" => self.fair = truth(name, value)?,
             "release" => self.on_expiry = on_expiry(value)?,
             _ => return Ok(false),
@@ -140,6 +150,8 @@ impl Holds {
         Self {
             renew: self.renew.or(defaults.renew),
             max_hold: self.max_hold.or(max_hold),
+            stop_before: self.stop_before.or(defaults.stop_before),
+            min_hold: self.min_hold.or(defaults.min_hold),
             fair: self.fair.or(defaults.fair),
             on_expiry: self.on_expiry.or(defaults.on_expiry),
         }

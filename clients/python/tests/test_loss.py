@@ -406,3 +406,43 @@ def test_cancelled_task_does_not_wait_for_its_release(redis: Redis, name: str, r
             pass
 
     run(main())
+
+
+def test_body_is_cancelled_before_others_have_the_lock(url: str, name: str, run: Run) -> None:
+    """What it has begun has until the end of the lease to arrive."""
+    locker = Locker(url)
+    ended: list[str] = []
+
+    @locker.lock_on_argument(2, name=name, renew=False, stop_before=1)
+    async def withdraw() -> None:
+        try:
+            await for_ever()
+        finally:
+            ended.append("stopped")
+
+    async def main() -> float:
+        asked = time.monotonic()
+        with pytest.raises(Lost):
+            await withdraw()
+        assert ended == ["stopped"]
+        async with locker.lock_on(name):
+            return time.monotonic() - asked
+
+    assert run(main()) >= 2
+
+
+def test_min_hold_keeps_the_lock_also_after_an_error(url: str, name: str, run: Run) -> None:
+    locker = Locker(url, stop_before=0, min_hold=0)
+
+    @locker.lock_on_argument(0.5, name=name, min_hold=2)
+    def withdraw() -> None:
+        raise LookupError
+
+    async def main() -> float:
+        asked = time.monotonic()
+        with pytest.raises(LookupError):
+            await asyncio.to_thread(withdraw)
+        async with locker.lock_on(name):
+            return time.monotonic() - asked
+
+    assert run(main()) >= 2

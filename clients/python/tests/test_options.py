@@ -49,8 +49,12 @@ def test_more_mistakes_fail_at_decoration() -> None:
 
 def test_options_that_contradict_each_other_fail_at_decoration(name: str) -> None:
     locker = Locker("memory://")
-    for options in ({"max_hold": 1}, {"max_hold": 20, "renew": False}):
+    for options in ({"max_hold": 1}, {"max_hold": 20, "renew": False}, {"max_hold": 20, "min_hold": 21}):
         with pytest.raises(Misused, match="max_hold"):
             locker.lock_on_argument(10, name=name, **options)(lambda: None)
+    with pytest.raises(Misused, match="stop_before 6s is more than half of the lease 10s"):
+        locker.lock_on_argument(10, name=name, stop_before=6)(lambda: None)
+    with pytest.raises(Misused, match="min_hold has no effect"):
+        locker.lock_on_argument(10, name=name, min_hold=6, release="on_expiry")(lambda: None)
     with pytest.raises(Misused, match="burst"):
         locker.rate_limit(1, per=1, burst=2, name=name)(lambda: None)

@@ -4,7 +4,7 @@ use crate::{
     attribute::OptionName,
     expand::layer::Layer,
     hygiene::{hidden, located},
-    parse::{duration::Time, function::Function, key_parts::mentions},
+    parse::{duration::Time, function::Function, key_parts::mentions, options::Options},
     validate::constants::{Constant, Range, constants, is_literal},
 };
 use proc_macro2::{Ident, Span, TokenStream};
@@ -30,6 +30,7 @@ macro_rules! checks {
             #[test]
             fn checks_exist_in_the_runtime() {
                 $(let _: fn($ty) -> $ty = $check;)*
+                let _: [fn(Duration, Duration); 3] = [check_max_hold, check_stop_before, check_min_hold];
             }
         }
     };
@@ -38,6 +39,7 @@ macro_rules! checks {
 checks! {
     Time: Duration => checked_time,
     Timeout: Duration => checked_timeout,
+    Margin: Duration => checked_margin,
     Interval: Duration => checked_interval,
     Size: u64 => checked_size,
     MaxRetry: u32 => checked_max_retry,
@@ -56,7 +58,7 @@ pub(crate) fn define(layer: &Layer) -> TokenStream {
         let value = located(value.span(), quote!(#runtime::#check(const { #value })));
         quote!(#keyword #name: #runtime::#ty = #value;)
     };
-    let checks = check_hold(layer).into_iter().chain(check_timeout(layer)).collect::<Vec<_>>();
+    let checks = check_pairs(layer).chain(check_timeout(layer)).collect::<Vec<_>>();
     if inside.is_empty() {
         let items = items.iter().map(|constant| define(constant, quote!(const)));
         return quote!(#(#items)* #(const _: () = #checks;)*);
@@ -114,17 +116,25 @@ fn outer_names(function: &Function) -> impl Iterator<Item = Ident> {
     generics.chain([format_ident!("Self")])
 }
 
-fn check_hold(layer: &Layer) -> Option<TokenStream> {
-    let options = layer.options();
-    let (lease, hold) = (&options.lease.as_ref()?.value, &options.max_hold.as_ref()?.value);
-    if lease.known().and(hold.known()).is_some() {
-        return None;
-    }
-    let runtime = &layer.runtime;
-    let (lease_value, hold_value) =
-        (time(layer, OptionName::Lease, lease), time(layer, OptionName::MaxHold, hold));
-    let check = quote!(#runtime::check_max_hold(#hold_value, #lease_value));
-    Some(located(hold.span(), check))
+/// Returns the checks of two times against each other, of which only the compiler knows one.
+fn check_pairs<'a>(layer: &'a Layer) -> impl Iterator<Item = TokenStream> + 'a {
+    let Options { lease, max_hold, stop_before, min_hold, .. } = layer.options();
+    let (lease, max_hold) = ((OptionName::Lease, lease), (OptionName::MaxHold, max_hold));
+    let (stop_before, min_hold) = ((OptionName::StopBefore, stop_before), (OptionName::MinHold, min_hold));
+    let pairs = [
+        ("check_max_hold", max_hold, lease),
+        ("check_stop_before", stop_before, lease),
+        ("check_min_hold", min_hold, max_hold),
+    ];
+    pairs.into_iter().filter_map(|(check, (name, given), (other_name, other))| {
+        let (given, other) = (&given.as_ref()?.value, &other.as_ref()?.value);
+        if given.known().and(other.known()).is_some() {
+            return None;
+        }
+        let (runtime, check) = (&layer.runtime, format_ident!("{check}"));
+        let (value, other) = (time(layer, name, given), time(layer, other_name, other));
+        Some(located(given.span(), quote!(#runtime::#check(#value, #other))))
+    })
 }
 
 /// Returns the check of a constant `timeout` beside options on repeated attempts.

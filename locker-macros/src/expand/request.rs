@@ -157,6 +157,8 @@ fn settings(layer: &Layer) -> TokenStream {
         (OptionName::Timeout, &options.timeout),
         (OptionName::RetryDelay, &options.retry_delay),
         (OptionName::MaxHold, &options.max_hold),
+        (OptionName::StopBefore, &options.stop_before),
+        (OptionName::MinHold, &options.min_hold),
     ];
     let durations = durations.into_iter().filter_map(|(name, given)| {
         let value = constants::time(layer, name, &given.as_ref()?.value);

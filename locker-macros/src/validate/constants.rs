@@ -26,6 +26,7 @@ pub(crate) struct Constant<'a> {
 pub(crate) enum Range {
     Time,
     Timeout,
+    Margin,
     Interval,
     Size,
     MaxRetry,
@@ -38,6 +39,8 @@ pub(crate) fn constants(options: &Options) -> impl Iterator<Item = Constant<'_>>
         (OptionName::MaxHold, Range::Time, &options.max_hold),
         (OptionName::RetryDelay, Range::Time, &options.retry_delay),
         (OptionName::Timeout, Range::Timeout, &options.timeout),
+        (OptionName::StopBefore, Range::Margin, &options.stop_before),
+        (OptionName::MinHold, Range::Margin, &options.min_hold),
         (OptionName::Interval, Range::Interval, &options.interval),
     ];
     let times = times.into_iter().filter_map(|(name, range, given)| {

@@ -9,6 +9,7 @@ use crate::{
     },
     ranges::{LONGEST, SHORTEST, SHORTEST_INTERVAL},
 };
+use humantime::format_duration;
 use proc_macro2::Ident;
 use std::time::Duration;
 use syn::{Error, Expr, ExprLit, Lit, Result};
@@ -20,6 +21,7 @@ pub(crate) fn check(applied: &Applied) -> Result<()> {
     check_durations(options)?;
     check_each(options)?;
     check_renewal(options)?;
+    check_margins(options)?;
     check_attempts(options)?;
     check_burst(options)
 }
@@ -44,14 +46,42 @@ fn check_durations(options: &Options) -> Result<()> {
         (&options.retry_delay, SHORTEST),
         (&options.interval, SHORTEST_INTERVAL),
         (&options.timeout, Duration::ZERO),
+        (&options.stop_before, Duration::ZERO),
+        (&options.min_hold, Duration::ZERO),
     ];
     for (given, shortest) in limits {
         given.as_ref().map_or(Ok(()), |given| check_range(given, shortest))?;
     }
-    let known = |given: &Option<Given<Time>>| given.as_ref()?.value.known();
     match (&options.max_hold, known(&options.max_hold), known(&options.lease)) {
         (Some(given), Some(hold), Some(lease)) if hold < lease => {
             Err(Error::new(given.value.span(), "`max_hold` must not be shorter than the lease"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn known(given: &Option<Given<Time>>) -> Option<Duration> {
+    given.as_ref()?.value.known()
+}
+
+fn check_margins(options: &Options) -> Result<()> {
+    let Options { stop_before, min_hold, max_hold, lease, .. } = options;
+    if let (Some(given), Some(margin), Some(lease)) = (stop_before, known(stop_before), known(lease))
+        && margin > lease / 2
+    {
+        let (margin, lease) = (format_duration(margin), format_duration(lease));
+        let why = format!("stop_before {margin} is more than half of the lease {lease}");
+        return Err(Error::new(given.value.span(), why));
+    }
+    let Some(given) = min_hold else { return Ok(()) };
+    if options.is_released_on_expiry() {
+        return given.refuse(
+            "`min_hold` has no effect beside `release = \"on_expiry\"`: the hold ends with its lease: remove one",
+        );
+    }
+    match (known(min_hold), known(max_hold)) {
+        (Some(least), Some(most)) if least > most => {
+            Err(Error::new(given.value.span(), "`min_hold` must not be longer than `max_hold`"))
         }
         _ => Ok(()),
     }

@@ -3,8 +3,9 @@
 use crate::{
     lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds, holds_of_bodies},
     locker::{Acquired, Ahead, Call, Counted, Locker, Subject, Wait as ListedWait, WaitOp},
-    settings::{RETRY_DELAY, Settings, hold_setters, waiting_setters},
+    settings::{RETRY_DELAY, Settings, hold_setters, margin_setters, waiting_setters},
 };
+use humantime::format_duration;
 use locker_core::{
     blocking::block_on,
     clock::Timestamp,
@@ -12,6 +13,7 @@ use locker_core::{
     id::Id,
     key::{Function, Key, KeyPart},
     primitives::{HoldKind, Reply, Request, Wait, rwlock::Mode},
+    ranges::misused,
 };
 use std::{
     fmt,
@@ -154,6 +156,8 @@ impl LockRequest {
 
     waiting_setters!();
 
+    margin_setters!();
+
     hold_setters!();
 
     /// Sets how many permits of a semaphore to take, all or nothing. Default 1, at most the semaphore's size. A request
@@ -262,7 +266,15 @@ impl LockRequest {
             return Err(Error::new(ErrorKind::Misused, "permits belong to semaphores: a lock has none"));
         }
         self.kind.check()?;
-        self.settings.check()
+        self.settings.check()?;
+        let (min_hold, longest) = (self.settings.min_hold, self.locker.store().longest_lease());
+        if min_hold.is_zero() || self.settings.covering(min_hold) <= longest {
+            return Ok(());
+        }
+        let (min_hold, longest) = (format_duration(min_hold), format_duration(longest));
+        misused(format!(
+            "min_hold {min_hold} is too long for strict mode, which allows leases of {longest} here"
+        ))
     }
 
     fn may_wait(&self) -> bool {
@@ -392,6 +404,10 @@ impl WaitOp for LockOp<'_> {
 
     fn lease(&self) -> Duration {
         self.of.settings.lease
+    }
+
+    fn usable(&self) -> Duration {
+        self.of.settings.usable()
     }
 
     fn renews(&self) -> bool {

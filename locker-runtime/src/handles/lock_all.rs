@@ -4,7 +4,7 @@ use super::{LockRequest, lock::Origin};
 use crate::{
     lease::{Guard, Hold, release_all},
     locker::Locker,
-    settings::{Settings, hold_setters, waiting_setters},
+    settings::{Settings, hold_setters, margin_setters, waiting_setters},
 };
 use futures_util::future::{join_all, select_all};
 use locker_core::{
@@ -57,6 +57,8 @@ impl Locker {
 
 impl LockAllRequest {
     waiting_setters!();
+
+    margin_setters!();
 
     hold_setters!();
 

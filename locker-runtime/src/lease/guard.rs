@@ -122,7 +122,7 @@ impl Guard {
         self.hold.lost().await;
     }
 
-    /// Ends the hold.
+    /// Ends the hold. One that has `min_hold` left lasts until that is over: this returns once the store knows so.
     ///
     /// # Errors
     /// `Lost` if it was over before. `Unavailable` if the store cannot be reached for a third of the lease: the release
@@ -149,6 +149,9 @@ impl Guard {
         if self.release == Release::OnExpiry {
             self.unwatch();
             return self.check();
+        }
+        if let Some(number) = self.left_to_min_hold() {
+            return Box::pin(Renewer::keep(number, self.hold(), patience)).await;
         }
         match self.watched {
             // If this future is not polled, the renewing task releases the hold.
@@ -178,6 +181,15 @@ impl Guard {
     /// Makes the hold last until the end of its lease.
     pub(crate) fn release_on_expiry(&mut self) {
         self.release = Release::OnExpiry;
+    }
+
+    /// Leaves the hold to the renewing task if `min_hold` is not over, and returns its number there.
+    fn left_to_min_hold(&mut self) -> Option<usize> {
+        if self.release == Release::OnExpiry || self.watched.is_none() || !self.hold.keep() {
+            return None;
+        }
+        self.release = Release::OnExpiry;
+        self.watched.take()
     }
 
     fn unwatch(&mut self) {
@@ -224,6 +236,9 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.hold.is_of_this_process() {
             return;
+        }
+        if let Some(number) = self.left_to_min_hold() {
+            Renewer::keep_in_background(number, self.hold());
         }
         self.unwatch();
         if self.release == Release::OnDrop {

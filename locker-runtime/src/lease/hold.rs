@@ -34,14 +34,15 @@ pub(crate) struct Hold {
     pub(super) kind: HoldKind,
     pub(super) id: Id,
     pub(super) fence: u64,
-    pub(super) lease: Duration,
-    pub(super) renew: bool,
+    pub(super) settings: Settings,
     /// When the request was sent: its lease counts from here.
     pub(super) sent: Timestamp,
     /// When it was granted.
     pub(super) since: Timestamp,
     /// When `max_hold` ends it, however often it is renewed. `NEVER` without `max_hold`.
     pub(super) end: Timestamp,
+    /// Until when `min_hold` keeps it.
+    keep_until: Timestamp,
     deadline: AtomicU64,
     /// As of [`sent`](Self::sent).
     ahead: Ahead,
@@ -84,12 +85,20 @@ impl Hold {
             kind,
             id,
             fence,
-            lease: settings.lease,
-            renew: settings.renew,
+            settings,
             sent: answer.sent,
             since: answer.since,
-            end: settings.max_hold.map_or(Timestamp::NEVER, |max_hold| answer.since + max_hold),
-            deadline: AtomicU64::new(lease_deadline(answer.sent, settings.lease).as_micros()),
+            end: settings
+                .max_hold
+                .map_or(Timestamp::NEVER, |max_hold| answer.since + max_hold - settings.stop_before),
+            keep_until: if settings.min_hold.is_zero() {
+                answer.since
+            } else {
+                Timestamp::now() + settings.min_hold
+            },
+            deadline: AtomicU64::new(
+                (lease_deadline(answer.sent, settings.lease) - settings.stop_before).as_micros(),
+            ),
             ahead: answer.ahead,
             phase: AtomicU8::new(SAFE),
             lost: Notify::new(),
@@ -132,7 +141,7 @@ impl Hold {
     /// Returns what names it to others. `None` if it ends without its holder, because it is lost or not renewed.
     pub(crate) fn around(&self) -> Option<Around> {
         let named = || Around { key: self.key.clone(), fence: self.fence, tag: self.id.tag() };
-        (self.renew && self.is_held()).then(named)
+        (self.settings.renew && self.is_held()).then(named)
     }
 
     /// Waits until the hold is lost. Returns at once in a forked child.
@@ -158,8 +167,11 @@ impl Hold {
             let cure = "acquire again in the child, with a new locker";
             return Error::made_before_a_fork("this guard was made", cure).with_key(self.key.as_str());
         }
-        let why = if self.is_over_by_age(Timestamp::now()) {
+        let now = Timestamp::now();
+        let why = if self.is_over_by_age(now) {
             "held longer than max_hold"
+        } else if (self.deadline()..self.deadline() + self.settings.stop_before).contains(&now) {
+            "not renewed until stop_before the end of its lease"
         } else {
             "the lease ended before its holder released it"
         };
@@ -171,9 +183,14 @@ impl Hold {
         error.with_key(self.key.as_str()).of_function(self.function)
     }
 
+    /// Returns the error of a renewal without an answer.
+    pub(super) fn unanswered(&self) -> Error {
+        self.error(Error::new(ErrorKind::Unavailable, "the store did not reply in time").unknown())
+    }
+
     /// How long `Guard::release` waits for the store.
     pub(crate) fn patience(&self) -> Duration {
-        self.lease / 3
+        self.settings.lease / 3
     }
 
     /// How long the end of a function waits for the store.
@@ -202,7 +219,14 @@ impl Hold {
         let kept = self.finish(now);
         self.releases.fetch_add(1, Ordering::Relaxed);
         if !kept {
-            self.locker.call_in_background(&self.key, self.release_request(), self.lease, |_| ());
+            if self.is_released_when_lost() {
+                self.locker.call_in_background(
+                    &self.key,
+                    self.release_request(),
+                    self.settings.lease,
+                    |_| (),
+                );
+            }
             return Err(self.loss_error());
         }
         let settled = self.locker.retry_until_certain(&self.key, self.release_request(), now, patience).await;
@@ -211,13 +235,25 @@ impl Hold {
 
     /// Ends the hold in the background.
     pub(crate) fn release_later(self: &Arc<Self>) {
-        let kept = self.finish(Timestamp::now());
+        self.release_in_background(self.finish(Timestamp::now()));
+    }
+
+    /// Ends a hold that was [kept](Self::keep).
+    pub(super) fn release_kept(self: &Arc<Self>) {
+        self.record.end(&**self, Timestamp::now().since(self.since));
+        self.release_in_background(true);
+    }
+
+    fn release_in_background(self: &Arc<Self>, kept: bool) {
+        if !kept && !self.is_released_when_lost() {
+            return;
+        }
         self.releases.fetch_add(1, Ordering::Relaxed);
         let hold = Arc::clone(self);
         self.locker.call_in_background(
             &self.key,
             self.release_request(),
-            self.lease.saturating_add(TOMBSTONE),
+            self.settings.lease.saturating_add(TOMBSTONE),
             move |settled| match settled {
                 Ok(settled) => drop(hold.check_release(kept, Ok(settled))),
                 Err(error) => {
@@ -257,6 +293,33 @@ impl Hold {
                 Err(self.loss_error())
             }
         }
+    }
+
+    /// Whether a lost hold is released at once. With `stop_before` it ends by its lease, which protects what is on its
+    /// way.
+    pub(super) fn is_released_when_lost(&self) -> bool {
+        self.settings.stop_before.is_zero()
+    }
+
+    /// Ends it for its owner, but not for others, if `min_hold` is not over. Returns `false` otherwise.
+    pub(crate) fn keep(&self) -> bool {
+        let is_kept = !self.settings.min_hold.is_zero() && Timestamp::now() < self.kept_until();
+        is_kept && self.is_held() && self.transition(OVER, |phase| phase < LOST)
+    }
+
+    /// Until when `min_hold` keeps it.
+    pub(super) fn kept_until(&self) -> Timestamp {
+        self.keep_until - self.ahead()
+    }
+
+    /// Returns the lease that keeps it until then.
+    pub(super) fn covering_lease(&self, now: Timestamp) -> Duration {
+        self.settings.covering(self.kept_until().since(now)).max(self.settings.lease)
+    }
+
+    /// Whether it lasts until then, also if this process ends.
+    pub(super) fn is_covered(&self) -> bool {
+        self.deadline() > self.kept_until() + self.settings.lease / 8
     }
 
     pub(super) fn release_request(&self) -> Request {
@@ -328,10 +391,10 @@ impl Hold {
         event!(WARN, self, "held for {held}: if its holder hangs, end it, and set max_hold", held = held);
     }
 
-    /// Takes a lease that counts from `sent`, when the store's clock was `ahead`. A renewal that a test commanded
+    /// Takes a `lease` that counts from `sent`, when the store's clock was `ahead`. A renewal that a test commanded
     /// meanwhile may have given a longer one.
-    pub(super) fn renewed(&self, sent: Timestamp, ahead: Duration) {
-        let deadline = lease_deadline(sent, self.lease) + ahead;
+    pub(super) fn renewed(&self, sent: Timestamp, lease: Duration, ahead: Duration) {
+        let deadline = lease_deadline(sent, lease) + ahead - self.settings.stop_before;
         self.deadline.fetch_max(deadline.as_micros(), Ordering::AcqRel);
         self.transition(SAFE, |phase| phase == JEOPARDY);
         event!(DEBUG, self, "renewed");

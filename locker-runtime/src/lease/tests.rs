@@ -4,20 +4,20 @@ use super::{
     renewer::{Renewer, Watched},
 };
 use crate::{
+    handles::LockRequest,
     locker::{Acquired, Ahead, Locker, Loss},
     settings::Settings,
 };
 use futures_util::FutureExt;
 use locker_core::{
     clock::{Timestamp, lease_deadline},
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    primitives::{HoldKind, Reply},
+    primitives::{HoldKind, HoldRequest, Reply, Request},
     renewals::{self, Wanted},
 };
-#[cfg(feature = "redis")]
-use locker_harness::{ScriptedStore, Step};
+use locker_harness::{ScriptedStore, Step, is_renewal};
 use std::{
     cell::Cell,
     future::{pending, poll_fn},
@@ -29,7 +29,6 @@ use std::{
 
 #[test]
 fn lost_lease_does_not_hide_behind_other_errors() {
-    use locker_core::error::Error;
     let error = |kind: ErrorKind, message: &'static str| Err(Error::new(kind, message));
     let worst = |results: Vec<_>| super::worst(results).map_err(|error| error.message().to_owned());
     assert_eq!(worst(vec![Ok(()), Ok(())]), Ok(()));
@@ -147,7 +146,7 @@ async fn doubted_hold_is_in_jeopardy_until_it_is_renewed() {
     renewals::doubt_all(locker.store());
     locker_harness::until("the doubt", async || hold.is_in_jeopardy()).await;
     assert!(hold.is_held() && !other.is_in_jeopardy());
-    hold.renewed(Timestamp::now(), Duration::ZERO);
+    hold.renewed(Timestamp::now(), hold.settings.lease, Duration::ZERO);
     assert!(!hold.is_in_jeopardy());
 }
 
@@ -256,13 +255,131 @@ fn hold_is_over_with_its_lease_or_by_age() {
     let long = hold(None);
     assert_eq!(long.over_at(), lease_deadline(now, of(10)));
     assert!(!long.is_beyond_max_hold(now + of(3_600)));
-    long.renewed(now + of(5), Duration::ZERO);
+    long.renewed(now + of(5), long.settings.lease, Duration::ZERO);
     assert_eq!(long.over_at(), lease_deadline(now + of(5), of(10)));
-    long.renewed(now, Duration::ZERO);
+    long.renewed(now, long.settings.lease, Duration::ZERO);
     assert_eq!(long.over_at(), lease_deadline(now + of(5), of(10)), "a renewal never shortens it");
     let short = hold(Some(12));
-    short.renewed(now + of(5), Duration::ZERO);
+    short.renewed(now + of(5), short.settings.lease, Duration::ZERO);
     assert_eq!(short.over_at(), now + of(12));
     assert!(!short.is_beyond_max_hold(now + of(12) - Duration::from_micros(1)));
     assert!(short.is_beyond_max_hold(now + of(12)));
+}
+
+/// The margin comes off the deadline and off `max_hold`, and renewals keep their distance to the deadline.
+#[test]
+fn stop_before_moves_the_deadline() {
+    let (now, of, locker) = (Timestamp::now(), Duration::from_secs, Locker::memory());
+    let settings = Settings { max_hold: Some(of(60)), stop_before: of(4), ..Settings::default() };
+    let hold = hold_with(&locker, settings, now, now);
+    assert_eq!((hold.deadline(), hold.end), (lease_deadline(now, of(10)) - of(4), now + of(56)));
+    let spread = hold.renew_at().since(now);
+    assert!((Duration::from_millis(1_600)..of(2)).contains(&spread), "a third of six seconds: {spread:?}");
+    hold.renewed(now + of(2), of(10), Duration::ZERO);
+    assert_eq!(hold.deadline(), lease_deadline(now + of(2), of(10)) - of(4));
+    let late = hold_with(&locker, settings, now - of(7), now - of(7));
+    assert!(!late.is_held());
+    let error = late.loss_error();
+    assert!(error.message().contains("stop_before"), "{error}");
+}
+
+#[tokio::test]
+async fn hold_that_is_lost_to_its_margin_is_not_released() {
+    let locker = Locker::memory();
+    for is_dropped in [true, false] {
+        let request = locker.lock("a").stop_before(Duration::from_secs(5));
+        let guard = request.acquire().await.unwrap();
+        guard.hold().lose(Loss::Expired);
+        if is_dropped {
+            drop(guard);
+        } else {
+            assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        }
+        assert!(!is_free(&locker, "a"));
+        assert!(locker.admin().evict(&locker.admin().key("lock", "a")).await.unwrap());
+    }
+}
+
+fn kept(locker: &Locker) -> LockRequest {
+    locker.lock("a").lease(Duration::from_secs(9)).min_hold(Duration::from_secs(60))
+}
+
+/// The requests of releases and renewals.
+fn ends(store: &ScriptedStore) -> Vec<Request> {
+    let is_end = |request: &Request| {
+        matches!(request, Request::Lock(HoldRequest::Release { .. } | HoldRequest::Renew { .. }))
+    };
+    let ends = store.requests().into_iter().map(|(_, request)| request).filter(is_end);
+    ends.collect()
+}
+
+#[tokio::test]
+async fn min_hold_takes_one_renewal_for_all_of_it() {
+    let store = ScriptedStore::remote();
+    let locker = Locker::with_defaults(store.clone());
+    kept(&locker).acquire().await.unwrap().release().await.unwrap();
+    let asked = ends(&store);
+    let [Request::Lock(HoldRequest::Renew { lease, .. })] = asked[..] else { panic!("{asked:?}") };
+    assert!((Duration::from_secs(60)..Duration::from_secs(69)).contains(&lease), "{lease:?}");
+    // A lease that lasts long enough is not renewed.
+    let request = locker.lock("b").lease(Duration::from_secs(90)).min_hold(Duration::from_secs(60));
+    request.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(ends(&store).len(), 1);
+}
+
+#[tokio::test]
+async fn min_hold_is_renewed_again_after_an_error() {
+    let store = ScriptedStore::remote();
+    let locker = Locker::with_defaults(store.clone());
+    let guard = kept(&locker).acquire().await.unwrap();
+    store.fail(is_renewal, Error::new(ErrorKind::Unavailable, "the link is cut"));
+    let error = guard.release().await.unwrap_err();
+    assert_eq!((error.kind(), error.key()), (ErrorKind::Unavailable, Some("lock:a")));
+    store.recover();
+    let renewals = || ends(&store).len();
+    locker_harness::until("another renewal", async || renewals() == 2).await;
+    let asked = ends(&store);
+    let Request::Lock(HoldRequest::Renew { lease, .. }) = asked[1] else { panic!("{asked:?}") };
+    assert!(lease > Duration::from_secs(40), "it lasts for the rest of min_hold: {lease:?}");
+}
+
+#[tokio::test]
+async fn min_hold_of_a_lost_hold_is_told_as_a_loss() {
+    let locker = Locker::memory();
+    let guard = kept(&locker).acquire().await.unwrap();
+    assert!(locker.admin().evict(&locker.admin().key("lock", "a")).await.unwrap());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert!(is_free(&locker, "a"));
+}
+
+#[tokio::test]
+async fn release_that_is_dropped_leaves_min_hold_to_the_renewing_task() {
+    let store = ScriptedStore::remote();
+    let locker = Locker::with_defaults(store.clone());
+    let guard = kept(&locker).acquire().await.unwrap();
+    store.on_call(|request| if is_renewal(request) { Step::Hang } else { Step::CarryOut });
+    let mut release = Box::pin(guard.release());
+    assert!(release.as_mut().now_or_never().is_none());
+    drop(release);
+    store.recover();
+    locker_harness::until("a renewal", async || ends(&store).len() == 2).await;
+}
+
+#[test]
+fn margins_out_of_range_are_refused_by_name() {
+    let (locker, of) = (Locker::memory(), Duration::from_secs);
+    let refused = |request: LockRequest| {
+        let error = request.acquire_blocking().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Misused);
+        error.message().to_owned()
+    };
+    let lock = || locker.lock("a");
+    assert_eq!(refused(lock().stop_before(of(6))), "stop_before 6s is more than half of the lease 10s");
+    assert!(
+        refused(lock().min_hold(of(61)).max_hold(of(60))).contains("min_hold 1m 1s is longer than max_hold")
+    );
+    assert!(refused(lock().min_hold(Duration::MAX)).contains("min_hold"));
+    let guard = lock().stop_before(of(5)).min_hold(of(0)).acquire_blocking().unwrap();
+    guard.release_blocking().unwrap();
+    assert!(is_free(&locker, "a"));
 }

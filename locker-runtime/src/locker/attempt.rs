@@ -13,7 +13,7 @@
 //!
 //! | signal | step |
 //! | --- | --- |
-//! | `HandedOff` | `Done`; `Confirm` if half of the lease is over |
+//! | `HandedOff` | `Done`; `Confirm` if half of the usable lease is over |
 //! | `Granted` | `Confirm` |
 //! | `Wake` | the request is sent again; the error `Deadlock` if one was found |
 //! | `Recheck` | the wait becomes shorter |
@@ -254,9 +254,9 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         least.map(|least| least.max(next))
     }
 
-    /// Whether half of the lease is over, or more.
+    /// Whether half of the usable lease is over, or more.
     fn is_late(&self, sent: Timestamp) -> bool {
-        self.locker.store().waiter_ttl().is_some() && Timestamp::now() > sent + self.what.lease() / 2
+        self.locker.store().waiter_ttl().is_some() && Timestamp::now() > sent + self.what.usable() / 2
     }
 
     /// Returns the step that follows from the end of a wait.
@@ -344,14 +344,14 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         self.waited_for(ErrorKind::Unavailable, ": the store did not confirm that in time").unknown()
     }
 
-    /// Accepts a hand-off with a known end, unless half of the lease is over. Across a network the lease that is handed
+    /// Accepts a hand-off with a known end, unless half of the usable lease is over. Across a network the lease that is handed
     /// off ends with that of the former holder, so only a hold that is renewed gets all of it.
     fn handed_off(&mut self, fence: u64, until: Timestamp) -> Option<Acquired> {
         let lease = self.what.lease();
         let (now, ahead) = (Timestamp::now(), Ahead::of(self.locker.store()));
         let until = until - Ahead::default().moved(self.locker.store());
         let is_whole = self.what.renews() || self.locker.store().waiter_ttl().is_none();
-        if is_whole && now + lease / 2 < until {
+        if is_whole && now + (lease - self.what.usable() / 2) < until {
             let waited = Some(now.since(self.started));
             return Some(Acquired {
                 ahead,
@@ -389,7 +389,7 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             Ok(Settled { reply: Reply::Renewed { fence: granted }, sent: again, .. }) if granted == fence => {
                 let sent = again.unwrap_or(sent);
                 // The lease may be over when the reply arrives.
-                let over = again.is_some() && Timestamp::now() >= sent + self.what.lease();
+                let over = again.is_some() && Timestamp::now() >= sent + self.what.usable();
                 Ok((!over).then(|| self.done(Reply::Granted { fence }, sent)))
             }
             Err(error) if !error.is_temporary() || self.is_last() => Err(error),

@@ -28,6 +28,11 @@ pub(crate) trait WaitOp {
         GRANT_WINDOW
     }
 
+    /// How long a grant lasts for its caller, who stops before its end.
+    fn usable(&self) -> Duration {
+        self.lease()
+    }
+
     /// Whether the grant is renewed.
     fn renews(&self) -> bool {
         true

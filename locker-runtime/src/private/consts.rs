@@ -44,6 +44,15 @@ pub const fn checked_timeout(timeout: Duration) -> Duration {
     if timeout.as_nanos() == Duration::MAX.as_nanos() { timeout } else { not_too_long(timeout) }
 }
 
+/// Returns a margin after checking it.
+///
+/// # Panics
+/// If it is longer than 10 years.
+#[must_use]
+pub const fn checked_margin(margin: Duration) -> Duration {
+    not_too_long(margin)
+}
+
 const fn not_too_long(time: Duration) -> Duration {
     assert!(time.as_nanos() <= LONGEST.as_nanos(), "this duration must be at most 10 years");
     time
@@ -55,6 +64,25 @@ const fn not_too_long(time: Duration) -> Duration {
 /// If `max_hold` is shorter than the lease.
 pub const fn check_max_hold(max_hold: Duration, lease: Duration) {
     assert!(max_hold.as_nanos() >= lease.as_nanos(), "`max_hold` must not be shorter than the lease");
+}
+
+/// Checks `stop_before` against the lease.
+///
+/// # Panics
+/// If `stop_before` is more than half of the lease.
+pub const fn check_stop_before(margin: Duration, lease: Duration) {
+    assert!(
+        margin.as_nanos() <= lease.as_nanos() / 2,
+        "`stop_before` must not be more than half of the lease"
+    );
+}
+
+/// Checks `min_hold` against `max_hold`.
+///
+/// # Panics
+/// If `min_hold` is longer than `max_hold`.
+pub const fn check_min_hold(min_hold: Duration, max_hold: Duration) {
+    assert!(min_hold.as_nanos() <= max_hold.as_nanos(), "`min_hold` must not be longer than `max_hold`");
 }
 
 /// Checks a timeout beside options on repeated attempts.

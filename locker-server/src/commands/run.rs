@@ -95,6 +95,7 @@ async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mu
 
 async fn acquire(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Guard, (Outcome, u8)> {
     let request = request(locker, options).lease(options.lease).timeout(options.timeout).without_place();
+    let request = request.stop_before(options.stop_before).min_hold(options.min_hold);
     let request = if let Some(max_hold) = options.max_hold { request.max_hold(max_hold) } else { request };
     let guard = tokio::select! {
         guard = request.acquire() => guard,
@@ -228,6 +229,8 @@ mod tests {
             lease: Duration::from_secs(3),
             timeout: Duration::ZERO,
             max_hold: None,
+            stop_before: Duration::ZERO,
+            min_hold: Duration::ZERO,
             kill_after: Duration::ZERO,
             conflict_exit_code: 1,
             json: false,

@@ -273,6 +273,10 @@ impl Store for Redis {
         true
     }
 
+    fn longest_lease(&self) -> Duration {
+        self.session.settings.strict.map_or(Duration::MAX, |strict| strict.longest)
+    }
+
     fn name(&self) -> &'static str {
         "redis"
     }

@@ -1,8 +1,8 @@
 //! Copies of requests that arrive after a repetition got its reply: they change nothing.
 
 use crate::support::{
-    GENEROUS, LAST_FENCE, MINUTE, connect, eternal_keys, hold, holder, in_time, refused_ids,
-    scripts_run, server_behind_proxy, until, waiting,
+    GENEROUS, LAST_FENCE, MINUTE, connect, eternal_keys, hold, holder, in_time, refused_ids, scripts_run,
+    server_behind_proxy, until, waiting,
 };
 use locker::{ErrorKind, Locker};
 use locker_harness::{Fault, Proxy, RedisServer};

@@ -16,6 +16,8 @@ async fn numbers(id: u64) -> Done<u64> {
     lease = "10s",
     args(),
     max_hold = "1m",
+    stop_before = "5s",
+    min_hold = 1,
     renew = true,
     release = "on_return",
     on_lost = "cancel",
@@ -25,7 +27,14 @@ async fn texts() -> Done {
     Ok(())
 }
 
-#[lock_on_argument(expire = LEASE, timeout = Duration::from_millis(10), max_retry = ATTEMPTS, max_hold = "5s")]
+#[lock_on_argument(
+    expire = LEASE,
+    timeout = Duration::from_millis(10),
+    max_retry = ATTEMPTS,
+    max_hold = "5s",
+    stop_before = Duration::from_millis(2_500),
+    min_hold = LEASE
+)]
 fn constants() -> Done {
     Ok(())
 }

@@ -83,9 +83,10 @@ class Decorators:
             on_lost: What a lost lease does: ``"cancel"`` (default of ``async def``), ``"error"`` (default of ``def``)
                 or ``"continue"``.
             guard: The parameter that gets the ``Guard`` (``Guards`` with ``each``). Callers do not pass it.
-            **options: ``timeout``, ``max_retry``, ``retry_delay``, ``renew``, ``max_hold``, ``fair`` and ``release``,
-                see `WaitOptions` and `HoldOptions`. With ``release="on_expiry"`` the function runs once per lease, and
-                a second call raises ``TimedOut`` at once.
+            **options: ``timeout``, ``max_retry``, ``retry_delay``, ``renew``, ``max_hold``, ``stop_before``,
+                ``min_hold``, ``fair`` and ``release``, see `WaitOptions` and `HoldOptions`. With
+                ``release="on_expiry"`` the function runs once per lease, and a second call raises ``TimedOut`` at
+                once.
 
         Raises:
             Misused: The function cannot be locked, or no call of it could have such a key.

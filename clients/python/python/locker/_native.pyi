@@ -59,6 +59,8 @@ class _LockerOptions(TypedDict, total=False):
     retry_delay: Seconds | None
     renew: bool | None
     max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
     fair: bool | None
     release: Release | None
     prefix: str
@@ -87,6 +89,8 @@ class _HoldOptions(TypedDict, total=False):
     retry_delay: Seconds | None
     renew: bool | None
     max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
     fair: bool | None
     release: Release | None
     inside: Sequence[Guard | Guards]

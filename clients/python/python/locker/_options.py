@@ -39,6 +39,9 @@ class WaitOptions(TypedDict, total=False):
             2 s.
         renew: Whether the lease is renewed while the hold lasts. Default ``True``.
         max_hold: The longest hold, renewals included; at least the lease. Default: none.
+        stop_before: How long before the end of its lease a hold counts as lost, so that what is on its way arrives
+            before the next caller has the lock. At most half of the lease. Default 0.
+        min_hold: How long a hold lasts at least, although its body ends before. At most ``max_hold``. Default 0.
         fair: ``False`` lets the call overtake waiters that have ``fair=False``, too. Default ``True``.
     """
 
@@ -47,6 +50,8 @@ class WaitOptions(TypedDict, total=False):
     retry_delay: Seconds | None
     renew: bool | None
     max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
     fair: bool | None
 
 
@@ -113,6 +118,6 @@ def check_on_expiry(asked: Mapping[str, object]) -> None:
     """
     if asked.get("release") != "on_expiry":
         return
-    for name in ("renew", "max_hold"):
+    for name in ("renew", "max_hold", "min_hold"):
         if asked.get(name) not in (None, False):
             raise Misused(f'{name} has no effect with release="on_expiry": the hold ends with its lease')

@@ -1,6 +1,6 @@
 //! What a test commands: time moves on for the holds of a store, and holds are renewed at once.
 
-use super::{Renewer, renewer};
+use super::{Owner, Renewer, renewer};
 use crate::lease::hold::Hold;
 use futures_util::FutureExt;
 use locker_core::{clock::Timestamp, key::Key, store::Store, sync::lock};
@@ -14,7 +14,7 @@ impl Renewer {
     pub(crate) fn holds_of(store: &dyn Store) -> Vec<Numbered> {
         let holds = lock(&renewer().holds);
         let of_store = holds.iter().filter(|(_, watched)| {
-            ptr::addr_eq(watched.hold.locker.store(), store) && !watched.over && watched.release_by.is_none()
+            ptr::addr_eq(watched.hold.locker.store(), store) && !watched.over && watched.owner == Owner::Holds
         });
         of_store.map(|(number, watched)| (number, Arc::clone(&watched.hold))).collect()
     }
@@ -32,9 +32,9 @@ impl Renewer {
 }
 
 impl Hold {
-    /// Returns the lease, if it is renewed.
+    /// Returns the usable lease, if it is renewed.
     pub(crate) fn renewed_lease(&self) -> Option<Duration> {
-        self.renew.then_some(self.lease)
+        self.settings.renew.then_some(self.settings.usable())
     }
 
     /// Returns whether it is a hold of `key`.
