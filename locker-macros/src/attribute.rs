@@ -76,7 +76,7 @@ const SYNONYMS: &[(&str, OptionName)] = &[
     ("margin", O::StopBefore),
     ("lock_delay", O::StopBefore),
     ("lock_at_least_for", O::MinHold),
-    ("lock_at_most_for", O::MaxHold),
+    ("lock_at_most_for", O::Lease),
 ];
 
 impl OptionName {

@@ -82,10 +82,11 @@ use proc_macro::TokenStream;
 /// - `renew = false`: lets the lease run out although the function still runs, which is a loss. Default: `true`.
 /// - `max_hold = "1m"`: the longest time to hold the lock, renewals included; at least the lease. Then the lease is
 ///   lost. Default: none, the lease is renewed while the function runs, with a `tracing` warning every 10 leases.
-/// - `stop_before = "3s"`: how long before the end of the lease it counts as lost, and of `max_hold`, so that what is on
-///   its way arrives before the next caller is granted the lock; at most half of the lease. Default: the locker's, 0.
+/// - `stop_before = "3s"`: how long before the end of the lease, and of `max_hold`, the hold counts as lost. It is not
+///   released then, so that what is on its way arrives before the next caller is granted the lock. At most half of the
+///   lease. Default: the locker's, 0.
 /// - `min_hold = "30s"`: how long the lock is held at least, although the function returns, with a result or an error,
-///   at once; at most `max_hold`. Default: the locker's, 0.
+///   at once; at most `max_hold`. Refused beside `on_expiry`. Default: the locker's, 0.
 /// - `release = "on_expiry"`: keeps the lock until the lease runs out, however the function ends, and makes 0 the
 ///   default `timeout`. Default: `"on_return"`.
 /// - `fair = false`: lets newcomers overtake waiters that have `fair = false`, too. Default: `true`.

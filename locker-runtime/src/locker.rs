@@ -38,7 +38,7 @@ use locker_core::{
     clock::Timestamp,
     error::{Cause, Error, ErrorKind, Result},
     id::Id,
-    in_flight::{InFlight, InFlightCall},
+    in_flight::InFlight,
     key::{Key, KeyFormat},
     panics,
     primitives::{Reply, Request},
@@ -141,7 +141,8 @@ impl Locker {
     /// of abandoned attempts, and returned grants. Call it before the process ends: other callers would wait for
     /// unreleased holds until their leases are over.
     ///
-    /// It does not wait for the end of a `min_hold`: the store knows it then. If the store cannot be reached, this takes up to a lease plus one minute. Put a timeout around it.
+    /// It waits until the store knows of a `min_hold`, not for its end. If the store cannot be reached, this takes up
+    /// to a lease plus one minute. Put a timeout around it.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -191,11 +192,6 @@ impl Locker {
         &*self.0.store
     }
 
-    /// Counts a call in the background, for which [`settled`](Self::settled) waits, until the value is dropped.
-    pub(crate) fn begin_in_background(&self) -> InFlightCall {
-        self.0.in_flight.begin()
-    }
-
     /// Sends `request` in the background, and retries until the reply is certain or `give_up` has passed. It also
     /// retries errors that are not temporary, such as a wrong password, if the request was not sent. An embedded store
     /// replies inline.
@@ -211,7 +207,7 @@ impl Locker {
         if let Some(answer) = inline.unwrap_or_else(|| Some(Err(panicked()))) {
             return then(answer.map(Settled::inline));
         }
-        let (locker, key, call) = (self.clone(), key.clone(), self.begin_in_background());
+        let (locker, key, call) = (self.clone(), key.clone(), self.0.in_flight.begin());
         background::spawn(async move {
             let (sent, is_retried) =
                 (Timestamp::now(), |error: &Error| error.is_temporary() || error.is_unsent());

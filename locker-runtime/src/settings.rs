@@ -82,14 +82,7 @@ impl Settings {
 
     /// Returns the part of the lease in which the hold does not count as lost.
     pub(crate) fn usable(&self) -> Duration {
-        self.lease - self.stop_before
-    }
-
-    /// Returns a lease that lasts for `rest`, and a quarter of the lease longer, so that a release comes before its
-    /// end.
-    pub(crate) fn covering(&self, rest: Duration) -> Duration {
-        let lasts = rest.saturating_add(self.stop_before + self.lease / 4);
-        lasts.saturating_add(lasts / 500)
+        self.lease.saturating_sub(self.stop_before)
     }
 
     /// Returns the limits of a wait with these settings.
@@ -97,6 +90,11 @@ impl Settings {
         let Self { timeout, max_retry, retry_delay, .. } = *self;
         Patience { timeout, max_retry, retry_delay }
     }
+}
+
+/// Returns a lease that lasts for `rest`, and a quarter of `lease` longer, so that a release comes before its end.
+pub(crate) fn covering(rest: Duration, lease: Duration) -> Duration {
+    rest.saturating_add(lease / 4)
 }
 
 /// The limits of a wait: its duration, the number of attempts, and the time between two of them.
@@ -153,11 +151,14 @@ pub(crate) use waiting_setters;
 /// The setters of the margins of a hold, for a type with the field `settings`.
 macro_rules! margin_setters {
     () => {
-        /// Sets how long before the end of its lease a hold counts as lost: its guard says so, its function is
-        /// cancelled. What is on its way then has this time to arrive before another caller is granted the lock, and
-        /// so the hold is not released early either. Default 0, at most half of the lease.
+        /// Sets how long before the end of its lease a hold that is not renewed in time counts as lost: its guard says
+        /// so, and an async function is cancelled. What is on its way then has this time to arrive before another
+        /// caller is granted the lock: the hold is not released, but ends by its lease. Default 0, at most half of the
+        /// lease.
         ///
-        /// It also comes off `max_hold`. A stopped process notices nothing: [fence][page] what must not happen twice.
+        /// It also comes off `max_hold`. Renewals come after a third of what is left of the lease, and an outage of the
+        /// store is survived for that much less. A stopped process notices nothing: [fence][page] what must not happen
+        /// twice.
         ///
         /// Source: the lock-delay of Consul, which began in Chubby.
         ///
@@ -169,8 +170,8 @@ macro_rules! margin_setters {
 
         /// Sets how long a hold lasts at least, also if its function fails: until then nobody else is granted the
         /// lock. The release returns at once, after one renewal for the rest of the time, and this process ends the
-        /// hold when it is over. If the process ends before, the hold lasts at most a lease longer. Default 0, at most
-        /// `max_hold`, or 10 years.
+        /// hold when it is over. If the process ends before, the hold lasts at most a lease longer. A hold that is lost
+        /// before ends all the same. Default 0, at most `max_hold`, or 10 years.
         pub fn min_hold(mut self, min_hold: Duration) -> Self {
             self.settings.min_hold = min_hold;
             self
@@ -189,9 +190,10 @@ macro_rules! hold_setters {
             self
         }
 
-        /// Sets the longest time that a guard is held, renewals included. Then the hold is released and counts as lost.
-        /// From the lease to 10 years, and only if the lease is renewed. Default: none, the lease is renewed while the
-        /// guard lives, and a `tracing` warning says so every 10 leases.
+        /// Sets the longest time that a guard is held, renewals included. Then the hold is released and counts as lost;
+        /// with `stop_before` it is lost that much earlier. From the lease to 10 years, and only if the lease is
+        /// renewed. Default: none, the lease is renewed while the guard lives, and a `tracing` warning says so every 10
+        /// leases.
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             self.settings.max_hold = Some(max_hold);
             self

@@ -59,9 +59,9 @@ impl Control {
     /// Moves time on for the store and its holds.
     ///
     /// Holds that are renewed survive, also if `by` is longer than their lease. Others end when their lease is over:
-    /// their guards are lost, and waiters are served. `max_hold` ends holds. Limiters refill and admit callers that
-    /// wait for a reservation, watchdogs expire, events are forgotten. During an outage nothing is renewed, and the
-    /// store applies what was due at the end of the outage.
+    /// their guards are lost, and waiters are served. `max_hold` and the end of `min_hold` end holds. Limiters refill
+    /// and admit callers that wait for a reservation, watchdogs expire, events are forgotten. During an outage nothing
+    /// is renewed, and the store applies what was due at the end of the outage.
     ///
     /// Timeouts of callers, their retries and the clocks of the application do not move. Time moves in steps of half
     /// the shortest lease that is renewed: a day beside a lease of 10 s takes half a second in a debug build, and
@@ -84,6 +84,7 @@ impl Control {
             for (_, hold) in &holds {
                 hold.expire_if_over();
             }
+            Renewer::release_kept_of(self.locker.store());
             left -= step;
         }
         Renewer::look_again();

@@ -254,10 +254,11 @@ pub struct Run {
     /// End the hold, and with it the command, this long after the start. Default: none, and a warning every 10 leases
     #[arg(long, env = "LOCKER_MAX_HOLD", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub max_hold: Option<Duration>,
-    /// Count the lock as lost, and end the command, this long before the lease is over; at most half of the lease
+    /// If the lock is not renewed in time, end the command this long before the lease is over; at least --kill-after, at
+    /// most half of the lease
     #[arg(long, env = "LOCKER_STOP_BEFORE", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub stop_before: Duration,
-    /// Keep the lock at least this long, although the command ends before
+    /// Keep the lock at least this long, although the command and this program end before; up to a lease longer
     #[arg(long, env = "LOCKER_MIN_HOLD", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub min_hold: Duration,
     /// When the lock is lost: the time between SIGTERM and SIGKILL for the command

@@ -58,6 +58,30 @@ async fn hold_that_is_gone_is_a_loss() {
     metrics.assert_idle();
 }
 
+/// Nobody was at work when it was ended by force.
+#[tokio::test]
+async fn hold_that_is_kept_counts_until_its_end_and_is_no_loss() {
+    let (metrics, builder) = Metrics::new();
+    let (locker, control) = locker::testing::memory_with(builder).unwrap();
+    let kept = || locker.lock("a").min_hold(MINUTE).acquire();
+    let key = locker.admin().key("lock", "a");
+    for is_evicted in [false, true] {
+        kept().await.unwrap().release().await.unwrap();
+        assert_eq!(metrics.held("lock"), 1);
+        if is_evicted {
+            assert!(locker.admin().evict(&key).await.unwrap());
+        }
+        control.advance(MINUTE * 2);
+        metrics.assert_idle();
+    }
+    assert_eq!(losses(&metrics, "gone"), 0);
+    let guard = kept().await.unwrap();
+    assert!(locker.admin().evict(&key).await.unwrap());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    metrics.assert_idle();
+    assert_eq!((losses(&metrics, "gone"), metrics.measured()), (1, [0, 3]));
+}
+
 #[tokio::test]
 async fn renewals_are_counted_by_outcome() {
     let (metrics, builder) = Metrics::new();

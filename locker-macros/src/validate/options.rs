@@ -52,7 +52,7 @@ fn check_durations(options: &Options) -> Result<()> {
     for (given, shortest) in limits {
         given.as_ref().map_or(Ok(()), |given| check_range(given, shortest))?;
     }
-    match (&options.max_hold, known(&options.max_hold), known(&options.lease)) {
+    match (&options.max_hold, known(options.max_hold.as_ref()), known(options.lease.as_ref())) {
         (Some(given), Some(hold), Some(lease)) if hold < lease => {
             Err(Error::new(given.value.span(), "`max_hold` must not be shorter than the lease"))
         }
@@ -60,13 +60,14 @@ fn check_durations(options: &Options) -> Result<()> {
     }
 }
 
-fn known(given: &Option<Given<Time>>) -> Option<Duration> {
-    given.as_ref()?.value.known()
+fn known(given: Option<&Given<Time>>) -> Option<Duration> {
+    given?.value.known()
 }
 
 fn check_margins(options: &Options) -> Result<()> {
     let Options { stop_before, min_hold, max_hold, lease, .. } = options;
-    if let (Some(given), Some(margin), Some(lease)) = (stop_before, known(stop_before), known(lease))
+    if let (Some(given), Some(margin), Some(lease)) =
+        (stop_before, known(stop_before.as_ref()), known(lease.as_ref()))
         && margin > lease / 2
     {
         let (margin, lease) = (format_duration(margin), format_duration(lease));
@@ -79,7 +80,7 @@ fn check_margins(options: &Options) -> Result<()> {
             "`min_hold` has no effect beside `release = \"on_expiry\"`: the hold ends with its lease: remove one",
         );
     }
-    match (known(min_hold), known(max_hold)) {
+    match (known(min_hold.as_ref()), known(max_hold.as_ref())) {
         (Some(least), Some(most)) if least > most => {
             Err(Error::new(given.value.span(), "`min_hold` must not be longer than `max_hold`"))
         }

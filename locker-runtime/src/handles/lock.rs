@@ -3,7 +3,7 @@
 use crate::{
     lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds, holds_of_bodies},
     locker::{Acquired, Ahead, Call, Counted, Locker, Subject, Wait as ListedWait, WaitOp},
-    settings::{RETRY_DELAY, Settings, hold_setters, margin_setters, waiting_setters},
+    settings::{RETRY_DELAY, Settings, covering, hold_setters, margin_setters, waiting_setters},
 };
 use humantime::format_duration;
 use locker_core::{
@@ -267,13 +267,18 @@ impl LockRequest {
         }
         self.kind.check()?;
         self.settings.check()?;
-        let (min_hold, longest) = (self.settings.min_hold, self.locker.store().longest_lease());
-        if min_hold.is_zero() || self.settings.covering(min_hold) <= longest {
+        self.check_min_hold()
+    }
+
+    fn check_min_hold(&self) -> Result<()> {
+        let Settings { min_hold, lease, .. } = self.settings;
+        if min_hold.is_zero() || covering(min_hold, lease) <= self.locker.store().longest_lease() {
             return Ok(());
         }
-        let (min_hold, longest) = (format_duration(min_hold), format_duration(longest));
+        let longest = format_duration(self.locker.store().longest_lease());
         misused(format!(
-            "min_hold {min_hold} is too long for strict mode, which allows leases of {longest} here"
+            "min_hold {} and a quarter of the lease are longer than strict mode allows, which is {longest} here",
+            format_duration(min_hold)
         ))
     }
 

@@ -127,12 +127,15 @@ pub(crate) fn in_order(keys: &mut Vec<Key>) {
 
 /// Acquires all in order, within one timeout, or none.
 pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequest>) -> Result<Vec<Guard>> {
-    let (start, mut guards) = (Timestamp::now(), Vec::new());
+    let (start, mut guards) = (Timestamp::now(), Vec::<Guard>::new());
     for request in requests {
         let timeout = request.settings().timeout;
         let held = guards.iter().filter_map(Guard::held);
         match request.holding_all(held).started(start).acquire().await {
-            Ok(guard) => guards.push(guard),
+            Ok(mut guard) => {
+                guard.set_begun(false);
+                guards.push(guard);
+            }
             Err(error) => {
                 drop(release_all(guards.into_iter()).await);
                 return Err(of_all(error, timeout));
@@ -141,6 +144,9 @@ pub(crate) async fn acquire_in_order(requests: impl IntoIterator<Item = LockRequ
     }
     // The first may have been lost while the last was being acquired.
     guards.iter().try_for_each(Guard::check)?;
+    for guard in &mut guards {
+        guard.set_begun(true);
+    }
     Ok(guards)
 }
 

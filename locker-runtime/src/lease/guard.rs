@@ -1,10 +1,14 @@
 //! The guard of a hold.
 
-use super::{hold::Hold, renewer::Renewer};
+use super::{
+    hold::Hold,
+    renewer::{Kept, Renewer},
+};
 use futures_util::future::join_all;
 use locker_core::{
     blocking::block_on,
     error::{Error, ErrorKind, Result},
+    process::OfProcess,
 };
 use once_cell::race::OnceBox;
 use std::{
@@ -49,7 +53,11 @@ pub struct Guard {
 /// What the end of a guard does to the hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
+    /// It ends it, or leaves it to `min_hold`.
     OnDrop,
+    /// It ends it although `min_hold` is not over: what it was taken for has not begun.
+    BeforeUse,
+    /// It leaves it to its lease.
     OnExpiry,
 }
 
@@ -105,7 +113,7 @@ impl Guard {
 
     /// Returns the hold, unless it outlives the guard.
     pub(crate) fn held(&self) -> Option<&Arc<Hold>> {
-        (self.release == Release::OnDrop).then_some(&self.hold)
+        (self.release != Release::OnExpiry).then_some(&self.hold)
     }
 
     /// Returns the error of a hold that is lost.
@@ -150,8 +158,9 @@ impl Guard {
             self.unwatch();
             return self.check();
         }
-        if let Some(number) = self.left_to_min_hold() {
-            return Box::pin(Renewer::keep(number, self.hold(), patience)).await;
+        if let Some(kept) = self.leave_to_min_hold() {
+            let kept = OfProcess::new(Box::pin(self.hold.kept_within(kept, patience)));
+            return kept.await.unwrap_or_else(|| Err(self.loss_error()));
         }
         match self.watched {
             // If this future is not polled, the renewing task releases the hold.
@@ -183,13 +192,19 @@ impl Guard {
         self.release = Release::OnExpiry;
     }
 
-    /// Leaves the hold to the renewing task if `min_hold` is not over, and returns its number there.
-    fn left_to_min_hold(&mut self) -> Option<usize> {
-        if self.release == Release::OnExpiry || self.watched.is_none() || !self.hold.keep() {
-            return None;
+    /// Says whether what the hold was taken for has begun. One of several locks that are not all granted is not kept.
+    pub(crate) fn set_begun(&mut self, has_begun: bool) {
+        if self.release != Release::OnExpiry {
+            self.release = if has_begun { Release::OnDrop } else { Release::BeforeUse };
         }
-        self.release = Release::OnExpiry;
-        self.watched.take()
+    }
+
+    /// Leaves the hold to the renewing task if `min_hold` is not over.
+    fn leave_to_min_hold(&mut self) -> Option<Kept> {
+        let number = self.watched.filter(|_| self.release == Release::OnDrop)?;
+        let kept = Renewer::keep(number, &self.hold)?;
+        (self.watched, self.release) = (None, Release::OnExpiry);
+        Some(kept)
     }
 
     fn unwatch(&mut self) {
@@ -237,11 +252,10 @@ impl Drop for Guard {
         if !self.hold.is_of_this_process() {
             return;
         }
-        if let Some(number) = self.left_to_min_hold() {
-            Renewer::keep_in_background(number, self.hold());
-        }
+        // The background calls go on without a receiver.
+        drop(self.leave_to_min_hold());
         self.unwatch();
-        if self.release == Release::OnDrop {
+        if self.release != Release::OnExpiry {
             self.hold.release_later();
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     locker::{Acquired, Ahead, Around, Counted, Locker, Loss, Record, Settled, Subject},
-    settings::Settings,
+    settings::{Settings, covering},
 };
 use locker_core::{
     clock::{Timestamp, lease_deadline},
@@ -34,14 +34,17 @@ pub(crate) struct Hold {
     pub(super) kind: HoldKind,
     pub(super) id: Id,
     pub(super) fence: u64,
-    pub(super) settings: Settings,
+    pub(super) lease: Duration,
+    pub(super) renew: bool,
+    /// The last part of the lease, in which it counts as lost.
+    pub(super) stop_before: Duration,
     /// When the request was sent: its lease counts from here.
     pub(super) sent: Timestamp,
     /// When it was granted.
     pub(super) since: Timestamp,
     /// When `max_hold` ends it, however often it is renewed. `NEVER` without `max_hold`.
     pub(super) end: Timestamp,
-    /// Until when `min_hold` keeps it.
+    /// Until when `min_hold` keeps it. The time of the grant without.
     keep_until: Timestamp,
     deadline: AtomicU64,
     /// As of [`sent`](Self::sent).
@@ -85,7 +88,9 @@ impl Hold {
             kind,
             id,
             fence,
-            settings,
+            lease: settings.lease,
+            renew: settings.renew,
+            stop_before: settings.stop_before,
             sent: answer.sent,
             since: answer.since,
             end: settings
@@ -141,7 +146,7 @@ impl Hold {
     /// Returns what names it to others. `None` if it ends without its holder, because it is lost or not renewed.
     pub(crate) fn around(&self) -> Option<Around> {
         let named = || Around { key: self.key.clone(), fence: self.fence, tag: self.id.tag() };
-        (self.settings.renew && self.is_held()).then(named)
+        (self.renew && self.is_held()).then(named)
     }
 
     /// Waits until the hold is lost. Returns at once in a forked child.
@@ -169,13 +174,23 @@ impl Hold {
         }
         let now = Timestamp::now();
         let why = if self.is_over_by_age(now) {
-            "held longer than max_hold"
-        } else if (self.deadline()..self.deadline() + self.settings.stop_before).contains(&now) {
-            "not renewed until stop_before the end of its lease"
+            self.why(Loss::MaxHold)
+        } else if (self.deadline()..self.deadline() + self.stop_before).contains(&now) {
+            self.why(Loss::Expired)
         } else {
             "the lease ended before its holder released it"
         };
         self.error(Error::new(ErrorKind::Lost, why))
+    }
+
+    /// Says why it is lost.
+    fn why(&self, loss: Loss) -> &'static str {
+        match loss {
+            _ if self.stop_before.is_zero() => loss.why(),
+            Loss::MaxHold => "held until stop_before the end of max_hold",
+            Loss::Expired => "not renewed in time for stop_before",
+            loss => loss.why(),
+        }
     }
 
     /// Returns the error with the key and the function of this hold.
@@ -190,7 +205,7 @@ impl Hold {
 
     /// How long `Guard::release` waits for the store.
     pub(crate) fn patience(&self) -> Duration {
-        self.settings.lease / 3
+        self.lease / 3
     }
 
     /// How long the end of a function waits for the store.
@@ -220,12 +235,7 @@ impl Hold {
         self.releases.fetch_add(1, Ordering::Relaxed);
         if !kept {
             if self.is_released_when_lost() {
-                self.locker.call_in_background(
-                    &self.key,
-                    self.release_request(),
-                    self.settings.lease,
-                    |_| (),
-                );
+                self.locker.call_in_background(&self.key, self.release_request(), self.lease, |_| ());
             }
             return Err(self.loss_error());
         }
@@ -233,18 +243,38 @@ impl Hold {
         self.check_release(kept, settled)
     }
 
-    /// Ends the hold in the background.
-    pub(crate) fn release_later(self: &Arc<Self>) {
-        self.release_in_background(self.finish(Timestamp::now()));
-    }
-
-    /// Ends a hold that was [kept](Self::keep).
+    /// Ends a hold that was [kept](Self::keep). It may be gone: its owner has released it, and an operator may end it.
     pub(super) fn release_kept(self: &Arc<Self>) {
         self.record.end(&**self, Timestamp::now().since(self.since));
-        self.release_in_background(true);
+        self.record.ended(false);
+        event!(DEBUG, self, "released");
+        let (hold, give_up) = (Arc::clone(self), self.lease.saturating_add(TOMBSTONE));
+        self.locker.call_in_background(&self.key, self.release_request(), give_up, move |settled| {
+            if let Err(error) = settled {
+                hold.warn_of_no_release(&error);
+            }
+        });
     }
 
-    fn release_in_background(self: &Arc<Self>, kept: bool) {
+    /// Ends a hold that was [kept](Self::keep), and is found gone while its owner releases it.
+    pub(super) fn lose_kept(&self) {
+        self.record.end(self, Timestamp::now().since(self.since));
+        self.lose_at_release();
+    }
+
+    fn lose_at_release(&self) {
+        self.record.ended(true);
+        Record::lost(self, Loss::Gone);
+        event!(WARN, self, "lost: the hold was gone at its release");
+    }
+
+    fn warn_of_no_release(&self, error: &Error) {
+        event!(WARN, self, "not released: waiters wait until the lease is over", error = error);
+    }
+
+    /// Ends the hold in the background.
+    pub(crate) fn release_later(self: &Arc<Self>) {
+        let kept = self.finish(Timestamp::now());
         if !kept && !self.is_released_when_lost() {
             return;
         }
@@ -253,12 +283,10 @@ impl Hold {
         self.locker.call_in_background(
             &self.key,
             self.release_request(),
-            self.settings.lease.saturating_add(TOMBSTONE),
+            self.lease.saturating_add(TOMBSTONE),
             move |settled| match settled {
                 Ok(settled) => drop(hold.check_release(kept, Ok(settled))),
-                Err(error) => {
-                    event!(WARN, hold, "not released: waiters wait until the lease is over", error = error);
-                }
+                Err(error) => hold.warn_of_no_release(&error),
             },
         );
     }
@@ -286,24 +314,22 @@ impl Hold {
             }
             _ => {
                 if kept {
-                    self.record.ended(true);
-                    Record::lost(self, Loss::Gone);
-                    event!(WARN, self, "lost: the hold was gone at its release");
+                    self.lose_at_release();
                 }
                 Err(self.loss_error())
             }
         }
     }
 
-    /// Whether a lost hold is released at once. With `stop_before` it ends by its lease, which protects what is on its
-    /// way.
+    /// Whether a lost hold is released at once. One that is lost to its margin ends by its lease, which protects what
+    /// is on its way.
     pub(super) fn is_released_when_lost(&self) -> bool {
-        self.settings.stop_before.is_zero()
+        self.stop_before.is_zero() || Timestamp::now() < self.over_at()
     }
 
     /// Ends it for its owner, but not for others, if `min_hold` is not over. Returns `false` otherwise.
-    pub(crate) fn keep(&self) -> bool {
-        let is_kept = !self.settings.min_hold.is_zero() && Timestamp::now() < self.kept_until();
+    pub(super) fn keep(&self) -> bool {
+        let is_kept = self.keep_until > self.since && Timestamp::now() < self.kept_until();
         is_kept && self.is_held() && self.transition(OVER, |phase| phase < LOST)
     }
 
@@ -312,14 +338,20 @@ impl Hold {
         self.keep_until - self.ahead()
     }
 
-    /// Returns the lease that keeps it until then.
-    pub(super) fn covering_lease(&self, now: Timestamp) -> Duration {
-        self.settings.covering(self.kept_until().since(now)).max(self.settings.lease)
+    /// Returns the renewal that keeps it until then.
+    pub(super) fn covering_request(&self, now: Timestamp) -> Request {
+        let lease = covering(self.kept_until().since(now), self.lease);
+        self.kind.renew(self.id, lease.max(self.lease))
     }
 
-    /// Whether it lasts until then, also if this process ends.
-    pub(super) fn is_covered(&self) -> bool {
-        self.deadline() > self.kept_until() + self.settings.lease / 8
+    /// Whether it lasts until then without a renewal, also if this process ends.
+    pub(super) fn lasts_long_enough(&self) -> bool {
+        self.deadline() > self.kept_until() + self.lease / 8
+    }
+
+    /// The part of the lease in which it does not count as lost.
+    pub(super) fn usable(&self) -> Duration {
+        self.lease.saturating_sub(self.stop_before)
     }
 
     pub(super) fn release_request(&self) -> Request {
@@ -376,7 +408,7 @@ impl Hold {
             self.record.ended(true);
             Record::lost(self, loss);
             panics::contain(|| self.lost.notify_waiters());
-            event!(WARN, self, "lost", why = loss.why());
+            event!(WARN, self, "lost", why = self.why(loss));
         }
     }
 
@@ -391,10 +423,10 @@ impl Hold {
         event!(WARN, self, "held for {held}: if its holder hangs, end it, and set max_hold", held = held);
     }
 
-    /// Takes a `lease` that counts from `sent`, when the store's clock was `ahead`. A renewal that a test commanded
+    /// Takes a lease that counts from `sent`, when the store's clock was `ahead`. A renewal that a test commanded
     /// meanwhile may have given a longer one.
-    pub(super) fn renewed(&self, sent: Timestamp, lease: Duration, ahead: Duration) {
-        let deadline = lease_deadline(sent, lease) + ahead - self.settings.stop_before;
+    pub(super) fn renewed(&self, sent: Timestamp, ahead: Duration) {
+        let deadline = lease_deadline(sent, self.lease) + ahead - self.stop_before;
         self.deadline.fetch_max(deadline.as_micros(), Ordering::AcqRel);
         self.transition(SAFE, |phase| phase == JEOPARDY);
         event!(DEBUG, self, "renewed");

@@ -17,6 +17,13 @@ use locker_core::{
 };
 use slab::Slab;
 use std::{sync::Arc, time::Duration};
+use tokio::sync::oneshot;
+
+/// The shortest time until the store is told again of a `min_hold`.
+const AFTER_AN_ERROR: Duration = Duration::from_millis(100);
+
+/// Receives whether the store keeps a hold for its `min_hold`.
+pub(super) type Kept = oneshot::Receiver<Result<()>>;
 
 /// Watches over all holds of this process.
 #[derive(Debug, Default)]
@@ -49,8 +56,8 @@ enum Owner {
 
 impl Watched {
     pub(super) fn new(hold: &Arc<Hold>) -> Self {
-        let renew_at = if hold.settings.renew { hold.renew_at() } else { Timestamp::NEVER };
-        let is_endless = hold.settings.renew && hold.end == Timestamp::NEVER;
+        let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
+        let is_endless = hold.renew && hold.end == Timestamp::NEVER;
         let warn_at = if is_endless { hold.ten_leases_after(hold.since) } else { Timestamp::NEVER };
         Self { hold: Arc::clone(hold), renew_at, over: false, warn_at, owner: Owner::Holds }
     }
@@ -60,14 +67,8 @@ impl Watched {
             _ if self.over => Timestamp::NEVER,
             Owner::Releases(by) => by,
             Owner::Holds => self.renew_at.min(self.hold.over_at()).min(self.warn_at),
-            Owner::Gone if self.hold.is_covered() => self.hold.kept_until(),
-            Owner::Gone => self.renew_at.min(self.hold.kept_until()),
+            Owner::Gone => self.hold.kept_until(),
         }
-    }
-
-    fn is_renewal_due(&self, now: Timestamp) -> bool {
-        let is_wanted = self.owner == Owner::Holds || !self.hold.is_covered();
-        is_wanted && now + self.hold.settings.usable() / 12 >= self.renew_at
     }
 
     /// Whether to warn now that it is held for long. Then the next warning is ten leases later.
@@ -96,7 +97,7 @@ impl Renewer {
         let renewer = renewer();
         let mut holds = lock(&renewer.holds);
         let requested = renewals::latest();
-        if hold.settings.renew && hold.sent <= requested {
+        if hold.renew && hold.sent <= requested {
             watched.renew_at = requested;
         }
         let due = watched.due();
@@ -115,38 +116,35 @@ impl Renewer {
         renewer.alarm.set(by);
     }
 
-    /// Keeps a hold that its owner has released before its `min_hold`, and releases it then. Returns once the store
-    /// keeps it that long, also if this process ends.
-    ///
-    /// # Errors
-    /// `Lost` if the hold was over. `Unavailable` if the store does not answer within `patience`: this task asks again.
-    pub(crate) async fn keep(number: usize, hold: Arc<Hold>, patience: Duration) -> Result<()> {
+    /// Keeps a hold that its owner releases, if its `min_hold` is not over, and releases it then. The store is told in
+    /// the background, so that the hold lasts as long if this process ends. Returns `None` if it is not kept.
+    pub(crate) fn keep(number: usize, hold: &Arc<Hold>) -> Option<Kept> {
         let renewer = renewer();
-        let again = Timestamp::now() + hold.settings.usable() / 12;
-        if let Some(watched) = lock(&renewer.holds).get_mut(number) {
-            // If this future is not polled, this task renews it.
-            (watched.owner, watched.renew_at) = (Owner::Gone, again);
+        let is_covered = hold.lasts_long_enough();
+        {
+            // The renewing task may have found it over.
+            let mut holds = lock(&renewer.holds);
+            let watched = holds.get_mut(number).filter(|watched| !watched.over && hold.keep())?;
+            watched.owner = Owner::Gone;
         }
-        renewer.alarm.set(again.min(hold.kept_until()));
-        if hold.is_covered() {
-            return Ok(());
+        renewer.alarm.set(hold.kept_until());
+        let (tell, kept) = oneshot::channel();
+        if is_covered {
+            // The receiver is here.
+            drop(tell.send(Ok(())));
+        } else {
+            cover(number, Arc::clone(hold), Some(tell));
         }
-        tokio::select! {
-            biased;
-            renewed = renewer.renew_hold(number, Arc::clone(&hold)) => renewed,
-            () = background::sleep(patience) => Err(hold.unanswered()),
-        }
+        Some(kept)
     }
 
-    /// Does what [`keep`](Self::keep) does.
-    pub(crate) fn keep_in_background(number: usize, hold: Arc<Hold>) {
-        let call = hold.locker.begin_in_background();
-        background::spawn(async move {
-            // The renewing task goes on, and the loss of a hold without an owner concerns nobody.
-            let patience = hold.patience();
-            drop(Self::keep(number, hold, patience).await);
-            drop(call);
-        });
+    /// Removes a kept hold that is gone. Returns `false` if it was removed before.
+    fn give_up(&self, number: usize, hold: &Arc<Hold>) -> bool {
+        let mut holds = lock(&self.holds);
+        let is_watched = |watched: &Watched| Arc::ptr_eq(&watched.hold, hold) && !watched.over;
+        let watched = holds.get(number).is_some_and(is_watched).then(|| holds.remove(number));
+        drop(holds);
+        watched.is_some()
     }
 
     pub(crate) fn forget(number: usize) {
@@ -173,15 +171,21 @@ impl Renewer {
 
     fn renew_now(&self, wanted: &[Wanted]) {
         let now = Timestamp::now();
-        let mut doubted = Vec::new();
-        for (_, Watched { hold, renew_at, owner, .. }) in &mut *lock(&self.holds) {
+        let (mut doubted, mut kept) = (Vec::new(), Vec::new());
+        for (number, Watched { hold, renew_at, owner, over, .. }) in &mut *lock(&self.holds) {
             let mut wanted = wanted.iter().filter(|wanted| wanted.includes(hold.locker.store(), hold.id));
             if *owner == Owner::Holds && wanted.clone().any(|wanted| matches!(wanted, Wanted::Doubted(_))) {
                 doubted.push(Arc::clone(hold));
             }
-            if *renew_at != Timestamp::NEVER && *owner == Owner::Holds && wanted.next().is_some() {
+            let is_wanted = wanted.next().is_some();
+            if *renew_at != Timestamp::NEVER && *owner == Owner::Holds && is_wanted {
                 *renew_at = now;
+            } else if *owner == Owner::Gone && !*over && is_wanted {
+                kept.push((number, Arc::clone(hold)));
             }
+        }
+        for (number, hold) in kept {
+            cover(number, hold, None);
         }
         for hold in doubted {
             hold.mark_jeopardy(&Error::new(
@@ -212,7 +216,6 @@ impl Renewer {
                     watched.over = true;
                     late.push(Arc::clone(hold));
                 }
-                Owner::Releases(_) => {}
                 Owner::Gone if now >= hold.kept_until() => {
                     watched.over = true;
                     kept.push((number, Arc::clone(hold)));
@@ -221,12 +224,11 @@ impl Renewer {
                     watched.over = true;
                     over.push(Arc::clone(hold));
                 }
-                Owner::Holds | Owner::Gone if watched.is_renewal_due(now) => {
+                Owner::Holds if now + hold.usable() / 12 >= watched.renew_at => {
                     watched.renew_at = Timestamp::NEVER;
-                    let renewal = self.renew_hold(number, Arc::clone(hold));
-                    renewals.push(Box::pin(async move { drop(renewal.await) }));
+                    renewals.push(Box::pin(self.renew_hold(number, Arc::clone(hold))));
                 }
-                Owner::Holds | Owner::Gone => {}
+                _ => {}
             }
             next = next.min(watched.due());
         }
@@ -240,52 +242,80 @@ impl Renewer {
         for hold in late {
             hold.release_later();
         }
+        Self::release_kept(kept);
+        renewals
+    }
+
+    /// Ends holds, with their numbers, whose `min_hold` is over.
+    fn release_kept(kept: Vec<(usize, Arc<Hold>)>) {
         for (number, hold) in kept {
             Self::forget(number);
             hold.release_kept();
         }
-        renewals
     }
 
-    /// Renews a hold, and says when to do so again.
-    ///
-    /// # Errors
-    /// Those of the renewal, which are told to the guard, too.
-    async fn renew_hold(&self, number: usize, hold: Arc<Hold>) -> Result<()> {
+    async fn renew_hold(&self, number: usize, hold: Arc<Hold>) {
         let (sent, ahead) = (Timestamp::now(), hold.ahead());
-        let is_owned = |watched: &Watched| watched.owner == Owner::Holds;
-        let is_owned = lock(&self.holds).get(number).is_none_or(is_owned);
-        let lease = if is_owned { hold.settings.lease } else { hold.covering_lease(sent) };
-        let request = hold.kind.renew(hold.id, lease);
-        let (again, result) = match hold.locker.call_contained(&hold.key, &request).await {
-            // A higher fence belongs to another hold: a late copy of the request was granted after this hold had ended.
-            Ok(Reply::Renewed { fence }) if fence <= hold.fence => {
-                hold.locker.renewal_ended(Ok(()));
-                hold.renewed(sent, lease, ahead);
-                (hold.renew_at(), Ok(()))
+        let again = match hold.send_renewal(hold.lease).await {
+            Ok(true) => {
+                hold.renewed(sent, ahead);
+                hold.renew_at()
             }
-            Ok(_) => {
-                hold.locker.renewal_ended(Err(ErrorKind::Lost));
-                hold.lose(Loss::Taken);
-                if !is_owned {
-                    Self::forget(number);
-                    hold.release_kept();
-                }
-                return Err(hold.loss_error());
-            }
+            Ok(false) => return hold.lose(Loss::Taken),
             Err(error) => {
-                hold.locker.renewal_ended(Err(error.kind()));
                 hold.mark_jeopardy(&error);
-                (Timestamp::now() + hold.settings.usable() / 12, Err(error.with_key(hold.key.as_str())))
+                Timestamp::now() + hold.usable() / 12
             }
         };
-        if let Some(watched) =
-            lock(&self.holds).get_mut(number).filter(|watched| Arc::ptr_eq(&watched.hold, &hold))
-        {
+        let mut holds = lock(&self.holds);
+        if let Some(watched) = holds.get_mut(number).filter(|watched| Arc::ptr_eq(&watched.hold, &hold)) {
             watched.renew_at = again;
         }
+        drop(holds);
         self.alarm.set(again);
-        result
+    }
+}
+
+/// Tells the store that a hold lasts for its `min_hold`, and repeats that until it is certain or `min_hold` is over.
+fn cover(number: usize, hold: Arc<Hold>, tell: Option<oneshot::Sender<Result<()>>>) {
+    let now = Timestamp::now();
+    let (key, request) = (hold.key.clone(), hold.covering_request(now));
+    let locker = hold.locker.clone();
+    // Then with a new lease, since less is left.
+    let give_up = hold.kept_until().since(now).min(hold.lease);
+    locker.call_in_background(&key, request, give_up, move |settled| {
+        let is_kept = settled.map(|settled| hold.is_renewed_by(&settled.reply));
+        hold.locker.renewal_ended(outcome(&is_kept));
+        let result = match is_kept {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                if renewer().give_up(number, &hold) {
+                    hold.lose_kept();
+                }
+                Err(hold.loss_error())
+            }
+            Err(error) => {
+                let error = error.with_key(hold.key.as_str()).of_function(hold.function);
+                background::spawn(async move {
+                    background::sleep(AFTER_AN_ERROR.max(hold.lease / 3)).await;
+                    if Timestamp::now() < hold.kept_until() {
+                        cover(number, hold, None);
+                    }
+                });
+                Err(error)
+            }
+        };
+        // Nobody may wait for it any more.
+        drop(tell.map(|tell| tell.send(result)));
+    });
+}
+
+/// What a renewal is counted as, of which is known whether the hold was still there.
+fn outcome(renewed: &Result<bool>) -> std::result::Result<(), ErrorKind> {
+    match renewed {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ErrorKind::Lost),
+        Err(error) => Err(error.kind()),
     }
 }
 
@@ -293,19 +323,67 @@ impl Hold {
     /// After a third of the usable lease, within a tenth of that, so that the renewals of holds that began together
     /// spread.
     pub(super) fn renew_at(&self) -> Timestamp {
-        let usable = self.settings.usable();
+        let usable = self.usable();
         let tenth = usable / 30;
         self.deadline() - usable + tenth * 9 + tenth / 64 * self.id.jitter(128)
     }
 
-    fn ten_leases_after(&self, time: Timestamp) -> Timestamp {
-        time + self.settings.lease.saturating_mul(10)
+    /// Sends a renewal. Returns whether the hold was still there.
+    async fn send_renewal(&self, lease: Duration) -> Result<bool> {
+        let request = self.kind.renew(self.id, lease);
+        let reply = self.locker.call_contained(&self.key, &request);
+        let reply = if self.stop_before.is_zero() {
+            reply.await
+        } else {
+            // A store waits for up to a third of the lease, which is more of what is usable.
+            tokio::select! {
+                biased;
+                reply = reply => reply,
+                () = background::sleep(self.usable() / 3) => Err(self.unanswered()),
+            }
+        };
+        let renewed = reply.map(|reply| self.is_renewed_by(&reply));
+        self.locker.renewal_ended(outcome(&renewed));
+        renewed
     }
 
-    fn run_out(&self, now: Timestamp) {
-        self.expire(now);
-        if self.is_beyond_max_hold(now) && self.is_released_when_lost() {
-            self.locker.call_in_background(&self.key, self.release_request(), self.settings.lease, |_| ());
+    /// Whether the hold was still there at the renewal with this reply. A higher fence belongs to another hold: a late
+    /// copy of the acquire was granted after this hold had ended.
+    fn is_renewed_by(&self, reply: &Reply) -> bool {
+        matches!(reply, Reply::Renewed { fence } if *fence <= self.fence)
+    }
+
+    /// Waits until the store knows that the hold is kept.
+    pub(super) async fn kept_within(&self, kept: Kept, patience: Duration) -> Result<()> {
+        tokio::select! {
+            biased;
+            // It tells before it ends.
+            kept = kept => kept.unwrap_or_else(|_| Err(self.unanswered())),
+            () = background::sleep(patience) => Err(self.unanswered()),
         }
+    }
+
+    fn ten_leases_after(&self, time: Timestamp) -> Timestamp {
+        time + self.lease.saturating_mul(10)
+    }
+
+    /// Ends it by its age or its lease. The release by age comes after the margin.
+    fn run_out(self: &Arc<Self>, now: Timestamp) {
+        self.expire(now);
+        if !self.is_beyond_max_hold(now) {
+            return;
+        }
+        let hold = Arc::clone(self);
+        let release = move || {
+            hold.locker.call_in_background(&hold.key, hold.release_request(), hold.lease, |_| ());
+        };
+        if self.stop_before.is_zero() {
+            return release();
+        }
+        let margin = self.stop_before;
+        background::spawn(async move {
+            background::sleep(margin).await;
+            release();
+        });
     }
 }

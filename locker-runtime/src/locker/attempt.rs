@@ -344,14 +344,14 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
         self.waited_for(ErrorKind::Unavailable, ": the store did not confirm that in time").unknown()
     }
 
-    /// Accepts a hand-off with a known end, unless half of the usable lease is over. Across a network the lease that is handed
-    /// off ends with that of the former holder, so only a hold that is renewed gets all of it.
+    /// Accepts a hand-off with a known end, unless half of the usable lease is over. Across a network the lease that is
+    /// handed off ends with that of the former holder, so only a hold that is renewed gets all of it.
     fn handed_off(&mut self, fence: u64, until: Timestamp) -> Option<Acquired> {
         let lease = self.what.lease();
         let (now, ahead) = (Timestamp::now(), Ahead::of(self.locker.store()));
         let until = until - Ahead::default().moved(self.locker.store());
         let is_whole = self.what.renews() || self.locker.store().waiter_ttl().is_none();
-        if is_whole && now + (lease - self.what.usable() / 2) < until {
+        if is_whole && now + lease.saturating_sub(self.what.usable() / 2) < until {
             let waited = Some(now.since(self.started));
             return Some(Acquired {
                 ahead,

@@ -363,3 +363,14 @@ mod paused {
         drop(paused());
     }
 }
+
+#[tokio::test]
+async fn advance_ends_min_hold() {
+    let (locker, control) = memory();
+    let seconds = Duration::from_secs;
+    locker.lock("a").min_hold(seconds(30)).acquire().await.unwrap().release().await.unwrap();
+    control.advance(seconds(29));
+    assert!(locker.lock("a").try_acquire().await.unwrap().is_none());
+    control.advance(seconds(2));
+    assert!(locker.lock("a").try_acquire().await.unwrap().is_some());
+}

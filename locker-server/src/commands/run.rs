@@ -76,7 +76,7 @@ async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mu
     };
     let released = async {
         if let Some(guard) = guard
-            && is_lost(guard.release().await)
+            && is_lost(guard.release().await, options.min_hold)
         {
             report.ended(Outcome::Lost);
             code = NOT_HELD;
@@ -177,12 +177,16 @@ async fn release_timeout(signals: &mut Signals) {
     tokio::time::timeout(RELEASE_TIMEOUT, after_signal).await.ok();
 }
 
-fn is_lost(released: Result<(), Error>) -> bool {
+fn is_lost(released: Result<(), Error>, min_hold: Duration) -> bool {
     match released {
         Ok(()) => false,
         Err(error) if error.kind() == ErrorKind::Lost => {
             tracing::error!("{error}");
             true
+        }
+        Err(error) if !min_hold.is_zero() => {
+            tracing::warn!("--min-hold is not certain: the store did not confirm it: {error}");
+            false
         }
         Err(error) => {
             tracing::warn!("not released: other callers wait until the lease has expired: {error}");

@@ -326,7 +326,19 @@ async fn longer_leases_are_refused() {
         assert_eq!(error.kind(), ErrorKind::Misused, "{error}");
         assert!(error.message().contains("longer than strict mode allows, which is 6s here"), "{error}");
     }
-    locker.lock("a").acquire().await.unwrap().release().await.unwrap();
+    // The lease that keeps it for that long would be refused at the release.
+    let error = locker.lock("a").min_hold(LONGEST).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misused, "{error}");
+    assert!(
+        error.message().contains(
+            "min_hold 6s and a quarter of the lease are longer than strict mode allows, which is 6s"
+        ),
+        "{error}"
+    );
+    let kept = locker.lock("a").lease(LONGEST / 3).min_hold(LONGEST / 2).acquire().await.unwrap();
+    kept.release().await.unwrap();
+    let next = in_time("the end of min_hold", locker.lock("a").timeout(GENEROUS).acquire()).await.unwrap();
+    next.release().await.unwrap();
 }
 
 /// The hold may have been released at the former master.

@@ -8,7 +8,7 @@ fn pay(account: u64, amount: u64) -> locker::Result<()> {
 }
 
 #[lock_on_argument(colour = "red")]
-//~ `colour`: `lock_on_argument` has no option `colour`; its options are `args`, `name`, `timeout`, `on_error`, `locker`, `crate`, `lease`, `expr`, `expire`, `max_retry`, `retry_delay`, `renew`, `max_hold`, `release`, `fair`, `on_lost`, `guard`, `each`, `mode`
+//~ `colour`: `lock_on_argument` has no option `colour`; its options are `args`, `name`, `timeout`, `on_error`, `locker`, `crate`, `lease`, `expr`, `expire`, `max_retry`, `retry_delay`, `renew`, `max_hold`, `stop_before`, `min_hold`, `release`, `fair`, `on_lost`, `guard`, `each`, `mode`
 fn pay_2(account: u64, amount: u64) -> locker::Result<()> {
     drop((account, amount));
     Ok(())

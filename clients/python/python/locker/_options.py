@@ -39,9 +39,11 @@ class WaitOptions(TypedDict, total=False):
             2 s.
         renew: Whether the lease is renewed while the hold lasts. Default ``True``.
         max_hold: The longest hold, renewals included; at least the lease. Default: none.
-        stop_before: How long before the end of its lease a hold counts as lost, so that what is on its way arrives
-            before the next caller has the lock. At most half of the lease. Default 0.
-        min_hold: How long a hold lasts at least, although its body ends before. At most ``max_hold``. Default 0.
+        stop_before: How long before the end of its lease a hold that is not renewed counts as lost. It is not released
+            then, so that what is on its way arrives before the next caller has the lock. At most half of the lease.
+            Default 0.
+        min_hold: How long a hold lasts at least, although its body ends before, also with an error. At most
+            ``max_hold``. Default 0.
         fair: ``False`` lets the call overtake waiters that have ``fair=False``, too. Default ``True``.
     """
 

@@ -52,7 +52,8 @@ class Control:
         """Moves time on for the store and its holds.
 
         Holds that are renewed survive, also if ``by`` is longer than their lease. Others end with their lease: their
-        guards are lost, and waiters are served. ``max_hold`` ends holds. Limits refill and admit calls that wait,
+        guards are lost, and waiters are served. ``max_hold`` ends holds, and so does the
+        end of ``min_hold``. Limits refill and admit calls that wait,
         watchdogs expire, events are forgotten. The timeouts of calls and other clocks do not move. A hold that another
         thread acquires meanwhile may be lost, also one that is renewed.
 

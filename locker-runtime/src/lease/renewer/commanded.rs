@@ -1,6 +1,6 @@
 //! What a test commands: time moves on for the holds of a store, and holds are renewed at once.
 
-use super::{Owner, Renewer, renewer};
+use super::{Owner, Renewer, Watched, renewer};
 use crate::lease::hold::Hold;
 use futures_util::FutureExt;
 use locker_core::{clock::Timestamp, key::Key, store::Store, sync::lock};
@@ -10,6 +10,19 @@ use std::{ptr, sync::Arc, time::Duration};
 pub(crate) type Numbered = (usize, Arc<Hold>);
 
 impl Renewer {
+    /// Releases the holds of a store whose `min_hold` is over.
+    pub(crate) fn release_kept_of(store: &dyn Store) {
+        let (now, mut over) = (Timestamp::now(), Vec::new());
+        for (number, Watched { hold, over: is_over, owner, .. }) in &mut *lock(&renewer().holds) {
+            let is_kept = *owner == Owner::Gone && !*is_over;
+            if is_kept && ptr::addr_eq(hold.locker.store(), store) && now >= hold.kept_until() {
+                *is_over = true;
+                over.push((number, Arc::clone(hold)));
+            }
+        }
+        Self::release_kept(over);
+    }
+
     /// Returns the watched holds of a store that are not being released.
     pub(crate) fn holds_of(store: &dyn Store) -> Vec<Numbered> {
         let holds = lock(&renewer().holds);
@@ -34,7 +47,7 @@ impl Renewer {
 impl Hold {
     /// Returns the usable lease, if it is renewed.
     pub(crate) fn renewed_lease(&self) -> Option<Duration> {
-        self.settings.renew.then_some(self.settings.usable())
+        self.renew.then_some(self.usable())
     }
 
     /// Returns whether it is a hold of `key`.
