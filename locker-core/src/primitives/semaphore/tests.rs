@@ -37,6 +37,21 @@ fn inspection_lists_the_first_waiters() {
     assert_eq!((seen.holders.len(), seen.waiting, seen.waiters), (2, 147, first));
 }
 
+#[test]
+fn eviction_ends_holds_up_to_its_fence() {
+    let mut semaphore = Bench::<State>::new();
+    let evict = |up_to| HoldRequest::Evict { of: None, up_to };
+    assert_eq!(semaphore.ask(&evict(u64::MAX)), Reply::NotHeld);
+    let fences = [1, 2].map(|id| match semaphore.ask(&acquire(id, id, 2, 1, None)) {
+        Reply::Granted { fence } => fence,
+        reply => panic!("{reply:?}"),
+    });
+    assert_eq!(semaphore.ask(&evict(fences[0] - 1)), Reply::NotHeld);
+    assert_eq!(semaphore.ask(&evict(fences[0])), Reply::Released);
+    let left: Vec<u64> = semaphore.state.holders().iter().map(|(_, fence, ..)| *fence).collect();
+    assert_eq!(left, [fences[1]]);
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Acquire { id: u128, key: u128, size: u64, permits: u64, wait: Option<Wait> },
