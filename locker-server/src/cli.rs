@@ -254,8 +254,8 @@ pub struct Run {
     /// End the hold, and with it the command, this long after the start. Default: none, and a warning every 10 leases
     #[arg(long, env = "LOCKER_MAX_HOLD", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub max_hold: Option<Duration>,
-    /// If the lock is not renewed in time, end the command this long before the lease is over; at least --kill-after, at
-    /// most half of the lease
+    /// If the lock is not renewed in time, end the command this long before the lease is over: at least --kill-after,
+    /// and at most half of the lease
     #[arg(long, env = "LOCKER_STOP_BEFORE", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub stop_before: Duration,
     /// Keep the lock at least this long, although the command and this program end before; up to a lease longer
