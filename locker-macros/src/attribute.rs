@@ -1,4 +1,4 @@
-//! The three attributes and the options that each of them takes.
+//! The four attributes and the options that each of them takes.
 
 use proc_macro2::Ident;
 use std::fmt;
@@ -10,6 +10,7 @@ pub(crate) enum Attribute {
     Lock,
     Rate,
     Semaphore,
+    Leader,
 }
 
 /// An option of an attribute, whatever alias it is written with.
@@ -42,20 +43,11 @@ pub(crate) enum OptionName {
 
 use OptionName as O;
 
-const COMMON: &[OptionName] = &[O::Args, O::Name, O::Timeout, O::OnError, O::Locker, O::Crate];
-const HOLDING: &[OptionName] = &[
-    O::Lease,
-    O::MaxRetry,
-    O::RetryDelay,
-    O::Renew,
-    O::MaxHold,
-    O::StopBefore,
-    O::MinHold,
-    O::Release,
-    O::Fair,
-    O::OnLost,
-    O::Guard,
-];
+const COMMON: &[OptionName] = &[O::Name, O::OnError, O::Locker, O::Crate];
+const KEYED: &[OptionName] = &[O::Args, O::Timeout];
+const HOLDING: &[OptionName] =
+    &[O::Lease, O::Renew, O::MaxHold, O::StopBefore, O::MinHold, O::Fair, O::Guard];
+const LOCKING: &[OptionName] = &[O::MaxRetry, O::RetryDelay, O::Release, O::OnLost];
 
 /// Names from other libraries, with the option that does the same here.
 const SYNONYMS: &[(&str, OptionName)] = &[
@@ -77,6 +69,13 @@ const SYNONYMS: &[(&str, OptionName)] = &[
     ("lock_delay", O::StopBefore),
     ("lock_at_least_for", O::MinHold),
     ("lock_at_most_for", O::Lease),
+];
+
+/// Options of other attributes that a leader cannot have, and why.
+const LEADERS_LACK: &[(&[&str], &str)] = &[
+    (&["timeout", "max_retry", "retry_delay"], "`leader` waits until it is elected"),
+    (&["args", "each", "mode"], "one function leads at a time per `name`"),
+    (&["release", "on_lost"], "the term ends with the body, and the body with the term"),
 ];
 
 impl OptionName {
@@ -116,13 +115,14 @@ impl OptionName {
 }
 
 impl Attribute {
-    pub(crate) const ALL: [Self; 3] = [Self::Lock, Self::Rate, Self::Semaphore];
+    pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Rate, Self::Semaphore, Self::Leader];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Lock => "lock_on_argument",
             Self::Rate => "rate_limit",
             Self::Semaphore => "limit_concurrency",
+            Self::Leader => "leader",
         }
     }
 
@@ -144,6 +144,7 @@ impl Attribute {
             Self::Lock => "`expr = 10, args(0, 1)`",
             Self::Rate => "`size = 5, interval = \"800ms\", args(0)`",
             Self::Semaphore => "`size = 10, expr = 60, args(0)`",
+            Self::Leader => "`name = \"reaper\", lease = \"15s\"`",
         }
     }
 
@@ -159,6 +160,9 @@ impl Attribute {
         if self.option(name).is_ok() {
             return Ok(());
         }
+        if self == Self::Leader {
+            return self.option(name).map(drop);
+        }
         let message = format!("`{self}` has no option `{name}`; did you mean `args({name})`?");
         Err(Error::new(name.span(), message))
     }
@@ -169,15 +173,21 @@ impl Attribute {
     }
 
     fn options(self) -> impl Iterator<Item = OptionName> {
-        let own: [&[OptionName]; 2] = match self {
-            Self::Lock => [HOLDING, &[O::Each, O::Mode]],
-            Self::Rate => [&[O::Size, O::Interval, O::Algorithm, O::Burst], &[]],
-            Self::Semaphore => [HOLDING, &[O::Size]],
+        let own: &[&[OptionName]] = match self {
+            Self::Lock => &[KEYED, HOLDING, LOCKING, &[O::Each, O::Mode]],
+            Self::Rate => &[KEYED, &[O::Size, O::Interval, O::Algorithm, O::Burst]],
+            Self::Semaphore => &[KEYED, HOLDING, LOCKING, &[O::Size]],
+            Self::Leader => &[HOLDING],
         };
-        COMMON.iter().chain(own[0]).chain(own[1]).copied()
+        COMMON.iter().chain(own.iter().copied().flatten()).copied()
     }
 
     fn unknown(self, name: &str) -> String {
+        if let Some(why) = LEADERS_LACK.iter().find(|(names, _)| names.contains(&name)).map(|(_, why)| why)
+            && self == Self::Leader
+        {
+            return format!("{why}: remove `{name}`");
+        }
         let others = Self::ALL.into_iter().filter(|other| other.option_names().any(|option| option == name));
         let others = others.map(|other| format!("`{other}`")).collect::<Vec<_>>();
         if !others.is_empty() {

@@ -3,6 +3,7 @@
 mod body;
 mod captures;
 mod constants;
+mod copies;
 mod key_access;
 mod layer;
 mod request;
@@ -87,12 +88,20 @@ fn surround(function: &mut Function, stack: &[Applied]) -> Result<TokenStream> {
     let access = key_access::open(function, &parts)?;
     let closure = stack.iter().any(|applied| runs_in_closure(applied, function));
     let captures = captures::captures(function, &parts, &stack[0].runtime(), closure);
+    let copies = if stack.iter().any(|applied| applied.attribute == Attribute::Leader) {
+        copies::copies(function, &stack[0].runtime())
+    } else {
+        TokenStream::new()
+    };
     let layers: Vec<Layer> = stack.iter().map(|applied| Layer::new(applied, function)).collect();
     let (before, inside) = (access.before, access.inside);
     let mut body = body::innermost(function, &quote!(#captures #inside));
     let mut statements = TokenStream::new();
     for layer in layers.iter().rev() {
-        statements = wrap(layer, &body)?;
+        statements = match layer.applied.attribute {
+            Attribute::Leader => lead(layer, &copies, &body)?,
+            _ => wrap(layer, &body)?,
+        };
         body = quote!({ #statements });
     }
     let hint = matches!(function.form, Form::AsyncTrait(..)).then(|| layers[0].hint());
@@ -112,6 +121,24 @@ fn wrap(layer: &Layer, body: &TokenStream) -> Result<TokenStream> {
         match #entered {
             #runtime::Ok(#hold) => #run,
             #runtime::Err(#error) => #refused,
+        }
+    })
+}
+
+/// Returns the statements and the last expression that run `body` in each term until it ends. `copies` gives it its
+/// parameters.
+fn lead(layer: &Layer, copies: &TokenStream, body: &TokenStream) -> Result<TokenStream> {
+    let (runtime, names, asked) = (&layer.runtime, &layer.names, request::request(layer)?);
+    let (request, entered, error) = (&names.request, &names.entered, &names.error);
+    let (hold, run, refused) = (&names.hold, body::led(layer, copies, body), layer.refused());
+    Ok(quote! {
+        let #request = #asked;
+        loop {
+            let #entered = #runtime::term(&#request).await;
+            match #entered {
+                #runtime::Ok(#hold) => #run,
+                #runtime::Err(#error) => break #refused,
+            }
         }
     })
 }

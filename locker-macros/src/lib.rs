@@ -224,3 +224,60 @@ pub fn rate_limit(args: TokenStream, item: TokenStream) -> TokenStream {
 pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Semaphore, args.into(), item.into()).into()
 }
+
+/// Runs an async function on one of its callers at a time: the leader.
+///
+/// ```
+/// use locker::leader;
+///
+/// #[leader(name = "reaper", lease = "15s", guard = term)]
+/// async fn reap(batches: u32) -> locker::Result<u64> {
+///     for _ in 0..batches {
+///         // Only one process is here at a time. A resource rejects lower fences than the highest it has seen.
+///         let _ = term.fence();
+///     }
+///     Ok(term.fence())
+/// }
+///
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// assert!(reap(3).await? > 0);
+/// # Ok::<(), locker::Error>(()) }).unwrap();
+/// ```
+///
+/// A call waits until it is elected, runs the body, and ends the term with it. If the term is lost, the body is
+/// dropped, and the call waits to be elected again, behind the other candidates. Each term gets clones of the
+/// parameters. To step down, return.
+///
+/// The leader holds the lock with the key `leader:NAME`, as `Locker::elect` does: candidates by hand, by `locker lead`
+/// and from Python take part in one election, and `Locker::elect(NAME).observe()` shows the leader.
+///
+/// # Options
+///
+/// - `name = ".."`: the name of the election. Required.
+/// - `stop_before = "3s"`: how long before the end of its lease a leader stops that cannot renew it; at most half of
+///   the lease. Default: the locker's, or a fifth of the lease.
+/// - `lease`, `renew`, `max_hold`, `min_hold`, `fair`, `guard`, `on_error`, `locker`, `crate`: as in
+///   [`macro@lock_on_argument`]. With `max_hold` a term ends after that time, and the next candidate leads.
+///
+/// # Functions
+///
+/// Async functions and methods that take `&self`. The parameters are `Clone`. The return type is as in
+/// [`macro@lock_on_argument`].
+///
+/// # Errors
+///
+/// Those of the body, and the following, if the call is not elected. While the store cannot be reached, it is asked
+/// again after 0.1 to 10 s.
+///
+/// - `Misused`: a setting is invalid, or the call is inside of a body that leads, and would wait for itself;
+/// - `Conflict`: another kind of primitive uses the key, or the name was deleted during the wait;
+/// - `Deadlock`: the caller holds what others wait for, which the leader waits for.
+///
+/// # Cancel safety
+///
+/// A future that is dropped while it waits leaves the queue. A future that is dropped while the body runs drops the
+/// body first, and then ends the term in the background.
+#[proc_macro_attribute]
+pub fn leader(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::attribute(Attribute::Leader, args.into(), item.into()).into()
+}

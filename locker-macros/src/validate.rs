@@ -6,7 +6,10 @@ pub(crate) mod key_parts;
 pub(crate) mod options;
 mod overlap;
 
-use crate::parse::{applied::Applied, function::Function};
+use crate::{
+    attribute::Attribute,
+    parse::{applied::Applied, function::Function},
+};
 use syn::Result;
 
 /// Checks the attributes against the function and against each other.
@@ -19,6 +22,9 @@ pub(crate) fn check(stack: &[Applied], function: &Function) -> Result<()> {
 fn check_one(applied: &Applied, function: &Function) -> Result<()> {
     let options = &applied.options;
     function::check(function, applied.attribute)?;
+    if applied.attribute == Attribute::Leader {
+        function::check_leader(function, applied.at)?;
+    }
     options::check_guard(options, &function.bound_names())?;
     constants::check(options, function)?;
     key_parts::check(&options.parts().collect::<Vec<_>>(), function)?;

@@ -5,6 +5,7 @@
 mod admin;
 mod barrier;
 mod counter;
+mod election;
 mod event;
 mod keyed;
 mod latch;
@@ -16,6 +17,7 @@ mod watchdog;
 pub use admin::{Admin, Explanation, Filter, FunctionSource, Listed, Page};
 pub use barrier::Barrier;
 pub use counter::Counter;
+pub use election::{Election, Leader, Observer};
 pub use event::Event;
 pub use keyed::{Grant, KeyedHold};
 pub use latch::Latch;

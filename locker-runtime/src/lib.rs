@@ -35,8 +35,8 @@ mod settings;
 pub use builder::LockerBuilder;
 pub use global::{global, set_global, try_global};
 pub use handles::{
-    Admin, Admission, Barrier, Counter, Event, Explanation, Filter, FunctionSource, Grant, Guards, KeyedHold,
-    Latch, Listed, LockAllRequest, LockRequest, Page, RateLimiter, Watchdog,
+    Admin, Admission, Barrier, Counter, Election, Event, Explanation, Filter, FunctionSource, Grant, Guards,
+    KeyedHold, Latch, Leader, Listed, LockAllRequest, LockRequest, Observer, Page, RateLimiter, Watchdog,
 };
 pub use lease::Guard;
 pub use locker::Locker;

@@ -25,13 +25,14 @@ pub(crate) use ahead::Ahead;
 pub(crate) use deadlock::{Around, Picture, Wait};
 use descriptions::Descriptions;
 pub use descriptions::FunctionSource;
-pub(crate) use descriptions::{check_note, default_note, function_subject};
+pub(crate) use descriptions::{check_note, default_note, elected_subject, function_subject, holder_subject};
 use fork_check::made_before_a_fork;
 use futures_util::{
     FutureExt,
     future::{BoxFuture, Either},
 };
 use holders::KnownTexts;
+pub(crate) use holders::{LEADER, subjects_of};
 use locker_core::{
     background,
     backoff::Backoff,

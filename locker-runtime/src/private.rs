@@ -4,6 +4,7 @@ pub mod bindings;
 mod consts;
 mod each;
 mod entry;
+mod leader;
 mod outcome;
 mod scope;
 
@@ -26,6 +27,7 @@ pub use core::{
 };
 pub use each::{Each, Requests, acquire_each, acquire_each_blocking, each, each_key};
 pub use entry::{admit, admit_blocking, rate, rate_key, read, semaphore, semaphore_key, write};
+pub use leader::{TermCopy, copy, leader, term};
 pub use locker_core::{
     key::{Function, FunctionDigest, KeyBuilder},
     primitives::rate_limiter::Quota,

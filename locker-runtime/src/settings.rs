@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     /// Zero: none.
     pub(crate) min_hold: Duration,
     pub(crate) fair: bool,
+    /// Whether it is normal that it is held for long.
+    pub(crate) is_long: bool,
 }
 
 impl Default for Settings {
@@ -34,6 +36,7 @@ impl Default for Settings {
             stop_before: Duration::ZERO,
             min_hold: Duration::ZERO,
             fair: true,
+            is_long: false,
         }
     }
 }

@@ -24,6 +24,15 @@ impl Key {
     }
 }
 
+impl Key {
+    /// Returns the MD5 digest of the text, in hexadecimal digits.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn digest(&self) -> String {
+        text(&hex(&Md5::digest(self.as_str()))).to_owned()
+    }
+}
+
 /// The ASCII characters except braces and control characters.
 const PLAIN: [bool; 256] = {
     let (mut plain, mut byte) = ([false; 256], b' ');

@@ -3,8 +3,8 @@
 use super::Key;
 
 /// The kinds that keys have between the prefix and the name.
-const KINDS: [&str; 9] =
-    ["lock", "rwlock", "semaphore", "rate", "event", "watchdog", "barrier", "latch", "counter"];
+const KINDS: [&str; 10] =
+    ["lock", "rwlock", "semaphore", "leader", "rate", "event", "watchdog", "barrier", "latch", "counter"];
 
 /// The parts between the two digests in the keys of attributes.
 const PARTS: [&str; 3] = ["lock", "semaphore", "rate"];

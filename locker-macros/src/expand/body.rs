@@ -139,6 +139,28 @@ fn async_cancelled(layer: &Layer, body: &TokenStream) -> TokenStream {
     })
 }
 
+/// Runs the body for one term, and ends the loop around it unless the term was lost.
+pub(crate) fn led(layer: &Layer, copies: &TokenStream, body: &TokenStream) -> TokenStream {
+    let (runtime, guard, names) = (&layer.runtime, guard(layer), &layer.names);
+    let (value, hold, outcome) = (&names.value, &names.hold, hidden("outcome"));
+    let (block, end) = (block(layer, body), end(layer));
+    let end = if layer.function.returned.is_never() { end } else { quote!(break #end) };
+    quote!({
+        #guard
+        let #outcome = {
+            let #value = #runtime::pin!({ #copies #block });
+            #runtime::cancel_on_lost(&#hold, #value).await
+        };
+        match #outcome {
+            #runtime::Ok(#value) => {
+                #runtime::leave(#hold).await;
+                #end
+            }
+            #runtime::Err(_) => #runtime::drop(#hold),
+        }
+    })
+}
+
 /// Returns the body as a future with a fixed output type.
 fn block(layer: &Layer, body: &TokenStream) -> TokenStream {
     let hint = layer.hint();

@@ -13,13 +13,23 @@ use crate::{
 };
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
-use syn::{Result, ext::IdentExt, spanned::Spanned};
+use syn::{LitStr, Result, ext::IdentExt, spanned::Spanned};
 
 /// Returns an expression that makes the request.
 pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
     let (runtime, function) = (&layer.runtime, layer.function);
     let (identity, digest) = identity(layer);
     let (constants, locker) = (constants::define(layer), locker(layer));
+    if layer.applied.attribute == Attribute::Leader {
+        let (source, name, used, settings) = (hidden("locker"), name(layer), used(layer), settings(layer));
+        return Ok(quote!({
+            #used
+            #identity
+            #constants
+            #locker
+            #runtime::leader(#source, __LOCKER_FUNCTION, #name) #settings
+        }));
+    }
     let (source, key) = (hidden("locker"), hidden("key"));
     let open = format_ident!("{}_key", key_word(layer));
     let parts = layer.options().parts().map(|part| {
@@ -39,6 +49,10 @@ pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
         #parts
         #finish
     }))
+}
+
+fn name<'a>(layer: &'a Layer) -> Option<&'a LitStr> {
+    layer.options().name.as_ref().map(|given| &given.value)
 }
 
 /// Returns an item that names an attribute that the uppermost one took off the function. Without it the compiler would
@@ -132,6 +146,7 @@ fn key_kind(attribute: Attribute) -> &'static str {
         Attribute::Lock => "lock",
         Attribute::Rate => "rate",
         Attribute::Semaphore => "semaphore",
+        Attribute::Leader => "leader",
     }
 }
 

@@ -4,9 +4,10 @@ use crate::{
     attribute::Attribute,
     parse::{function::Function, options::Options},
 };
+use proc_macro2::Span;
 use quote::ToTokens;
 use syn::{
-    Error, ParenthesizedGenericArguments, Result, ReturnType, TypeParamBound,
+    Error, ParenthesizedGenericArguments, ReceiverKind, Result, ReturnType, TypeParamBound,
     spanned::Spanned,
     visit::{self, Visit},
 };
@@ -26,6 +27,21 @@ pub(crate) fn check(function: &Function, attribute: Attribute) -> Result<()> {
         ));
     }
     if function.is_plain() { refuse_lazy(attribute, &function.signature.output) } else { Ok(()) }
+}
+
+/// Refuses functions whose body cannot run again for each term.
+pub(crate) fn check_leader(function: &Function, at: Span) -> Result<()> {
+    if function.is_plain() {
+        let why = "`leader` needs an async function: a plain one cannot be stopped when the lease is lost";
+        return Err(Error::new(at, why));
+    }
+    match function.signature.receiver() {
+        Some(receiver) if !matches!(receiver.kind, ReceiverKind::Reference(.., None)) => {
+            let why = "`leader` runs the body again in each term, which takes `self` only by `&self`";
+            Err(Error::new(receiver.span(), why))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a return type that cannot carry the lock's error.

@@ -35,6 +35,7 @@ fn check_required(applied: &Applied) -> Result<()> {
     match attribute {
         Attribute::Rate | Attribute::Semaphore if options.size.is_none() => lacks("size"),
         Attribute::Rate if options.interval.is_none() => lacks("interval"),
+        Attribute::Leader if options.name.is_none() => lacks("name"),
         _ => Ok(()),
     }
 }

@@ -99,7 +99,7 @@ impl Admin {
     /// Cancel safe.
     pub async fn inspect(&self, key: &Key) -> Result<Option<Inspection>> {
         let mut seen = [self.look(key).await?];
-        self.add_notes(&mut seen).await;
+        self.add_notes(std::slice::from_ref(key), &mut seen).await;
         let [seen] = seen;
         Ok(seen)
     }
@@ -117,7 +117,7 @@ impl Admin {
         for keys in keys.chunks(INSPECTIONS_AT_A_TIME) {
             let seen = join_all(keys.iter().map(|key| self.look(key))).await;
             let mut seen = seen.into_iter().collect::<Result<Vec<_>>>()?;
-            self.add_notes(&mut seen).await;
+            self.add_notes(keys, &mut seen).await;
             all.extend(seen);
         }
         Ok(all)

@@ -51,6 +51,8 @@ pub struct LockRequest {
     /// Whether `permits` was set on semaphores only.
     has_permits: bool,
     release: Release,
+    /// Whether the store grants it alone, and not together with those of other waiters of this process.
+    alone: bool,
     origin: Origin,
     /// Holds that do not end before the call does, beside those of the bodies around it.
     around: Box<[Arc<Hold>]>,
@@ -151,7 +153,7 @@ impl Locker {
 impl LockRequest {
     pub(crate) fn new(locker: Locker, kind: HoldKind, key: Key, settings: Settings) -> Self {
         let (release, origin, around) = (Release::OnDrop, Origin::Elsewhere, Box::default());
-        Self { locker, kind, key, settings, has_permits: true, release, origin, around }
+        Self { locker, kind, key, settings, has_permits: true, release, alone: false, origin, around }
     }
 
     waiting_setters!();
@@ -189,6 +191,13 @@ impl LockRequest {
     #[doc(hidden)]
     pub fn release_on_expiry(mut self) -> Self {
         self.release = Release::OnExpiry;
+        self
+    }
+
+    /// Makes the store know each grant: on Redis, waiters of one process are granted a lock as a run otherwise, which
+    /// has one fence there.
+    pub(crate) fn alone(mut self) -> Self {
+        self.alone = true;
         self
     }
 
@@ -396,7 +405,7 @@ impl WaitOp for LockOp<'_> {
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
-        self.of.kind.acquire(self.id, self.lease(), wait)
+        self.of.kind.acquire_named(self.id, self.of.alone.then_some(self.id), self.lease(), wait)
     }
 
     fn confirm(&self) -> Option<Request> {

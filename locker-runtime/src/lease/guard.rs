@@ -7,6 +7,7 @@ use super::{
 use futures_util::future::join_all;
 use locker_core::{
     blocking::block_on,
+    diagnostics::warning,
     error::{Error, ErrorKind, Result},
     process::OfProcess,
 };
@@ -238,6 +239,14 @@ pub(crate) async fn while_held<F: Future>(
 /// Releases all guards at the same time, the last one first. Returns the [`worst`] error.
 pub(crate) async fn release_all(guards: impl DoubleEndedIterator<Item = Guard>) -> Result<()> {
     worst(join_all(guards.rev().map(Guard::release_bounded)).await)
+}
+
+/// Logs the error of a release after a body, the result of which is kept.
+pub(crate) fn log_release(released: Result<()>) {
+    if let Err(error) = released {
+        warning!(%error, "release failed; the function's result is kept");
+        drop(error);
+    }
 }
 
 /// Returns the first `Lost`, or else the first error. A lease that was lost must not hide behind a release that the

@@ -36,6 +36,8 @@ pub(crate) struct Hold {
     pub(super) fence: u64,
     pub(super) lease: Duration,
     pub(super) renew: bool,
+    /// Whether it is normal that it is held for long.
+    pub(super) is_long: bool,
     /// The last part of the lease, in which it counts as lost.
     pub(super) stop_before: Duration,
     /// When the request was sent: its lease counts from here.
@@ -90,6 +92,7 @@ impl Hold {
             fence,
             lease: settings.lease,
             renew: settings.renew,
+            is_long: settings.is_long,
             stop_before: settings.stop_before,
             sent: answer.sent,
             since: answer.since,

@@ -38,7 +38,7 @@ pub(super) struct Watched {
     /// `NEVER` while a renewal is under way, and for holds without renewal.
     renew_at: Timestamp,
     over: bool,
-    /// When to warn next that it is held for long. `NEVER` without renewal, or with `max_hold`.
+    /// When to warn next that it is held for long. `NEVER` without renewal, with `max_hold`, and for leaders.
     warn_at: Timestamp,
     owner: Owner,
 }
@@ -57,8 +57,8 @@ enum Owner {
 impl Watched {
     pub(super) fn new(hold: &Arc<Hold>) -> Self {
         let renew_at = if hold.renew { hold.renew_at() } else { Timestamp::NEVER };
-        let is_endless = hold.renew && hold.end == Timestamp::NEVER;
-        let warn_at = if is_endless { hold.ten_leases_after(hold.since) } else { Timestamp::NEVER };
+        let is_odd = hold.renew && hold.end == Timestamp::NEVER && !hold.is_long;
+        let warn_at = if is_odd { hold.ten_leases_after(hold.since) } else { Timestamp::NEVER };
         Self { hold: Arc::clone(hold), renew_at, over: false, warn_at, owner: Owner::Holds }
     }
 

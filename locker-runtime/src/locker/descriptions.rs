@@ -10,13 +10,14 @@ use locker_core::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
     id::Id,
-    key::FunctionDigest,
+    key::{FunctionDigest, Key},
     process::Process,
     ranges::LONGEST,
     store::Description,
     sync::{Mutex, lock},
 };
 use std::{
+    any::Any,
     collections::HashMap,
     fmt,
     panic::AssertUnwindSafe,
@@ -49,6 +50,11 @@ pub(crate) fn function_subject(digest: &str) -> String {
 /// Returns the subject of the note of the locker whose ids have this tag.
 pub(crate) fn holder_subject(tag: u64) -> String {
     format!("holder:{tag:016x}")
+}
+
+/// Returns the subject of the note of the leader with this fence.
+pub(crate) fn elected_subject(key: &Key, fence: u64) -> String {
+    format!("elected:{}:{fence}", key.digest())
 }
 
 /// Returns the host and the process.
@@ -90,6 +96,20 @@ impl Locker {
     /// Makes sure that the store knows the note of this locker, which is about to hold something for `lease`.
     pub(crate) fn introduce(&self, lease: Duration) {
         self.0.descriptions.introduce(lease, &self.0);
+    }
+
+    /// Tells the store what a leader says about itself, as long as `term` lives. Default: the note of this locker.
+    pub(crate) fn tell_elected(
+        &self,
+        (key, fence): (&Key, u64),
+        note: Option<&str>,
+        lease: Duration,
+        term: Weak<dyn Any + Send + Sync>,
+    ) {
+        let descriptions = &self.0.descriptions;
+        let text = note.unwrap_or(&descriptions.note).to_owned();
+        let keep = NOTE_TTL + lease.min(LONGEST);
+        descriptions.tell(elected_subject(key, fence), Text { text, keep, of: Some(term) }, &self.0);
     }
 }
 
@@ -161,12 +181,30 @@ struct Told {
 
 #[derive(Debug, Default)]
 struct Texts {
-    /// Each text, and how long it is kept.
-    by_subject: HashMap<String, (String, Duration)>,
+    by_subject: HashMap<String, Text>,
     /// Whether a task tells them.
     has_task: bool,
     /// Whether the locker is gone.
     is_over: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Text {
+    text: String,
+    /// How long it is kept.
+    keep: Duration,
+    /// What it is told about. `None`: the locker itself and its functions.
+    of: Option<Weak<dyn Any + Send + Sync>>,
+}
+
+impl Text {
+    fn new(text: String, keep: Duration) -> Self {
+        Self { text, keep, of: None }
+    }
+
+    fn is_over(&self) -> bool {
+        self.of.as_ref().is_some_and(|of| of.strong_count() == 0)
+    }
 }
 
 impl Descriptions {
@@ -193,7 +231,7 @@ impl Descriptions {
     #[cold]
     fn tell_function(&self, function: &FunctionDigest, locker: &Arc<Inner>) {
         if let Some(text) = function.description() {
-            self.tell(function_subject(function.as_str()), text, FUNCTION_TTL, locker);
+            self.tell(function_subject(function.as_str()), Text::new(text, FUNCTION_TTL), locker);
         }
         function.mark(self.bit);
     }
@@ -213,20 +251,21 @@ impl Descriptions {
         let told = seconds.next_power_of_two();
         if self.longest_lease.fetch_max(told, Ordering::Relaxed) < seconds {
             let keep = NOTE_TTL + Duration::from_secs(told);
-            self.tell(holder_subject(self.ids.tag()), self.note.clone(), keep, locker);
+            self.tell(holder_subject(self.ids.tag()), Text::new(self.note.clone(), keep), locker);
         }
     }
 
-    fn tell(&self, subject: String, text: String, keep: Duration, locker: &Arc<Inner>) {
+    fn tell(&self, subject: String, mut told: Text, locker: &Arc<Inner>) {
         // The parent of a forked child tells it, and its mutex may be locked in the child for good.
         if !self.process.is_this() {
             return;
         }
         let mut texts = lock(&self.told.texts);
-        let known = texts.by_subject.get(&subject);
-        let told = (known.and_then(|(known, _)| of_both(known, &text)).unwrap_or(text), keep);
-        if texts.by_subject.get(&subject) == Some(&told) {
-            return;
+        if let Some(known) = texts.by_subject.get(&subject) {
+            told.text = of_both(&known.text, &told.text).unwrap_or(told.text);
+            if (&known.text, known.keep) == (&told.text, told.keep) {
+                return;
+            }
         }
         texts.by_subject.insert(subject, told);
         if !texts.has_task && background::ready().is_ok() {
@@ -250,11 +289,12 @@ impl Drop for Descriptions {
 
 impl Told {
     fn all(&self) -> Vec<Description> {
-        let texts = lock(&self.texts);
-        let description = |(subject, (text, keep)): (&String, &(String, Duration))| Description {
+        let mut texts = lock(&self.texts);
+        texts.by_subject.retain(|_, text| !text.is_over());
+        let description = |(subject, told): (&String, &Text)| Description {
             subject: subject.clone(),
-            text: text.clone(),
-            keep: *keep,
+            text: told.text.clone(),
+            keep: told.keep,
         };
         texts.by_subject.iter().map(description).collect()
     }

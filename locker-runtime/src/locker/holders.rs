@@ -2,7 +2,7 @@
 
 use super::{
     Ahead, Inner, Locker,
-    descriptions::{FunctionSource, LONGEST_NOTE, cut, function_subject, holder_subject},
+    descriptions::{FunctionSource, LONGEST_NOTE, cut, elected_subject, function_subject, holder_subject},
 };
 use futures_util::FutureExt;
 use locker_core::{
@@ -31,6 +31,9 @@ const KNOWN_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// The maximum of texts that a locker remembers.
 const MOST_KNOWN: usize = 1_000;
+
+/// The kind of keys whose holders are leaders.
+pub(crate) const LEADER: &str = "leader";
 
 /// The texts that a locker has read in the store lately, by subject.
 #[derive(Debug, Default)]
@@ -65,7 +68,22 @@ pub(crate) struct Texts(HashMap<String, String>);
 impl Texts {
     /// Returns the note of the locker whose ids have this tag, as one line that is no longer than notes are.
     pub(crate) fn note(&self, tag: u64) -> Option<&str> {
-        let note = self.0.get(&holder_subject(tag))?;
+        self.line(&holder_subject(tag))
+    }
+
+    /// Returns what a holder says about itself: a leader about this term, or else the note of its locker.
+    pub(crate) fn note_of(&self, key: &Key, named: Option<&Named>, held: &Held) -> Option<&str> {
+        let elected = is_election(named).then(|| self.elected(key, held.fence)).flatten();
+        elected.or_else(|| held.tag.and_then(|tag| self.note(tag)))
+    }
+
+    /// Returns what the leader with this fence says about itself.
+    pub(crate) fn elected(&self, key: &Key, fence: u64) -> Option<&str> {
+        self.line(&elected_subject(key, fence))
+    }
+
+    fn line(&self, subject: &str) -> Option<&str> {
+        let note = self.0.get(subject)?;
         Some(cut(note.lines().next().unwrap_or_default(), LONGEST_NOTE))
     }
 
@@ -76,17 +94,28 @@ impl Texts {
     }
 }
 
+fn is_election(named: Option<&Named>) -> bool {
+    named.is_some_and(|named| named.kind() == LEADER)
+}
+
+/// Returns the subjects of the texts about a key and its holders.
+pub(crate) fn subjects_of(key: &Key, named: Option<&Named>, seen: &Inspection) -> Vec<String> {
+    let mut subjects: Vec<_> = seen.holders.iter().filter_map(|held| held.tag).map(holder_subject).collect();
+    if is_election(named) {
+        subjects.extend(seen.holders.iter().map(|held| elected_subject(key, held.fence)));
+    }
+    if let Some(Named::Function { digest, .. }) = named {
+        subjects.push(function_subject(digest));
+    }
+    subjects
+}
+
 impl Locker {
-    /// Returns the function of a key, and the notes of the lockers whose ids have these tags, as far as the store tells
-    /// them: a role may have no right to read them.
-    pub(crate) async fn texts(&self, named: Option<&Named>, tags: impl IntoIterator<Item = u64>) -> Texts {
+    /// Returns these texts, as far as the store tells them: a role may have no right to read them.
+    pub(crate) async fn texts(&self, mut subjects: Vec<String>) -> Texts {
         let mut texts = Texts::default();
         if self.ready().is_err() {
             return texts;
-        }
-        let mut subjects: Vec<_> = tags.into_iter().map(holder_subject).collect();
-        if let Some(Named::Function { digest, .. }) = named {
-            subjects.push(function_subject(digest));
         }
         subjects.sort_unstable();
         subjects.dedup();
@@ -112,13 +141,14 @@ impl Locker {
     /// Returns the holders in the state of a key.
     pub(crate) fn holders(
         &self,
+        (key, named): (&Key, Option<&Named>),
         function: Option<&FunctionSource>,
         seen: &Inspection,
         texts: &Texts,
     ) -> Vec<Holder> {
         let holder = |held: &Held| {
             let mut holder = Holder::default();
-            holder.note = held.tag.and_then(|tag| texts.note(tag)).map(str::to_owned);
+            holder.note = texts.note_of(key, named, held).map(str::to_owned);
             holder.function = function.map(|function| function.name.clone());
             holder.file = function.map(|function| function.file.clone());
             holder.line = function.map(|function| function.line);
@@ -172,13 +202,13 @@ impl Locker {
     /// Returns what stands in the way of the attempt `id` in this state. Texts that come too late are missing.
     pub(super) async fn blocked(&self, key: &Key, id: Id, seen: &Inspection, asked: Timestamp) -> Blocked {
         let named = Named::of(self.prefix(), key);
-        let tags = seen.holders.iter().filter_map(|held| held.tag);
         let texts = tokio::select! {
             biased;
-            texts = self.texts(named.as_ref(), tags) => texts,
+            texts = self.texts(subjects_of(key, named.as_ref(), seen)) => texts,
             () = background::sleep_from(asked, asked + NAMES_DELAY) => Texts::default(),
         };
-        let holders = self.holders(texts.function(named.as_ref()).as_ref(), seen, &texts);
+        let function = texts.function(named.as_ref());
+        let holders = self.holders((key, named.as_ref()), function.as_ref(), seen, &texts);
         Blocked::new(holders, seen.waiters.iter().position(|waiter| *waiter == id))
     }
 }
@@ -224,7 +254,7 @@ mod tests {
         let age = |fence| {
             let mut seen = Inspection::default();
             seen.holders.push(Held::new(fence, 1));
-            locker.holders(None, &seen, &Texts::default())[0].age
+            locker.holders((&Key::new("lock:a"), None), None, &seen, &Texts::default())[0].age
         };
         let minute = Duration::from_mins(1);
         assert!(age(now.as_micros() - 60_000_000).unwrap() >= minute);
@@ -241,7 +271,7 @@ mod tests {
             let text = Description { subject: holder_subject(tag), text: text.to_owned(), keep };
             block_on(store.describe("", &[text])).unwrap();
             lock(&locker.0.known_texts.0).clear();
-            assert_eq!(block_on(locker.texts(None, [tag])).note(tag), Some(shown));
+            assert_eq!(block_on(locker.texts(vec![holder_subject(tag)])).note(tag), Some(shown));
         }
     }
 

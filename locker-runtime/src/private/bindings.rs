@@ -9,7 +9,7 @@ pub use crate::stores::without_login;
 use crate::testing::{Control, memory_with};
 use crate::{
     builder::LockerBuilder,
-    handles::{LockRequest, Origin, RateLimiter, lock_all::acquire_in_order},
+    handles::{Election, LockRequest, Origin, RateLimiter, lock_all::acquire_in_order},
     lease::{Guard, Hold, release_all, worst},
     locker::Locker,
 };
@@ -242,6 +242,19 @@ pub fn check_request(request: &LockRequest) -> Result<()> {
 /// `Misused`, naming the setting.
 pub fn check_quota(quota: &Quota) -> Result<()> {
     quota.check(1)
+}
+
+/// Waits until a candidate is elected. The caller ends what it does with the term, once that is lost, and asks again.
+///
+/// # Errors
+/// Those of `Election::run`, without those of the body.
+pub fn term(election: &Election) -> impl Future<Output = Result<Guard>> + Send + '_ {
+    election.term()
+}
+
+/// Makes errors of a candidate name no place of the program.
+pub fn without_place(election: Election) -> Election {
+    election.origin(Origin::Elsewhere)
 }
 
 /// Acquires all in the order of their keys, within the timeout of one, or none.

@@ -2,7 +2,7 @@
 
 use crate::{
     handles::LockRequest,
-    lease::{AsyncBody, Guard, Held, PlainBody, release_all, while_held},
+    lease::{AsyncBody, Guard, Held, PlainBody, log_release, release_all, while_held},
 };
 use futures_util::{
     FutureExt, TryFutureExt,
@@ -10,7 +10,6 @@ use futures_util::{
 };
 use locker_core::{
     blocking::block_on,
-    diagnostics::warning,
     error::{Error, ErrorKind, Result},
     panics,
 };
@@ -28,7 +27,7 @@ pub struct AsyncScope {
 }
 
 impl AsyncScope {
-    fn one(guard: Guard) -> Self {
+    pub(super) fn one(guard: Guard) -> Self {
         Self { guard, others: Vec::new() }
     }
 
@@ -121,7 +120,7 @@ fn loss_error(scope: &AsyncScope) -> Error {
 
 /// Releases after a body, the result of which is kept. An error of the release is logged.
 pub fn leave(scope: AsyncScope) -> impl Future<Output = ()> + Send {
-    scope.release().map(log)
+    scope.release().map(log_release)
 }
 
 /// Releases after a body, the result of which is discarded if the hold was lost.
@@ -140,16 +139,9 @@ fn only_loss(released: Result<()>) -> Result<()> {
     match released {
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
         other => {
-            log(other);
+            log_release(other);
             Ok(())
         }
-    }
-}
-
-fn log(released: Result<()>) {
-    if let Err(error) = released {
-        warning!(%error, "release failed; the function's result is kept");
-        drop(error);
     }
 }
 
@@ -205,7 +197,7 @@ impl Drop for BlockingScope {
     fn drop(&mut self) {
         if let Some(scope) = self.take() {
             // A panic of the store must not replace the body's result, nor abort during another panic.
-            panics::contain(|| log(scope.release_blocking()));
+            panics::contain(|| log_release(scope.release_blocking()));
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Why a caller would wait for a key.
 
 use super::Admin;
-use crate::locker::{FunctionSource, Picture};
+use crate::locker::{FunctionSource, Picture, holder_subject, subjects_of};
 use futures_util::future::join_all;
 use locker_core::{
     error::{Holder, Result},
-    id::Id,
     key::{Key, Named},
     primitives::inspection::Inspection,
 };
@@ -201,13 +200,13 @@ impl Admin {
 
     async fn explain_state(&self, key: &Key, seen: &Inspection) -> Explanation {
         let named = self.named(key);
-        let tags = seen.holders.iter().filter_map(|held| held.tag);
-        let tags = tags.chain(seen.waiters.iter().copied().map(Id::tag));
-        let texts = self.0.texts(named.as_ref(), tags).await;
+        let mut subjects = subjects_of(key, named.as_ref(), seen);
+        subjects.extend(seen.waiters.iter().map(|id| holder_subject(id.tag())));
+        let texts = self.0.texts(subjects).await;
         let function = texts.function(named.as_ref());
         Explanation {
             key: key.clone(),
-            holders: self.0.holders(function.as_ref(), seen, &texts),
+            holders: self.0.holders((key, named.as_ref()), function.as_ref(), seen, &texts),
             waiters: seen.waiters.iter().map(|id| texts.note(id.tag()).map(str::to_owned)).collect(),
             waiting: seen.waiting,
             waiting_for: Vec::new(),
@@ -221,6 +220,7 @@ impl Admin {
 mod tests {
     use super::*;
     use crate::locker::{Around, Wait};
+    use locker_core::id::Id;
 
     /// Callers that each hold one key and wait for another.
     fn seen(callers: &[(u64, &str, &str)]) -> Picture {

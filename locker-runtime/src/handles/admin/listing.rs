@@ -1,7 +1,7 @@
 //! Pages of keys in use, with the names of functions and the notes of holders.
 
 use super::{Admin, KEYS_AT_A_TIME};
-use crate::locker::{FunctionSource, function_subject};
+use crate::locker::{FunctionSource, function_subject, subjects_of};
 use locker_core::{
     error::{Error, ErrorKind, Result},
     key::{Key, Named},
@@ -182,15 +182,23 @@ impl Admin {
     }
 
     /// Adds the notes of the holders. Without the store's answer, the holders have none.
-    pub(super) async fn add_notes(&self, seen: &mut [Option<Inspection>]) {
-        let tags: Vec<_> =
-            seen.iter().flatten().flat_map(|seen| &seen.holders).filter_map(|held| held.tag).collect();
-        if tags.is_empty() {
+    pub(super) async fn add_notes(&self, keys: &[Key], seen: &mut [Option<Inspection>]) {
+        let in_use = keys.iter().zip(&*seen).filter_map(|(key, seen)| Some((key, seen.as_ref()?)));
+        let subjects: Vec<_> =
+            in_use.flat_map(|(key, seen)| subjects_of(key, self.of_name(key).as_ref(), seen)).collect();
+        if subjects.is_empty() {
             return;
         }
-        let texts = self.0.texts(None, tags).await;
-        for held in seen.iter_mut().flatten().flat_map(|seen| &mut seen.holders) {
-            held.note = held.tag.and_then(|tag| texts.note(tag)).map(str::to_owned);
+        let texts = self.0.texts(subjects).await;
+        for (key, seen) in keys.iter().zip(seen) {
+            for held in seen.iter_mut().flat_map(|seen| &mut seen.holders) {
+                held.note = texts.note_of(key, self.of_name(key).as_ref(), held).map(str::to_owned);
+            }
         }
+    }
+
+    /// Returns the kind and the name of a key. Returns `None` for the key of a function, whose text is not wanted.
+    fn of_name(&self, key: &Key) -> Option<Named> {
+        self.named(key).filter(|named| matches!(named, Named::Kind { .. }))
     }
 }

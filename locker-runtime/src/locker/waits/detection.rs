@@ -4,6 +4,7 @@ use super::{Listed, subject, text};
 use crate::locker::{
     Locker,
     deadlock::{Picture, Queue, Wait},
+    descriptions::holder_subject,
     holders::printable,
 };
 use futures_util::future::join_all;
@@ -64,7 +65,7 @@ pub(super) async fn found_from(locker: &Locker, seen: Picture) -> Option<String>
 
 /// Returns the message of a cycle. Without notes it has the functions and places.
 async fn with_notes(locker: &Locker, cycle: &[&Wait]) -> String {
-    let texts = locker.texts(None, cycle.iter().map(|wait| wait.id.tag())).await;
+    let texts = locker.texts(cycle.iter().map(|wait| holder_subject(wait.id.tag())).collect()).await;
     message(cycle, |tag| texts.note(tag))
 }
 
