@@ -43,11 +43,20 @@ pub(crate) enum OptionName {
 
 use OptionName as O;
 
-const COMMON: &[OptionName] = &[O::Name, O::OnError, O::Locker, O::Crate];
-const KEYED: &[OptionName] = &[O::Args, O::Timeout];
-const HOLDING: &[OptionName] =
-    &[O::Lease, O::Renew, O::MaxHold, O::StopBefore, O::MinHold, O::Fair, O::Guard];
-const LOCKING: &[OptionName] = &[O::MaxRetry, O::RetryDelay, O::Release, O::OnLost];
+const COMMON: &[OptionName] = &[O::Args, O::Name, O::Timeout, O::OnError, O::Locker, O::Crate];
+const HOLDING: &[OptionName] = &[
+    O::Lease,
+    O::MaxRetry,
+    O::RetryDelay,
+    O::Renew,
+    O::MaxHold,
+    O::StopBefore,
+    O::MinHold,
+    O::Release,
+    O::Fair,
+    O::OnLost,
+    O::Guard,
+];
 
 /// Names from other libraries, with the option that does the same here.
 const SYNONYMS: &[(&str, OptionName)] = &[
@@ -71,12 +80,15 @@ const SYNONYMS: &[(&str, OptionName)] = &[
     ("lock_at_most_for", O::Lease),
 ];
 
-/// Options of other attributes that a leader cannot have, and why.
-const LEADERS_LACK: &[(&[&str], &str)] = &[
-    (&["timeout", "max_retry", "retry_delay"], "`leader` waits until it is elected"),
-    (&["args", "each", "mode"], "one function leads at a time per `name`"),
-    (&["release", "on_lost"], "the term ends with the body, and the body with the term"),
-];
+/// Returns why a leader cannot have an option that other holders have.
+fn why_no_leader_has(option: OptionName) -> Option<&'static str> {
+    match option {
+        O::Timeout | O::MaxRetry | O::RetryDelay => Some("`leader` waits until it is elected"),
+        O::Args | O::Each | O::Mode => Some("one function leads at a time per `name`"),
+        O::Release | O::OnLost => Some("the term ends with the body, and the body with the term"),
+        _ => None,
+    }
+}
 
 impl OptionName {
     /// Returns the name, which is also that of the setter on the request.
@@ -173,25 +185,27 @@ impl Attribute {
     }
 
     fn options(self) -> impl Iterator<Item = OptionName> {
-        let own: &[&[OptionName]] = match self {
-            Self::Lock => &[KEYED, HOLDING, LOCKING, &[O::Each, O::Mode]],
-            Self::Rate => &[KEYED, &[O::Size, O::Interval, O::Algorithm, O::Burst]],
-            Self::Semaphore => &[KEYED, HOLDING, LOCKING, &[O::Size]],
-            Self::Leader => &[HOLDING],
+        let own: [&[OptionName]; 2] = match self {
+            Self::Lock => [HOLDING, &[O::Each, O::Mode]],
+            Self::Rate => [&[O::Size, O::Interval, O::Algorithm, O::Burst], &[]],
+            Self::Semaphore => [HOLDING, &[O::Size]],
+            Self::Leader => [HOLDING, &[]],
         };
-        COMMON.iter().chain(own.iter().copied().flatten()).copied()
+        let all = COMMON.iter().chain(own[0]).chain(own[1]).copied();
+        all.filter(move |option| self != Self::Leader || why_no_leader_has(*option).is_none())
     }
 
     fn unknown(self, name: &str) -> String {
-        if let Some(why) = LEADERS_LACK.iter().find(|(names, _)| names.contains(&name)).map(|(_, why)| why)
-            && self == Self::Leader
-        {
+        let other = Self::ALL.into_iter().flat_map(Self::options).find(|other| other.names().contains(&name));
+        if let Some(why) = other.filter(|_| self == Self::Leader).and_then(why_no_leader_has) {
             return format!("{why}: remove `{name}`");
         }
         let others = Self::ALL.into_iter().filter(|other| other.option_names().any(|option| option == name));
         let others = others.map(|other| format!("`{other}`")).collect::<Vec<_>>();
-        if !others.is_empty() {
-            return format!("`{name}` is an option of {}, not of `{self}`", others.join(" and "));
+        if let Some((last, before)) = others.split_last() {
+            let others =
+                if before.is_empty() { last.clone() } else { format!("{} and {last}", before.join(", ")) };
+            return format!("`{name}` is an option of {others}, not of `{self}`");
         }
         if let Some(near) = self.meant_by(name) {
             return format!("`{self}` has no option `{name}`; did you mean `{near}`?");

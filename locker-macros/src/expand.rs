@@ -130,14 +130,15 @@ fn wrap(layer: &Layer, body: &TokenStream) -> Result<TokenStream> {
 fn lead(layer: &Layer, copies: &TokenStream, body: &TokenStream) -> Result<TokenStream> {
     let (runtime, names, asked) = (&layer.runtime, &layer.names, request::request(layer)?);
     let (request, entered, error) = (&names.request, &names.entered, &names.error);
-    let (hold, run, refused) = (&names.hold, body::led(layer, copies, body), layer.refused());
+    let (hold, run) = (&names.hold, body::led(layer, copies, body));
+    let refused = body::last(layer, layer.refused());
     Ok(quote! {
         let #request = #asked;
         loop {
             let #entered = #runtime::term(&#request).await;
             match #entered {
                 #runtime::Ok(#hold) => #run,
-                #runtime::Err(#error) => break #refused,
+                #runtime::Err(#error) => #refused,
             }
         }
     })

@@ -20,6 +20,7 @@ const WITH_ERRORS_OF_THE_COMPILER: &[&str] = &[
     "constants_out_of_range",
     "error_without_from",
     "lease_of_another_type",
+    "leader_with_a_parameter_of_one_use",
     "lease_that_is_no_constant",
     "locker_is_no_locker",
     "margins_behind_constants",

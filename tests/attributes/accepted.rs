@@ -13,6 +13,7 @@
 mod arguments;
 mod functions;
 mod futures;
+mod leader;
 #[rustfmt::skip]
 mod one_line;
 mod options;

@@ -7,6 +7,7 @@ mod deadlock;
 mod event;
 mod gauges;
 mod keyed_lock;
+mod leader;
 mod lock;
 mod margins;
 mod rate_limiter;

@@ -4,6 +4,7 @@ mod blocking;
 mod cancel_safety;
 mod crowds;
 mod descriptions;
+mod election;
 mod global;
 mod ids;
 mod lease;

@@ -7,6 +7,7 @@ use crate::{
 use futures_util::future::join_all;
 use locker::{Guard, Key, KeyFormat, Locker, Quota, lock_on_argument};
 use locker_harness::RedisServer;
+use locker_runtime::private::bindings::term;
 use std::{process::Output, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
@@ -200,7 +201,7 @@ async fn wrong_keys_and_filters_are_refused() {
         (&["unlock"], "required"),
         (&["explain"], "required"),
         (&["explain", "--key", "session:7"], "not a key"),
-        (&["ls", "--kind", "look"], "rwlock"),
+        (&["ls", "--kind", "look"], "leader"),
         (&["ls", "--limit", "0"], "--limit"),
     ] {
         let output = run(&store, arguments);
@@ -211,6 +212,7 @@ async fn wrong_keys_and_filters_are_refused() {
 
 async fn list_has_the_kinds_that_are_asked_for(store: &Store) {
     let locker = store.locker().await;
+    let _led = term(&locker.elect("a 4")).await.unwrap();
     let _held: (Guard, Guard, Guard) = (
         locker.lock("a 1").acquire().await.unwrap(),
         locker.semaphore("a 2", 3).acquire().await.unwrap(),
@@ -226,9 +228,10 @@ async fn list_has_the_kinds_that_are_asked_for(store: &Store) {
             .map(|line| format!("{} {}", line.split(' ').next().unwrap(), &line[column..]))
             .collect()
     };
-    assert_eq!(names(&[]), ["lock a 1", "rwlock b", "semaphore a 2"]);
-    assert_eq!(names(&["--name-prefix", "a"]), ["lock a 1", "semaphore a 2"]);
-    assert_eq!(names(&["--limit", "1"]), ["lock a 1"]);
+    assert_eq!(names(&[]), ["leader a 4", "lock a 1", "rwlock b", "semaphore a 2"]);
+    assert_eq!(names(&["--name-prefix", "a"]), ["leader a 4", "lock a 1", "semaphore a 2"]);
+    assert_eq!(names(&["--limit", "1"]), ["leader a 4"]);
+    assert_eq!(names(&["--kind", "leader"]), ["leader a 4"]);
     assert_eq!(names(&["--kind", "counter", "--kind", "rwlock"]), ["counter a 3", "rwlock b"]);
 }
 

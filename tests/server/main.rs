@@ -9,6 +9,7 @@ mod files;
 mod health;
 mod ipc;
 mod json;
+mod lead;
 mod limits;
 mod live;
 mod metrics;

@@ -86,6 +86,7 @@ async fn idle_names_of_one_server_are_deleted(server: &Server) {
         ("lock/n", &["acquire?key=k", "release?key=k"]),
         (&by_key, &["acquire?key=k", "release?key=k"]),
         ("rwlock/n", &["acquire?mode=read&key=k", "release?key=k"]),
+        ("leader/n", &["acquire?key=k", "release?key=k"]),
         ("barrier/n", &["wait?maxwait=0"]),
         ("latch/n", &["wait?maxwait=0"]),
     ];

@@ -224,6 +224,7 @@ fn manual_pages_describe_all_commands() {
         "completions",
         "explain",
         "health",
+        "lead",
         "ls",
         "man",
         "run",

@@ -1,4 +1,4 @@
-//! Locks, read/write locks, barriers, latches and counters over HTTP, and what the server counts.
+//! Locks, read/write locks, elections, barriers, latches and counters over HTTP, and what the server counts.
 
 use crate::support::{Server, in_time};
 use serde_json::Value;
@@ -37,9 +37,12 @@ async fn lock_is_held_under_one_key() {
 #[tokio::test]
 async fn endless_locks_are_refused_by_name() {
     let server = Server::start(&[]);
-    for path in
-        ["lock/l/acquire?expires=0", "lock/l/renew?key=k&expires=0", "rwlock/l/acquire?mode=read&expires=0"]
-    {
+    for path in [
+        "lock/l/acquire?expires=0",
+        "lock/l/renew?key=k&expires=0",
+        "rwlock/l/acquire?mode=read&expires=0",
+        "leader/l/acquire?expires=0",
+    ] {
         let refused = server.post(&format!("/v1/{path}")).await;
         assert!(
             refused.status == 400 && refused.body.contains("a lock always ends"),
@@ -106,6 +109,35 @@ async fn readers_share_and_a_writer_is_alone() {
     assert_eq!(server.post("/v1/rwlock/r/renew?key=c&expires=5000").await.status, 204);
     assert_eq!(take("read", "d").await, 408);
     assert_eq!(server.post("/v1/rwlock/r/release?key=c").await.status, 204);
+}
+
+#[tokio::test]
+async fn one_client_leads_at_a_time() {
+    let server = Server::start(&[]);
+    let held = server.post("/v1/leader/l/acquire?key=a").await;
+    assert_eq!((held.status, held.body.as_str()), (200, "a"));
+    let fence: u64 = held.header("locker-fence").unwrap().parse().unwrap();
+    let again = server.post("/v1/leader/l/acquire?key=a&maxwait=0").await;
+    assert_eq!((again.status, again.header("locker-fence")), (200, held.header("locker-fence")));
+    assert_eq!(server.post("/v1/leader/l/acquire?key=b&maxwait=0").await.status, 408);
+    assert_eq!(server.post("/v1/lock/l/acquire?key=b&maxwait=0").await.status, 200, "another name");
+    assert_eq!(server.post("/v1/leader/l/renew?key=a&expires=900000").await.status, 204);
+    let state = json(&server, "/v1/leader/l").await;
+    let (kind, holder) = (&state["kind"], &state["holders"][0]);
+    assert_eq!((kind, &holder["fence"], &state["waiting"]), (&"leader".into(), &fence.into(), &0.into()));
+    assert!(holder["time_left"].as_u64().unwrap() > 800_000, "{state}");
+    let next = server.queue("/v1/leader/l/acquire?key=b", "leader/l", 0).await;
+    assert_eq!(server.delete(&format!("/v1/leader/l?fence={}", fence - 1)).await.status, 409);
+    assert_eq!(server.delete(&format!("/v1/leader/l?fence={fence}")).await.status, 204);
+    let next = in_time("the next leader", next).await.unwrap();
+    assert_eq!(next.body, "b");
+    assert!(next.header("locker-fence").unwrap().parse::<u64>().unwrap() > fence);
+    for call in ["renew?key=a", "release?key=a"] {
+        assert_eq!(server.post(&format!("/v1/leader/l/{call}")).await.status, 409, "{call}");
+    }
+    assert_eq!(server.post("/v1/leader/l/release?key=b").await.status, 204);
+    let counts = json(&server, "/v1/leader/l/stats").await;
+    assert_eq!((&counts["acquired"], &counts["timed_out"]), (&2.into(), &1.into()), "{counts}");
 }
 
 /// Otherwise a path of a lock would reach other kinds, and two paths would be one lock.
@@ -186,6 +218,7 @@ async fn names_of_all_kinds_are_listed_and_deleted() {
     let calls = [
         ("lock", "acquire"),
         ("rwlock", "acquire?mode=write"),
+        ("leader", "acquire"),
         ("barrier", "wait?size=1"),
         ("latch", "countdown?size=2"),
         ("counter", "count"),
@@ -195,7 +228,7 @@ async fn names_of_all_kinds_are_listed_and_deleted() {
     }
     let listed = json(&server, "/v1").await;
     let listed: Vec<_> = listed.as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();
-    assert_eq!(listed, ["barrier", "counter", "latch", "lock", "rwlock"]);
+    assert_eq!(listed, ["barrier", "counter", "latch", "leader", "lock", "rwlock"]);
     for (kind, _) in calls {
         assert_eq!(server.get(&format!("/v1/{kind}/n")).await.status, 200, "{kind}");
         assert_eq!(server.delete(&format!("/v1/{kind}/n")).await.status, 204, "{kind}");
@@ -214,7 +247,7 @@ async fn stats_have_the_fields_of_bouncer() {
         }
         assert!(stats["created_at"].as_str().unwrap().ends_with('Z'), "{stats}");
     };
-    for kind in ["tokenbucket", "semaphore", "event", "watchdog", "counter", "barrier", "lock"] {
+    for kind in ["tokenbucket", "semaphore", "event", "watchdog", "counter", "barrier", "lock", "leader"] {
         assert_eq!(server.get(&format!("/{kind}/n/stats")).await.status, 404, "{kind}");
     }
     for query in ["size=2&key=a", "size=2&key=a", "size=2&key=b", "size=2&key=c&maxwait=0"] {

@@ -160,13 +160,14 @@ fn exit_codes_are_those_of_the_page() {
     for (column, command) in [
         (1, &["serve"][..]),
         (2, &["run"]),
-        (3, &["ls"]),
-        (4, &["explain"]),
-        (5, &["unlock"]),
-        (6, &["store", "check"]),
-        (8, &["health"]),
-        (9, &["completions"]),
-        (9, &["man"]),
+        (3, &["lead"]),
+        (4, &["ls"]),
+        (5, &["explain"]),
+        (6, &["unlock"]),
+        (7, &["store", "check"]),
+        (9, &["health"]),
+        (10, &["completions"]),
+        (10, &["man"]),
     ] {
         let heading = format!("`{}`", command.join(" "));
         assert!(rows[0][column].split(", ").any(|one| one == heading), "{heading}");
@@ -245,6 +246,10 @@ fn wrong_arguments_have_their_own_exit_code() {
         &["run", "a", "--permits", "-1", "--", "true"],
         &["run", "a", "--permits", "9007199254740992", "--", "true"],
         &["run", "a", "--permits", "2", "--read", "--", "true"],
+        &["lead"],
+        &["lead", "a"],
+        &["lead", "a", "--stop-before", "-1s", "--", "true"],
+        &["lead", "a", "--lease", "11y", "--", "true"],
         &["completions"],
         &["completions", "csh"],
         &["man"],
@@ -261,7 +266,8 @@ fn invalid_lock_names_are_refused() {
     for (name, expected) in
         [("", "the name is empty"), ("a\nb", "is not printable"), ("\u{7f}", "is not printable")]
     {
-        for arguments in [&["run", name, "--", "true"][..], &["unlock", name]] {
+        for arguments in [&["run", name, "--", "true"][..], &["lead", name, "--", "true"], &["unlock", name]]
+        {
             let output = binary().args(arguments).env("LOCKER_URL", "redis://127.0.0.1:1").output().unwrap();
             let reason = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(64), "{arguments:?}: {reason}");
@@ -278,7 +284,13 @@ fn stores_that_protect_nothing_are_refused() {
         (Some("http://127.0.0.1:5505"), "not a store yet"),
         (Some("nonsense://"), "nonsense"),
     ] {
-        for arguments in [&["run", "a", "--", "true"][..], &["ls"], &["unlock", "a"], &["store", "check"]] {
+        for arguments in [
+            &["run", "a", "--", "true"][..],
+            &["lead", "a", "--", "true"],
+            &["ls"],
+            &["unlock", "a"],
+            &["store", "check"],
+        ] {
             let mut command = binary();
             if let Some(store) = store {
                 command.env("LOCKER_URL", store);

@@ -47,20 +47,20 @@ pub(crate) fn saying(command: Command, first: &str) -> (Child, BufReader<ChildSt
     (child, output)
 }
 
-fn spawned(mut command: Command) -> (Child, BufReader<ChildStdout>) {
+pub(crate) fn spawned(mut command: Command) -> (Child, BufReader<ChildStdout>) {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     (child, output)
 }
 
-fn line(output: &mut impl BufRead) -> String {
+pub(crate) fn line(output: &mut impl BufRead) -> String {
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
     line.trim_end().to_owned()
 }
 
 /// The same without a terminal, regardless of where the tests run.
-fn without_terminal(command: &Command) -> Command {
+pub(crate) fn without_terminal(command: &Command) -> Command {
     launched("without_terminal", command)
 }
 
@@ -72,13 +72,13 @@ fn launched(place: &str, command: &Command) -> Command {
 }
 
 /// Waits until no process is left that could write.
-fn until_silent(mut output: impl Read + Send + 'static) {
+pub(crate) fn until_silent(mut output: impl Read + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || sender.send(output.read_to_end(&mut Vec::new())));
     receiver.recv_timeout(GENEROUS).expect("somebody goes on").unwrap();
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 

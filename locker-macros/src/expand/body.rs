@@ -143,8 +143,7 @@ fn async_cancelled(layer: &Layer, body: &TokenStream) -> TokenStream {
 pub(crate) fn led(layer: &Layer, copies: &TokenStream, body: &TokenStream) -> TokenStream {
     let (runtime, guard, names) = (&layer.runtime, guard(layer), &layer.names);
     let (value, hold, outcome) = (&names.value, &names.hold, hidden("outcome"));
-    let (block, end) = (block(layer, body), end(layer));
-    let end = if layer.function.returned.is_never() { end } else { quote!(break #end) };
+    let (block, end) = (block(layer, body), last(layer, end(layer)));
     quote!({
         #guard
         let #outcome = {
@@ -159,6 +158,11 @@ pub(crate) fn led(layer: &Layer, copies: &TokenStream, body: &TokenStream) -> To
             #runtime::Err(_) => #runtime::drop(#hold),
         }
     })
+}
+
+/// Returns an expression that ends the loop around it with a value. A value of type `!` never comes.
+pub(crate) fn last(layer: &Layer, value: TokenStream) -> TokenStream {
+    if layer.function.returned.is_never() { value } else { quote!(break #value) }
 }
 
 /// Returns the body as a future with a fixed output type.

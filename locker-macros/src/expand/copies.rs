@@ -1,14 +1,14 @@
 //! Statements that give each term of a leader its own copies of the parameters.
 
 use crate::{
-    hygiene::although_underscored,
+    hygiene::{although_underscored, located},
     parse::{
         function::Function,
         param::{Param, typed, typed_mut},
         pattern::{is_upper, kept, unconditional},
     },
 };
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::visit_mut::{self, VisitMut};
 
@@ -37,9 +37,7 @@ pub(crate) fn copies(function: &mut Function, runtime: &TokenStream) -> TokenStr
 
 /// Returns a copy of a parameter. An error about it points at the parameter.
 fn copied(name: &Ident, runtime: &TokenStream) -> TokenStream {
-    let at = Span::mixed_site().located_at(name.span());
-    let copy = Ident::new("copy", at);
-    quote!(#runtime::#copy(&#name))
+    located(name.span(), quote!(#runtime::copy(&#name)))
 }
 
 /// Finds the names that are bound as `mut`, and takes that off them.

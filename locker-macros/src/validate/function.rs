@@ -38,7 +38,7 @@ pub(crate) fn check_leader(function: &Function, at: Span) -> Result<()> {
     match function.signature.receiver() {
         Some(receiver) if !matches!(receiver.kind, ReceiverKind::Reference(.., None)) => {
             let why = "`leader` runs the body again in each term, which takes `self` only by `&self`";
-            Err(Error::new(receiver.span(), why))
+            Err(Error::new_spanned(receiver, why))
         }
         _ => Ok(()),
     }

@@ -62,6 +62,8 @@ pub struct Election {
     /// `None`: that of the locker.
     note: Option<String>,
     origin: Origin,
+    /// Holds that do not end before the candidate does, beside those of the bodies around it.
+    around: Box<[Arc<Hold>]>,
 }
 
 impl Locker {
@@ -76,6 +78,7 @@ impl Locker {
             stop_before: (!settings.stop_before.is_zero()).then_some(settings.stop_before),
             note: None,
             origin: Origin::caller(),
+            around: Box::default(),
         }
     }
 }
@@ -117,8 +120,24 @@ impl Election {
         self
     }
 
+    pub(crate) fn holding_all<'a>(mut self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) -> Self {
+        self.around = holds.into_iter().cloned().collect();
+        self
+    }
+
+    /// Checks all settings and the holds around the candidate, as the call itself does.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.note.as_deref().map_or(Ok(()), check_note)?;
+        let request = self.request();
+        request.check()?;
+        request.check_around(self.around.iter().map(Arc::as_ref))
+    }
+
     /// Waits until this candidate is elected, runs `body`, and ends the term with it. A body whose term is lost is
     /// dropped, and `body` is called again for the next term, which is behind those of the other candidates.
+    ///
+    /// In a task that is spawned, write `async move |term: &Guard| ..`: the compiler does not find that a closure which
+    /// borrows is `Send`.
     ///
     /// To step down, return from the body: the next candidate in the queue is elected at once. While the store cannot
     /// be reached, it is asked again after 0.1 to 10 s.
@@ -173,9 +192,9 @@ impl Election {
     }
 
     fn request(&self) -> LockRequest {
-        let Self { locker, key, mut settings, stop_before, origin, .. } = self.clone();
+        let Self { locker, key, mut settings, stop_before, origin, around, .. } = self.clone();
         settings.stop_before = stop_before.unwrap_or(settings.lease / DEFAULT_MARGIN);
-        LockRequest::new(locker, HoldKind::Lock, key, settings).origin(origin).alone()
+        LockRequest::new(locker, HoldKind::Lock, key, settings).origin(origin).holding_all(&*around).alone()
     }
 
     /// Tells the note of this term.

@@ -246,11 +246,12 @@ impl Renewer {
         renewals
     }
 
-    /// Ends holds, with their numbers, whose `min_hold` is over.
+    /// Ends holds, with their numbers, whose `min_hold` is over. They are watched until the store in this process has
+    /// released them.
     fn release_kept(kept: Vec<(usize, Arc<Hold>)>) {
         for (number, hold) in kept {
-            Self::forget(number);
             hold.release_kept();
+            Self::forget(number);
         }
     }
 

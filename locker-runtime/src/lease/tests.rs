@@ -125,6 +125,7 @@ fn warning_is_due_every_ten_leases() {
     for silent in [
         Settings { renew: false, ..Settings::default() },
         Settings { max_hold: Some(of(1000)), ..Settings::default() },
+        Settings { is_long: true, ..Settings::default() },
     ] {
         assert_eq!(is_due(silent), [false; 5]);
     }

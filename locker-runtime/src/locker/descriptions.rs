@@ -342,6 +342,28 @@ mod tests {
     }
 
     #[test]
+    fn note_of_a_term_is_told_as_long_as_it_lasts() {
+        let (locker, key, minute) = (Locker::memory(), Key::new("leader:a"), Duration::from_mins(1));
+        let told = || {
+            let mut told = locker.0.descriptions.told.all();
+            told.retain(|text| text.subject.starts_with("elected:"));
+            told.into_iter().map(|text| (text.subject, text.text, text.keep)).collect::<Vec<_>>()
+        };
+        let term = |fence, note| {
+            let term: Arc<dyn Any + Send + Sync> = Arc::new(());
+            locker.tell_elected((&key, fence), note, minute, Arc::downgrade(&term));
+            term
+        };
+        let (first, second) = (term(7, Some("web-1")), term(8, None));
+        drop(first);
+        // printf leader:a | md5sum
+        let subject = "elected:dea44c4148e5370f2ad41b6d55a0d8bc:8".to_owned();
+        assert_eq!(told(), [(subject, default_note(), NOTE_TTL + minute)]);
+        drop(second);
+        assert_eq!(told(), []);
+    }
+
+    #[test]
     fn shared_name_has_all_places() {
         let both = of_both("bank.pay\nsrc/bank.rs\n12", "bank.pay\nsrc/api.rs\n40").unwrap();
         let source = FunctionSource::read(&both).unwrap();

@@ -257,6 +257,24 @@ pub fn without_place(election: Election) -> Election {
     election.origin(Origin::Elsewhere)
 }
 
+/// Makes errors of a candidate name this function.
+pub fn candidate_of(election: Election, function: &'static Function) -> Election {
+    election.origin(Origin::Function(function))
+}
+
+/// Makes a candidate know the holds around it, which do not end before it does.
+pub fn candidate_holding(election: Election, around: &[Holding]) -> Election {
+    election.holding_all(around.iter().map(|holding| &holding.0))
+}
+
+/// Refuses a candidate with settings that no call accepts, or that would wait for a hold around it. It asks no store.
+///
+/// # Errors
+/// `Misused`, naming the setting, or as for a call inside of an attribute's function.
+pub fn check_candidate(election: &Election) -> Result<()> {
+    election.check()
+}
+
 /// Acquires all in the order of their keys, within the timeout of one, or none.
 ///
 /// # Errors
@@ -501,6 +519,37 @@ mod tests {
         check_around(&lock(&locker, "a").timeout(Duration::ZERO), &around).unwrap();
         guard.release_blocking().unwrap();
         check_around(&lock(&locker, "a"), &around).unwrap();
+    }
+
+    #[test]
+    fn candidate_inside_of_its_own_term_is_refused() {
+        let locker = Locker::memory();
+        let election = candidate_of(locker.elect("a"), &WITHDRAW);
+        let leading = block(term(&election)).unwrap();
+        let around = [Holding::of(&leading)];
+        let inside = candidate_holding(election, &around);
+        let error = check_candidate(&inside).unwrap_err();
+        assert_eq!((error.kind(), error.key()), (ErrorKind::Misused, Some("leader:a")));
+        let error = block(term(&inside)).unwrap_err();
+        assert_eq!((error.kind(), error.function()), (ErrorKind::Misused, Some("bank.withdraw")));
+        check_candidate(&candidate_holding(locker.elect("b"), &around)).unwrap();
+        leading.release_blocking().unwrap();
+        block(term(&inside)).unwrap().release_blocking().unwrap();
+    }
+
+    #[test]
+    fn candidate_with_wrong_settings_is_refused() {
+        let locker = Locker::memory();
+        let elect = || locker.elect("a");
+        for wrong in [
+            elect().lease(Duration::ZERO),
+            elect().stop_before(Duration::from_secs(6)),
+            elect().max_hold(Duration::from_secs(1)),
+            elect().note("a\nb"),
+        ] {
+            assert_eq!(check_candidate(&wrong).unwrap_err().kind(), ErrorKind::Misused, "{wrong:?}");
+        }
+        check_candidate(&elect()).unwrap();
     }
 
     #[test]

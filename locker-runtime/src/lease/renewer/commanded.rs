@@ -10,17 +10,25 @@ use std::{ptr, sync::Arc, time::Duration};
 pub(crate) type Numbered = (usize, Arc<Hold>);
 
 impl Renewer {
-    /// Releases the holds of a store whose `min_hold` is over.
+    /// Releases the holds of a store in this process whose `min_hold` is over.
     pub(crate) fn release_kept_of(store: &dyn Store) {
-        let (now, mut over) = (Timestamp::now(), Vec::new());
+        let (now, mut over, mut begun) = (Timestamp::now(), Vec::new(), Vec::new());
         for (number, Watched { hold, over: is_over, owner, .. }) in &mut *lock(&renewer().holds) {
-            let is_kept = *owner == Owner::Gone && !*is_over;
-            if is_kept && ptr::addr_eq(hold.locker.store(), store) && now >= hold.kept_until() {
-                *is_over = true;
+            let is_of_store = ptr::addr_eq(hold.locker.store(), store);
+            if *owner != Owner::Gone || !is_of_store || now < hold.kept_until() {
+                continue;
+            }
+            if std::mem::replace(is_over, true) {
+                begun.push(Arc::clone(hold));
+            } else {
                 over.push((number, Arc::clone(hold)));
             }
         }
         Self::release_kept(over);
+        // The renewing task may not have got far. A second release changes nothing.
+        for hold in begun {
+            drop(hold.locker.call_inline(&hold.key, &hold.release_request(), None));
+        }
     }
 
     /// Returns the watched holds of a store that are not being released.

@@ -1,0 +1,12 @@
+use locker::leader;
+
+struct Once;
+
+#[leader(name = "a")]
+async fn leads(once: Once) -> locker::Result<()> {
+    //~ `once`: each term of a leader gets copies of the parameters, but `Once` is not `Clone`: derive it, or take an `Arc`
+    drop(once);
+    Ok(())
+}
+
+fn main() {}
