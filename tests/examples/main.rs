@@ -1,5 +1,6 @@
 //! The examples, run as programs.
 
+mod leader_page;
 mod on_stores;
 #[cfg(feature = "tower")]
 mod rate_limited_api;
