@@ -191,7 +191,7 @@ impl Election {
         }
     }
 
-    fn request(&self) -> LockRequest {
+    pub(crate) fn request(&self) -> LockRequest {
         let Self { locker, key, mut settings, stop_before, origin, around, .. } = self.clone();
         settings.stop_before = stop_before.unwrap_or(settings.lease / DEFAULT_MARGIN);
         LockRequest::new(locker, HoldKind::Lock, key, settings).origin(origin).holding_all(&*around).alone()

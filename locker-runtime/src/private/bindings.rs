@@ -252,6 +252,11 @@ pub fn term(election: &Election) -> impl Future<Output = Result<Guard>> + Send +
     election.term()
 }
 
+/// Returns the request of a candidate, which may give up.
+pub fn candidate(election: &Election) -> LockRequest {
+    election.request()
+}
+
 /// Makes errors of a candidate name no place of the program.
 pub fn without_place(election: Election) -> Election {
     election.origin(Origin::Elsewhere)

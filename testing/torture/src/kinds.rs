@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use locker_checker::format::{self, Quota};
-use locker_runtime::{LockRequest, Locker, Quota as Asked, RateLimiter};
+use locker_runtime::{LockRequest, Locker, Quota as Asked, RateLimiter, private::bindings};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     LockAll,
     /// Two or three locks, each inside of those before it.
     Nested,
+    /// The lock of an election, which the store grants to one candidate at a time.
+    Leader,
     Semaphore,
     ReadWrite,
     Limiter,
@@ -40,6 +42,7 @@ impl Kind {
         match self {
             Self::ReadWrite => "rwlock",
             Self::Semaphore => "semaphore",
+            Self::Leader => "leader",
             _ => "lock",
         }
     }
@@ -47,7 +50,7 @@ impl Kind {
     /// Returns the kind that the history names.
     pub(crate) fn in_history(self) -> format::Kind {
         match self {
-            Self::Lock | Self::LockAll | Self::Nested => format::Kind::Lock,
+            Self::Lock | Self::LockAll | Self::Nested | Self::Leader => format::Kind::Lock,
             Self::Semaphore => format::Kind::Semaphore,
             Self::ReadWrite => format::Kind::ReadWrite,
             Self::Limiter => format::Kind::Limiter,
@@ -77,7 +80,7 @@ impl Kind {
     /// Returns the number of permits of one name, or 0 for a kind that is not held.
     pub(crate) fn whole(self) -> u64 {
         match self {
-            Self::Lock | Self::LockAll | Self::Nested => 1,
+            Self::Lock | Self::LockAll | Self::Nested | Self::Leader => 1,
             Self::Semaphore => PERMITS,
             Self::ReadWrite => ALL_READERS,
             Self::Limiter | Self::Counter | Self::Event | Self::Latch | Self::Barrier | Self::Watchdog => 0,
@@ -99,6 +102,7 @@ impl Kind {
             Self::Semaphore => locker.semaphore(name, PERMITS).permits(share),
             Self::ReadWrite if share < ALL_READERS => locker.read_lock(name),
             Self::ReadWrite => locker.write_lock(name),
+            Self::Leader => bindings::candidate(&locker.elect(name)),
             _ => locker.lock(name),
         }
     }

@@ -12,7 +12,14 @@ const PATIENCE: Duration = GENEROUS;
 pub(crate) fn find(plan: &Plan, locker: &Locker) -> Vec<String> {
     let mut problems = Vec::new();
     let started = Instant::now();
-    for name in plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Nested, Kind::Semaphore, Kind::ReadWrite]) {
+    for name in plan.names_of(&[
+        Kind::Lock,
+        Kind::LockAll,
+        Kind::Nested,
+        Kind::Leader,
+        Kind::Semaphore,
+        Kind::ReadWrite,
+    ]) {
         let kind = Kind::of(&name).expect("a name of ours");
         match kind.ask(locker, &name, kind.whole()).timeout(PATIENCE).acquire_blocking() {
             Ok(guard) => {
@@ -38,7 +45,7 @@ pub(crate) fn find(plan: &Plan, locker: &Locker) -> Vec<String> {
 fn used(locker: &Locker) -> locker_runtime::Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without drivers");
     let (admin, mut keys) = (locker.admin(), Vec::new());
-    let filter = Filter::default().kind("lock").kind("semaphore").kind("rwlock");
+    let filter = Filter::default().kind("lock").kind("leader").kind("semaphore").kind("rwlock");
     let mut after = None;
     loop {
         let page = runtime.block_on(admin.page(&filter, after.as_deref(), 2))?;

@@ -84,7 +84,7 @@ struct Plan {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "lock,lock-all,semaphore,read-write,limiter,counter,event,latch,barrier,watchdog"
+        default_value = "lock,lock-all,leader,semaphore,read-write,limiter,counter,event,latch,barrier,watchdog"
     )]
     kinds: Vec<Kind>,
     /// Number of names of each kind.
@@ -154,7 +154,7 @@ fn torture(plan: &Plan) -> ExitCode {
     history.problems(late);
     resource::read(
         &resource,
-        &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Nested, Kind::ReadWrite]),
+        &plan.names_of(&[Kind::Lock, Kind::LockAll, Kind::Nested, Kind::Leader, Kind::ReadWrite]),
         &history,
     );
     history.problems(target.leaks());

@@ -132,7 +132,7 @@ impl Trials {
 
     /// A process whose waiters are ahead of all others is stopped, and goes on or dies then.
     fn stopped_crowd(&self, locker: &Locker, name: &str, rng: &mut Rng) -> Result<Served> {
-        let kind = [Kind::Lock, Kind::Semaphore, Kind::ReadWrite][rng.usize(..3)];
+        let kind = [Kind::Lock, Kind::Leader, Kind::Semaphore, Kind::ReadWrite][rng.usize(..4)];
         let key = locker.admin().key(kind.in_store(), name);
         let ask = || kind.ask(locker, name, kind.whole()).lease(MINUTE).timeout(MINUTE);
         let waiters = |count: u64| {
