@@ -110,11 +110,11 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    fn key(&self, kind: &str) -> String {
+    pub(crate) fn key(&self, kind: &str) -> String {
         named(&self.reference.prefix, kind, &self.name).to_string()
     }
 
-    fn open(&self, py: Python<'_>) -> PyResult<(&locker_runtime::Locker, &str)> {
+    pub(crate) fn open(&self, py: Python<'_>) -> PyResult<(&locker_runtime::Locker, &str)> {
         Ok((self.reference.open(py)?, &self.name))
     }
 

@@ -22,6 +22,8 @@ mod testing;
 
 mod locker;
 
+mod election;
+
 mod handles;
 mod settings;
 
@@ -70,6 +72,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bridge::Bridge>()?;
     module.add_class::<call::Call>()?;
     module.add_class::<call::Pending>()?;
+    module.add_class::<election::Election>()?;
+    module.add_class::<election::Leader>()?;
+    module.add_class::<election::Observer>()?;
     module.add_class::<guard::Guard>()?;
     module.add_class::<guard::Guards>()?;
     module.add_class::<handles::Admission>()?;

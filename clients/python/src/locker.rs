@@ -2,12 +2,13 @@
 
 use crate::{
     call::{Call, Output},
+    election::Election,
     errors::{misused, raised},
     guard::{granted, granted_all},
     handles::{Barrier, Counter, Event, Latch, Named, RateLimiter, Watchdog},
     inspection::Inspection,
     key::{Format, Function, Key, Name, function_key},
-    options::{self, HoldOptions, Holds},
+    options::{self, ElectionOptions, HoldOptions, Holds},
     reference::LockerRef,
     seconds::count,
     settings::Settings,
@@ -267,6 +268,17 @@ impl Locker {
         once: bool,
     ) -> Barrier {
         Barrier { of: self.named(name), parties, once }
+    }
+
+    /// Returns the election `name`: to take part in it, or to observe it.
+    #[pyo3(signature = (name, **options))]
+    fn election(
+        &self,
+        #[pyo3(from_py_with = text::name)] name: String,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Election> {
+        let options = ElectionOptions::read(options)?;
+        Ok(Election { of: self.named(name), options, defaults: self.holds })
     }
 
     fn __repr__(&self) -> String {

@@ -5,14 +5,38 @@ use crate::{
     guard::{Guard, Guards},
     key::Function,
     seconds::Seconds,
+    text::text,
 };
-use locker_runtime::{LockRequest, LockerBuilder, private::bindings::Holding};
+use locker_runtime::{Election, LockRequest, LockerBuilder, private::bindings::Holding};
 use pyo3::{
     exceptions::PyTypeError,
     prelude::*,
     types::{PyBool, PyDict, PyString},
 };
 use std::time::Duration;
+
+/// Sets how a lock or a term is held.
+macro_rules! held_as {
+    ($asked:expr, $holds:expr) => {{
+        let (mut asked, holds) = ($asked, $holds);
+        if let Some(renew) = holds.renew {
+            asked = asked.renew(renew);
+        }
+        if let Some(max_hold) = holds.max_hold {
+            asked = asked.max_hold(max_hold);
+        }
+        if let Some(margin) = holds.stop_before {
+            asked = asked.stop_before(margin);
+        }
+        if let Some(min_hold) = holds.min_hold {
+            asked = asked.min_hold(min_hold);
+        }
+        if let Some(fair) = holds.fair {
+            asked = asked.fair(fair);
+        }
+        asked
+    }};
+}
 
 /// How a hold is waited for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,22 +104,50 @@ impl<'py> HoldOptions<'py> {
         if let Some(delay) = retry_delay {
             request = request.retry_delay(delay);
         }
-        if let Some(renew) = holds.renew {
-            request = request.renew(renew);
-        }
-        if let Some(max_hold) = holds.max_hold {
-            request = request.max_hold(max_hold);
-        }
-        if let Some(margin) = holds.stop_before {
-            request = request.stop_before(margin);
-        }
-        if let Some(min_hold) = holds.min_hold {
-            request = request.min_hold(min_hold);
-        }
-        if let Some(fair) = holds.fair {
-            request = request.fair(fair);
-        }
+        request = held_as!(request, holds);
         if holds.on_expiry == Some(true) { request.release_on_expiry() } else { request }
+    }
+}
+
+/// The options of an election.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ElectionOptions {
+    lease: Option<Duration>,
+    holds: Holds,
+    note: Option<String>,
+}
+
+impl ElectionOptions {
+    pub(crate) fn read(options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut read = Self::default();
+        for (name, value) in options.into_iter().flatten() {
+            let name = name.cast_into::<PyString>()?;
+            let name = &*name.to_cow()?;
+            match name {
+                "lease" => read.lease = time(name, &value)?,
+                "note" if value.is_none() => {}
+                "note" => read.note = Some(text(name, &value)?),
+                "release" => return Err(unexpected(name)),
+                _ if read.holds.set(name, &value)? => {}
+                _ => return Err(unexpected(name)),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Returns the election with these options, and with those of the locker where it has none.
+    pub(crate) fn election(&self, election: Election, defaults: Holds) -> Election {
+        let Self { lease, holds, note } = self.clone();
+        // As in Rust: a locker without a margin leaves it to the election.
+        let stop_before = defaults.stop_before.filter(|margin| !margin.is_zero());
+        let mut election = held_as!(election, holds.or(Holds { stop_before, ..defaults }));
+        if let Some(lease) = lease {
+            election = election.lease(lease);
+        }
+        match note {
+            Some(note) => election.note(note),
+            None => election,
+        }
     }
 }
 
@@ -230,7 +282,7 @@ fn on_expiry(value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
 
 const RELEASE: &str = "\"on_return\" or \"on_expiry\"";
 
-fn around(guards: &Bound<'_, PyAny>) -> PyResult<Vec<Holding>> {
+pub(crate) fn around(guards: &Bound<'_, PyAny>) -> PyResult<Vec<Holding>> {
     let mut around = Vec::new();
     for guard in guards.try_iter()? {
         let guard = guard?;

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
-from locker import Locker
+from locker import Guard, Locker
 
 LOCKER = Locker(os.environ.get("LOCKER_TEST_URL", "memory://"), lease=5, timeout=60)
 
@@ -22,6 +23,24 @@ def add_often(path: str, times: int) -> int:
     for _ in range(times):
         add(path)
     return os.getpid()
+
+
+def lead_often(url: str, name: str, path: str, times: int) -> list[int]:
+    """Leads so many times. A file that exists means that another one leads, too; its neighbour has the last fence."""
+    locker, last = Locker(url), Path(f"{path}.last")
+
+    @locker.leader(name, guard="term")
+    async def lead(term: Guard) -> int:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        assert not last.exists() or int(last.read_text()) < term.fence
+        last.write_text(str(term.fence))
+        os.unlink(path)
+        return term.fence
+
+    async def often() -> list[int]:
+        return [await lead() for _ in range(times)]
+
+    return asyncio.run(often())
 
 
 def hold_and_drop(url: str, name: str) -> None:

@@ -109,7 +109,7 @@ impl Locker {
         let descriptions = &self.0.descriptions;
         let text = note.unwrap_or(&descriptions.note).to_owned();
         let keep = NOTE_TTL + lease.min(LONGEST);
-        descriptions.tell(elected_subject(key, fence), Text { text, keep, of: Some(term) }, &self.0);
+        descriptions.tell(elected_subject(key, fence), Statement { text, keep, of: Some(term) }, &self.0);
     }
 }
 
@@ -181,7 +181,7 @@ struct Told {
 
 #[derive(Debug, Default)]
 struct Texts {
-    by_subject: HashMap<String, Text>,
+    by_subject: HashMap<String, Statement>,
     /// Whether a task tells them.
     has_task: bool,
     /// Whether the locker is gone.
@@ -189,7 +189,7 @@ struct Texts {
 }
 
 #[derive(Clone, Debug)]
-struct Text {
+struct Statement {
     text: String,
     /// How long it is kept.
     keep: Duration,
@@ -197,7 +197,7 @@ struct Text {
     of: Option<Weak<dyn Any + Send + Sync>>,
 }
 
-impl Text {
+impl Statement {
     fn new(text: String, keep: Duration) -> Self {
         Self { text, keep, of: None }
     }
@@ -231,7 +231,7 @@ impl Descriptions {
     #[cold]
     fn tell_function(&self, function: &FunctionDigest, locker: &Arc<Inner>) {
         if let Some(text) = function.description() {
-            self.tell(function_subject(function.as_str()), Text::new(text, FUNCTION_TTL), locker);
+            self.tell(function_subject(function.as_str()), Statement::new(text, FUNCTION_TTL), locker);
         }
         function.mark(self.bit);
     }
@@ -251,11 +251,11 @@ impl Descriptions {
         let told = seconds.next_power_of_two();
         if self.longest_lease.fetch_max(told, Ordering::Relaxed) < seconds {
             let keep = NOTE_TTL + Duration::from_secs(told);
-            self.tell(holder_subject(self.ids.tag()), Text::new(self.note.clone(), keep), locker);
+            self.tell(holder_subject(self.ids.tag()), Statement::new(self.note.clone(), keep), locker);
         }
     }
 
-    fn tell(&self, subject: String, mut told: Text, locker: &Arc<Inner>) {
+    fn tell(&self, subject: String, mut told: Statement, locker: &Arc<Inner>) {
         // The parent of a forked child tells it, and its mutex may be locked in the child for good.
         if !self.process.is_this() {
             return;
@@ -291,7 +291,7 @@ impl Told {
     fn all(&self) -> Vec<Description> {
         let mut texts = lock(&self.texts);
         texts.by_subject.retain(|_, text| !text.is_over());
-        let description = |(subject, told): (&String, &Text)| Description {
+        let description = |(subject, told): (&String, &Statement)| Description {
             subject: subject.clone(),
             text: told.text.clone(),
             keep: told.keep,

@@ -8,6 +8,7 @@ Times are seconds, texts such as ``"800ms"``, or ``timedelta``.
 """
 
 from ._binding import Part
+from ._election import Election, Observer
 from ._errors import (
     Blocked,
     Conflict,
@@ -23,9 +24,10 @@ from ._errors import (
 )
 from ._guards import Guard, Guards
 from ._locker import Locker, RedisLocker
-from ._native import Admission, Holder, Inspection, __version__
+from ._native import Admission, Holder, Inspection, Leader, __version__
 from ._options import (
     Algorithm,
+    ElectionOptions,
     HoldOptions,
     Mode,
     OnLost,
@@ -52,6 +54,8 @@ __all__ = [
     "Counter",
     "Deadlock",
     "Decorator",
+    "Election",
+    "ElectionOptions",
     "Event",
     "Guard",
     "GuardDecorator",
@@ -61,6 +65,7 @@ __all__ = [
     "Holder",
     "Inspection",
     "Latch",
+    "Leader",
     "Limited",
     "Locker",
     "LockerError",
@@ -69,6 +74,7 @@ __all__ = [
     "Misused",
     "Mode",
     "NotHeld",
+    "Observer",
     "OnError",
     "OnLost",
     "Part",

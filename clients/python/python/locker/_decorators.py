@@ -10,8 +10,19 @@ from ._binding import Part, Parts, describe, is_async
 from ._bodies import holds_around
 from ._errors import Misused
 from ._guards import Guard, Guards
-from ._options import Algorithm, HoldOptions, Mode, OnLost, Seconds, Settings, WaitOptions, check_on_expiry
-from ._wrapping import Ask, Decorator, GuardDecorator, OnError, Target, decorate_hold, decorate_limit
+from ._options import (
+    Algorithm,
+    ElectionOptions,
+    HoldOptions,
+    Mode,
+    OnLost,
+    Seconds,
+    Settings,
+    WaitOptions,
+    check_on_expiry,
+    election_options,
+)
+from ._wrapping import Ask, Decorator, GuardDecorator, OnError, Target, decorate_hold, decorate_leader, decorate_limit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -231,6 +242,56 @@ class Decorators:
         return _Limiting(target, ask)
 
 
+    @overload
+    def leader(
+        self,
+        name: str,
+        *,
+        on_error: OnError | None = None,
+        guard: None = None,
+        **options: Unpack[ElectionOptions],
+    ) -> Decorator: ...
+    @overload
+    def leader(
+        self,
+        name: str,
+        *,
+        on_error: OnError | None = None,
+        guard: str,
+        **options: Unpack[ElectionOptions],
+    ) -> GuardDecorator: ...
+    def leader(
+        self,
+        name: str,
+        *,
+        on_error: OnError | None = None,
+        guard: str | None = None,
+        **options: Unpack[ElectionOptions],
+    ) -> Decorator | GuardDecorator:
+        """Runs an async function on one of its callers at a time: the leader.
+
+        A call waits until it is elected, runs the body, and ends the term with it. If the term is lost, the body is
+        cancelled, and the function is called again with the same arguments in the next term of this caller. See
+        ``Election.run``.
+
+        Args:
+            name: The name of the election, which ``elect`` takes, too.
+            on_error: A function of the error of a call that is not elected, whose result is returned instead.
+                ``Misused`` is raised all the same.
+            guard: The parameter that gets the ``Guard`` of the term. Callers do not pass it.
+            **options: See `ElectionOptions`.
+
+        Raises:
+            Misused: The function cannot be cancelled, or no election has such an option.
+        """
+        if callable(name):
+            raise Misused(f"{describe(name)}: write the decorator with brackets and a name, @..leader('reaper')")
+        asked = election_options(options)
+        target = Target(self._native, (), name, None, guard, on_error)
+        _check(lambda: _checker(self._settings).election("checked", **asked).term())
+        return _Leading(target, self._native.election(name, **asked))
+
+
 class _Holding:
     """The decorator of a function that holds something."""
 
@@ -256,6 +317,19 @@ class _Holding:
 
     def _guard(self, hold: Any) -> Guard | Guards:
         return self._kind(hold, self._on_lost, self._outlasts)
+
+    def __repr__(self) -> str:
+        return "<locker.GuardDecorator>" if self._target.guard else "<locker.Decorator>"
+
+
+class _Leading:
+    """The decorator of a function that the leader runs."""
+
+    def __init__(self, target: Target, election: _native.Election) -> None:
+        self._target, self._election = target, election
+
+    def __call__(self, function: Callable[P, R], /) -> Callable[P, R]:
+        return decorate_leader(self._target, function, self._election)
 
     def __repr__(self) -> str:
         return "<locker.GuardDecorator>" if self._target.guard else "<locker.Decorator>"

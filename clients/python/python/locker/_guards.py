@@ -170,13 +170,18 @@ class _Held(Generic[Hold]):
         if not isinstance(failure, Lost):
             _LOGGER.warning("the release failed: %s", failure)
             return
-        if error is None and self._on_lost != "continue":
+        if error is None and not self._keeps_result:
             self._raise(failure, None)
         if error is not None:
             # An error may refuse notes, as those of frozen classes do.
             with contextlib.suppress(Exception):
                 error.add_note(str(failure))
         _LOGGER.warning("the hold was lost: %s", failure)
+
+    @property
+    def _keeps_result(self) -> bool:
+        """Whether what the body has returned counts, although only the release has found the loss."""
+        return self._on_lost == "continue"
 
     @property
     def _holds(self) -> Sequence[_native.Guard]:

@@ -9,10 +9,21 @@ from typing import Any, Final, TypeVar, Unpack
 
 from . import _native, _process
 from ._decorators import Decorators
+from ._election import Election
 from ._errors import Misused
 from ._guards import Guard, Guards
 from ._native import Inspection
-from ._options import Algorithm, Mode, RequestOptions, Seconds, Settings, StoreOptions, check_on_expiry
+from ._options import (
+    Algorithm,
+    ElectionOptions,
+    Mode,
+    RequestOptions,
+    Seconds,
+    Settings,
+    StoreOptions,
+    check_on_expiry,
+    election_options,
+)
 from ._primitives import Barrier, Counter, Event, HasKey, Latch, RateLimiter, Watchdog
 from ._requests import Request
 from ._waiting import wait, wait_blocking
@@ -20,7 +31,8 @@ from ._waiting import wait, wait_blocking
 Held = TypeVar("Held", bound=Guard | Guards)
 
 _KEY: Final = re.compile(
-    r"(^|[/:])(lock|rwlock|semaphore|rate|event|watchdog|barrier|latch|counter):|[0-9a-f]{32}:(lock|semaphore|rate)\|"
+    r"(^|[/:])(lock|leader|rwlock|semaphore|rate|event|watchdog|barrier|latch|counter):"
+    r"|[0-9a-f]{32}:(lock|semaphore|rate)\|"
 )
 """What keys have and other texts have not: a kind after the prefix, or the digest of a function."""
 
@@ -155,6 +167,10 @@ class Locker(Decorators):
     def counter(self, name: str) -> Counter:
         """Returns the counter of this name."""
         return Counter(self._native.counter(name))
+
+    def elect(self, name: str, **options: Unpack[ElectionOptions]) -> Election:
+        """Returns the election of this name: to take part in it, or to observe it. `leader` decorates a function."""
+        return Election(self._native.election(name, **election_options(options)))
 
     def ping(self) -> None:
         """Asks the store for an answer, and opens it before if needed.

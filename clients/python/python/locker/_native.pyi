@@ -11,8 +11,9 @@ happens for until it is waited for or polled. Errors are the classes of `locker.
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from types import GenericAlias
-from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, final
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypedDict, TypeVar, Unpack, final
 
 from ._options import Algorithm, Mode, Release, Seconds
 
@@ -27,8 +28,11 @@ __all__ = [
     "Admission",
     "Barrier",
     "Counter",
+    "Election",
     "Event",
     "Latch",
+    "Leader",
+    "Observer",
     "RateLimiter",
     "Watchdog",
     "Holder",
@@ -72,6 +76,17 @@ class _LockerOptions(TypedDict, total=False):
     wait_timeout: Seconds | None
     allow_eviction: bool
     command_timeout: Seconds | None
+
+class _ElectionOptions(TypedDict, total=False):
+    """The options of an election. Without `stop_before` it is that of the locker, or a fifth of the lease."""
+
+    lease: Seconds | None
+    note: str | None
+    renew: bool | None
+    max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
+    fair: bool | None
 
 class _HoldOptions(TypedDict, total=False):
     """The options of a call that acquires.
@@ -302,6 +317,53 @@ class Barrier:
     def wait(self, timeout: Seconds | None = None) -> Call[None]: ...
 
 @final
+class Election:
+    """An election of a leader, who holds the lock at the key."""
+
+    @property
+    def key(self) -> str: ...
+    def term(
+        self, *, function: Function | None = None, inside: Sequence[Guard | Guards] | None = None
+    ) -> Call[Guard]:
+        """Waits until this candidate is elected, also while the store cannot be reached. Lasts as a hold does.
+
+        Errors name `function`. `inside` are the holds of the bodies around the call.
+        """
+
+    def observe(self) -> Call[Observer]:
+        """Looks at the election. The result goes on looking."""
+
+@final
+class Observer:
+    """A view of an election from outside, which looks until it is garbage-collected."""
+
+    @property
+    def leader(self) -> Leader | None:
+        """The leader at the latest look; `None` if there was none."""
+
+    def changed(self, timeout: Seconds | None = None) -> Call[None]:
+        """Waits until the leader, or what is known of it, is not what `leader` has shown last. Default: for ever."""
+
+@final
+class Leader:
+    """A leader, as others see it."""
+
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    @property
+    def note(self) -> str | None:
+        """What the leader says about itself; `None` if it is not known yet."""
+
+    @property
+    def fence(self) -> int:
+        """The fence of its term, which is higher than those of all terms before."""
+
+    @property
+    def since(self) -> datetime | None:
+        """When its term began, by the clock of the store, with a time zone; `None` on etcd."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
 class Holder:
     """One hold, as others see it."""
 
@@ -454,6 +516,7 @@ class Locker:
     def watchdog(self, name: str) -> Watchdog: ...
     def latch(self, name: str, count: int) -> Latch: ...
     def barrier(self, name: str, parties: int, *, once: bool = False) -> Barrier: ...
+    def election(self, name: str, **options: Unpack[_ElectionOptions]) -> Election: ...
 
 @final
 class Control:

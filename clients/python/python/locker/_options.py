@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Literal, TypeAlias, TypedDict
+from typing import Final, Literal, TypeAlias, TypedDict
 
 from ._errors import Misused
 
@@ -79,6 +79,31 @@ class RequestOptions(HoldOptions, total=False):
     on_lost: OnLost | None
 
 
+class ElectionOptions(TypedDict, total=False):
+    """The options of an election, see `WaitOptions`. What is not given comes from the ``Locker``.
+
+    Attributes:
+        lease: How long the others wait for a new leader if this one dies. Default 10 s. Observers look every third of
+            it, from 1 to 10 s.
+        note: What observers and operators see of this candidate while it leads, such as its address: a printable line
+            of up to 120 bytes. Default: the note of the locker.
+        renew: Whether the lease is renewed while the term lasts. Default ``True``.
+        max_hold: The longest term, renewals included; at least the lease. Then the next candidate leads. Default: none.
+        stop_before: How long before the end of its lease a leader stops that cannot renew it. At most half of the
+            lease. Default: a fifth of it.
+        min_hold: How long a term lasts at least, although its body ends before. At most ``max_hold``. Default 0.
+        fair: ``False`` lets the candidate overtake others that have ``fair=False``, too. Default ``True``.
+    """
+
+    lease: Seconds | None
+    note: str | None
+    renew: bool | None
+    max_hold: Seconds | None
+    stop_before: Seconds | None
+    min_hold: Seconds | None
+    fair: bool | None
+
+
 class StoreOptions(TypedDict, total=False):
     """The options of a store and of all its holds.
 
@@ -110,6 +135,29 @@ class StoreOptions(TypedDict, total=False):
 
 class Settings(WaitOptions, StoreOptions, total=False):
     """The settings of a ``Locker``: how its calls wait by default, see `WaitOptions`, and `StoreOptions`."""
+
+
+_LEADERS_LACK: Final = {
+    **dict.fromkeys(("timeout", "max_retry", "retry_delay"), "a leader waits until it is elected"),
+    **dict.fromkeys(("args", "key", "each", "mode"), "one caller at a time leads per name"),
+    **dict.fromkeys(("release", "on_lost"), "the term ends with the body, and the body with the term"),
+}
+"""Options of holds that an election does not have, and why."""
+
+
+def election_options(options: ElectionOptions) -> ElectionOptions:
+    """Returns the options that are given.
+
+    Raises:
+        Misused: One is for holds only.
+        TypeError: One is unknown.
+    """
+    unknown = options.keys() - ElectionOptions.__optional_keys__
+    for name in sorted(unknown & _LEADERS_LACK.keys()):
+        raise Misused(f"an election has no option {name}: {_LEADERS_LACK[name]}")
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)!r}")
+    return options
 
 
 def check_on_expiry(asked: Mapping[str, object]) -> None:

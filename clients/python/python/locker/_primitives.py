@@ -28,7 +28,9 @@ class HasKey(Protocol):
 Native = TypeVar("Native", bound=HasKey)
 
 
-class _Primitive(Generic[Native]):
+class Primitive(Generic[Native]):
+    """What has a name and a key."""
+
     __slots__ = ("_native",)
 
     def __init__(self, native: Native) -> None:
@@ -43,7 +45,7 @@ class _Primitive(Generic[Native]):
         return f"<locker.{type(self).__name__} {self.key}>"
 
 
-class RateLimiter(_Primitive[_native.RateLimiter]):
+class RateLimiter(Primitive[_native.RateLimiter]):
     """Admits so many calls per time. See ``Locker.rate_limiter``."""
 
     __slots__ = ("_timeout",)
@@ -81,7 +83,7 @@ class RateLimiter(_Primitive[_native.RateLimiter]):
         return self._native.acquire(tokens, self._timeout if timeout is None else timeout)
 
 
-class Counter(_Primitive[_native.Counter]):
+class Counter(Primitive[_native.Counter]):
     """A number that all callers add to. No addition is lost or counted twice.
 
     It is 0 again if nobody has changed it for 24 h.
@@ -127,7 +129,7 @@ class Counter(_Primitive[_native.Counter]):
         await wait(self._native.set(value))
 
 
-class Event(_Primitive[_native.Event]):
+class Event(Primitive[_native.Event]):
     """A message that is sent once, and that each wait returns, whether it began before or after."""
 
     __slots__ = ()
@@ -171,7 +173,7 @@ class Event(_Primitive[_native.Event]):
         await wait(self._native.reset())
 
 
-class Watchdog(_Primitive[_native.Watchdog]):
+class Watchdog(Primitive[_native.Watchdog]):
     """Expires when nobody has kicked it in time."""
 
     __slots__ = ()
@@ -201,7 +203,7 @@ class Watchdog(_Primitive[_native.Watchdog]):
         await wait(self._native.wait(timeout))
 
 
-class Latch(_Primitive[_native.Latch]):
+class Latch(Primitive[_native.Latch]):
     """Opens when it was counted down so many times."""
 
     __slots__ = ()
@@ -231,7 +233,7 @@ class Latch(_Primitive[_native.Latch]):
         await wait(self._native.wait(timeout))
 
 
-class Barrier(_Primitive[_native.Barrier]):
+class Barrier(Primitive[_native.Barrier]):
     """Lets callers pass as soon as so many have arrived; then the next round begins."""
 
     __slots__ = ()

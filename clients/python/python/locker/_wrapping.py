@@ -15,6 +15,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from . import _native
 from ._binding import Binding, Part, Parts, check_function, describe, is_async, takes
+from ._election import check_leader, lead
 from ._errors import LockerError, Lost, Misused
 from ._guards import Guard, Guards
 from ._waiting import wait, wait_blocking
@@ -243,6 +244,30 @@ def decorate_limit(
         return _returned(function, args, kwargs, _LAZY)
 
     return _finished(target, function, limited)
+
+
+def decorate_leader(target: Target, function: Callable[P, R], election: _native.Election) -> Callable[P, R]:
+    """Returns the function that one of its callers at a time runs. ``target.parts`` are empty."""
+    target.check(function)
+    check_leader(function)
+    target.read_parts(function)
+    named = target.function(function)
+    parameter = target.guard
+    body = cast("Callable[..., Awaitable[Any]]", function)
+
+    async def refuse(error: LockerError) -> Any:
+        return await _result(target.refuse(error))
+
+    async def leading(*args: Any, **kwargs: Any) -> Any:
+        if parameter in kwargs:
+            raise _given(function, parameter)
+
+        async def term(guard: Guard) -> Any:
+            return await body(*args, **kwargs if parameter is None else {**kwargs, parameter: guard})
+
+        return await lead(election, term, refuse, named)
+
+    return _finished(target, function, leading)
 
 
 def _given(function: Callable[..., object], guard: str) -> TypeError:

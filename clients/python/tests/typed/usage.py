@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import datetime
 from typing import Any, assert_type
 
 from locker import Admission, Guard, Guards, Limited, Locker, LockerError, RedisLocker
@@ -39,6 +40,24 @@ async def render(tenant: str) -> bytes:
     return b""
 
 
+@locker.leader("reaper", lease=15, note="http://10.0.0.7:80")
+async def reap(batches: int) -> bytes:
+    return b""
+
+
+async def lead(term: Guard) -> int:
+    return term.fence
+
+
+async def observe() -> None:
+    assert_type(await locker.elect("reaper", stop_before=3).run(lead), int)
+    observer = await locker.elect("reaper").observe_async()
+    leader = observer.leader
+    if leader is not None:
+        assert_type(leader.since, datetime | None)
+    await observer.changed_async()
+
+
 class Account:
     @locker.lock_on_argument(10, "self.id")
     def close(self, force: bool) -> int:
@@ -47,6 +66,7 @@ class Account:
 
 assert_type(withdraw("visa", 3, memo="rent"), bool)
 coroutine: Coroutine[Any, Any, int] = pay("visa")
+reaping: Coroutine[Any, Any, bytes] = reap(3)
 assert_type(ship(7), str)
 assert_type(Account().close(True), int)
 send(user=1)
@@ -57,6 +77,8 @@ withdraw("visa")  # type: ignore[call-arg]
 asyncio.run(pay(card=2))  # type: ignore[arg-type]
 locker.lock("a", leese=1)  # type: ignore[call-arg]
 locker.lock_on_argument(10, on_lost="never")  # type: ignore[call-overload]
+locker.elect("reaper", timeout=1)  # type: ignore[call-arg]
+locker.leader("reaper", on_lost="error")  # type: ignore[call-overload]
 Locker("memory://", tiemout=1)  # type: ignore[call-arg]
 
 

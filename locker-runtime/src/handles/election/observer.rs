@@ -116,12 +116,11 @@ impl Observer {
         if !self.process.is_this() {
             return pending().await;
         }
-        let mut changes = self.changes.clone();
-        let looked_at = self.looked_at.load(Ordering::Relaxed);
-        let changed = async move {
-            changes.wait_for(|seen| seen.changes != looked_at).await.map(|seen| seen.changes).ok()
+        let (mut seen, looked_at) = (self.changes.clone(), self.looked_at.load(Ordering::Relaxed));
+        let next = async move {
+            seen.wait_for(|seen| seen.changes != looked_at).await.map(|seen| seen.changes).ok()
         };
-        match OfProcess::new(Box::pin(changed)).await.flatten() {
+        match OfProcess::new(Box::pin(next)).await.flatten() {
             Some(changes) => self.looked_at.store(changes, Ordering::Relaxed),
             None => pending().await,
         }
@@ -177,13 +176,11 @@ impl Look {
         }
         self.highest = *fence;
         let known = known.filter(|known| known.fence == *fence);
-        let note = match known.and_then(|known| known.note.clone()) {
-            Some(note) => Some(note),
-            None => {
-                let texts = self.locker.texts(vec![elected_subject(&self.key, *fence)]).await;
-                texts.elected(&self.key, *fence).map(str::to_owned)
-            }
-        };
+        let mut note = known.and_then(|known| known.note.clone());
+        if note.is_none() {
+            let texts = self.locker.texts(vec![elected_subject(&self.key, *fence)]).await;
+            note = texts.elected(&self.key, *fence).map(str::to_owned);
+        }
         let since = known.map_or_else(|| self.since(*fence), |known| known.since);
         Ok(Some(Leader { note, fence: *fence, since }))
     }
