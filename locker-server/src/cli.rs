@@ -3,6 +3,7 @@
 #![allow(clippy::doc_markdown, reason = "these comments are the help text")]
 
 pub(crate) mod health;
+pub(crate) mod lead;
 pub(crate) mod packaging;
 pub(crate) mod parse;
 
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Hold a lock while a command runs
     Run(Run),
+    /// Run a command while this process is the elected leader
+    Lead(lead::Lead),
     /// List the locks that are held or waited for, also those of attributes
     Ls(Ls),
     /// Say who holds a lock or permits, since when, and who waits for them
@@ -180,7 +183,7 @@ Examples:
   locker serve --max-requests 5 --in-seconds 0.8
 
 Calls: GET or POST /v1/<kind>/<name>/<action>
-  semaphore, lock, rwlock: acquire, renew, release
+  semaphore, lock, rwlock, leader: acquire, renew, release
   tokenbucket: acquire     event: wait, send
   watchdog: wait, kick     barrier: wait
   latch: wait, countdown   counter: count, value, reset
@@ -216,7 +219,7 @@ pub struct Prefix {
     pub prefix: String,
 }
 
-/// The store of `run`, `ls`, `explain`, `unlock` and `store check`.
+/// The store of `run`, `lead`, `ls`, `explain`, `unlock` and `store check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreOptions {
     /// The store that all users of the lock share: file:///DIR on one host, else redis://HOST, postgres://HOST/DATABASE
@@ -322,8 +325,8 @@ Example, in the crontab of every machine; with file:///DIR in the crontab of one
 #[derive(Args, Clone, Debug, Default)]
 #[command(after_help = LS)]
 pub struct Ls {
-    /// List keys of this kind: lock, rwlock, semaphore, rate, event, watchdog, barrier, latch or counter (repeatable).
-    /// Default: what can be held, that is lock, rwlock and semaphore
+    /// List keys of this kind: lock, rwlock, semaphore, leader, rate, event, watchdog, barrier, latch or counter
+    /// (repeatable). Default: what can be held, that is lock, rwlock, semaphore and leader
     #[arg(long, env = "LOCKER_KIND", value_delimiter = ',', value_name = "KIND", value_parser = kind)]
     pub kind: Vec<String>,
     /// List names that begin with this text, of functions if their names are known

@@ -2,12 +2,14 @@
 
 mod explain;
 mod health;
+mod lead;
 pub(crate) mod ls;
 mod packaging;
 pub(crate) mod run;
 mod serve;
 mod store;
 mod store_option;
+mod supervise;
 mod target;
 pub(crate) mod unlock;
 
@@ -34,6 +36,7 @@ pub fn main() -> ExitCode {
         match cli.command {
             Command::Serve(options) => serve::serve(*options).await,
             Command::Run(options) => run::run(options).await,
+            Command::Lead(options) => lead::lead(options).await,
             Command::Ls(options) => ls::ls(options).await,
             Command::Explain(options) => explain::explain(options).await,
             Command::Unlock(options) => unlock::unlock(options).await,

@@ -186,20 +186,35 @@ async fn wrong_parameters_of_live_are_named() {
 #[tokio::test]
 async fn view_of_a_key_explains_it() {
     for (server, _redis) in memory_and_redis() {
-        let held = server.post("/v1/lock/a%20b/acquire?key=k&expires=600000").await;
-        let fence: u64 = held.header("locker-fence").unwrap().parse().unwrap();
-        let mut stream = Stream::open(&server, "view=key&key=lock:a%20b").await;
-        let seen = stream.until("key", |_| true).await;
-        assert_eq!(seen["explained"]["holders"][0]["fence"], json!(fence));
-        assert!(seen["text"].as_str().unwrap().starts_with("lock:a b\nheld by "), "{seen}");
-        assert_eq!((&seen["deadlock"], &seen["can_release"]), (&json!(false), &json!(true)));
-        assert_eq!(seen["release"]["method"], "DELETE");
-        let path = seen["release"]["path"].as_str().unwrap().to_owned();
-        assert!(path.ends_with(&format!("?fence={fence}")), "{path}");
-        assert_eq!(server.delete(&path).await.status, 204, "{path}");
-        let seen = stream.until("key", |seen| seen["explained"]["holders"] == json!([])).await;
-        assert_eq!((&seen["can_release"], &seen["release"]), (&json!(false), &Value::Null));
+        for kind in ["lock", "leader"] {
+            let held = server.post(&format!("/v1/{kind}/a%20b/acquire?key=k&expires=600000")).await;
+            let fence: u64 = held.header("locker-fence").unwrap().parse().unwrap();
+            let mut stream = Stream::open(&server, &format!("view=key&key={kind}:a%20b")).await;
+            let seen = stream.until("key", |_| true).await;
+            assert_eq!(seen["explained"]["holders"][0]["fence"], json!(fence));
+            let start = format!("{kind}:a b\nheld by ");
+            assert!(seen["text"].as_str().unwrap().starts_with(&start), "{seen}");
+            assert_eq!((&seen["deadlock"], &seen["can_release"]), (&json!(false), &json!(true)));
+            assert_eq!(seen["release"]["method"], "DELETE");
+            let path = seen["release"]["path"].as_str().unwrap().to_owned();
+            assert!(path.ends_with(&format!("?fence={fence}")), "{path}");
+            assert_eq!(server.delete(&path).await.status, 204, "{path}");
+            let seen = stream.until("key", |seen| seen["explained"]["holders"] == json!([])).await;
+            assert_eq!((&seen["can_release"], &seen["release"]), (&json!(false), &Value::Null));
+        }
     }
+}
+
+#[tokio::test]
+async fn leaders_are_shown_as_locks() {
+    let server = Server::start(&[]);
+    assert_eq!(server.post("/v1/lock/a/acquire?key=k").await.status, 200);
+    assert_eq!(server.post("/v1/leader/a/acquire?key=k").await.status, 200);
+    let mut stream = Stream::open(&server, "view=names&kind=leader").await;
+    let seen = stream.until("rows", |_| true).await;
+    let [leader] = &seen["rows"].as_array().unwrap()[..] else { panic!("{seen}") };
+    let numbers = ["used", "size", "waiting"].map(|name| &leader[name]);
+    assert_eq!((&leader["kind"], numbers), (&json!("leader"), [&json!(1), &json!(1), &json!(0)]));
 }
 
 /// A token for one prefix showed the holders of all others.

@@ -11,6 +11,7 @@ use crate::{
 use locker_core::{
     background,
     backoff::Backoff,
+    diagnostics::warning,
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::HoldKind,
@@ -176,7 +177,7 @@ impl Election {
     pub(crate) async fn term(&self) -> Result<Guard> {
         self.note.as_deref().map_or(Ok(()), check_note)?;
         let (first, longest) = PAUSES;
-        let mut pauses = Backoff::between(first, longest);
+        let (mut pauses, mut has_failed) = (Backoff::between(first, longest), false);
         loop {
             match self.request().acquire().await {
                 Ok(term) => {
@@ -184,6 +185,10 @@ impl Election {
                     return Ok(term);
                 }
                 Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    if !std::mem::replace(&mut has_failed, true) {
+                        warning!(%error, "no candidate for now: the store cannot be reached, trying again");
+                    }
+                    drop(error);
                     background::sleep(pauses.next_delay()).await;
                 }
                 Err(error) => return Err(error),

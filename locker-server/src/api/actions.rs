@@ -40,6 +40,12 @@ pub(crate) enum Action {
     ReleaseSide,
     /// `rwlock/<name>/renew`
     RenewSide,
+    /// `leader/<name>/acquire`
+    AcquireTerm,
+    /// `leader/<name>/release`
+    ReleaseTerm,
+    /// `leader/<name>/renew`
+    RenewTerm,
     /// `barrier/<name>/wait`
     WaitBarrier,
     /// `latch/<name>/wait`
@@ -76,7 +82,7 @@ const VALUE: (&str, &str) = ("200", "the value");
 const OTHER_KIND: (&str, &str) = ("409", "the name is in use for another kind of resource");
 
 /// All actions, in the order of [`Action`].
-pub(crate) const ROWS: [Row; 23] = [
+pub(crate) const ROWS: [Row; 26] = [
     Row {
         action: Action::AcquireToken,
         resource: Resource::TokenBucket,
@@ -213,6 +219,30 @@ pub(crate) const ROWS: [Row; 23] = [
     Row {
         action: Action::RenewSide,
         resource: Resource::RwLock,
+        segment: "renew",
+        summary: "extends the hold to `expires` from now",
+        parameters: &["key", "expires"],
+        answers: &[("204", "renewed"), NOT_HELD],
+    },
+    Row {
+        action: Action::AcquireTerm,
+        resource: Resource::Leader,
+        segment: "acquire",
+        summary: "becomes the leader, or waits until there is none",
+        parameters: &["key", "expires", "maxwait"],
+        answers: &[HELD, NOT_IN_TIME, DELETED],
+    },
+    Row {
+        action: Action::ReleaseTerm,
+        resource: Resource::Leader,
+        segment: "release",
+        summary: "ends the term that the key holds",
+        parameters: &["key"],
+        answers: &[("204", "released"), NOT_HELD],
+    },
+    Row {
+        action: Action::RenewTerm,
+        resource: Resource::Leader,
         segment: "renew",
         summary: "extends the hold to `expires` from now",
         parameters: &["key", "expires"],

@@ -11,13 +11,15 @@ pub(crate) enum Resource {
     /// A lock by its whole key in the store. The key takes the place of the name.
     LockByKey,
     RwLock,
+    /// The lock of an election.
+    Leader,
     Barrier,
     Latch,
     Counter,
 }
 
 impl Resource {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::TokenBucket,
         Self::Semaphore,
         Self::Event,
@@ -25,6 +27,7 @@ impl Resource {
         Self::Lock,
         Self::LockByKey,
         Self::RwLock,
+        Self::Leader,
         Self::Barrier,
         Self::Latch,
         Self::Counter,
@@ -40,6 +43,7 @@ impl Resource {
             Self::Lock => "lock",
             Self::LockByKey => "lock/by-key",
             Self::RwLock => "rwlock",
+            Self::Leader => "leader",
             Self::Barrier => "barrier",
             Self::Latch => "latch",
             Self::Counter => "counter",
@@ -57,7 +61,7 @@ impl Resource {
 
     /// Returns whether it has holders.
     pub(crate) fn is_held(self) -> bool {
-        matches!(self, Self::Semaphore | Self::Lock | Self::LockByKey | Self::RwLock)
+        matches!(self, Self::Semaphore | Self::Lock | Self::LockByKey | Self::RwLock | Self::Leader)
     }
 
     /// Splits a path without its version into the resource and the rest: the name and perhaps an action.

@@ -15,7 +15,7 @@ use std::{borrow::Cow, io::Write, process::ExitCode, time::Duration};
 const KEYS_AT_A_TIME: usize = 10_000;
 
 /// The kinds that can be held.
-const HELD: [&str; 3] = ["lock", "rwlock", "semaphore"];
+const HELD: [&str; 4] = ["lock", "rwlock", "semaphore", "leader"];
 
 /// Prints the keys.
 pub(super) async fn ls(options: Ls) -> ExitCode {

@@ -1,44 +1,24 @@
 //! `locker run`.
 
-mod child;
 mod report;
 
-use super::store_option::{fail, open};
-use crate::{
-    cli::Run,
-    exit_code::{NOT_HELD, UNAVAILABLE},
-    signals::{self, Signals},
+use super::{
+    store_option::fail,
+    supervise::{exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise},
 };
-use child::ChildCommand;
-use locker_runtime::{Error, ErrorKind, Guard, LockRequest, Locker};
+use crate::{cli::Run, exit_code::NOT_HELD, signals::Signals};
+use locker_runtime::{ErrorKind, Guard, LockRequest, Locker};
 use report::{Outcome, Report};
-use rustix::process::Signal;
-use std::{
-    os::unix::process::ExitStatusExt,
-    process::{ExitCode, ExitStatus},
-    time::Duration,
-};
-
-/// The exit code if the status of the command is unknown.
-const UNKNOWN: u8 = 1;
-
-/// How long the program waits at its end until its hold or its place in the queue is released.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same after a signal.
-const RELEASE_TIMEOUT_AFTER_SIGNAL: Duration = Duration::from_millis(200);
+use std::process::ExitCode;
 
 /// Holds a lock while a command runs.
 pub(super) async fn run(options: Run) -> ExitCode {
     let report = Report::new();
     let mut signals = match forwarded_signals() {
         Ok(signals) => signals,
-        Err(error) => return report.print(&options, no_signals(&error)).into(),
+        Err(code) => return report.print(&options, code).into(),
     };
-    let opened = tokio::select! {
-        opened = open(&options.store) => opened.map_err(|error| fail(&error)),
-        Some(signal) = signals.recv() => Err(exit_code_of_signal(signal)),
-    };
-    match opened {
+    match opened(&options.store, &mut signals).await {
         Ok(locker) => reported(&locker, &options, &mut signals).await.into(),
         Err(code) => report.print(&options, code).into(),
     }
@@ -48,13 +28,8 @@ pub(super) async fn run(options: Run) -> ExitCode {
 pub async fn run_under_lock(locker: &Locker, options: &Run) -> u8 {
     match forwarded_signals() {
         Ok(mut signals) => reported(locker, options, &mut signals).await,
-        Err(error) => Report::new().print(options, no_signals(&error)),
+        Err(code) => Report::new().print(options, code),
     }
-}
-
-fn no_signals(error: &std::io::Error) -> u8 {
-    tracing::error!(%error, "cannot catch signals");
-    UNAVAILABLE
 }
 
 async fn reported(locker: &Locker, options: &Run, signals: &mut Signals) -> u8 {
@@ -64,7 +39,7 @@ async fn reported(locker: &Locker, options: &Run, signals: &mut Signals) -> u8 {
 }
 
 async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mut Report) -> u8 {
-    let (mut code, guard) = match acquire(locker, options, signals).await {
+    let (code, guard) = match acquire(locker, options, signals).await {
         Ok(guard) => {
             report.granted(&guard);
             (run_command(&guard, options, signals, report).await, Some(guard))
@@ -74,21 +49,9 @@ async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mu
             (code, None)
         }
     };
-    let released = async {
-        if let Some(guard) = guard
-            && is_lost(guard.release().await, options.min_hold)
-        {
-            report.ended(Outcome::Lost);
-            code = NOT_HELD;
-        }
-        // The background thread ends with the process.
-        locker.settled().await;
-    };
-    tokio::select! {
-        () = released => {}
-        () = release_timeout(signals) => {
-            tracing::warn!("{}: not released: other callers wait until the lease has expired", options.name);
-        }
+    if release_at_end(locker, guard, (&options.name, options.min_hold), signals).await {
+        report.ended(Outcome::Lost);
+        return NOT_HELD;
     }
     code
 }
@@ -134,93 +97,25 @@ async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals, report
         tracing::error!("{}: the lock is lost: the command is not started", guard.key());
         return NOT_HELD;
     }
-    match ChildCommand::start(&options.command, guard) {
-        Ok(command) => supervise(command, guard, options.kill_after, signals, report).await,
-        Err(error) => {
-            tracing::error!("{}: {error}", options.command[0].display());
-            if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
-        }
-    }
-}
-
-/// Forwards signals until the command ends. Ends the command if the lock is lost.
-async fn supervise(
-    mut command: ChildCommand,
-    guard: &Guard,
-    kill_after: Duration,
-    signals: &mut Signals,
-    report: &mut Report,
-) -> u8 {
-    loop {
-        tokio::select! {
-            status = command.ended() => {
-                report.ended(Outcome::Held);
-                return exit_code(status);
-            }
-            Some(signal) = signals.recv() => command.forward(signal),
-            () = guard.lost() => break,
-        }
+    let mut command = match start(&options.command, guard) {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    if let Some(code) = supervise(&mut command, guard, signals).await {
+        report.ended(Outcome::Held);
+        return code;
     }
     report.ended(Outcome::Lost);
-    command.end(kill_after, guard.key(), signals).await;
+    let reason = format!("{}: the lock is lost", guard.key());
+    command.end(&reason, options.kill_after, signals).await;
     NOT_HELD
-}
-
-/// Completes when the release has taken too long. A signal only shortens that time, because it may be the signal that
-/// ended the command.
-async fn release_timeout(signals: &mut Signals) {
-    let after_signal = async {
-        signals.recv().await;
-        tokio::time::sleep(RELEASE_TIMEOUT_AFTER_SIGNAL).await;
-    };
-    // Either result means that the time is over.
-    tokio::time::timeout(RELEASE_TIMEOUT, after_signal).await.ok();
-}
-
-fn is_lost(released: Result<(), Error>, min_hold: Duration) -> bool {
-    match released {
-        Ok(()) => false,
-        Err(error) if error.kind() == ErrorKind::Lost => {
-            tracing::error!("{error}");
-            true
-        }
-        Err(error) if !min_hold.is_zero() => {
-            tracing::warn!("--min-hold is not certain: the store did not confirm it: {error}");
-            false
-        }
-        Err(error) => {
-            tracing::warn!("not released: other callers wait until the lease has expired: {error}");
-            false
-        }
-    }
-}
-
-fn exit_code(status: std::io::Result<ExitStatus>) -> u8 {
-    let status = match status {
-        Ok(status) => status,
-        Err(error) => {
-            tracing::error!(%error, "the exit status of the command is unknown");
-            return UNKNOWN;
-        }
-    };
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN)
-}
-
-fn exit_code_of_signal(signal: Signal) -> u8 {
-    u8::try_from(128 + signal.as_raw()).unwrap_or(1)
-}
-
-/// Catches the signals that are forwarded. Ignored signals stay ignored, here and in the command.
-fn forwarded_signals() -> std::io::Result<Signals> {
-    let all = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
-    signals::catch(all.into_iter().filter(|signal| !signals::is_ignored(*signal)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{cli::StoreOptions, commands::unlock::force_release};
+    use std::time::Duration;
     use tokio::sync::mpsc;
 
     #[tokio::test]

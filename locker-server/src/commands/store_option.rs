@@ -1,4 +1,4 @@
-//! The store of `run`, `ls`, `explain`, `unlock` and `store check`.
+//! The store of `run`, `lead`, `ls`, `explain`, `unlock` and `store check`.
 
 use crate::{cli::StoreOptions, exit_code, store};
 use locker_runtime::{Error, ErrorKind, KeyFormat, Locker};

@@ -88,7 +88,7 @@ impl RowMaker<'_> {
         let text = name.within(&listed.key);
         let (of, text) = resource.zip(text).unwrap_or((Resource::LockByKey, listed.key.as_str()));
         let (waits_since, id) = (self.waits.longest(of, text), self.activity.id(of, text));
-        let is_lock = kind == Resource::Lock.key_kind() && seen.used.is_none();
+        let is_lock = matches!(resource, Some(Resource::Lock | Resource::Leader)) && seen.used.is_none();
         let held = seen.holders.len() as u64;
         let end = |left: Option<Duration>| left.and_then(|left| now.checked_add(left));
         Row {

@@ -129,6 +129,9 @@ fn wrong_requests_are_refused() {
         ("/v1/lock/a/acquire?expires=0", 400),
         ("/v1/rwlock/a/renew?key=k&expires=0", 400),
         ("/v1/rwlock/a/acquire", 400),
+        ("/v1/leader/a/release", 400),
+        ("/v1/leader/a/acquire?expires=0", 400),
+        ("/v1/leader/a/lead", 404),
         ("/v1/rwlock/a/acquire?mode=x", 400),
         ("/v1/barrier/a/wait?size=0", 400),
         ("/v1/counter/a/count?amount=9007199254740992", 400),
@@ -187,7 +190,7 @@ fn paths_accept_their_methods_only() {
 
 proptest! {
     #[test]
-    fn any_request_is_parsed_or_refused(path in "(/v1)?/(event|semaphore|lock|lock/by-key|rwlock|counter)?/?.{0,30}/?(wait|acquire|stats|count)?", query in ".{0,60}") {
+    fn any_request_is_parsed_or_refused(path in "(/v1)?/(event|semaphore|lock|lock/by-key|rwlock|leader|counter)?/?.{0,30}/?(wait|acquire|stats|count)?", query in ".{0,60}") {
         if let Err(answer) = parse(Method::Get, &path, &query, "") {
             prop_assert!(matches!(answer.status, 400 | 404));
             prop_assert!(!answer.body.contains('\n'), "{}", answer.body);

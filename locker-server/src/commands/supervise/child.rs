@@ -1,5 +1,6 @@
-//! The command that runs while the lock is held.
+//! The command itself: how it is started, signalled and ended.
 
+use super::exit_code;
 use crate::signals::Signals;
 use locker_runtime::Guard;
 use rustix::{
@@ -7,7 +8,7 @@ use rustix::{
     process::{Pid, Signal, getpgid, kill_process, kill_process_group, test_kill_process_group},
     termios::tcgetpgrp,
 };
-use std::{ffi::OsString, fs::File, pin::pin, process::ExitStatus, time::Duration};
+use std::{ffi::OsString, fs::File, pin::pin, time::Duration};
 use tokio::{
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
@@ -21,10 +22,12 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Without a terminal it has its own process group, so that all its children can be ended with it. With a terminal it
 /// stays in the group of `locker`, because only the foreground group may read and gets Ctrl-C and Ctrl-Z.
 #[derive(Debug)]
-pub(super) struct ChildCommand {
+pub(in crate::commands) struct ChildCommand {
     child: Child,
     pid: Option<Pid>,
     terminal: Option<File>,
+    /// The signal that has asked the command to end.
+    asked_by: Option<Signal>,
 }
 
 impl ChildCommand {
@@ -42,45 +45,70 @@ impl ChildCommand {
         }
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        Ok(Self { child, pid, terminal })
+        Ok(Self { child, pid, terminal, asked_by: None })
     }
 
-    /// Waits for the end of the command and returns its status.
+    /// Waits for the end of the command and returns its exit code.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn ended(&mut self) -> std::io::Result<ExitStatus> {
-        self.child.wait().await
+    pub(in crate::commands) async fn exit_code(&mut self) -> u8 {
+        exit_code(self.child.wait().await)
+    }
+
+    /// Returns whether a signal to this program has asked the command to end.
+    pub(in crate::commands) fn is_asked_to_end(&self) -> bool {
+        self.asked_by.is_some()
     }
 
     /// Forwards a signal, unless the terminal has sent it to the command as well. Signals that end the command go to
     /// its whole group, as from a terminal.
-    pub(super) fn forward(&self, signal: Signal) {
+    pub(super) fn forward(&mut self, signal: Signal) {
         let from_keyboard = matches!(signal, Signal::INT | Signal::QUIT);
+        let ends = from_keyboard || matches!(signal, Signal::TERM | Signal::HUP);
+        if ends && !self.is_asked_otherwise() {
+            self.asked_by = Some(signal);
+        }
         if from_keyboard && self.is_in_foreground() {
             return;
         }
-        if from_keyboard || matches!(signal, Signal::TERM | Signal::HUP) {
+        if ends {
             self.send_to_all(signal);
         } else {
             self.send(kill_process, signal);
         }
     }
 
-    /// Ends the command, and its whole group if it has its own. Forwards `signals` until the command is killed.
-    pub(super) async fn end(&mut self, kill_after: Duration, key: &str, signals: &mut Signals) {
+    /// Ends the command, and its whole group if it has its own. `reason` is for the log.
+    pub(in crate::commands) async fn end(
+        &mut self,
+        reason: &str,
+        kill_after: Duration,
+        signals: &mut Signals,
+    ) {
+        // A command that goes on after SIGHUP has only read its configuration again.
+        if !self.is_asked_otherwise() {
+            self.asked_by = None;
+        }
         self.send_to_all(Signal::TERM);
-        tracing::error!("{key}: the lock is lost: sending SIGTERM to the command");
+        tracing::error!("{reason}: sending SIGTERM to the command");
+        self.ended_or_killed(kill_after, signals).await;
+    }
+
+    /// Waits for the end of the command, and of its whole group if it has its own. Forwards `signals` until the command
+    /// is killed.
+    pub(in crate::commands) async fn ended_or_killed(&mut self, kill_after: Duration, signals: &mut Signals) {
         let mut kill_timer = pin!(tokio::time::sleep(kill_after));
         loop {
             tokio::select! {
+                biased;
                 () = self.all_ended() => return,
                 Some(signal) = signals.recv() => self.forward(signal),
                 () = &mut kill_timer => break,
             }
         }
         self.send_to_all(Signal::KILL);
-        tracing::error!("the command did not end after SIGTERM: sending SIGKILL");
+        tracing::error!("the command did not end in time: sending SIGKILL");
         if let Err(error) = self.child.wait().await {
             tracing::error!(%error, "cannot wait for the killed command");
         }
@@ -95,6 +123,11 @@ impl ChildCommand {
         while self.terminal.is_none() && self.pid.is_some_and(|pid| test_kill_process_group(pid).is_ok()) {
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
+    }
+
+    /// Returns whether another signal than SIGHUP has asked the command to end.
+    fn is_asked_otherwise(&self) -> bool {
+        self.asked_by.is_some_and(|signal| signal != Signal::HUP)
     }
 
     fn is_in_foreground(&self) -> bool {

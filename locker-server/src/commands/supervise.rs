@@ -1,0 +1,143 @@
+//! A command that runs while something is held: what `locker run` and `locker lead` share.
+
+mod child;
+
+use super::store_option::{fail, open};
+use crate::{
+    cli::StoreOptions,
+    exit_code::UNAVAILABLE,
+    signals::{self, Signals},
+};
+pub(super) use child::ChildCommand;
+use locker_runtime::{Error, ErrorKind, Guard, Locker};
+use rustix::process::Signal;
+use std::{ffi::OsString, os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
+
+/// The exit code if the status of the command is unknown.
+const UNKNOWN: u8 = 1;
+
+/// How long the program waits at its end until its hold or its place in the queue is released.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The same after a signal.
+const RELEASE_TIMEOUT_AFTER_SIGNAL: Duration = Duration::from_millis(200);
+
+/// Catches the signals that are forwarded. Ignored signals stay ignored, here and in the command.
+///
+/// # Errors
+/// The exit code, after the error was logged.
+pub(super) fn forwarded_signals() -> Result<Signals, u8> {
+    let all = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+    let caught = signals::catch(all.into_iter().filter(|signal| !signals::is_ignored(*signal)));
+    caught.map_err(|error| {
+        tracing::error!(%error, "cannot catch signals");
+        UNAVAILABLE
+    })
+}
+
+/// Opens the store, unless a signal comes first.
+///
+/// # Errors
+/// The exit code, after the error was logged.
+pub(super) async fn opened(store: &StoreOptions, signals: &mut Signals) -> Result<Locker, u8> {
+    tokio::select! {
+        opened = open(store) => opened.map_err(|error| fail(&error)),
+        Some(signal) = signals.recv() => Err(exit_code_of_signal(signal)),
+    }
+}
+
+/// Starts a command, which finds the key and the fence in its environment.
+///
+/// # Errors
+/// The exit code, after the error was logged.
+pub(super) fn start(line: &[OsString], guard: &Guard) -> Result<ChildCommand, u8> {
+    ChildCommand::start(line, guard).map_err(|error| {
+        tracing::error!("{}: {error}", line[0].display());
+        if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }
+    })
+}
+
+/// Forwards signals until the command ends, and returns its exit code. Returns `None` if the hold is lost before.
+pub(super) async fn supervise(
+    command: &mut ChildCommand,
+    guard: &Guard,
+    signals: &mut Signals,
+) -> Option<u8> {
+    loop {
+        tokio::select! {
+            code = command.exit_code() => return Some(code),
+            Some(signal) = signals.recv() => command.forward(signal),
+            () = guard.lost() => return None,
+        }
+    }
+}
+
+/// Releases what is left at the end of the program, for a limited time. `name` is for the log. Returns whether the hold
+/// was lost before.
+pub(super) async fn release_at_end(
+    locker: &Locker,
+    guard: Option<Guard>,
+    (name, min_hold): (&str, Duration),
+    signals: &mut Signals,
+) -> bool {
+    let mut lost = false;
+    let released = async {
+        if let Some(guard) = guard {
+            lost = is_lost(guard.release().await, min_hold);
+        }
+        // The background thread ends with the process.
+        locker.settled().await;
+    };
+    tokio::select! {
+        () = released => {}
+        () = release_timeout(signals) => {
+            tracing::warn!("{name}: not released: other callers wait until the lease has expired");
+        }
+    }
+    lost
+}
+
+/// Completes when the release has taken too long. A signal only shortens that time, because it may be the signal that
+/// ended the command.
+async fn release_timeout(signals: &mut Signals) {
+    let after_signal = async {
+        signals.recv().await;
+        tokio::time::sleep(RELEASE_TIMEOUT_AFTER_SIGNAL).await;
+    };
+    // Either result means that the time is over.
+    tokio::time::timeout(RELEASE_TIMEOUT, after_signal).await.ok();
+}
+
+fn is_lost(released: Result<(), Error>, min_hold: Duration) -> bool {
+    match released {
+        Ok(()) => false,
+        Err(error) if error.kind() == ErrorKind::Lost => {
+            tracing::error!("{error}");
+            true
+        }
+        Err(error) if !min_hold.is_zero() => {
+            tracing::warn!("--min-hold is not certain: the store did not confirm it: {error}");
+            false
+        }
+        Err(error) => {
+            tracing::warn!("not released: other callers wait until the lease has expired: {error}");
+            false
+        }
+    }
+}
+
+fn exit_code(status: std::io::Result<ExitStatus>) -> u8 {
+    let status = match status {
+        Ok(status) => status,
+        Err(error) => {
+            tracing::error!(%error, "the exit status of the command is unknown");
+            return UNKNOWN;
+        }
+    };
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN)
+}
+
+/// Returns the exit code of a program that a signal has ended before it held anything.
+pub(super) fn exit_code_of_signal(signal: Signal) -> u8 {
+    u8::try_from(128 + signal.as_raw()).unwrap_or(1)
+}
