@@ -200,6 +200,11 @@ impl Attribute {
         if let Some(why) = other.filter(|_| self == Self::Leader).and_then(why_no_leader_has) {
             return format!("{why}: remove `{name}`");
         }
+        if self == Self::Leader && name == "note" {
+            return format!(
+                "`{self}` has no option `note`: an attribute has the note of its locker, `LockerBuilder::note`"
+            );
+        }
         let others = Self::ALL.into_iter().filter(|other| other.option_names().any(|option| option == name));
         let others = others.map(|other| format!("`{other}`")).collect::<Vec<_>>();
         if let Some((last, before)) = others.split_last() {

@@ -1,6 +1,7 @@
 //! The settings of a call, and their defaults.
 
 use locker_core::{
+    backoff::Backoff,
     error::Result,
     ranges::{self, check_range, misused},
 };
@@ -20,7 +21,7 @@ pub(crate) struct Settings {
     /// Zero: none.
     pub(crate) min_hold: Duration,
     pub(crate) fair: bool,
-    /// Whether it is normal that it is held for long.
+    /// Whether it is normal that it is waited for and held for long.
     pub(crate) is_long: bool,
 }
 
@@ -40,6 +41,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// The pauses after errors of a call that waits for long.
+const LONG_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
 /// The default time between two attempts.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(2);
@@ -81,6 +85,18 @@ impl Settings {
             Some(max_hold) => check_range("max_hold", max_hold, ranges::SHORTEST),
             None => Ok(()),
         }
+    }
+
+    /// Returns the settings of a candidate in an election, which waits as long as it takes.
+    pub(crate) fn of_candidate(self) -> Self {
+        let retry_delay = LONG_PAUSES.1;
+        Self { timeout: Duration::MAX, max_retry: None, retry_delay, is_long: true, ..self }
+    }
+
+    /// Returns the pauses after errors.
+    pub(crate) fn pauses(&self) -> Backoff {
+        let (first, longest) = LONG_PAUSES;
+        if self.is_long { Backoff::between(first, longest) } else { Backoff::default() }
     }
 
     /// Returns the part of the lease in which the hold does not count as lost.

@@ -1,9 +1,16 @@
 //! Elections when the store fails or answers with what is old, and settings that a candidate does not have.
 
 use locker::{Error, ErrorKind, Guard, Held, Inspection, Locker};
-use locker_core::primitives::{HoldRequest, Reply, Request};
+use locker_core::{
+    primitives::{HoldRequest, Reply, Request},
+    store::Store,
+};
 use locker_harness::{ScriptedStore, Step, in_time, until};
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 use tokio::{
     sync::{Semaphore, mpsc},
     task::JoinHandle,
@@ -165,4 +172,94 @@ async fn dropped_observer_looks_no_more() {
     let observer = locker.elect("a").observe().await.unwrap();
     drop((observer, locker));
     until("the end of the locker", async || is_alive.strong_count() == 0).await;
+}
+
+/// The host's clock may be behind that of the store.
+#[tokio::test]
+async fn observer_learns_when_a_term_began() {
+    let (store, locker) = remote();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let fence = u64::try_from((now + Duration::from_millis(1500)).as_micros()).unwrap();
+    store.on_call(move |request| {
+        let mut seen = Inspection::default();
+        seen.holders.push(Held::new(fence, 1));
+        match request {
+            Request::Inspect => Step::Answer(Ok(Reply::Inspected(Box::new(seen)))),
+            _ => Step::CarryOut,
+        }
+    });
+    let observer = locker.elect("a").observe().await.unwrap();
+    assert_eq!(observer.leader().unwrap().since, None);
+    until("the time", async || observer.leader().unwrap().since.is_some()).await;
+    assert_eq!(observer.leader().unwrap().since, Some(UNIX_EPOCH + Duration::from_micros(fence)));
+}
+
+/// The locker's `retry_delay` would make them ask all the time.
+#[tokio::test]
+async fn candidates_do_not_ask_all_the_time() {
+    let store = ScriptedStore::remote();
+    let builder = Locker::builder().store(store.clone()).retry_delay(Duration::from_millis(1));
+    let locker = builder.build().await.unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&asked);
+    store.on_call(move |request| {
+        if matches!(request, Request::Lock(HoldRequest::Acquire { .. })) {
+            times.lock().unwrap().push(Instant::now());
+        }
+        Step::Answer(Err(Error::new(ErrorKind::Unavailable, "the link is cut")))
+    });
+    let (_terms, _ends, run) = start(&locker, "a");
+    until("several calls", async || asked.lock().unwrap().len() > 4).await;
+    run.abort();
+    let asked = asked.lock().unwrap();
+    let pauses: Vec<_> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses.iter().all(|pause| *pause >= Duration::from_millis(50)), "{pauses:?}");
+}
+
+#[tokio::test]
+async fn terms_that_are_lost_at_once_are_apart() {
+    let (store, locker) = remote();
+    let (sender, mut terms) = mpsc::unbounded_channel();
+    let is_renewal = |request: &Request| matches!(request, Request::Lock(HoldRequest::Renew { .. }));
+    store.on_call(
+        move |request| {
+            if is_renewal(request) { Step::Answer(Ok(Reply::Lost)) } else { Step::CarryOut }
+        },
+    );
+    let election = locker.elect("a").lease(Duration::from_millis(60));
+    let run = tokio::spawn(async move {
+        let body = async move |_: &Guard| {
+            sender.send(Instant::now()).unwrap();
+            pending::<Result<(), Error>>().await
+        };
+        election.run(body).await
+    });
+    let mut before = in_time("a term", terms.recv()).await.unwrap();
+    for _ in 0..3 {
+        let next = in_time("the next term", terms.recv()).await.unwrap();
+        assert!(next - before >= Duration::from_millis(95), "{:?}", next - before);
+        before = next;
+    }
+    run.abort();
+}
+
+/// Nobody asks for the text of a term that is over.
+#[tokio::test]
+async fn texts_of_terms_that_are_over_end() {
+    let (store, locker) = remote();
+    let mut subjects = Vec::new();
+    for _ in 0..100 {
+        let body = async |term: &Guard| {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            Ok::<_, Error>(term.fence())
+        };
+        let fence = locker.elect("a").run(body).await.unwrap();
+        // printf leader:a | md5sum
+        subjects.push(format!("elected:dea44c4148e5370f2ad41b6d55a0d8bc:{fence}"));
+    }
+    until("the end of all but the last texts", async || {
+        let left = store.memory().descriptions("", &subjects).await.unwrap();
+        left.into_iter().flatten().count() < 5
+    })
+    .await;
 }

@@ -236,6 +236,20 @@ fn end_of_a_term_ends_the_children_of_the_command() {
     }
 }
 
+/// It would keep the term for ever.
+#[test]
+fn command_that_ignores_sigterm_is_killed() {
+    let store = Store::files().unwrap();
+    let script = "trap '' TERM; echo led; while :; do sleep 0.02; done";
+    let (mut first, _said) =
+        saying(without_terminal(&lead(&store, &["--kill-after", "300ms"], script)), "led");
+    let mut second = lead(&store, &[], "true").spawn().unwrap();
+    until_waiting(&store, 1);
+    signal(&first, Signal::TERM);
+    assert_eq!(ended(&mut first).code(), Some(128 + 9));
+    assert_eq!(ended(&mut second).code(), Some(0));
+}
+
 /// The program ends at once, and its term does not.
 #[test]
 fn min_hold_keeps_others_from_leading() {

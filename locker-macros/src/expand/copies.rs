@@ -8,8 +8,8 @@ use crate::{
         pattern::{is_upper, kept, unconditional},
     },
 };
-use proc_macro2::{Ident, TokenStream};
-use quote::quote;
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{quote, quote_spanned};
 use syn::visit_mut::{self, VisitMut};
 
 /// Returns a statement for each name that the parameters bind. Takes `mut` off the signature: the copies have it.
@@ -37,7 +37,9 @@ pub(crate) fn copies(function: &mut Function, runtime: &TokenStream) -> TokenStr
 
 /// Returns a copy of a parameter. An error about it points at the parameter.
 fn copied(name: &Ident, runtime: &TokenStream) -> TokenStream {
-    located(name.span(), quote!(#runtime::copy(&#name)))
+    let argument = quote_spanned!(Span::mixed_site().located_at(name.span())=> (&#name));
+    let copy = located(name.span(), quote!(#runtime::copy));
+    quote!(#copy #argument)
 }
 
 /// Finds the names that are bound as `mut`, and takes that off them.

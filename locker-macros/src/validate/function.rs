@@ -2,12 +2,12 @@
 
 use crate::{
     attribute::Attribute,
-    parse::{function::Function, options::Options},
+    parse::{function::Function, options::Options, param::typed},
 };
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::{
-    Error, ParenthesizedGenericArguments, ReceiverKind, Result, ReturnType, TypeParamBound,
+    Error, ParenthesizedGenericArguments, ReceiverKind, Result, ReturnType, Type, TypeParamBound,
     spanned::Spanned,
     visit::{self, Visit},
 };
@@ -34,6 +34,15 @@ pub(crate) fn check_leader(function: &Function, at: Span) -> Result<()> {
     if function.is_plain() {
         let why = "`leader` needs an async function: a plain one cannot be stopped when the lease is lost";
         return Err(Error::new(at, why));
+    }
+    let mutable = typed(&function.signature).find_map(|param| match &*param.ty {
+        Type::Reference(reference) if reference.mutability.is_some() => Some(reference),
+        _ => None,
+    });
+    if let Some(reference) = mutable {
+        let why = "`leader` runs the body again in each term, and cannot give it a `&mut` twice: take an \
+                   `Arc<Mutex<_>>`";
+        return Err(Error::new_spanned(reference, why));
     }
     match function.signature.receiver() {
         Some(receiver) if !matches!(receiver.kind, ReceiverKind::Reference(.., None)) => {

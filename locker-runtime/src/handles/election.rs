@@ -10,9 +10,8 @@ use crate::{
 };
 use locker_core::{
     background,
-    backoff::Backoff,
-    diagnostics::warning,
-    error::{Error, ErrorKind, Result},
+    clock::Timestamp,
+    error::{Error, Result},
     key::Key,
     primitives::HoldKind,
 };
@@ -20,12 +19,15 @@ pub use observer::{Leader, Observer};
 use std::{
     any::Any,
     pin::pin,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-/// The pauses of a candidate after calls that the store did not answer.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// The shortest time from one term of a candidate to its next.
+const APART: Duration = Duration::from_millis(100);
 
 /// The part of the lease that a leader stops before its end, unless it is set.
 const DEFAULT_MARGIN: u32 = 5;
@@ -65,6 +67,8 @@ pub struct Election {
     origin: Origin,
     /// Holds that do not end before the candidate does, beside those of the bodies around it.
     around: Box<[Arc<Hold>]>,
+    /// When the latest term of this candidate began, in microseconds.
+    last_term: Arc<AtomicU64>,
 }
 
 impl Locker {
@@ -75,11 +79,12 @@ impl Locker {
         Election {
             locker: self.clone(),
             key: Key::named(self.prefix(), LEADER, name),
-            settings: Settings { timeout: Duration::MAX, max_retry: None, is_long: true, ..settings },
+            settings: settings.of_candidate(),
             stop_before: (!settings.stop_before.is_zero()).then_some(settings.stop_before),
             note: None,
             origin: Origin::caller(),
             around: Box::default(),
+            last_term: Arc::default(),
         }
     }
 }
@@ -176,24 +181,15 @@ impl Election {
     /// Waits until this candidate is elected, also while the store cannot be reached.
     pub(crate) async fn term(&self) -> Result<Guard> {
         self.note.as_deref().map_or(Ok(()), check_note)?;
-        let (first, longest) = PAUSES;
-        let (mut pauses, mut has_failed) = (Backoff::between(first, longest), false);
-        loop {
-            match self.request().acquire().await {
-                Ok(term) => {
-                    self.introduce(&term);
-                    return Ok(term);
-                }
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    if !std::mem::replace(&mut has_failed, true) {
-                        warning!(%error, "no candidate for now: the store cannot be reached, trying again");
-                    }
-                    drop(error);
-                    background::sleep(pauses.next_delay()).await;
-                }
-                Err(error) => return Err(error),
-            }
+        let last = Timestamp::from_micros(self.last_term.load(Ordering::Relaxed));
+        let now = Timestamp::now();
+        if now < last + APART {
+            background::sleep_from(now, last + APART).await;
         }
+        let term = self.request().acquire().await?;
+        self.last_term.store(Timestamp::now().as_micros(), Ordering::Relaxed);
+        self.introduce(&term);
+        Ok(term)
     }
 
     pub(crate) fn request(&self) -> LockRequest {

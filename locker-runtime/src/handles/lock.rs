@@ -7,6 +7,7 @@ use crate::{
 };
 use humantime::format_duration;
 use locker_core::{
+    backoff::Backoff,
     blocking::block_on,
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
@@ -430,6 +431,14 @@ impl WaitOp for LockOp<'_> {
 
     fn fair(&self) -> bool {
         self.of.settings.fair
+    }
+
+    fn pauses(&self) -> Backoff {
+        self.of.settings.pauses()
+    }
+
+    fn is_long(&self) -> bool {
+        self.of.settings.is_long
     }
 
     fn is_explained(&self) -> bool {

@@ -32,6 +32,7 @@ use locker_core::{
     background,
     backoff::Backoff,
     clock::Timestamp,
+    diagnostics::warning,
     error::{Cause, Error, ErrorKind, Result},
     key::Key,
     mailboxes::Mailbox,
@@ -155,7 +156,7 @@ enum AtStore {
 impl<'a, A: WaitOp> Attempt<'a, A> {
     fn start(locker: &'a Locker, key: &'a Key, what: &'a A, patience: Patience) -> Self {
         let (mailbox, started) = (locker.store().mailboxes().subscribe(what.id()), Timestamp::now());
-        let (deadline, backoff) = (started + patience.timeout, Backoff::default());
+        let (deadline, backoff) = (started + patience.timeout, what.pauses());
         Self {
             locker,
             key,
@@ -239,7 +240,13 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
                 self.doubtful = true;
                 self.out_of_time(None)
             }
-            Err(error) => self.on_error(error.with_key(self.key.as_str())),
+            Err(error) => {
+                let error = error.with_key(self.key.as_str());
+                if !was_failing && self.what.is_long() {
+                    warning!(%error, "waits on while the store cannot be reached");
+                }
+                self.on_error(error)
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use locker_core::{
     background,
     backoff::Backoff,
+    clock::Timestamp,
     error::{Error, ErrorKind, Result},
     id::Id,
     key::{FunctionDigest, Key},
@@ -38,6 +39,9 @@ const FUNCTION_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a note outlives the lease of a hold that is listed with it. Notes of processes that have ended would pile
 /// up otherwise.
 const NOTE_TTL: Duration = Duration::from_secs(30 * 60);
+
+/// How long a text is kept that nobody asks for any more.
+const AFTER_ITS_END: Duration = Duration::from_secs(1);
 
 /// The maximum of bytes of a note.
 pub(super) const LONGEST_NOTE: usize = 120;
@@ -109,7 +113,11 @@ impl Locker {
         let descriptions = &self.0.descriptions;
         let text = note.unwrap_or(&descriptions.note).to_owned();
         let keep = NOTE_TTL + lease.min(LONGEST);
-        descriptions.tell(elected_subject(key, fence), Statement { text, keep, of: Some(term) }, &self.0);
+        descriptions.tell(
+            elected_subject(key, fence),
+            Statement { text, keep, of: Some(term), is_told: false },
+            &self.0,
+        );
     }
 }
 
@@ -195,11 +203,12 @@ struct Statement {
     keep: Duration,
     /// What it is told about. `None`: the locker itself and its functions.
     of: Option<Weak<dyn Any + Send + Sync>>,
+    is_told: bool,
 }
 
 impl Statement {
     fn new(text: String, keep: Duration) -> Self {
-        Self { text, keep, of: None }
+        Self { text, keep, of: None, is_told: false }
     }
 
     fn is_over(&self) -> bool {
@@ -288,15 +297,22 @@ impl Drop for Descriptions {
 }
 
 impl Told {
-    fn all(&self) -> Vec<Description> {
+    /// Returns what is new, or everything, and what is over, which is told a last time so that it ends.
+    fn next(&self, everything: bool) -> Vec<Description> {
         let mut texts = lock(&self.texts);
-        texts.by_subject.retain(|_, text| !text.is_over());
-        let description = |(subject, told): (&String, &Statement)| Description {
-            subject: subject.clone(),
-            text: told.text.clone(),
-            keep: told.keep,
-        };
-        texts.by_subject.iter().map(description).collect()
+        let over: Vec<_> = texts.by_subject.extract_if(|_, told| told.is_over()).collect();
+        let mut next: Vec<_> = over.into_iter().filter(|(_, told)| told.is_told).collect();
+        next.iter_mut().for_each(|(_, told)| told.keep = AFTER_ITS_END);
+        for (subject, told) in &mut texts.by_subject {
+            if everything || !told.is_told {
+                told.is_told = true;
+                next.push((subject.clone(), told.clone()));
+            }
+        }
+        drop(texts);
+        let description =
+            |(subject, told): (String, Statement)| Description { subject, text: told.text, keep: told.keep };
+        next.into_iter().map(description).collect()
     }
 
     /// Waits until something is new, the locker is gone, or `time` has passed.
@@ -309,23 +325,28 @@ impl Told {
     }
 }
 
-/// Tells everything, again after each change and in time, until the locker is gone.
+/// Tells what is new after each change, and everything in time, until the locker is gone.
 async fn tell_all(told: Arc<Told>, locker: Weak<Inner>) {
-    let mut backoff = Backoff::default();
+    let (mut backoff, mut repeat_at) = (Backoff::default(), Timestamp::default());
     while !lock(&told.texts).is_over {
         let Some((store, prefix)) =
             locker.upgrade().map(|locker| (Arc::clone(&locker.store), locker.prefix.clone()))
         else {
             return;
         };
-        let all = told.all();
-        let telling = AssertUnwindSafe(async { store.describe(&prefix, &all).await }).catch_unwind().await;
+        let now = Timestamp::now();
+        let next = told.next(now >= repeat_at);
+        if now >= repeat_at {
+            repeat_at = now + REPEAT_EVERY;
+        }
+        let telling = AssertUnwindSafe(async { store.describe(&prefix, &next).await }).catch_unwind().await;
         drop(store);
         if matches!(&telling, Ok(Err(error)) if error.is_temporary()) {
             background::sleep(backoff.next_delay()).await;
+            repeat_at = now;
         } else {
             backoff = Backoff::default();
-            told.changed_within(REPEAT_EVERY).await;
+            told.changed_within(repeat_at.since(Timestamp::now())).await;
         }
     }
 }
@@ -342,25 +363,29 @@ mod tests {
     }
 
     #[test]
-    fn note_of_a_term_is_told_as_long_as_it_lasts() {
-        let (locker, key, minute) = (Locker::memory(), Key::new("leader:a"), Duration::from_mins(1));
-        let told = || {
-            let mut told = locker.0.descriptions.told.all();
-            told.retain(|text| text.subject.starts_with("elected:"));
-            told.into_iter().map(|text| (text.subject, text.text, text.keep)).collect::<Vec<_>>()
+    fn text_is_told_as_long_as_what_it_is_about() {
+        let (told, keep) = (Told::default(), Duration::from_mins(1));
+        let add = |subject: &str, of: &Arc<dyn Any + Send + Sync>| {
+            let of = Some(Arc::downgrade(of));
+            let statement = Statement { text: "web-1".to_owned(), keep, of, is_told: false };
+            lock(&told.texts).by_subject.insert(subject.to_owned(), statement);
         };
-        let term = |fence, note| {
-            let term: Arc<dyn Any + Send + Sync> = Arc::new(());
-            locker.tell_elected((&key, fence), note, minute, Arc::downgrade(&term));
-            term
+        let next = |everything| {
+            let mut next: Vec<_> =
+                told.next(everything).into_iter().map(|text| (text.subject, text.keep)).collect();
+            next.sort();
+            next
         };
-        let (first, second) = (term(7, Some("web-1")), term(8, None));
-        drop(first);
-        // printf leader:a | md5sum
-        let subject = "elected:dea44c4148e5370f2ad41b6d55a0d8bc:8".to_owned();
-        assert_eq!(told(), [(subject, default_note(), NOTE_TTL + minute)]);
-        drop(second);
-        assert_eq!(told(), []);
+        let of = |subject: &str, keep| (subject.to_owned(), keep);
+        let [one, two, three]: [Arc<dyn Any + Send + Sync>; 3] = [Arc::new(()), Arc::new(()), Arc::new(())];
+        add("one", &one);
+        add("two", &two);
+        assert_eq!(next(false), [of("one", keep), of("two", keep)]);
+        add("three", &three);
+        drop((two, three));
+        assert_eq!(next(false), [of("two", AFTER_ITS_END)], "and nothing that was never told");
+        assert_eq!(next(false), []);
+        assert_eq!(next(true), [of("one", keep)]);
     }
 
     #[test]

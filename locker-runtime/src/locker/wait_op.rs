@@ -2,6 +2,7 @@
 
 use crate::locker::{Ahead, Call, Locker, Wait as ListedWait};
 use locker_core::{
+    backoff::Backoff,
     clock::Timestamp,
     id::Id,
     primitives::{GRANT_WINDOW, Reply, Request, Wait},
@@ -40,6 +41,17 @@ pub(crate) trait WaitOp {
 
     fn fair(&self) -> bool {
         true
+    }
+
+    /// The pauses after errors, up to the `retry_delay`.
+    fn pauses(&self) -> Backoff {
+        Backoff::default()
+    }
+
+    /// Whether it is normal that it waits for long. The beginning of an outage is logged then, and such waits are the last
+    /// in lists that are too long.
+    fn is_long(&self) -> bool {
+        false
     }
 
     /// Whether to wait until the timeout for a reservation that is due later.

@@ -65,6 +65,7 @@ fn subject(tag: u64) -> String {
 pub(super) struct Listed {
     wait: Wait,
     started: Timestamp,
+    is_long: bool,
     /// The time of the next look for a deadlock, in microseconds.
     looks_at: AtomicU64,
     /// The same for the traces of its holders.
@@ -147,10 +148,13 @@ impl Waits {
         Arc::new(Self { is_on, list: Mutex::default() })
     }
 
-    /// Returns the waits that are told: those with holds first, then the oldest.
+    /// Returns the waits that are told: those with holds first, then the oldest. Candidates of elections, which wait for
+    /// days, come last among those without holds.
     fn told(&self) -> Vec<Arc<Listed>> {
         let mut all: Vec<_> = lock(&self.list).by_id.values().cloned().collect();
-        let order = |listed: &Arc<Listed>| (listed.wait.around.is_empty(), listed.started, listed.wait.id);
+        let order = |listed: &Arc<Listed>| {
+            (listed.wait.around.is_empty(), listed.is_long, listed.started, listed.wait.id)
+        };
         if all.len() > MOST {
             all.select_nth_unstable_by_key(MOST, order);
             all.truncate(MOST);
@@ -181,11 +185,12 @@ impl Locker {
     }
 
     /// Enters a wait, which has lasted since `started`.
-    pub(super) fn list_wait(&self, wait: Wait, started: Timestamp) -> Arc<Listed> {
+    pub(super) fn list_wait(&self, wait: Wait, started: Timestamp, is_long: bool) -> Arc<Listed> {
         let first = || AtomicU64::new((started + FIRST_LOOK).as_micros());
         let listed = Arc::new(Listed {
             wait,
             started,
+            is_long,
             looks_at: first(),
             links_at: first(),
             error: OnceLock::new(),

@@ -23,8 +23,8 @@ pub fn term(election: &Election) -> impl Future<Output = Result<AsyncScope>> + S
 
 /// A parameter of a leader.
 #[diagnostic::on_unimplemented(
-    message = "each term of a leader gets copies of the parameters, but `{Self}` is not `Clone`: derive it, or take \
-               an `Arc`",
+    message = "each term of a leader gets copies of the parameters, but `{Self}` is not `Clone`: derive it, \
+               take an `Arc`, or bound it `T: Clone`",
     label = "not `Clone`"
 )]
 pub trait TermCopy: Clone {}

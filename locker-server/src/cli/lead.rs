@@ -19,7 +19,8 @@ pub(crate) struct Lead {
     /// How long the others wait for a new leader if this machine dies. The lease is renewed while the command runs
     #[arg(long, env = "LOCKER_LEASE", default_value = "15s", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub(crate) lease: Duration,
-    /// End the term, and with it the command, this long after the start; then take part again. Default: none
+    /// End the term, and with it the command, --stop-before this time after its start; then take part again. Default:
+    /// none
     #[arg(long, env = "LOCKER_MAX_HOLD", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub(crate) max_hold: Option<Duration>,
     /// If the term is not renewed in time, end the command this long before the lease is over: at least --kill-after,
@@ -30,9 +31,10 @@ pub(crate) struct Lead {
     /// lease longer
     #[arg(long, env = "LOCKER_MIN_HOLD", default_value = "0s", value_name = "TIME", value_parser = duration)]
     pub(crate) min_hold: Duration,
-    /// When the term is lost, or after a signal: the time between SIGTERM and SIGKILL for the command and its children
-    #[arg(long, env = "LOCKER_KILL_AFTER", default_value = "5s", value_name = "TIME", value_parser = duration)]
-    pub(crate) kill_after: Duration,
+    /// When the term is lost, or after a signal: the time between SIGTERM and SIGKILL for the command and its children.
+    /// Default: --stop-before, at most 5s
+    #[arg(long, env = "LOCKER_KILL_AFTER", value_name = "TIME", value_parser = duration)]
+    pub(crate) kill_after: Option<Duration>,
     /// See [`StoreOptions`].
     #[command(flatten)]
     pub(crate) store: StoreOptions,
@@ -41,8 +43,20 @@ pub(crate) struct Lead {
     pub(crate) command: Vec<OsString>,
 }
 
+/// The longest time between SIGTERM and SIGKILL that is not set.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+
+impl Lead {
+    /// Returns the time between SIGTERM and SIGKILL: by default the command has ended before the next one begins.
+    pub(crate) fn kill_after(&self) -> Duration {
+        let margin = self.stop_before.unwrap_or(self.lease / 5);
+        let default = if margin.is_zero() { KILL_AFTER } else { margin.min(KILL_AFTER) };
+        self.kill_after.unwrap_or(default)
+    }
+}
+
 const LEAD: &str = "\
-Waits until this process is elected, also while the store is away, and then starts the command. If the \
+Waits until this process is elected, also while the store is away after the start, and then starts the command. If the \
 term is lost, it ends the command, waits again, and starts the command anew. When the command ends by \
 itself, the next process is elected.
 

@@ -2,7 +2,7 @@
 
 use super::{
     store_option::fail,
-    supervise::{exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise},
+    supervise::{Event, exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise},
 };
 use crate::{cli::lead::Lead, signals::Signals};
 use locker_runtime::{
@@ -73,12 +73,17 @@ async fn run_command(term: &Guard, options: &Lead, signals: &mut Signals) -> Opt
         Ok(command) => command,
         Err(code) => return Some(code),
     };
-    let code = supervise(&mut command, term, signals).await;
-    match code {
-        None => command.end(&lost, options.kill_after, signals).await,
+    let kill_after = options.kill_after();
+    match supervise(&mut command, term, signals, true).await {
+        Event::Lost => command.end(&lost, kill_after, signals).await,
         // What the command has started may still work.
-        Some(_) if command.is_asked_to_end() => command.ended_or_killed(options.kill_after, signals).await,
-        Some(_) => {}
+        Event::Ended(code) => {
+            if command.is_asked_to_end() {
+                command.ended_or_killed(kill_after, signals).await;
+            }
+            return Some(code);
+        }
+        Event::Asked => command.ended_or_killed(kill_after, signals).await,
     }
-    if code.is_none() && command.is_asked_to_end() { Some(command.exit_code().await) } else { code }
+    if command.is_asked_to_end() { Some(command.exit_code().await) } else { None }
 }

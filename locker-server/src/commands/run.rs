@@ -4,7 +4,7 @@ mod report;
 
 use super::{
     store_option::fail,
-    supervise::{exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise},
+    supervise::{Event, exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise},
 };
 use crate::{cli::Run, exit_code::NOT_HELD, signals::Signals};
 use locker_runtime::{ErrorKind, Guard, LockRequest, Locker};
@@ -101,7 +101,7 @@ async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals, report
         Ok(command) => command,
         Err(code) => return code,
     };
-    if let Some(code) = supervise(&mut command, guard, signals).await {
+    if let Event::Ended(code) = supervise(&mut command, guard, signals, false).await {
         report.ended(Outcome::Held);
         return code;
     }

@@ -56,17 +56,34 @@ pub(super) fn start(line: &[OsString], guard: &Guard) -> Result<ChildCommand, u8
     })
 }
 
-/// Forwards signals until the command ends, and returns its exit code. Returns `None` if the hold is lost before.
+/// What has ended the supervision of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The command has ended with this exit code.
+    Ended(u8),
+    /// The hold is lost.
+    Lost,
+    /// A signal was forwarded that asks it to end.
+    Asked,
+}
+
+/// Forwards signals until the command ends, the hold is lost, or a signal asks the command to end, if `stops` says so.
 pub(super) async fn supervise(
     command: &mut ChildCommand,
     guard: &Guard,
     signals: &mut Signals,
-) -> Option<u8> {
+    stops: bool,
+) -> Event {
     loop {
         tokio::select! {
-            code = command.exit_code() => return Some(code),
-            Some(signal) = signals.recv() => command.forward(signal),
-            () = guard.lost() => return None,
+            code = command.exit_code() => return Event::Ended(code),
+            Some(signal) = signals.recv() => {
+                command.forward(signal);
+                if stops && command.is_asked_otherwise() {
+                    return Event::Asked;
+                }
+            }
+            () = guard.lost() => return Event::Lost,
         }
     }
 }

@@ -4,12 +4,13 @@ mod catalog;
 mod engine;
 
 use crate::{
-    backend::{Backend, Received, Version},
+    backend::{Backend, Received},
     health::Health,
     messages,
     queues::{Gone, Queues},
     round::{Job, WAITER_TTL},
 };
+use catalog::Told;
 use locker_core::{
     background,
     clock::Timestamp,
@@ -78,8 +79,7 @@ pub struct CasStore<B> {
     /// When messages may last have been lost, in microseconds.
     gap_at: AtomicU64,
     health: Health,
-    /// The versions of the texts that this process has told.
-    told: Mutex<HashMap<Key, Version>>,
+    pub(crate) told: Mutex<Told>,
     command_timeout: Duration,
     this: Weak<Self>,
 }

@@ -507,3 +507,19 @@ fn lists_come_in_pages() {
     let expected: Vec<_> = names[10..].iter().map(|name| format!("lock:{name}")).collect();
     assert_eq!(listed, expected);
 }
+
+/// A process may lead again and again, and tells a text about each term.
+#[test]
+fn versions_of_texts_that_are_over_are_forgotten() {
+    let store = store(&world(), "");
+    let locker = Locker::builder().store(Arc::clone(&store)).build_blocking().unwrap();
+    for _ in 0..300 {
+        let body = async |_: &locker_runtime::Guard| {
+            locker_core::background::sleep(Duration::from_millis(10)).await;
+            Ok::<_, locker_core::error::Error>(())
+        };
+        block_on(locker.elect("a").run(body)).unwrap();
+    }
+    let told = lock(&store.told).len();
+    assert!(told < 280, "{told} versions after 300 terms that are over");
+}

@@ -65,6 +65,19 @@ async fn several() -> locker::Result<()> {
 async fn without_a_result() {}
 //~ `without_a_result`: `without_a_result` must return `Result<_, E>` with `E: From<locker::Error>`, or set `on_error`: acquiring can fail
 
+#[leader(name = "a")]
+async fn of_a_mutable_reference(batch: &mut Vec<u64>) -> locker::Result<()> {
+    //~ `&mut Vec<u64>`: `leader` runs the body again in each term, and cannot give it a `&mut` twice: take an `Arc<Mutex<_>>`
+    batch.clear();
+    Ok(())
+}
+
+#[leader(name = "a", note = "b")]
+//~ `note`: `leader` has no option `note`: an attribute has the note of its locker, `LockerBuilder::note`
+async fn noted() -> locker::Result<()> {
+    Ok(())
+}
+
 struct Reaper;
 
 impl Reaper {

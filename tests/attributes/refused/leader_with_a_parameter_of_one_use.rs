@@ -4,7 +4,7 @@ struct Once;
 
 #[leader(name = "a")]
 async fn leads(once: Once) -> locker::Result<()> {
-    //~ `once`: each term of a leader gets copies of the parameters, but `Once` is not `Clone`: derive it, or take an `Arc`
+    //~ `once`: each term of a leader gets copies of the parameters, but `Once` is not `Clone`: derive it, take an `Arc`, or bound it `T: Clone`
     drop(once);
     Ok(())
 }

@@ -16,6 +16,7 @@ use locker_core::{
 use std::{
     fmt,
     future::pending,
+    mem::forget,
     ops::RangeInclusive,
     panic::AssertUnwindSafe,
     sync::atomic::{AtomicU64, Ordering},
@@ -37,7 +38,7 @@ pub struct Leader {
     pub note: Option<String>,
     /// The fencing token of its term, which is higher than those of all terms before.
     pub fence: u64,
-    /// When its term began, by the clock of the store. `None` on etcd.
+    /// When its term began, by the clock of the store. `None` on etcd, and as long as this host's clock is behind it.
     pub since: Option<SystemTime>,
 }
 
@@ -60,7 +61,8 @@ pub struct Leader {
 /// # }
 /// ```
 pub struct Observer {
-    changes: watch::Receiver<Seen>,
+    /// `None` once it is dropped.
+    changes: Option<watch::Receiver<Seen>>,
     /// The number of the change that was looked at last.
     looked_at: AtomicU64,
     process: &'static Process,
@@ -89,7 +91,7 @@ impl Election {
         background::ready()?;
         let (sender, changes) = watch::channel(Seen { changes: 0, leader });
         background::spawn(look.repeat(period, sender));
-        Ok(Observer { changes, looked_at: AtomicU64::new(0), process: Process::this() })
+        Ok(Observer { changes: Some(changes), looked_at: AtomicU64::new(0), process: Process::this() })
     }
 }
 
@@ -98,10 +100,7 @@ impl Observer {
     /// before. In a forked child of the observer there is none.
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
-        if !self.process.is_this() {
-            return None;
-        }
-        let seen = self.changes.borrow();
+        let seen = self.changes.as_ref().filter(|_| self.process.is_this())?.borrow();
         self.looked_at.store(seen.changes, Ordering::Relaxed);
         seen.leader.clone()
     }
@@ -113,16 +112,24 @@ impl Observer {
     /// # Cancel safety
     /// Cancel safe.
     pub async fn changed(&self) {
-        if !self.process.is_this() {
-            return pending().await;
-        }
-        let (mut seen, looked_at) = (self.changes.clone(), self.looked_at.load(Ordering::Relaxed));
+        let changes = self.changes.as_ref().filter(|_| self.process.is_this());
+        let Some(mut seen) = changes.cloned() else { return pending().await };
+        let looked_at = self.looked_at.load(Ordering::Relaxed);
         let next = async move {
             seen.wait_for(|seen| seen.changes != looked_at).await.map(|seen| seen.changes).ok()
         };
         match OfProcess::new(Box::pin(next)).await.flatten() {
             Some(changes) => self.looked_at.store(changes, Ordering::Relaxed),
             None => pending().await,
+        }
+    }
+}
+
+/// A forked child keeps its copy: a thread of the parent may hold what would wake the task there.
+impl Drop for Observer {
+    fn drop(&mut self) {
+        if !self.process.is_this() {
+            forget(self.changes.take());
         }
     }
 }
@@ -181,7 +188,7 @@ impl Look {
             let texts = self.locker.texts(vec![elected_subject(&self.key, *fence)]).await;
             note = texts.elected(&self.key, *fence).map(str::to_owned);
         }
-        let since = known.map_or_else(|| self.since(*fence), |known| known.since);
+        let since = known.and_then(|known| known.since).or_else(|| self.since(*fence));
         Ok(Some(Leader { note, fence: *fence, since }))
     }
 

@@ -128,7 +128,8 @@ impl<A: WaitOp> Attempt<'_, A> {
         if self.lists_at().is_none_or(|at| at >= until) {
             return false;
         }
-        self.listed = self.what.listed(context).map(|wait| self.locker.list_wait(wait, self.started));
+        let wait = self.what.listed(context);
+        self.listed = wait.map(|wait| self.locker.list_wait(wait, self.started, self.what.is_long()));
         self.listed.is_some()
     }
 }

@@ -23,18 +23,18 @@ fn wait(locker: &Locker, key: &str, holds: usize) -> Wait {
 }
 
 #[test]
-fn waits_with_holds_are_told_first_then_the_oldest() {
+fn waits_with_holds_are_told_first_then_the_oldest_calls() {
     let (locker, now) = (Locker::memory(), Timestamp::now());
     // The task must not end while the list is filled.
     let listed: Vec<_> = (0..100_u32)
         .map(|number| {
-            let holds = usize::from(number >= 90);
-            locker.list_wait(wait(&locker, &number.to_string(), holds), now + ROUND * number)
+            let (holds, is_candidate) = (usize::from(number >= 90), number < 10);
+            locker.list_wait(wait(&locker, &number.to_string(), holds), now + ROUND * number, is_candidate)
         })
         .collect();
     let told: Vec<u32> =
         locker.0.waits.told().iter().map(|listed| listed.wait.key.as_str().parse().unwrap()).collect();
-    assert_eq!(told, (90..100).chain(0..54).collect::<Vec<_>>());
+    assert_eq!(told, (90..100).chain(10..64).collect::<Vec<_>>());
     for listed in &listed {
         locker.unlist_wait(listed);
     }
@@ -178,7 +178,7 @@ fn deadlock_is_found_from_a_key() {
             let around = Around { key: keys[held].clone(), fence: guard.fence(), tag: ids[at].tag() };
             let wait =
                 Wait { id: ids[at], key: keys[at].clone(), around: vec![around], ..wait(&locker, "", 0) };
-            locker.list_wait(wait, Timestamp::now())
+            locker.list_wait(wait, Timestamp::now(), false)
         });
         let message = found().expect("a deadlock");
         assert!(message.contains("would wait for itself: ") && message.contains("holds lock:b"), "{message}");
@@ -291,7 +291,7 @@ async fn links_survive_a_hook_that_panics() {
         panic!("a test's panic");
     };
     let locker = Locker::builder().url("memory://").on_link(on_link).build().await.unwrap();
-    let listed = locker.list_wait(wait(&locker, "a", 0), Timestamp::now());
+    let listed = locker.list_wait(wait(&locker, "a", 0), Timestamp::now(), false);
     let contexts = (0..100).map(|number| [number; 25]);
     listed.link(&locker, contexts.clone().take(2));
     locker.link(&listed.new_links());

@@ -126,7 +126,7 @@ impl ChildCommand {
     }
 
     /// Returns whether another signal than SIGHUP has asked the command to end.
-    fn is_asked_otherwise(&self) -> bool {
+    pub(super) fn is_asked_otherwise(&self) -> bool {
         self.asked_by.is_some_and(|signal| signal != Signal::HUP)
     }
 

@@ -2,17 +2,19 @@
 
 use super::CasStore;
 use crate::{
-    backend::{ABSENT, Backend, Outcome, Write},
+    backend::{ABSENT, Backend, Outcome, Version, Write},
     entry::Stored,
 };
 use futures_util::future::try_join_all;
 use locker_core::{
+    clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
     primitives::Context,
     store::{Description, KeyPage},
     sync::lock,
 };
+use std::{collections::HashMap, time::Duration};
 
 /// The first byte of the value of a text.
 const TEXT: u8 = b'T';
@@ -76,11 +78,11 @@ impl<B: Backend> CasStore<B> {
             lasts: description.keep,
             ..look(prefix, &description.subject)
         };
-        write.expected = lock(&self.told).get(&write.key).copied().unwrap_or(ABSENT);
+        write.expected = lock(&self.told).version(&write.key);
         for _ in 0..WRITES {
             match self.exchange(write.clone()).await? {
                 Outcome::Matched { version, .. } => {
-                    lock(&self.told).insert(write.key, version);
+                    lock(&self.told).add(write.key, version, description.keep);
                     return Ok(());
                 }
                 Outcome::Differs { version, .. } => write.expected = version,
@@ -104,6 +106,37 @@ impl<B: Backend> CasStore<B> {
         };
         let text = value.split_first().filter(|(first, _)| **first == TEXT).map(|(_, text)| text.to_vec());
         Ok(text.and_then(|text| String::from_utf8(text).ok()))
+    }
+}
+
+/// The least number of texts at which those that are over are forgotten.
+const ROOM: usize = 64;
+
+/// The versions of the texts that this process has told, and when they are over.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    versions: HashMap<Key, (Version, Timestamp)>,
+    /// The number of texts at which those that are over are forgotten.
+    room: usize,
+}
+
+impl Told {
+    fn version(&self, key: &Key) -> Version {
+        self.versions.get(key).map_or(ABSENT, |(version, _)| *version)
+    }
+
+    fn add(&mut self, key: Key, version: Version, keep: Duration) {
+        let now = Timestamp::now();
+        self.versions.insert(key, (version, now + keep));
+        if self.versions.len() > self.room.max(ROOM) {
+            self.versions.retain(|_, (_, until)| *until > now);
+            self.room = 2 * self.versions.len();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.versions.len()
     }
 }
 

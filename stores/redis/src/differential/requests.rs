@@ -64,7 +64,8 @@ pub(super) fn named_lock(ids: &[Id], rng: &mut Rng) -> Request {
     let chosen = [Id::of("a"), Id::of("b")];
     let names: Vec<Id> = ids.iter().copied().chain(chosen).collect();
     let has_name = |id: Id| ids.iter().position(|each| *each == id).is_some_and(|place| place % 2 == 1);
-    let ask = |id: Id, rng: &mut Rng| has_name(id).then(|| one_of(rng, &chosen));
+    // A candidate of an election is its own name.
+    let ask = |id: Id, rng: &mut Rng| Some(if has_name(id) { one_of(rng, &chosen) } else { id });
     let mut request = holding(ids, rng, ask, &names);
     match &mut request {
         HoldRequest::Renew { once, .. } => {
