@@ -302,7 +302,9 @@ impl Told {
         let mut texts = lock(&self.texts);
         let over: Vec<_> = texts.by_subject.extract_if(|_, told| told.is_over()).collect();
         let mut next: Vec<_> = over.into_iter().filter(|(_, told)| told.is_told).collect();
-        next.iter_mut().for_each(|(_, told)| told.keep = AFTER_ITS_END);
+        for (_, told) in &mut next {
+            told.keep = AFTER_ITS_END;
+        }
         for (subject, told) in &mut texts.by_subject {
             if everything || !told.is_told {
                 told.is_told = true;
