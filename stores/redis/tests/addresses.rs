@@ -58,7 +58,9 @@ async fn unknown_host_is_unavailable() {
 async fn silent_port_fails_within_the_timeout() {
     let error = refused(&format!("redis://127.0.0.1:{}", stranger(""))).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.to_string().contains("nothing heard within 1.8s"), "{error}");
+    // A busy machine may notice the end of the whole timeout first.
+    let says = |text| error.to_string().contains(text);
+    assert!(says("nothing heard within 1.8s") || says("no connection to") && says("within 2s"), "{error}");
 }
 
 #[tokio::test]
