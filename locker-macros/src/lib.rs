@@ -239,9 +239,9 @@ pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     Ok(term.fence())
 /// }
 ///
-/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// # async fn example() -> locker::Result<()> {
 /// assert!(reap(3).await? > 0);
-/// # Ok::<(), locker::Error>(()) }).unwrap();
+/// # Ok(()) }
 /// ```
 ///
 /// A call waits until it is elected, runs the body, and ends the term with it. If the term is lost, the body is
