@@ -31,6 +31,11 @@ pub fn root() -> &'static Path {
 #[doc = include_str!("../docs/reference/attributes.md")]
 pub struct GuideToTheAttributes;
 
+/// The page on leaders, whose programs are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/how-to/elect-a-leader.md")]
+pub struct GuideToLeaders;
+
 /// The page on errors, whose programs are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/how-to/handle-errors.md")]

@@ -48,7 +48,7 @@ const DEFAULT_MARGIN: u32 = 5;
 ///     .note("http://10.0.0.7:80")
 ///     .run(async |term: &Guard| {
 ///         // This process leads until the closure returns, or the term is lost.
-///         locker::Result::Ok(term.fence())
+///         Ok::<_, locker::Error>(term.fence())
 ///     })
 ///     .await?;
 /// assert!(fence > 0);
