@@ -1,4 +1,4 @@
-//! A leader and its followers: one process of several sweeps, and the page of each says which.
+//! A leader and its followers: one process of several sweeps, and the page of each names it.
 //!
 //! Start two with a shared store, and end the one that leads:
 //! `cargo run --example leader_page -- --store redis://127.0.0.1 --listen 127.0.0.1:8081`, the same with 8082, then
@@ -19,7 +19,7 @@ use tokio::signal::{
     unix::{SignalKind, signal},
 };
 
-/// Serves a page that says who leads. One of the processes with one store does.
+/// Serves a page that names the leader among the processes with one store.
 #[derive(Parser)]
 struct Options {
     /// The address to listen on.

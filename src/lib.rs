@@ -1,4 +1,5 @@
-//! The attributes [`lock_on_argument`], [`rate_limit`], [`limit_concurrency`] and [`leader`]; by hand a [`Locker`] and its methods;
+//! The attributes [`lock_on_argument`], [`rate_limit`], [`limit_concurrency`] and [`leader`]; by hand a [`Locker`]
+//! and its methods;
 //! errors are [`Error`] with an [`ErrorKind`].
 //!
 #![doc = include_str!("../README.md")]

@@ -257,8 +257,8 @@ pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
 /// - `stop_before = "3s"`: how long before the end of its lease a leader stops that cannot renew it; at most half of
 ///   the lease. Default: the locker's, or a fifth of the lease.
 /// - `lease`, `renew`, `max_hold`, `min_hold`, `fair`, `guard`, `on_error`, `locker`, `crate`: as in
-///   [`macro@lock_on_argument`]. A term ends `stop_before` the end of `max_hold`, and the next
-///   candidate leads.
+///   [`macro@lock_on_argument`]. With `max_hold` a term ends after that time less
+///   `stop_before`, and the next candidate leads.
 ///
 /// # Functions
 ///

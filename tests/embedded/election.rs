@@ -250,6 +250,7 @@ async fn texts_of_terms_that_are_over_end() {
     let mut subjects = Vec::new();
     for _ in 0..100 {
         let body = async |term: &Guard| {
+            // So that the background thread tells most terms before their end: it does not tell those that are over.
             tokio::time::sleep(Duration::from_millis(3)).await;
             Ok::<_, Error>(term.fence())
         };

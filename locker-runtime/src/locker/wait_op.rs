@@ -48,8 +48,8 @@ pub(crate) trait WaitOp {
         Backoff::default()
     }
 
-    /// Whether it is normal that it waits for long. The beginning of an outage is logged then, and such waits are the last
-    /// in lists that are too long.
+    /// Whether it is normal that it waits for long. The beginning of an outage is logged then, and such waits are the
+    /// last in lists that are too long.
     fn is_long(&self) -> bool {
         false
     }

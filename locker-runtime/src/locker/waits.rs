@@ -148,8 +148,8 @@ impl Waits {
         Arc::new(Self { is_on, list: Mutex::default() })
     }
 
-    /// Returns the waits that are told: those with holds first, then the oldest. Candidates of elections, which wait for
-    /// days, come last among those without holds.
+    /// Returns the waits that are told: those with holds first, then the oldest. Among those without holds, candidates
+    /// of elections come last, because they wait for days.
     fn told(&self) -> Vec<Arc<Listed>> {
         let mut all: Vec<_> = lock(&self.list).by_id.values().cloned().collect();
         let order = |listed: &Arc<Listed>| {
