@@ -1,6 +1,6 @@
 //! Elections: one term at a time, whatever ends it, and what observers see of it.
 
-use crate::support::{Opened, connect_apart, fresh_name, in_time, pass, queued, span, waiting_at};
+use crate::support::{Opened, connect_apart, fresh_name, in_time, pass, queued, span, until, waiting_at};
 use locker::{Error, ErrorKind, Guard, Locker, Observer, Result};
 use std::{
     future::pending,
@@ -301,6 +301,8 @@ async fn observe(locker: &Locker, candidates: [&Locker; 2]) {
         assert!(since.elapsed().is_ok_and(|age| age < minute) || since.elapsed().is_err(), "{since:?}");
     }
     let mut second = Candidate::queue(candidates[1], &name, "second", 0).await;
+    // Two that wait in one process would be granted together.
+    let mut third = Candidate::queue(candidates[1], &name, "third", 1).await;
     first.step_down().await;
     let next = second.elected().await;
     assert!(next > fence);
@@ -317,6 +319,9 @@ async fn observe(locker: &Locker, candidates: [&Locker; 2]) {
     .await;
     assert_eq!(seen_with_a_note(&observer).await, (next, "second".to_owned()));
     second.step_down().await;
+    let last = third.elected().await;
+    until("the last leader", async || observer.leader().is_some_and(|leader| leader.fence == last)).await;
+    third.step_down().await;
     seen_without_a_leader(&observer).await;
 }
 
@@ -351,7 +356,7 @@ pub(crate) async fn note_of_a_term_is_told_to_operators([locker, other, _]: [Loc
     let mut leader = Candidate::start(&other, &name, "http://10.0.0.7:80");
     let fence = leader.elected().await;
     let (admin, key) = (locker.admin(), locker.admin().key("leader", &name));
-    crate::support::until("the note", async || {
+    until("the note", async || {
         let state = admin.inspect(&key).await.unwrap().expect("a leader");
         assert_eq!(state.holders[0].fence, fence);
         state.holders[0].note.as_deref() == Some("http://10.0.0.7:80")
