@@ -23,6 +23,7 @@ pub mod event;
 pub mod latch;
 pub mod lock;
 pub mod rate_limiter;
+pub mod record;
 pub mod semaphore;
 pub mod watchdog;
 
@@ -34,6 +35,8 @@ mod protocol;
 
 pub mod inspection;
 
+mod value;
+
 pub use any::AnyState;
 pub use any::Request;
 pub use hold_kind::HoldKind;
@@ -42,3 +45,4 @@ pub use parts::{hold_request::HoldRequest, idempotency::IdempotencyKey};
 pub use parts::{wait_queue::recheck, watchers};
 pub use protocol::{GRANT_WINDOW, KEEP, Notification, Reply, Signal, TOMBSTONE, Wait};
 pub use state::{Context, State};
+pub use value::{MAX_VALUE, Value};

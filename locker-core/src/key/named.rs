@@ -3,11 +3,22 @@
 use super::Key;
 
 /// The kinds that keys have between the prefix and the name.
-const KINDS: [&str; 10] =
-    ["lock", "rwlock", "semaphore", "leader", "rate", "event", "watchdog", "barrier", "latch", "counter"];
+const KINDS: [&str; 11] = [
+    "lock",
+    "rwlock",
+    "semaphore",
+    "leader",
+    "once",
+    "rate",
+    "event",
+    "watchdog",
+    "barrier",
+    "latch",
+    "counter",
+];
 
 /// The parts between the two digests in the keys of attributes.
-const PARTS: [&str; 3] = ["lock", "semaphore", "rate"];
+const PARTS: [&str; 4] = ["lock", "semaphore", "rate", "once"];
 
 /// The digest of no arguments.
 const NOTHING: &str = "d41d8cd98f00b204e9800998ecf8427e";
@@ -24,13 +35,13 @@ pub enum Named {
         /// The name, or its MD5 digest if a key cannot spell it.
         name: String,
     },
-    /// The lock, the semaphore or the rate limit of an annotated function. `Locker::lock_on` and the Python decorator
+    /// The lock, the semaphore, the rate limit or the record of an annotated function. `Locker::lock_on` and the Python decorator
     /// make keys of this form, too.
     #[non_exhaustive]
     Function {
         /// The MD5 digest of the function's path, or of `name = ".."`, in 32 hexadecimal digits.
         digest: String,
-        /// The kind of the primitive: `lock` (also in read or write mode), `semaphore` or `rate`.
+        /// The kind of the primitive: `lock` (also in read or write mode), `semaphore`, `rate` or `once`.
         part: &'static str,
         /// The MD5 digest of the arguments, or `None` if the key has no arguments. The arguments themselves are not
         /// stored.

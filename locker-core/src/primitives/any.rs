@@ -4,7 +4,7 @@ use super::{
     barrier, counter, event, latch, lock,
     parts::{hold_request::HoldRequest, idempotency::IdempotencyKey},
     protocol::Reply,
-    rate_limiter, semaphore,
+    rate_limiter, record, semaphore,
     state::{Context, State},
     watchdog,
 };
@@ -153,6 +153,8 @@ primitives! {
     Latch(latch, Box<latch::State>),
     /// To a counter.
     Counter(counter, Box<counter::State>),
+    /// To a record.
+    Record(record, Box<record::State>),
 }
 
 #[cfg(feature = "_cas")]
@@ -161,7 +163,7 @@ impl AnyState {
     /// refill of a limit.
     #[must_use]
     pub fn counts_gaps(&self) -> bool {
-        !matches!(self, Self::Lock(_) | Self::Semaphore(_) | Self::Watchdog(_))
+        !matches!(self, Self::Lock(_) | Self::Semaphore(_) | Self::Watchdog(_) | Self::Record(_))
     }
 }
 
@@ -170,9 +172,10 @@ impl Request {
     pub fn set_retried(&mut self) {
         let once = match self {
             Self::Lock(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. })
-            | Self::Semaphore(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. }) => {
-                once.as_mut()
-            }
+            | Self::Semaphore(HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. })
+            | Self::Record(record::Request::Hold(
+                HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. },
+            )) => once.as_mut(),
             Self::Event(event::Request::Send { once, .. } | event::Request::Reset { once })
             | Self::Watchdog(watchdog::Request::Kick { once, .. })
             | Self::Counter(counter::Request::Set { once, .. })
@@ -209,6 +212,7 @@ impl Request {
         match *self {
             Self::Lock(HoldRequest::Acquire { id, wait: Some(_), .. })
             | Self::Semaphore(HoldRequest::Acquire { id, wait: Some(_), .. })
+            | Self::Record(record::Request::Hold(HoldRequest::Acquire { id, wait: Some(_), .. }))
             | Self::RateLimiter(rate_limiter::Request::Take { id, wait: Some(_), .. })
             | Self::Event(event::Request::Wait { id, wait: Some(_) })
             | Self::Watchdog(watchdog::Request::Wait { id, wait: Some(_) })

@@ -4,6 +4,7 @@ use super::{
     any::Request,
     parts::{hold_request::HoldRequest, idempotency::IdempotencyKey},
     protocol::{Reply, Wait},
+    record::{self, Ask},
     rwlock::Mode,
     semaphore::Permits,
 };
@@ -29,6 +30,8 @@ pub enum HoldKind {
     },
     /// One side of a read/write lock.
     ReadWrite(Mode),
+    /// A run of a record.
+    Record(Ask),
 }
 
 impl HoldKind {
@@ -54,6 +57,7 @@ impl HoldKind {
                 Self::ReadWrite(other) => mode == Mode::Write || other == Mode::Write,
                 _ => false,
             }),
+            Self::Record(_) => held.any(|held| matches!(held, Self::Record(_))),
             // Size 0 waits until it is raised, and a caller with a greater size may raise any other.
             Self::Semaphore { size, permits } => {
                 let (mut most, mut taken) = (size, 0);
@@ -85,10 +89,10 @@ impl HoldKind {
         self.permits(Id::ZERO).map_or(1, |ask| ask.permits)
     }
 
-    /// Returns what to ask of the underlying semaphore. Returns `None` if it is a lock, which has none.
+    /// Returns what to ask of the underlying semaphore. Returns `None` if it is a lock or a record, which have none.
     fn permits(self, id: Id) -> Option<Permits> {
         match self {
-            Self::Lock => None,
+            Self::Lock | Self::Record(_) => None,
             Self::Semaphore { size, permits } => Some(Permits { size, permits, key: id }),
             Self::ReadWrite(mode) => Some(mode.permits(id)),
         }
@@ -100,9 +104,12 @@ impl HoldKind {
         self.acquire_named(id, None, lease, wait)
     }
 
-    /// Returns the request of the attempt `id` for a hold with a name of its own.
+    /// Returns the request of the attempt `id` for a hold with a name of its own, which a run of a record has not.
     #[must_use]
     pub fn acquire_named(self, id: Id, name: Option<Id>, lease: Duration, wait: Option<Wait>) -> Request {
+        if let Self::Record(ask) = self {
+            return Request::Record(record::Request::Hold(HoldRequest::Acquire { id, lease, wait, ask }));
+        }
         match self.permits(name.unwrap_or(id)) {
             None => Request::Lock(HoldRequest::Acquire { id, lease, wait, ask: name }),
             Some(ask) => Request::Semaphore(HoldRequest::Acquire { id, lease, wait, ask }),
@@ -120,6 +127,7 @@ impl HoldKind {
     pub fn renew_once(self, id: Id, lease: Duration, once: Option<IdempotencyKey>) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Renew { id, lease, once }),
+            Self::Record(_) => Request::Record(record::Request::Hold(HoldRequest::Renew { id, lease, once })),
             _ => Request::Semaphore(HoldRequest::Renew { id, lease, once }),
         }
     }
@@ -139,6 +147,9 @@ impl HoldKind {
     fn release_with(self, id: Id, tombstone: bool, once: Option<IdempotencyKey>) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Release { id, tombstone, once }),
+            Self::Record(_) => {
+                Request::Record(record::Request::Hold(HoldRequest::Release { id, tombstone, once }))
+            }
             _ => Request::Semaphore(HoldRequest::Release { id, tombstone, once }),
         }
     }
@@ -148,6 +159,7 @@ impl HoldKind {
     pub fn cancel(self, id: Id, tombstone: bool) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Cancel { id, tombstone }),
+            Self::Record(_) => Request::Record(record::Request::Hold(HoldRequest::Cancel { id, tombstone })),
             _ => Request::Semaphore(HoldRequest::Cancel { id, tombstone }),
         }
     }

@@ -1,6 +1,6 @@
 //! The protocol between a store and its callers: how a caller waits, what a store replies, and its notifications.
 
-use super::inspection::Inspection;
+use super::{inspection::Inspection, value::Value};
 use crate::{
     clock::Timestamp,
     error::{Error, ErrorKind},
@@ -115,6 +115,24 @@ pub enum Reply {
     Unknown,
     /// The state of the key was deleted.
     Deleted,
+    /// The caller runs.
+    Begun {
+        /// The fencing token, which rises with every run of the key.
+        fence: u64,
+        /// The beginning of the slot that the run belongs to, if there are slots.
+        slot: Option<Timestamp>,
+        /// The number of slots since the last success in which nothing has succeeded. 0 at first.
+        missed: u64,
+    },
+    /// A run has succeeded, with this result.
+    Finished {
+        /// The result.
+        value: Value,
+    },
+    /// The result was recorded, by this or an earlier copy of the request.
+    Recorded,
+    /// The run has another digest than the caller.
+    Mismatch,
 }
 
 impl Reply {

@@ -14,6 +14,8 @@ pub struct Context<'a> {
     pub key: &'a Key,
     /// The store's time, read once per step. If it is not known exactly, a time that is not later.
     pub now: Timestamp,
+    /// The time of day, for slots: `now`, unless the store's clock stands still while no process is connected.
+    pub wall: Timestamp,
     /// How much later than `now` the store's time may be.
     pub spread: Duration,
     /// The lowest fence of a grant.
@@ -37,6 +39,7 @@ impl<'a> Context<'a> {
         Self {
             key,
             now,
+            wall: now,
             spread: Duration::ZERO,
             floor: now.as_micros(),
             inbox: None,

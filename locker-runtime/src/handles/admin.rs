@@ -15,6 +15,7 @@ use locker_core::{
     primitives::{
         HoldRequest, IdempotencyKey, Reply, Request,
         inspection::{Held, Inspection},
+        record,
     },
 };
 use std::{borrow::Cow, time::Duration};
@@ -168,13 +169,14 @@ impl Admin {
     /// # Cancel safety
     /// As [`evict`](Self::evict).
     pub async fn evict_up_to(&self, key: &Key, fence: u64) -> Result<bool> {
-        let Some(Inspection { holders, used, .. }) = self.look(key).await? else { return Ok(false) };
+        let Some(Inspection { holders, used, fired, .. }) = self.look(key).await? else { return Ok(false) };
         let ended = holders.iter().map(|held| held.fence).filter(|held| *held <= fence);
         let Some(up_to) = ended.max() else { return Ok(false) };
-        // A lock does not count what is used.
-        let request = match used {
-            None => Request::Lock(HoldRequest::Evict { of: None, up_to }),
-            Some(_) => Request::Semaphore(HoldRequest::Evict { of: None, up_to }),
+        // A lock does not count what is used, and a record tells whether it has succeeded.
+        let request = match (used, fired) {
+            (None, None) => Request::Lock(HoldRequest::Evict { of: None, up_to }),
+            (None, Some(_)) => Request::Record(record::Request::Hold(HoldRequest::Evict { of: None, up_to })),
+            (Some(_), _) => Request::Semaphore(HoldRequest::Evict { of: None, up_to }),
         };
         let settled = request_with_retry(&self.0, key, request).await?;
         Ok(settled.reply == Reply::Released || settled.retried)

@@ -41,6 +41,7 @@ pub(crate) enum Kind {
     Lock,
     Semaphore,
     ReadWrite,
+    Record,
     Rate,
     Event,
     Watchdog,
@@ -53,6 +54,7 @@ impl From<HoldKind> for Kind {
         match kind {
             HoldKind::Lock => Self::Lock,
             HoldKind::Semaphore { .. } => Self::Semaphore,
+            HoldKind::Record(_) => Self::Record,
             // `HoldKind` may grow: a new kind is added here.
             _ => Self::ReadWrite,
         }

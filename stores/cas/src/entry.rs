@@ -13,11 +13,12 @@ use std::time::Duration;
 /// The first byte of every value.
 const MAGIC: u8 = b'L';
 
-/// The format that is written. A change of a state is a new format.
-const FORMAT: u8 = 2;
+/// The newest format that is known. A change of a state is a new format, and so is a new kind of state: its values
+/// alone have the new format, so that former versions still share the others.
+const FORMAT: u8 = 3;
 
-/// The oldest format whose readers understand what is written, and the oldest that is read.
-const OLDEST_READER: u8 = 2;
+/// The oldest format that is read, which is that of all states but records.
+const OLDEST: u8 = 2;
 
 /// The bytes before the nonce: magic, format, oldest reader.
 const NONCE_AT: usize = 3;
@@ -59,7 +60,9 @@ impl Default for Stored {
 impl Stored {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_LEN + self.body.len());
-        bytes.extend([MAGIC, FORMAT, OLDEST_READER]);
+        // The second number is the oldest format whose readers understand the value.
+        let format = self.entry.format();
+        bytes.extend([MAGIC, format, format]);
         bytes.extend(self.nonce.to_be_bytes());
         bytes.extend(self.stamp.as_micros().to_be_bytes());
         bytes.extend(&self.body);
@@ -83,8 +86,8 @@ impl Stored {
             return Err(foreign());
         }
         let (format, oldest_reader) = (marks[1], marks[2]);
-        if oldest_reader > FORMAT || format < OLDEST_READER {
-            let other = if format < OLDEST_READER { "an earlier" } else { "a later" };
+        if oldest_reader > FORMAT || format < OLDEST {
+            let other = if format < OLDEST { "an earlier" } else { "a later" };
             let message = format!(
                 "the key was written by {other} version of this library, in format {format}; this version has format \
                  {FORMAT}: let all processes of the store have one version"
@@ -131,6 +134,11 @@ fn number(bytes: &[u8]) -> u64 {
 impl Entry {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("plain data in memory can be written")
+    }
+
+    /// Returns the format that the value has.
+    fn format(&self) -> u8 {
+        if matches!(self.state, Some(AnyState::Record(_))) { FORMAT } else { OLDEST }
     }
 
     /// Carries out one request, as the embedded store does.
@@ -233,6 +241,7 @@ impl Entry {
         match self.state {
             Some(AnyState::Lock(_)) => Holds::Lock,
             Some(AnyState::Semaphore(_)) => Holds::Permits,
+            Some(AnyState::Record(ref record)) => record.run().map_or(Holds::Nothing, Holds::Run),
             _ => Holds::Nothing,
         }
     }

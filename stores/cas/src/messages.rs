@@ -4,7 +4,7 @@ use super::backend::{Inbox, Message};
 use locker_core::{
     id::Id,
     key::Key,
-    primitives::{HoldRequest, Notification, Request, Signal},
+    primitives::{HoldRequest, Notification, Request, Signal, record},
 };
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -13,6 +13,8 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 pub(super) enum Holds {
     Lock,
     Permits,
+    /// The run of this attempt at a record. Its waiters are handed nothing.
+    Run(Id),
     Nothing,
 }
 
@@ -22,7 +24,7 @@ impl Holds {
         match self {
             Self::Lock => Some(Request::Lock(HoldRequest::Evict { of: Some(id), up_to: fence })),
             Self::Permits => Some(Request::Semaphore(HoldRequest::Evict { of: Some(id), up_to: fence })),
-            Self::Nothing => None,
+            Self::Run(_) | Self::Nothing => None,
         }
     }
 
@@ -32,6 +34,10 @@ impl Holds {
         match self {
             Self::Lock => Some(Request::Lock(HoldRequest::Evict { of, up_to })),
             Self::Permits => Some(Request::Semaphore(HoldRequest::Evict { of, up_to })),
+            // An eviction would leave its outcome unknown, but it has not begun.
+            Self::Run(id) => {
+                Some(Request::Record(record::Request::Hold(HoldRequest::Cancel { id, tombstone: false })))
+            }
             Self::Nothing => None,
         }
     }
@@ -41,7 +47,7 @@ impl Holds {
         match self {
             Self::Lock => Some(Request::Lock(HoldRequest::Cancel { id, tombstone: false })),
             Self::Permits => Some(Request::Semaphore(HoldRequest::Cancel { id, tombstone: false })),
-            Self::Nothing => None,
+            Self::Run(_) | Self::Nothing => None,
         }
     }
 }

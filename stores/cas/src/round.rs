@@ -9,7 +9,7 @@ use locker_core::{
     clock::Timestamp,
     error::{Error, ErrorKind, Result},
     key::Key,
-    primitives::{Context, HoldRequest, Notification, Reply, Request, Signal},
+    primitives::{Context, HoldRequest, Notification, Reply, Request, Signal, record},
 };
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -96,6 +96,8 @@ pub(super) struct RoundTime {
     pub(super) local: Timestamp,
     /// On the clock of the key: no later than it is.
     pub(super) now: Timestamp,
+    /// The time of day, as this process knows it.
+    pub(super) wall: Timestamp,
     pub(super) spread: Duration,
     pub(super) basis: Basis,
     pub(super) fence_floor: u64,
@@ -142,6 +144,9 @@ impl Refused {
             Self::Growth => match request {
                 Request::Lock(request) => matches!(request, HoldRequest::Acquire { .. }),
                 Request::Semaphore(request) => matches!(request, HoldRequest::Acquire { .. }),
+                Request::Record(request) => {
+                    matches!(request, record::Request::Hold(HoldRequest::Acquire { .. }))
+                }
                 Request::Inspect | Request::Delete(_) => false,
                 _ => true,
             },
@@ -254,6 +259,7 @@ impl Round {
                         | Reply::Cancelled
                         | Reply::Admitted { .. }
                         | Reply::Limited { .. }
+                        | Reply::Mismatch
                         | Reply::WrongKind
                         | Reply::Unknown
                         | Reply::Inspected(_))
@@ -267,7 +273,7 @@ impl Round {
 
 /// Returns whether a caller relies on an end.
 fn is_promise(reply: &Reply) -> bool {
-    matches!(reply, Reply::Granted { .. } | Reply::Renewed { .. })
+    matches!(reply, Reply::Granted { .. } | Reply::Renewed { .. } | Reply::Begun { .. } | Reply::Recorded)
 }
 
 fn context<'a>(
@@ -277,6 +283,7 @@ fn context<'a>(
 ) -> Context<'a> {
     let mut context = Context::new(&environment.key, time.now, notifications);
     (context.floor, context.spread, context.inbox) = (time.fence_floor, time.spread, Some(environment.inbox));
+    context.wall = time.wall;
     context.quiet = time.epoch.quiet;
     // In a quiet time nothing is handed to them, so their waiters keep their places.
     context.gone = if context.quiet.is_some() { &[] } else { &environment.gone };

@@ -35,6 +35,15 @@ impl Time {
         (now, latest.since(now))
     }
 
+    /// Returns the time of day at `now` at a key, if the clock of this process shows `local`. A clock that stands still
+    /// without processes is behind by the gaps that it does not know of.
+    pub(super) fn wall(&self, now: Timestamp, local: Timestamp) -> Timestamp {
+        match self.basis {
+            Basis::Served => now,
+            Basis::Tick { .. } | Basis::Life(_) => now.max(self.now + self.gaps).max(local),
+        }
+    }
+
     /// Returns whether it is later than `latest`, the latest that it could be `passed` ago on the clock of this
     /// process: that clock stood still meanwhile, or the shared one was set.
     pub(super) fn is_beyond(&self, latest: Timestamp, passed: Duration) -> bool {

@@ -1,7 +1,9 @@
 //! The names of metrics, and the values of their labels.
 
 use super::Kind;
-use locker_core::primitives::{HoldRequest, Request, barrier, counter, event, latch, rate_limiter, watchdog};
+use locker_core::primitives::{
+    HoldRequest, Request, barrier, counter, event, latch, rate_limiter, record, watchdog,
+};
 use metrics::{KeyName, Label, Recorder, Unit};
 
 pub(super) const ACQUIRES: &str = "locker_acquires_total";
@@ -54,6 +56,7 @@ impl Kind {
             Self::Lock => "lock",
             Self::Semaphore => "semaphore",
             Self::ReadWrite => "rwlock",
+            Self::Record => "once",
             Self::Rate => "rate",
             Self::Event => "event",
             Self::Watchdog => "watchdog",
@@ -63,7 +66,7 @@ impl Kind {
     }
 
     pub(super) fn is_held(self) -> bool {
-        matches!(self, Self::Lock | Self::Semaphore | Self::ReadWrite)
+        matches!(self, Self::Lock | Self::Semaphore | Self::ReadWrite | Self::Record)
     }
 
     pub(super) fn label(self) -> Label {
@@ -76,6 +79,7 @@ pub(super) fn request(request: &Request) -> &'static str {
     match request {
         Request::Lock(request) => of_hold(request),
         Request::Semaphore(request) => of_hold(request),
+        Request::Record(record::Request::Hold(request)) => of_hold(request),
         Request::RateLimiter(rate_limiter::Request::Take { .. }) => "take",
         Request::Event(event::Request::Wait { .. })
         | Request::Watchdog(watchdog::Request::Wait { .. })

@@ -24,7 +24,7 @@ use locker_core::{
     error::{Error, ErrorKind, Result},
     id::Id,
     key::Key,
-    primitives::{HoldRequest, Notification, Reply, Request, Signal},
+    primitives::{HoldRequest, Notification, Reply, Request, Signal, record},
     sync::lock,
 };
 use std::{hash::BuildHasher, mem::take, panic::AssertUnwindSafe, time::Duration};
@@ -208,7 +208,8 @@ impl<B: Backend> Exchanges<'_, B> {
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         let (now, spread) = time.at_stamp(self.known.stored.stamp, counts_gaps);
-        Ok(RoundTime { local, now, spread, basis: time.basis, fence_floor, epoch })
+        let wall = time.wall(now, local);
+        Ok(RoundTime { local, now, wall, spread, basis: time.basis, fence_floor, epoch })
     }
 
     async fn run(&mut self, time: RoundTime) -> Round {
@@ -486,6 +487,10 @@ fn is_end(request: &Request) -> bool {
         request,
         Request::Lock(HoldRequest::Release { .. } | HoldRequest::Cancel { .. })
             | Request::Semaphore(HoldRequest::Release { .. } | HoldRequest::Cancel { .. })
+            | Request::Record(
+                record::Request::Finish { .. }
+                    | record::Request::Hold(HoldRequest::Release { .. } | HoldRequest::Cancel { .. })
+            )
     )
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Op
         Request::Barrier(request) => of_barrier(request, start),
         Request::Latch(request) => of_latch(request, start),
         Request::Counter(request) => of_counter(request, start),
-        Request::Lock(_) | Request::Inspect | Request::Delete(_) => return None,
+        Request::Lock(_) | Request::Record(_) | Request::Inspect | Request::Delete(_) => return None,
     })
 }
 
