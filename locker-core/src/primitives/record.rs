@@ -242,8 +242,8 @@ impl State {
                 run.until = run.until.max(context.until(lease));
                 return run.reply();
             }
-            let left = run.until.since(context.now);
-            return self.watchers.watch(id, wait, Some(left), context.now);
+            let left = (run.until < Timestamp::NEVER).then(|| run.until.since(context.now));
+            return self.watchers.watch(id, wait, left, context.now);
         }
         if let Some(left) = context.quiet {
             return self.watchers.watch(id, wait, Some(left), context.now);
@@ -394,3 +394,6 @@ impl State {
         self.unknown.take_if(|unknown| unknown.until <= now);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,9 @@ use super::{
     parts::{hold_request::HoldRequest, idempotency::IdempotencyKey},
     protocol::Wait,
     rate_limiter::{self, Quota},
+    record::{self, AfterCrash, Ask, Slots},
     semaphore::Permits,
+    value::Value,
     watchdog,
 };
 use crate::id::Id;
@@ -39,6 +41,7 @@ pub fn requests() -> Vec<Request> {
     all.extend(limits(id).map(Request::RateLimiter));
     all.extend(events(ids));
     all.extend(meetings(id));
+    all.extend(records(ids).map(Request::Record));
     all.push(Request::Counter(counter::Request::Add { id, by: 1 }));
     all.push(Request::Counter(counter::Request::Set { once: ids.once, value: -7 }));
     all.push(Request::Counter(counter::Request::Get));
@@ -60,6 +63,20 @@ fn held<A: Copy>(Ids { id, once }: Ids, ask: A) -> [HoldRequest<A>; 9] {
         HoldRequest::Cancel { id, tombstone: true },
         HoldRequest::Evict { of: None, up_to: u64::MAX },
     ]
+}
+
+fn records(ids: Ids) -> [record::Request; 28] {
+    let slots = Some(Slots { every: LEASE, from: Duration::from_secs(3) });
+    let kept = Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain };
+    let strict = Ask { slots, digest: Some(ids.id), after_crash: AfterCrash::Refuse { keep: LEASE } };
+    let value = Value::new("a result".as_bytes()).unwrap_or_default();
+    let finish = record::Request::Finish { id: ids.id, value, keep: LEASE };
+    let mut all = [kept, Ask { slots, ..kept }, strict]
+        .into_iter()
+        .flat_map(|ask| held(ids, ask))
+        .map(record::Request::Hold)
+        .chain([finish.clone()]);
+    std::array::from_fn(|_| all.next().unwrap_or(finish.clone()))
 }
 
 fn limits(id: Id) -> [rate_limiter::Request; 4] {

@@ -63,6 +63,16 @@ impl Results {
         self.all.is_empty() && self.waiters.is_empty()
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.all.iter().map(|success| success.value.as_bytes().len()).sum()
+    }
+
     /// Returns the success that counts for all callers.
     pub(super) fn kept(&self) -> Option<&Success> {
         self.all.last().filter(|last| last.is_kept())

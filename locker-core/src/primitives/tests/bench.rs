@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(crate) struct Bench<S> {
     pub(crate) state: S,
     pub(crate) now: Timestamp,
+    /// The time of day, if it is not `now`.
+    pub(crate) wall: Option<Timestamp>,
     pub(crate) spread: Duration,
     pub(crate) floor: u64,
     pub(crate) inbox: Option<u32>,
@@ -32,6 +34,7 @@ impl<S: State> Bench<S> {
         Self {
             state: S::default(),
             now,
+            wall: None,
             spread: Duration::ZERO,
             floor: 0,
             inbox: None,
@@ -44,11 +47,12 @@ impl<S: State> Bench<S> {
 
     /// Lets `step` change the state.
     pub(crate) fn with<R>(&mut self, step: impl FnOnce(&mut S, &mut Context<'_>) -> R) -> R {
-        let Self { state, now, spread, floor, inbox, gone, quiet, notifications, key } = self;
+        let Self { state, now, wall, spread, floor, inbox, gone, quiet, notifications, key } = self;
         let mut context = Context::new(key, *now, notifications);
         context.floor = context.floor.max(*floor);
         (context.spread, context.inbox, context.gone) = (*spread, *inbox, gone);
         context.quiet = *quiet;
+        context.wall = wall.unwrap_or(*now);
         step(state, &mut context)
     }
 

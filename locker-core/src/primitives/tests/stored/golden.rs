@@ -16,7 +16,9 @@ use crate::primitives::{
     parts::{hold_request::HoldRequest, idempotency::IdempotencyKey},
     protocol::{Reply, Wait},
     rate_limiter::{self, Quota},
+    record::{self, AfterCrash, Ask, Slots},
     semaphore::Permits,
+    value::Value,
     watchdog,
 };
 use std::{fmt::Write, path::PathBuf, time::Duration};
@@ -50,8 +52,31 @@ fn name(number: u8) -> Option<Id> {
     (number == 4).then(|| id(30))
 }
 
+/// A record with a run, an outcome that is unknown, a result with a waiter that has not asked again, a waiter, and a
+/// tombstone.
+fn runs() -> Vec<Request> {
+    let slots = Some(Slots { every: Duration::from_millis(20), from: Duration::from_millis(3) });
+    let ask = Ask { slots, digest: Some(id(40)), after_crash: AfterCrash::Refuse { keep: LEASE } };
+    let begin = |number, lease| HoldRequest::Acquire { id: id(number), lease, wait: WAIT, ask };
+    let finish = record::Request::Finish {
+        id: id(0),
+        value: Value::new("größer".as_bytes()).expect("a short value"),
+        keep: LEASE,
+    };
+    let acts = [
+        record::Request::Hold(begin(0, LEASE)),
+        record::Request::Hold(begin(1, LEASE)),
+        finish,
+        record::Request::Hold(begin(4, Duration::from_millis(1))),
+        record::Request::Hold(HoldRequest::Cancel { id: id(5), tombstone: true }),
+        record::Request::Hold(begin(2, LEASE)),
+        record::Request::Hold(begin(3, LEASE)),
+    ];
+    acts.into_iter().map(Request::Record).collect()
+}
+
 /// Each primitive with the requests that make its state.
-fn states() -> [(&'static str, Vec<Request>); 8] {
+fn states() -> [(&'static str, Vec<Request>); 9] {
     // The first in the queue has a name, too.
     let permits = |number| {
         let key = if number == 2 { id(31) } else { name(number).unwrap_or(id(number)) };
@@ -90,6 +115,7 @@ fn states() -> [(&'static str, Vec<Request>); 8] {
         ("barrier", [arrive(0, 2), arrive(1, 2), leave, repeated(2)].map(Request::Barrier).to_vec()),
         ("latch", [pass(0, 2), down(1), down(2), pass(3, 4)].map(Request::Latch).to_vec()),
         ("counter", [add(0, 5), set, add(1, 1_000)].map(Request::Counter).to_vec()),
+        ("record", runs()),
     ]
 }
 

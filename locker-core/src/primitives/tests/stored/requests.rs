@@ -8,7 +8,9 @@ use crate::{
         parts::{hold_request::HoldRequest, idempotency::IdempotencyKey},
         protocol::Wait,
         rate_limiter::{self, Quota},
+        record::{self, AfterCrash, Ask, Slots},
         semaphore::Permits,
+        value::Value,
         watchdog,
     },
 };
@@ -16,7 +18,7 @@ use proptest::{collection::SizeRange, prelude::*};
 use std::time::Duration;
 
 /// The number of primitives.
-pub(super) const KINDS: u8 = 8;
+pub(super) const KINDS: u8 = 9;
 
 /// Something that happens to a state, in one of three processes.
 #[derive(Clone, Debug)]
@@ -186,6 +188,25 @@ fn counter() -> impl Strategy<Value = Request> {
     .prop_map(Request::Counter)
 }
 
+fn record() -> impl Strategy<Value = Request> {
+    let slots =
+        (millis(&[1, 1_000, 60_000]), millis(&[0, 300])).prop_map(|(every, from)| Slots { every, from });
+    let digest = prop::option::weighted(0.3, (40..42_u8).prop_map(id));
+    let refuse = lease().prop_map(|keep| AfterCrash::Refuse { keep });
+    let after_crash = prop_oneof![2 => Just(AfterCrash::RunAgain), 1 => refuse];
+    let ask = (prop::option::of(slots), digest, after_crash).prop_map(|(slots, digest, after_crash)| Ask {
+        slots,
+        digest,
+        after_crash,
+    });
+    let value = prop::collection::vec(any::<u8>(), 0..20);
+    let finish = ((0..8_u8).prop_map(id), value, lease()).prop_map(|(id, value, keep)| {
+        let value = Value::new(value).expect("a short value");
+        record::Request::Finish { id, value, keep }
+    });
+    prop_oneof![4 => held(ask).prop_map(record::Request::Hold), 1 => finish].prop_map(Request::Record)
+}
+
 fn request(kind: u8) -> BoxedStrategy<Request> {
     match kind {
         0 => lock().boxed(),
@@ -195,7 +216,8 @@ fn request(kind: u8) -> BoxedStrategy<Request> {
         4 => watchdog().boxed(),
         5 => barrier().boxed(),
         6 => latch().boxed(),
-        _ => counter().boxed(),
+        7 => counter().boxed(),
+        _ => record().boxed(),
     }
 }
 

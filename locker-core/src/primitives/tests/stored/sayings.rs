@@ -50,12 +50,13 @@ fn is_set(state: &AnyState, inspected: &Inspection) -> bool {
         AnyState::Watchdog(_) => inspected.fired.is_some(),
         AnyState::Latch(_) => inspected.used > Some(0),
         AnyState::Counter(_) => inspected.value != Some(0),
+        AnyState::Record(_) => inspected.resets_in.is_some(),
         _ => false,
     }
 }
 
 fn is_hold(state: &AnyState) -> bool {
-    matches!(state, AnyState::Lock(_) | AnyState::Semaphore(_))
+    matches!(state, AnyState::Lock(_) | AnyState::Semaphore(_) | AnyState::Record(_))
 }
 
 proptest! {
@@ -116,8 +117,8 @@ proptest! {
             }
             let left = holders.iter().map(|held| held.time_left.map_or(Timestamp::NEVER, |left| now + left));
             prop_assert_eq!(until.max(now), left.max().unwrap_or(now), "after {:?}", act);
-            let expected = holders.first().filter(|_| matches!(machine.state, AnyState::Lock(_)));
-            let expected = expected.map(|held| (held.fence, now + held.time_left.unwrap_or_default()));
+            let expected = holders.first().filter(|_| !matches!(machine.state, AnyState::Semaphore(_)));
+            let expected = expected.map(|held| (held.fence, held.time_left.map_or(Timestamp::NEVER, |left| now + left)));
             prop_assert_eq!(seen.holder, expected, "after {:?}", act);
             let fences = holders.iter().map(|held| held.fence);
             prop_assert!(fences.max().unwrap_or(0) <= seen.last_fence, "after {:?}", act);
