@@ -44,7 +44,7 @@ fn rate_limiters_agree_after_a_clock_step_back() {
 #[test]
 fn waiters_that_are_left_change_no_reply() {
     let Some(server) = RedisServer::start() else { return };
-    for draw in [requests::event, requests::latch, requests::barrier] {
+    for draw in [requests::event, requests::latch, requests::barrier, requests::record] {
         let _: String = server.ask("FLUSHALL", &[]);
         let seed = seed();
         let compared = Comparison::start(&server, None, seed).in_parts().run(draw, 75 * times());
@@ -75,4 +75,5 @@ comparisons! {
     barrier: 150;
     latch: 150;
     counter: 150;
+    record: 600;
 }

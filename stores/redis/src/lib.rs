@@ -57,7 +57,7 @@ use locker_core::{
     error::{Error, ErrorKind, Result},
     key::Key,
     mailboxes::Mailboxes,
-    primitives::{HoldRequest, IdempotencyKey, Reply, Request, Signal},
+    primitives::{HoldRequest, IdempotencyKey, Reply, Request, Signal, record},
     process::PerProcess,
     store::{
         Answering, Calling, Description, KeyPage, Store,
@@ -191,7 +191,10 @@ impl Redis {
         let timeout = self.session.command_timeout;
         match request {
             Request::Lock(HoldRequest::Renew { lease, .. })
-            | Request::Semaphore(HoldRequest::Renew { lease, .. }) => timeout.min(*lease / 3),
+            | Request::Semaphore(HoldRequest::Renew { lease, .. })
+            | Request::Record(record::Request::Hold(HoldRequest::Renew { lease, .. })) => {
+                timeout.min(*lease / 3)
+            }
             _ => timeout,
         }
     }

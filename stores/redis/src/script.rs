@@ -147,6 +147,7 @@ pub(super) enum Argument {
     Id(Id),
     Word(&'static str),
     Text(Arc<str>),
+    Bytes(locker_core::primitives::Value),
 }
 
 macro_rules! arguments {
@@ -165,6 +166,7 @@ arguments! {
     Id: Id;
     Word: &'static str;
     Text: Arc<str>;
+    Bytes: locker_core::primitives::Value;
 }
 
 impl From<bool> for Argument {
@@ -181,6 +183,7 @@ impl Argument {
             Self::Id(id) => command.arg(&hex(&id.to_bytes())),
             Self::Word(word) => command.arg(word),
             Self::Text(text) => command.arg(&**text),
+            Self::Bytes(value) => command.arg(value.as_bytes()),
         };
     }
 }
@@ -442,7 +445,7 @@ fn is_strict(calls: &[&Invocation]) -> bool {
 pub(super) struct ScriptReply {
     word: String,
     numbers: Vec<i64>,
-    text: Option<String>,
+    text: Vec<u8>,
 }
 
 impl ScriptReply {
@@ -468,7 +471,7 @@ impl ScriptReply {
     fn from_words<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let word = words.next()?.to_owned();
         let numbers = words.map(str::parse).collect::<Result<_, _>>().ok()?;
-        Some(Self { word, numbers, text: None })
+        Some(Self { word, numbers, text: Vec::new() })
     }
 
     fn from_array(parts: Vec<Value>) -> Result<Self, redis::ParsingError> {
@@ -476,12 +479,13 @@ impl ScriptReply {
         for part in parts {
             match part {
                 Value::Int(number) => numbers.push(number),
-                other => texts.push(redis::from_redis_value::<String>(other)?),
+                Value::BulkString(text) => texts.push(text),
+                other => texts.push(redis::from_redis_value::<String>(other)?.into_bytes()),
             }
         }
         let mut texts = texts.into_iter();
-        let word = texts.next().unwrap_or_default();
-        Ok(Self { word, numbers, text: texts.next() })
+        let word = redis::from_redis_value(Value::BulkString(texts.next().unwrap_or_default()))?;
+        Ok(Self { word, numbers, text: texts.next().unwrap_or_default() })
     }
 
     pub(super) fn word(&self) -> &str {
@@ -498,7 +502,10 @@ impl ScriptReply {
             },
             _ => return false,
         };
-        matches!(text.split(|byte| *byte == b' ').next(), Some(b"granted" | b"run" | b"renewed"))
+        matches!(
+            text.split(|byte| *byte == b' ').next(),
+            Some(b"granted" | b"run" | b"renewed" | b"begun" | b"recorded")
+        )
     }
 
     /// Returns how many numbers there are.
@@ -523,7 +530,12 @@ impl ScriptReply {
 
     /// Returns the text after the word.
     pub(super) fn text(&self) -> &str {
-        self.text.as_deref().unwrap_or_default()
+        std::str::from_utf8(&self.text).unwrap_or_default()
+    }
+
+    /// Returns the bytes after the word.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.text
     }
 
     pub(super) fn unexpected(&self) -> Error {

@@ -10,7 +10,7 @@ pub(super) mod reference;
 
 use locker_core::{
     error::Result,
-    primitives::{HoldRequest, Request},
+    primitives::{HoldRequest, Request, record},
     ranges::misused,
 };
 use std::time::Duration;
@@ -35,9 +35,10 @@ impl Strict {
     pub(super) fn check(self, request: &Request) -> Result<()> {
         let lease = match request {
             Request::Lock(HoldRequest::Acquire { lease, .. } | HoldRequest::Renew { lease, .. })
-            | Request::Semaphore(HoldRequest::Acquire { lease, .. } | HoldRequest::Renew { lease, .. }) => {
-                *lease
-            }
+            | Request::Semaphore(HoldRequest::Acquire { lease, .. } | HoldRequest::Renew { lease, .. })
+            | Request::Record(record::Request::Hold(
+                HoldRequest::Acquire { lease, .. } | HoldRequest::Renew { lease, .. },
+            )) => *lease,
             _ => return Ok(()),
         };
         if lease <= self.longest {

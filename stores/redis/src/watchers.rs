@@ -1,11 +1,11 @@
-//! The waiters of this process for events, watchdogs, barriers and latches. One message of the server is for all of
+//! The waiters of this process for events, watchdogs, barriers, latches and records. One message of the server is for all of
 //! them that wait at a key.
 
 use locker_core::{
     error::Result,
     id::{Id, IdSet},
     key::Key,
-    primitives::{Reply, Request, Signal, barrier, event, latch, watchdog},
+    primitives::{HoldRequest, Reply, Request, Signal, barrier, event, latch, record, watchdog},
     sync::{Mutex, lock},
 };
 use std::collections::HashMap;
@@ -62,10 +62,14 @@ pub(super) fn waiter(request: &Request) -> Option<(Id, bool)> {
         | Request::Watchdog(watchdog::Request::Wait { id, wait })
         | Request::Barrier(barrier::Request::Arrive { id, wait, .. })
         | Request::Latch(latch::Request::Wait { id, wait, .. }) => Some((*id, wait.is_some())),
+        Request::Record(record::Request::Hold(HoldRequest::Acquire { id, wait, .. })) => {
+            Some((*id, wait.is_some()))
+        }
         Request::Event(event::Request::Cancel { id })
         | Request::Watchdog(watchdog::Request::Cancel { id })
         | Request::Barrier(barrier::Request::Cancel { id, .. })
-        | Request::Latch(latch::Request::Cancel { id }) => Some((*id, false)),
+        | Request::Latch(latch::Request::Cancel { id })
+        | Request::Record(record::Request::Hold(HoldRequest::Cancel { id, .. })) => Some((*id, false)),
         _ => None,
     }
 }

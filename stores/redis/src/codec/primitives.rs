@@ -5,14 +5,16 @@ use crate::{
     script::{Argument, BatchScript, Invocation, LAST_FENCE, Script, ScriptReply, WAITER_TTL, milliseconds},
 };
 use locker_core::{
+    clock::Timestamp,
     error::Result,
     id::Id,
     key::Key,
     primitives::{
-        self, HoldRequest, IdempotencyKey, Reply, Request, Wait, barrier, counter, event,
+        self, HoldRequest, IdempotencyKey, Reply, Request, Value, Wait, barrier, counter, event,
         inspection::{Held, Inspection},
         latch,
         rate_limiter::{self, NO_BURST, Quota},
+        record::{self, AfterCrash, Ask},
         semaphore, watchdog,
     },
 };
@@ -21,6 +23,7 @@ use std::{sync::Arc, time::Duration};
 const HELPERS: &[&str] = &["q", "w", "a", "b", "z"];
 const HELD: &[&str] = &["q", "w", "a", "b", "z", LAST_FENCE];
 const WATCHED: &[&str] = &["q", "w", "a", "b", "z", "e"];
+const RUN: &[&str] = &["q", "w", "a", "b", "z", "e", LAST_FENCE];
 
 macro_rules! scripts {
     ($($name:ident($helpers:ident) = $kind:literal: $(strict $before:literal,)? $(first $($first:literal)+,)? $($file:literal),+;)+) => {
@@ -57,6 +60,7 @@ scripts! {
     BARRIER(WATCHED) = "barrier": "watchers.lua", "barrier.lua";
     LATCH(WATCHED) = "latch": "watchers.lua", "latch.lua";
     COUNTER(HELPERS) = "counter": "reply_cache.lua", "counter.lua";
+    RECORD(RUN) = "record": strict "", "watchers.lua", "record.lua";
 }
 
 static RENEW_HELD: Script = Script::new(&["a"], &[include_str!("../lua/semaphore_renew.lua")]).strict("", "");
@@ -82,7 +86,8 @@ pub(crate) fn invocation(key: &Key, request: &Request, channel: &Arc<str>) -> Op
         Request::Barrier(request) => of_barrier(request, start),
         Request::Latch(request) => of_latch(request, start),
         Request::Counter(request) => of_counter(request, start),
-        Request::Lock(_) | Request::Record(_) | Request::Inspect | Request::Delete(_) => return None,
+        Request::Record(request) => of_record(request, start),
+        Request::Lock(_) | Request::Inspect | Request::Delete(_) => return None,
     })
 }
 
@@ -261,6 +266,53 @@ fn of_counter(request: &counter::Request, start: Start<'_>) -> Invocation {
     }
 }
 
+fn of_record(request: &record::Request, start: Start<'_>) -> Invocation {
+    let begin = |operation, id, wait| start.begin(&RECORD, operation, id, wait);
+    match request {
+        record::Request::Hold(request) => match *request {
+            HoldRequest::Acquire { id, lease, wait, ask } => {
+                of_ask(begin("acquire", id, wait).argument(lease_argument(lease)), ask).promise()
+            }
+            HoldRequest::Renew { id, lease, once } => {
+                let call = begin("renew", id, None).argument(lease_argument(lease));
+                match once {
+                    None => call,
+                    Some(once) => by_name(call, 3, false, once),
+                }
+                .promise()
+            }
+            HoldRequest::Release { id, tombstone, once: None } => {
+                with_tombstone(begin("release", id, None), 5, tombstone)
+            }
+            HoldRequest::Release { id, tombstone, once: Some(once) } => {
+                by_name(begin("release", id, None), 4, tombstone, once)
+            }
+            HoldRequest::Cancel { id, tombstone } => with_tombstone(begin("cancel", id, None), 5, tombstone),
+            HoldRequest::Evict { of, up_to } => begin("evict", of.unwrap_or(Id::ZERO), None).argument(up_to),
+        },
+        record::Request::Finish { id, value, keep } => {
+            begin("finish", *id, None).argument(lease_argument(*keep)).argument(value.clone()).promise()
+        }
+    }
+}
+
+/// Adds what a call asks of a record.
+fn of_ask(call: Invocation, Ask { slots, digest, after_crash }: Ask) -> Invocation {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let call = match slots {
+        None => without(call, 2),
+        Some(slots) => call.argument(micros(slots.every).max(1)).argument(micros(slots.from)),
+    };
+    let call = match digest {
+        None => call.argument("-"),
+        Some(digest) => call.argument(digest),
+    };
+    match after_crash {
+        AfterCrash::RunAgain => call.argument("-"),
+        AfterCrash::Refuse { keep } => call.argument(lease_argument(keep)),
+    }
+}
+
 /// Returns a lease in milliseconds, or `inf` for one without end.
 fn lease_argument(lease: Duration) -> Argument {
     if lease == Duration::MAX { "inf".into() } else { milliseconds(lease).into() }
@@ -295,6 +347,14 @@ pub(crate) fn reply(reply: &ScriptReply, request: &Request) -> Result<Reply> {
         "inspected" => Reply::Inspected(Box::new(inspection(reply))),
         "unknown" => Reply::Unknown,
         "deleted" => Reply::Deleted,
+        "begun" => Reply::Begun {
+            fence: reply.number(0),
+            slot: reply.natural(1).map(Timestamp::from_micros),
+            missed: reply.number(2),
+        },
+        "finished" => Reply::Finished { value: Value::new(reply.bytes()).ok_or_else(|| reply.unexpected())? },
+        "recorded" => Reply::Recorded,
+        "mismatch" => Reply::Mismatch,
         _ => return Err(reply.unexpected()),
     })
 }
@@ -312,7 +372,8 @@ fn queued(reply: &ScriptReply, request: &Request) -> Reply {
         Request::Event(event::Request::Wait { wait: Some(wait), .. })
         | Request::Watchdog(watchdog::Request::Wait { wait: Some(wait), .. })
         | Request::Barrier(barrier::Request::Arrive { wait: Some(wait), .. })
-        | Request::Latch(latch::Request::Wait { wait: Some(wait), .. }) => {
+        | Request::Latch(latch::Request::Wait { wait: Some(wait), .. })
+        | Request::Record(record::Request::Hold(HoldRequest::Acquire { wait: Some(wait), .. })) => {
             primitives::watchers::recheck(with_ttl(wait), due)
         }
         _ => due,

@@ -208,6 +208,118 @@ const OTHER_BUGS: [(Draw, Bug); 55] = [
     ),
 ];
 
+/// Plausible bugs of the record.
+const BUGS_OF_RECORDS: [(Draw, Bug); 25] = [
+    (
+        requests::record,
+        (
+            "another digest is not compared",
+            "what.digest == '-' or digest == '-' or what.digest == digest",
+            "true",
+        ),
+    ),
+    (
+        requests::record,
+        (
+            "earlier slot runs again",
+            "if last and slot <= last.slot then",
+            "if last and slot == last.slot then",
+        ),
+    ),
+    (requests::record, ("nothing is early", "math.min(30 * SECOND * 1000, math.floor(every / 10))", "0")),
+    (
+        requests::record,
+        ("waiter misses its result", "success.id == id or told == text(success.fence)", "success.id == id"),
+    ),
+    (requests::record, ("late call of a run begins another one", "success.id == id or told ==", "told ==")),
+    (
+        requests::record,
+        ("waiter gets the result of an earlier slot", "if slot <= success.slot then", "if true then"),
+    ),
+    (requests::record, ("crashed run is repeated", "if refused then", "if false then")),
+    (
+        requests::record,
+        (
+            "unknown outcome is one of all slots",
+            "elseif unknown and slot <= unknown.slot then",
+            "elseif unknown then",
+        ),
+    ),
+    (
+        requests::record,
+        ("late success is lost", "or unknown and unknown.id == id and unknown, ARGV[6]", "or nil, ARGV[6]"),
+    ),
+    (
+        requests::record,
+        ("repeated success is lost", "if success.id == id then\n      return", "if false then\n      return"),
+    ),
+    (
+        requests::record,
+        ("results for waiters have no bound", "if room < 0 or fits == MOST then break end", ""),
+    ),
+    (
+        requests::record,
+        ("slot after a success is missed", "last.slot) / every) - 1)", "last.slot) / every))"),
+    ),
+    (
+        requests::record,
+        (
+            "unknown slot is not missed",
+            "return math.floor(math.max(0, slot - unknown.slot) / every)",
+            "return 0",
+        ),
+    ),
+    (
+        requests::record,
+        ("end of the lease wakes nobody", "  put('run', nil)\n  dismiss()\nend", "  put('run', nil)\nend"),
+    ),
+    (
+        requests::record,
+        (
+            "failure wakes nobody",
+            "  put('run', nil)\n  dismiss()\n  return true",
+            "  put('run', nil)\n  return true",
+        ),
+    ),
+    (requests::record, ("renewal shortens the lease", "if till > run.till then", "if true then")),
+    (requests::record, ("cancelled waiter keeps its result", "withdraw(id)\n  give_up()", "give_up()")),
+    (
+        requests::record,
+        (
+            "cancelled attempt runs",
+            "if remembers(tombstones, id) then\n    return {'cancelled'}",
+            "if false then\n    return {'cancelled'}",
+        ),
+    ),
+    (requests::record, ("fence not above the last", "fence < 2 ^ 53 and fence + 1 or 0, time", "0, time")),
+    (requests::record, ("eviction ends another run", "or not anybody and run.id ~= id then", "then")),
+    (
+        requests::record,
+        ("run is forgotten before its outcome", "run.till + (refusal() or 0) * 1000", "run.till"),
+    ),
+    (
+        requests::record,
+        (
+            "a late release counts",
+            "if is_late(tombstones, ARGV[9], ARGV[11]) or not give_up()",
+            "if not give_up()",
+        ),
+    ),
+    (requests::record, ("a late renewal counts", "elseif not late then", "else")),
+    (
+        requests::record,
+        (
+            "success of an earlier slot is for the waiters of the next",
+            "local waited, keeps, fence = not run and waiting()",
+            "local waited, keeps, fence = waiting()",
+        ),
+    ),
+    (
+        requests::record,
+        ("result outlives its time", "if done_till and done_till <= time then", "if false then"),
+    ),
+];
+
 /// Returns the names of the bugs that no comparison shows.
 fn missed(bugs: impl IntoIterator<Item = (Draw, Bug)>) -> Vec<&'static str> {
     let Some(server) = RedisServer::start() else { return Vec::new() };
@@ -226,4 +338,9 @@ fn seeded_bugs_are_found() {
 #[test]
 fn seeded_bugs_of_other_primitives_are_found() {
     assert_eq!(missed(OTHER_BUGS), [""; 0]);
+}
+
+#[test]
+fn seeded_bugs_of_records_are_found() {
+    assert_eq!(missed(BUGS_OF_RECORDS), [""; 0]);
 }

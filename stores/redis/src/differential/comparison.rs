@@ -142,6 +142,7 @@ fn kind(request: &Request) -> &'static str {
         Request::Barrier(_) => "barrier",
         Request::Latch(_) => "latch",
         Request::Counter(_) => "counter",
+        Request::Record(_) => "record",
         Request::Lock(_) | Request::Inspect | Request::Delete(_) => "",
     }
 }
@@ -309,7 +310,7 @@ impl Side {
             _ => None,
         });
         let granted = lua.as_ref().ok().and_then(|reply| match reply {
-            Reply::Granted { fence } => Some(*fence),
+            Reply::Granted { fence } | Reply::Begun { fence, .. } => Some(*fence),
             _ => None,
         });
         let fence = fences.chain(granted).max();

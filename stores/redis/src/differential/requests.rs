@@ -5,8 +5,9 @@ use locker_core::{
     clock::Timestamp,
     id::Id,
     primitives::{
-        HoldRequest, IdempotencyKey, Request, Wait, barrier, counter, event, latch,
+        HoldRequest, IdempotencyKey, Request, Value, Wait, barrier, counter, event, latch,
         rate_limiter::{self, Quota},
+        record::{self, AfterCrash, Ask, Slots},
         semaphore::Permits,
         watchdog,
     },
@@ -259,4 +260,33 @@ pub(super) fn counter(ids: &[Id], rng: &mut Rng) -> Request {
             by: one_of(rng, &[1, -1, 5, MOST, -MOST, MOST + 1, -MOST - 1, MOST + 4, i64::MIN, i64::MAX]),
         },
     })
+}
+
+/// Half of the keys have slots.
+pub(super) fn record(ids: &[Id], rng: &mut Rng) -> Request {
+    let has_slots = ids.len() % 2 == 0;
+    let ask = |_: Id, rng: &mut Rng| {
+        let (every, from) = (milliseconds(rng, &[50, 900, 2_000, 2_000]), milliseconds(rng, &[0, 0, 7]));
+        let slots = (has_slots != (rng.u8(..20) == 0)).then_some(Slots { every, from });
+        let digest = one_of(rng, &[None, Some(Id::of("a")), Some(Id::of("a")), Some(Id::of("b"))]);
+        let refuse = AfterCrash::Refuse { keep: milliseconds(rng, &[1, 50, 4_000, 100_000]) };
+        Ask { slots, digest, after_crash: one_of(rng, &[AfterCrash::RunAgain, AfterCrash::RunAgain, refuse]) }
+    };
+    if rng.u8(..5) == 0 {
+        let texts: [&[u8]; 4] = [b"", b"a result", b"\0 bytes: 1;\n\xff", &[7; 200_000]];
+        let some = if rng.u8(..20) == 0 { 4 } else { 3 };
+        let value = Value::new(texts[rng.usize(..some)]).expect("a value");
+        let keep = milliseconds(rng, &[0, 0, 1, 50, 4_000, 100_000]);
+        return Request::Record(record::Request::Finish { id: one_of(rng, ids), value, keep });
+    }
+    let mut request = holding(ids, rng, ask, ids);
+    if let HoldRequest::Acquire { lease, .. } = &mut request
+        && rng.u8(..16) == 0
+    {
+        *lease = Duration::MAX;
+    }
+    if let HoldRequest::Renew { once, .. } | HoldRequest::Release { once, .. } = &mut request {
+        *once = (rng.u8(..4) == 0).then(|| self::once(Id::from(rng.u128(1..4)), rng));
+    }
+    Request::Record(record::Request::Hold(request))
 }

@@ -31,6 +31,11 @@ fn semaphore() {
 }
 
 #[test]
+fn record() {
+    assert_agreement(requests::record, 200);
+}
+
+#[test]
 fn batches_of_locks() {
     let Some(server) = RedisServer::start() else { return };
     let seed = seed();
@@ -39,7 +44,7 @@ fn batches_of_locks() {
     assert!(taken > 120 * KEYS / 100, "only {taken} calls were carried out in batches");
 }
 
-const BUGS: [(Draw, Bug); 13] = [
+const BUGS: [(Draw, Bug); 18] = [
     (requests::lock, ("free lock is granted by the fast part", "if not closed() then\n", "if true then\n")),
     (
         requests::lock,
@@ -71,6 +76,21 @@ const BUGS: [(Draw, Bug); 13] = [
     ),
     (requests::semaphore, ("doubtful hold is renewed", "is_doubtful(held_until - time)", "false")),
     (requests::semaphore, ("doubtful hold is extended", "or is_doubtful(before - time)", "")),
+    (requests::record, ("run begins", "elseif closed() then\n    if live", "elseif false then\n    if live")),
+    (
+        requests::record,
+        ("run begins again", "if op == 'acquire' then\n    return closed_reply()", "if false then"),
+    ),
+    (requests::record, ("doubtful run succeeds", "(op == 'renew' or op == 'finish')", "op == 'renew'")),
+    (requests::record, ("doubtful run is renewed", "(op == 'renew' or op == 'finish')", "op == 'finish'")),
+    (
+        requests::record,
+        (
+            "caller learns no time",
+            "    return closed_reply()\n  end\n  wait_no_longer()",
+            "    return {'busy', 0}\n  end\n  wait_no_longer()",
+        ),
+    ),
 ];
 
 #[test]

@@ -54,6 +54,7 @@ end
 
 if ARGV[2] == 'delete' then
   local is_watched = kind == 'event' or kind == 'latch' or kind == 'barrier' or kind == 'watchdog'
+    or kind == 'record'
   if is_watched then notify_processes() else notify_each() end
   -- The process of a run notifies its members.
   local recorded = kind == 'lock' and redis.call('GET', record) or ''
@@ -69,6 +70,8 @@ if ARGV[2] == 'delete' then
   -- Data that refuses late copies stays for its minute.
   if kind == 'semaphore' or kind == 'rate' then
     redis.call('DEL', KEYS[4], KEYS[5])
+  elseif kind == 'record' and left(KEYS[5]) > 60000 then
+    expire(KEYS[5], 60000)
   end
   add_tombstone()
   return {'deleted'}

@@ -3,7 +3,7 @@
 use locker_core::{
     clock::Timestamp,
     key::Key,
-    primitives::{AnyState, Context, HoldRequest, Notification, Reply, Request, State as _},
+    primitives::{AnyState, Context, HoldRequest, Notification, Reply, Request, State as _, record},
 };
 use std::time::Duration;
 
@@ -120,12 +120,15 @@ enum Kind {
 
 fn request_of(request: &Request) -> Kind {
     match request {
-        Request::Lock(HoldRequest::Acquire { .. }) | Request::Semaphore(HoldRequest::Acquire { .. }) => {
-            Kind::Acquire
-        }
-        Request::Lock(HoldRequest::Renew { .. }) | Request::Semaphore(HoldRequest::Renew { .. }) => {
-            Kind::Renew
-        }
+        Request::Lock(HoldRequest::Acquire { .. })
+        | Request::Semaphore(HoldRequest::Acquire { .. })
+        | Request::Record(record::Request::Hold(HoldRequest::Acquire { .. })) => Kind::Acquire,
+        // A run that may be over has no success either.
+        Request::Lock(HoldRequest::Renew { .. })
+        | Request::Semaphore(HoldRequest::Renew { .. })
+        | Request::Record(
+            record::Request::Hold(HoldRequest::Renew { .. }) | record::Request::Finish { .. },
+        ) => Kind::Renew,
         _ => Kind::Other,
     }
 }
@@ -135,9 +138,12 @@ fn shown_end(state: &AnyState, request: &Request, now: Timestamp) -> Option<Time
     let name = match request {
         Request::Lock(HoldRequest::Acquire { id, ask, .. }) => ask.unwrap_or(*id),
         Request::Semaphore(HoldRequest::Acquire { ask, .. }) => ask.key,
-        Request::Lock(HoldRequest::Renew { id, .. }) | Request::Semaphore(HoldRequest::Renew { id, .. }) => {
-            *id
-        }
+        Request::Lock(HoldRequest::Renew { id, .. })
+        | Request::Semaphore(HoldRequest::Renew { id, .. })
+        | Request::Record(
+            record::Request::Hold(HoldRequest::Acquire { id, .. } | HoldRequest::Renew { id, .. })
+            | record::Request::Finish { id, .. },
+        ) => *id,
         _ => return None,
     };
     let ends = match state {
@@ -145,6 +151,7 @@ fn shown_end(state: &AnyState, request: &Request, now: Timestamp) -> Option<Time
         AnyState::Semaphore(state) => {
             state.holders().into_iter().map(|(holder, _, _, end)| (holder, end)).collect::<Vec<_>>()
         }
+        AnyState::Record(state) => state.run().into_iter().map(|run| (run, state.held_until())).collect(),
         _ => return None,
     };
     ends.into_iter().find_map(|(holder, end)| (holder == name && end > now).then_some(end))
@@ -154,6 +161,7 @@ fn shown_end(state: &AnyState, request: &Request, now: Timestamp) -> Option<Time
 fn is_free(state: &AnyState, request: &Request) -> bool {
     match (state, request) {
         (AnyState::Lock(state), _) => state.holder().is_none(),
+        (AnyState::Record(state), _) => state.run().is_none(),
         (AnyState::Semaphore(state), Request::Semaphore(HoldRequest::Acquire { ask, .. })) => {
             let taken: u64 = state.holders().into_iter().map(|(_, _, permits, _)| permits).sum();
             state.inspect(Timestamp::default()).size.is_some_and(|size| taken + ask.permits <= size)
