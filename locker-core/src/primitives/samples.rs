@@ -65,18 +65,14 @@ fn held<A: Copy>(Ids { id, once }: Ids, ask: A) -> [HoldRequest<A>; 9] {
     ]
 }
 
-fn records(ids: Ids) -> [record::Request; 28] {
+fn records(ids: Ids) -> impl Iterator<Item = record::Request> {
     let slots = Some(Slots { every: LEASE, from: Duration::from_secs(3) });
     let kept = Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain };
-    let strict = Ask { slots, digest: Some(ids.id), after_crash: AfterCrash::Refuse { keep: LEASE } };
+    let refused = Ask { slots, digest: Some(ids.id), after_crash: AfterCrash::Refuse { keep: LEASE } };
     let value = Value::new("a result".as_bytes()).unwrap_or_default();
     let finish = record::Request::Finish { id: ids.id, value, keep: LEASE };
-    let mut all = [kept, Ask { slots, ..kept }, strict]
-        .into_iter()
-        .flat_map(|ask| held(ids, ask))
-        .map(record::Request::Hold)
-        .chain([finish.clone()]);
-    std::array::from_fn(|_| all.next().unwrap_or(finish.clone()))
+    let asks = [kept, Ask { slots, ..kept }, refused].into_iter();
+    asks.flat_map(move |ask| held(ids, ask)).map(record::Request::Hold).chain([finish])
 }
 
 fn limits(id: Id) -> [rate_limiter::Request; 4] {

@@ -3,6 +3,7 @@ mod crowds;
 mod elsewhere;
 mod exchanges;
 mod quiet;
+mod records;
 mod renewals;
 mod silence;
 

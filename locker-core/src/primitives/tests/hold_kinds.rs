@@ -1,12 +1,19 @@
 //! What the kinds of holds refuse, wait for and ask.
 
-use super::super::{any::Request, hold_kind::HoldKind, protocol::Reply, rwlock::Mode};
+use super::super::{
+    any::Request,
+    hold_kind::HoldKind,
+    protocol::Reply,
+    record::{AfterCrash, Ask},
+    rwlock::Mode,
+};
 use crate::{error::ErrorKind, id::Id};
 use std::time::Duration;
 
 const LOCK: HoldKind = HoldKind::Lock;
 const READ: HoldKind = HoldKind::ReadWrite(Mode::Read);
 const WRITE: HoldKind = HoldKind::ReadWrite(Mode::Write);
+const RUN: HoldKind = HoldKind::Record(Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain });
 
 fn permits(permits: u64, size: u64) -> HoldKind {
     HoldKind::Semaphore { size, permits }
@@ -52,6 +59,8 @@ fn a_hold_waits_for_what_it_excludes() {
         (permits(1, 3), &[permits(2, 2)], false),
         (permits(1, 0), &[permits(2, 2)], false),
         (permits(2, 2), &[LOCK, WRITE], false),
+        (RUN, &[LOCK, WRITE, permits(1, 1)], false),
+        (RUN, &[RUN], true),
     ] {
         assert_eq!(kind.waits_for(held.iter().copied()), waits, "{kind:?} while {held:?}");
     }
@@ -73,6 +82,7 @@ fn locks_and_semaphores_are_asked_each_by_their_requests() {
         [kind.acquire(id, lease, None), kind.renew(id, lease), kind.release(id, true), kind.cancel(id, true)]
     };
     assert!(requests(LOCK).iter().all(|request| matches!(request, Request::Lock(_))));
+    assert!(requests(RUN).iter().all(|request| matches!(request, Request::Record(_))));
     for kind in [READ, WRITE, permits(1, 2)] {
         assert!(requests(kind).iter().all(|request| matches!(request, Request::Semaphore(_))), "{kind:?}");
     }

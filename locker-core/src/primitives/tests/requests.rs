@@ -8,6 +8,7 @@ use super::super::{
     parts::idempotency::IdempotencyKey,
     protocol::Wait,
     rate_limiter::{self, Quota},
+    record::{AfterCrash, Ask},
     rwlock::Mode,
     watchdog,
 };
@@ -17,6 +18,8 @@ use std::time::Duration;
 const LEASE: Duration = Duration::from_secs(10);
 const KINDS: [HoldKind; 3] =
     [HoldKind::Lock, HoldKind::ReadWrite(Mode::Read), HoldKind::Semaphore { size: 3, permits: 2 }];
+
+const RUN: HoldKind = HoldKind::Record(Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain });
 
 fn attempt() -> Id {
     Id::of("attempt")
@@ -28,7 +31,7 @@ fn once() -> IdempotencyKey {
 
 #[test]
 fn a_retry_is_marked_where_a_late_copy_could_change_something_again() {
-    let holds = KINDS.iter().flat_map(|kind| {
+    let holds = KINDS.iter().chain([&RUN]).flat_map(|kind| {
         [kind.renew_once(attempt(), LEASE, Some(once())), kind.release_once(attempt(), Some(once()))]
     });
     let others = [
@@ -65,7 +68,7 @@ fn a_hold_has_a_name_if_the_client_chose_one() {
 #[test]
 fn those_that_may_be_queued_are_waiters() {
     let wait = Some(Wait { live: None, fair: true });
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain([RUN]) {
         assert_eq!(kind.acquire(attempt(), LEASE, wait).waiter(), Some(attempt()), "{kind:?}");
         assert_eq!(kind.acquire(attempt(), LEASE, None).waiter(), None, "{kind:?}");
         assert_eq!(kind.release(attempt(), false).waiter(), None, "{kind:?}");
@@ -78,7 +81,7 @@ fn those_that_may_be_queued_are_waiters() {
 #[cfg(feature = "_cas")]
 #[test]
 fn time_counts_for_limits_while_nobody_is_connected_but_not_for_holds() {
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain([RUN]) {
         assert_eq!(kind.acquire(attempt(), LEASE, None).counts_gaps(), Some(false), "{kind:?}");
     }
     let quota = Quota::token_bucket(1, LEASE);
