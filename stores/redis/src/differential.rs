@@ -76,4 +76,5 @@ comparisons! {
     latch: 150;
     counter: 150;
     record: 600;
+    record_with_large_results: 60;
 }

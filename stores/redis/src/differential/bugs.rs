@@ -254,7 +254,7 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 25] = [
         ("repeated success is lost", "if success.id == id then\n      return", "if false then\n      return"),
     ),
     (
-        requests::record,
+        requests::record_with_large_results,
         ("results for waiters have no bound", "if room < 0 or fits == MOST then break end", ""),
     ),
     (
@@ -309,9 +309,9 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 25] = [
     (
         requests::record,
         (
-            "success of an earlier slot is for the waiters of the next",
-            "local waited, keeps, fence = not run and waiting()",
-            "local waited, keeps, fence = waiting()",
+            "late success of a slot is for the waiters of the next",
+            "  if not run then\n    dismiss(fence)",
+            "  if true then\n    dismiss(fence)",
         ),
     ),
     (

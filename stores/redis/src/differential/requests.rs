@@ -264,7 +264,7 @@ pub(super) fn counter(ids: &[Id], rng: &mut Rng) -> Request {
 
 /// Half of the keys have slots.
 pub(super) fn record(ids: &[Id], rng: &mut Rng) -> Request {
-    let has_slots = ids.len() % 2 == 0;
+    let has_slots = ids.len().is_multiple_of(2);
     let ask = |_: Id, rng: &mut Rng| {
         let (every, from) = (milliseconds(rng, &[50, 900, 2_000, 2_000]), milliseconds(rng, &[0, 0, 7]));
         let slots = (has_slots != (rng.u8(..20) == 0)).then_some(Slots { every, from });
@@ -273,9 +273,8 @@ pub(super) fn record(ids: &[Id], rng: &mut Rng) -> Request {
         Ask { slots, digest, after_crash: one_of(rng, &[AfterCrash::RunAgain, AfterCrash::RunAgain, refuse]) }
     };
     if rng.u8(..5) == 0 {
-        let texts: [&[u8]; 4] = [b"", b"a result", b"\0 bytes: 1;\n\xff", &[7; 200_000]];
-        let some = if rng.u8(..20) == 0 { 4 } else { 3 };
-        let value = Value::new(texts[rng.usize(..some)]).expect("a value");
+        let texts: [&[u8]; 3] = [b"", b"a result", b"\0 bytes: 1;\n\xff"];
+        let value = Value::new(one_of(rng, &texts)).expect("a value");
         let keep = milliseconds(rng, &[0, 0, 1, 50, 4_000, 100_000]);
         return Request::Record(record::Request::Finish { id: one_of(rng, ids), value, keep });
     }
@@ -289,4 +288,16 @@ pub(super) fn record(ids: &[Id], rng: &mut Rng) -> Request {
         *once = (rng.u8(..4) == 0).then(|| self::once(Id::from(rng.u128(1..4)), rng));
     }
     Request::Record(record::Request::Hold(request))
+}
+
+/// Many callers share runs whose results fill the room that there is for them.
+pub(super) fn record_with_large_results(ids: &[Id], rng: &mut Rng) -> Request {
+    let id = one_of(rng, ids);
+    let lease = Duration::from_mins(1);
+    if rng.u8(..4) == 0 {
+        let value = Value::new(vec![7; one_of(rng, &[200_000, 200_000, 1 << 19])]).expect("a value");
+        return Request::Record(record::Request::Finish { id, value, keep: Duration::ZERO });
+    }
+    let ask = Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain };
+    Request::Record(record::Request::Hold(HoldRequest::Acquire { id, lease, wait: wait(rng), ask }))
 }
