@@ -331,7 +331,7 @@ fn packages_of_setup_scripts_are_listed() {
 
 /// How many words a page may have. Those that are not listed here have 1,000.
 const BUDGETS: [(&str, usize); 23] = [
-    ("CHANGELOG.md", 1_750),
+    ("CHANGELOG.md", 1_775),
     ("CONTRIBUTING.md", 1_350),
     ("ARCHITECTURE.md", 1_750),
     ("clients/python/README.md", 1_150),
@@ -342,7 +342,7 @@ const BUDGETS: [(&str, usize); 23] = [
     ("docs/explanation/performance.md", 2_100),
     ("docs/how-to/choose.md", 1_075),
     ("docs/how-to/fence-a-write.md", 1_550),
-    ("docs/reference/attributes.md", 2_050),
+    ("docs/reference/attributes.md", 2_150),
     ("docs/reference/cli.md", 1_825),
     ("docs/reference/errors-events-metrics.md", 1_325),
     ("docs/reference/etcd.md", 1_075),

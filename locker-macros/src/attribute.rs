@@ -1,4 +1,4 @@
-//! The four attributes and the options that each of them takes.
+//! The five attributes and the options that each of them takes.
 
 use proc_macro2::Ident;
 use std::fmt;
@@ -11,6 +11,7 @@ pub(crate) enum Attribute {
     Rate,
     Semaphore,
     Leader,
+    Once,
 }
 
 /// An option of an attribute, whatever alias it is written with.
@@ -39,6 +40,10 @@ pub(crate) enum OptionName {
     Interval,
     Algorithm,
     Burst,
+    Every,
+    From,
+    AfterCrash,
+    OnSkip,
 }
 
 use OptionName as O;
@@ -80,16 +85,6 @@ const SYNONYMS: &[(&str, OptionName)] = &[
     ("lock_at_most_for", O::Lease),
 ];
 
-/// Returns why a leader cannot have an option that other holders have.
-fn why_no_leader_has(option: OptionName) -> Option<&'static str> {
-    match option {
-        O::Timeout | O::MaxRetry | O::RetryDelay => Some("`leader` waits until it is elected"),
-        O::Args | O::Each | O::Mode => Some("one function leads at a time per `name`"),
-        O::Release | O::OnLost => Some("the term ends with the body, and the body with the term"),
-        _ => None,
-    }
-}
-
 impl OptionName {
     /// Returns the name, which is also that of the setter on the request.
     pub(crate) fn name(self) -> &'static str {
@@ -122,12 +117,16 @@ impl OptionName {
             Self::Interval => &["interval"],
             Self::Algorithm => &["algorithm"],
             Self::Burst => &["burst"],
+            Self::Every => &["every"],
+            Self::From => &["from"],
+            Self::AfterCrash => &["after_crash"],
+            Self::OnSkip => &["on_skip"],
         }
     }
 }
 
 impl Attribute {
-    pub(crate) const ALL: [Self; 4] = [Self::Lock, Self::Rate, Self::Semaphore, Self::Leader];
+    pub(crate) const ALL: [Self; 5] = [Self::Lock, Self::Rate, Self::Semaphore, Self::Leader, Self::Once];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -135,6 +134,7 @@ impl Attribute {
             Self::Rate => "rate_limit",
             Self::Semaphore => "limit_concurrency",
             Self::Leader => "leader",
+            Self::Once => "once_per",
         }
     }
 
@@ -157,6 +157,7 @@ impl Attribute {
             Self::Rate => "`size = 5, interval = \"800ms\", args(0)`",
             Self::Semaphore => "`size = 10, expr = 60, args(0)`",
             Self::Leader => "`name = \"reaper\", lease = \"15s\"`",
+            Self::Once => "`\"1d\", args(0)`",
         }
     }
 
@@ -190,14 +191,36 @@ impl Attribute {
             Self::Rate => [&[O::Size, O::Interval, O::Algorithm, O::Burst], &[]],
             Self::Semaphore => [HOLDING, &[O::Size]],
             Self::Leader => [HOLDING, &[]],
+            Self::Once => [HOLDING, &[O::Every, O::From, O::AfterCrash, O::OnSkip]],
         };
         let all = COMMON.iter().chain(own[0]).chain(own[1]).copied();
-        all.filter(move |option| self != Self::Leader || why_no_leader_has(*option).is_none())
+        all.filter(move |option| self.why_not(*option).is_none())
+    }
+
+    /// Returns why it cannot have an option that others have.
+    fn why_not(self, option: OptionName) -> Option<&'static str> {
+        match (self, option) {
+            (Self::Leader, O::Timeout | O::MaxRetry | O::RetryDelay) => {
+                Some("`leader` waits until it is elected")
+            }
+            (Self::Leader, O::Args | O::Each | O::Mode) => Some("one function leads at a time per `name`"),
+            (Self::Leader, O::Release | O::OnLost) => {
+                Some("the term ends with the body, and the body with the term")
+            }
+            (Self::Once, O::MaxRetry | O::RetryDelay) => {
+                Some("a call waits for the run of another one, up to `timeout`")
+            }
+            (Self::Once, O::Each | O::Mode) => Some("one call runs per slot and `args`"),
+            (Self::Once, O::Release | O::OnLost) => {
+                Some("the run ends with the body, and counts if it succeeds")
+            }
+            _ => None,
+        }
     }
 
     fn unknown(self, name: &str) -> String {
         let other = Self::ALL.into_iter().flat_map(Self::options).find(|other| other.names().contains(&name));
-        if let Some(why) = other.filter(|_| self == Self::Leader).and_then(why_no_leader_has) {
+        if let Some(why) = other.and_then(|other| self.why_not(other)) {
             return format!("{why}: remove `{name}`");
         }
         if self == Self::Leader && name == "note" {

@@ -114,12 +114,22 @@ fn wrap(layer: &Layer, body: &TokenStream) -> Result<TokenStream> {
     let (request, entered, error) = (&names.request, &names.entered, &names.error);
     let (enter, run, refused) = (enter(layer), body::run(layer, body), layer.refused());
     let hold = &names.hold;
-    let hold = if layer.applied.attribute == Attribute::Rate { quote!(_) } else { quote!(#hold) };
+    let entered_as = match layer.applied.attribute {
+        Attribute::Rate => quote!(#runtime::Ok(_) => #run,),
+        Attribute::Once => {
+            let skipped = layer.skipped();
+            quote! {
+                #runtime::Ok(#runtime::Some(#hold)) => #run,
+                #runtime::Ok(#runtime::None) => #skipped,
+            }
+        }
+        _ => quote!(#runtime::Ok(#hold) => #run,),
+    };
     Ok(quote! {
         let #request = #asked;
         let #entered = #enter;
         match #entered {
-            #runtime::Ok(#hold) => #run,
+            #entered_as
             #runtime::Err(#error) => #refused,
         }
     })
@@ -148,6 +158,7 @@ fn enter(layer: &Layer) -> TokenStream {
     let (runtime, request) = (&layer.runtime, &layer.names.request);
     let word = match layer.applied.attribute {
         Attribute::Rate => "admit",
+        Attribute::Once => "begin",
         _ if layer.options().each.is_some() => "acquire_each",
         _ => "acquire",
     };

@@ -282,3 +282,50 @@ pub fn limit_concurrency(args: TokenStream, item: TokenStream) -> TokenStream {
 pub fn leader(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Leader, args.into(), item.into()).into()
 }
+
+/// Runs the function once in each slot of time: of all calls in a slot, on all hosts, one runs, and its success counts
+/// for all.
+///
+/// ```
+/// use locker::once_per;
+///
+/// #[once_per("1d", from = "3h", name = "report.nightly", args(tenant))]
+/// fn report(tenant: u64) -> locker::Result<Option<u64>> {
+///     // Once a day and tenant, in slots from 03:00 UTC.
+///     Ok(Some(tenant))
+/// }
+///
+/// assert_eq!(report(7)?, Some(7));
+/// assert_eq!(report(7)?, None, "skipped");
+/// # Ok::<(), locker::Error>(())
+/// ```
+///
+/// The first call of a slot runs. Others wait for it up to `timeout`, and are skipped once it has succeeded. If it
+/// returns an error, panics, is dropped or dies, the next call runs. A call up to 30 s before a slot, or a tenth of the
+/// slot if that is less, counts for it. Slots in which nobody called are not made up.
+///
+/// # Options
+///
+/// - `"1d"` or `every = "1d"`: the length of a slot, 1 s to 366 d. Required.
+/// - `from = "3h"`: when slots begin, after midnight UTC. Default: 0.
+/// - `timeout`: how long a call waits for another run. Default: half of a slot. `0` never waits.
+/// - `after_crash = "refuse"`: calls get `Lost` in a slot in which a run ended without success and without a failure,
+///   because its process died or its lease was lost; the next slot runs. Default: `"repeat"`, the next call runs.
+/// - `on_skip = path`: a function without arguments, which gives the value in `Ok` of a skipped call. Default: `()`, or
+///   `None` of an `Option`.
+/// - `args`, `name`, `lease`, `renew`, `max_hold`, `stop_before`, `min_hold`, `fair`, `guard`, `on_error`, `locker`,
+///   `crate`: as in [`macro@lock_on_argument`].
+///
+/// # Errors
+///
+/// Those of the body, and those of [`macro@lock_on_argument`] if the call cannot run; `Lost` also as `after_crash`
+/// says.
+///
+/// # Cancel safety
+///
+/// A future that is dropped while it waits leaves the queue. A future that is dropped while the body runs drops the
+/// body, and the next call runs.
+#[proc_macro_attribute]
+pub fn once_per(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::attribute(Attribute::Once, args.into(), item.into()).into()
+}

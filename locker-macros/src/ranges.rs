@@ -1,7 +1,7 @@
 //! The ranges of numbers and durations that the runtime accepts, for values known at compile time. They are a copy,
 //! because the runtime is not linked into the compiler with this crate; a test compares both.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, time::Duration};
 
 /// The shortest lease, `max_hold` and `retry_delay`.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
@@ -11,6 +11,10 @@ pub(crate) const SHORTEST_INTERVAL: Duration = Duration::from_micros(1);
 
 /// The longest duration of any option.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+/// The lengths of slots.
+pub(crate) const EVERY: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(366 * 24 * 3600);
 
 /// The largest size and burst.
 pub(crate) const MOST: u64 = (1 << 53) - 1;

@@ -28,6 +28,7 @@ const WITH_ERRORS_OF_THE_COMPILER: &[&str] = &[
     "no_attempts_behind_a_constant",
     "not_a_result",
     "on_error_of_another_type",
+    "once_without_a_value_for_skipped_calls",
     "part_without_display",
     "size_of_another_type",
     "size_of_zero_behind_a_constant",

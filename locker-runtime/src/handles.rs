@@ -11,6 +11,7 @@ mod keyed;
 mod latch;
 mod lock;
 pub(crate) mod lock_all;
+pub(crate) mod once;
 mod rate_limiter;
 mod watchdog;
 
@@ -24,6 +25,7 @@ pub use latch::Latch;
 pub use lock::LockRequest;
 pub(crate) use lock::Origin;
 pub use lock_all::{Guards, LockAllRequest};
+pub use once::{Once, OncePer};
 pub use rate_limiter::{Admission, RateLimiter};
 pub use watchdog::Watchdog;
 

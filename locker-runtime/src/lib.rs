@@ -36,7 +36,8 @@ pub use builder::LockerBuilder;
 pub use global::{global, set_global, try_global};
 pub use handles::{
     Admin, Admission, Barrier, Counter, Election, Event, Explanation, Filter, FunctionSource, Grant, Guards,
-    KeyedHold, Latch, Leader, Listed, LockAllRequest, LockRequest, Observer, Page, RateLimiter, Watchdog,
+    KeyedHold, Latch, Leader, Listed, LockAllRequest, LockRequest, Observer, Once, OncePer, Page,
+    RateLimiter, Watchdog,
 };
 pub use lease::Guard;
 pub use locker::Locker;

@@ -39,7 +39,7 @@ use locker_core::{
     clock::Timestamp,
     error::{Cause, Error, ErrorKind, Result},
     id::Id,
-    in_flight::InFlight,
+    in_flight::{InFlight, InFlightCall},
     key::{Key, KeyFormat},
     panics,
     primitives::{Reply, Request},
@@ -215,6 +215,11 @@ impl Locker {
             then(locker.retry(&key, request, sent, give_up, is_retried).await);
             drop(call);
         });
+    }
+
+    /// Makes [`settled`](Self::settled) wait until the returned value is dropped.
+    pub(crate) fn begin_background(&self) -> InFlightCall {
+        self.0.in_flight.begin()
     }
 
     /// Sends an idempotent request at `now`, and retries until the reply is certain or `window` has passed.

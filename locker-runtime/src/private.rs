@@ -5,14 +5,15 @@ mod consts;
 mod each;
 mod entry;
 mod leader;
+mod once;
 mod outcome;
 mod scope;
 
 pub use crate::{global::global, handles::LockRequest};
 pub use consts::{
     LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, check_min_hold, check_stop_before,
-    check_timeout, checked_interval, checked_margin, checked_max_retry, checked_size, checked_time,
-    checked_timeout,
+    check_timeout, checked_every, checked_interval, checked_margin, checked_max_retry, checked_size,
+    checked_time, checked_timeout,
 };
 pub use core::{
     convert::Infallible,
@@ -32,6 +33,7 @@ pub use locker_core::{
     key::{Function, FunctionDigest, KeyBuilder},
     primitives::rate_limiter::Quota,
 };
+pub use once::{AsyncRun, BlockingRun, Ended, Skipped, begin, begin_blocking, end, once_per, once_per_key};
 pub use outcome::{FromLocker, Outcome, never};
 pub use scope::{
     AsyncScope, BlockingScope, acquire, acquire_blocking, call, cancel_on_lost, capture, leave,

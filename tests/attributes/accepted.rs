@@ -14,6 +14,7 @@ mod arguments;
 mod functions;
 mod futures;
 mod leader;
+mod once;
 #[rustfmt::skip]
 mod one_line;
 mod options;

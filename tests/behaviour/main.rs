@@ -10,6 +10,7 @@ mod keyed_lock;
 mod leader;
 mod lock;
 mod margins;
+mod once;
 mod rate_limiter;
 mod rwlock;
 mod semaphore;

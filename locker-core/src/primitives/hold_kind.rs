@@ -31,7 +31,7 @@ pub enum HoldKind {
     /// One side of a read/write lock.
     ReadWrite(Mode),
     /// A run of a record.
-    Record(Ask),
+    Record,
 }
 
 impl HoldKind {
@@ -57,7 +57,7 @@ impl HoldKind {
                 Self::ReadWrite(other) => mode == Mode::Write || other == Mode::Write,
                 _ => false,
             }),
-            Self::Record(_) => held.any(|held| matches!(held, Self::Record(_))),
+            Self::Record => held.any(|held| matches!(held, Self::Record)),
             // Size 0 waits until it is raised, and a caller with a greater size may raise any other.
             Self::Semaphore { size, permits } => {
                 let (mut most, mut taken) = (size, 0);
@@ -92,7 +92,7 @@ impl HoldKind {
     /// Returns what to ask of the underlying semaphore. Returns `None` if it is a lock or a record, which have none.
     fn permits(self, id: Id) -> Option<Permits> {
         match self {
-            Self::Lock | Self::Record(_) => None,
+            Self::Lock | Self::Record => None,
             Self::Semaphore { size, permits } => Some(Permits { size, permits, key: id }),
             Self::ReadWrite(mode) => Some(mode.permits(id)),
         }
@@ -104,11 +104,12 @@ impl HoldKind {
         self.acquire_named(id, None, lease, wait)
     }
 
-    /// Returns the request of the attempt `id` for a hold with a name of its own, which a run of a record has not.
+    /// Returns the request of the attempt `id` for a hold with a name of its own. A run of a record has none; what else
+    /// a record is asked is in an [`Ask`].
     #[must_use]
     pub fn acquire_named(self, id: Id, name: Option<Id>, lease: Duration, wait: Option<Wait>) -> Request {
-        if let Self::Record(ask) = self {
-            return Request::Record(record::Request::Hold(HoldRequest::Acquire { id, lease, wait, ask }));
+        if self == Self::Record {
+            return Ask::default().begin(id, lease, wait);
         }
         match self.permits(name.unwrap_or(id)) {
             None => Request::Lock(HoldRequest::Acquire { id, lease, wait, ask: name }),
@@ -127,7 +128,7 @@ impl HoldKind {
     pub fn renew_once(self, id: Id, lease: Duration, once: Option<IdempotencyKey>) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Renew { id, lease, once }),
-            Self::Record(_) => Request::Record(record::Request::Hold(HoldRequest::Renew { id, lease, once })),
+            Self::Record => Request::Record(record::Request::Hold(HoldRequest::Renew { id, lease, once })),
             _ => Request::Semaphore(HoldRequest::Renew { id, lease, once }),
         }
     }
@@ -147,7 +148,7 @@ impl HoldKind {
     fn release_with(self, id: Id, tombstone: bool, once: Option<IdempotencyKey>) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Release { id, tombstone, once }),
-            Self::Record(_) => {
+            Self::Record => {
                 Request::Record(record::Request::Hold(HoldRequest::Release { id, tombstone, once }))
             }
             _ => Request::Semaphore(HoldRequest::Release { id, tombstone, once }),
@@ -159,7 +160,7 @@ impl HoldKind {
     pub fn cancel(self, id: Id, tombstone: bool) -> Request {
         match self {
             Self::Lock => Request::Lock(HoldRequest::Cancel { id, tombstone }),
-            Self::Record(_) => Request::Record(record::Request::Hold(HoldRequest::Cancel { id, tombstone })),
+            Self::Record => Request::Record(record::Request::Hold(HoldRequest::Cancel { id, tombstone })),
             _ => Request::Semaphore(HoldRequest::Cancel { id, tombstone }),
         }
     }

@@ -42,6 +42,8 @@ pub(crate) fn run(layer: &Layer, body: &TokenStream) -> TokenStream {
     let on_lost = chosen(options.on_lost.as_ref());
     match (layer.applied.attribute, function.is_plain(), on_lost.as_deref()) {
         (Attribute::Rate, ..) => body.clone(),
+        (Attribute::Once, true, _) => plain_run(layer, body),
+        (Attribute::Once, false, _) => async_run(layer, body),
         (_, true, _) if is_checked(layer.applied, function) => plain_checked(layer, body),
         (_, true, _) => plain(layer, body),
         (_, false, Some("error")) => async_checked(layer, body),
@@ -129,6 +131,46 @@ fn async_cancelled(layer: &Layer, body: &TokenStream) -> TokenStream {
         match #outcome {
             #runtime::Ok(#value) => {
                 #runtime::leave(#hold).await;
+                #end
+            }
+            #runtime::Err(#error) => {
+                #runtime::drop(#hold);
+                #refused
+            }
+        }
+    })
+}
+
+/// Runs the body in a closure, and says whether it has succeeded.
+fn plain_run(layer: &Layer, body: &TokenStream) -> TokenStream {
+    let (runtime, guard, names) = (&layer.runtime, guard(layer), &layer.names);
+    let (value, hold, error) = (&names.value, &names.hold, &names.error);
+    let (returned, refused) = (layer.function.returned.tokens(runtime), layer.refused());
+    quote!({
+        #guard
+        let #value = #runtime::call(move || -> #returned #body);
+        match #hold.end(#runtime::Ended(&#value).is_success()) {
+            #runtime::Ok(()) => #value,
+            #runtime::Err(#error) => #refused,
+        }
+    })
+}
+
+/// Runs the body unless the run is lost, and says whether it has succeeded.
+fn async_run(layer: &Layer, body: &TokenStream) -> TokenStream {
+    let (runtime, guard, names) = (&layer.runtime, guard(layer), &layer.names);
+    let (value, hold, error, outcome) = (&names.value, &names.hold, &names.error, hidden("outcome"));
+    let (block, end, refused) = (block(layer, body), end(layer), layer.refused());
+    quote!({
+        #guard
+        let #outcome = {
+            let #value = #runtime::pin!(#block);
+            #runtime::cancel_on_lost(&#hold, #value).await
+        };
+        match #outcome {
+            #runtime::Ok(#value) => {
+                let #outcome = #runtime::Ended(&#value).is_success();
+                #runtime::end(#hold, #outcome).await;
                 #end
             }
             #runtime::Err(#error) => {

@@ -41,6 +41,7 @@ checks! {
     Timeout: Duration => checked_timeout,
     Margin: Duration => checked_margin,
     Interval: Duration => checked_interval,
+    Every: Duration => checked_every,
     Size: u64 => checked_size,
     MaxRetry: u32 => checked_max_retry,
 }

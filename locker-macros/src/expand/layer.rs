@@ -59,6 +59,18 @@ impl<'a> Layer<'a> {
         quote_spanned!(at=> <#returned as #runtime::Outcome>::refused(#error))
     }
 
+    /// Returns the expression for the return value if the call is skipped.
+    pub(crate) fn skipped(&self) -> TokenStream {
+        let runtime = &self.runtime;
+        if let Some(on_skip) = &self.options().on_skip {
+            let path = &on_skip.value;
+            return quote_spanned!(path.span()=> #runtime::Ok(#path()));
+        }
+        let returned = self.function.returned.tokens(runtime);
+        let at = Span::mixed_site().located_at(self.function.output_span());
+        quote_spanned!(at=> <#returned as #runtime::Skipped>::skipped())
+    }
+
     /// Returns a statement that fixes the type of an async block, as the signature does for an async function.
     pub(crate) fn hint(&self) -> TokenStream {
         let (runtime, returned) = (&self.runtime, self.function.returned.tokens(&self.runtime));
@@ -70,7 +82,7 @@ impl<'a> Layer<'a> {
 /// no result.
 pub(crate) fn is_checked(applied: &Applied, function: &Function) -> bool {
     let continues = chosen(applied.options.on_lost.as_ref()).as_deref() == Some("continue");
-    let holds = applied.attribute != Attribute::Rate;
+    let holds = !matches!(applied.attribute, Attribute::Rate | Attribute::Once);
     holds && !continues && function.is_plain() && !function.returned.is_never()
 }
 
@@ -78,5 +90,8 @@ pub(crate) fn is_checked(applied: &Applied, function: &Function) -> bool {
 /// the caller's location from the body, so the body of a `#[track_caller]` function stays in place unless it may return
 /// early.
 pub(crate) fn runs_in_closure(applied: &Applied, function: &Function) -> bool {
-    is_checked(applied, function) && (!function.tracks_caller() || may_end_early(function.body.stream()))
+    let is_run = applied.attribute == Attribute::Once && function.is_plain();
+    is_run
+        || is_checked(applied, function)
+            && (!function.tracks_caller() || may_end_early(function.body.stream()))
 }

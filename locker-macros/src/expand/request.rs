@@ -147,12 +147,17 @@ fn key_kind(attribute: Attribute) -> &'static str {
         Attribute::Rate => "rate",
         Attribute::Semaphore => "semaphore",
         Attribute::Leader => "leader",
+        Attribute::Once => "once_per",
     }
 }
 
 /// Returns the arguments after the key: the size of a semaphore, the quota of a rate limit.
 fn limits(layer: &Layer) -> TokenStream {
     let (runtime, options) = (&layer.runtime, layer.options());
+    if let Some(every) = &options.every {
+        let every = constants::time(layer, OptionName::Every, &every.value);
+        return quote!(, #every);
+    }
     let Some(size) = &options.size else { return TokenStream::new() };
     let size = constants::count(layer, OptionName::Size, &size.value);
     let Some(interval) = &options.interval else { return quote!(, #size) };
@@ -174,6 +179,7 @@ fn settings(layer: &Layer) -> TokenStream {
         (OptionName::MaxHold, &options.max_hold),
         (OptionName::StopBefore, &options.stop_before),
         (OptionName::MinHold, &options.min_hold),
+        (OptionName::From, &options.from),
     ];
     let durations = durations.into_iter().filter_map(|(name, given)| {
         let value = constants::time(layer, name, &given.as_ref()?.value);
@@ -190,5 +196,7 @@ fn settings(layer: &Layer) -> TokenStream {
     let attempts = attempts.map(|attempts| quote!(.max_retry(#attempts)));
     let once = (options.is_released_on_expiry() && options.timeout.is_none())
         .then(|| quote!(.timeout(#runtime::Duration::ZERO)));
-    quote!(#(#durations)* #(#switches)* #attempts #once)
+    let refuses = chosen(options.after_crash.as_ref()).as_deref() == Some("refuse");
+    let refuse = refuses.then(|| quote!(.refuse_after_crash()));
+    quote!(#(#durations)* #(#switches)* #attempts #once #refuse)
 }

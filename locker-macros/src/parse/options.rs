@@ -10,7 +10,7 @@ use crate::{
 };
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{
-    Error, Expr, ExprPath, LitBool, LitStr, Path, Result, Token,
+    Error, Expr, ExprPath, Lit, LitBool, LitStr, Path, Result, Token,
     ext::IdentExt,
     parse::{ParseStream, Parser},
 };
@@ -54,6 +54,10 @@ pub(crate) struct Options {
     pub(crate) interval: Option<Given<Time>>,
     pub(crate) algorithm: Option<Given<LitStr>>,
     pub(crate) burst: Option<Given<Expr>>,
+    pub(crate) every: Option<Given<Time>>,
+    pub(crate) from: Option<Given<Time>>,
+    pub(crate) after_crash: Option<Given<LitStr>>,
+    pub(crate) on_skip: Option<Given<ExprPath>>,
 }
 
 impl Options {
@@ -63,6 +67,13 @@ impl Options {
 
     fn parse_all(attribute: Attribute, input: ParseStream) -> Result<Self> {
         let mut options = Self::default();
+        if attribute == Attribute::Once && input.peek(Lit) {
+            let option = Ident::new(OptionName::Every.name(), input.span());
+            options.every = Some(Given { option, value: input.parse()? });
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
         while !input.is_empty() {
             let option = option_name(attribute, input)?;
             if input.is_empty() || input.peek(Token![,]) {
@@ -93,7 +104,7 @@ impl Options {
             O::MinHold => set_once(&mut self.min_hold, option, input, value),
             O::Release => set_once(&mut self.release, option, input, choice_of(&["on_return", "on_expiry"])),
             O::Fair => set_once(&mut self.fair, option, input, switch),
-            O::OnError => set_once(&mut self.on_error, option, input, function),
+            O::OnError => set_once(&mut self.on_error, option, input, handler),
             O::OnLost => {
                 set_once(&mut self.on_lost, option, input, choice_of(&["cancel", "continue", "error"]))
             }
@@ -108,6 +119,10 @@ impl Options {
                 set_once(&mut self.algorithm, option, input, algorithms)
             }
             O::Burst => set_once(&mut self.burst, option, input, count_to(MOST)),
+            O::Every => set_once(&mut self.every, option, input, value),
+            O::From => set_once(&mut self.from, option, input, value),
+            O::AfterCrash => set_once(&mut self.after_crash, option, input, choice_of(&["refuse", "repeat"])),
+            O::OnSkip => set_once(&mut self.on_skip, option, input, maker),
         }
     }
 
@@ -198,15 +213,23 @@ fn binding(option: &Ident, input: ParseStream) -> Result<Ident> {
     input.parse().or_else(|_| expected(option, at, "a name for the guard, such as `guard = lease`"))
 }
 
-fn function(option: &Ident, input: ParseStream) -> Result<ExprPath> {
+fn handler(option: &Ident, input: ParseStream) -> Result<ExprPath> {
+    function(option, input, "a path to a function `fn(locker::Error) -> ReturnType`")
+}
+
+fn maker(option: &Ident, input: ParseStream) -> Result<ExprPath> {
+    function(option, input, "a path to a function without arguments, which gives the value in `Ok`")
+}
+
+fn function(option: &Ident, input: ParseStream, what: &str) -> Result<ExprPath> {
     equals(option, input)?;
     let path: Expr = input.parse()?;
     match ungrouped(&path) {
         Expr::Path(path) => Ok(path.clone()),
         closure @ Expr::Closure(_) => {
-            Err(Error::new_spanned(closure, format!("`{option}` takes {ON_ERROR}, not a closure")))
+            Err(Error::new_spanned(closure, format!("`{option}` takes {what}, not a closure")))
         }
-        other => Err(Error::new_spanned(other, format!("`{option}` takes {ON_ERROR}"))),
+        other => Err(Error::new_spanned(other, format!("`{option}` takes {what}"))),
     }
 }
 
@@ -216,8 +239,6 @@ fn library(option: &Ident, input: ParseStream) -> Result<Path> {
     Path::parse_mod_style(input)
         .or_else(|_| expected(option, at, "the path of the library, such as `crate = ::locker`"))
 }
-
-const ON_ERROR: &str = "a path to a function `fn(locker::Error) -> ReturnType`";
 
 /// Returns a parser of one of these texts.
 fn choice_of(choices: &'static [&str]) -> impl FnOnce(&Ident, ParseStream) -> Result<LitStr> {

@@ -28,6 +28,7 @@ pub(crate) enum Range {
     Timeout,
     Margin,
     Interval,
+    Every,
     Size,
     MaxRetry,
 }
@@ -42,6 +43,8 @@ pub(crate) fn constants(options: &Options) -> impl Iterator<Item = Constant<'_>>
         (OptionName::StopBefore, Range::Margin, &options.stop_before),
         (OptionName::MinHold, Range::Margin, &options.min_hold),
         (OptionName::Interval, Range::Interval, &options.interval),
+        (OptionName::Every, Range::Every, &options.every),
+        (OptionName::From, Range::Margin, &options.from),
     ];
     let times = times.into_iter().filter_map(|(name, range, given)| {
         let Given { option: written, value: Time::Constant(value) } = given.as_ref()? else { return None };

@@ -7,7 +7,7 @@ use crate::{
         duration::{Time, ungrouped},
         options::{Given, Options, chosen},
     },
-    ranges::{LONGEST, SHORTEST, SHORTEST_INTERVAL},
+    ranges::{EVERY, LONGEST, SHORTEST, SHORTEST_INTERVAL},
 };
 use humantime::format_duration;
 use proc_macro2::Ident;
@@ -19,6 +19,7 @@ pub(crate) fn check(applied: &Applied) -> Result<()> {
     let options = &applied.options;
     check_required(applied)?;
     check_durations(options)?;
+    check_every(options)?;
     check_each(options)?;
     check_renewal(options)?;
     check_margins(options)?;
@@ -36,6 +37,7 @@ fn check_required(applied: &Applied) -> Result<()> {
         Attribute::Rate | Attribute::Semaphore if options.size.is_none() => lacks("size"),
         Attribute::Rate if options.interval.is_none() => lacks("interval"),
         Attribute::Leader if options.name.is_none() => lacks("name"),
+        Attribute::Once if options.every.is_none() => lacks("every"),
         _ => Ok(()),
     }
 }
@@ -49,6 +51,7 @@ fn check_durations(options: &Options) -> Result<()> {
         (&options.timeout, Duration::ZERO),
         (&options.stop_before, Duration::ZERO),
         (&options.min_hold, Duration::ZERO),
+        (&options.from, Duration::ZERO),
     ];
     for (given, shortest) in limits {
         given.as_ref().map_or(Ok(()), |given| check_range(given, shortest))?;
@@ -56,6 +59,16 @@ fn check_durations(options: &Options) -> Result<()> {
     match (&options.max_hold, known(options.max_hold.as_ref()), known(options.lease.as_ref())) {
         (Some(given), Some(hold), Some(lease)) if hold < lease => {
             Err(Error::new(given.value.span(), "`max_hold` must not be shorter than the lease"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_every(options: &Options) -> Result<()> {
+    match (&options.every, known(options.every.as_ref())) {
+        (Some(given), Some(every)) if !EVERY.contains(&every) => {
+            let why = format!("every {} is out of range: give 1s to 366d", format_duration(every));
+            Err(Error::new(given.value.span(), why))
         }
         _ => Ok(()),
     }

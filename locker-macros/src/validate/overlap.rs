@@ -45,7 +45,7 @@ pub(crate) fn refuse_same_guard(stack: &[Applied]) -> Result<()> {
 
 fn message(attribute: Attribute) -> String {
     let what = match attribute {
-        Attribute::Lock | Attribute::Leader => "every call would wait for itself",
+        Attribute::Lock | Attribute::Leader | Attribute::Once => "every call would wait for itself",
         Attribute::Rate => "every call would count twice",
         Attribute::Semaphore => "every call would take two permits, and two calls could wait for each other",
     };

@@ -13,7 +13,7 @@ use locker_core::{
     error::{Error, ErrorKind, Result},
     id::Id,
     key::{Function, Key, KeyPart},
-    primitives::{HoldKind, Reply, Request, Wait, rwlock::Mode},
+    primitives::{HoldKind, Reply, Request, Wait, record::Ask, rwlock::Mode},
     ranges::misused,
 };
 use std::{
@@ -238,12 +238,22 @@ impl LockRequest {
     ///
     /// # Cancel safety
     /// Cancel safe: dropping the future leaves the queue and releases a grant that was under way.
-    #[expect(clippy::manual_async_fn, reason = "future size, see locker.rs")]
     pub fn acquire(self) -> impl Future<Output = Result<Guard>> + Send {
+        self.call(None, Self::granted, Self::hold)
+    }
+
+    /// Makes the call, whose reply `judge` turns into its result. `ask` is what a record is asked.
+    #[expect(clippy::manual_async_fn, reason = "future size, see locker.rs")]
+    pub(super) fn call<'a, A: Send, T>(
+        self,
+        ask: Option<&'a Ask>,
+        judge: impl FnOnce(&Self, Result<Acquired>, &Call<'_>) -> Result<A> + Send + 'a,
+        then: impl FnOnce(Self, Id, A) -> T + Send + 'a,
+    ) -> impl Future<Output = Result<T>> + Send + 'a {
         async move {
             self.locker.introduce(self.settings.lease);
             let id = self.locker.new_id();
-            let op = LockOp { id, of: &self, call: Call::start(&self) };
+            let op = LockOp { id, of: &self, ask, call: Call::start(&self) };
             let checked =
                 match self.check().and_then(|()| self.check_around(self.around.iter().map(Arc::as_ref))) {
                     Ok(()) if any_body() && self.may_wait() => {
@@ -255,9 +265,9 @@ impl LockRequest {
                 Ok(()) => self.locker.ask(&self.key, &op, self.settings.patience()).await,
                 Err(error) => Err(error),
             };
-            let granted = self.granted(acquired, &op.call);
+            let answered = judge(&self, acquired, &op.call);
             drop(op);
-            granted.map(|granted| self.hold(id, granted))
+            answered.map(|answered| then(self, id, answered))
         }
     }
 
@@ -367,10 +377,50 @@ impl LockRequest {
         granted.map_err(|error| self.origin.of(error))
     }
 
-    fn hold(self, id: Id, (fence, acquired): (u64, Acquired)) -> Guard {
+    /// Ends the call that asks a record. Returns what it has replied beside what was acquired.
+    pub(super) fn entered(&self, acquired: Result<Acquired>, call: &Call<'_>) -> Result<Entered> {
+        let entered = acquired.and_then(|acquired| match acquired.reply {
+            Reply::Begun { fence, .. } => Ok(Entered::Runs { fence, acquired }),
+            Reply::Finished { .. } => Ok(Entered::Finished),
+            reply => Err(record_error(reply).with_key(self.key.as_str())),
+        });
+        let fence = |entered: &Entered| match entered {
+            Entered::Runs { fence, .. } => Some(*fence),
+            Entered::Finished => None,
+        };
+        call.end(entered.as_ref().map(fence).map_err(Error::kind));
+        entered.map_err(|error| self.origin.of(error))
+    }
+
+    pub(super) fn hold(self, id: Id, (fence, acquired): (u64, Acquired)) -> Guard {
         let Self { locker, kind, key, settings, release, origin, .. } = self;
         let hold = Hold::new(locker, kind, key, id, fence, settings, &acquired, origin.function());
         Guard::new(hold, release)
+    }
+}
+
+/// What a record has replied to a call.
+#[derive(Debug)]
+pub(super) enum Entered {
+    /// The caller runs.
+    Runs { fence: u64, acquired: Acquired },
+    /// Another call has succeeded.
+    Finished,
+}
+
+/// Returns the error for the reply of a record that neither runs nor is done.
+fn record_error(reply: Reply) -> Error {
+    match reply {
+        Reply::Lost => Error::new(
+            ErrorKind::Lost,
+            "nobody knows whether the run before has succeeded: it ended without a report. Look at its effects, and \
+             delete the record to run again",
+        ),
+        Reply::Mismatch => Error::new(
+            ErrorKind::Conflict,
+            "a call with the same key has other arguments that must be the same",
+        ),
+        reply => reply.into_error(),
     }
 }
 
@@ -393,6 +443,8 @@ impl Counted for LockRequest {
 struct LockOp<'a> {
     id: Id,
     of: &'a LockRequest,
+    /// What a record is asked. `None`: it is another kind.
+    ask: Option<&'a Ask>,
     call: Call<'a>,
 }
 
@@ -406,6 +458,9 @@ impl WaitOp for LockOp<'_> {
     }
 
     fn ask(&self, wait: Option<Wait>) -> Request {
+        if let Some(ask) = self.ask {
+            return ask.begin(self.id, self.lease(), wait);
+        }
         self.of.kind.acquire_named(self.id, self.of.alone.then_some(self.id), self.lease(), wait)
     }
 

@@ -4,11 +4,14 @@ use super::{
     hold::Hold,
     renewer::{Kept, Renewer},
 };
-use futures_util::future::join_all;
+use futures_util::{FutureExt, future::join_all};
 use locker_core::{
+    background,
     blocking::block_on,
+    clock::Timestamp,
     diagnostics::warning,
     error::{Error, ErrorKind, Result},
+    primitives::Value,
     process::OfProcess,
 };
 use once_cell::race::OnceBox;
@@ -21,6 +24,7 @@ use std::{
     task::Poll,
     time::Duration,
 };
+use tokio::sync::oneshot;
 
 /// A guard of a hold, which is renewed in the background while the guard lives.
 ///
@@ -174,6 +178,38 @@ impl Guard {
             self.release = Release::OnExpiry;
         }
         result
+    }
+
+    /// Ends a run with success, and waits for that no longer than the end of a function does. Without an answer in time
+    /// it goes on in the background, where the hold is renewed until the store has answered.
+    ///
+    /// # Errors
+    /// `Lost` if the run was over before, and others may have run; `Unavailable` without an answer in time.
+    pub(crate) fn finish(self, value: Value, keep: Duration) -> impl Future<Output = Result<()>> + Send {
+        let (hold, now, (tell, told)) = (self.hold(), Timestamp::now(), oneshot::channel());
+        let mut finishing = Box::pin(async move {
+            let ended = self.finish_until_certain(value, keep).await;
+            // Its caller may not wait any longer.
+            drop(tell.send(ended));
+        });
+        if (&mut finishing).now_or_never().is_none() {
+            background::spawn(finishing);
+        }
+        async move {
+            tokio::select! {
+                biased;
+                Ok(ended) = told => ended,
+                () = background::sleep_from(now, now + hold.release_timeout()) => Err(hold.unanswered()),
+            }
+        }
+    }
+
+    async fn finish_until_certain(mut self, value: Value, keep: Duration) -> Result<()> {
+        let hold = self.hold();
+        let ended = hold.record_success(value, keep).await;
+        // Whatever the store may have carried out, a failure is not reported any more.
+        self.release = Release::OnExpiry;
+        ended
     }
 
     /// [`release`](Self::release) for callers that are not async: blocks this thread.

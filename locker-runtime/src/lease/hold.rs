@@ -11,7 +11,7 @@ use locker_core::{
     id::Id,
     key::Key,
     panics,
-    primitives::{HoldKind, Reply, Request, TOMBSTONE},
+    primitives::{HoldKind, Reply, Request, TOMBSTONE, Value, record},
     process::OfProcess,
 };
 use std::{
@@ -246,6 +246,38 @@ impl Hold {
         self.check_release(kept, settled)
     }
 
+    /// Records the success of a run, until that is certain. The hold is renewed meanwhile.
+    pub(super) async fn record_success(&self, value: Value, keep: Duration) -> Result<()> {
+        let (now, call) = (Timestamp::now(), self.locker.begin_background());
+        let request = Request::Record(record::Request::Finish { id: self.id, value, keep });
+        let window = self.lease.saturating_add(TOMBSTONE);
+        let settled = self.locker.retry_until_certain(&self.key, request, now, window).await;
+        drop(call);
+        let was_held = self.finish(Timestamp::now());
+        match settled.map(|settled| settled.reply) {
+            Ok(Reply::Recorded) => {
+                if was_held {
+                    self.record.ended(false);
+                    event!(DEBUG, self, "released");
+                }
+                Ok(())
+            }
+            Ok(_) => {
+                if was_held {
+                    self.lose_at_release();
+                }
+                Err(self.loss_error())
+            }
+            Err(error) => {
+                if was_held {
+                    self.record.ended(false);
+                }
+                event!(WARN, self, "the success of the run is not certain", error = &error);
+                Err(self.error(error))
+            }
+        }
+    }
+
     /// Ends a hold that was [kept](Self::keep). It may be gone: its owner has released it, and an operator may end it.
     pub(super) fn release_kept(self: &Arc<Self>) {
         self.record.end(&**self, Timestamp::now().since(self.since));
@@ -325,9 +357,9 @@ impl Hold {
     }
 
     /// Whether a lost hold is released at once. One that is lost to its margin ends by its lease, which protects what
-    /// is on its way.
+    /// is on its way. So does a run: its release would say that it has failed, which nobody knows.
     pub(super) fn is_released_when_lost(&self) -> bool {
-        self.stop_before.is_zero() || Timestamp::now() < self.over_at()
+        self.kind != HoldKind::Record && (self.stop_before.is_zero() || Timestamp::now() < self.over_at())
     }
 
     /// Ends it for its owner, but not for others, if `min_hold` is not over. Returns `false` otherwise.

@@ -54,7 +54,7 @@ impl From<HoldKind> for Kind {
         match kind {
             HoldKind::Lock => Self::Lock,
             HoldKind::Semaphore { .. } => Self::Semaphore,
-            HoldKind::Record(_) => Self::Record,
+            HoldKind::Record => Self::Record,
             // `HoldKind` may grow: a new kind is added here.
             _ => Self::ReadWrite,
         }

@@ -53,6 +53,20 @@ pub const fn checked_margin(margin: Duration) -> Duration {
     not_too_long(margin)
 }
 
+/// Returns the length of a slot after checking it.
+///
+/// # Panics
+/// If it is shorter than 1 s or longer than 366 days.
+#[must_use]
+pub const fn checked_every(every: Duration) -> Duration {
+    let most = 366 * 24 * 3600 * 1_000_000_000;
+    assert!(
+        every.as_nanos() >= 1_000_000_000 && every.as_nanos() <= most,
+        "this slot is out of range: give 1s to 366d"
+    );
+    every
+}
+
 const fn not_too_long(time: Duration) -> Duration {
     assert!(time.as_nanos() <= LONGEST.as_nanos(), "this duration must be at most 10 years");
     time

@@ -57,8 +57,13 @@ impl AsyncScope {
         std::iter::once(&self.guard).chain(&self.others)
     }
 
+    /// Returns the guard of one hold.
+    pub(super) fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// Returns what a body in this scope holds.
-    fn held(&self) -> Option<Held> {
+    pub(super) fn held(&self) -> Option<Held> {
         Held::by(self.guards())
     }
 
@@ -135,7 +140,7 @@ pub fn leave_checked(scope: AsyncScope) -> impl Future<Output = Result<()>> + Se
 }
 
 /// Keeps `Lost` and logs any other error, which must not mask the body's result.
-fn only_loss(released: Result<()>) -> Result<()> {
+pub(super) fn only_loss(released: Result<()>) -> Result<()> {
     match released {
         Err(error) if error.kind() == ErrorKind::Lost => Err(error),
         other => {

@@ -3,7 +3,9 @@
 use crate::{
     clock::Timestamp,
     id::Id,
-    primitives::{parts::hold_request::HoldRequest, value::Value},
+    primitives::{
+        any::Request as AnyRequest, parts::hold_request::HoldRequest, protocol::Wait, value::Value,
+    },
 };
 use std::time::Duration;
 
@@ -30,7 +32,7 @@ pub enum Request {
 }
 
 /// What a call asks of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ask {
     /// The slots of time of which each sees one success. `None`: a success counts as long as its result is kept.
@@ -41,11 +43,20 @@ pub struct Ask {
     pub after_crash: AfterCrash,
 }
 
+impl Ask {
+    /// Returns the request to begin a run.
+    #[must_use]
+    pub fn begin(self, id: Id, lease: Duration, wait: Option<Wait>) -> AnyRequest {
+        AnyRequest::Record(Request::Hold(HoldRequest::Acquire { id, lease, wait, ask: self }))
+    }
+}
+
 /// What follows if a run ends without a result and without a report of a failure, because its lease is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AfterCrash {
     /// The next caller runs.
+    #[default]
     RunAgain,
     /// The outcome is unknown: further calls get `Lost`. With slots only those of that slot.
     Refuse {

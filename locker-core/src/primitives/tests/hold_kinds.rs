@@ -1,19 +1,13 @@
 //! What the kinds of holds refuse, wait for and ask.
 
-use super::super::{
-    any::Request,
-    hold_kind::HoldKind,
-    protocol::Reply,
-    record::{AfterCrash, Ask},
-    rwlock::Mode,
-};
+use super::super::{any::Request, hold_kind::HoldKind, protocol::Reply, rwlock::Mode};
 use crate::{error::ErrorKind, id::Id};
 use std::time::Duration;
 
 const LOCK: HoldKind = HoldKind::Lock;
 const READ: HoldKind = HoldKind::ReadWrite(Mode::Read);
 const WRITE: HoldKind = HoldKind::ReadWrite(Mode::Write);
-const RUN: HoldKind = HoldKind::Record(Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain });
+const RUN: HoldKind = HoldKind::Record;
 
 fn permits(permits: u64, size: u64) -> HoldKind {
     HoldKind::Semaphore { size, permits }

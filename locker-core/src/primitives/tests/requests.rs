@@ -8,7 +8,6 @@ use super::super::{
     parts::idempotency::IdempotencyKey,
     protocol::Wait,
     rate_limiter::{self, Quota},
-    record::{AfterCrash, Ask},
     rwlock::Mode,
     watchdog,
 };
@@ -19,7 +18,7 @@ const LEASE: Duration = Duration::from_secs(10);
 const KINDS: [HoldKind; 3] =
     [HoldKind::Lock, HoldKind::ReadWrite(Mode::Read), HoldKind::Semaphore { size: 3, permits: 2 }];
 
-const RUN: HoldKind = HoldKind::Record(Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain });
+const RUN: HoldKind = HoldKind::Record;
 
 fn attempt() -> Id {
     Id::of("attempt")

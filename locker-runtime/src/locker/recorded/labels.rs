@@ -39,10 +39,11 @@ pub(super) fn describe(recorder: &dyn Recorder) {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Lock,
         Self::Semaphore,
         Self::ReadWrite,
+        Self::Record,
         Self::Rate,
         Self::Event,
         Self::Watchdog,

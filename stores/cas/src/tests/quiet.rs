@@ -1,11 +1,7 @@
 //! What goes on, and what does not, while the store may have lost grants.
 
 use super::*;
-use locker_core::primitives::{
-    HoldRequest, counter,
-    record::{AfterCrash, Ask},
-    semaphore::Permits,
-};
+use locker_core::primitives::{HoldRequest, counter, semaphore::Permits};
 use std::future::Future;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -33,8 +29,7 @@ fn is_queued(reply: &Result<Reply>) -> bool {
 fn nothing_is_granted_in_a_quiet_time() {
     let store = store(&world(), "quiet=1h");
     let semaphore = HoldKind::Semaphore { permits: 1, size: 2 };
-    let run = HoldKind::Record(Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain });
-    for (name, kind) in [("lock", HoldKind::Lock), ("permits", semaphore), ("record", run)] {
+    for (name, kind) in [("lock", HoldKind::Lock), ("permits", semaphore), ("record", HoldKind::Record)] {
         let key = Key::new(name);
         for _ in 0..2 {
             assert!(is_refused(&call(&store, &key, &try_for(&store, kind))), "{name}");

@@ -9,7 +9,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn begin(store: &CasStore<Fake>, slots: Option<Slots>) -> (Id, Request) {
     let id = Id::random_in(store.backend.inbox());
     let ask = Ask { slots, digest: None, after_crash: AfterCrash::RunAgain };
-    (id, HoldKind::Record(ask).acquire(id, LEASE, None))
+    (id, ask.begin(id, LEASE, None))
 }
 
 fn finish(id: Id, bytes: usize) -> Request {
@@ -54,7 +54,7 @@ fn slots_go_on_while_no_process_is_connected() {
 }
 
 fn kind() -> HoldKind {
-    HoldKind::Record(Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain })
+    HoldKind::Record
 }
 
 #[test]
