@@ -123,7 +123,7 @@ pub(crate) async fn failed_run_is_followed_by_the_next_caller([one, other, _]: [
     let first = tokio::spawn(async move {
         let body = async move |run: &Guard| {
             asked.await.unwrap();
-            Err::<u64, _>(Error::from(run.check().err().unwrap_or_else(misused)))
+            Err::<u64, _>(run.check().err().unwrap_or_else(misused))
         };
         record.run(body).await
     });

@@ -136,19 +136,19 @@ impl<T> Deref for Ended<'_, T> {
     type Target = Success;
 
     fn deref(&self) -> &Success {
-        &Success
+        &Success(true)
     }
 }
 
 /// A value that is no `Result`.
 #[derive(Debug)]
-pub struct Success;
+pub struct Success(bool);
 
 impl Success {
     /// Returns `true`.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        true
+        self.0
     }
 }
 

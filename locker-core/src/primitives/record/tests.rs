@@ -293,7 +293,7 @@ fn operator_settles_an_unknown_outcome() {
     let ask = Ask { after_crash: REFUSE, ..KEPT };
     let mut record = contended(ask);
     record.advance(LEASE);
-    record.with(|state, context| state.delete(context));
+    record.with(super::super::state::State::delete);
     record.run(2, ask);
 }
 
@@ -316,7 +316,7 @@ fn slot_runs_once() {
     let mut record = Bench::<State>::new();
     let (_, slot, missed) = record.run(1, hourly());
     let slot = slot.expect("a slot");
-    assert_eq!((slot.as_micros() % HOUR.as_micros() as u64, missed), (600_000_000, 0));
+    assert_eq!((u128::from(slot.as_micros()) % HOUR.as_micros(), missed), (600_000_000, 0));
     record.finish(1, "x", 2 * HOUR);
     let end = slot + HOUR;
     record.now = end - HOURLY.early() - Duration::from_micros(1);
@@ -439,13 +439,13 @@ fn nothing_begins_in_a_quiet_time_and_replays_go_on() {
 fn deletion_forgets_all_but_what_waiters_were_told() {
     let mut record = contended(KEPT);
     record.finish(1, "x", KEEP);
-    record.with(|state, context| state.delete(context));
+    record.with(super::super::state::State::delete);
     assert!(!record.state.is_in_use());
     assert_eq!(record.begin(2, KEPT), finished("x"));
     record.run(4, KEPT);
     assert!(record.is_queued(5, KEPT));
     record.notified();
-    record.with(|state, context| state.delete(context));
+    record.with(super::super::state::State::delete);
     assert_eq!(record.notified(), [id(5)]);
     assert_eq!(record.finish(4, "y", KEEP), Reply::Lost);
     record.advance(TOMBSTONE);
