@@ -36,6 +36,11 @@ pub struct GuideToTheAttributes;
 #[doc = include_str!("../docs/how-to/elect-a-leader.md")]
 pub struct GuideToLeaders;
 
+/// The page on runs once per slot, whose programs are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/how-to/run-once.md")]
+pub struct GuideToRunsOncePerSlot;
+
 /// The page on errors, whose programs are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/how-to/handle-errors.md")]

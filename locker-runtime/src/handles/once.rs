@@ -82,8 +82,8 @@ impl Once {
 /// use std::time::Duration;
 /// let locker = Locker::memory();
 /// let report = || locker.once("report").per(Duration::from_secs(24 * 60 * 60));
-/// let ran = report().run(async |_: &Guard| locker::Result::Ok("written")).await?;
-/// let skipped = report().run(async |_: &Guard| locker::Result::Ok("written twice")).await?;
+/// let ran = report().run(async |_: &Guard| Ok::<_, locker::Error>("written")).await?;
+/// let skipped = report().run(async |_: &Guard| Ok::<_, locker::Error>("written twice")).await?;
 /// assert_eq!((ran, skipped), (Some("written"), None));
 /// # Ok(()) }
 /// ```
