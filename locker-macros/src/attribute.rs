@@ -42,6 +42,7 @@ pub(crate) enum OptionName {
     Burst,
     Every,
     From,
+    Early,
     AfterCrash,
     OnSkip,
 }
@@ -119,6 +120,7 @@ impl OptionName {
             Self::Burst => &["burst"],
             Self::Every => &["every"],
             Self::From => &["from"],
+            Self::Early => &["early"],
             Self::AfterCrash => &["after_crash"],
             Self::OnSkip => &["on_skip"],
         }
@@ -191,7 +193,7 @@ impl Attribute {
             Self::Rate => [&[O::Size, O::Interval, O::Algorithm, O::Burst], &[]],
             Self::Semaphore => [HOLDING, &[O::Size]],
             Self::Leader => [HOLDING, &[]],
-            Self::Once => [HOLDING, &[O::Every, O::From, O::AfterCrash, O::OnSkip]],
+            Self::Once => [HOLDING, &[O::Every, O::From, O::Early, O::AfterCrash, O::OnSkip]],
         };
         let all = COMMON.iter().chain(own[0]).chain(own[1]).copied();
         all.filter(move |option| self.why_not(*option).is_none())

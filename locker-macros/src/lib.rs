@@ -301,13 +301,14 @@ pub fn leader(args: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 ///
 /// The first call of a slot runs. Others wait for it up to `timeout`, and are skipped once it has succeeded. If it
-/// returns an error, panics, is dropped or dies, the next call runs. A call up to 30 s before a slot, or a tenth of the
-/// slot if that is less, counts for it. Slots in which nobody called are not made up.
+/// returns an error, panics, is dropped or dies, the next call runs. Slots in which nobody called are not made up.
 ///
 /// # Options
 ///
 /// - `"1d"` or `every = "1d"`: the length of a slot, 1 s to 366 d. Required.
 /// - `from = "3h"`: when slots begin, after midnight UTC. Default: 0.
+/// - `early`: how much earlier than its slot a call counts for it, at most half of a slot: hosts are early and late.
+///   Default: 30 s, or a tenth of the slot if that is less.
 /// - `timeout`: how long a call waits for another run. Default: half of a slot. `0` never waits.
 /// - `after_crash = "refuse"`: calls get `Lost` in a slot in which a run ended without success and without a failure,
 ///   because its process died or its lease was lost; the next slot runs. Default: `"repeat"`, the next call runs.

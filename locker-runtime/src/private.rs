@@ -33,7 +33,9 @@ pub use locker_core::{
     key::{Function, FunctionDigest, KeyBuilder},
     primitives::rate_limiter::Quota,
 };
-pub use once::{AsyncRun, BlockingRun, Ended, Skipped, begin, begin_blocking, end, once_per, once_per_key};
+pub use once::{
+    AsyncRun, BlockingRun, Ended, Skipped, begin, begin_blocking, end, end_certainly, once_per, once_per_key,
+};
 pub use outcome::{FromLocker, Outcome, never};
 pub use scope::{
     AsyncScope, BlockingScope, acquire, acquire_blocking, call, cancel_on_lost, capture, leave,

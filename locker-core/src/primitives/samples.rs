@@ -66,7 +66,7 @@ fn held<A: Copy>(Ids { id, once }: Ids, ask: A) -> [HoldRequest<A>; 9] {
 }
 
 fn records(ids: Ids) -> impl Iterator<Item = record::Request> {
-    let slots = Some(Slots { every: LEASE, from: Duration::from_secs(3) });
+    let slots = Some(Slots { from: Duration::from_secs(3), ..Slots::new(LEASE) });
     let kept = Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain };
     let refused = Ask { slots, digest: Some(ids.id), after_crash: AfterCrash::Refuse { keep: LEASE } };
     let value = Value::new("a result".as_bytes()).unwrap_or_default();

@@ -180,6 +180,7 @@ fn settings(layer: &Layer) -> TokenStream {
         (OptionName::StopBefore, &options.stop_before),
         (OptionName::MinHold, &options.min_hold),
         (OptionName::From, &options.from),
+        (OptionName::Early, &options.early),
     ];
     let durations = durations.into_iter().filter_map(|(name, given)| {
         let value = constants::time(layer, name, &given.as_ref()?.value);

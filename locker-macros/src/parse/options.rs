@@ -56,6 +56,7 @@ pub(crate) struct Options {
     pub(crate) burst: Option<Given<Expr>>,
     pub(crate) every: Option<Given<Time>>,
     pub(crate) from: Option<Given<Time>>,
+    pub(crate) early: Option<Given<Time>>,
     pub(crate) after_crash: Option<Given<LitStr>>,
     pub(crate) on_skip: Option<Given<ExprPath>>,
 }
@@ -121,6 +122,7 @@ impl Options {
             O::Burst => set_once(&mut self.burst, option, input, count_to(MOST)),
             O::Every => set_once(&mut self.every, option, input, value),
             O::From => set_once(&mut self.from, option, input, value),
+            O::Early => set_once(&mut self.early, option, input, value),
             O::AfterCrash => set_once(&mut self.after_crash, option, input, choice_of(&["refuse", "repeat"])),
             O::OnSkip => set_once(&mut self.on_skip, option, input, maker),
         }

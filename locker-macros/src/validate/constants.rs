@@ -45,6 +45,7 @@ pub(crate) fn constants(options: &Options) -> impl Iterator<Item = Constant<'_>>
         (OptionName::Interval, Range::Interval, &options.interval),
         (OptionName::Every, Range::Every, &options.every),
         (OptionName::From, Range::Margin, &options.from),
+        (OptionName::Early, Range::Margin, &options.early),
     ];
     let times = times.into_iter().filter_map(|(name, range, given)| {
         let Given { option: written, value: Time::Constant(value) } = given.as_ref()? else { return None };

@@ -52,6 +52,7 @@ fn check_durations(options: &Options) -> Result<()> {
         (&options.stop_before, Duration::ZERO),
         (&options.min_hold, Duration::ZERO),
         (&options.from, Duration::ZERO),
+        (&options.early, Duration::ZERO),
     ];
     for (given, shortest) in limits {
         given.as_ref().map_or(Ok(()), |given| check_range(given, shortest))?;
@@ -68,6 +69,17 @@ fn check_every(options: &Options) -> Result<()> {
     match (&options.every, known(options.every.as_ref())) {
         (Some(given), Some(every)) if !EVERY.contains(&every) => {
             let why = format!("every {} is out of range: give 1s to 366d", format_duration(every));
+            Err(Error::new(given.value.span(), why))
+        }
+        _ => check_early(options),
+    }
+}
+
+fn check_early(options: &Options) -> Result<()> {
+    match (&options.early, known(options.early.as_ref()), known(options.every.as_ref())) {
+        (Some(given), Some(early), Some(every)) if early > every / 2 => {
+            let (early, every) = (format_duration(early), format_duration(every));
+            let why = format!("early {early} is more than half of every {every}");
             Err(Error::new(given.value.span(), why))
         }
         _ => Ok(()),

@@ -380,7 +380,7 @@ impl LockRequest {
     /// Ends the call that asks a record. Returns what it has replied beside what was acquired.
     pub(super) fn entered(&self, acquired: Result<Acquired>, call: &Call<'_>) -> Result<Entered> {
         let entered = acquired.and_then(|acquired| match acquired.reply {
-            Reply::Begun { fence, .. } => Ok(Entered::Runs { fence, acquired }),
+            Reply::Begun { fence, slot, missed } => Ok(Entered::Runs { fence, slot, missed, acquired }),
             Reply::Finished { .. } => Ok(Entered::Finished),
             reply => Err(record_error(reply).with_key(self.key.as_str())),
         });
@@ -403,7 +403,7 @@ impl LockRequest {
 #[derive(Debug)]
 pub(super) enum Entered {
     /// The caller runs.
-    Runs { fence: u64, acquired: Acquired },
+    Runs { fence: u64, slot: Option<Timestamp>, missed: u64, acquired: Acquired },
     /// Another call has succeeded.
     Finished,
 }

@@ -58,8 +58,7 @@ impl Once {
     pub fn per(self, every: Duration) -> OncePer {
         let Self { locker, key, origin } = self;
         let settings = locker.settings();
-        let slots = Slots { every, from: Duration::ZERO };
-        let timeout = None;
+        let (timeout, slots) = (None, Slots::new(every));
         OncePer { locker, key, origin, settings, timeout, slots, after_crash: false }
     }
 }
@@ -67,8 +66,8 @@ impl Once {
 /// A request to run once in each slot of time. Created by [`Once::per`].
 ///
 /// The first caller of a slot runs. The others wait for it, and are skipped once it has succeeded; if it fails or its
-/// process ends, the next one runs. A run belongs to the slot in which it began. A call up to 30 s before a slot, or a
-/// tenth of it if that is less, counts for it, because hosts are early and late.
+/// process ends, the next one runs. A run belongs to the slot in which it began. A call shortly before a slot counts for
+/// it ([`early`](Self::early)), because hosts are early and late.
 ///
 /// While the store keeps its data, a slot sees one success, and runs overlap only past a lost lease. A run whose process
 /// dies between its effect and its end is repeated: see [`refuse_after_crash`](Self::refuse_after_crash), and for
@@ -107,6 +106,13 @@ impl OncePer {
         self
     }
 
+    /// Sets how much earlier than its slot a call counts for it, at most half of a slot. Default: 30 s, or a tenth of the
+    /// slot if that is less.
+    pub fn early(mut self, early: Duration) -> Self {
+        self.slots.early = early;
+        self
+    }
+
     /// Sets how long others wait if the process of a run dies. Default 10 s, 1 ms to 10 years.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
@@ -129,6 +135,18 @@ impl OncePer {
     margin_setters!();
 
     hold_setters!();
+
+    /// Makes errors name no place of the program.
+    #[doc(hidden)]
+    pub fn without_place(self) -> Self {
+        Self { origin: Origin::Elsewhere, ..self }
+    }
+
+    /// Sets the slots.
+    #[doc(hidden)]
+    pub fn slots(self, slots: Slots) -> Self {
+        Self { slots, ..self }
+    }
 
     /// Runs `body`, unless it has succeeded in this slot. Returns `None` if it was skipped.
     ///
@@ -172,8 +190,8 @@ impl OncePer {
         let ask = Ask { slots: Some(self.slots), digest: None, after_crash };
         let begin = |request: LockRequest, id: Id, entered| match entered {
             Entered::Finished => None,
-            Entered::Runs { fence, acquired } => {
-                let guard = request.hold(id, (fence, acquired));
+            Entered::Runs { fence, slot, missed, acquired } => {
+                let guard = request.hold(id, (fence, acquired)).in_slot(slot, missed);
                 Some(Run { guard, keep })
             }
         };
@@ -188,13 +206,31 @@ impl OncePer {
 
     /// Checks the settings, as the call itself does.
     pub(crate) fn check(&self) -> Result<()> {
-        let (shortest, longest) = EVERY;
-        if !(shortest..=longest).contains(&self.slots.every) {
-            let every = format_duration(self.slots.every);
-            return misused(format!("every {every} is out of range: give 1s to 366d"));
-        }
-        check_range("from", self.slots.from, Duration::ZERO)
+        check_slots(self.slots)
     }
+}
+
+fn check_slots(Slots { every, from, early }: Slots) -> Result<()> {
+    let (shortest, longest) = EVERY;
+    if !(shortest..=longest).contains(&every) {
+        let every = format_duration(every);
+        return misused(format!("every {every} is out of range: give 1s to 366d"));
+    }
+    if early > every / 2 {
+        let (early, every) = (format_duration(early), format_duration(every));
+        return misused(format!("early {early} is more than half of every {every}"));
+    }
+    check_range("from", from, Duration::ZERO)
+}
+
+/// Returns slots, with the defaults for what is not given, after checking them.
+///
+/// # Errors
+/// `Misused` if one is out of range.
+pub fn slots(every: Duration, from: Option<Duration>, early: Option<Duration>) -> Result<Slots> {
+    let default = Slots::new(every);
+    let slots = Slots { every, from: from.unwrap_or(default.from), early: early.unwrap_or(default.early) };
+    check_slots(slots).map(|()| slots)
 }
 
 /// A run that goes on.

@@ -22,7 +22,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::Poll,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 use tokio::sync::oneshot;
 
@@ -53,6 +53,14 @@ pub struct Guard {
     watched: Option<usize>,
     pub(super) release: Release,
     id: OnceBox<String>,
+    slot: Option<Slot>,
+}
+
+/// The slot of a run, and how many before it had no success.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    begins: Timestamp,
+    missed: u64,
 }
 
 /// What the end of a guard does to the hold.
@@ -68,7 +76,7 @@ pub(crate) enum Release {
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, release: Release) -> Self {
-        Self { watched: Some(Renewer::watch(&hold)), hold, release, id: OnceBox::new() }
+        Self { watched: Some(Renewer::watch(&hold)), hold, release, id: OnceBox::new(), slot: None }
     }
 
     /// Returns the key, with its prefix.
@@ -93,6 +101,24 @@ impl Guard {
     #[must_use]
     pub fn id(&self) -> &str {
         self.id.get_or_init(|| Box::new(self.hold.id().to_string()))
+    }
+
+    /// Returns when the slot begins in which this run counts. `None` unless it is a run of `once_per`.
+    #[must_use]
+    pub fn slot(&self) -> Option<SystemTime> {
+        self.slot.map(|slot| UNIX_EPOCH + Duration::from_micros(slot.begins.as_micros()))
+    }
+
+    /// Returns how many slots had no success, from the last one that had until this one. 0 if no run is remembered, which
+    /// is for two slots after a success; and unless this is a run of `once_per`.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.slot.map_or(0, |slot| slot.missed)
+    }
+
+    pub(crate) fn in_slot(mut self, begins: Option<Timestamp>, missed: u64) -> Self {
+        self.slot = begins.map(|begins| Slot { begins, missed });
+        self
     }
 
     /// Returns how much of the lease is left by the local clock, or zero if the lease may be over. Zero in a forked
@@ -204,12 +230,15 @@ impl Guard {
         }
     }
 
-    async fn finish_until_certain(mut self, value: Value, keep: Duration) -> Result<()> {
-        let hold = self.hold();
-        let ended = hold.record_success(value, keep).await;
+    /// Ends a run with success, once that is certain. If the future is dropped, nobody knows until the end of the lease.
+    ///
+    /// # Errors
+    /// `Lost` if the run was over before, and others may have run; `Unavailable` if the store has not answered for a
+    /// lease and a minute.
+    pub(crate) async fn finish_until_certain(mut self, value: Value, keep: Duration) -> Result<()> {
         // Whatever the store may have carried out, a failure is not reported any more.
         self.release = Release::OnExpiry;
-        ended
+        self.hold().record_success(value, keep).await
     }
 
     /// [`release`](Self::release) for callers that are not async: blocks this thread.

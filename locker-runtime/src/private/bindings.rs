@@ -4,7 +4,6 @@
 //! A binding has futures that outlive the borrow of a guard, callers that have something to let go of while they wait,
 //! lockers that are opened at their first use, and processes that fork.
 
-pub use crate::stores::without_login;
 #[cfg(feature = "_control")]
 use crate::testing::{Control, memory_with};
 use crate::{
@@ -13,6 +12,7 @@ use crate::{
     lease::{Guard, Hold, release_all, worst},
     locker::Locker,
 };
+pub use crate::{handles::once::slots, stores::without_login};
 use futures_util::{
     FutureExt,
     future::{BoxFuture, join_all},

@@ -69,6 +69,21 @@ fn ended(run: AsyncRun, is_success: bool) -> impl Future<Output = Result<()>> + 
     }
 }
 
+/// Ends a run, with success or without, once that is certain. If the future is dropped, nobody knows until the end of
+/// the lease.
+///
+/// # Errors
+/// `Lost` if the run was over before; `Unavailable` if the store has not answered for a lease and a minute, or for a
+/// third of a lease if the run has failed.
+pub async fn end_certainly(run: AsyncRun, is_success: bool) -> Result<()> {
+    let AsyncRun { scope, keep } = run;
+    if is_success {
+        scope.into_guard().finish_until_certain(Value::default(), keep).await
+    } else {
+        scope.into_guard().release().await
+    }
+}
+
 /// The run of a plain function. Dropping it ends the run without success and blocks the thread, also after a panic.
 #[derive(Debug)]
 pub struct BlockingRun {

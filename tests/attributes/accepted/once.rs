@@ -22,7 +22,7 @@ async fn in_future(tenant: &str) -> Done<Option<String>> {
     Ok(Some(format!("{tenant} {}", run.key())))
 }
 
-#[once_per(every = YEAR, name = "once unit", after_crash = "refuse", lease = 10, locker = LOCKER)]
+#[once_per(every = YEAR, name = "once unit", early = "180d", after_crash = "refuse", lease = 10, locker = LOCKER)]
 async fn unit(runs: &AtomicUsize) -> Done {
     runs.fetch_add(1, Ordering::Relaxed);
     Ok(())

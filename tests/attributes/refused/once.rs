@@ -12,6 +12,12 @@ fn too_rarely() -> locker::Result<()> {
     Ok(())
 }
 
+#[once_per("1h", early = "40m")]
+//~ `"40m"`: early 40m is more than half of every 1h
+fn too_early() -> locker::Result<()> {
+    Ok(())
+}
+
 #[once_per(args(tenant))]
 //~ `#[once_per(args(tenant))]`: `once_per` needs `every`: `"1d", args(0)`
 fn of_no_slot(tenant: u64) -> locker::Result<()> {

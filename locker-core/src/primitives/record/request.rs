@@ -73,21 +73,23 @@ pub struct Slots {
     pub every: Duration,
     /// When slots begin, from the Unix epoch.
     pub from: Duration,
+    /// How much earlier than its slot a call counts for it. The clocks of hosts and their timers are not exact.
+    pub early: Duration,
 }
 
 impl Slots {
-    /// Returns how much earlier than its slot a call counts for it: 30 s or a tenth of the slot, whichever is less.
-    /// The clocks of hosts and their timers are not exact.
+    /// Returns slots of this length from the Unix epoch, for which calls count 30 s before them, or a tenth of a slot if
+    /// that is less.
     #[must_use]
-    pub fn early(self) -> Duration {
+    pub fn new(every: Duration) -> Self {
         const MOST: Duration = Duration::from_secs(30);
-        MOST.min(self.every / 10)
+        Self { every, from: Duration::ZERO, early: MOST.min(every / 10) }
     }
 
     /// Returns the beginning of the slot that a call at `time` belongs to.
     #[must_use]
     pub fn at(self, time: Timestamp) -> Timestamp {
-        let since = (time + self.early() - self.from).as_micros();
+        let since = (time + self.early - self.from).as_micros();
         Timestamp::from_micros(since - since % self.micros()) + self.from
     }
 

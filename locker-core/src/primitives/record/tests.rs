@@ -18,7 +18,7 @@ const REFUSE: AfterCrash = AfterCrash::Refuse { keep: KEEP };
 
 /// Of a result that is kept.
 const KEPT: Ask = Ask { slots: None, digest: None, after_crash: AfterCrash::RunAgain };
-const HOURLY: Slots = Slots { every: HOUR, from: Duration::from_secs(600) };
+const HOURLY: Slots = Slots { every: HOUR, from: Duration::from_secs(600), early: Duration::from_secs(30) };
 
 fn id(number: u128) -> Id {
     Id::from(number)
@@ -319,24 +319,27 @@ fn slot_runs_once() {
     assert_eq!((u128::from(slot.as_micros()) % HOUR.as_micros(), missed), (600_000_000, 0));
     record.finish(1, "x", 2 * HOUR);
     let end = slot + HOUR;
-    record.now = end - HOURLY.early() - Duration::from_micros(1);
+    record.now = end - HOURLY.early - Duration::from_micros(1);
     assert_eq!(record.begin(2, hourly()), finished("x"));
-    record.now = end - HOURLY.early();
+    record.now = end - HOURLY.early;
     assert_eq!(record.run(2, hourly()).1, Some(end), "it is early, and counts for its slot");
 }
 
 #[test]
 fn slots_are_as_early_as_a_tenth_allows() {
     let at = |seconds: u64| Timestamp::from_micros(seconds * 1_000_000);
-    let minutely = Slots { every: MINUTE, from: Duration::ZERO };
+    let minutely = Slots::new(MINUTE);
     assert_eq!(
         (minutely.at(at(119)), minutely.at(at(114)), minutely.at(at(113))),
         (at(120), at(120), at(60))
     );
-    let daily = Slots { every: 24 * HOUR, from: 3 * HOUR };
+    let daily = Slots { from: 3 * HOUR, ..Slots::new(24 * HOUR) };
     assert_eq!(daily.at(at(86_400 + 3 * 3600 - 30)), at(86_400 + 3 * 3600));
     assert_eq!(daily.at(at(86_400 + 3 * 3600 - 31)), at(3 * 3600));
-    let none = Slots { every: Duration::ZERO, from: Duration::MAX };
+    let earlier = Slots { early: 12 * HOUR, ..daily };
+    assert_eq!(earlier.at(at(86_400 + 3 * 3600 - 12 * 3600)), at(86_400 + 3 * 3600));
+    assert_eq!(earlier.at(at(86_400 + 3 * 3600 - 12 * 3600 - 1)), at(3 * 3600));
+    let none = Slots { every: Duration::ZERO, from: Duration::MAX, early: Duration::MAX };
     let _ = (none.at(at(5)), none.at(Timestamp::NEVER), none.count(at(1), Timestamp::NEVER));
 }
 

@@ -35,7 +35,7 @@ fn values_with_a_record_alone_have_the_new_format() {
 #[test]
 fn slots_go_on_while_no_process_is_connected() {
     let (store, key) = (store(&world(), "clock=ticked"), Key::new("record"));
-    let slots = Some(Slots { every: HOUR, from: Duration::ZERO });
+    let slots = Some(Slots::new(HOUR));
     let (one, request) = begin(&store, slots);
     let Ok(Reply::Begun { slot: Some(first), fence, missed: 0 }) = call(&store, &key, &request) else {
         panic!("not begun")

@@ -14,7 +14,7 @@ use locker_core::{
         inspection::{Held, Inspection},
         latch,
         rate_limiter::{self, NO_BURST, Quota},
-        record::{self, AfterCrash, Ask},
+        record::{self, AfterCrash, Ask, Slots},
         semaphore, watchdog,
     },
 };
@@ -277,17 +277,17 @@ fn of_record(request: &record::Request, start: Start<'_>) -> Invocation {
                 let call = begin("renew", id, None).argument(lease_argument(lease));
                 match once {
                     None => call,
-                    Some(once) => by_name(call, 3, false, once),
+                    Some(once) => by_name(call, 4, false, once),
                 }
                 .promise()
             }
             HoldRequest::Release { id, tombstone, once: None } => {
-                with_tombstone(begin("release", id, None), 5, tombstone)
+                with_tombstone(begin("release", id, None), 6, tombstone)
             }
             HoldRequest::Release { id, tombstone, once: Some(once) } => {
-                by_name(begin("release", id, None), 4, tombstone, once)
+                by_name(begin("release", id, None), 5, tombstone, once)
             }
-            HoldRequest::Cancel { id, tombstone } => with_tombstone(begin("cancel", id, None), 5, tombstone),
+            HoldRequest::Cancel { id, tombstone } => with_tombstone(begin("cancel", id, None), 6, tombstone),
             HoldRequest::Evict { of, up_to } => begin("evict", of.unwrap_or(Id::ZERO), None).argument(up_to),
         },
         record::Request::Finish { id, value, keep } => {
@@ -300,8 +300,10 @@ fn of_record(request: &record::Request, start: Start<'_>) -> Invocation {
 fn of_ask(call: Invocation, Ask { slots, digest, after_crash }: Ask) -> Invocation {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let call = match slots {
-        None => without(call, 2),
-        Some(slots) => call.argument(micros(slots.every).max(1)).argument(micros(slots.from)),
+        None => without(call, 3),
+        Some(Slots { every, from, early }) => {
+            call.argument(micros(every).max(1)).argument(micros(from)).argument(micros(early))
+        }
     };
     let call = match digest {
         None => call.argument("-"),

@@ -226,7 +226,7 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 25] = [
             "if last and slot == last.slot then",
         ),
     ),
-    (requests::record, ("nothing is early", "math.min(30 * SECOND * 1000, math.floor(every / 10))", "0")),
+    (requests::record, ("nothing is early", "tonumber(ARGV[8])", "0")),
     (
         requests::record,
         ("waiter misses its result", "success.id == id or told == text(success.fence)", "success.id == id"),
@@ -301,7 +301,7 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 25] = [
         requests::record,
         (
             "a late release counts",
-            "if is_late(tombstones, ARGV[9], ARGV[11]) or not give_up()",
+            "if is_late(tombstones, ARGV[10], ARGV[12]) or not give_up()",
             "if not give_up()",
         ),
     ),

@@ -266,8 +266,9 @@ pub(super) fn counter(ids: &[Id], rng: &mut Rng) -> Request {
 pub(super) fn record(ids: &[Id], rng: &mut Rng) -> Request {
     let has_slots = ids.len().is_multiple_of(2);
     let ask = |_: Id, rng: &mut Rng| {
-        let (every, from) = (milliseconds(rng, &[50, 900, 2_000, 2_000]), milliseconds(rng, &[0, 0, 7]));
-        let slots = (has_slots != (rng.u8(..20) == 0)).then_some(Slots { every, from });
+        let every = milliseconds(rng, &[50, 900, 2_000, 2_000]);
+        let (from, early) = (milliseconds(rng, &[0, 0, 7]), milliseconds(rng, &[0, 5, 200]));
+        let slots = (has_slots != (rng.u8(..20) == 0)).then_some(Slots { every, from, early });
         let digest = one_of(rng, &[None, Some(Id::of("a")), Some(Id::of("a")), Some(Id::of("b"))]);
         let refuse = AfterCrash::Refuse { keep: milliseconds(rng, &[1, 50, 4_000, 100_000]) };
         Ask { slots, digest, after_crash: one_of(rng, &[AfterCrash::RunAgain, AfterCrash::RunAgain, refuse]) }

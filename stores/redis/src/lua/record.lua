@@ -10,10 +10,11 @@
 -- KEYS[8]  the last fence of all names, as in lock.lua
 -- ARGV[5]  lease in milliseconds, 'inf': without end; to finish how long to keep the value; to evict the highest fence
 -- ARGV[6]  microseconds from slot to slot, '-': no slots; to finish the value
--- ARGV[7]  microseconds from the epoch to a slot   ARGV[8]  digest, '-': any
--- ARGV[9]  milliseconds for which the outcome of a run without a word is unknown, '-': it may be repeated;
+-- ARGV[7]  microseconds from the epoch to a slot   ARGV[8]  microseconds by which a call may be early
+-- ARGV[9]  digest, '-': any
+-- ARGV[10] milliseconds for which the outcome of a run without a word is unknown, '-': it may be repeated;
 --          the attempt of a renewal or release
--- ARGV[10] 1: refuse this id from now on   ARGV[11] 1: refuse this attempt from now on
+-- ARGV[11] 1: refuse this id from now on   ARGV[12] 1: refuse this attempt from now on
 --
 -- {'begun', fence, slot or -1, slots missed} | {'finished', value} | {'mismatch'} | {'queued', ahead, microseconds}
 -- | {'busy', microseconds} | {'recorded'} | {'released'} | {'not_held'} | {'renewed', fence} | {'lost'} | {'cancelled'}
@@ -219,15 +220,15 @@ if unknown and unknown.till <= time then
   unknown = nil
   put('unknown', nil)
 end
-if ARGV[10] == '1' then
+if ARGV[11] == '1' then
   remember(tombstones, id)
 end
 
-local every, digest = tonumber(ARGV[6]), ARGV[8]
+local every, digest = tonumber(ARGV[6]), ARGV[9]
 local slot = -1
 if op == 'acquire' and every then
   local from = tonumber(ARGV[7])
-  local since = math.max(0, time + math.min(30 * SECOND * 1000, math.floor(every / 10)) - from)
+  local since = math.max(0, time + tonumber(ARGV[8]) - from)
   slot = since - since % every + from
 end
 
@@ -337,13 +338,13 @@ local function acquire()
   fence = math.max(fence < 2 ^ 53 and fence + 1 or 0, time)
   redis.call('SET', last_fence, text(fence))
   run = {id = id, fence = fence, till = after(tonumber(ARGV[5])), slot = slot, digest = digest,
-    rest = text(missed()) .. ' ' .. ARGV[9]}
+    rest = text(missed()) .. ' ' .. ARGV[10]}
   save_run()
   return run_reply()
 end
 
 local function renew()
-  local late = is_late(tombstones, ARGV[9], ARGV[11])
+  local late = is_late(tombstones, ARGV[10], ARGV[12])
   if not run or run.id ~= id then
     return {'lost'}
   elseif not late then
@@ -353,7 +354,7 @@ local function renew()
 end
 
 local function release()
-  if is_late(tombstones, ARGV[9], ARGV[11]) or not give_up() then
+  if is_late(tombstones, ARGV[10], ARGV[12]) or not give_up() then
     return {'not_held'}
   end
   return {'released'}

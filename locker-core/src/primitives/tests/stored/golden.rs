@@ -55,7 +55,7 @@ fn name(number: u8) -> Option<Id> {
 /// A record with a run, an outcome that is unknown, a result with a waiter that has not asked again, a waiter, and a
 /// tombstone.
 fn runs() -> Vec<Request> {
-    let slots = Some(Slots { every: Duration::from_millis(20), from: Duration::from_millis(3) });
+    let slots = Some(Slots { from: Duration::from_millis(3), ..Slots::new(Duration::from_millis(20)) });
     let ask = Ask { slots, digest: Some(id(40)), after_crash: AfterCrash::Refuse { keep: LEASE } };
     let begin = |number, lease| HoldRequest::Acquire { id: id(number), lease, wait: WAIT, ask };
     let finish = record::Request::Finish {

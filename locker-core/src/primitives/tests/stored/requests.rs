@@ -189,8 +189,8 @@ fn counter() -> impl Strategy<Value = Request> {
 }
 
 fn record() -> impl Strategy<Value = Request> {
-    let slots =
-        (millis(&[1, 1_000, 60_000]), millis(&[0, 300])).prop_map(|(every, from)| Slots { every, from });
+    let slots = (millis(&[1, 1_000, 60_000]), millis(&[0, 300]), millis(&[0, 1, 30_000]))
+        .prop_map(|(every, from, early)| Slots { every, from, early });
     let digest = prop::option::weighted(0.3, (40..42_u8).prop_map(id));
     let refuse = lease().prop_map(|keep| AfterCrash::Refuse { keep });
     let after_crash = prop_oneof![2 => Just(AfterCrash::RunAgain), 1 => refuse];
