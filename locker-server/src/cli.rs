@@ -4,6 +4,7 @@
 
 pub(crate) mod health;
 pub(crate) mod lead;
+pub(crate) mod once;
 pub(crate) mod packaging;
 pub(crate) mod parse;
 
@@ -251,9 +252,9 @@ pub struct Run {
     /// How long other callers wait if this machine dies. The lease is renewed while the command runs
     #[arg(long, env = "LOCKER_LEASE", default_value = "30s", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub lease: Duration,
-    /// How long to wait for the lock. 0s tries once
-    #[arg(long, env = "LOCKER_TIMEOUT", default_value = "10s", value_name = "TIME", value_parser = duration)]
-    pub timeout: Duration,
+    /// How long to wait for the lock. 0s tries once. Default: 10s, with --once-per half of a slot
+    #[arg(long, env = "LOCKER_TIMEOUT", value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
     /// End the hold, and with it the command, this long after the start. Default: none, and a warning every 10 leases
     #[arg(long, env = "LOCKER_MAX_HOLD", value_name = "TIME", value_parser = a_millisecond_or_more)]
     pub max_hold: Option<Duration>,
@@ -270,6 +271,9 @@ pub struct Run {
     /// Exit code if the lock was not acquired in time
     #[arg(long, env = "LOCKER_CONFLICT_EXIT_CODE", default_value_t = exit_code::NOT_HELD, value_name = "CODE")]
     pub conflict_exit_code: u8,
+    /// See [`Once`](once::Once).
+    #[command(flatten)]
+    pub once: once::Once,
     /// Print how it ended as one line of JSON on standard error, after everything else
     #[arg(long, env = "LOCKER_JSON", value_parser = BoolishValueParser::new())]
     pub json: bool,
@@ -285,10 +289,27 @@ impl Run {
     /// Returns the kind of the primitive, as keys spell it.
     pub(crate) fn kind(&self) -> &'static str {
         match self.permits {
+            _ if self.once.once_per.is_some() => "once",
             Some(_) => "semaphore",
             None if self.read => "rwlock",
             None => "lock",
         }
+    }
+
+    /// Returns how long to wait.
+    pub(crate) fn timeout(&self) -> Duration {
+        const LOCK: Duration = Duration::from_secs(10);
+        self.timeout.unwrap_or_else(|| self.once.once_per.map_or(LOCK, |every| every / 2))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.read && self.permits.is_some() {
+            return Err("--read beside --permits: a semaphore has no readers, give one of the two".into());
+        }
+        if self.once.once_per.is_some() && (self.read || self.permits.is_some()) {
+            return Err("--once-per beside --read or --permits: one command runs per slot".into());
+        }
+        self.once.check()
     }
 }
 
@@ -296,8 +317,14 @@ const RUN: &str = "\
 Environment of the command:
   LOCKER_KEY    the key of the lock
   LOCKER_FENCE  rises with every holder of a lock: lets a resource reject late writers
+  with --once-per:
+  LOCKER_SLOT   when the slot begins, such as 2026-11-28T03:00:00Z
+  LOCKER_MISSED how many slots had no success since the last one; 0 if none is remembered, for two slots
 
---json prints name, key, fence, waited_ms, held_ms, outcome (held, busy, lost or unavailable) and exit.
+With --once-per a command that ends with 0 has succeeded: its slot is done. If it ends with another code, the next \
+call runs. What runs when a machine dies in between: --after-crash.
+
+--json prints name, key, fence, waited_ms, held_ms, outcome (held, skipped, busy, lost or unavailable) and exit.
 
 Exit codes:
   n        that of the command; 128 + n if signal n ended it or the wait
@@ -305,7 +332,7 @@ Exit codes:
   64       wrong options, no store, an invalid name, or a store that refuses its user
   65       the key is of another kind, or its data are of a later version
   69       the store is unavailable
-  75       the lock was lost, or not acquired in time (--conflict-exit-code)
+  75       the lock was lost, or not acquired in time (--conflict-exit-code); --after-crash refuse
   126      the command cannot be run
   127      the command does not exist
 
@@ -319,7 +346,8 @@ mails nothing.
 
 Example, in the crontab of every machine; with file:///DIR in the crontab of one:
   LOCKER_URL=redis://10.0.0.7
-  0 3 * * *  locker run --timeout 0s backup -- /usr/local/bin/backup";
+  0 3 * * *  locker run --timeout 0s backup -- /usr/local/bin/backup
+  0 3 * * *  locker run --once-per 1d --from 3h report -- /usr/local/bin/report";
 
 /// Options of `locker ls`.
 #[derive(Args, Clone, Debug, Default)]
@@ -578,12 +606,10 @@ fn up_to_a_day(text: &str) -> Result<Duration, String> {
 
 impl Cli {
     /// Checks combinations of options from all sources, which clap cannot check.
-    fn check(&self) -> Result<(), &'static str> {
+    fn check(&self) -> Result<(), String> {
         match &self.command {
-            Command::Serve(serve) => serve.check(),
-            Command::Run(run) if run.read && run.permits.is_some() => {
-                Err("--read beside --permits: a semaphore has no readers, give one of the two")
-            }
+            Command::Serve(serve) => serve.check().map_err(str::to_owned),
+            Command::Run(run) => run.check(),
             _ => Ok(()),
         }
     }

@@ -2,6 +2,9 @@
 
 use locker_runtime::ErrorKind;
 
+/// What was asked for is done.
+pub(crate) const SUCCESS: u8 = 0;
+
 /// `EX_USAGE`: wrong options, or a refusal that lasts until an administrator acts.
 pub(crate) const MISUSED: u8 = 64;
 

@@ -43,7 +43,10 @@ pub use commands::main;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::{
-        cli::{Eviction, Ls, Prefix, Run, StoreOptions},
+        cli::{
+            Eviction, Ls, Prefix, Run, StoreOptions,
+            once::{AfterCrash, Once},
+        },
         commands::{ls::list, run::run_under_lock, unlock::force_release},
     };
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{binary, until};
 use locker_runtime::{Key, Locker};
-use locker_server::internals::{Ls, Run, StoreOptions, force_release, run_under_lock};
+use locker_server::internals::{Ls, Once, Run, StoreOptions, force_release, run_under_lock};
 use std::{
     collections::BTreeSet,
     io::{BufRead, BufReader},
@@ -16,12 +16,13 @@ fn options(name: &str, command: &[&str]) -> Run {
         permits: None,
         read: false,
         lease: Duration::from_secs(30),
-        timeout: Duration::from_secs(30),
+        timeout: Some(Duration::from_secs(30)),
         max_hold: None,
         stop_before: Duration::ZERO,
         min_hold: Duration::ZERO,
         kill_after: Duration::from_millis(50),
         conflict_exit_code: 75,
+        once: Once::default(),
         json: false,
         store: StoreOptions::default(),
         command: command.iter().map(Into::into).collect(),
@@ -61,7 +62,7 @@ async fn command_gets_key_and_fence() {
 async fn a_lock_that_is_held_is_a_conflict() {
     let locker = Locker::memory();
     let _guard = locker.lock("a").acquire().await.unwrap();
-    let once = Run { timeout: Duration::ZERO, ..shell("a", "exit 0") };
+    let once = Run { timeout: Some(Duration::ZERO), ..shell("a", "exit 0") };
     assert_eq!(run_under_lock(&locker, &once).await, 75);
     assert_eq!(run_under_lock(&locker, &Run { conflict_exit_code: 3, ..once }).await, 3);
 }

@@ -55,7 +55,7 @@ fn parse_from<I: IntoIterator<Item = OsString>>(arguments: I) -> Result<Cli, Err
         return Err(wrong(&mut command, reason));
     }
     let cli = Cli::from_arg_matches(&matches)?;
-    cli.check().map_err(|reason| wrong(&mut command, reason))?;
+    cli.check().map_err(|reason| wrong(&mut command, &reason))?;
     Ok(cli)
 }
 

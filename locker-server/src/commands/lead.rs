@@ -2,7 +2,9 @@
 
 use super::{
     store_option::fail,
-    supervise::{Event, exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise},
+    supervise::{
+        Event, Left, exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise,
+    },
 };
 use crate::{cli::lead::Lead, signals::Signals};
 use locker_runtime::{
@@ -36,7 +38,8 @@ async fn campaign(locker: &Locker, options: &Lead, signals: &mut Signals) -> u8 
         }
     };
     // A loss that only the release finds came after the command.
-    release_at_end(locker, term, (&options.name, options.min_hold), signals).await;
+    let left = Left::of(&options.name, options.min_hold);
+    release_at_end(locker, term.map(Guard::release), &left, signals).await;
     code
 }
 

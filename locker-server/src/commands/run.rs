@@ -4,12 +4,21 @@ mod report;
 
 use super::{
     store_option::fail,
-    supervise::{Event, exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise},
+    supervise::{
+        Event, Left, exit_code_of_signal, forwarded_signals, opened, release_at_end, start, supervise,
+    },
 };
-use crate::{cli::Run, exit_code::NOT_HELD, signals::Signals};
-use locker_runtime::{ErrorKind, Guard, LockRequest, Locker};
+use crate::{
+    cli::{Run, once::AfterCrash},
+    exit_code::{NOT_HELD, SUCCESS},
+    signals::Signals,
+};
+use locker_runtime::{
+    Error, ErrorKind, Guard, LockRequest, Locker, OncePer,
+    private::{AsyncRun, begin, bindings::slots, end_certainly},
+};
 use report::{Outcome, Report};
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 /// Holds a lock while a command runs.
 pub(super) async fn run(options: Run) -> ExitCode {
@@ -38,56 +47,127 @@ async fn reported(locker: &Locker, options: &Run, signals: &mut Signals) -> u8 {
     report.print(options, code)
 }
 
+/// What the command runs under.
+#[derive(Debug)]
+enum Held {
+    Lock(Guard),
+    Run(AsyncRun),
+}
+
+impl Held {
+    fn guard(&self) -> &Guard {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Run(run) => run.guard(),
+        }
+    }
+
+    /// Ends it. The run of a command that has ended with 0 is a success.
+    async fn end(self, code: u8) -> Result<(), Error> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Run(run) => end_certainly(run, code == SUCCESS).await,
+        }
+    }
+}
+
 async fn hold(locker: &Locker, options: &Run, signals: &mut Signals, report: &mut Report) -> u8 {
-    let (code, guard) = match acquire(locker, options, signals).await {
-        Ok(guard) => {
-            report.granted(&guard);
-            (run_command(&guard, options, signals, report).await, Some(guard))
+    let (code, held) = match enter(locker, options, signals).await {
+        Ok(held) => {
+            report.granted(held.guard());
+            (run_command(held.guard(), options, signals, report).await, Some(held))
         }
         Err((outcome, code)) => {
             report.ended(outcome);
             (code, None)
         }
     };
-    if release_at_end(locker, guard, (&options.name, options.min_hold), signals).await {
+    // How a run ended that is lost, nobody knows.
+    let held = held.filter(|held| !(report.is_lost() && matches!(held, Held::Run(_))));
+    let left = left_at_end(options, held.as_ref(), code);
+    if release_at_end(locker, held.map(|held| held.end(code)), &left, signals).await {
         report.ended(Outcome::Lost);
         return NOT_HELD;
     }
     code
 }
 
-async fn acquire(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Guard, (Outcome, u8)> {
-    let request = request(locker, options).lease(options.lease).timeout(options.timeout).without_place();
-    let request = request.stop_before(options.stop_before).min_hold(options.min_hold);
-    let request = if let Some(max_hold) = options.max_hold { request.max_hold(max_hold) } else { request };
-    let guard = tokio::select! {
-        guard = request.acquire() => guard,
+/// Returns what others get if the store does not answer at the end.
+fn left_at_end<'a>(options: &'a Run, held: Option<&Held>, code: u8) -> Left<'a> {
+    let left = Left::of(&options.name, options.min_hold);
+    match held {
+        Some(Held::Run(_)) if code == SUCCESS => Left {
+            what: "the success of the command is not certain: the next call may run it again",
+            patience: Duration::MAX,
+            ..left
+        },
+        _ => left,
+    }
+}
+
+/// Waits for the lock, or for the turn of this process in its slot.
+async fn enter(locker: &Locker, options: &Run, signals: &mut Signals) -> Result<Held, (Outcome, u8)> {
+    let entered = tokio::select! {
+        entered = acquire_or_begin(locker, options) => entered,
         Some(signal) = signals.recv() => return Err((Outcome::Busy, exit_code_of_signal(signal))),
     };
-    guard.map_err(|error| match error.kind() {
+    match entered {
+        Ok(Some(held)) => Ok(held),
+        Ok(None) => {
+            tracing::info!("{}: has run in this slot: the command is not started", options.name);
+            Err((Outcome::Skipped, options.once.skip_exit_code()))
+        }
+        Err(error) => Err(refused(options, &error)),
+    }
+}
+
+fn refused(options: &Run, error: &Error) -> (Outcome, u8) {
+    match error.kind() {
         ErrorKind::TimedOut | ErrorKind::RetriesExhausted => {
-            if options.timeout.is_zero() {
-                tracing::info!(
-                    "{}: the {} is held: the command is not started",
-                    options.name,
-                    options.kind()
-                );
+            if options.timeout().is_zero() {
+                let what = match options.kind() {
+                    "once" => "another command runs in this slot".to_owned(),
+                    kind => format!("the {kind} is held"),
+                };
+                tracing::info!("{}: {what}: the command is not started", options.name);
             } else {
                 tracing::error!("{error}");
             }
             (Outcome::Busy, options.conflict_exit_code)
         }
-        ErrorKind::Lost => (Outcome::Lost, fail(&error)),
-        _ => (Outcome::Unavailable, fail(&error)),
-    })
+        ErrorKind::Lost => (Outcome::Lost, fail(error)),
+        _ => (Outcome::Unavailable, fail(error)),
+    }
+}
+
+/// Returns `None` if the command is skipped.
+async fn acquire_or_begin(locker: &Locker, options: &Run) -> Result<Option<Held>, Error> {
+    match options.once.once_per {
+        Some(every) => Ok(begin(record(locker, options, every)?).await?.map(Held::Run)),
+        None => Ok(Some(Held::Lock(request(locker, options).acquire().await?))),
+    }
+}
+
+fn record(locker: &Locker, options: &Run, every: Duration) -> Result<OncePer, Error> {
+    let once = &options.once;
+    let record =
+        locker.once(&options.name).per(every).slots(slots(every, once.from, once.early)?).without_place();
+    let record = record.lease(options.lease).timeout(options.timeout());
+    let record = record.stop_before(options.stop_before).min_hold(options.min_hold);
+    let record = if let Some(max_hold) = options.max_hold { record.max_hold(max_hold) } else { record };
+    let refuses = once.after_crash == Some(AfterCrash::Refuse);
+    Ok(if refuses { record.refuse_after_crash() } else { record })
 }
 
 fn request(locker: &Locker, options: &Run) -> LockRequest {
-    match options.permits {
+    let request = match options.permits {
         Some(size) => locker.semaphore(&options.name, size),
         None if options.read => locker.read_lock(&options.name),
         None => locker.lock(&options.name),
-    }
+    };
+    let request = request.lease(options.lease).timeout(options.timeout()).without_place();
+    let request = request.stop_before(options.stop_before).min_hold(options.min_hold);
+    if let Some(max_hold) = options.max_hold { request.max_hold(max_hold) } else { request }
 }
 
 async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals, report: &mut Report) -> u8 {
@@ -114,8 +194,10 @@ async fn run_command(guard: &Guard, options: &Run, signals: &mut Signals, report
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{cli::StoreOptions, commands::unlock::force_release};
-    use std::time::Duration;
+    use crate::{
+        cli::{StoreOptions, once::Once},
+        commands::unlock::force_release,
+    };
     use tokio::sync::mpsc;
 
     #[tokio::test]
@@ -126,12 +208,13 @@ mod tests {
             permits: None,
             read: false,
             lease: Duration::from_secs(3),
-            timeout: Duration::ZERO,
+            timeout: Some(Duration::ZERO),
             max_hold: None,
             stop_before: Duration::ZERO,
             min_hold: Duration::ZERO,
             kill_after: Duration::ZERO,
             conflict_exit_code: 1,
+            once: Once::default(),
             json: false,
             store: StoreOptions::default(),
             // An attempt to start it would change the exit code.

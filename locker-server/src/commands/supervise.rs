@@ -88,55 +88,72 @@ pub(super) async fn supervise(
     }
 }
 
-/// Releases what is left at the end of the program, for a limited time. `name` is for the log. Returns whether the hold
-/// was lost before.
+/// What is left if the store does not answer at the end of the program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left<'a> {
+    /// The name of what was held, for the log.
+    pub(super) name: &'a str,
+    /// What others get, for the log.
+    pub(super) what: &'static str,
+    /// How long the program waits for an answer, and 2 s after a signal or less.
+    pub(super) patience: Duration,
+}
+
+impl<'a> Left<'a> {
+    /// Returns that of a hold.
+    pub(super) fn of(name: &'a str, min_hold: Duration) -> Self {
+        let what = if min_hold.is_zero() {
+            "not released: other callers wait until the lease has expired"
+        } else {
+            "--min-hold is not certain: the store did not confirm it"
+        };
+        Self { name, what, patience: RELEASE_TIMEOUT }
+    }
+}
+
+/// Carries out the release of what is held at the end of the program, for a limited time. Returns whether the hold was
+/// lost before.
 pub(super) async fn release_at_end(
     locker: &Locker,
-    guard: Option<Guard>,
-    (name, min_hold): (&str, Duration),
+    release: Option<impl Future<Output = Result<(), Error>>>,
+    left: &Left<'_>,
     signals: &mut Signals,
 ) -> bool {
     let mut lost = false;
     let released = async {
-        if let Some(guard) = guard {
-            lost = is_lost(guard.release().await, min_hold);
+        if let Some(release) = release {
+            lost = is_lost(release.await, left);
         }
         // The background thread ends with the process.
         locker.settled().await;
     };
     tokio::select! {
         () = released => {}
-        () = release_timeout(signals) => {
-            tracing::warn!("{name}: not released: other callers wait until the lease has expired");
-        }
+        () = release_timeout(signals, left.patience) => tracing::warn!("{}: {}", left.name, left.what),
     }
     lost
 }
 
 /// Completes when the release has taken too long. A signal only shortens that time, because it may be the signal that
 /// ended the command.
-async fn release_timeout(signals: &mut Signals) {
+async fn release_timeout(signals: &mut Signals, patience: Duration) {
     let after_signal = async {
         signals.recv().await;
         tokio::time::sleep(RELEASE_TIMEOUT_AFTER_SIGNAL).await;
     };
     // Either result means that the time is over.
-    tokio::time::timeout(RELEASE_TIMEOUT, after_signal).await.ok();
+    tokio::time::timeout(patience, after_signal).await.ok();
 }
 
-fn is_lost(released: Result<(), Error>, min_hold: Duration) -> bool {
+fn is_lost(released: Result<(), Error>, left: &Left<'_>) -> bool {
     match released {
         Ok(()) => false,
         Err(error) if error.kind() == ErrorKind::Lost => {
             tracing::error!("{error}");
             true
         }
-        Err(error) if !min_hold.is_zero() => {
-            tracing::warn!("--min-hold is not certain: the store did not confirm it: {error}");
-            false
-        }
         Err(error) => {
-            tracing::warn!("not released: other callers wait until the lease has expired: {error}");
+            tracing::warn!("{}: {error}", left.what);
             false
         }
     }

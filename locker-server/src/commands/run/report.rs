@@ -11,6 +11,8 @@ use std::{io::Write, time::Instant};
 pub(super) enum Outcome {
     /// The lock was held until the command ended, also if the command could not be run.
     Held,
+    /// Another run had succeeded in this slot.
+    Skipped,
     /// Others held the lock until the wait ended.
     Busy,
     /// The lock was lost.
@@ -49,6 +51,10 @@ impl Report {
     pub(super) fn granted(&mut self, guard: &Guard) {
         self.outcome = Outcome::Held;
         self.granted = Some((Instant::now(), guard.fence()));
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.outcome == Outcome::Lost
     }
 
     /// Ends the wait or the hold, unless it has ended.

@@ -2,6 +2,7 @@
 
 use super::exit_code;
 use crate::signals::Signals;
+use humantime::format_rfc3339;
 use locker_runtime::Guard;
 use rustix::{
     io,
@@ -38,6 +39,10 @@ impl ChildCommand {
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]);
         command.env("LOCKER_KEY", guard.key()).env("LOCKER_FENCE", guard.fence().to_string());
+        if let Some(slot) = guard.slot() {
+            command.env("LOCKER_SLOT", format_rfc3339(slot).to_string());
+            command.env("LOCKER_MISSED", guard.missed().to_string());
+        }
         // Any error means that there is no terminal.
         let terminal = File::open("/dev/tty").ok();
         if terminal.is_none() {

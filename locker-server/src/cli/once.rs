@@ -1,0 +1,66 @@
+//! The options of `locker run --once-per`.
+
+use super::duration;
+use crate::exit_code;
+use clap::{Args, ValueEnum};
+use locker_runtime::private::bindings::slots;
+use std::time::Duration;
+
+/// The options of `locker run --once-per`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Once per slot of time")]
+pub struct Once {
+    /// Run the command once in each slot of this length, 1s to 366d, on all machines together. It counts if it ends
+    /// with 0; calls meanwhile wait, and are skipped after a success
+    #[arg(long, env = "LOCKER_ONCE_PER", value_name = "TIME", value_parser = duration)]
+    pub once_per: Option<Duration>,
+    /// When slots begin, after midnight UTC. Default: 0s
+    #[arg(long, env = "LOCKER_FROM", value_name = "TIME", value_parser = duration)]
+    pub from: Option<Duration>,
+    /// How much earlier than its slot a call counts for it, at most half of a slot. Default: 30s, or a tenth of a slot
+    /// if that is less
+    #[arg(long, env = "LOCKER_EARLY", value_name = "TIME", value_parser = duration)]
+    pub early: Option<Duration>,
+    /// What a call does in a slot in which a command has run and nobody knows how it ended, because its machine died or
+    /// its lease was lost. Default: repeat
+    #[arg(long, env = "LOCKER_AFTER_CRASH", value_name = "WHAT")]
+    pub after_crash: Option<AfterCrash>,
+    /// Exit code if the command is skipped. Default: 0
+    #[arg(long, env = "LOCKER_SKIP_EXIT_CODE", value_name = "CODE")]
+    pub skip_exit_code: Option<u8>,
+}
+
+/// The values of `--after-crash`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AfterCrash {
+    /// Run the command again
+    Repeat,
+    /// Refuse to run it in this slot: exit code 75
+    Refuse,
+}
+
+impl Once {
+    /// Returns the exit code of a call that is skipped.
+    pub(crate) fn skip_exit_code(&self) -> u8 {
+        self.skip_exit_code.unwrap_or(exit_code::SUCCESS)
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        let Some(every) = self.once_per else { return self.check_without_slots() };
+        let checked = slots(every, self.from, self.early);
+        checked.map(|_| ()).map_err(|error| format!("--once-per: {}", error.message()))
+    }
+
+    fn check_without_slots(&self) -> Result<(), String> {
+        let needs_slots = [
+            ("--from", self.from.is_some()),
+            ("--early", self.early.is_some()),
+            ("--after-crash", self.after_crash.is_some()),
+            ("--skip-exit-code", self.skip_exit_code.is_some()),
+        ];
+        match needs_slots.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(format!("{option} needs --once-per")),
+            None => Ok(()),
+        }
+    }
+}
