@@ -353,7 +353,7 @@ Example, in the crontab of every machine; with file:///DIR in the crontab of one
 #[derive(Args, Clone, Debug, Default)]
 #[command(after_help = LS)]
 pub struct Ls {
-    /// List keys of this kind: lock, rwlock, semaphore, leader, rate, event, watchdog, barrier, latch or counter
+    /// List keys of this kind: lock, rwlock, semaphore, leader, once, rate, event, watchdog, barrier, latch or counter
     /// (repeatable). Default: what can be held, that is lock, rwlock, semaphore and leader
     #[arg(long, env = "LOCKER_KIND", value_delimiter = ',', value_name = "KIND", value_parser = kind)]
     pub kind: Vec<String>,

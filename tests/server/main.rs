@@ -14,6 +14,7 @@ mod limits;
 mod live;
 mod metrics;
 mod names;
+mod once;
 mod openapi;
 mod outages;
 mod packaging;

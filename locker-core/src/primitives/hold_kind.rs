@@ -35,6 +35,13 @@ pub enum HoldKind {
 }
 
 impl HoldKind {
+    /// Returns whether a hold that is lost may be released. The release of a run says that it has failed, which nobody
+    /// knows.
+    #[must_use]
+    pub fn may_be_released_when_lost(self) -> bool {
+        self != Self::Record
+    }
+
     /// Rejects a number of permits that can never be granted.
     ///
     /// # Errors

@@ -357,9 +357,10 @@ impl Hold {
     }
 
     /// Whether a lost hold is released at once. One that is lost to its margin ends by its lease, which protects what
-    /// is on its way. So does a run: its release would say that it has failed, which nobody knows.
+    /// is on its way. So does a run.
     pub(super) fn is_released_when_lost(&self) -> bool {
-        self.kind != HoldKind::Record && (self.stop_before.is_zero() || Timestamp::now() < self.over_at())
+        let is_over_to_others = self.stop_before.is_zero() || Timestamp::now() < self.over_at();
+        self.kind.may_be_released_when_lost() && is_over_to_others
     }
 
     /// Ends it for its owner, but not for others, if `min_hold` is not over. Returns `false` otherwise.

@@ -368,10 +368,10 @@ impl Hold {
         time + self.lease.saturating_mul(10)
     }
 
-    /// Ends it by its age or its lease. The release by age comes after the margin.
+    /// Ends it by its age or its lease. The release by age comes after the margin. A run ends by its lease.
     fn run_out(self: &Arc<Self>, now: Timestamp) {
         self.expire(now);
-        if !self.is_beyond_max_hold(now) {
+        if !self.is_beyond_max_hold(now) || !self.kind.may_be_released_when_lost() {
             return;
         }
         let hold = Arc::clone(self);

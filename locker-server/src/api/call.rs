@@ -173,7 +173,7 @@ pub(crate) fn parse(method: Method, path: &str, query: &str, form: &str) -> Resu
             match (method, fence) {
                 (Method::Delete, Some(fence)) if resource.is_held() => Call::Evict(resource, name, fence),
                 (Method::Delete, Some(_)) => {
-                    let reason = "fence is for what is held: lock, semaphore, rwlock and leader";
+                    let reason = "fence is for what is held: lock, semaphore, rwlock, leader and once";
                     return Err(Answer::bad_request(reason));
                 }
                 (Method::Delete, None) => Call::Delete(resource, name),

@@ -13,13 +13,15 @@ pub(crate) enum Resource {
     RwLock,
     /// The lock of an election.
     Leader,
+    /// A record of what has run. Named, deleted and shown only.
+    Once,
     Barrier,
     Latch,
     Counter,
 }
 
 impl Resource {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::TokenBucket,
         Self::Semaphore,
         Self::Event,
@@ -28,6 +30,7 @@ impl Resource {
         Self::LockByKey,
         Self::RwLock,
         Self::Leader,
+        Self::Once,
         Self::Barrier,
         Self::Latch,
         Self::Counter,
@@ -44,6 +47,7 @@ impl Resource {
             Self::LockByKey => "lock/by-key",
             Self::RwLock => "rwlock",
             Self::Leader => "leader",
+            Self::Once => "once",
             Self::Barrier => "barrier",
             Self::Latch => "latch",
             Self::Counter => "counter",
@@ -61,7 +65,10 @@ impl Resource {
 
     /// Returns whether it has holders.
     pub(crate) fn is_held(self) -> bool {
-        matches!(self, Self::Semaphore | Self::Lock | Self::LockByKey | Self::RwLock | Self::Leader)
+        matches!(
+            self,
+            Self::Semaphore | Self::Lock | Self::LockByKey | Self::RwLock | Self::Leader | Self::Once
+        )
     }
 
     /// Splits a path without its version into the resource and the rest: the name and perhaps an action.

@@ -70,11 +70,15 @@ pub(crate) struct State<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     open: Option<bool>,
+    /// Whether a success is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    done: Option<bool>,
     /// The value of a counter.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     value: Option<i64>,
-    /// The time until everything in use is free again, a watchdog expires, or a sent event is forgotten.
+    /// The time until everything in use is free again, a watchdog expires, or a sent event or a success is forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     time_left: Option<u64>,
@@ -121,6 +125,7 @@ impl<'a> State<'a> {
             sent: seen.fired.filter(|_| resource == Resource::Event),
             expired: seen.fired.filter(|_| resource == Resource::Watchdog),
             open: seen.fired.filter(|_| matches!(resource, Resource::Latch | Resource::Barrier)),
+            done: seen.fired.filter(|_| resource == Resource::Once),
             value: seen.value,
             time_left: seen.resets_in.map(millis),
         }

@@ -94,7 +94,9 @@ pub(crate) enum Counted {
 impl Resource {
     pub(crate) fn counted(self) -> Counted {
         match self {
-            Self::Semaphore | Self::Lock | Self::LockByKey | Self::RwLock | Self::Leader => Counted::Holds,
+            Self::Semaphore | Self::Lock | Self::LockByKey | Self::RwLock | Self::Leader | Self::Once => {
+                Counted::Holds
+            }
             Self::TokenBucket => Counted::Tokens,
             Self::Barrier => Counted::Barrier,
             Self::Event | Self::Latch => Counted::Signals,
