@@ -15,6 +15,10 @@ pub use locker_runtime::{
     try_global,
 };
 
+#[cfg(feature = "idempotent")]
+pub use locker_macros::idempotent;
+#[cfg(feature = "idempotent")]
+pub use locker_runtime::OnceKeep;
 #[cfg(feature = "postgres")]
 pub use locker_runtime::postgres;
 #[cfg(feature = "testing")]

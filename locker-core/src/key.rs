@@ -14,7 +14,7 @@ mod function;
 mod name;
 mod named;
 
-pub use arguments::{KeyBuilder, KeyFormat, KeyPart};
+pub use arguments::{ArgumentsDigest, KeyBuilder, KeyFormat, KeyPart};
 pub use function::{Function, FunctionDigest};
 pub use named::Named;
 

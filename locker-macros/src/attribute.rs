@@ -1,4 +1,4 @@
-//! The five attributes and the options that each of them takes.
+//! The six attributes and the options that each of them takes.
 
 use proc_macro2::Ident;
 use std::fmt;
@@ -12,6 +12,7 @@ pub(crate) enum Attribute {
     Semaphore,
     Leader,
     Once,
+    Idempotent,
 }
 
 /// An option of an attribute, whatever alias it is written with.
@@ -45,6 +46,9 @@ pub(crate) enum OptionName {
     Early,
     AfterCrash,
     OnSkip,
+    Keep,
+    Same,
+    MaxSize,
 }
 
 use OptionName as O;
@@ -84,6 +88,8 @@ const SYNONYMS: &[(&str, OptionName)] = &[
     ("lock_delay", O::StopBefore),
     ("lock_at_least_for", O::MinHold),
     ("lock_at_most_for", O::Lease),
+    ("expires", O::Keep),
+    ("payload", O::Same),
 ];
 
 impl OptionName {
@@ -123,12 +129,16 @@ impl OptionName {
             Self::Early => &["early"],
             Self::AfterCrash => &["after_crash"],
             Self::OnSkip => &["on_skip"],
+            Self::Keep => &["keep"],
+            Self::Same => &["same"],
+            Self::MaxSize => &["max_size"],
         }
     }
 }
 
 impl Attribute {
-    pub(crate) const ALL: [Self; 5] = [Self::Lock, Self::Rate, Self::Semaphore, Self::Leader, Self::Once];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Lock, Self::Rate, Self::Semaphore, Self::Leader, Self::Once, Self::Idempotent];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -137,7 +147,13 @@ impl Attribute {
             Self::Semaphore => "limit_concurrency",
             Self::Leader => "leader",
             Self::Once => "once_per",
+            Self::Idempotent => "idempotent",
         }
+    }
+
+    /// Returns whether a call of it is a run of a record.
+    pub(crate) fn is_run(self) -> bool {
+        matches!(self, Self::Once | Self::Idempotent)
     }
 
     /// Returns the attribute that a path names, written bare or behind the library's name.
@@ -160,6 +176,7 @@ impl Attribute {
             Self::Semaphore => "`size = 10, expr = 60, args(0)`",
             Self::Leader => "`name = \"reaper\", lease = \"15s\"`",
             Self::Once => "`\"1d\", args(0)`",
+            Self::Idempotent => "`keep = \"24h\", args(request_id)`",
         }
     }
 
@@ -194,6 +211,7 @@ impl Attribute {
             Self::Semaphore => [HOLDING, &[O::Size]],
             Self::Leader => [HOLDING, &[]],
             Self::Once => [HOLDING, &[O::Every, O::From, O::Early, O::AfterCrash, O::OnSkip]],
+            Self::Idempotent => [HOLDING, &[O::Keep, O::Same, O::MaxSize, O::AfterCrash]],
         };
         let all = COMMON.iter().chain(own[0]).chain(own[1]).copied();
         all.filter(move |option| self.why_not(*option).is_none())
@@ -209,11 +227,14 @@ impl Attribute {
             (Self::Leader, O::Release | O::OnLost) => {
                 Some("the term ends with the body, and the body with the term")
             }
-            (Self::Once, O::MaxRetry | O::RetryDelay) => {
+            (Self::Once | Self::Idempotent, O::MaxRetry | O::RetryDelay) => {
                 Some("a call waits for the run of another one, up to `timeout`")
             }
             (Self::Once, O::Each | O::Mode) => Some("one call runs per slot and `args`"),
-            (Self::Once, O::Release | O::OnLost) => {
+            (Self::Idempotent, O::Each | O::Mode) => {
+                Some("one call runs per `args`, and the others get its result")
+            }
+            (Self::Once | Self::Idempotent, O::Release | O::OnLost) => {
                 Some("the run ends with the body, and counts if it succeeds")
             }
             _ => None,

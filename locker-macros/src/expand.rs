@@ -10,6 +10,7 @@ mod request;
 
 use crate::{
     attribute::Attribute,
+    hygiene::hidden,
     parse::{
         applied::{Applied, take_ours},
         function::{Form, Function, is_closure},
@@ -123,6 +124,14 @@ fn wrap(layer: &Layer, body: &TokenStream) -> Result<TokenStream> {
                 #runtime::Ok(#runtime::None) => #skipped,
             }
         }
+        Attribute::Idempotent => {
+            let done = hidden("done");
+            let replayed = layer.replayed(&done);
+            quote! {
+                #runtime::Ok(#runtime::Began::Runs(#hold)) => #run,
+                #runtime::Ok(#runtime::Began::Done(#done)) => #replayed,
+            }
+        }
         _ => quote!(#runtime::Ok(#hold) => #run,),
     };
     Ok(quote! {
@@ -159,6 +168,7 @@ fn enter(layer: &Layer) -> TokenStream {
     let word = match layer.applied.attribute {
         Attribute::Rate => "admit",
         Attribute::Once => "begin",
+        Attribute::Idempotent => "enter",
         _ if layer.options().each.is_some() => "acquire_each",
         _ => "acquire",
     };

@@ -330,3 +330,51 @@ pub fn leader(args: TokenStream, item: TokenStream) -> TokenStream {
 pub fn once_per(args: TokenStream, item: TokenStream) -> TokenStream {
     expand::attribute(Attribute::Once, args.into(), item.into()).into()
 }
+
+/// Runs the function once for its key, and gives its result to the calls that repeat it.
+///
+/// ```
+/// use locker::idempotent;
+///
+/// #[idempotent(name = "shop.pay", args(request), same(amount), keep = "24h", after_crash = "refuse")]
+/// fn pay(request: &str, amount: u64) -> locker::Result<String> {
+///     Ok(format!("paid {amount}"))
+/// }
+///
+/// assert_eq!(pay("9f3c", 100)?, "paid 100");
+/// assert_eq!(pay("9f3c", 100)?, "paid 100", "the first one has paid");
+/// assert_eq!(pay("9f3c", 200).unwrap_err().kind(), locker::ErrorKind::Conflict);
+/// # Ok::<(), locker::Error>(())
+/// ```
+///
+/// The first call with a key runs. Others wait for it up to `timeout`, and return its result, as do all later calls while
+/// the result is kept. If it returns an error, panics, is dropped or dies, the next call runs: errors are not kept. The
+/// function returns `Result<T, E>`, where `T` is `serde::Serialize` and `serde::de::DeserializeOwned`; results are kept
+/// as JSON text. One that was too large to be kept, or is no `T`, is a `Conflict` for the others, and never a second run.
+///
+/// # Options
+///
+/// - `keep = "24h"`: how long a result is kept, up to 10 years. Required. With `0` only calls get it that waited while it
+///   was made.
+/// - `same(..)`: parameters and expressions, as in `args`, that all calls with a key must have in common: a call with
+///   others gets `Conflict`. Default: nothing.
+/// - `after_crash = "refuse"`: calls get `Lost` after a run that ended without success and without a failure, because its
+///   process died or its lease was lost, for as long as a result would have been kept. Default: `"repeat"`, the next
+///   call runs.
+/// - `max_size = 65536`: how many bytes of JSON text a result may have, up to 524288.
+/// - `args`, `name`, `lease`, `timeout`, `renew`, `max_hold`, `stop_before`, `min_hold`, `fair`, `guard`, `on_error`,
+///   `locker`, `crate`: as in [`macro@lock_on_argument`].
+///
+/// # Errors
+///
+/// Those of the body; `Conflict` as above; `Lost` as `after_crash` says; and those of [`macro@lock_on_argument`] if the
+/// call cannot run.
+///
+/// # Cancel safety
+///
+/// A future that is dropped while it waits leaves the queue. A future that is dropped while the body runs drops the
+/// body, and the next call runs.
+#[proc_macro_attribute]
+pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::attribute(Attribute::Idempotent, args.into(), item.into()).into()
+}

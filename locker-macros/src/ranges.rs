@@ -16,6 +16,9 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 pub(crate) const EVERY: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(366 * 24 * 3600);
 
+/// The most bytes of a result that is kept.
+pub(crate) const MAX_SIZE: u64 = 512 * 1024;
+
 /// The largest size and burst.
 pub(crate) const MOST: u64 = (1 << 53) - 1;
 

@@ -19,6 +19,7 @@ const WITH_ERRORS_OF_THE_COMPILER: &[&str] = &[
     "borrowed_for_too_short",
     "constants_out_of_range",
     "error_without_from",
+    "idempotent_without_a_result_to_keep",
     "lease_of_another_type",
     "leader_with_a_parameter_of_one_use",
     "lease_that_is_no_constant",

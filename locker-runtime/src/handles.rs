@@ -25,6 +25,8 @@ pub use latch::Latch;
 pub use lock::LockRequest;
 pub(crate) use lock::Origin;
 pub use lock_all::{Guards, LockAllRequest};
+#[cfg(feature = "idempotent")]
+pub use once::OnceKeep;
 pub use once::{Once, OncePer};
 pub use rate_limiter::{Admission, RateLimiter};
 pub use watchdog::Watchdog;

@@ -34,6 +34,8 @@ mod settings;
 
 pub use builder::LockerBuilder;
 pub use global::{global, set_global, try_global};
+#[cfg(feature = "idempotent")]
+pub use handles::OnceKeep;
 pub use handles::{
     Admin, Admission, Barrier, Counter, Election, Event, Explanation, Filter, FunctionSource, Grant, Guards,
     KeyedHold, Latch, Leader, Listed, LockAllRequest, LockRequest, Observer, Once, OncePer, Page,

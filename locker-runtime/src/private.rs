@@ -9,11 +9,13 @@ mod once;
 mod outcome;
 mod scope;
 
+#[cfg(feature = "idempotent")]
+pub use crate::handles::once::Began;
 pub use crate::{global::global, handles::LockRequest};
 pub use consts::{
     LONGEST, MOST, SHORTEST, SHORTEST_INTERVAL, check_max_hold, check_min_hold, check_stop_before,
-    check_timeout, checked_every, checked_interval, checked_margin, checked_max_retry, checked_size,
-    checked_time, checked_timeout,
+    check_timeout, checked_every, checked_interval, checked_margin, checked_max_retry, checked_max_size,
+    checked_size, checked_time, checked_timeout,
 };
 pub use core::{
     convert::Infallible,
@@ -22,7 +24,7 @@ pub use core::{
     module_path,
     option::Option::{None, Some},
     pin::pin,
-    primitive::{u32, u64},
+    primitive::{u32, u64, usize},
     result::Result::{Err, Ok},
     time::Duration,
 };
@@ -34,8 +36,11 @@ pub use locker_core::{
     primitives::rate_limiter::Quota,
 };
 pub use once::{
-    AsyncRun, BlockingRun, Ended, Skipped, begin, begin_blocking, end, end_certainly, once_per, once_per_key,
+    AsyncRun, BlockingRun, Ended, Skipped, begin, begin_blocking, end, end_certainly, end_with, enter,
+    enter_blocking, once_key, once_per,
 };
+#[cfg(feature = "idempotent")]
+pub use once::{Kept, idempotent, same};
 pub use outcome::{FromLocker, Outcome, never};
 pub use scope::{
     AsyncScope, BlockingScope, acquire, acquire_blocking, call, cancel_on_lost, capture, leave,

@@ -13,6 +13,8 @@
 mod arguments;
 mod functions;
 mod futures;
+#[cfg(feature = "idempotent")]
+mod idempotent;
 mod leader;
 mod once;
 #[rustfmt::skip]

@@ -1,6 +1,6 @@
 //! Elections: one term at a time, whatever ends it, and what observers see of it.
 
-use crate::support::{Opened, connect_apart, fresh_name, in_time, pass, queued, span, until, waiting_at};
+use crate::support::{fresh_name, in_time, pass, queued, span, until, waiting_at};
 use locker::{Error, ErrorKind, Guard, Locker, Observer, Result};
 use std::{
     future::pending,
@@ -15,33 +15,8 @@ use tokio::{
     task::JoinHandle,
 };
 
-macro_rules! laws {
-    ($($law:ident),+ $(,)?) => {
-        laws!(@stores [] [$($law),+] memory redis postgres etcd files served_clock);
-        mod weekly {
-            laws!(@stores [#[ignore = "for scripts/ci.sh --weekly"]] [$($law),+] sentinel cluster pgbouncer ticked_clock);
-        }
-    };
-    (@stores $when:tt $laws:tt $($store:ident)+) => {
-        $(mod $store {
-            laws!(@laws $store $when $laws);
-        })+
-    };
-    (@laws $store:ident $when:tt [$($law:ident),+]) => {
-        $(laws!(@law $store $when $law);)+
-    };
-    (@law $store:ident [$($when:tt)*] $law:ident) => {
-        $($when)*
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $law() {
-            let Some(store) = crate::support::$store().await else { return };
-            let lockers = crate::leader::lockers(&store).await;
-            store.keeps(crate::leader::$law(lockers)).await;
-        }
-    };
-}
-
-laws! {
+laws_of_three! {
+    leader:
     one_leads_at_a_time_and_fences_rise,
     who_steps_down_is_followed_by_the_next_in_the_queue,
     body_of_a_lost_term_is_dropped_and_runs_again_behind_the_others,
@@ -53,15 +28,6 @@ laws! {
     observer_sees_the_leaders_of_other_processes,
     observer_sees_the_end_of_a_silent_leader,
     note_of_a_term_is_told_to_operators,
-}
-
-/// One locker in this process, and two as in other processes, if the store can have those.
-async fn lockers(store: &Opened) -> [Locker; 3] {
-    let own = store.locker.clone();
-    if store.url == "memory://" {
-        return [own.clone(), own.clone(), own];
-    }
-    [own, connect_apart(&store.url, 1).await, connect_apart(&store.url, 2).await]
 }
 
 /// A candidate in a task of its own, whose terms a test ends.

@@ -1,11 +1,44 @@
 //! The laws that every store keeps. Each is written once and runs on every store. On memory, time passes on command.
 
+/// Tests of a module's laws about three lockers, of which two are as in other processes. Half of the stores wait for
+/// `scripts/ci.sh --weekly`, as below.
+macro_rules! laws_of_three {
+    ($module:ident: $($law:ident),+ $(,)?) => {
+        laws_of_three!(@stores [] $module [$($law),+] memory redis postgres etcd files served_clock);
+        mod weekly {
+            laws_of_three!(
+                @stores [#[ignore = "for scripts/ci.sh --weekly"]] $module [$($law),+]
+                sentinel cluster pgbouncer ticked_clock
+            );
+        }
+    };
+    (@stores $when:tt $module:ident $laws:tt $($store:ident)+) => {
+        $(mod $store {
+            laws_of_three!(@laws $store $when $module $laws);
+        })+
+    };
+    (@laws $store:ident $when:tt $module:ident [$($law:ident),+]) => {
+        $(laws_of_three!(@law $store $when $module $law);)+
+    };
+    (@law $store:ident [$($when:tt)*] $module:ident $law:ident) => {
+        $($when)*
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $law() {
+            let Some(store) = crate::support::$store().await else { return };
+            let lockers = store.in_processes().await;
+            store.keeps(crate::$module::$law(lockers)).await;
+        }
+    };
+}
+
 mod administration;
 mod blocked;
 mod by_name;
 mod deadlock;
 mod event;
 mod gauges;
+#[cfg(feature = "idempotent")]
+mod idempotent;
 mod keyed_lock;
 mod leader;
 mod lock;

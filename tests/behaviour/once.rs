@@ -1,6 +1,6 @@
 //! Records: of several callers one runs in a slot, and its success counts for all.
 
-use crate::support::{Opened, SHORT, connect_apart, fresh_name, in_time, pass, span, until, waiting_at};
+use crate::support::{SHORT, fresh_name, in_time, pass, span, until, waiting_at};
 use locker::{Error, ErrorKind, Guard, Locker, OncePer, Result};
 use std::{
     future::pending,
@@ -12,33 +12,8 @@ use std::{
 };
 use tokio::{sync::oneshot, task::JoinHandle};
 
-macro_rules! laws {
-    ($($law:ident),+ $(,)?) => {
-        laws!(@stores [] [$($law),+] memory redis postgres etcd files served_clock);
-        mod weekly {
-            laws!(@stores [#[ignore = "for scripts/ci.sh --weekly"]] [$($law),+] sentinel cluster pgbouncer ticked_clock);
-        }
-    };
-    (@stores $when:tt $laws:tt $($store:ident)+) => {
-        $(mod $store {
-            laws!(@laws $store $when $laws);
-        })+
-    };
-    (@laws $store:ident $when:tt [$($law:ident),+]) => {
-        $(laws!(@law $store $when $law);)+
-    };
-    (@law $store:ident [$($when:tt)*] $law:ident) => {
-        $($when)*
-        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $law() {
-            let Some(store) = crate::support::$store().await else { return };
-            let lockers = crate::once::lockers(&store).await;
-            store.keeps(crate::once::$law(lockers)).await;
-        }
-    };
-}
-
-laws! {
+laws_of_three! {
+    once:
     one_of_many_callers_runs,
     callers_are_skipped_after_a_success,
     failed_run_is_followed_by_the_next_caller,
@@ -49,15 +24,6 @@ laws! {
     refused_slot_runs_never_again,
     caller_that_does_not_wait_times_out,
     deleted_record_runs_again,
-}
-
-/// One locker in this process, and two as in other processes, if the store can have those.
-async fn lockers(store: &Opened) -> [Locker; 3] {
-    let own = store.locker.clone();
-    if store.url == "memory://" {
-        return [own.clone(), own.clone(), own];
-    }
-    [own, connect_apart(&store.url, 1).await, connect_apart(&store.url, 2).await]
 }
 
 /// No test lasts until the end of such a slot, but for one minute a year.

@@ -46,6 +46,15 @@ impl Opened {
         Some(Self { locker, url: url.into(), control: None, gauges, _place: Box::new(place) })
     }
 
+    /// Returns one locker of this process, and two as in other processes, if the store can have those.
+    pub(crate) async fn in_processes(&self) -> [Locker; 3] {
+        let own = self.locker.clone();
+        if self.url == "memory://" {
+            return [own.clone(), own.clone(), own];
+        }
+        [own, connect_apart(&self.url, 1).await, connect_apart(&self.url, 2).await]
+    }
+
     /// Runs a law on this store.
     pub(crate) async fn keeps(&self, law: impl Future<Output = ()>) {
         match &self.control {

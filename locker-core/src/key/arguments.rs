@@ -1,6 +1,7 @@
 //! The second part of an attribute's key: the digest of the arguments.
 
 use super::{FunctionDigest, Key, build, hex, text};
+use crate::id::Id;
 use md5::{Digest, Md5};
 use std::fmt::{self, Display, Write};
 
@@ -37,10 +38,11 @@ pub struct KeyBuilder<'a> {
     prefix: &'a str,
     function: &'a FunctionDigest,
     kind: &'static str,
-    arguments: Arguments,
+    arguments: ArgumentsDigest,
 }
 
-struct Arguments {
+/// The digest of arguments, as a key contains it.
+pub struct ArgumentsDigest {
     md5: Md5,
     format: KeyFormat,
     first: bool,
@@ -49,12 +51,12 @@ struct Arguments {
 impl<'a> KeyBuilder<'a> {
     /// Begins the key of a call of `function`.
     pub fn new(prefix: &'a str, format: KeyFormat, function: &'a FunctionDigest, kind: &'static str) -> Self {
-        Self { prefix, function, kind, arguments: Arguments { md5: Md5::new(), format, first: true } }
+        Self { prefix, function, kind, arguments: ArgumentsDigest::new(format) }
     }
 
     /// Adds the next argument.
     pub fn part<T: KeyPart + ?Sized>(&mut self, part: &T) {
-        self.arguments.push(part);
+        self.arguments.part(part);
     }
 
     /// Returns the key.
@@ -71,8 +73,15 @@ impl fmt::Debug for KeyBuilder<'_> {
     }
 }
 
-impl Arguments {
-    fn push<T: Display + ?Sized>(&mut self, part: &T) {
+impl ArgumentsDigest {
+    /// Begins without an argument.
+    #[must_use]
+    pub fn new(format: KeyFormat) -> Self {
+        Self { md5: Md5::new(), format, first: true }
+    }
+
+    /// Adds the next argument.
+    pub fn part<T: KeyPart + ?Sized>(&mut self, part: &T) {
         if !self.first {
             self.md5.update(":");
         }
@@ -80,9 +89,21 @@ impl Arguments {
         // The writer below never fails. If `Display` itself fails, the key contains the text up to the failure.
         let _ = write!(self, "{part}");
     }
+
+    /// Returns the digest.
+    #[must_use]
+    pub fn finish(self) -> Id {
+        Id::from(u128::from_be_bytes(self.md5.finalize().into()))
+    }
 }
 
-impl Write for Arguments {
+impl fmt::Debug for ArgumentsDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArgumentsDigest").finish_non_exhaustive()
+    }
+}
+
+impl Write for ArgumentsDigest {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.format == KeyFormat::Python {
             self.md5.update(text);

@@ -42,8 +42,8 @@ pub(crate) fn run(layer: &Layer, body: &TokenStream) -> TokenStream {
     let on_lost = chosen(options.on_lost.as_ref());
     match (layer.applied.attribute, function.is_plain(), on_lost.as_deref()) {
         (Attribute::Rate, ..) => body.clone(),
-        (Attribute::Once, true, _) => plain_run(layer, body),
-        (Attribute::Once, false, _) => async_run(layer, body),
+        (Attribute::Once | Attribute::Idempotent, true, _) => plain_run(layer, body),
+        (Attribute::Once | Attribute::Idempotent, false, _) => async_run(layer, body),
         (_, true, _) if is_checked(layer.applied, function) => plain_checked(layer, body),
         (_, true, _) => plain(layer, body),
         (_, false, Some("error")) => async_checked(layer, body),
@@ -144,16 +144,28 @@ fn async_cancelled(layer: &Layer, body: &TokenStream) -> TokenStream {
 /// Runs the body in a closure, and says whether it has succeeded.
 fn plain_run(layer: &Layer, body: &TokenStream) -> TokenStream {
     let (runtime, guard, names) = (&layer.runtime, guard(layer), &layer.names);
-    let (value, hold, error) = (&names.value, &names.hold, &names.error);
-    let (returned, refused) = (layer.function.returned.tokens(runtime), layer.refused());
+    let (value, hold, error, result) = (&names.value, &names.hold, &names.error, hidden("result"));
+    let (returned, refused, success) =
+        (layer.function.returned.tokens(runtime), layer.refused(), success(layer));
     quote!({
         #guard
         let #value = #runtime::call(move || -> #returned #body);
-        match #hold.end(#runtime::Ended(&#value).is_success()) {
+        #success
+        match #hold.end_with(#result) {
             #runtime::Ok(()) => #value,
             #runtime::Err(#error) => #refused,
         }
     })
+}
+
+/// Returns the statement that makes of the value of the body what the record keeps, or `None`.
+fn success(layer: &Layer) -> TokenStream {
+    let (runtime, value, result) = (&layer.runtime, &layer.names.value, hidden("result"));
+    if layer.applied.attribute == Attribute::Idempotent {
+        let (kept, hold) = (layer.kept(), &layer.names.hold);
+        return quote!(let #result = #kept::kept(&#value, &#hold););
+    }
+    quote!(let #result = #runtime::Ended(&#value).success();)
 }
 
 /// Runs the body unless the run is lost, and says whether it has succeeded.
@@ -161,6 +173,7 @@ fn async_run(layer: &Layer, body: &TokenStream) -> TokenStream {
     let (runtime, guard, names) = (&layer.runtime, guard(layer), &layer.names);
     let (value, hold, error, outcome) = (&names.value, &names.hold, &names.error, hidden("outcome"));
     let (block, end, refused) = (block(layer, body), end(layer), layer.refused());
+    let (success, result) = (success(layer), hidden("result"));
     quote!({
         #guard
         let #outcome = {
@@ -169,8 +182,8 @@ fn async_run(layer: &Layer, body: &TokenStream) -> TokenStream {
         };
         match #outcome {
             #runtime::Ok(#value) => {
-                let #outcome = #runtime::Ended(&#value).is_success();
-                #runtime::end(#hold, #outcome).await;
+                #success
+                #runtime::end_with(#hold, #result).await;
                 #end
             }
             #runtime::Err(#error) => {

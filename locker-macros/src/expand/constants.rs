@@ -44,6 +44,7 @@ checks! {
     Every: Duration => checked_every,
     Size: u64 => checked_size,
     MaxRetry: u32 => checked_max_retry,
+    MaxSize: usize => checked_max_size,
 }
 
 /// Returns items and statements that define the constants and fail to compile if one is out of range. `cargo check`

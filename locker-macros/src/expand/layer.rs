@@ -71,6 +71,23 @@ impl<'a> Layer<'a> {
         quote_spanned!(at=> <#returned as #runtime::Skipped>::skipped())
     }
 
+    /// Returns the return type, as what is kept of it.
+    pub(crate) fn kept(&self) -> TokenStream {
+        let (runtime, returned) = (&self.runtime, self.function.returned.tokens(&self.runtime));
+        let at = Span::mixed_site().located_at(self.function.output_span());
+        quote_spanned!(at=> <#returned as #runtime::Kept>)
+    }
+
+    /// Returns the expression for the return value if another run has succeeded, of which `done` is.
+    pub(crate) fn replayed(&self, done: &Ident) -> TokenStream {
+        let (runtime, kept, refused) = (&self.runtime, self.kept(), self.refused());
+        let (value, error) = (&self.names.value, &self.names.error);
+        quote!(match #kept::replayed(&#done) {
+            #runtime::Ok(#value) => #value,
+            #runtime::Err(#error) => #refused,
+        })
+    }
+
     /// Returns a statement that fixes the type of an async block, as the signature does for an async function.
     pub(crate) fn hint(&self) -> TokenStream {
         let (runtime, returned) = (&self.runtime, self.function.returned.tokens(&self.runtime));
@@ -82,7 +99,7 @@ impl<'a> Layer<'a> {
 /// no result.
 pub(crate) fn is_checked(applied: &Applied, function: &Function) -> bool {
     let continues = chosen(applied.options.on_lost.as_ref()).as_deref() == Some("continue");
-    let holds = !matches!(applied.attribute, Attribute::Rate | Attribute::Once);
+    let holds = applied.attribute != Attribute::Rate && !applied.attribute.is_run();
     holds && !continues && function.is_plain() && !function.returned.is_never()
 }
 
@@ -90,7 +107,7 @@ pub(crate) fn is_checked(applied: &Applied, function: &Function) -> bool {
 /// the caller's location from the body, so the body of a `#[track_caller]` function stays in place unless it may return
 /// early.
 pub(crate) fn runs_in_closure(applied: &Applied, function: &Function) -> bool {
-    let is_run = applied.attribute == Attribute::Once && function.is_plain();
+    let is_run = applied.attribute.is_run() && function.is_plain();
     is_run
         || is_checked(applied, function)
             && (!function.tracks_caller() || may_end_early(function.body.stream()))

@@ -11,13 +11,13 @@ use crate::{
     },
     validate::key_parts::value_of,
 };
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{LitStr, Result, ext::IdentExt, spanned::Spanned};
 
 /// Returns an expression that makes the request.
 pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
-    let (runtime, function) = (&layer.runtime, layer.function);
+    let runtime = &layer.runtime;
     let (identity, digest) = identity(layer);
     let (constants, locker) = (constants::define(layer), locker(layer));
     if layer.applied.attribute == Attribute::Leader {
@@ -32,12 +32,14 @@ pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
     }
     let (source, key) = (hidden("locker"), hidden("key"));
     let open = format_ident!("{}_key", key_word(layer));
-    let parts = layer.options().parts().map(|part| {
-        let (value, allowed) = (value_of(part, function)?, allowed(part, function));
-        let key = borrowed(quote!(mut #key));
-        Ok(quote_spanned!(Span::mixed_site().located_at(part.span())=> #allowed #key.part(&#value);))
-    });
-    let parts = parts.collect::<Result<TokenStream>>()?;
+    let parts = hashed(layer, layer.options().key_parts(), &key)?;
+    let same = hidden("same");
+    let agreed = if layer.options().same.is_some() {
+        let parts = hashed(layer, layer.options().same_parts(), &same)?;
+        quote!(let mut #same = #runtime::same(#source); #parts)
+    } else {
+        TokenStream::new()
+    };
     let finish = finish(layer);
     let used = used(layer);
     Ok(quote!({
@@ -47,8 +49,19 @@ pub(crate) fn request(layer: &Layer) -> Result<TokenStream> {
         #locker
         let mut #key = #runtime::#open(#source, #digest);
         #parts
+        #agreed
         #finish
     }))
+}
+
+/// Returns statements that add parts to the digest `to`.
+fn hashed<'a>(layer: &Layer, parts: impl Iterator<Item = &'a Part>, to: &Ident) -> Result<TokenStream> {
+    let statements = parts.map(|part| {
+        let (value, allowed) = (value_of(part, layer.function)?, allowed(part, layer.function));
+        let to = borrowed(quote!(mut #to));
+        Ok(quote_spanned!(Span::mixed_site().located_at(part.span())=> #allowed #to.part(&#value);))
+    });
+    statements.collect()
 }
 
 fn name<'a>(layer: &'a Layer) -> Option<&'a LitStr> {
@@ -138,7 +151,11 @@ fn word(layer: &Layer) -> &'static str {
 
 /// Returns the first word of the runtime's function for the key.
 fn key_word(layer: &Layer) -> &'static str {
-    if layer.options().each.is_some() { "each" } else { key_kind(layer.applied.attribute) }
+    match layer.applied.attribute {
+        _ if layer.options().each.is_some() => "each",
+        Attribute::Once | Attribute::Idempotent => "once",
+        attribute => key_kind(attribute),
+    }
 }
 
 fn key_kind(attribute: Attribute) -> &'static str {
@@ -148,6 +165,7 @@ fn key_kind(attribute: Attribute) -> &'static str {
         Attribute::Semaphore => "semaphore",
         Attribute::Leader => "leader",
         Attribute::Once => "once_per",
+        Attribute::Idempotent => "idempotent",
     }
 }
 
@@ -157,6 +175,10 @@ fn limits(layer: &Layer) -> TokenStream {
     if let Some(every) = &options.every {
         let every = constants::time(layer, OptionName::Every, &every.value);
         return quote!(, #every);
+    }
+    if let Some(keep) = &options.keep {
+        let keep = constants::time(layer, OptionName::Keep, &keep.value);
+        return quote!(, #keep);
     }
     let Some(size) = &options.size else { return TokenStream::new() };
     let size = constants::count(layer, OptionName::Size, &size.value);
@@ -199,5 +221,10 @@ fn settings(layer: &Layer) -> TokenStream {
         .then(|| quote!(.timeout(#runtime::Duration::ZERO)));
     let refuses = chosen(options.after_crash.as_ref()).as_deref() == Some("refuse");
     let refuse = refuses.then(|| quote!(.refuse_after_crash()));
-    quote!(#(#durations)* #(#switches)* #attempts #once #refuse)
+    let max_size = options.max_size.as_ref();
+    let max_size = max_size.map(|given| constants::count(layer, OptionName::MaxSize, &given.value));
+    let max_size = max_size.map(|bytes| quote!(.max_size(#bytes)));
+    let same = options.same.as_ref().map(|_| hidden("same"));
+    let same = same.map(|same| quote!(.same_digest(#same.finish())));
+    quote!(#(#durations)* #(#switches)* #attempts #once #refuse #max_size #same)
 }

@@ -6,7 +6,7 @@ use crate::{
         duration::{Time, ungrouped},
         key_parts::{Part, Parts},
     },
-    ranges::MOST,
+    ranges::{MAX_SIZE, MOST},
 };
 use proc_macro2::{Ident, Span, TokenStream};
 use syn::{
@@ -59,6 +59,9 @@ pub(crate) struct Options {
     pub(crate) early: Option<Given<Time>>,
     pub(crate) after_crash: Option<Given<LitStr>>,
     pub(crate) on_skip: Option<Given<ExprPath>>,
+    pub(crate) keep: Option<Given<Time>>,
+    pub(crate) same: Option<Given<Parts>>,
+    pub(crate) max_size: Option<Given<Expr>>,
 }
 
 impl Options {
@@ -125,12 +128,25 @@ impl Options {
             O::Early => set_once(&mut self.early, option, input, value),
             O::AfterCrash => set_once(&mut self.after_crash, option, input, choice_of(&["refuse", "repeat"])),
             O::OnSkip => set_once(&mut self.on_skip, option, input, maker),
+            O::Keep => set_once(&mut self.keep, option, input, value),
+            O::Same => set_once(&mut self.same, option, input, Parts::parse),
+            O::MaxSize => set_once(&mut self.max_size, option, input, count_to(MAX_SIZE)),
         }
     }
 
     /// Returns the parts of the key, or of the keys of `each`.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+    pub(crate) fn key_parts(&self) -> impl Iterator<Item = &Part> {
         [&self.args, &self.each].into_iter().flatten().flat_map(|given| &given.value.0)
+    }
+
+    /// Returns what calls with one key must have in common.
+    pub(crate) fn same_parts(&self) -> impl Iterator<Item = &Part> {
+        self.same.iter().flat_map(|given| &given.value.0)
+    }
+
+    /// Returns all parts, which use the parameters in the same ways.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.key_parts().chain(self.same_parts())
     }
 
     /// Returns `locker = ..` as a part of a key, since it may use the parameters in the same ways.

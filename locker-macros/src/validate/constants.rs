@@ -31,6 +31,7 @@ pub(crate) enum Range {
     Every,
     Size,
     MaxRetry,
+    MaxSize,
 }
 
 /// Returns the options of which only the compiler knows the values.
@@ -46,6 +47,7 @@ pub(crate) fn constants(options: &Options) -> impl Iterator<Item = Constant<'_>>
         (OptionName::Every, Range::Every, &options.every),
         (OptionName::From, Range::Margin, &options.from),
         (OptionName::Early, Range::Margin, &options.early),
+        (OptionName::Keep, Range::Margin, &options.keep),
     ];
     let times = times.into_iter().filter_map(|(name, range, given)| {
         let Given { option: written, value: Time::Constant(value) } = given.as_ref()? else { return None };
@@ -55,6 +57,7 @@ pub(crate) fn constants(options: &Options) -> impl Iterator<Item = Constant<'_>>
         (OptionName::Size, Range::Size, &options.size),
         (OptionName::Burst, Range::Size, &options.burst),
         (OptionName::MaxRetry, Range::MaxRetry, &options.max_retry),
+        (OptionName::MaxSize, Range::MaxSize, &options.max_size),
     ];
     let counts = counts.into_iter().filter_map(|(name, range, given)| {
         let Given { option: written, value } = given.as_ref()?;

@@ -20,6 +20,7 @@ pub(crate) fn check(applied: &Applied) -> Result<()> {
     check_required(applied)?;
     check_durations(options)?;
     check_every(options)?;
+    check_keep(options)?;
     check_each(options)?;
     check_renewal(options)?;
     check_margins(options)?;
@@ -38,6 +39,7 @@ fn check_required(applied: &Applied) -> Result<()> {
         Attribute::Rate if options.interval.is_none() => lacks("interval"),
         Attribute::Leader if options.name.is_none() => lacks("name"),
         Attribute::Once if options.every.is_none() => lacks("every"),
+        Attribute::Idempotent if options.keep.is_none() => lacks("keep"),
         _ => Ok(()),
     }
 }
@@ -53,6 +55,7 @@ fn check_durations(options: &Options) -> Result<()> {
         (&options.min_hold, Duration::ZERO),
         (&options.from, Duration::ZERO),
         (&options.early, Duration::ZERO),
+        (&options.keep, Duration::ZERO),
     ];
     for (given, shortest) in limits {
         given.as_ref().map_or(Ok(()), |given| check_range(given, shortest))?;
@@ -72,6 +75,17 @@ fn check_every(options: &Options) -> Result<()> {
             Err(Error::new(given.value.span(), why))
         }
         _ => check_early(options),
+    }
+}
+
+fn check_keep(options: &Options) -> Result<()> {
+    let refuses = chosen(options.after_crash.as_ref()).as_deref() == Some("refuse");
+    match (&options.keep, known(options.keep.as_ref())) {
+        (Some(given), Some(Duration::ZERO)) if refuses => {
+            let why = "keep 0s forgets a crash at once: keep results, or run again after a crash";
+            Err(Error::new(given.value.span(), why))
+        }
+        _ => Ok(()),
     }
 }
 

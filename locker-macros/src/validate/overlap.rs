@@ -15,7 +15,7 @@ pub(crate) fn refuse_same_key(stack: &[Applied], function: &Function) -> Result<
     for (at, applied) in stack.iter().enumerate() {
         let keys = keys(applied, function);
         let is_same = |above: &&Applied| {
-            above.attribute == applied.attribute
+            is_of_one_kind(above.attribute, applied.attribute)
                 && scope(above).is_some_and(|scope| Some(scope) == self::scope(applied))
                 && self::keys(above, function).iter().any(|key| keys.contains(key))
         };
@@ -24,6 +24,11 @@ pub(crate) fn refuse_same_key(stack: &[Applied], function: &Function) -> Result<
         }
     }
     Ok(())
+}
+
+/// Returns whether keys of these attributes are of one kind.
+fn is_of_one_kind(one: Attribute, other: Attribute) -> bool {
+    one == other || one.is_run() && other.is_run()
 }
 
 /// Refuses a guard that would hide the guard of an attribute above.
@@ -45,7 +50,9 @@ pub(crate) fn refuse_same_guard(stack: &[Applied]) -> Result<()> {
 
 fn message(attribute: Attribute) -> String {
     let what = match attribute {
-        Attribute::Lock | Attribute::Leader | Attribute::Once => "every call would wait for itself",
+        Attribute::Lock | Attribute::Leader | Attribute::Once | Attribute::Idempotent => {
+            "every call would wait for itself"
+        }
         Attribute::Rate => "every call would count twice",
         Attribute::Semaphore => "every call would take two permits, and two calls could wait for each other",
     };
@@ -67,7 +74,7 @@ fn scope(applied: &Applied) -> Option<(Option<String>, Option<String>)> {
 
 /// Returns the texts of the keys, without keys that may be another one each time they are computed.
 fn keys(applied: &Applied, function: &Function) -> Vec<Vec<String>> {
-    let parts = applied.options.parts().map(|part| steady(&value_of(part, function).ok()?));
+    let parts = applied.options.key_parts().map(|part| steady(&value_of(part, function).ok()?));
     match &applied.options.each {
         Some(_) => parts.flatten().map(|part| vec![part]).collect(),
         None => parts.collect::<Option<_>>().into_iter().collect(),

@@ -1,5 +1,6 @@
 //! Requests for locks, permits and read/write locks.
 
+use super::once::Done;
 use crate::{
     lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds, holds_of_bodies},
     locker::{Acquired, Ahead, Call, Counted, Locker, Subject, Wait as ListedWait, WaitOp},
@@ -13,7 +14,7 @@ use locker_core::{
     error::{Error, ErrorKind, Result},
     id::Id,
     key::{Function, Key, KeyPart},
-    primitives::{HoldKind, Reply, Request, Wait, record::Ask, rwlock::Mode},
+    primitives::{HoldKind, Reply, Request, Value, Wait, record::Ask, rwlock::Mode},
     ranges::misused,
 };
 use std::{
@@ -90,7 +91,7 @@ impl Origin {
     }
 
     /// Adds the function, and the place to what stood in the way of the call.
-    fn of(self, error: Error) -> Error {
+    pub(super) fn of(self, error: Error) -> Error {
         let error = error.of_function(self.function());
         match error.blocked().and_then(|_| self.place()) {
             Some(place) => error.asked_at(place),
@@ -381,15 +382,20 @@ impl LockRequest {
     pub(super) fn entered(&self, acquired: Result<Acquired>, call: &Call<'_>) -> Result<Entered> {
         let entered = acquired.and_then(|acquired| match acquired.reply {
             Reply::Begun { fence, slot, missed } => Ok(Entered::Runs { fence, slot, missed, acquired }),
-            Reply::Finished { .. } => Ok(Entered::Finished),
+            Reply::Finished { value } => Ok(Entered::Finished(value)),
             reply => Err(record_error(reply).with_key(self.key.as_str())),
         });
         let fence = |entered: &Entered| match entered {
             Entered::Runs { fence, .. } => Some(*fence),
-            Entered::Finished => None,
+            Entered::Finished(_) => None,
         };
         call.end(entered.as_ref().map(fence).map_err(Error::kind));
         entered.map_err(|error| self.origin.of(error))
+    }
+
+    /// Returns the success of another run.
+    pub(super) fn done(self, value: Value) -> Done {
+        Done { value, key: self.key, origin: self.origin }
     }
 
     pub(super) fn hold(self, id: Id, (fence, acquired): (u64, Acquired)) -> Guard {
@@ -404,8 +410,8 @@ impl LockRequest {
 pub(super) enum Entered {
     /// The caller runs.
     Runs { fence: u64, slot: Option<Timestamp>, missed: u64, acquired: Acquired },
-    /// Another call has succeeded.
-    Finished,
+    /// Another call has succeeded, with this result.
+    Finished(Value),
 }
 
 /// Returns the error for the reply of a record that neither runs nor is done.

@@ -1,4 +1,9 @@
-//! Functions that run once in each slot of time.
+//! Functions that run once in each slot of time, or whose result counts for a while.
+
+#[cfg(feature = "idempotent")]
+mod keep;
+#[cfg(feature = "idempotent")]
+mod kept;
 
 use super::{LockRequest, Origin, lock::Entered};
 use crate::{
@@ -7,6 +12,10 @@ use crate::{
     settings::{Settings, hold_setters, margin_setters},
 };
 use humantime::format_duration;
+#[cfg(feature = "idempotent")]
+pub use keep::OnceKeep;
+#[cfg(feature = "idempotent")]
+pub(crate) use kept::{decode, encode};
 use locker_core::{
     error::{Error, Result},
     id::Id,
@@ -25,7 +34,33 @@ const EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// The kind of the keys of records.
 const ONCE: &str = "once";
 
-/// A record of what has run. Created by [`Locker::once`]; [`per`](Self::per) says for how long it counts.
+/// Setters that all records have.
+macro_rules! record_setters {
+    () => {
+        /// Sets how long others wait if the process of a run dies. Default 10 s, 1 ms to 10 years.
+        pub fn lease(mut self, lease: Duration) -> Self {
+            self.settings.lease = lease;
+            self
+        }
+
+        margin_setters!();
+
+        hold_setters!();
+
+        /// Makes errors name no place of the program.
+        #[doc(hidden)]
+        pub fn without_place(self) -> Self {
+            Self { origin: Origin::Elsewhere, ..self }
+        }
+    };
+}
+#[cfg(feature = "idempotent")]
+use record_setters;
+
+/// A record of what has run. Created by [`Locker::once`].
+///
+/// With [`per`](Self::per) a success counts for a slot of time, with `keep` (feature `idempotent`) its result counts for
+/// a while.
 #[derive(Clone, Debug)]
 #[must_use = "a record does nothing until something is run"]
 pub struct Once {
@@ -113,12 +148,6 @@ impl OncePer {
         self
     }
 
-    /// Sets how long others wait if the process of a run dies. Default 10 s, 1 ms to 10 years.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
-        self
-    }
-
     /// Sets how long a call waits for a run of another caller. Default: half of a slot. Zero never waits.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -132,15 +161,7 @@ impl OncePer {
         self
     }
 
-    margin_setters!();
-
-    hold_setters!();
-
-    /// Makes errors name no place of the program.
-    #[doc(hidden)]
-    pub fn without_place(self) -> Self {
-        Self { origin: Origin::Elsewhere, ..self }
-    }
+    record_setters!();
 
     /// Sets the slots.
     #[doc(hidden)]
@@ -163,50 +184,25 @@ impl OncePer {
         self,
         body: impl AsyncFnOnce(&Guard) -> Result<T, E>,
     ) -> Result<Option<T>, E> {
-        let Some(run) = self.enter().await? else { return Ok(None) };
-        let ended = {
-            let body = pin!(body(run.guard()));
-            let body = pin!(AsyncBody::new(body, Held::by([run.guard()].into_iter())));
-            while_held(body, pin!(run.guard().lost()), || run.guard().is_held()).await
-        };
-        match ended {
-            Some(Ok(value)) => {
-                log_release(run.finish().await);
-                Ok(Some(value))
-            }
-            Some(Err(error)) => {
-                log_release(run.fail().await);
-                Err(error)
-            }
-            None => Err(run.guard().loss_error().into()),
+        match self.asked()?.enter().await? {
+            Began::Runs(run) => run.run(body, |_| Value::default()).await.map(Some),
+            Began::Done(_) => Ok(None),
         }
-    }
-
-    /// Returns the run of this caller, or `None` if it is to be skipped.
-    pub(crate) async fn enter(&self) -> Result<Option<Run>> {
-        self.check()?;
-        let keep = self.slots.every.saturating_mul(2);
-        let after_crash = if self.after_crash { AfterCrash::Refuse { keep } } else { AfterCrash::RunAgain };
-        let ask = Ask { slots: Some(self.slots), digest: None, after_crash };
-        let begin = |request: LockRequest, id: Id, entered| match entered {
-            Entered::Finished => None,
-            Entered::Runs { fence, slot, missed, acquired } => {
-                let guard = request.hold(id, (fence, acquired)).in_slot(slot, missed);
-                Some(Run { guard, keep })
-            }
-        };
-        self.request().call(Some(&ask), LockRequest::entered, begin).await
-    }
-
-    fn request(&self) -> LockRequest {
-        let Self { locker, key, origin, mut settings, timeout, slots, .. } = self.clone();
-        settings.timeout = timeout.unwrap_or(slots.every / 2);
-        LockRequest::new(locker, HoldKind::Record, key, settings).origin(origin)
     }
 
     /// Checks the settings, as the call itself does.
     pub(crate) fn check(&self) -> Result<()> {
-        check_slots(self.slots)
+        check_slots(self.slots).map_err(|error| self.origin.of(error.with_key(self.key.as_str())))
+    }
+}
+
+impl Asks for OncePer {
+    fn asked(self) -> Result<Asked> {
+        self.check()?;
+        let Self { locker, key, origin, mut settings, timeout, slots, after_crash } = self;
+        settings.timeout = timeout.unwrap_or(slots.every / 2);
+        let request = LockRequest::new(locker, HoldKind::Record, key, settings).origin(origin);
+        Ok(Asked::new(request, Some(slots), after_crash, slots.every.saturating_mul(2)))
     }
 }
 
@@ -233,29 +229,128 @@ pub fn slots(every: Duration, from: Option<Duration>, early: Option<Duration>) -
     check_slots(slots).map(|()| slots)
 }
 
+/// A request for a record.
+pub trait Asks: Send {
+    /// Returns what is asked, after checking the settings.
+    ///
+    /// # Errors
+    /// `Misused` if a setting is wrong.
+    fn asked(self) -> Result<Asked>;
+}
+
+/// What is asked of a record.
+#[derive(Debug)]
+pub struct Asked {
+    request: LockRequest,
+    ask: Ask,
+    ends: Ends,
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// How long a success counts.
+    pub(crate) keep: Duration,
+    /// How many bytes its result may have.
+    #[cfg(feature = "idempotent")]
+    pub(crate) at_most: usize,
+}
+
+impl Asked {
+    fn new(request: LockRequest, slots: Option<Slots>, refuses: bool, keep: Duration) -> Self {
+        let after_crash = if refuses { AfterCrash::Refuse { keep } } else { AfterCrash::RunAgain };
+        let ends = Ends {
+            keep,
+            #[cfg(feature = "idempotent")]
+            at_most: 0,
+        };
+        Self { request, ask: Ask { slots, digest: None, after_crash }, ends }
+    }
+
+    /// Returns the run of this caller, or the result of another one.
+    pub(crate) async fn enter(self) -> Result<Began<Run>> {
+        let Self { request, ask, ends } = self;
+        let begin = |request: LockRequest, id: Id, entered| match entered {
+            Entered::Finished(value) => Began::Done(request.done(value)),
+            Entered::Runs { fence, slot, missed, acquired } => {
+                let guard = request.hold(id, (fence, acquired)).in_slot(slot, missed);
+                Began::Runs(Run { guard, ends })
+            }
+        };
+        request.call(Some(&ask), LockRequest::entered, begin).await
+    }
+}
+
+/// What a call of a record does.
+#[derive(Debug)]
+pub enum Began<R> {
+    /// It runs.
+    Runs(R),
+    /// Another run has succeeded.
+    Done(Done),
+}
+
+/// The success of another run.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "idempotent"), expect(dead_code, reason = "results are kept with the feature"))]
+pub struct Done {
+    pub(super) value: Value,
+    pub(super) key: Key,
+    pub(super) origin: Origin,
+}
+
+impl<R> Began<R> {
+    pub(crate) fn map<S>(self, map: impl FnOnce(R) -> S) -> Began<S> {
+        match self {
+            Self::Runs(run) => Began::Runs(map(run)),
+            Self::Done(done) => Began::Done(done),
+        }
+    }
+
+    /// Returns the run, or `None` if the call is skipped.
+    pub(crate) fn run(self) -> Option<R> {
+        match self {
+            Self::Runs(run) => Some(run),
+            Self::Done(_) => None,
+        }
+    }
+}
+
 /// A run that goes on.
 #[derive(Debug)]
 pub(crate) struct Run {
     guard: Guard,
-    keep: Duration,
+    ends: Ends,
 }
 
 impl Run {
-    pub(crate) fn guard(&self) -> &Guard {
-        &self.guard
+    pub(crate) fn into_parts(self) -> (Guard, Ends) {
+        (self.guard, self.ends)
     }
 
-    pub(crate) fn into_parts(self) -> (Guard, Duration) {
-        (self.guard, self.keep)
-    }
-
-    /// Ends it with success.
-    pub(crate) fn finish(self) -> impl Future<Output = Result<()>> + Send {
-        self.guard.finish(Value::default(), self.keep)
-    }
-
-    /// Ends it without success: the next caller runs.
-    pub(crate) fn fail(self) -> impl Future<Output = Result<()>> + Send {
-        self.guard.release_bounded()
+    /// Runs `body` unless the run is lost, and ends it: with what `kept` makes of its result if it succeeds.
+    async fn run<T, E: From<Error>>(
+        self,
+        body: impl AsyncFnOnce(&Guard) -> Result<T, E>,
+        kept: impl FnOnce(&T) -> Value,
+    ) -> Result<T, E> {
+        let Self { guard, ends: Ends { keep, .. } } = self;
+        let ended = {
+            let body = pin!(body(&guard));
+            let body = pin!(AsyncBody::new(body, Held::by([&guard].into_iter())));
+            while_held(body, pin!(guard.lost()), || guard.is_held()).await
+        };
+        match ended {
+            Some(Ok(result)) => {
+                let value = kept(&result);
+                log_release(guard.finish(value, keep).await);
+                Ok(result)
+            }
+            Some(Err(error)) => {
+                log_release(guard.release_bounded().await);
+                Err(error)
+            }
+            None => Err(guard.loss_error().into()),
+        }
     }
 }

@@ -1,7 +1,10 @@
 //! Range checks of options that are constants. They are evaluated at compile time, so a value out of range is a compile
 //! error.
 
-use locker_core::{primitives::rate_limiter, ranges};
+use locker_core::{
+    primitives::{MAX_VALUE, rate_limiter},
+    ranges,
+};
 use std::time::Duration;
 
 /// The shortest lease, `max_hold` and `retry_delay`.
@@ -65,6 +68,16 @@ pub const fn checked_every(every: Duration) -> Duration {
         "this slot is out of range: give 1s to 366d"
     );
     every
+}
+
+/// Returns the most bytes of a result after checking it.
+///
+/// # Panics
+/// If it is 0 or greater than 524,288.
+#[must_use]
+pub const fn checked_max_size(bytes: usize) -> usize {
+    assert!(bytes >= 1 && bytes <= MAX_VALUE, "this size is out of range: give 1 to 524288");
+    bytes
 }
 
 const fn not_too_long(time: Duration) -> Duration {

@@ -1,12 +1,22 @@
 //! What the attribute `once_per` calls.
 
 use super::{AsyncScope, Function, key_builder, scope::only_loss};
+#[cfg(feature = "idempotent")]
+use crate::handles::{
+    OnceKeep,
+    once::{self, Done},
+};
 use crate::{
-    handles::{OncePer, Origin},
+    handles::{
+        OncePer, Origin,
+        once::{Asks, Began, Ends},
+    },
     lease::{PlainBody, log_release},
     locker::Locker,
 };
 use futures_util::{FutureExt, TryFutureExt, future::Either};
+#[cfg(feature = "idempotent")]
+use locker_core::key::ArgumentsDigest;
 use locker_core::{
     blocking::block_on,
     error::Result,
@@ -14,11 +24,13 @@ use locker_core::{
     panics,
     primitives::Value,
 };
+#[cfg(feature = "idempotent")]
+use serde::{Serialize, de::DeserializeOwned};
 use std::{ops::Deref, time::Duration};
 
 /// Returns the builder of a record's key; the arguments follow.
 #[must_use]
-pub fn once_per_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
+pub fn once_key<'a>(locker: &'a Locker, function: &'a FunctionDigest) -> KeyBuilder<'a> {
     key_builder(locker, function, ":once|")
 }
 
@@ -27,11 +39,24 @@ pub fn once_per(locker: &Locker, function: &'static Function, key: Key, every: D
     locker.record(key).origin(Origin::Function(function)).per(every)
 }
 
+/// Returns the builder of what calls must have in common.
+#[cfg(feature = "idempotent")]
+#[must_use]
+pub fn same(locker: &Locker) -> ArgumentsDigest {
+    ArgumentsDigest::new(locker.key_format())
+}
+
+/// Returns the request for the record `key`, whose results are kept so long.
+#[cfg(feature = "idempotent")]
+pub fn idempotent(locker: &Locker, function: &'static Function, key: Key, keep: Duration) -> OnceKeep {
+    locker.record(key).origin(Origin::Function(function)).keep(keep)
+}
+
 /// A run of an async function.
 #[derive(Debug)]
 pub struct AsyncRun {
     scope: AsyncScope,
-    keep: Duration,
+    ends: Ends,
 }
 
 impl Deref for AsyncRun {
@@ -42,30 +67,42 @@ impl Deref for AsyncRun {
     }
 }
 
-/// Begins a run. Returns `None` if the call is skipped.
+/// Begins a run, or returns the result of another one.
 ///
 /// # Errors
-/// Those of `OncePer::run`, without those of the body.
-pub fn begin(request: OncePer) -> impl Future<Output = Result<Option<AsyncRun>>> + Send {
-    async move { request.enter().await }.map_ok(|run| {
-        run.map(|run| {
-            let (guard, keep) = run.into_parts();
-            AsyncRun { scope: AsyncScope::one(guard), keep }
+/// Those of `OncePer::run` and `OnceKeep::run`, without those of the body and of reading a result.
+pub fn enter(request: impl Asks) -> impl Future<Output = Result<Began<AsyncRun>>> + Send {
+    async move { request.asked()?.enter().await }.map_ok(|began| {
+        began.map(|run| {
+            let (guard, ends) = run.into_parts();
+            AsyncRun { scope: AsyncScope::one(guard), ends }
         })
     })
 }
 
-/// Ends a run, with success or without. An error is logged.
-pub fn end(run: AsyncRun, is_success: bool) -> impl Future<Output = ()> + Send {
-    ended(run, is_success).map(log_release)
+/// Begins a run. Returns `None` if the call is skipped.
+///
+/// # Errors
+/// As [`enter`].
+pub fn begin(request: OncePer) -> impl Future<Output = Result<Option<AsyncRun>>> + Send {
+    enter(request).map_ok(Began::run)
 }
 
-fn ended(run: AsyncRun, is_success: bool) -> impl Future<Output = Result<()>> + Send {
-    let AsyncRun { scope, keep } = run;
-    if is_success {
-        Either::Left(scope.into_guard().finish(Value::default(), keep))
-    } else {
-        Either::Right(scope.into_guard().release_bounded())
+/// Ends a run, with success or without. An error is logged.
+pub fn end(run: AsyncRun, is_success: bool) -> impl Future<Output = ()> + Send {
+    end_with(run, is_success.then(Value::default))
+}
+
+/// Ends a run with this result, or without success. An error is logged.
+pub fn end_with(run: AsyncRun, result: Option<Value>) -> impl Future<Output = ()> + Send {
+    ended(run, result).map(log_release)
+}
+
+fn ended(run: AsyncRun, result: Option<Value>) -> impl Future<Output = Result<()>> + Send {
+    let AsyncRun { scope, ends: Ends { keep, .. } } = run;
+    match result {
+        Some(value) => Either::Left(scope.into_guard().finish(value, keep)),
+        None => Either::Right(scope.into_guard().release_bounded()),
     }
 }
 
@@ -76,7 +113,7 @@ fn ended(run: AsyncRun, is_success: bool) -> impl Future<Output = Result<()>> + 
 /// `Lost` if the run was over before; `Unavailable` if the store has not answered for a lease and a minute, or for a
 /// third of a lease if the run has failed.
 pub async fn end_certainly(run: AsyncRun, is_success: bool) -> Result<()> {
-    let AsyncRun { scope, keep } = run;
+    let AsyncRun { scope, ends: Ends { keep, .. } } = run;
     if is_success {
         scope.into_guard().finish_until_certain(Value::default(), keep).await
     } else {
@@ -92,36 +129,54 @@ pub struct BlockingRun {
     body: Option<PlainBody>,
 }
 
-/// Begins a run and blocks the thread. Returns `None` if the call is skipped.
+/// Does what [`enter`] does, and blocks the thread.
 ///
 /// # Errors
-/// As [`begin`].
-pub fn begin_blocking(request: OncePer) -> Result<Option<BlockingRun>> {
-    let run = block_on(begin(request))?;
-    Ok(run.map(|run| {
+/// As [`enter`].
+pub fn enter_blocking(request: impl Asks) -> Result<Began<BlockingRun>> {
+    let began = block_on(enter(request))?;
+    Ok(began.map(|run| {
         let body = Some(PlainBody::begin(run.scope.held()));
         BlockingRun { run: Some(run), body }
     }))
 }
 
-impl BlockingRun {
-    /// Returns the guard that the option `guard = name` binds.
-    ///
+/// Does what [`begin`] does, and blocks the thread.
+///
+/// # Errors
+/// As [`enter`].
+pub fn begin_blocking(request: OncePer) -> Result<Option<BlockingRun>> {
+    enter_blocking(request).map(Began::run)
+}
+
+impl Deref for BlockingRun {
+    type Target = AsyncRun;
+
     /// # Panics
     /// Never: only methods that consume the run empty it.
-    pub fn guard(&self) -> &crate::lease::Guard {
-        self.run.as_ref().expect("the run is not empty before it ends").guard()
+    fn deref(&self) -> &AsyncRun {
+        self.run.as_ref().expect("the run is not empty before it ends")
     }
+}
 
+impl BlockingRun {
     /// Ends the run, with success or without.
     ///
     /// # Errors
     /// `Lost` if the run was lost before its end. Any other error is logged.
-    pub fn end(mut self, is_success: bool) -> Result<()> {
+    pub fn end(self, is_success: bool) -> Result<()> {
+        self.end_with(is_success.then(Value::default))
+    }
+
+    /// Ends the run with this result, or without success.
+    ///
+    /// # Errors
+    /// As [`end`](Self::end).
+    pub fn end_with(mut self, result: Option<Value>) -> Result<()> {
         self.body = None;
         let Some(run) = self.run.take() else { return Ok(()) };
         // A panic of the store must not replace the body's result.
-        panics::contain(|| only_loss(block_on(ended(run, is_success)))).unwrap_or(Ok(()))
+        panics::contain(|| only_loss(block_on(ended(run, result)))).unwrap_or(Ok(()))
     }
 }
 
@@ -140,10 +195,10 @@ impl Drop for BlockingRun {
 pub struct Ended<'a, T>(pub &'a T);
 
 impl<T, E> Ended<'_, std::result::Result<T, E>> {
-    /// Returns whether it is a success.
+    /// Returns what is recorded if it is a success.
     #[must_use]
-    pub fn is_success(&self) -> bool {
-        self.0.is_ok()
+    pub fn success(&self) -> Option<Value> {
+        self.0.is_ok().then(Value::default)
     }
 }
 
@@ -160,10 +215,10 @@ impl<T> Deref for Ended<'_, T> {
 pub struct Success(bool);
 
 impl Success {
-    /// Returns `true`.
+    /// Returns what is recorded if it is a success.
     #[must_use]
-    pub fn is_success(&self) -> bool {
-        self.0
+    pub fn success(&self) -> Option<Value> {
+        self.0.then(Value::default)
     }
 }
 
@@ -213,5 +268,35 @@ impl SkippedValue for () {
 impl<T> SkippedValue for Option<T> {
     fn skipped() -> Self {
         None
+    }
+}
+
+/// A return type whose value is kept for other calls.
+#[cfg(feature = "idempotent")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be kept for other calls: return `Result<T, E>`, where `T` is `Serialize` and \
+               `DeserializeOwned`",
+    label = "cannot be kept for other calls"
+)]
+pub trait Kept: Sized {
+    /// Returns the result as it is kept, or `None` if it is an error.
+    fn kept(&self, run: &AsyncRun) -> Option<Value>;
+
+    /// Returns the result of another run.
+    ///
+    /// # Errors
+    /// `Conflict` if it was not kept, or is of another type.
+    fn replayed(done: &Done) -> Result<Self>;
+}
+
+#[cfg(feature = "idempotent")]
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned, E> Kept for std::result::Result<T, E> {
+    fn kept(&self, run: &AsyncRun) -> Option<Value> {
+        self.as_ref().ok().map(|result| once::encode(result, run.ends.at_most))
+    }
+
+    fn replayed(done: &Done) -> Result<Self> {
+        done.result().map(Ok)
     }
 }
