@@ -230,9 +230,31 @@ impl Locker {
         now: Timestamp,
         window: Duration,
     ) -> MaybeReady<'a, Settled> {
+        self.retry_while(key, request, now, window, Error::is_temporary)
+    }
+
+    /// Does what [`retry_until_certain`](Self::retry_until_certain) does, and retries also what was not sent.
+    pub(crate) fn retry_until_answered<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        now: Timestamp,
+        window: Duration,
+    ) -> MaybeReady<'a, Settled> {
+        self.retry_while(key, request, now, window, |error| error.is_temporary() || error.is_unsent())
+    }
+
+    fn retry_while<'a>(
+        &'a self,
+        key: &'a Key,
+        request: Request,
+        now: Timestamp,
+        window: Duration,
+        is_retried: impl Fn(&Error) -> bool + Send + 'a,
+    ) -> MaybeReady<'a, Settled> {
         match self.call_inline(key, &request, Some(now)) {
             Some(reply) => Either::Left(ready(reply.map(Settled::inline))),
-            None => Either::Right(Box::pin(self.retry(key, request, now, window, Error::is_temporary))),
+            None => Either::Right(Box::pin(self.retry(key, request, now, window, is_retried))),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
     parts::{
         hold_request::HoldRequest, idempotency::IdempotencyKey, tombstones::Tombstones, watchers::Watchers,
     },
-    protocol::{Reply, Signal, Wait},
+    protocol::{Reply, Signal, TOMBSTONE, Wait},
     state::{self, Context},
     value::Value,
 };
@@ -22,7 +22,7 @@ use std::time::Duration;
 ///
 /// | state | `Acquire` | `Finish` | `Release`, `Cancel`, the lease is over |
 /// | --- | --- | --- | --- |
-/// | idle | `Begun`: a run | `Lost` | |
+/// | idle | `Begun`: a run | `Lost`; kept, if its lease has ended in the last minute and nothing has begun since | |
 /// | a run | its id: `Begun` again; another digest: `Mismatch`; else `Queued` or `Busy` | its id: kept | idle, waiters are woken; `AfterCrash::Refuse` and the lease is over: unknown |
 /// | kept | another digest: `Mismatch`; its slot or an earlier one: `Finished`; else as idle | its id: `Recorded` | |
 /// | unknown | its slot or an earlier one: `Lost`, or `Mismatch`; else as idle | its id: kept | |
@@ -45,6 +45,8 @@ use std::time::Duration;
 pub struct State {
     run: Option<Run>,
     unknown: Option<Unknown>,
+    /// A run whose lease is over, while nothing has begun since: its success may be on its way.
+    lapsed: Option<Unknown>,
     results: Results,
     last_fence: u64,
     watchers: Watchers,
@@ -97,9 +99,9 @@ impl Run {
         Reply::Begun { fence: self.what.fence, slot: self.what.slot, missed: self.missed }
     }
 
-    /// Returns when nothing of it matters any more.
+    /// Returns when nothing of it matters any more, if it ends with its lease.
     fn lasts_until(&self) -> Timestamp {
-        self.until + self.refuse.unwrap_or_default()
+        self.until + self.refuse.unwrap_or(TOMBSTONE)
     }
 }
 
@@ -130,6 +132,7 @@ impl state::State for State {
         let ends = [
             self.run.map(|run| run.until),
             self.unknown.map(|unknown| unknown.until),
+            self.lapsed.map(|lapsed| lapsed.until),
             self.results.next_end(),
             self.tombstones.next_end(),
         ];
@@ -147,6 +150,7 @@ impl state::State for State {
     fn is_idle(&self) -> bool {
         self.run.is_none()
             && self.unknown.is_none()
+            && self.lapsed.is_none()
             && self.results.is_empty()
             && self.watchers.is_empty()
             && self.tombstones.is_empty()
@@ -158,9 +162,9 @@ impl state::State for State {
 
     fn lasts_until(&self) -> Timestamp {
         let run = self.run.map_or(Timestamp::default(), |run| run.lasts_until());
-        let unknown = self.unknown.map_or(Timestamp::default(), |unknown| unknown.until);
+        let ended = [self.unknown, self.lapsed].into_iter().flatten().map(|ended| ended.until).max();
         let kept = self.results.lasts_until().max(self.tombstones.lasts_until());
-        run.max(unknown).max(kept).max(self.watchers.lasts_until())
+        run.max(ended.unwrap_or_default()).max(kept).max(self.watchers.lasts_until())
     }
 
     fn is_held(&self, name: Id, now: Timestamp) -> bool {
@@ -211,7 +215,7 @@ impl state::State for State {
     }
 
     fn delete(&mut self, context: &mut Context<'_>) {
-        (self.run, self.unknown) = (None, None);
+        (self.run, self.unknown, self.lapsed) = (None, None, None);
         self.results.keep_for_waiters_alone();
         self.watchers.dismiss(Signal::Deleted, context);
     }
@@ -259,6 +263,7 @@ impl State {
             AfterCrash::Refuse { keep } => Some(keep),
         };
         let what = Begun { id, fence, slot, digest: ask.digest };
+        self.lapsed = None;
         self.run.insert(Run { what, until: context.until(lease), missed, refuse }).reply()
     }
 
@@ -303,10 +308,17 @@ impl State {
             return Reply::Recorded;
         }
         let run = self.run.take_if(|run| run.what.id == id).map(|run| run.what);
-        let known = || self.unknown.filter(|unknown| unknown.what.id == id).map(|unknown| unknown.what);
+        // In a quiet time another one may have begun that is not seen.
+        let lapsed = self.lapsed.filter(|_| context.quiet.is_none());
+        let known = || {
+            [self.unknown, lapsed].into_iter().flatten().map(|known| known.what).find(|what| what.id == id)
+        };
         let Some(what) = run.or_else(known) else { return Reply::Lost };
         self.unknown.take_if(|unknown| what.covers(unknown.what.slot));
-        let success = Success::new(what, value, context.until(keep), context.now);
+        self.lapsed.take_if(|lapsed| lapsed.what.id == id);
+        // The end of a promise has a spread on some stores.
+        let until = if keep.is_zero() { context.now } else { context.until(keep) };
+        let success = Success::new(what, value, until, context.now);
         if self.run.is_some() {
             // Of an earlier slot. The waiters wait for the run.
             self.results.add(success, std::iter::empty(), context.now);
@@ -355,6 +367,8 @@ impl State {
         self.watchers.leave(id);
         self.results.forget_waiter(id);
         self.give_up(id, context);
+        // An outcome that is unknown stays so: it stands for earlier slots, too.
+        self.lapsed.take_if(|lapsed| lapsed.what.id == id);
         Reply::Cancelled
     }
 
@@ -377,8 +391,13 @@ impl State {
 
     /// Ends a run at the end of its lease.
     fn end(&mut self, run: Run, context: &mut Context<'_>) {
+        let (what, until) = (run.what, run.lasts_until());
         if run.refuse.is_some() {
-            self.unknown = Some(Unknown { what: run.what, until: run.lasts_until() });
+            // It stands for earlier slots, too.
+            let until = self.unknown.map_or(until, |unknown| unknown.until.max(until));
+            self.unknown = Some(Unknown { what, until });
+        } else {
+            self.lapsed = Some(Unknown { what, until });
         }
         self.watchers.dismiss(Signal::Wake, context);
     }
@@ -391,7 +410,9 @@ impl State {
         if let Some(run) = self.run.take_if(|run| run.until <= now) {
             self.end(run, context);
         }
-        self.unknown.take_if(|unknown| unknown.until <= now);
+        for ended in [&mut self.unknown, &mut self.lapsed] {
+            ended.take_if(|ended| ended.until <= now);
+        }
     }
 }
 

@@ -201,6 +201,7 @@ impl Asks for OncePer {
         self.check()?;
         let Self { locker, key, origin, mut settings, timeout, slots, after_crash } = self;
         settings.timeout = timeout.unwrap_or(slots.every / 2);
+        settings.max_retry = None;
         let request = LockRequest::new(locker, HoldKind::Record, key, settings).origin(origin);
         Ok(Asked::new(request, Some(slots), after_crash, slots.every.saturating_mul(2)))
     }

@@ -4,7 +4,10 @@ use super::{
     hold::Hold,
     renewer::{Kept, Renewer},
 };
-use futures_util::{FutureExt, future::join_all};
+use futures_util::{
+    FutureExt,
+    future::{Either, join_all, ready},
+};
 use locker_core::{
     background,
     blocking::block_on,
@@ -142,6 +145,11 @@ impl Guard {
         if self.is_held() { Ok(()) } else { Err(self.loss_error()) }
     }
 
+    /// Returns an error in a forked child of the holder.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.hold.is_of_this_process() { Ok(()) } else { Err(self.loss_error()) }
+    }
+
     /// Returns the hold, unless it outlives the guard.
     pub(crate) fn held(&self) -> Option<&Arc<Hold>> {
         (self.release != Release::OnExpiry).then_some(&self.hold)
@@ -182,9 +190,7 @@ impl Guard {
     }
 
     async fn release_within(mut self, patience: Duration) -> Result<()> {
-        if !self.hold.is_of_this_process() {
-            return Err(self.loss_error());
-        }
+        self.check_process()?;
         if self.release == Release::OnExpiry {
             self.unwatch();
             return self.check();
@@ -206,12 +212,16 @@ impl Guard {
         result
     }
 
-    /// Ends a run with success, and waits for that no longer than the end of a function does. Without an answer in time
+    /// Ends a run with success, and waits for that as long as [`release`](Self::release) does. Without an answer in time
     /// it goes on in the background, where the hold is renewed until the store has answered.
     ///
     /// # Errors
-    /// `Lost` if the run was over before, and others may have run; `Unavailable` without an answer in time.
+    /// `Lost` if the run was over before, and others may have run; `Unavailable` without an answer in time; `Misused` in
+    /// a forked child.
     pub(crate) fn finish(self, value: Value, keep: Duration) -> impl Future<Output = Result<()>> + Send {
+        if let Err(error) = self.check_process() {
+            return Either::Left(ready(Err(error)));
+        }
         let (hold, now, (tell, told)) = (self.hold(), Timestamp::now(), oneshot::channel());
         let mut finishing = Box::pin(async move {
             let ended = self.finish_until_certain(value, keep).await;
@@ -221,13 +231,13 @@ impl Guard {
         if (&mut finishing).now_or_never().is_none() {
             background::spawn(finishing);
         }
-        async move {
+        Either::Right(async move {
             tokio::select! {
                 biased;
                 Ok(ended) = told => ended,
-                () = background::sleep_from(now, now + hold.release_timeout()) => Err(hold.unanswered()),
+                () = background::sleep_from(now, now + hold.patience()) => Err(hold.unanswered()),
             }
-        }
+        })
     }
 
     /// Ends a run with success, once that is certain. If the future is dropped, nobody knows until the end of the lease.

@@ -249,9 +249,10 @@ impl Hold {
     /// Records the success of a run, until that is certain. The hold is renewed meanwhile.
     pub(super) async fn record_success(&self, value: Value, keep: Duration) -> Result<()> {
         let (now, call) = (Timestamp::now(), self.locker.begin_background());
+        self.releases.fetch_add(1, Ordering::Relaxed);
         let request = Request::Record(record::Request::Finish { id: self.id, value, keep });
         let window = self.lease.saturating_add(TOMBSTONE);
-        let settled = self.locker.retry_until_certain(&self.key, request, now, window).await;
+        let settled = self.locker.retry_until_answered(&self.key, request, now, window).await;
         drop(call);
         let was_held = self.finish(Timestamp::now());
         match settled.map(|settled| settled.reply) {
@@ -289,6 +290,11 @@ impl Hold {
                 hold.warn_of_no_release(&error);
             }
         });
+    }
+
+    /// Whether its end is under way, so that it may be gone.
+    pub(super) fn is_ending(&self) -> bool {
+        self.releases.load(Ordering::Relaxed) > 0
     }
 
     /// Ends a hold that was [kept](Self::keep), and is found gone while its owner releases it.

@@ -262,6 +262,8 @@ impl Renewer {
                 hold.renewed(sent, ahead);
                 hold.renew_at()
             }
+            // Its success may be recorded already.
+            Ok(false) if hold.is_ending() => return,
             Ok(false) => return hold.lose(Loss::Taken),
             Err(error) => {
                 hold.mark_jeopardy(&error);

@@ -1,3 +1,5 @@
+mod runs;
+
 use super::{
     Hold,
     guard::while_held,

@@ -226,6 +226,15 @@ impl<'a, A: WaitOp> Attempt<'a, A> {
             {
                 Ok(Step::Confirm { fence })
             }
+            // Another may run since: asking again begins or renews the run at a known time.
+            Ok(Reply::Begun { .. }) if self.is_late(sent) => {
+                self.at_store = AtStore::Place;
+                if self.is_last() {
+                    let late = Error::new(ErrorKind::Unavailable, "the reply came after half of the lease");
+                    return Err(late.with_key(self.key.as_str()).unknown());
+                }
+                Ok(Step::Wait { until: Timestamp::now(), then: OnTimeout::AskAgain })
+            }
             Ok(reply @ Reply::Admitted { wait, .. }) if !wait.is_zero() => {
                 self.at_store = AtStore::Place;
                 let (since, waited) = (Timestamp::now() + wait, Some(wait));

@@ -163,7 +163,7 @@ impl BlockingRun {
     /// Ends the run, with success or without.
     ///
     /// # Errors
-    /// `Lost` if the run was lost before its end. Any other error is logged.
+    /// As [`end_with`](Self::end_with).
     pub fn end(self, is_success: bool) -> Result<()> {
         self.end_with(is_success.then(Value::default))
     }
@@ -171,10 +171,11 @@ impl BlockingRun {
     /// Ends the run with this result, or without success.
     ///
     /// # Errors
-    /// As [`end`](Self::end).
+    /// `Lost` if the run was lost before its end; `Misused` in a forked child. Any other error is logged.
     pub fn end_with(mut self, result: Option<Value>) -> Result<()> {
         self.body = None;
         let Some(run) = self.run.take() else { return Ok(()) };
+        run.guard().check_process()?;
         // A panic of the store must not replace the body's result.
         panics::contain(|| only_loss(block_on(ended(run, result)))).unwrap_or(Ok(()))
     }

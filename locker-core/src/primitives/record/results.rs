@@ -92,7 +92,12 @@ impl Results {
     ) -> Option<Value> {
         let fence = self.waiters.get(id).copied();
         let is_of = |success: &&Success| success.what.id == id || Some(success.what.fence) == fence;
-        let found = self.all.iter().rev().find(is_of).filter(|success| success.what.covers(slot));
+        let found = self
+            .all
+            .iter()
+            .rev()
+            .find(is_of)
+            .filter(|success| success.what.id == id || success.what.covers(slot));
         let value = found.map(|success| success.value.clone());
         // Of an earlier slot: it waits again.
         if value.is_none() || is_answered_once {
@@ -105,6 +110,10 @@ impl Results {
         for id in waiters {
             self.waiters.keep(id, success.what.fence, now);
             success.is_waited_for = true;
+        }
+        // A caller with longer slots may have succeeded before.
+        if let Some(last) = self.kept().filter(|_| success.is_kept() && success.what.slot.is_some()) {
+            success.until = success.until.max(last.until);
         }
         self.all.push(success);
         self.keep_the_last_one();

@@ -180,13 +180,52 @@ fn repeated_finish_changes_nothing() {
 }
 
 #[test]
-fn late_finish_is_lost() {
+fn late_finish_counts_while_nothing_has_begun_since() {
+    let mut record = contended(KEPT);
+    record.advance(LEASE + TOMBSTONE - Duration::from_micros(1));
+    assert_eq!(record.finish(1, "x", KEEP), Reply::Recorded);
+    assert_eq!(record.begin(2, KEPT), finished("x"));
     let mut record = contended(KEPT);
     record.advance(LEASE);
-    assert_eq!(record.finish(1, "x", KEEP), Reply::Lost);
     record.run(2, KEPT);
     assert_eq!(record.finish(1, "x", KEEP), Reply::Lost);
     assert_eq!(record.finish(2, "y", KEEP), Reply::Recorded);
+    for give_up in [0, 1, 2] {
+        let mut record = contended(KEPT);
+        record.advance(LEASE);
+        match give_up {
+            0 => record.advance(TOMBSTONE),
+            1 => record.with(super::super::state::State::delete),
+            _ => assert_eq!(record.cancel(1, false), Reply::Cancelled),
+        }
+        assert_eq!(record.finish(1, "x", KEEP), Reply::Lost);
+    }
+}
+
+/// A deployment that shortens the slots, and is taken back.
+#[test]
+fn shorter_slots_do_not_shorten_how_long_a_success_counts() {
+    let daily = Ask { slots: Some(Slots::new(24 * HOUR)), ..KEPT };
+    let mut record = Bench::<State>::new();
+    record.run(1, daily);
+    record.finish(1, "x", 48 * HOUR);
+    record.advance(2 * HOUR);
+    record.run(2, hourly());
+    record.finish(2, "y", 2 * HOUR);
+    record.advance(4 * HOUR);
+    assert_eq!(record.begin(3, daily), finished("y"));
+}
+
+/// It must not begin in the next slot.
+#[test]
+fn late_copy_of_a_call_gets_its_own_success() {
+    let mut record = Bench::<State>::new();
+    record.run(1, hourly());
+    record.finish(1, "x", 2 * HOUR);
+    let before = record.now;
+    record.set_wall(before + 2 * HOUR);
+    assert_eq!(record.begin(1, hourly()), finished("x"));
+    record.run(2, hourly());
 }
 
 /// That is coalescing.

@@ -156,7 +156,8 @@ impl Done {
 impl Asks for OnceKeep {
     fn asked(self) -> Result<Asked> {
         self.check().map_err(|error| self.origin.of(error.with_key(self.key.as_str())))?;
-        let Self { locker, key, origin, settings, keep, digest, max_size, after_crash } = self;
+        let Self { locker, key, origin, mut settings, keep, digest, max_size, after_crash } = self;
+        settings.max_retry = None;
         let request = LockRequest::new(locker, HoldKind::Record, key, settings).origin(origin);
         let mut asked = Asked::new(request, None, after_crash, keep);
         (asked.ask.digest, asked.ends.at_most) = (digest, max_size);

@@ -209,7 +209,7 @@ const OTHER_BUGS: [(Draw, Bug); 55] = [
 ];
 
 /// Plausible bugs of the record.
-const BUGS_OF_RECORDS: [(Draw, Bug); 25] = [
+const BUGS_OF_RECORDS: [(Draw, Bug); 30] = [
     (
         requests::record,
         (
@@ -234,9 +234,42 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 25] = [
     (requests::record, ("late call of a run begins another one", "success.id == id or told ==", "told ==")),
     (
         requests::record,
-        ("waiter gets the result of an earlier slot", "if slot <= success.slot then", "if true then"),
+        (
+            "waiter gets the result of an earlier slot",
+            "if success.id == id or slot <= success.slot then",
+            "if true then",
+        ),
     ),
-    (requests::record, ("crashed run is repeated", "if refused then", "if false then")),
+    (
+        requests::record,
+        (
+            "late copy of a call begins in the next slot",
+            "if success.id == id or slot <= success.slot then",
+            "if slot <= success.slot then",
+        ),
+    ),
+    (requests::record, ("shorter slots end what counts", "math.max(after(keeps), before)", "after(keeps)")),
+    (
+        requests::record,
+        ("late success is lost, although nothing has begun", "what = lapsed\n", "what = nil\n"),
+    ),
+    (
+        requests::record,
+        (
+            "late success counts beside another run",
+            "  if lapsed then\n    lapsed = nil\n    put('lapsed', nil)\n  end\n  return run_reply()",
+            "  return run_reply()",
+        ),
+    ),
+    (
+        requests::record,
+        (
+            "cancelled run may succeed",
+            "lapsed = nil\n    put('lapsed', nil)\n  end\n  return {'cancelled'}",
+            "end\n  return {'cancelled'}",
+        ),
+    ),
+    (requests::record, ("crashed run is repeated", "local refused = refusal()", "local refused = nil")),
     (
         requests::record,
         (

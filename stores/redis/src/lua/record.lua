@@ -2,6 +2,7 @@
 --
 -- K        run: "<id> <fence> <until> <slot> <digest> <slots missed> <milliseconds of refusal>"
 --          unknown: "<id> <fence> <until> <slot> <digest>", a run that ended without a word, and may not be repeated
+--          lapsed: the same of one that may, while nothing has begun since
 --          done: "<fence> <until>", the success that counts for all; `until` in microseconds, 'inf': without end
 -- {K}:a    refused ids
 -- {K}:b    results: fence -> value; all: "<fence>:<id>:<slot>:<digest>:<until>:<1: waited for>:<bytes>;" for each
@@ -25,7 +26,7 @@ local tombstones, results, last_fence = KEYS[4], KEYS[5], KEYS[8]
 local MOST, ROOM = 100, 512 * 1024
 local FOR_EVER = 100 * 365 * DAY
 
-local found = redis.call('HMGET', key, 'kind', 'run', 'unknown', 'done')
+local found = redis.call('HMGET', key, 'kind', 'run', 'unknown', 'done', 'lapsed')
 if not is_of('record', found[1]) then
   return {'wrong_kind'}
 end
@@ -44,7 +45,7 @@ local function words_of(what)
   return string.format('%s %s %s %s %s', what.id, text(what.fence), micros(what.till), text(what.slot), what.digest)
 end
 
-local run, unknown = begun(found[2]), begun(found[3])
+local run, unknown, lapsed = begun(found[2]), begun(found[3]), begun(found[5])
 local done_fence, done_till = string.match(found[4] or '', '^(%d+) (%w+)$')
 done_fence, done_till = tonumber(done_fence), done_till == 'inf' and math.huge or tonumber(done_till)
 
@@ -169,11 +170,12 @@ end
 
 -- Expiry of the key, which is there as long as anything of it counts.
 local function keep_key()
-  if not run and not unknown and not done_fence and waiting() == 0 then
+  if not run and not unknown and not lapsed and not done_fence and waiting() == 0 then
     redis.call('DEL', key)
     return
   end
-  local last = math.max(run and run.till + (refusal() or 0) * 1000 or 0, unknown and unknown.till or 0, done_till or 0)
+  local last = math.max(run and run.till + (refusal() or MINUTE) * 1000 or 0, unknown and unknown.till or 0,
+    lapsed and lapsed.till or 0, done_till or 0)
   local milliseconds = math.max(math.ceil((last - time) / 1000), left(lives), left(waiters), 0)
   expire(key, math.min(milliseconds, FOR_EVER) + SECOND)
 end
@@ -191,13 +193,19 @@ local function wait_no_longer()
   end
 end
 
--- Ends the run without success. Its outcome is unknown if it may not be repeated.
+-- Ends the run without success. Its outcome is unknown if it may not be repeated. Else a success may be on its way.
 local function end_run(till)
   local refused = refusal()
+  local ended = {id = run.id, fence = run.fence, till = till + (refused or MINUTE) * 1000, slot = run.slot,
+    digest = run.digest}
   if refused then
-    unknown = {id = run.id, fence = run.fence, till = till + refused * 1000, slot = run.slot, digest = run.digest}
-    put('unknown', words_of(unknown))
+    -- It stands for earlier slots, too.
+    ended.till = math.max(ended.till, unknown and unknown.till or 0)
+    unknown = ended
+  else
+    lapsed = ended
   end
+  put(refused and 'unknown' or 'lapsed', words_of(ended))
   run = nil
   put('run', nil)
   dismiss()
@@ -219,6 +227,10 @@ end
 if unknown and unknown.till <= time then
   unknown = nil
   put('unknown', nil)
+end
+if lapsed and lapsed.till <= time then
+  lapsed = nil
+  put('lapsed', nil)
 end
 if ARGV[11] == '1' then
   remember(tombstones, id)
@@ -246,7 +258,7 @@ local function answer()
   for at = #all, 1, -1 do
     local success = all[at]
     if success.id == id or told == text(success.fence) then
-      if slot <= success.slot then
+      if success.id == id or slot <= success.slot then
         if not told then wait_no_longer() end
         return {'finished', value_of(success)}
       end
@@ -340,6 +352,10 @@ local function acquire()
   run = {id = id, fence = fence, till = after(tonumber(ARGV[5])), slot = slot, digest = digest,
     rest = text(missed()) .. ' ' .. ARGV[10]}
   save_run()
+  if lapsed then
+    lapsed = nil
+    put('lapsed', nil)
+  end
   return run_reply()
 end
 
@@ -363,6 +379,11 @@ end
 local function cancel()
   withdraw(id)
   give_up()
+  -- An outcome that is unknown stays so: it stands for earlier slots, too.
+  if lapsed and lapsed.id == id then
+    lapsed = nil
+    put('lapsed', nil)
+  end
   return {'cancelled'}
 end
 
@@ -382,8 +403,16 @@ local function finish_run()
     end
   end
   local what, value = run and run.id == id and run or unknown and unknown.id == id and unknown, ARGV[6]
+  -- In a quiet time another one may have begun that is not seen.
+  if not what and lapsed and lapsed.id == id and not closed() then
+    what = lapsed
+  end
   if not what then
     return {'lost'}
+  end
+  if lapsed and lapsed.id == id then
+    lapsed = nil
+    put('lapsed', nil)
   end
   if what == run then
     run = nil
@@ -394,6 +423,7 @@ local function finish_run()
     put('unknown', nil)
   end
   local waited, keeps, fence = not run and waiting() > 0, tonumber(ARGV[5]), text(what.fence)
+  local before = what.slot >= 0 and kept() and done_till or 0
   all[#all + 1] = {fence = what.fence, id = id, slot = what.slot, digest = what.digest, till = time + MINUTE * 1000,
     waited = waited, bytes = (waited or keeps > 0) and #value or 0}
   has_changed = true
@@ -402,7 +432,7 @@ local function finish_run()
   end
   done_fence, done_till = nil, nil
   if keeps > 0 then
-    done_fence, done_till = what.fence, after(keeps)
+    done_fence, done_till = what.fence, math.max(after(keeps), before)
     put('done', fence .. ' ' .. micros(done_till))
   else
     put('done', nil)

@@ -41,15 +41,18 @@ proptest! {
         let mut run: Option<(u128, u128, Timestamp, Option<Timestamp>)> = None;
         let (mut last_fence, mut kept_until) = (0, Timestamp::default());
         let (mut done, mut ended) = (HashSet::<Option<Timestamp>>::new(), HashMap::<Option<Timestamp>, Timestamp>::new());
+        let mut lapsed: Option<(u128, Timestamp, Option<Timestamp>)> = None;
         let mut promised = HashMap::<u128, (u128, Timestamp)>::new();
         for Act { kind, caller, pause, back } in acts {
             record.pass(pause);
             record.set_wall(record.now - Duration::from_millis(back));
             let attempt = *attempts.entry(caller).or_insert_with(|| { next += 1; next });
-            if let Some((_, _, until, slot)) = run && until <= record.now {
+            if let Some((of, _, until, slot)) = run && until <= record.now {
                 run = None;
                 if refuse {
                     ended.insert(slot, until + 2 * HOUR);
+                } else {
+                    lapsed = Some((of, until + TOMBSTONE, slot));
                 }
             }
             match kind {
@@ -68,6 +71,7 @@ proptest! {
                                 prop_assert!(ended.get(&slot).is_none_or(|until| *until <= record.now), "nothing begins after an unknown outcome");
                                 prop_assert!(slots || waited.is_none(), "a waiter gets the result");
                             }
+                            lapsed = None;
                             last_fence = fence;
                             run = Some((attempt, caller, record.now + LEASE, slot));
                         }
@@ -101,12 +105,15 @@ proptest! {
                         prop_assert_eq!(record.finish(attempt, "a late copy", keep), Reply::Recorded);
                         attempts.remove(&caller);
                     } else if reply == Reply::Recorded {
-                        prop_assert!(refuse, "of a run whose outcome was unknown");
+                        let late = lapsed.take().filter(|(of, until, _)| *of == attempt && *until > record.now);
+                        prop_assert!(refuse || late.is_some(), "of a run whose outcome was unknown");
+                        done.extend(late.map(|(_, _, slot)| slot));
                         kept_until = record.now + keep;
                         ended.clear();
                         attempts.remove(&caller);
                     } else {
                         prop_assert_eq!(reply, Reply::Lost);
+                        prop_assert!(lapsed.is_none_or(|(of, until, _)| of != attempt || until <= record.now), "a success is lost");
                     }
                 }
                 7 => {
@@ -118,6 +125,7 @@ proptest! {
                 8 => {
                     record.cancel(attempt, true);
                     run = run.filter(|(of, ..)| *of != attempt);
+                    lapsed = lapsed.filter(|(of, ..)| *of != attempt);
                     promised.remove(&attempt);
                     prop_assert_eq!(record.begin(attempt, KEPT), Reply::Cancelled);
                     attempts.remove(&caller);
