@@ -41,6 +41,11 @@ pub struct GuideToLeaders;
 #[doc = include_str!("../docs/how-to/run-once.md")]
 pub struct GuideToRunsOncePerSlot;
 
+/// The page on repeated calls, whose programs are compiled and run.
+#[cfg(all(doctest, feature = "idempotent"))]
+#[doc = include_str!("../docs/how-to/repeat-calls.md")]
+pub struct GuideToRepeatedCalls;
+
 /// The page on errors, whose programs are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/how-to/handle-errors.md")]

@@ -328,7 +328,7 @@ const BUGS_OF_RECORDS: [(Draw, Bug); 30] = [
     (requests::record, ("eviction ends another run", "or not anybody and run.id ~= id then", "then")),
     (
         requests::record,
-        ("run is forgotten before its outcome", "run.till + (refusal() or 0) * 1000", "run.till"),
+        ("run is forgotten before its outcome", "run.till + (refusal() or MINUTE) * 1000", "run.till"),
     ),
     (
         requests::record,
