@@ -9,7 +9,7 @@ mod election;
 mod event;
 mod keyed;
 mod latch;
-mod lock;
+pub(crate) mod lock;
 pub(crate) mod lock_all;
 pub(crate) mod once;
 mod rate_limiter;

@@ -25,7 +25,7 @@ fn package() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut manifest = format!(
         "[workspace]\n[package]\nname = 'refused'\nautobins = false\n\
-         [dependencies]\nlocker-rs = {{ path = '{}', default-features = false }}\n",
+         [dependencies]\nlocker-rs = {{ path = '{}', default-features = false, features = ['idempotent'] }}\n",
         root.display()
     );
     for (name, file) in cases() {

@@ -1,7 +1,6 @@
 //! The second part of an attribute's key: the digest of the arguments.
 
 use super::{FunctionDigest, Key, build, hex, text};
-use crate::id::Id;
 use md5::{Digest, Md5};
 use std::fmt::{self, Display, Write};
 
@@ -92,8 +91,8 @@ impl ArgumentsDigest {
 
     /// Returns the digest.
     #[must_use]
-    pub fn finish(self) -> Id {
-        Id::from(u128::from_be_bytes(self.md5.finalize().into()))
+    pub fn finish(self) -> u128 {
+        u128::from_be_bytes(self.md5.finalize().into())
     }
 }
 

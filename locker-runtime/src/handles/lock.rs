@@ -1,6 +1,5 @@
 //! Requests for locks, permits and read/write locks.
 
-use super::once::Done;
 use crate::{
     lease::{Caller, Guard, Hold, Release, any_body, check_bodies, check_holds, holds_of_bodies},
     locker::{Acquired, Ahead, Call, Counted, Locker, Subject, Wait as ListedWait, WaitOp},
@@ -382,7 +381,9 @@ impl LockRequest {
     pub(super) fn entered(&self, acquired: Result<Acquired>, call: &Call<'_>) -> Result<Entered> {
         let entered = acquired.and_then(|acquired| match acquired.reply {
             Reply::Begun { fence, slot, missed } => Ok(Entered::Runs { fence, slot, missed, acquired }),
-            Reply::Finished { value } => Ok(Entered::Finished(value)),
+            Reply::Finished { value } => {
+                Ok(Entered::Finished(Done { value, key: self.key.clone(), origin: self.origin }))
+            }
             reply => Err(record_error(reply).with_key(self.key.as_str())),
         });
         let fence = |entered: &Entered| match entered {
@@ -391,11 +392,6 @@ impl LockRequest {
         };
         call.end(entered.as_ref().map(fence).map_err(Error::kind));
         entered.map_err(|error| self.origin.of(error))
-    }
-
-    /// Returns the success of another run.
-    pub(super) fn done(self, value: Value) -> Done {
-        Done { value, key: self.key, origin: self.origin }
     }
 
     pub(super) fn hold(self, id: Id, (fence, acquired): (u64, Acquired)) -> Guard {
@@ -410,8 +406,17 @@ impl LockRequest {
 pub(super) enum Entered {
     /// The caller runs.
     Runs { fence: u64, slot: Option<Timestamp>, missed: u64, acquired: Acquired },
-    /// Another call has succeeded, with this result.
-    Finished(Value),
+    /// Another call has succeeded.
+    Finished(Done),
+}
+
+/// The success of another run.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "idempotent"), expect(dead_code, reason = "results are kept with the feature"))]
+pub struct Done {
+    pub(super) value: Value,
+    pub(super) key: Key,
+    pub(super) origin: Origin,
 }
 
 /// Returns the error for the reply of a record that neither runs nor is done.

@@ -5,7 +5,10 @@ mod keep;
 #[cfg(feature = "idempotent")]
 mod kept;
 
-use super::{LockRequest, Origin, lock::Entered};
+use super::{
+    LockRequest, Origin,
+    lock::{Done, Entered},
+};
 use crate::{
     lease::{AsyncBody, Guard, Held, log_release, while_held},
     locker::Locker,
@@ -272,7 +275,7 @@ impl Asked {
     pub(crate) async fn enter(self) -> Result<Began<Run>> {
         let Self { request, ask, ends } = self;
         let begin = |request: LockRequest, id: Id, entered| match entered {
-            Entered::Finished(value) => Began::Done(request.done(value)),
+            Entered::Finished(done) => Began::Done(done),
             Entered::Runs { fence, slot, missed, acquired } => {
                 let guard = request.hold(id, (fence, acquired)).in_slot(slot, missed);
                 Began::Runs(Run { guard, ends })
@@ -289,15 +292,6 @@ pub enum Began<R> {
     Runs(R),
     /// Another run has succeeded.
     Done(Done),
-}
-
-/// The success of another run.
-#[derive(Debug)]
-#[cfg_attr(not(feature = "idempotent"), expect(dead_code, reason = "results are kept with the feature"))]
-pub struct Done {
-    pub(super) value: Value,
-    pub(super) key: Key,
-    pub(super) origin: Origin,
 }
 
 impl<R> Began<R> {

@@ -2,10 +2,7 @@
 
 use super::{AsyncScope, Function, key_builder, scope::only_loss};
 #[cfg(feature = "idempotent")]
-use crate::handles::{
-    OnceKeep,
-    once::{self, Done},
-};
+use crate::handles::{OnceKeep, lock::Done, once};
 use crate::{
     handles::{
         OncePer, Origin,

@@ -43,7 +43,7 @@ fn of_any_size() -> locker::Result<u64> {
 }
 
 #[idempotent(keep = "1h", same = 7)]
-//~ `=`: `same` takes a list: `same(..)`
+//~ `=`: `same` takes its parts in parentheses: `same(0, account)`
 fn with_one_value() -> locker::Result<u64> {
     Ok(1)
 }

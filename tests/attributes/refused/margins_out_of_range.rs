@@ -25,7 +25,7 @@ fn kept_for_ever() -> locker::Result<()> {
 }
 
 #[rate_limit(size = 5, interval = 1, min_hold = 1)]
-//~ `min_hold`: `min_hold` is an option of `lock_on_argument`, `limit_concurrency`, `leader` and `once_per`, not of `rate_limit`
+//~ `min_hold`: `min_hold` is an option of `lock_on_argument`, `limit_concurrency`, `leader`, `once_per` and `idempotent`, not of `rate_limit`
 fn limited() -> locker::Result<()> {
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Functions whose result counts for later calls.
 
-use super::{Asked, Asks, Began, Done, Once, decode, encode, record_setters};
+use super::{Asked, Asks, Began, Once, decode, encode, record_setters};
 use crate::{
-    handles::{LockRequest, Origin},
+    handles::{LockRequest, Origin, lock::Done},
     lease::Guard,
     locker::Locker,
     settings::{Settings, hold_setters, margin_setters},
@@ -80,8 +80,8 @@ impl OnceKeep {
     }
 
     #[doc(hidden)]
-    pub fn same_digest(mut self, digest: Id) -> Self {
-        self.digest = Some(digest);
+    pub fn same_digest(mut self, digest: u128) -> Self {
+        self.digest = Some(Id::from(digest));
         self
     }
 
