@@ -2,6 +2,7 @@
 
 mod leader_page;
 mod on_stores;
+mod payment;
 #[cfg(feature = "tower")]
 mod rate_limited_api;
 mod tutorial;

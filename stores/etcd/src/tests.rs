@@ -196,7 +196,7 @@ async fn quick_messages_are_all_heard() {
     let (one, other) = (party(&server.url()).await, party(&server.url()).await);
     let texts: Vec<_> = (0..500).map(|number| number.to_string()).collect();
     for text in &texts {
-        assert_eq!(one.backend.send(vec![message(other.backend.inbox(), text)]).await.unwrap(), []);
+        assert_eq!(one.backend.send(vec![message(other.backend.inbox(), text)]).await.unwrap(), [0_u32; 0]);
     }
     until("all messages", async || other.texts().len() >= texts.len()).await;
     assert_eq!(other.texts(), texts);

@@ -231,7 +231,7 @@ fn a_full_queue_is_a_gap() {
     let (one, other) = (dir.open(), dir.open());
     let message = |text: &str| vec![Message { to: other.inbox(), text: text.to_owned() }];
     for number in 0..2_000 {
-        assert_eq!(block_on(one.send(message(&number.to_string()))).unwrap(), []);
+        assert_eq!(block_on(one.send(message(&number.to_string()))).unwrap(), [0_u32; 0]);
     }
     let heard = Arc::<Mutex<Vec<Option<String>>>>::default();
     let record = Arc::clone(&heard);

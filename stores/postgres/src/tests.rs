@@ -156,10 +156,10 @@ async fn message_that_is_too_long_becomes_a_gap() {
     let (one, other) = pair(&server.url()).await;
     let text = |length: usize| "x".repeat(length);
     let message = |length| vec![Message { to: other.backend.inbox(), text: text(length) }];
-    assert_eq!(one.backend.send(message(7_999)).await.unwrap(), []);
+    assert_eq!(one.backend.send(message(7_999)).await.unwrap(), [0_u32; 0]);
     until("the longest message", async || other.texts() == [text(7_999)]).await;
     assert_eq!(other.gaps(), 0);
-    assert_eq!(one.backend.send(message(8_000)).await.unwrap(), []);
+    assert_eq!(one.backend.send(message(8_000)).await.unwrap(), [0_u32; 0]);
     until("a gap", async || other.gaps() == 1).await;
     assert_eq!(other.texts().len(), 1);
 }
@@ -221,7 +221,7 @@ async fn many_writes_go_together() {
         for (at, outcome) in futures_util::future::join_all(writes).await.into_iter().enumerate() {
             match outcome {
                 Outcome::Matched { version, gone } if at % 3 != usize::from(round) => {
-                    assert_eq!(gone, []);
+                    assert_eq!(gone, [0_u32; 0]);
                     versions[at] = version;
                 }
                 Outcome::Differs { version, .. } if at % 3 == usize::from(round) => {

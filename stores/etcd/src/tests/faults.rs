@@ -122,7 +122,7 @@ async fn messages_of_an_outage_are_heard_after_it() {
     let one = party(&server.url()).await;
     proxy.set(Fault::Reset);
     for text in ["a", "b"] {
-        assert_eq!(one.backend.send(vec![message(other.backend.inbox(), text)]).await.unwrap(), []);
+        assert_eq!(one.backend.send(vec![message(other.backend.inbox(), text)]).await.unwrap(), [0_u32; 0]);
     }
     proxy.set(Fault::None);
     until("the messages", async || other.texts() == ["a", "b"]).await;

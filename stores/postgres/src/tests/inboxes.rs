@@ -63,7 +63,7 @@ async fn stranger_neither_hears_nor_reaches_a_process() {
         stranger.run(&format!("LISTEN {channel}; NOTIFY {channel}, 'forged'")).await.unwrap();
     }
     // Messages come in the order of their commits.
-    assert_eq!(one.backend.send(message(&other, "true")).await.unwrap(), []);
+    assert_eq!(one.backend.send(message(&other, "true")).await.unwrap(), [0_u32; 0]);
     until("the true message", async || !other.texts().is_empty()).await;
     assert_eq!(other.texts(), ["true"]);
     stranger.run("NOTIFY control, 'last'").await.unwrap();
@@ -78,7 +78,7 @@ async fn stranger_neither_hears_nor_reaches_a_process() {
 async fn no_statement_shows_a_channel() {
     let Some(server) = PostgresServer::with(&["fsync=off", "log_statement=all"]) else { return };
     let (one, other) = pair(&server.url()).await;
-    assert_eq!(one.backend.send(message(&other, "true")).await.unwrap(), []);
+    assert_eq!(one.backend.send(message(&other, "true")).await.unwrap(), [0_u32; 0]);
     until("a message", async || !other.texts().is_empty()).await;
     let log = std::fs::read_to_string(server.directory().join("server.log")).unwrap();
     assert!(log.contains("LISTEN"), "no statement is logged");
@@ -140,7 +140,7 @@ async fn late_probe_makes_no_inbox_gone() {
     })
     .await;
     until("a message", async || {
-        assert_eq!(other.backend.send(message(&late, "x")).await.unwrap(), []);
+        assert_eq!(other.backend.send(message(&late, "x")).await.unwrap(), [0_u32; 0]);
         late.texts().contains(&"x".into())
     })
     .await;
@@ -171,7 +171,7 @@ async fn process_goes_on_beside_its_former_connection() {
     end_listening(&server, &one);
     super::faults::hear_again(&other, &one).await;
     assert_eq!(owner(&server, &one), None);
-    assert_eq!(other.backend.send(message(&one, "x")).await.unwrap(), []);
+    assert_eq!(other.backend.send(message(&one, "x")).await.unwrap(), [0_u32; 0]);
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     tokio::task::block_in_place(|| server.psql(end));
     former.wait().unwrap();

@@ -18,7 +18,7 @@ async fn store_behind_a_pool_polls() {
     until("two further gaps", async || other.gaps() > gaps + 1).await;
     // Nobody can know whether a process that polls is gone.
     let message = Message { to: other.backend.inbox(), text: "x".into() };
-    assert_eq!(one.backend.send(vec![message.clone()]).await.unwrap(), []);
+    assert_eq!(one.backend.send(vec![message.clone()]).await.unwrap(), [0_u32; 0]);
     let settings = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
     assert_eq!(server.psql(settings), "0", "a lock that belongs to a connection of the pool");
 }

@@ -165,7 +165,7 @@ async fn stranger_makes_no_process_gone() {
     for at in 0..20 {
         let text = format!("m{at}");
         let message = vec![Message { to: inbox, text: text.clone() }];
-        assert_eq!(other.backend.send(message).await.unwrap(), [], "{text}");
+        assert_eq!(other.backend.send(message).await.unwrap(), [0_u32; 0], "{text}");
     }
     super::faults::hear_again(&other, &one).await;
     end(&server, stranger);
